@@ -25,9 +25,9 @@ pub(super) fn unread(beside: &Companions<'_>) -> Vec<String> {
     let unread = beside.0.keys().filter(|name| !known().any(|k| k == name.as_str()));
     let says = |name: &String| match noren_mask::nearest(name, known()) {
         Some(near) => {
-            format!("the array `{name}` has no name known here (did you mean `{near}`?): it is not looked at")
+            format!("the array `{name}` has an unknown name (did you mean `{near}`?): it is ignored")
         }
-        None => format!("the array `{name}` has no name known here: it is not looked at"),
+        None => format!("the array `{name}` has an unknown name: it is ignored"),
     };
     unread.map(says).collect()
 }
@@ -120,7 +120,7 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
     }
     let relative = context.position_encoding.as_deref().is_some_and(super::words::counts_distances);
     let at = |(b, k, is, should): (usize, usize, i64, i64)| {
-        format!("token {k} of batch row {b} has position {is} where its text has {should}")
+        format!("token {k} of batch row {b} has position {is}, expected {should}")
     };
     // Some models count every text from another number, such as 2. That is correct where the number does not depend on
     // the slot.
@@ -129,11 +129,11 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
         (Some(place), _) => Some(Finding::of(
             "position_ids",
             Certainty::Certain,
-            format!("positions do not count the real tokens: {}", at(place)),
+            format!("positions do not count the non-padding tokens: {}", at(place)),
         )),
         (None, Some(place)) => {
             let severity = if relative || convention { Severity::Note } else { Severity::Error };
-            let text = format!("positions are shifted: {} (arange where cumsum(mask) - 1 was meant)", at(place));
+            let text = format!("positions are shifted: {} (use cumsum(mask) - 1 instead of arange)", at(place));
             Some(Finding::of("position_ids", Certainty::Likely, text).severity(severity))
         }
         (None, None) => None,
@@ -179,7 +179,7 @@ fn borders(beside: &Companions<'_>, ends: &[i64]) -> Option<Finding> {
 fn flag(context: &Context) -> Option<Finding> {
     let both_ways = context.kind.is_some_and(|k| !k.causal) || context.role == super::Role::Cross;
     (context.is_causal == Some(true) && both_ways).then(|| {
-        let text = "is_causal is set beside a mask that should be read both ways: causality is added to it";
+        let text = "is_causal is set with a mask that is not causal: attention adds causality to the mask";
         Finding::of("implicit_causal", Certainty::Certain, text)
     })
 }
@@ -299,7 +299,7 @@ impl<'a> Scene<'a> {
             Finding::of(
                 "MLM_masks_padding_or_special",
                 Certainty::Likely,
-                format!("{count} special token(s) are to be predicted"),
+                format!("{count} special token(s) have a label: the model learns to predict them"),
             )
         })
     }
@@ -348,7 +348,7 @@ impl<'a> Scene<'a> {
         let crossing: Vec<_> = self.cells(labels).filter(crosses).collect();
         let &(b, k, label) = crossing.first()?;
         let text = format!(
-            "{} document(s) end with a label from the next one, the first at token {k} of batch row {b} (label {label}): set it to {}",
+            "{} document(s) end with a label from the next document, the first at token {k} of batch row {b} (label {label}): set it to {}",
             crossing.len(),
             self.ignore
         );
@@ -368,7 +368,7 @@ impl<'a> Scene<'a> {
         };
         let (b, k, label) = self.cells(labels).find(first)?;
         let text = format!(
-            "token {k} of batch row {b} opens a document and has label {label}: the model shifts labels, so the end of the document before learns to begin this one; set it to {}",
+            "token {k} of batch row {b} begins a document and has label {label}: the model shifts labels, so the last token of the previous document learns to predict this token; set the label to {}",
             self.ignore
         );
         let severity = if self.context.shifts_labels == Some(true) { Severity::Warning } else { Severity::Note };
@@ -386,7 +386,7 @@ impl<'a> Scene<'a> {
             (1, _) => {
                 "labels are shifted by one already, and the model shifts them again: it learns the token after the next"
             }
-            (-1, _) => "labels are shifted the wrong way: the model learns the token it has just read",
+            (-1, _) => "labels are shifted in the wrong direction: the model learns the token it has just read",
             _ => "labels are shifted by more than one token",
         };
         Some(Finding::of(
@@ -406,7 +406,7 @@ impl<'a> Scene<'a> {
             k + 1 < end && label != self.ignore && self.real(b, k)
         };
         let count = self.cells(labels).filter(in_prompt).count();
-        let text = format!("{count} token(s) of the prompt have a label although only the answer is to be learned");
+        let text = format!("{count} token(s) of the prompt have a label although only the answer should be learned");
         (count > 0).then(|| Finding::of("loss_mask_missing", Certainty::Certain, text))
     }
 
@@ -443,7 +443,7 @@ impl<'a> Scene<'a> {
         }
         let (b, k, m) = wrong?;
         let text = format!(
-            "token {k} of batch row {b} is {} the completion: it should hold what stands up to and with the first {eos} after the prompt",
+            "token {k} of batch row {b} is {} the completion: the completion must end with the first {eos} after the prompt",
             if m != 0 { "in" } else { "left out of" }
         );
         Some(Finding::of("RL_completion_mask", Certainty::Certain, text))

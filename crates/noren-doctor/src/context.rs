@@ -19,8 +19,8 @@ impl MaskKind {
     }
 }
 
-/// The declarations about a mask. Every field is optional. Where the verdict depends on a missing field, the doctor
-/// asks for it.
+/// The declarations about a mask. Every field is optional. If the verdict depends on a missing field, the report
+/// contains a question.
 #[derive(Clone, Debug, Default)]
 pub struct Context {
     /// The function or argument that takes the mask.
@@ -146,9 +146,7 @@ impl Context {
         context.read_sizes(&read)?;
         context.read_training(&read)?;
         let unread = read.unread()?;
-        context
-            .left_out
-            .extend(unread.iter().map(|key| format!("`{key}` is no declaration known here: it is left out")));
+        context.left_out.extend(unread.iter().map(|key| format!("`{key}` is an unknown declaration: it is ignored")));
         Ok(context)
     }
 
@@ -211,14 +209,13 @@ impl Context {
         self.api = read.text(&["api", "function", "consumer"])?;
         self.slot = self.api.as_deref().map(Api::named).unwrap_or_default();
         if let Some(api) = self.api.as_ref().filter(|_| !self.slot.known()) {
-            self.left_out
-                .push(format!("`api` is declared as `{api}`, which is no function known here: it is left out"));
+            self.left_out.push(format!("`api` is declared as `{api}`, which is an unknown function: it is ignored"));
         }
         self.convention = read.word(&["convention", "polarity"], words::convention)?;
         let dtype = read.text(&["compute_dtype", "score_dtype", "autocast_dtype"])?;
         self.compute_dtype = match dtype {
             Some(name) => Some(Dtype::named(&name).ok_or_else(|| {
-                let text = format!("`{name}` is no type known here: give float16, bfloat16, float32 or float64");
+                let text = format!("`{name}` is an unknown type: give float16, bfloat16, float32 or float64");
                 Error::fact("context: compute_dtype", text)
             })?),
             None => None,
@@ -320,16 +317,16 @@ mod tests {
     #[test]
     fn words_outside_of_a_vocabulary_are_refused_with_the_nearest_one() {
         for (json, expected) in [
-            (r#"{"kind": "caussal"}"#, "`caussal` is no word known here: did you mean `causal`?"),
+            (r#"{"kind": "caussal"}"#, "`caussal` is an unknown word: did you mean `causal`?"),
             (r#"{"kind": "causal_pakced"}"#, "did you mean `packed`?"),
             (r#"{"convention": "yes"}"#, "context: convention"),
             (r#"{"role": "key_paddin"}"#, "did you mean `key_padding`?"),
             (r#"{"padding_side": "lef"}"#, "did you mean `left`?"),
-            (r#"{"compute_dtype": "float61"}"#, "`float61` is no type known here"),
+            (r#"{"compute_dtype": "float61"}"#, "`float61` is an unknown type"),
             (r#"{"window": 3, "window_means": "keys on each sight"}"#, "did you mean `keys on each side`?"),
             (r#"{"pooling": "meen"}"#, "did you mean `mean`?"),
             (r#"{"layer": 0, "layer_types": ["slidng_attention"]}"#, "did you mean `sliding`?"),
-            (r#"{"knd": "causal"}"#, "`knd` is no key known here: did you mean `kind`?"),
+            (r#"{"knd": "causal"}"#, "`knd` is an unknown key: did you mean `kind`?"),
             (r#"{"widnow": 3}"#, "did you mean `window`?"),
         ] {
             let text = refused(json);

@@ -249,15 +249,14 @@ fn logical(cells: &Reading<'_>, seen: &Seen, drop: bool, keys_only: bool) -> Dec
         decoded.segments = numbered;
         decoded.say(
             "segment_ids_cast_to_bool",
-            "the mask holds segment numbers (0, 1, 2, ...) where a 0/1 mask is expected: cast to bool, every document is simply \
-             \"real\" and all of them read each other",
+            "the mask holds segment numbers (0, 1, 2, ...) where a 0/1 mask is expected: cast to bool, all documents count as non-padding tokens and read each other",
         );
     } else if seen.low() < 0.0 || seen.nan {
         let low = if seen.nan { f64::NAN } else { seen.low() };
         decoded.findings.push(Finding::of(
             "mask_built_with_NaN_or_int_ops",
             Certainty::Likely,
-            format!("a 0/1 mask holds {low}: arithmetic was done on it that a truth value does not survive"),
+            format!("a 0/1 mask holds {low}: arithmetic changed its truth values"),
         ));
     }
     decoded.keep = cells.keep(|x| (x != 0.0) != drop);
@@ -277,7 +276,7 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
     if seen.nan {
         decoded.say(
             "mask_built_with_NaN_or_int_ops",
-            "the mask holds NaN, as `(1 - mask) * -inf` makes from 0 * inf: every row that meets one is NaN",
+            "the mask holds NaN, as `(1 - mask) * -inf` makes from 0 * inf: every row with a NaN becomes NaN",
         );
         decoded.keep = cells.keep(|x| x.is_nan() || x > SOFT && x != f64::INFINITY);
         decoded.other = Some(cells.keep(|x| !x.is_nan() && x > SOFT && x != f64::INFINITY));
@@ -288,7 +287,7 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
     if seen.plus {
         decoded.say(
             "fill_value_wrong",
-            "the mask holds +inf: the hidden cells win every softmax, or make it NaN (a minus too many, as in -float('-inf'))",
+            "the mask holds +inf: the hidden cells win every softmax, or make it NaN (one minus too many, as in -float('-inf'))",
         );
         decoded.keep = cells.keep(|x| x > SOFT && x != f64::INFINITY);
         decoded.effective = Some(cells.keep(|x| x == f64::INFINITY));
@@ -320,7 +319,7 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
         && (seen.minus || hidden.count() > 0)
     {
         let text = format!(
-            "visible cells hold {own} and not 0: arithmetic went wrong, or a bias is not declared (a number that is the same in a whole row does no harm)"
+            "visible cells hold {own} instead of 0: an arithmetic mistake, or an undeclared bias (adding one number to all cells of a row is harmless)"
         );
         decoded
             .findings
@@ -337,7 +336,7 @@ fn truth_values_added(cells: &Reading<'_>, seen: &Seen, context: &Context, mut d
         decoded.say(
             "float01_added",
             format!(
-                "a 0/1 mask of type {} is added to the scores: a hidden cell only loses a factor e = 2.718 against a visible one",
+                "a 0/1 mask of type {} is added to the scores: at equal scores, the weight of a hidden cell is only 2.718 times smaller than that of a visible one",
                 dtype.name()
             ),
         );
@@ -375,11 +374,10 @@ fn hides_nothing(fill: f64) -> String {
             format!("hidden cells hold {v:e}, which is not negative: nothing is hidden (was {:e} meant?)", -1e9)
         }
         v if v.abs() < 1.0 => {
-            format!("hidden cells hold {v:e}, which is next to nothing: nothing is hidden (was -1e9 meant?)")
+            format!("hidden cells hold {v:e}, which is almost 0: nothing is hidden (was -1e9 meant?)")
         }
         v => format!(
-            "hidden cells hold {v}: a score that is {:.0} larger than its neighbours is enough to see them; -inf or the type's lowest \
-             number hides for good",
+            "hidden cells hold {v}: a score that is {:.0} larger than the others makes them visible; use -inf or the type's lowest number",
             -v
         ),
     }

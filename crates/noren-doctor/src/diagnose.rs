@@ -29,12 +29,12 @@ pub(crate) fn diagnose(patient: &Patient) -> Result<Report, Error> {
     let mut report = Report::default();
     let Some(mask) = &patient.mask else {
         check_pairs(&patient.context, [1, 1], 0)?;
-        report.description = "no mask was given: only the arrays beside it were looked at".into();
+        report.description = "no mask was given: only the other arrays were checked".into();
         report.findings = companions::look(&beside, &patient.context, None);
         report.unknown.extend(patient.context.left_out.iter().cloned());
         decide(&mut report, &Outcome::default(), None);
         if report.verdict != Verdict::Faulty {
-            report.sentence = "no mask was given; nothing wrong was found in the arrays beside it".into();
+            report.sentence = "no mask was given; no mistake was found in the other arrays".into();
         }
         return Ok(report);
     };
@@ -238,7 +238,7 @@ impl<'a> Case<'a> {
             None => 0,
         };
         let padding = format!("{hidden} key(s) at an end of their rows are padding: then every cell is as declared");
-        let real = format!("they are real tokens: then {hidden} key(s) are hidden that should be visible");
+        let real = format!("they are not padding: then {hidden} key(s) are hidden that should be visible");
         let question = "are the hidden keys padding? declare lengths, attention_mask, or input_ids with pad_token_id";
         Open::new(&[&padding, &real], question)
     }
@@ -322,7 +322,7 @@ impl<'a> Case<'a> {
         let width_unclear = off_by_one && self.context.window_means.is_none();
         if width_unclear {
             report.unknown.push(
-                "what `window` counts: W keys with the query itself, unless window_means says \"keys before the query\"".into(),
+                "what `window` counts: W keys including the query itself, unless window_means is \"keys before the query\"".into(),
             );
         }
         let certainty = match (self.context.kind.is_some() && !width_unclear, best.mistakes.len(), others.is_empty()) {
@@ -336,7 +336,7 @@ impl<'a> Case<'a> {
             report.findings.push(finding);
         }
         for class in others.into_iter().take(2) {
-            let text = "the same cells would come from this mistake".to_string();
+            let text = "this mistake gives the same cells".to_string();
             report.findings.push(Finding::of(class, Certainty::Possible, text).severity(Severity::Note));
         }
         let leaks = Leaks::count(target.given, right);
@@ -388,7 +388,7 @@ impl<'a> Case<'a> {
             () => (
                 "stale_or_bucketed_mask",
                 format!(
-                    "the mask has {} keys but there are {}: it was made for another batch",
+                    "the mask has {} keys but {} are expected: it was made for another batch",
                     sizes.kv_len, wanted.kv_len
                 ),
             ),
@@ -397,9 +397,9 @@ impl<'a> Case<'a> {
         let cells = [wanted.batch, wanted.q_len, wanted.kv_len].iter().map(|&n| n as u128).product::<u128>();
         let fixed = hypotheses.first().filter(|_| cells <= MOST_BUILT).map(|h| h.intent.build());
         if fixed.is_none() {
-            report.unknown.push(format!(
-                "the repaired mask: its {cells} cells are more than {MOST_BUILT}, which is the most that is built"
-            ));
+            report
+                .unknown
+                .push(format!("the repaired mask: its {cells} cells are more than the maximum of {MOST_BUILT}"));
         }
         report.given = Some(given.clone());
         let intent = hypotheses.first().map(|h| h.intent.clone());
@@ -462,7 +462,7 @@ impl<'a> Case<'a> {
         report.unknown.extend(self.context.left_out.iter().cloned());
         if self.context.kind.is_none() && report.sick() {
             report.unknown.push(
-                "what kind of mask this should be: `kind` is not declared, so what it looks like counts as meant"
+                "the kind of the mask: `kind` is not declared, so the kind that the mask resembles is assumed to be intended"
                     .into(),
             );
         }
@@ -474,7 +474,7 @@ impl<'a> Case<'a> {
             && self.two_readings().is_none()
         {
             report.unknown.push(format!(
-                "whether the {a} rows are queries, as they are read, or batch rows of {b} keys: declare role=key_padding for those"
+                "whether the {a} rows are queries, as assumed here, or batch rows of {b} keys: for batch rows, declare role=key_padding"
             ));
         }
     }

@@ -319,39 +319,38 @@ impl Edit {
             Edit::CausalWritten(by) => Edit::Causal(by).says(intent),
             Edit::DropCausalWritten => "nothing is causal: every query reads all that has been written to the cache".into(),
             Edit::TimesTriangle => "the whole future is visible, padding included: an additive mask was multiplied with a triangle, which leaves 0 there".into(),
-            Edit::AddCausal => "the mask is causal although every query should read both ways: somebody added causality".into(),
+            Edit::AddCausal => "the mask is causal although queries should also read later keys: causality was added".into(),
             Edit::Window(by) => format!(
-                "the window holds {} keys with the query itself where {} are declared",
+                "the window holds {} keys including the query itself, but {} are declared",
                 left + 1 + by,
                 left + 1
             ),
-            Edit::DropWindow => "there is no window: every query reads all earlier keys (a mask of another layer?)".into(),
-            Edit::AddWindow(l) => format!("keys further back than {l} are hidden, but no window is declared (a mask of another layer?)"),
-            Edit::ChunkFromSlot => "chunk borders are counted from slot 0 and not from the first real token: left padding shifts them".into(),
+            Edit::DropWindow => "there is no window: every query reads all earlier keys (perhaps the mask is for another layer)".into(),
+            Edit::AddWindow(l) => format!("keys further back than {l} are hidden, but no window is declared (perhaps the mask is for another layer)"),
+            Edit::ChunkFromSlot => "chunk borders are counted from slot 0 instead of the first non-padding token: left padding shifts them".into(),
             Edit::ChunkSize(by) => format!("chunks hold {by:+} key(s) more than declared"),
-            Edit::ChunkShift(by) => format!("chunk borders are shifted by {by:+}"),
+            Edit::ChunkShift(by) => format!("chunk borders are shifted by { token(s)by:+}"),
             Edit::DropChunk => "there are no chunk borders".into(),
             Edit::DropDocuments => "documents packed into one row read each other".into(),
             Edit::Borders { by, .. } if by < 0 => {
-                "each border between documents comes a token early: the token that ends a document starts the next one \
-                 (cumsum(ids == eos) without a shift)"
+                "each border between documents is one token too early: the last token of a document becomes the first token of the next document (cumsum(ids == eos) without a shift)"
                     .into()
             }
-            Edit::Borders { .. } => "each border between documents comes a token late: the first token of a document still belongs to the one before".into(),
-            Edit::DropPadding => "padding keys are visible to real queries".into(),
-            Edit::PaddingOnQueries => "padding is laid along the queries (unsqueeze(3)) and not along the keys: padding keys are still read".into(),
+            Edit::Borders { .. } => "each border between documents is one token too late: the first token of a document still belongs to the previous document".into(),
+            Edit::DropPadding => "padding keys are visible to non-padding queries".into(),
+            Edit::PaddingOnQueries => "padding is applied to queries (unsqueeze(3)) instead of keys: padding keys are still read".into(),
             Edit::PaddingFirst { .. } => "padding is hidden first and then made visible again by the prefix or block that is added later".into(),
-            Edit::WindowLast => "the window is laid over everything and cuts the prefix or the blocks, which should be read as a whole".into(),
-            Edit::DropPrefix => "the prefix is causal: it should be read from everywhere".into(),
-            Edit::WholePrefix => "everything counts as prefix: answers read their own labels".into(),
-            Edit::Prefix(by) => format!("the prefix is {by:+} token(s) off"),
-            Edit::DropBlocks => "blocks that should read both ways are causal".into(),
+            Edit::WindowLast => "the window is applied to the whole mask and cuts the prefix or the blocks, which should be fully visible".into(),
+            Edit::DropPrefix => "the prefix is causal: every query should read the whole prefix".into(),
+            Edit::WholePrefix => "the whole text counts as prefix: answers read their own labels".into(),
+            Edit::Prefix(by) => format!("the length of the prefix is wrong by {by:+} token(s)"),
+            Edit::DropBlocks => "blocks are causal, but all tokens of a block should read each other".into(),
             Edit::TreeAsChain => "the mask is triangular although drafts share parents: siblings read each other".into(),
-            Edit::SlotOrder { .. } => "keys are judged by their slot and not by the position that is stored there: the ring has wrapped".into(),
-            Edit::Unwritten => "slots of the cache that nothing has been written to are visible".into(),
+            Edit::SlotOrder { .. } => "keys are compared by their slot instead of the position that is stored there: the ring buffer has wrapped".into(),
+            Edit::Unwritten => "unwritten slots of the cache are visible".into(),
             Edit::Stale => "the keys of the new tokens are hidden: the mask was not extended when the cache grew".into(),
             Edit::DropRedactions => "keys that are declared redacted are visible".into(),
-            Edit::DropSinks => "the first tokens are not kept visible".into(),
+            Edit::DropSinks => "the first tokens are not visible to all queries".into(),
         }
     }
 
@@ -407,11 +406,11 @@ impl Post {
     pub(crate) fn says(self) -> String {
         match self {
             Post::None => String::new(),
-            Post::Complement => "the mask is the other way round: what should be hidden is visible, and what should be visible is hidden".into(),
-            Post::Transpose => "queries and keys have changed places (the mask is transposed)".into(),
+            Post::Complement => "the mask is inverted: cells that should be hidden are visible, and cells that should be visible are hidden".into(),
+            Post::Transpose => "queries and keys are exchanged (the mask is transposed)".into(),
             Post::RowZero => "every batch row has the mask of row 0".into(),
-            Post::BatchShift(n) => format!("batch rows have changed places: row b has the mask of row b + {n}"),
-            Post::Roll(n) => format!("keys are moved on by {n} slot(s) around the end of the ring"),
+            Post::BatchShift(n) => format!("batch rows are permuted: row b has the mask of row b + {n}"),
+            Post::Roll(n) => format!("keys are shifted by {n} slot(s) around the end of the ring buffer"),
         }
     }
 }

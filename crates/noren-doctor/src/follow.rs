@@ -39,15 +39,15 @@ impl Case<'_> {
         let becomes = match self.decoded.fill {
             Fill::Infinite => "-inf in every cell makes NaN, which spreads through the values into the next layer",
             Fill::Finite => {
-                "a finite fill in every cell makes an even average over all keys, padding and future included"
+                "a finite fill in every cell gives an average over all keys, padding and later keys included"
             }
-            Fill::Logical => "what it becomes depends on the backend: 0, NaN, or an even average over all keys",
+            Fill::Logical => "the output depends on the backend: 0, NaN, or an even average over all keys",
         };
         if !real.is_empty() && real.len() > meant {
             let mut finding = Finding::of(
                 "fully_masked_row",
                 Certainty::Certain,
-                format!("{} row(s) of real queries may read no key: {becomes}", real.len()),
+                format!("{} row(s) of non-padding queries can read no key: {becomes}", real.len()),
             );
             finding.first_cells = real.iter().copied().take(SHOWN).collect();
             report.findings.push(finding);
@@ -60,7 +60,7 @@ impl Case<'_> {
             };
             let severity = if harmful && !self.alignment.keys_only { Severity::Error } else { Severity::Note };
             let text = format!(
-                "{} row(s) of padding queries may read no key: {becomes}; let padding rows read themselves",
+                "{} row(s) of padding queries can read no key: {becomes}; let padding rows read themselves",
                 padding.len()
             );
             let mut finding = Finding::of("fully_masked_row", Certainty::Certain, text).severity(severity);
@@ -112,13 +112,13 @@ impl Case<'_> {
             () if fill > needed => Some(Finding::of(
                 "fill_value_wrong",
                 Certainty::Certain,
-                format!("hidden cells hold {fill}, but scores reach {bound:.1}: hiding for good takes {needed:.0} or less"),
+                format!("hidden cells hold {fill}, but scores reach {bound:.1}: to hide a cell reliably, use {needed:.0} or less"),
             )),
             () if compute == super::Dtype::F16 && fill < -65504.0 + bound => Some(
                 Finding::of(
                     "double_mask_overflow",
                     Certainty::Likely,
-                    format!("in float16 the fill {fill} and a score of -{bound:.1} are below -65504 together: -inf, and NaN in a row without any key"),
+                    format!("in float16 the fill {fill} and a score of -{bound:.1} have a sum below -65504: the sum is -inf, and a row without any key becomes NaN"),
                 )
                 .severity(Severity::Warning),
             ),
@@ -171,11 +171,11 @@ impl Case<'_> {
         let repeated = if heads > 1 && keep.heads_equal() { heads } else { 1 };
         let text = match repeated {
             1 => format!(
-                "{} for a mask of {batch} x {heads} planes: an expression takes some bytes",
+                "{} for a mask of {batch} x {heads} planes: a mask expression takes a few bytes",
                 noren_mask::short_bytes(bytes.into())
             ),
             n => format!(
-                "{} hold the same plane {n} times: expand, or say it as an expression",
+                "{} hold the same plane {n} times: broadcast one plane, or use a mask expression",
                 noren_mask::short_bytes(bytes.into())
             ),
         };

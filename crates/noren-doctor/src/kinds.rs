@@ -42,7 +42,7 @@ pub struct MaskKind {
     pub tree: bool,
     /// True when the keys are encoder tokens.
     pub cross: bool,
-    /// True when the name does not say whether queries read later keys: documents are packed for decoders and for
+    /// True when the name leaves open whether queries read later keys: documents are packed for decoders and for
     /// encoders.
     pub either_way: bool,
 }

@@ -6,7 +6,7 @@ use super::report::{Certainty, Finding, Report, Verdict};
 use noren_mask::Error;
 use noren_mask::Keep;
 
-/// Returns the report on a stack of masks; `None` when the patient has no such stack.
+/// Returns the report on a stack of masks; `None` when the given array is not such a stack.
 pub(crate) fn diagnose(patient: &Patient) -> Option<Result<Report, Error>> {
     let kinds = &patient.context.layer_kinds;
     let mask = patient.mask.as_ref()?;
@@ -41,7 +41,7 @@ fn each(patient: &Patient) -> Result<Report, Error> {
     } else if !sick.is_empty() && kinds.len() > 1 {
         let list: Vec<String> = sick.iter().map(usize::to_string).collect();
         all.unknown.push(format!(
-            "layers {} of {} are sick; cells and pictures are those of layer {}",
+            "layers {} of {} are faulty; cells and pictures are those of layer {}",
             list.join(", "),
             kinds.len(),
             sick[0]

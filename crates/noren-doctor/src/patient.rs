@@ -15,17 +15,17 @@ pub struct Patient {
 }
 
 impl Patient {
-    /// Creates a patient from a stored mask.
+    /// Creates the input of a diagnosis from a stored mask.
     pub fn new(mask: Values) -> Self {
         Patient { mask: Some(mask), ..Patient::default() }
     }
 
-    /// Creates a patient without a mask, for companion arrays such as labels, positions and pooled states.
+    /// Creates an input without a mask, for companion arrays such as labels, positions and pooled states.
     pub fn without_mask() -> Self {
         Patient::default()
     }
 
-    /// Creates a patient from the arrays of a file. The mask is the only array, or the array named `mask`; the others
+    /// Creates an input from the arrays of a file. The mask is the only array, or the array named `mask`; the others
     /// are its companions.
     pub fn of_arrays(arrays: Vec<(String, Values)>) -> Self {
         let only = arrays.len() == 1;

@@ -55,7 +55,7 @@ impl<'a> Reader<'a> {
                 && (short.len() > 4 || near == "kind")
                 && let Some(at) = names.iter().position(|name| name == near)
             {
-                let text = format!("`{key}` is no key known here: did you mean `{}`?", known[at]);
+                let text = format!("`{key}` is an unknown key: did you mean `{}`?", known[at]);
                 return Err(Error::fact("context", text));
             }
         }

@@ -69,7 +69,7 @@ impl Open {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Certainty {
-    /// One of several explanations, or a guess at the intended mask.
+    /// An explanation among several, or a guess at the intended mask.
     Possible,
     /// The most likely explanation under the declarations.
     Likely,

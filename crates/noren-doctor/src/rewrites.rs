@@ -184,7 +184,7 @@ fn parts(meant: &BoundMask, shows: bool, windowed: bool) -> Vec<Rewrite> {
         Some(Rewrite { class, says, cost: 1.08, bound: bind(mask)? })
     });
     let inverted = changed_parts(mask, &with_inverted).into_iter().filter_map(|(part, mask)| {
-        let says = format!("the term `{part}` is the other way round");
+        let says = format!("the term `{part}` is inverted");
         Some(Rewrite { class: "inverted_polarity", says, cost: 1.12, bound: bind(mask)? })
     });
     dropped.chain(inverted).collect()
@@ -227,7 +227,7 @@ fn other_sides(meant: &BoundMask) -> Vec<Rewrite> {
     let padding = ("padding_side", "padding is hidden at the wrong end of the rows", replaced(meant.mask(), &padded));
     let sides = (
         "window_missing_or_wrong_layer",
-        "the sides of the window have changed places: it has the keys after the query that should be before it",
+        "the sides of the window are exchanged: the keys that should be before the query are after it",
         replaced(meant.mask(), &turned),
     );
     let made = [padding, sides].into_iter().filter_map(|(class, says, mask)| {

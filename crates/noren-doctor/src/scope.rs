@@ -81,7 +81,7 @@ impl Target<'_> {
         let &(b, i) = empty.first().filter(|_| kept > 0)?;
         let count = empty.len();
         let says = format!(
-            "{count} row(s) of real queries are empty, the first is query {i} of batch row {b}: all other rows are as they should be"
+            "{count} row(s) of non-padding queries read nothing, the first is query {i} of batch row {b}: all other rows are correct"
         );
         Some((("fully_masked_row", says), if count == 1 { 1.2 } else { 1.45 }))
     }
@@ -117,7 +117,7 @@ impl Target<'_> {
         taken.iter().enumerate().for_each(|(from, b)| order[b.unwrap_or(from)] = from);
         (0..right.batch).any(|b| order[b] != b).then(|| {
             let class = Post::BatchShift(1).class().unwrap_or_default();
-            (class, format!("batch rows have changed places: they have the masks of rows {order:?}"))
+            (class, format!("batch rows are permuted: they have the masks of rows {order:?}"))
         })
     }
 }

@@ -45,10 +45,10 @@ impl Target<'_> {
                 Some("each draft reads itself and its parent only: the ancestors before the parent are hidden")
             }
             () if siblings_only(tree, &given) => {
-                Some("drafts read other drafts of the same parent: these are no ancestors")
+                Some("drafts read other drafts of the same parent: these are not ancestors")
             }
             () if sorted(&given) == sorted(tree) => {
-                Some("the rows of the drafts have changed places: drafts have the ancestors of other drafts")
+                Some("the rows of the drafts are permuted: drafts have the ancestors of other drafts")
             }
             () => None,
         }

@@ -82,7 +82,7 @@ impl Case<'_> {
             () if leaks.documents == all => ("cross_document", "keys of another document"),
             () if leaks.padding == all => ("padding_keys_visible", "padding keys"),
             () if leaks.future == all && unwritten => {
-                ("unwritten_cache_visible", "slots of the cache that nothing has been written to")
+                ("unwritten_cache_visible", "cache slots to which nothing has been written")
             }
             () if leaks.future == all => ("causal_leak", "keys after the query"),
             () if leaks.before == all => ("window_missing_or_wrong_layer", "keys before the declared window"),
@@ -117,7 +117,7 @@ impl Case<'_> {
                 if worst.future == 0 || worst.future != worst.visible {
                     return None;
                 }
-                let what = "slots of the cache that nothing has been written to";
+                let what = "cache slots to which nothing has been written";
                 ("unwritten_cache_visible", worst.future, what)
             }
             () => return None,
@@ -167,8 +167,8 @@ impl Case<'_> {
             _ => ("unexplained_difference", ""),
         };
         let says = format!(
-            "{text}{wrong_cells} cells differ from what is declared, and no one or two known mistakes explain them all: {} visible that \
-             should be hidden, {} hidden that should be visible; there is no repair but building the mask from the declaration",
+            "{text}{wrong_cells} cells differ from the declared mask, and neither one nor two known mistakes explain all of them: {} visible that \
+             should be hidden, {} hidden that should be visible; build the mask from the declaration",
             leaks.visible, leaks.hidden
         );
         let mut finding = Finding::of(class, Certainty::Likely, says);

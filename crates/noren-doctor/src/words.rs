@@ -268,10 +268,7 @@ fn unknown<'a>(key: &str, word: &str, known: impl Iterator<Item = &'a str> + Clo
         Some(near) => format!("did you mean `{near}`? Known words are"),
         None => "known words are".to_string(),
     };
-    Error::fact(
-        format!("context: {key}"),
-        format!("`{shown}` is no word known here: {near} {}, ...", listed.join(", ")),
-    )
+    Error::fact(format!("context: {key}"), format!("`{shown}` is an unknown word: {near} {}, ...", listed.join(", ")))
 }
 
 pub(super) fn convention(word: &str) -> Result<Convention, Error> {
@@ -331,7 +328,7 @@ pub(super) fn kind(key: &str, name: &str) -> Result<MaskKind, Error> {
             });
         };
         let refused = |text: &str| {
-            Err(Error::fact(format!("context: {key}"), format!("`{name}` {text}: say `causal` or `bidirectional`")))
+            Err(Error::fact(format!("context: {key}"), format!("`{name}` {text}: use `causal` or `bidirectional`")))
         };
         match (negated, part) {
             (true, Part::Causal) => parts.push(Part::BothWays),
@@ -348,7 +345,7 @@ pub(super) fn kind(key: &str, name: &str) -> Result<MaskKind, Error> {
             false => Err(Error::fact(
                 format!("context: {key}"),
                 format!(
-                    "`{name}` names no kind of mask: say causal, bidirectional, sliding, chunked, prefix_lm, packed, tree or cross"
+                    "`{name}` names no kind of mask: use causal, bidirectional, sliding, chunked, prefix_lm, packed, tree or cross"
                 ),
             )),
         };
@@ -359,7 +356,7 @@ pub(super) fn kind(key: &str, name: &str) -> Result<MaskKind, Error> {
 fn of_parts(key: &str, name: &str, parts: &[Part], words: &[&str]) -> Result<MaskKind, Error> {
     let has = |part: Part| parts.contains(&part);
     let in_turn = |a: &str, b: &str| words.windows(2).any(|w| w[0].starts_with(a) && w[1].starts_with(b));
-    // Blocks that are read both ways inside causal text.
+    // Bidirectional blocks inside causal text.
     let both_ways_blocks = in_turn("block", "bidirectional") || in_turn("bidirectional", "block");
     let mut kind = MaskKind {
         packed: has(Part::Packed),
@@ -374,12 +371,11 @@ fn of_parts(key: &str, name: &str, parts: &[Part], words: &[&str]) -> Result<Mas
     };
     let (decoder, both_ways) = (has(Part::Causal), has(Part::BothWays) && !both_ways_blocks);
     if decoder && both_ways && !kind.blocks && !kind.cross {
-        let text =
-            format!("`{name}` says that queries read later keys and that they do not: leave one of the words out");
+        let text = format!("`{name}` has words that allow later keys and words that hide them: remove one of them");
         return Err(Error::fact(format!("context: {key}"), text));
     }
     let said = decoder || both_ways;
-    // A prefix, window, chunk or image block implies a causal mask unless the name says otherwise.
+    // A prefix, window, chunk or image block implies a causal mask unless the name has another word for it.
     let implied = kind.sliding || kind.chunked || kind.prefix || kind.blocks;
     kind.causal = !kind.cross && (decoder || (implied && !both_ways) || (kind.blocks && both_ways && !kind.sliding));
     kind.either_way = kind.packed && !said && !implied;

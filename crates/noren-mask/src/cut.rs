@@ -1,4 +1,4 @@
-//! Cutting a pattern into tiles: which order of queries and keys is taken, where tiles end, and their spans.
+//! Cuts a pattern into tiles: chooses the order of queries and keys, the ends of tiles, and their spans.
 
 use crate::Error;
 use crate::bind::Resolved;
@@ -14,44 +14,48 @@ use crate::reorder::Reordering;
 use crate::split::Split;
 use std::ops::Range;
 
-/// Beyond this many spans a tile's are merged: a plan stays small whatever the mask.
+/// The maximum number of spans of a tile. Beyond it, spans are merged, so that a plan stays small for every mask.
 const MAX_SPANS: usize = 256;
-/// Shorter full runs beside mixed ones, and shorter gaps between spans, cost a kernel more than they save.
+/// The minimum number of keys of a full run next to mixed ones, and of a gap between spans. Shorter ones cost a kernel
+/// more than they save.
 const MIN_RUN: u32 = 16;
-/// The same for the short lines of a patch.
+/// The minimum for the short lines of a patch, as [`MIN_RUN`].
 const MIN_LINE: u32 = 4;
 
-/// Residue classes of at most this many rows share tiles.
+/// Residue classes with at most this many rows share tiles.
 const SMALL_CLASS: u32 = 16;
 
-/// Orders with more runs than this are not tried: they would cost more than they save.
+/// The maximum number of runs of an order. Orders with more runs cost more than they save.
 const MOST_RUNS: u64 = 4096;
-/// Where rows read several residue classes, the bounds of a tile are found in each: more of them are not tried.
+/// The maximum number of residue classes that the rows of a tile may read. The bounds of the tile are computed in each
+/// class.
 const MOST_SHARED_CLASSES: u32 = 64;
-/// The part of a pattern's cost that an order must save before [`Reorder::Auto`] changes the order of a row's keys for it.
+/// The divisor of the cost that an order must save: [`Reorder::Auto`] changes the order of a row's keys only if it
+/// saves at least an eighth of the pattern's cost.
 const GAIN: u64 = 8;
-/// The number of cells that it must save too: small plans keep the order of keys, so a few cells more or less do not change it.
+/// The number of cells that an order must save as well. Small plans keep the order of keys, so that a few cells do not
+/// change it.
 const LEAST_GAIN: u64 = 1 << 20;
-/// Small tiles are not tried where there would be more of them.
+/// The maximum number of small tiles. Small tiles are not tried if there would be more.
 const MOST_TILES: u32 = 1 << 21;
-/// Steps that planning in an order may take that is not the only one.
+/// The maximum number of steps of planning in one of several orders.
 const TRIAL_STEPS: u64 = 1 << 24;
-/// Tiles that are cut to compare orders.
+/// The number of tiles that are cut to compare orders.
 const SAMPLED_TILES: u32 = 24;
-/// Steps that counting a pattern may take when orders are compared.
+/// The maximum number of steps of counting a pattern when orders are compared.
 const COUNTING_STEPS: u64 = 1 << 21;
 
 impl PatternPlan {
-    /// The plan of a pattern in the order that `options` ask for.
+    /// Returns the plan of a pattern in the order that `options` select.
     pub(crate) fn new(resolved: &Resolved, options: &PlanOptions) -> Self {
         let meter = &mut Meter::new(&Budget::unlimited(), Stage::Planning, 0);
         Self::within(resolved, options, meter).expect("a budget without limits is never spent")
     }
 
-    /// [`new`](Self::new) within a budget.
+    /// Returns the plan as [`new`](Self::new) does, within a budget.
     ///
     /// # Errors
-    /// The budget is spent, or its function cancels.
+    /// Returns an error if the budget is spent or the budget's function cancels.
     pub(crate) fn within(resolved: &Resolved, options: &PlanOptions, meter: &mut Meter<'_>) -> Result<Self, Error> {
         let Resolved { frame, pattern } = resolved;
         let (block_q, none) = (options.block_q, IntervalSet::new());
@@ -71,7 +75,7 @@ impl PatternPlan {
         Self::cut(resolved, block_q, reordering, meter)
     }
 
-    /// The plan in the order that costs least, the plan in place unless another saves enough.
+    /// Returns the plan in the cheapest order. The plan in place is kept unless another one saves enough.
     fn cheapest(resolved: &Resolved, block_q: u32, meter: &mut Meter<'_>) -> Result<Self, Error> {
         let Resolved { frame, pattern } = resolved;
         let (rows, keys, modulus) = beside(resolved);
@@ -95,7 +99,8 @@ impl PatternPlan {
         best.improved(block_q, meter)
     }
 
-    /// This plan, or one in patches or with copies of the keys where this one computes more than twice what is allowed.
+    /// Returns this plan, or a plan in patches or with copies of the keys if this one computes more than twice the
+    /// allowed cells.
     fn improved(self, block_q: u32, meter: &mut Meter<'_>) -> Result<Self, Error> {
         let Resolved { frame, pattern } = &self.resolved;
         let computed = self.computed();
@@ -128,7 +133,7 @@ impl PatternPlan {
         let mut best: Option<(bool, u64, usize)> = None;
         for (i, (rows, reordering)) in candidates.iter().enumerate() {
             let (cells, cost) = self.sampled(*rows, reordering, meter)?;
-            // one that holds the limit is taken before one that is cheaper
+            // a plan within the limit is preferred to a cheaper one
             let key = (cells > twice / 32 * 31, cost, i);
             best = Some(best.map_or(key, |best| best.min(key)));
         }
@@ -142,7 +147,7 @@ impl PatternPlan {
         Ok(other.filter(|other| other.computed() < computed && better(other)).unwrap_or(self))
     }
 
-    /// About the cells that a plan in another order computes, and its cost, from some of its tiles.
+    /// Estimates from some tiles: the cells that a plan in another order computes, and its cost.
     fn sampled(&self, block_q: u32, reordering: &Reordering, meter: &mut Meter<'_>) -> Result<(u64, u64), Error> {
         let q_len = self.resolved.frame.q_len;
         let mut plan = PatternPlan {
@@ -155,7 +160,7 @@ impl PatternPlan {
         let (mut rows, mut cells, mut cost) = (0, 0, 0);
         for i in 0..SAMPLED_TILES {
             let start = (u64::from(q_len - 1) * u64::from(i) / u64::from(SAMPLED_TILES - 1)) as u32;
-            // tiles of an order begin where its groups do
+            // tiles of an order begin at the beginning of its groups
             let queries = &reordering.queries;
             let group = queries.groups()[queries.group_at(start)].start;
             let start = start - (start - group) % block_q;
@@ -171,7 +176,7 @@ impl PatternPlan {
         Ok((all(cells), all(cost)))
     }
 
-    /// Cuts the rows into tiles and finds their spans.
+    /// Cuts the rows into tiles and computes their spans.
     fn cut(
         resolved: &Resolved,
         block_q: u32,
@@ -201,7 +206,7 @@ impl PatternPlan {
         Ok(plan)
     }
 
-    /// Appends the spans of the tile of rows `rows`.
+    /// Appends the spans of the tile with the rows `rows`.
     fn append(&mut self, rows: Range<u32>, meter: &mut Meter<'_>) -> Result<(), Error> {
         let Resolved { frame, pattern } = &self.resolved;
         let bounds = match &self.reordering {
@@ -217,8 +222,8 @@ impl PatternPlan {
         Ok(())
     }
 
-    /// A tile ends at the last border of its content (a document's start, say) in its second half, so that the next tile
-    /// begins with that content.
+    /// Returns the end of the tile that begins at `start`. A tile ends at the last border of its content (such as the
+    /// beginning of a document) in its second half, so that the next tile begins with that content.
     fn tile_end(&self, start: u32, block_q: u32) -> u32 {
         let Resolved { frame, pattern } = &self.resolved;
         let Some(order) = &self.reordering else {
@@ -230,7 +235,7 @@ impl PatternPlan {
         let groups = &queries.groups()[queries.group_at(start)..];
         let end = start.saturating_add(block_q).min(groups[0].end);
         if end == groups[0].end {
-            // classes of a few rows and keys cost less together than what every tile costs
+            // several small classes in one tile cost less than one tile for each
             let small = |g: &&Group| {
                 g.class.is_some() && g.end - g.start <= SMALL_CLASS && frame.kv_len / order.modulus() <= 4 * SMALL_CLASS
             };
@@ -238,33 +243,34 @@ impl PatternPlan {
             return together.last().map_or(end, |g| g.end);
         }
         let (after, upto) = (queries.origin(start + block_q / 2), queries.origin(end));
-        // rows of a class lie far apart, and their borders are not worth looking at each row between them
+        // rows of a class have gaps between them, and a search for borders in every row of the gaps costs too much
         let near = upto.saturating_sub(after) <= block_q.saturating_mul(4);
         let border = if near { pattern.last_border(frame, after, upto) } else { None };
         let place = border.map(|index| queries.place(&groups[0], index));
         place.filter(|b| (start + 1..end).contains(b)).unwrap_or(end)
     }
 
-    /// About what a kernel takes, in cells: rows and keys come in vectors, and spans and tiles have a cost of their own.
+    /// Returns the estimated cost for a kernel, in cells. Rows and keys are rounded up to vectors, and each span and
+    /// tile has a cost.
     fn cost(&self) -> u64 {
         self.tiles().map(tile_cost).sum()
     }
 
-    /// The cells that a kernel computes.
+    /// Returns the number of cells that a kernel computes.
     fn computed(&self) -> u64 {
         self.tiles().map(|tile| tile.computed()).sum()
     }
 
-    /// The cells that a kernel would compute without the order.
+    /// Returns the number of cells that a kernel would compute without the order.
     ///
     /// # Errors
-    /// The budget is spent, or its function cancels.
+    /// Returns an error if the budget is spent or the budget's function cancels.
     pub(crate) fn computed_in_place(&self, block_q: u32, meter: &mut Meter<'_>) -> Result<u64, Error> {
         Ok(Self::cut(&self.resolved, block_q, None, meter)?.computed())
     }
 }
 
-/// Whether bounds of single rows cost little: few intervals for each part.
+/// Returns whether bounds of single rows are cheap: each part has few intervals.
 fn is_light(pattern: &Pattern) -> bool {
     match pattern {
         Pattern::Band { .. } | Pattern::Stride(_) | Pattern::Chunk(_) | Pattern::Documents(_) => true,
@@ -276,10 +282,10 @@ fn is_light(pattern: &Pattern) -> bool {
     }
 }
 
-/// Runs of one key that a stride may list for a tile of a split pattern.
+/// The maximum number of runs of one key that a stride may list for a tile of a split pattern.
 const MOST_LISTED: i64 = 64;
 
-/// Whether a stride of the pattern lists more runs than the bounds of a tile may cost.
+/// Returns whether a stride of the pattern lists more runs than the bounds of a tile should have.
 fn lists_runs(pattern: &Pattern, frame: &Frame) -> bool {
     match pattern {
         Pattern::Stride(step) => i64::from(frame.kv_len) / step > MOST_LISTED,
@@ -289,30 +295,31 @@ fn lists_runs(pattern: &Pattern, frame: &Frame) -> bool {
     }
 }
 
-/// What [`PatternPlan::cost`] sums up.
+/// Returns the cost of one tile, for the sum in [`PatternPlan::cost`].
 fn tile_cost(tile: Tile<'_>) -> u64 {
     let span = |s: &TileSpan| u64::from(s.keys()) + 24;
     u64::from(tile.rows().next_multiple_of(6)) * tile.spans.iter().map(span).sum::<u64>() + 2048
 }
 
-/// The rows and keys of a union that stand beside the rest, few enough to be gathered, and the modulus of the rest.
+/// Returns the query rows and the keys that parts of a union such as `global(..)` add, if they are few enough to be
+/// gathered, and the modulus of the other parts.
 fn beside(resolved: &Resolved) -> (IntervalSet, IntervalSet, u32) {
     let Resolved { frame, pattern } = resolved;
     let (mut rows, mut keys) = (IntervalSet::new(), IntervalSet::new());
     pattern.global(&mut rows, &mut keys);
     let few = |set: &IntervalSet, len: u32| set.count() <= u64::from(len / 4);
     let rows = if few(&rows, frame.q_len) { rows } else { IntervalSet::new() };
-    // one run of keys is one run already
+    // one run of keys needs no gathering
     let keys = if few(&keys, frame.kv_len) && keys.as_slice().len() > 1 { keys } else { IntervalSet::new() };
     (rows, keys, pattern.any_modulus())
 }
 
-/// Whether an order of so many classes has few enough runs.
+/// Returns whether an order with this many classes has few enough runs.
 fn fits(modulus: u32, rows: &IntervalSet, keys: &IntervalSet) -> bool {
     u64::from(modulus) * (rows.as_slice().len() + keys.as_slice().len() + 1) as u64 <= MOST_RUNS
 }
 
-/// The order that the mask suggests, whatever it saves.
+/// Returns the order that the mask suggests, whether or not it saves cost.
 fn always(resolved: &Resolved, block_q: u32) -> Option<Reordering> {
     let (rows, keys, modulus) = beside(resolved);
     let found = !rows.is_empty() || !keys.is_empty();
@@ -323,10 +330,10 @@ fn always(resolved: &Resolved, block_q: u32) -> Option<Reordering> {
     Patches::of(pattern, frame, block_q).map(|patches| Reordering::with_patches(&patches, frame))
 }
 
-/// Bounds of `rows` that hold among `keys`; `upper` may reach beyond them, `lower` does where that is known.
+/// Returns the bounds of `rows` among `keys`. `upper` may extend beyond `keys`, and so may `lower` where it is known.
 ///
-/// Parts of an intersection are asked about the keys that the others leave, so that a stride within a band costs what the
-/// band does.
+/// Each part of an intersection computes its bounds among the keys that the other parts allow. So a stride in a band
+/// costs only the width of the band.
 fn tile_bounds(
     pattern: &Pattern,
     frame: &Frame,
@@ -375,7 +382,7 @@ fn tile_bounds(
     Ok(bounds)
 }
 
-/// Appends the spans of one tile: full where `lower` holds, mixed in the rest of `upper`.
+/// Appends the spans of one tile: full spans for `lower`, mixed spans for the rest of `upper`.
 fn append_spans(out: &mut Vec<TileSpan>, upper: &IntervalSet, lower: &IntervalSet, least: u32) {
     let from = out.len();
     let mixed = upper.minus(lower);
@@ -400,7 +407,7 @@ fn append_spans(out: &mut Vec<TileSpan>, upper: &IntervalSet, lower: &IntervalSe
     }
 }
 
-/// Merges mixed spans across full runs and gaps that are shorter than `shortest`.
+/// Merges mixed spans over full runs and gaps that are shorter than `shortest`.
 fn merge_short(spans: &mut Vec<TileSpan>, from: usize, shortest: u32) {
     let mut kept = from;
     for i in from..spans.len() {
@@ -422,11 +429,12 @@ fn merge_short(spans: &mut Vec<TileSpan>, from: usize, shortest: u32) {
     spans.truncate(kept);
 }
 
-/// Bounds of a stride among `keys`: the keys at the residues of the rows, as runs of one key for each row, where these are few.
+/// Returns the bounds of a stride among `keys`: the keys at the residues of the rows, as runs of one key per row if
+/// these are few.
 fn stride_bounds(step: i64, frame: &Frame, rows: &Range<u32>, keys: (u32, u32)) -> Bounds {
     let reach = i64::from(rows.end - rows.start) - 1;
     let runs = i64::from(keys.1.saturating_sub(keys.0)) / step;
-    // more runs than a tile may have would be merged again
+    // a tile with more runs than its maximum would merge them again
     if runs > MAX_RUNS || reach > 0 && (step <= 4 * (reach + 1) || runs >= MAX_SPANS as i64) {
         return Bounds::unknown(frame.kv_len);
     }

@@ -1,4 +1,4 @@
-//! Honest down-sampling: a small matrix that says of every rectangle of a mask whether it is empty, full or mixed.
+//! Exact down-sampling: a small matrix with one entry per rectangle of a mask: empty, full or mixed.
 
 use crate::Error;
 use crate::bind::{BoundMask, Resolved};
@@ -8,7 +8,7 @@ use crate::interval::{Interval, IntervalSet};
 use crate::plan::{Kind, PatternPlan};
 use std::ops::Range;
 
-/// What a rectangle of query rows and keys holds.
+/// The state of a rectangle of query rows and keys.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Cover {
     /// No cell is allowed.
@@ -19,74 +19,74 @@ pub enum Cover {
     Full,
 }
 
-/// How a grid is cut.
+/// Options of [`BoundMask::grid`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GridOptions {
-    /// Most rows of the grid.
+    /// The maximum number of rows of the grid.
     pub max_rows: usize,
-    /// Most columns of the grid.
+    /// The maximum number of columns of the grid.
     pub max_cols: usize,
-    /// The query rows to look at; `None` for all.
+    /// The query rows of the grid, or `None` for all query rows.
     pub queries: Option<Range<usize>>,
-    /// The keys to look at; `None` for all.
+    /// The keys of the grid, or `None` for all keys.
     pub keys: Option<Range<usize>>,
 }
 
 impl Default for GridOptions {
-    /// All of the mask in at most 64 x 64 rectangles.
+    /// Returns the options for the whole mask in at most 64 x 64 rectangles.
     fn default() -> Self {
         GridOptions { max_rows: 64, max_cols: 64, queries: None, keys: None }
     }
 }
 
-/// A mask in a few rectangles, each with its exact [`Cover`]. Made by [`BoundMask::grid`].
+/// A mask as a few rectangles, each with its exact [`Cover`]. [`BoundMask::grid`] returns it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Grid {
-    /// First query row of each grid row, and the end of the last.
+    /// The first query row of each grid row, then the end of the last grid row.
     rows: Vec<u32>,
-    /// First key of each column, and the end of the last.
+    /// The first key of each grid column, then the end of the last grid column.
     cols: Vec<u32>,
-    /// Row-major.
+    /// One cover per rectangle, in row-major order.
     covers: Vec<Cover>,
 }
 
 impl Grid {
-    /// Number of grid rows.
+    /// Returns the number of grid rows.
     pub fn row_count(&self) -> usize {
         self.rows.len() - 1
     }
 
-    /// Number of grid columns.
+    /// Returns the number of grid columns.
     pub fn col_count(&self) -> usize {
         self.cols.len() - 1
     }
 
-    /// What the rectangle at `row` and `col` holds.
+    /// Returns the cover of the rectangle in grid row `row` and grid column `col`.
     ///
     /// # Panics
-    /// When one of them is outside the grid.
+    /// Panics if `row` or `col` is outside the grid.
     pub fn cover(&self, row: usize, col: usize) -> Cover {
         assert!(col < self.col_count(), "column {col} of {}", self.col_count());
         self.covers[row * self.col_count() + col]
     }
 
-    /// The query rows of grid row `row`.
+    /// Returns the query rows of grid row `row`.
     pub fn queries(&self, row: usize) -> Range<usize> {
         self.rows[row] as usize..self.rows[row + 1] as usize
     }
 
-    /// The keys of grid column `col`.
+    /// Returns the keys of grid column `col`.
     pub fn keys(&self, col: usize) -> Range<usize> {
         self.cols[col] as usize..self.cols[col + 1] as usize
     }
 
-    /// The covers, row by row.
+    /// Returns the covers in row-major order.
     pub fn covers(&self) -> &[Cover] {
         &self.covers
     }
 
-    /// Returns what `plan` does with each rectangle, row by row: nothing, or the most expensive kind of span in it. The plan must
-    /// have rows and keys at their own places ([`Reorder::Never`](crate::Reorder::Never)).
+    /// Returns for each rectangle, in row-major order, the most expensive kind of span that `plan` has in it, or `None`
+    /// if it has no span. The plan must not be reordered ([`Reorder::Never`](crate::Reorder::Never)).
     pub fn kinds(&self, plan: &PatternPlan) -> Vec<Option<Kind>> {
         let mut kinds = Vec::with_capacity(self.covers.len());
         let mut first = 0;
@@ -116,19 +116,20 @@ impl Grid {
         kinds
     }
 
-    /// True when a rectangle holds more than one cell.
+    /// Returns whether a rectangle has more than one cell.
     pub fn is_sampled(&self) -> bool {
         [&self.rows, &self.cols].into_iter().any(|b| b.windows(2).any(|w| w[1] - w[0] > 1))
     }
 }
 
 impl BoundMask {
-    /// The mask of one (batch row, query head) as at most `max_rows` x `max_cols` rectangles of nearly equal size that
-    /// cover every cell once.
+    /// Returns the mask of one batch row and query head as at most `max_rows` x `max_cols` rectangles of nearly equal
+    /// size. Each cell is in exactly one rectangle.
     ///
-    /// Covers are exact: a rectangle that holds both kinds is [`Cover::Mixed`], however few cells there are of one kind. The
-    /// cost follows what is undecided by the mask's structure, so a million tokens take milliseconds; only closures
-    /// without bounds and random masks are looked at cell by cell, until both kinds were seen.
+    /// Covers are exact: a rectangle with allowed and denied cells is [`Cover::Mixed`], also if there is only one cell
+    /// of a kind. The cost is proportional to the cells that the structure of the mask leaves undecided, so a million
+    /// tokens take milliseconds. Only closures without bounds and random masks are evaluated cell by cell, until both
+    /// kinds are found.
     ///
     /// ```
     /// use noren_mask::{Cover, Facts, GridOptions, Shape, atoms::*};
@@ -141,14 +142,16 @@ impl BoundMask {
     /// ```
     ///
     /// # Errors
-    /// A batch row, head or range outside the shape, an empty range, 0 rows or columns.
+    /// Returns an error if the batch row, the head or a range is outside the shape, if a range is empty, or if the
+    /// maximum number of rows or columns is 0.
     pub fn grid(&self, batch: usize, head: usize, options: &GridOptions) -> Result<Grid, Error> {
         self.check_pair(batch, head)?;
         let (rows, cols) = options.borders(self)?;
         self.grid_between(batch, head, rows, cols)
     }
 
-    /// The same with rectangles of any size: between each two of `queries` and each two of `keys`, which rise.
+    /// Returns a grid of rectangles of any size. `queries` and `keys` are the borders of the rectangles, in ascending
+    /// order.
     ///
     /// ```
     /// use noren_mask::{Cover, Facts, Shape, atoms::*};
@@ -159,17 +162,18 @@ impl BoundMask {
     /// ```
     ///
     /// # Errors
-    /// A batch row or head outside the shape; fewer than two borders, borders that do not rise or lie outside.
+    /// Returns an error if the batch row or head is outside the shape, if there are fewer than two borders, or if
+    /// borders do not ascend or are outside the shape.
     pub fn grid_between(&self, batch: usize, head: usize, queries: Vec<u32>, keys: Vec<u32>) -> Result<Grid, Error> {
         self.check_pair(batch, head)?;
         let cells = Cells::One(&self.resolved()[self.pattern_of(batch, head)]);
         draw(&cells, self, queries, keys)
     }
 
-    /// The same for the cells that this mask allows and `other` does not.
+    /// Returns the grid of the cells that this mask allows and `other` denies.
     ///
     /// # Errors
-    /// As [`grid`](Self::grid); [`Error::Compare`] when the shapes have different sizes.
+    /// Returns the errors of [`grid`](Self::grid), and [`Error::Compare`] if the shapes have different sizes.
     pub fn grid_minus(
         &self,
         other: &BoundMask,
@@ -183,10 +187,11 @@ impl BoundMask {
         self.grid_minus_between(other, batch, head, rows, cols)
     }
 
-    /// [`grid_minus`](Self::grid_minus) with rectangles as in [`grid_between`](Self::grid_between).
+    /// Returns the grid of [`grid_minus`](Self::grid_minus) with the rectangles of
+    /// [`grid_between`](Self::grid_between).
     ///
     /// # Errors
-    /// As both.
+    /// Returns the errors of both functions.
     pub fn grid_minus_between(
         &self,
         other: &BoundMask,
@@ -201,10 +206,10 @@ impl BoundMask {
         draw(&Cells::Minus(a, b), self, queries, keys)
     }
 
-    /// Refuses a batch row or a query head outside the shape.
+    /// Checks that a batch row and a query head are in the shape.
     ///
     /// # Errors
-    /// [`Error::Picture`], with the number that is outside.
+    /// Returns [`Error::Picture`] with the number that is outside the shape.
     pub fn check_pair(&self, batch: usize, head: usize) -> Result<(), Error> {
         let shape = self.shape();
         for (what, at, count) in [("batch row", batch, shape.batch_len()), ("head", head, shape.head_count())] {
@@ -219,10 +224,10 @@ impl BoundMask {
     }
 }
 
-/// Returns `range`, or all of `0..len` where none is given, checked against `len`. `what` names the range in the error.
+/// Returns `range`, or `0..len` if `range` is `None`. `what` names the range in the error.
 ///
 /// # Errors
-/// [`Error::Picture`] for a range that is empty or reaches outside.
+/// Returns [`Error::Picture`] if the range is empty or not within `0..len`.
 pub fn checked_range(what: &str, range: &Option<Range<usize>>, len: usize) -> Result<Range<u32>, Error> {
     let range = range.clone().unwrap_or(0..len);
     if range.start >= range.end || range.end > len {
@@ -243,11 +248,11 @@ fn borders(range: &Range<u32>, count: usize) -> Vec<u32> {
 }
 
 impl GridOptions {
-    /// Where its rectangles begin and end in this mask.
+    /// Returns the borders of the query rows and of the keys of the grid's rectangles.
     fn borders(&self, bound: &BoundMask) -> Result<(Vec<u32>, Vec<u32>), Error> {
         if self.max_rows == 0 || self.max_cols == 0 {
             return Err(Error::Picture(format!(
-                "a grid of {} x {} has no room: give at least one row and one column",
+                "a grid of {} x {} has no cells: give at least one row and one column",
                 self.max_rows, self.max_cols
             )));
         }
@@ -257,7 +262,7 @@ impl GridOptions {
     }
 }
 
-/// Refuses borders that cut nothing, or something outside.
+/// Returns an error if there are fewer than two borders, or if borders do not ascend or are outside `0..=len`.
 fn check_borders(what: &str, borders: &[u32], len: usize) -> Result<(), Error> {
     let last = borders.last().copied().unwrap_or_default();
     if borders.len() < 2 || borders.windows(2).any(|w| w[0] >= w[1]) || last as usize > len {
@@ -277,7 +282,7 @@ fn draw(cells: &Cells<'_>, bound: &BoundMask, rows: Vec<u32>, cols: Vec<u32>) ->
     let all_rows = rows[0]..rows[rows.len() - 1];
     let all_keys = Interval::new(cols[0], cols[cols.len() - 1]);
     if all_rows.len() as u64 * u64::from(all_keys.len()) <= FEW_CELLS {
-        // bounds of few rows may be as long as the mask is wide, whatever part of it is looked at
+        // bounds of few rows may be as long as the whole row, also if only a part of it is requested
         let per_row = row_words(all_keys.len());
         words.resize(all_rows.len() * per_row, 0);
         cells.fill(all_rows, all_keys, &mut words);
@@ -306,10 +311,10 @@ fn draw(cells: &Cells<'_>, bound: &BoundMask, rows: Vec<u32>, cols: Vec<u32>) ->
     Ok(Grid { rows, cols, covers })
 }
 
-/// What a grid is made of.
+/// The cells of a grid.
 enum Cells<'a> {
     One(&'a Resolved),
-    /// Allowed by the first and not by the second. Each keeps its own frame.
+    /// Cells that the first mask allows and the second denies. Each mask has its own frame.
     Minus(&'a Resolved, &'a Resolved),
 }
 
@@ -335,7 +340,7 @@ impl Cells<'_> {
     }
 }
 
-/// The kinds of cells met so far in one rectangle.
+/// The kinds of cells found so far in one rectangle.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     allowed: bool,
@@ -356,10 +361,10 @@ impl Seen {
     }
 }
 
-/// Grids over so few cells are drawn from exact bits.
+/// Grids over at most this many cells are computed from exact bits.
 const FEW_CELLS: u64 = if cfg!(test) { 1 << 9 } else { 1 << 18 };
 
-/// Number of bits that are set from `start` to `end`.
+/// Returns the number of bits that are set from `start` to `end`.
 fn ones_between(words: &[u64], start: u32, end: u32) -> u32 {
     let (first, last) = ((start / 64) as usize, ((end - 1) / 64) as usize);
     let mask = |word: usize| {
@@ -370,13 +375,14 @@ fn ones_between(words: &[u64], start: u32, end: u32) -> u32 {
     (first..=last).map(|word| (words[word] & mask(word)).count_ones()).sum()
 }
 
-/// Row ranges up to this are looked at bit by bit when their bounds leave a question.
+/// The maximum number of rows that are evaluated bit by bit if their bounds are not exact.
 const EXACT_ROWS: usize = 16;
-/// Keys of the first look at exact bits, where both kinds mostly show at once. Later looks double up to `MOST_KEYS`.
+/// The number of keys of the first exact evaluation, which usually has both kinds of cells. Later evaluations double up
+/// to `MOST_KEYS`.
 const FIRST_KEYS: u32 = 64;
 const MOST_KEYS: u32 = 4096;
 
-/// One strip of query rows and what was seen of its rectangles.
+/// One strip of query rows, with the kinds of cells found in each rectangle.
 struct Look<'a> {
     cells: &'a Cells<'a>,
     cols: &'a [u32],
@@ -385,7 +391,8 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    /// Notes what `rows` hold in the columns `open`, by bounds as far as they go: halving the rows sharpens them.
+    /// Records the kinds of cells of `rows` in the columns `open`. Bounds decide where possible. Otherwise the rows are
+    /// split into halves, which have more exact bounds.
     fn rows(&mut self, rows: Range<u32>, open: &[usize]) {
         let bounds = self.cells.bounds(rows.clone());
         let mut rest = Vec::new();
@@ -415,11 +422,11 @@ impl Look<'_> {
         }
     }
 
-    /// Looks at the cells of one column that the bounds left `undecided`, until both kinds were seen.
+    /// Evaluates the cells of one column that the bounds left `undecided`, until both kinds are found.
     fn bits(&mut self, rows: Range<u32>, col: usize, undecided: &IntervalSet) {
         let mut step = FIRST_KEYS;
         for part in undecided.within(self.cols[col], self.cols[col + 1]) {
-            // where cells are random one row tells, at a fraction of the cost
+            // one row of random cells usually has both kinds, at a small part of the cost
             self.exact(rows.start..rows.start + 1, Interval::new(part.start, part.end.min(part.start + step)), col);
             let mut start = part.start;
             while start < part.end {

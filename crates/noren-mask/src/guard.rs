@@ -1,4 +1,4 @@
-//! [`BoundMask::plan`]: makes plans; a reordered plan that fails its invariants is replaced by the plan in place.
+//! [`BoundMask::plan`]: makes plans. A reordered plan that fails its checks is replaced by a plan without reordering.
 
 use crate::Error;
 use crate::bind::{BoundMask, Resolved};
@@ -9,28 +9,29 @@ use crate::verify::has_bounded_closure;
 use std::time::Instant;
 
 impl BoundMask {
-    /// The plan with tiles of 96 query rows, which suits the kernels.
+    /// Returns the plan with tiles of 96 query rows, a size that suits the kernels.
     pub fn plan(&self) -> Plan {
         self.plan_with(&PlanOptions::default())
     }
 
-    /// Returns the plan of the pattern with this index alone, unverified: for pictures.
+    /// Returns the plan of the pattern with this index, without verification. Pictures use it.
     ///
     /// # Panics
-    /// If the mask has no such pattern; see [`pattern_of`](Self::pattern_of).
+    /// Panics if the mask has no pattern with this index; see [`pattern_of`](Self::pattern_of).
     pub fn plan_of_pattern(&self, pattern: usize, options: &PlanOptions) -> PatternPlan {
         PatternPlan::new(&self.resolved()[pattern], options)
     }
 
-    /// The plan cut as `options` says; block sizes of 0 count as 1.
+    /// Returns the plan with these options. Block sizes of 0 count as 1.
     pub fn plan_with(&self, options: &PlanOptions) -> Plan {
         self.plan_within(options, &Budget::unlimited()).expect("a budget without limits is never spent")
     }
 
-    /// [`plan_with`](Self::plan_with) within a budget, with progress, and cancelled where the budget's function says so.
+    /// Returns the plan of [`plan_with`](Self::plan_with), within a budget. The budget's function receives the progress
+    /// and can cancel.
     ///
     /// # Errors
-    /// [`Error::Budget`] when the budget is spent, [`Error::Cancelled`] when its function cancels.
+    /// Returns [`Error::Budget`] if the budget is spent, and [`Error::Cancelled`] if its function cancels.
     pub fn plan_within(&self, options: &PlanOptions, budget: &Budget<'_>) -> Result<Plan, Error> {
         let start = Instant::now();
         let options = PlanOptions { block_q: options.block_q.max(1), block_kv: options.block_kv.max(1), ..*options };
@@ -42,10 +43,10 @@ impl BoundMask {
     }
 }
 
-/// One plan for each distinct pattern, guarded.
+/// Returns one checked plan for each distinct pattern.
 ///
 /// # Errors
-/// The budget is spent, or its function cancels.
+/// Returns an error if the budget is spent or the budget's function cancels.
 fn plans(bound: &BoundMask, options: &PlanOptions, meter: &mut Meter<'_>) -> Result<Vec<PatternPlan>, Error> {
     let callers_bounds = has_bounded_closure(bound, bound.mask());
     let plan = |resolved: &Resolved| {
@@ -60,10 +61,11 @@ fn plans(bound: &BoundMask, options: &PlanOptions, meter: &mut Meter<'_>) -> Res
     bound.resolved().iter().map(plan).collect()
 }
 
-/// The plan, or the plan in place where a reordered plan fails its invariants: such a plan is never executed.
+/// Returns the plan, or a plan without reordering if a reordered plan fails its checks. A plan that fails is never
+/// executed.
 ///
 /// # Panics
-/// When it fails and `strict` is set.
+/// Panics if the plan fails and `strict` is true.
 fn guarded(
     plan: PatternPlan,
     mask: &Mask,

@@ -1,4 +1,4 @@
-//! Sorted sets of half-open intervals, the currency of planning.
+//! Sorted sets of half-open intervals, on which all planning works.
 
 use smallvec::SmallVec;
 use std::fmt;
@@ -6,29 +6,29 @@ use std::fmt;
 /// A half-open run of positions `start..end`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Interval {
-    /// The first position inside.
+    /// The first position in the interval.
     pub start: u32,
-    /// The first position after.
+    /// The first position after the interval.
     pub end: u32,
 }
 
 impl Interval {
-    /// `start..end`; empty when `end <= start`.
+    /// Returns the interval `start..end`. The interval is empty if `end <= start`.
     pub const fn new(start: u32, end: u32) -> Self {
         Self { start, end }
     }
 
-    /// Number of positions inside.
+    /// Returns the number of positions.
     pub const fn len(self) -> u32 {
         self.end.saturating_sub(self.start)
     }
 
-    /// True when nothing is inside.
+    /// Returns whether the interval is empty.
     pub const fn is_empty(self) -> bool {
         self.end <= self.start
     }
 
-    /// The common part, possibly empty.
+    /// Returns the intersection of both intervals, which may be empty.
     pub fn intersect(self, other: Self) -> Self {
         Self::new(self.start.max(other.start), self.end.min(other.end))
     }
@@ -40,7 +40,7 @@ impl fmt::Debug for Interval {
     }
 }
 
-/// A set of positions as intervals that are sorted, disjoint, not empty and do not touch.
+/// A set of positions as sorted, disjoint intervals. Intervals are not empty and not adjacent.
 ///
 /// ```
 /// use noren_mask::interval::{Interval, IntervalSet};
@@ -54,48 +54,48 @@ impl fmt::Debug for Interval {
 pub struct IntervalSet(SmallVec<[Interval; 4]>);
 
 impl IntervalSet {
-    /// The empty set.
+    /// Returns the empty set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// `0..len`.
+    /// Returns the set of all positions `0..len`.
     pub fn all(len: u32) -> Self {
         Self::from(0..len)
     }
 
-    /// True when no position is inside.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The intervals, ascending.
+    /// Returns the intervals in ascending order.
     pub fn as_slice(&self) -> &[Interval] {
         &self.0
     }
 
-    /// The intervals, ascending.
+    /// Returns an iterator over the intervals in ascending order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Interval> + '_ {
         self.0.iter().copied()
     }
 
-    /// Number of positions inside.
+    /// Returns the number of positions.
     pub fn count(&self) -> u64 {
         self.0.iter().map(|i| u64::from(i.len())).sum()
     }
 
-    /// Smallest interval around everything inside, `None` when empty.
+    /// Returns the smallest interval that contains the set, or `None` if the set is empty.
     pub fn hull(&self) -> Option<Interval> {
         Some(Interval::new(self.0.first()?.start, self.0.last()?.end))
     }
 
-    /// True when `position` is inside.
+    /// Returns whether the set contains `position`.
     pub fn contains(&self, position: u32) -> bool {
         let i = self.0.partition_point(|i| i.end <= position);
         self.0.get(i).is_some_and(|i| i.start <= position)
     }
 
-    /// True when all of `start..end` is inside; an empty range always is.
+    /// Returns whether the set contains all of `start..end`. The result is true for an empty range.
     pub fn contains_range(&self, start: u32, end: u32) -> bool {
         if end <= start {
             return true;
@@ -104,13 +104,13 @@ impl IntervalSet {
         self.0.get(i).is_some_and(|i| i.start <= start && end <= i.end)
     }
 
-    /// True when any of `start..end` is inside.
+    /// Returns whether the set contains a position of `start..end`.
     pub fn meets(&self, start: u32, end: u32) -> bool {
         let i = self.0.partition_point(|i| i.end <= start);
         start < end && self.0.get(i).is_some_and(|i| i.start < end)
     }
 
-    /// The intervals cut to `start..end`, ascending, none empty.
+    /// Returns the intersections of the intervals with `start..end`, in ascending order, without empty ones.
     pub fn within(&self, start: u32, end: u32) -> impl Iterator<Item = Interval> + '_ {
         let first = self.0.partition_point(|i| i.end <= start);
         self.0[first..]
@@ -120,8 +120,7 @@ impl IntervalSet {
             .filter(|i| !i.is_empty())
     }
 
-    /// Appends `start..end`, which must not begin before the end of what is inside minus what it overlaps:
-    /// intervals come in order of their start.
+    /// Adds `start..end`. Calls must have ascending `start`; intervals may overlap.
     pub fn push(&mut self, start: u32, end: u32) {
         if end <= start {
             return;
@@ -135,7 +134,7 @@ impl IntervalSet {
         }
     }
 
-    /// Positions inside both.
+    /// Returns the intersection of both sets.
     pub fn intersect(&self, other: &Self) -> Self {
         let (mut a, mut b) = (self.0.iter().peekable(), other.0.iter().peekable());
         let mut out = Self::new();
@@ -151,7 +150,7 @@ impl IntervalSet {
         out
     }
 
-    /// Positions inside either.
+    /// Returns the union of both sets.
     pub fn union(&self, other: &Self) -> Self {
         let (mut a, mut b) = (self.0.as_slice(), other.0.as_slice());
         let mut out = Self::new();
@@ -169,7 +168,7 @@ impl IntervalSet {
         }
     }
 
-    /// Positions of `0..len` outside.
+    /// Returns the positions of `0..len` that are not in the set.
     pub fn complement(&self, len: u32) -> Self {
         let mut out = Self::new();
         let mut at = 0;
@@ -181,7 +180,7 @@ impl IntervalSet {
         out
     }
 
-    /// Positions inside `self` and not inside `other`.
+    /// Returns the positions that are in `self` and not in `other`.
     pub fn minus(&self, other: &Self) -> Self {
         match self.hull() {
             Some(hull) => self.intersect(&other.complement(hull.end)),
@@ -204,7 +203,7 @@ impl From<std::ops::Range<u32>> for IntervalSet {
     }
 }
 
-/// Ranges in any order; they may overlap.
+/// Collects ranges into a set. Ranges may have any order and may overlap.
 impl FromIterator<std::ops::Range<u32>> for IntervalSet {
     fn from_iter<T: IntoIterator<Item = std::ops::Range<u32>>>(ranges: T) -> Self {
         let mut all: Vec<_> = ranges.into_iter().collect();

@@ -1,32 +1,32 @@
-//! JSON as it is read here: a value that refuses a key given twice, and a place in it whose errors name their path.
+//! The JSON reader: a value without duplicate keys, and a position in it for errors with a path.
 
 use crate::Error;
 use crate::syntax::nearest;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
-/// A value of JSON, or of any other format that describes itself.
+/// A value of JSON, or of another self-describing format.
 #[derive(Debug)]
 pub(crate) enum Json {
     Null,
     Flag(bool),
     Whole(i64),
-    /// A whole number beyond `i64`.
+    /// A whole number larger than the maximum of `i64`.
     Huge(u64),
     Real(f64),
     Text(String),
     List(Vec<Json>),
-    /// In the order given, no key twice.
+    /// Keys with values, in the given order, without duplicates.
     Object(Vec<(String, Json)>),
 }
 
 impl Json {
-    /// Reads `text`, which is called `what` in errors.
+    /// Parses `text`. `what` names the text in errors.
     pub(crate) fn parse(text: &str, what: &str) -> Result<Self, Error> {
         serde_json::from_str(text).map_err(|e| Error::fact(what, format!("not valid JSON: {}", advise(text, &e))))
     }
 
-    /// The value as errors show it, long ones cut.
+    /// Returns the value as text for errors, shortened if long.
     fn describe(&self) -> String {
         match self {
             Json::Null => "null".into(),
@@ -43,7 +43,7 @@ impl Json {
     }
 }
 
-/// The parser's own message, with advice where a number stands that JSON does not have.
+/// Returns the parser's message, with advice if the text has a number that JSON does not support.
 fn advise(text: &str, error: &serde_json::Error) -> String {
     const NO_NUMBERS: [&str; 5] = ["NaN", "nan", "Infinity", "inf", "Inf"];
     let message = error.to_string();
@@ -132,7 +132,7 @@ impl<'de> Deserialize<'de> for Json {
     }
 }
 
-/// A value and the way to it, for errors such as `documents[1][0]: got "x", expected a length: ...`.
+/// A value with its path, for errors such as `documents[1][0]: got "x", expected a length: ...`.
 #[derive(Clone, Copy)]
 pub(crate) struct At<'a> {
     pub(crate) value: &'a Json,
@@ -162,18 +162,18 @@ impl fmt::Display for At<'_> {
 }
 
 impl<'a> At<'a> {
-    /// The place of a whole text.
+    /// Returns the position of a whole text.
     pub(crate) fn root(value: &'a Json) -> Self {
         At { value, step: Step::Key(""), up: None }
     }
 
-    /// An error at this place.
+    /// Returns an error with this path.
     pub(crate) fn error(&self, problem: impl Into<String>) -> Error {
         let place = if self.up.is_none() { "JSON".into() } else { self.to_string() };
         Error::fact(place, problem)
     }
 
-    /// The same error, said of this place.
+    /// Returns the error with this path in place of its own.
     pub(crate) fn rename(&self, error: Error) -> Error {
         match error {
             Error::Fact { problem, .. } => self.error(problem),
@@ -181,12 +181,12 @@ impl<'a> At<'a> {
         }
     }
 
-    /// "got ..., expected ...".
+    /// Returns the error "got ..., expected ...".
     pub(crate) fn wrong(&self, expected: &str) -> Error {
         self.error(format!("got {}, expected {expected}", self.value.describe()))
     }
 
-    /// The entries of a list.
+    /// Returns the entries of a list, or an error if the value is not a list.
     pub(crate) fn items(&'a self, expected: &str) -> Result<impl ExactSizeIterator<Item = At<'a>>, Error> {
         match self.value {
             Json::List(list) => {
@@ -196,7 +196,7 @@ impl<'a> At<'a> {
         }
     }
 
-    /// The list of what `read` makes of the entries.
+    /// Returns the results of `read` for all entries of a list.
     pub(crate) fn list<T>(
         &self,
         expected: &str,
@@ -205,7 +205,7 @@ impl<'a> At<'a> {
         self.items(expected)?.map(read).collect()
     }
 
-    /// Refuses anything but an object whose keys are among `known`.
+    /// Returns an error if the value is not an object or has a key that is not in `known`.
     pub(crate) fn only(&self, known: &[&str]) -> Result<(), Error> {
         let Json::Object(list) = self.value else { return Err(self.wrong("an object")) };
         let Some((key, _)) = list.iter().find(|(key, _)| !known.contains(&key.as_str())) else { return Ok(()) };
@@ -217,7 +217,7 @@ impl<'a> At<'a> {
         Err(self.error(format!("the key {shown:?} is not known: {meant}")))
     }
 
-    /// The fields of an object.
+    /// Returns the fields of an object, or an error if the value is not an object.
     pub(crate) fn entries(&'a self, expected: &str) -> Result<impl Iterator<Item = (&'a str, At<'a>)>, Error> {
         match self.value {
             Json::Object(fields) => Ok(fields.iter().map(|(key, value)| {
@@ -228,19 +228,19 @@ impl<'a> At<'a> {
         }
     }
 
-    /// The field called `key`.
+    /// Returns the field `key`, or `None` if there is none.
     pub(crate) fn field(&'a self, key: &'a str) -> Option<At<'a>> {
         let Json::Object(fields) = self.value else { return None };
         let (_, value) = fields.iter().find(|(name, _)| name == key)?;
         Some(At { value, step: Step::Key(key), up: Some(self) })
     }
 
-    /// The field called `key`, which must be there.
+    /// Returns the field `key`, or an error if there is none.
     pub(crate) fn needed(&'a self, key: &'a str) -> Result<At<'a>, Error> {
         self.field(key).ok_or_else(|| self.error(format!("the key {key:?} is missing")))
     }
 
-    /// A whole number from `min` to `max`; `what` with its article.
+    /// Returns a whole number from `min` to `max`. `what` names the number in errors, with its article.
     pub(crate) fn whole(&self, what: &str, min: i64, max: i64) -> Result<i64, Error> {
         let expected = || match (min, max) {
             (i64::MIN, i64::MAX) => format!("{what}: a whole number"),
@@ -261,7 +261,7 @@ impl<'a> At<'a> {
         }
     }
 
-    /// A text.
+    /// Returns the value as a text, or an error if the value is not a text.
     pub(crate) fn text(&self, expected: &str) -> Result<&'a str, Error> {
         match self.value {
             Json::Text(text) => Ok(text),
@@ -269,7 +269,7 @@ impl<'a> At<'a> {
         }
     }
 
-    /// 0, 1, true or false.
+    /// Returns the value as a Boolean, from 0, 1, true or false.
     pub(crate) fn flag(&self) -> Result<bool, Error> {
         match *self.value {
             Json::Flag(flag) => Ok(flag),

@@ -1,4 +1,4 @@
-//! [`Keep`]: the cells of a mask as bits, for what looks at masks that somebody else made.
+//! [`Keep`]: the cells of a mask as bits, for functions that examine masks of other programs.
 
 use crate::Error;
 use crate::bind::BoundMask;
@@ -6,7 +6,7 @@ use crate::bits::{bit, count, row_of, runs};
 use crate::plan::{PlanOptions, Reorder};
 use std::ops::Range;
 
-/// Allowed cells, one bit each: `[batch, heads, q_len, kv_len]`, true = may attend.
+/// Allowed cells with one bit per cell: `[batch, heads, q_len, kv_len]`, true = the query may read the key.
 ///
 /// ```
 /// use noren_mask::Keep;
@@ -17,18 +17,18 @@ use std::ops::Range;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Keep {
     dims: [usize; 4],
-    /// Bit `k % 64` of word `k / 64` of each row; bits beyond `kv_len` are 0.
+    /// Bit `k % 64` of word `k / 64` of each row is key `k`. Bits beyond `kv_len` are 0.
     words: Vec<u64>,
 }
 
 impl Keep {
-    /// Nothing allowed.
+    /// Returns a matrix without allowed cells. `dims` is `[batch, heads, q_len, kv_len]`.
     pub fn empty(dims: [usize; 4]) -> Self {
         let [b, h, q, k] = dims;
         Keep { dims, words: vec![0; b * h * q * k.div_ceil(64)] }
     }
 
-    /// The cells that `allowed` says.
+    /// Returns the cells `[batch, head, query, key]` for which `allowed` returns true.
     pub fn from_fn(dims: [usize; 4], allowed: impl Fn([usize; 4]) -> bool) -> Self {
         let mut keep = Self::empty(dims);
         let [batch, heads, q_len, kv_len] = dims;
@@ -45,10 +45,11 @@ impl Keep {
         keep
     }
 
-    /// From the words of all rows: bit `k % 64` of word `k / 64` of its row is key `k`. Bits beyond `kv_len` are not looked at.
+    /// Returns the cells from the words of all rows: bit `k % 64` of word `k / 64` of each row is key `k`. Bits beyond
+    /// `kv_len` are ignored.
     ///
     /// # Errors
-    /// Another number of words than `dims` need.
+    /// Returns an error if the number of words does not match `dims`.
     pub fn from_words(dims: [usize; 4], mut words: Vec<u64>) -> Result<Self, Error> {
         let [b, h, q, k] = dims;
         let per_row = k.div_ceil(64);
@@ -63,7 +64,7 @@ impl Keep {
         Ok(Keep { dims, words })
     }
 
-    /// From cells in row-major order. `cells` must hold as many as `dims` say.
+    /// Returns the cells from values in row-major order. `cells` must have the number of cells of `dims`.
     pub fn from_cells(dims: [usize; 4], cells: impl Iterator<Item = bool>) -> Self {
         let mut keep = Self::empty(dims);
         let (kv_len, words) = (dims[3], dims[3].div_ceil(64));
@@ -78,7 +79,7 @@ impl Keep {
         keep
     }
 
-    /// The cells of a bound mask. Heads come one by one only where they differ.
+    /// Returns the cells of a bound mask. The dimension of heads is 1 if all heads are equal.
     pub fn of(bound: &BoundMask) -> Self {
         let shape = bound.shape();
         let (batch, heads) = (shape.batch_len(), shape.head_count());
@@ -98,34 +99,34 @@ impl Keep {
         keep
     }
 
-    /// `[batch, heads, q_len, kv_len]`.
+    /// Returns `[batch, heads, q_len, kv_len]`.
     pub fn dims(&self) -> [usize; 4] {
         self.dims
     }
 
-    /// Whether the cell `[batch, head, query, key]` is allowed.
+    /// Returns whether the cell `[batch, head, query, key]` is allowed.
     pub fn get(&self, [b, h, q, k]: [usize; 4]) -> bool {
         self.row(b, h, q)[k / 64] >> (k % 64) & 1 == 1
     }
 
-    /// All cells in row-major order.
+    /// Returns all cells in row-major order.
     pub fn cells(&self) -> impl Iterator<Item = bool> + '_ {
         let kv_len = self.dims[3];
         self.words.chunks(kv_len.div_ceil(64).max(1)).flat_map(move |row| (0..kv_len).map(|k| bit(row, k)))
     }
 
-    /// Number of allowed cells.
+    /// Returns the number of allowed cells.
     pub fn count(&self) -> u64 {
         count(&self.words)
     }
 
-    /// The words of one query row.
+    /// Returns the words of query row `q` in batch row `b` and head `h`.
     pub fn row(&self, b: usize, h: usize, q: usize) -> &[u64] {
         let range = self.range(b, h, q);
         &self.words[range]
     }
 
-    /// Returns the words of a row, to be changed; bits beyond `kv_len` must stay 0.
+    /// Returns the words of query row `q` in batch row `b` and head `h`, for changes. Bits beyond `kv_len` must stay 0.
     pub fn row_mut(&mut self, b: usize, h: usize, q: usize) -> &mut [u64] {
         let range = self.range(b, h, q);
         &mut self.words[range]
@@ -137,7 +138,7 @@ impl Keep {
         row * words..(row + 1) * words
     }
 
-    /// The same cells over more: a dimension of 1 stands for all of `dims`'.
+    /// Returns the cells broadcast to `dims`: a dimension of 1 is repeated.
     pub fn expand(&self, dims: [usize; 4]) -> Self {
         if self.dims == dims {
             return self.clone();
@@ -160,7 +161,7 @@ impl Keep {
         out
     }
 
-    /// Queries and keys changed places.
+    /// Returns the cells with queries and keys exchanged.
     pub fn transposed(&self) -> Self {
         let [b, h, q, k] = self.dims;
         let mut out = Self::empty([b, h, k, q]);
@@ -178,7 +179,7 @@ impl Keep {
         out
     }
 
-    /// True when every head's cells are the first one's.
+    /// Returns whether the cells of all heads are equal.
     pub fn heads_equal(&self) -> bool {
         let [batch, heads, q_len, _] = self.dims;
         (0..batch).all(|b| (1..heads).all(|h| (0..q_len).all(|q| self.row(b, h, q) == self.row(b, 0, q))))

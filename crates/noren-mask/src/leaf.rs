@@ -1,4 +1,4 @@
-//! Windows over grids, as the planner sees them.
+//! Windows over grids, in the form that planning uses.
 
 use crate::bounds::Bounds;
 use crate::frame::Frame;
@@ -8,9 +8,10 @@ use std::ops::Range;
 /// Windows over a row-major grid of one to three dimensions, shifted inward at its edges.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Neighborhood {
-    /// `[length, window, dilation]` of each dimension, always three, the first ones 1 where the grid has fewer.
+    /// `[length, window, dilation]` of each dimension, always three. The first ones are 1 if the grid has fewer
+    /// dimensions.
     dims: [[i64; 3]; 3],
-    /// Position after the last key: grids may be far larger than what is there.
+    /// The first position after the last key. The grid may be much larger.
     end: i64,
 }
 
@@ -23,7 +24,8 @@ impl Neighborhood {
         Neighborhood { dims, end }
     }
 
-    /// First coordinate and number of coordinates of the window around `x` in dimension `dim`; they are `dilation` apart.
+    /// Returns the first coordinate and the number of coordinates of the window around `x` in dimension `dim`. The
+    /// coordinates are `dilation` apart.
     fn window(&self, dim: usize, x: i64) -> (i64, i64) {
         let [len, size, dilation] = self.dims[dim];
         let residue = x % dilation;
@@ -32,12 +34,13 @@ impl Neighborhood {
         (residue + first * dilation, size.min(cells))
     }
 
-    /// Number of cells.
+    /// Returns the number of grid cells.
     fn cells(&self) -> i64 {
         self.dims.iter().map(|dim| dim[0]).product()
     }
 
-    /// Calls `line` with the first position of each grid line with keys that the window around `q` reaches, ascending.
+    /// Calls `line` with the first position of each grid line that has keys in the window around `q`, in ascending
+    /// order.
     fn lines(&self, q: i64, mut line: impl FnMut(i64)) {
         let [[.., step0], [d1, _, step1], [d2, ..]] = self.dims;
         let (z0, n0) = self.window(0, q / (d1 * d2));
@@ -60,8 +63,8 @@ impl Neighborhood {
         });
     }
 
-    /// How many rows from the query on have the same window, or one that moves along the line with them (true); `None` where
-    /// each row has a window of its own kind.
+    /// Returns the number of rows from the query on that have the same window (false) or a window that moves along the
+    /// line with them (true). Returns `None` if each row has a window of another form.
     pub(crate) fn same_window(&self, q: i64) -> Option<(i64, bool)> {
         let [width, size, step] = self.dims[2];
         if !(0..self.cells()).contains(&q) {
@@ -78,34 +81,35 @@ impl Neighborhood {
         }
     }
 
-    /// Calls `line` with the first position of each grid line that the query reads, the first column and the number of columns
-    /// that it reads there, and the length of the line. Only where lines are not dilated.
+    /// Calls `line` for each grid line that the query reads, with the first position of the line, the first column and
+    /// the number of columns that the query reads, and the length of the line. Lines must not be dilated.
     pub(crate) fn window_lines(&self, q: i64, mut line: impl FnMut(i64, i64, i64, i64)) {
         let width = self.dims[2][0];
         let (first, count) = self.window(2, q % width);
         self.lines(q, |at| line(at, first, count, width));
     }
 
-    /// `[length, window, dilation]` of each of three dimensions, the slowest first.
+    /// Returns `[length, window, dilation]` of each of the three dimensions, the slowest first.
     pub(crate) fn dims(&self) -> [[i64; 3]; 3] {
         self.dims
     }
 
-    /// The dilation along a line.
+    /// Returns the dilation along a line.
     pub(crate) fn step(&self) -> i64 {
         self.dims[2][2]
     }
 
-    /// A number that divides the distance from a query to every key it reads; 0 when it reads only itself.
+    /// Returns a number that divides the distance from a query to every key that it reads, or 0 if it reads only
+    /// itself.
     pub(crate) fn modulus(&self) -> u64 {
         let [_, [d1, ..], [d2, ..]] = self.dims;
         let sizes = [d1 * d2, d2, 1];
-        // a product too large to hold is a distance that nothing has
+        // no distance is a multiple of a product that overflows
         let steps = self.dims.iter().zip(sizes).filter(|(dim, _)| dim[1] > 1);
         steps.fold(0, |all, (dim, size)| gcd(all, dim[2].checked_mul(size).unwrap_or(0) as u64))
     }
 
-    /// For each line that the query reads, the keys from the first to the last that it reads there.
+    /// Calls `emit` for each line that the query reads, with the first key and the end of the keys that it reads there.
     pub(crate) fn lines_of(&self, frame: &Frame, q: i64, keys: (u32, u32), emit: &mut impl FnMut(u32, u32)) {
         if (0..self.cells()).contains(&q) {
             let [width, _, step] = self.dims[2];
@@ -116,14 +120,15 @@ impl Neighborhood {
         }
     }
 
-    /// Bounds for the rows `rows`. Queries of one grid line differ in the last dimension only, where windows move with them,
-    /// so the line's first and last query speak for all; a dilated line has the hull for an upper and no lower bound.
+    /// Returns the bounds for the rows `rows`. Queries of one grid line differ only in the last dimension, where
+    /// windows move with them. So the first and the last query of a line give its bounds. A dilated line has its
+    /// enclosing range for an upper bound and no lower bound.
     pub(crate) fn bounds(&self, frame: &Frame, rows: Range<u32>) -> Bounds {
         let [width, _, step] = self.dims[2];
         let mut bounds: Option<Bounds> = None;
         let (mut q, end) = (frame.query(rows.start), frame.query(rows.end));
         if q < 0 || end > self.cells() {
-            // some rows stand outside the grid and read nothing
+            // some rows are outside the grid and read no key
             bounds = Some(Bounds::exact(IntervalSet::new()));
             q = q.max(0);
         }

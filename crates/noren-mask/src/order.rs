@@ -1,17 +1,18 @@
-//! [`Order`]: queries or keys in another order, in which a mask's tiles are full.
+//! [`Order`]: queries or keys in an order in which the tiles of a mask are full.
 //!
-//! An order is a list of groups, one after the other, and ascends inside each. So a run of indices is one run in each group,
-//! and intervals stay intervals: planning in another order costs what planning does.
+//! An order is a list of consecutive groups, and indices ascend inside each group. So a run of indices is one run in
+//! each group, and intervals stay intervals. Planning in an order costs the same as planning without one.
 
 use crate::frame::Frame;
 use crate::interval::{Interval, IntervalSet};
 use std::ops::Range;
 
-/// Beyond this many residue classes the keys of one are too few to fill tiles, and an order is no longer small.
+/// The maximum number of residue classes. With more classes, the keys of one class are too few to fill tiles, and an
+/// order is no longer small.
 pub(crate) const MOST_CLASSES: u32 = 4096;
 
-/// A permutation of `0..len` made of ascending groups. Where keys are read in two orders ([`Reorder::Copies`](crate::Reorder)),
-/// each index has two places.
+/// A permutation of `0..len` that consists of ascending groups. If keys are read in two orders
+/// ([`Reorder::Copies`](crate::Reorder)), each index has two places.
 ///
 /// ```
 /// use noren_mask::{Facts, Shape, atoms::*};
@@ -25,11 +26,11 @@ pub(crate) const MOST_CLASSES: u32 = 4096;
 pub struct Order {
     runs: Vec<Placed>,
     groups: Vec<Group>,
-    /// Groups are residue classes of positions by this modulus; 1 when they are not.
+    /// The modulus by which positions form the groups, or 1 if groups are not residue classes.
     modulus: u32,
 }
 
-/// Indices at adjacent places, the first at place `at`.
+/// Indices at adjacent places. The first index is at place `at`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Placed {
     at: u32,
@@ -42,17 +43,17 @@ impl Placed {
     }
 }
 
-/// Ascending, disjoint runs at places `start..end`.
+/// Ascending, disjoint runs of indices at the places `start..end`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Group {
     runs: Range<usize>,
     pub(crate) start: u32,
     pub(crate) end: u32,
-    /// All positions in the group are this modulo the order's modulus.
+    /// The residue of all positions in the group modulo the order's modulus.
     pub(crate) class: Option<u32>,
 }
 
-/// Indices `start, start + step, ...`, ascending.
+/// The indices `start, start + step, ...`, ascending.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Indices {
     pub(crate) start: u32,
@@ -61,7 +62,7 @@ pub(crate) struct Indices {
 }
 
 impl Indices {
-    /// Index number `i`.
+    /// Returns index number `i`.
     pub(crate) fn at(self, i: u32) -> u32 {
         self.start + i * self.step
     }
@@ -74,17 +75,17 @@ impl Indices {
         self.step == 1 || self.len == 1
     }
 
-    /// Number of indices below `index`.
+    /// Returns the number of indices below `index`.
     pub(crate) fn below(self, index: u32) -> u32 {
         index.saturating_sub(self.start).div_ceil(self.step).min(self.len)
     }
 }
 
-/// An index range whose positions are index + shift.
+/// An index range `(start, end, shift)`: the position of an index is index + shift.
 type Piece = (u32, u32, i64);
 
 impl Order {
-    /// Query rows: `gathered` first, the others by the residue of their position.
+    /// Returns the order of query rows: first `gathered`, then the others by the residue of their position.
     pub(crate) fn of_queries(frame: &Frame, modulus: u32, gathered: &IntervalSet) -> Order {
         let mut order = Order::new(modulus);
         order.group(None, gathered.iter().map(adjacent));
@@ -94,8 +95,8 @@ impl Order {
         order
     }
 
-    /// Keys: by the residue of their position, `gathered` before all others; without residues `gathered` stands where its
-    /// first key does, so that what lies before it moves all keys alike. Empty slots come last.
+    /// Returns the order of keys: first `gathered`, then the others by the residue of their position. Without residues,
+    /// `gathered` has the place of its first key, so that all keys before it keep their places. Empty slots come last.
     pub(crate) fn of_keys(frame: &Frame, modulus: u32, gathered: &IntervalSet) -> Order {
         let mut order = Order::new(modulus);
         let rest = gathered.complement(frame.kv_len);
@@ -117,7 +118,8 @@ impl Order {
         order
     }
 
-    /// Every key twice: all keys in place, then by the residue of their position. Empty slots are in the first part only.
+    /// Returns an order with every key twice: all keys in place, then by the residue of their position. Empty slots are
+    /// only in the first part.
     pub(crate) fn twice(frame: &Frame, modulus: u32) -> Order {
         let mut order = Order::new(modulus);
         order.group(None, std::iter::once(Indices { start: 0, step: 1, len: frame.kv_len }));
@@ -127,16 +129,16 @@ impl Order {
         order
     }
 
-    /// The sets one after the other, each a group.
+    /// Returns the sets one after another, each as a group.
     pub(crate) fn of_groups(sets: &[IntervalSet]) -> Order {
         let mut order = Order::new(1);
         sets.iter().for_each(|set| order.group(None, set.iter().map(adjacent)));
         order
     }
 
-    /// The number of the last group of residue class `class`.
+    /// Returns the number of the last group of residue class `class`.
     pub(crate) fn class(&self, class: u32) -> Option<usize> {
-        // classes ascend, after groups without one
+        // classes ascend; groups without a class come before them
         let at = self.groups.partition_point(|group| group.class.is_none_or(|own| own < class));
         self.groups.get(at).is_some_and(|group| group.class == Some(class)).then_some(at)
     }
@@ -153,13 +155,13 @@ impl Order {
                 let len = (i64::from(last) - start).max(0) as u64;
                 Indices { start: start as u32, step: self.modulus, len: len.div_ceil(modulus as u64) as u32 }
             });
-            // a start beyond 32 bits belongs to a run of length 0
+            // a start beyond 32 bits has a run of length 0
             let of_class: Vec<Indices> = of_class.filter(|indices| indices.len > 0).collect();
             self.group(Some(class as u32), of_class.into_iter());
         }
     }
 
-    /// Appends a group unless it is empty. Runs come in ascending order.
+    /// Appends a group unless it is empty. Runs must be in ascending order.
     fn group(&mut self, class: Option<u32>, runs: impl Iterator<Item = Indices>) {
         let (first, start) = (self.runs.len(), self.len());
         let mut at = start;
@@ -172,31 +174,31 @@ impl Order {
         }
     }
 
-    /// Number of indices.
+    /// Returns the number of indices.
     pub fn len(&self) -> u32 {
         self.groups.last().map_or(0, |g| g.end)
     }
 
-    /// True when there is no index.
+    /// Returns whether the order is empty.
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
 
-    /// The index at place `place`.
+    /// Returns the index at place `place`.
     ///
     /// # Panics
-    /// When `place` is not below [`len`](Self::len).
+    /// Panics if `place` is not below [`len`](Self::len).
     pub fn origin(&self, place: u32) -> u32 {
         let run = &self.runs[self.runs.partition_point(|run| run.end() <= place)];
         run.indices.at(place - run.at)
     }
 
-    /// The order as runs `(first index, step, number of indices)`, place after place.
+    /// Returns the order as runs `(first index, step, number of indices)`, by ascending place.
     pub fn runs(&self) -> impl ExactSizeIterator<Item = (u32, u32, u32)> + '_ {
         self.runs.iter().map(|run| (run.indices.start, run.indices.step, run.indices.len))
     }
 
-    /// True when every index is at its own place.
+    /// Returns whether every index is at its own place.
     pub(crate) fn is_identity(&self) -> bool {
         self.runs.iter().all(|run| run.at == run.indices.start && run.indices.adjacent())
     }
@@ -209,19 +211,19 @@ impl Order {
         &self.groups
     }
 
-    /// The number of the group that holds `place`.
+    /// Returns the number of the group that contains `place`.
     pub(crate) fn group_at(&self, place: u32) -> usize {
         self.groups.partition_point(|g| g.end <= place)
     }
 
-    /// The first place of `group` whose index is at least `index`, its end when there is none.
+    /// Returns the first place of `group` whose index is at least `index`, or the end of the group if there is none.
     pub(crate) fn place(&self, group: &Group, index: u32) -> u32 {
         let runs = &self.runs[group.runs.clone()];
         let before = runs.partition_point(|run| run.indices.start < index).checked_sub(1);
         before.map_or(group.start, |before| runs[before].at + runs[before].indices.below(index))
     }
 
-    /// The indices at `places`, run by run.
+    /// Returns the indices at `places`, as runs.
     pub(crate) fn indices(&self, places: Range<u32>) -> impl Iterator<Item = Indices> + '_ {
         let first = self.runs.partition_point(|run| run.end() <= places.start);
         self.runs[first..].iter().take_while(move |run| run.at < places.end).map(move |run| {
@@ -230,7 +232,7 @@ impl Order {
         })
     }
 
-    /// The places that hold the indices of `set`, in the groups numbered `groups`.
+    /// Returns the places of the indices of `set`, in the groups with the numbers `groups`.
     pub(crate) fn places(&self, set: &IntervalSet, groups: Range<usize>) -> IntervalSet {
         let mut out = IntervalSet::new();
         for group in &self.groups[groups] {

@@ -1,7 +1,7 @@
-//! [`Pattern`]: what one (batch, head) allows once heads, batch rows and facts are resolved.
+//! [`Pattern`]: the allowed cells of one (batch, head), after heads, batch rows and facts are resolved.
 //!
-//! A pattern answers three questions: which keys one row reads (`row`), bounds for a range of rows (`bounds`), and the exact
-//! cells of a rectangle as bits (`fill`). Leaves answer; combinations combine the answers.
+//! A pattern has three operations: the keys that one row reads (`row`), bounds for a range of rows (`bounds`), and the
+//! exact cells of a rectangle as bits (`fill`). Resolved atoms implement them, and combinations combine the results.
 
 use crate::array::Array;
 use crate::bits::{row_words, set_range};
@@ -15,31 +15,31 @@ use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Most runs of keys that the bounds of a stride list; beyond, its bounds are unknown.
+/// The maximum number of runs of keys in the bounds of a stride. A stride with more runs has unknown bounds.
 pub(crate) const MAX_RUNS: i64 = 1 << 18;
 
-/// A resolved mask of one (batch, head). Two that are equal, over equal frames, share one plan.
+/// A resolved mask of one (batch, head). Equal patterns with equal frames share one plan.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Pattern {
-    /// `lo <= k - q <= hi`; an open side is `None`. Everything, when both are.
+    /// Cells with `lo <= k - q <= hi`. `None` means no limit on that side.
     Band {
         lo: Option<i64>,
         hi: Option<i64>,
     },
-    /// Same chunk of this many positions.
+    /// Query and key in the same chunk of this many positions.
     Chunk(i64),
-    /// Distance a multiple of this.
+    /// Cells whose distance is a multiple of this number.
     Stride(i64),
-    /// These key indices for every row.
+    /// Cells with these key indices, for every row.
     Keys(Arc<IntervalSet>),
-    /// Every key for these query rows, none for the others.
+    /// Every key for these query rows, no key for the others.
     Queries(Arc<IntervalSet>),
-    /// Borders of documents laid one after the other from position 0: `[0, 33, 64]` are 0..33 and 33..64.
+    /// Query and key in the same document. Borders of documents, from position 0: `[0, 33, 64]` is 0..33 and 33..64.
     Documents(Arc<[i64]>),
     Neighborhood(Arc<Neighborhood>),
-    /// An atom that answers for itself.
+    /// A resolved atom with its own rows and bounds.
     Atom(ResolvedRef),
-    /// An atom that only knows its cells.
+    /// An atom that gives only single cells.
     Member(ByCellRef),
     Array(Shared<Array>, usize),
     Closure {
@@ -47,14 +47,14 @@ pub(crate) enum Pattern {
         batch: usize,
         head: usize,
     },
-    /// A leaf of a larger mask, asked about some of its rows and keys.
+    /// A part of a larger mask, restricted to some of its rows and keys.
     Selected(Arc<Selection>, Box<Pattern>),
     Not(Box<Pattern>),
     And(Vec<Pattern>),
     Or(Vec<Pattern>),
 }
 
-/// An `Arc` that compares and hashes by address: the same thing, not an equal one.
+/// An `Arc` that is compared and hashed by address, not by value.
 #[derive(Debug)]
 pub(crate) struct Shared<T>(pub(crate) Arc<T>);
 
@@ -78,7 +78,7 @@ impl<T> std::hash::Hash for Shared<T> {
     }
 }
 
-/// A closure that compares and hashes by address.
+/// A closure that is compared and hashed by address.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct SharedClosure(pub(crate) Closure);
 
@@ -97,13 +97,13 @@ impl Pattern {
         Pattern::Keys(Arc::new(IntervalSet::new()))
     }
 
-    /// Cells allowed by `self` and not by `other`.
+    /// Returns the cells that `self` allows and `other` denies.
     pub(crate) fn minus(self, other: &Pattern) -> Pattern {
         Pattern::And(vec![self, Pattern::Not(Box::new(other.clone()))])
     }
 
-    /// For a leaf: calls `emit(start, end)` with the allowed keys of query row `row` within `keys`; pieces come in any order
-    /// and may overlap.
+    /// Calls `emit(start, end)` with the allowed keys of query row `row` within `keys`. Runs may have any order and may
+    /// overlap. The pattern must be no combination.
     pub(crate) fn row(&self, frame: &Frame, row: u32, keys: (u32, u32), emit: &mut impl FnMut(u32, u32)) {
         let q = frame.query(row);
         match self {
@@ -154,7 +154,7 @@ impl Pattern {
         }
     }
 
-    /// The first row after `row` that may read other keys than `row` does.
+    /// Returns the first row after `row` that may read other keys than `row`.
     pub(crate) fn alike(&self, frame: &Frame, row: u32) -> u32 {
         let q = frame.query(row);
         let at = |position: Option<i64>| {
@@ -176,7 +176,7 @@ impl Pattern {
         end.clamp(row + 1, frame.q_len.max(row + 1))
     }
 
-    /// Bounds for the rows `rows`, which are not empty.
+    /// Returns the bounds for the rows `rows`, which must not be empty.
     pub(crate) fn bounds(&self, frame: &Frame, rows: Range<u32>) -> Bounds {
         let kv_len = frame.kv_len;
         let (first, last) = (frame.query(rows.start), frame.query(rows.end - 1));
@@ -195,7 +195,7 @@ impl Pattern {
             // a list of this many keys costs more than it saves
             Pattern::Stride(step) if i64::from(kv_len) / step > MAX_RUNS => Bounds::unknown(kv_len),
             Pattern::Stride(step) if *step > 4 * i64::from(rows.end - rows.start) => {
-                // the keys at the rows' own residues, as runs of one key for each row
+                // the keys at the residues of the rows, as runs of one key per row
                 let mut runs = Vec::new();
                 frame.pieces((0, kv_len), &mut |a, z, shift| {
                     let mut k = i64::from(a) - (i64::from(a) + shift - last).rem_euclid(*step) - (last - first);
@@ -237,10 +237,10 @@ impl Pattern {
         }
     }
 
-    /// Exact union and intersection of a leaf's rows, which ascend.
+    /// Returns the exact union and intersection of rows, which must ascend. The pattern must be no combination.
     pub(crate) fn bounds_by_rows(&self, frame: &Frame, rows: impl Iterator<Item = u32>) -> Bounds {
         let mut lower: Option<IntervalSet> = None;
-        // sorted once: joining the rows one after the other would take time with the square of their pieces
+        // all pieces are sorted once: a union row by row would take quadratic time
         let mut upper: SmallVec<[Range<u32>; 16]> = SmallVec::new();
         let mut next = 0;
         let mut pieces: SmallVec<[Range<u32>; 16]> = SmallVec::new();
@@ -266,8 +266,8 @@ impl Pattern {
         }
     }
 
-    /// Writes the cells of `rows` x `keys`: bit `i % 64` of word `i / 64` of each row is key `keys.start + i`. Bits beyond the
-    /// keys are 0. `words` holds `rows.len() * row_words(keys.len())` words and is overwritten.
+    /// Writes the cells of `rows` x `keys`: bit `i % 64` of word `i / 64` of each row is key `keys.start + i`. Bits
+    /// beyond the keys are 0. Overwrites `words`, which must have `rows.len() * row_words(keys.len())` words.
     pub(crate) fn fill(&self, frame: &Frame, rows: Range<u32>, keys: Interval, words: &mut [u64]) {
         let stride = row_words(keys.len());
         match self {
@@ -303,7 +303,7 @@ impl Pattern {
         }
     }
 
-    /// Whether the rows of a leaf change in blocks.
+    /// Returns whether consecutive rows form blocks with equal keys.
     pub(crate) fn has_blocks(&self) -> bool {
         match self {
             Pattern::Chunk(_) | Pattern::Documents(_) | Pattern::Queries(_) => true,
@@ -312,7 +312,7 @@ impl Pattern {
         }
     }
 
-    /// Whether a leaf's row takes time for every key of the range it is asked for.
+    /// Returns whether a row takes time for every key of the requested range.
     pub(crate) fn looks_at_every_key(&self) -> bool {
         match self {
             Pattern::Member(_) | Pattern::Closure { .. } => true,
@@ -321,7 +321,7 @@ impl Pattern {
         }
     }
 
-    /// The last row in `after + 1..=upto` at which a leaf's keys change as a block (a document, a chunk, a span begins).
+    /// Returns the last row in `after + 1..=upto` at which a block begins, such as a document, a chunk or a span.
     pub(crate) fn last_border(&self, frame: &Frame, after: u32, upto: u32) -> Option<u32> {
         match self {
             Pattern::Not(a) => a.last_border(frame, after, upto),
@@ -329,7 +329,7 @@ impl Pattern {
             Pattern::And(parts) | Pattern::Or(parts) => {
                 parts.iter().filter_map(|p| p.last_border(frame, after, upto)).max()
             }
-            // A padded or cut sequence begins where its keys begin.
+            // A sequence with padding on the left begins at its first key.
             Pattern::Keys(set) => {
                 let begun = set.as_slice().partition_point(|i| i64::from(i.start) - frame.offset <= i64::from(upto));
                 let row = i64::from(set.as_slice()[..begun].last()?.start) - frame.offset;
@@ -342,7 +342,7 @@ impl Pattern {
                     if next > upto || next >= frame.q_len {
                         return found;
                     }
-                    // a block of one row is no block
+                    // a block of one row does not count
                     found = if next > row + 1 || found.is_some() { Some(next) } else { found };
                     row = next;
                 }
@@ -352,7 +352,7 @@ impl Pattern {
     }
 }
 
-/// Fills the first part into `words`, which are those of rows of `keys` keys, and combines the others into it.
+/// Fills `words` with the first part, and combines the other parts into it. Each row has `keys` keys.
 pub(crate) fn fill_all(
     parts: &[Pattern],
     words: &mut [u64],
@@ -381,11 +381,11 @@ pub(crate) fn clear_tails(words: &mut [u64], stride: usize, keys: u32) {
     }
 }
 
-/// Indices chosen of many, in their order: place `i` holds the one that has `i` chosen ones before it.
+/// Selected indices in ascending order: place `i` has the selected index number `i`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Chosen {
     set: IntervalSet,
-    /// The place of each interval's first index.
+    /// The place of the first index of each interval.
     starts: Vec<u32>,
     pub(crate) len: u32,
 }
@@ -401,13 +401,14 @@ impl Chosen {
         Chosen { set, starts, len }
     }
 
-    /// The index at `place`, which is below the number of chosen ones.
+    /// Returns the index at `place`, which must be below the number of selected indices.
     pub(crate) fn origin(&self, place: u32) -> u32 {
         let run = self.starts.partition_point(|&start| start <= place) - 1;
         self.set.as_slice()[run].start + (place - self.starts[run])
     }
 
-    /// Number of chosen indices below `index`: the place of `index`, or of the first chosen one after it.
+    /// Returns the number of selected indices below `index`. This is the place of `index`, or of the first selected
+    /// index after it.
     fn place(&self, index: u32) -> u32 {
         let runs = self.set.as_slice();
         let run = runs.partition_point(|run| run.end <= index);
@@ -420,7 +421,7 @@ impl Chosen {
         places
     }
 
-    /// The indices at `places`, run by run.
+    /// Returns the indices at `places`, as runs.
     fn runs(&self, places: Range<u32>) -> impl Iterator<Item = Interval> + '_ {
         let first = self.starts.partition_point(|&start| start <= places.start).saturating_sub(1);
         let runs = self.set.as_slice()[first..].iter().zip(&self.starts[first..]);
@@ -431,7 +432,7 @@ impl Chosen {
     }
 }
 
-/// What a leaf of a pattern was made for, and which of its rows and keys are here.
+/// The rows and keys that were selected from a larger mask, with the frame of that mask.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Selection {
     pub(crate) frame: Frame,
@@ -440,7 +441,7 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// [`Pattern::row`] of `leaf`, by places.
+    /// Applies [`Pattern::row`] of `leaf`, by places.
     pub(crate) fn row(&self, leaf: &Pattern, row: u32, keys: (u32, u32), emit: &mut dyn FnMut(u32, u32)) {
         if keys.0 >= keys.1 {
             return;
@@ -453,7 +454,7 @@ impl Selection {
             }
         };
         let by_place: &mut dyn FnMut(u32, u32) = &mut by_place;
-        // what looks at every key must not look at those between the chosen ones
+        // a pattern that evaluates every key must not evaluate keys between the selected ones
         if leaf.looks_at_every_key() || matches!(leaf, Pattern::Stride(_) | Pattern::Array(..)) {
             for run in self.keys.runs(keys.0..keys.1) {
                 leaf.row(&self.frame, row, (run.start, run.end), &mut &mut *by_place);
@@ -464,12 +465,12 @@ impl Selection {
         }
     }
 
-    /// [`Pattern::alike`] of `leaf`, by places.
+    /// Applies [`Pattern::alike`] of `leaf`, by places.
     pub(crate) fn alike(&self, leaf: &Pattern, row: u32) -> u32 {
         self.rows.place(leaf.alike(&self.frame, self.rows.origin(row)))
     }
 
-    /// [`Pattern::bounds`] of `leaf`, by places.
+    /// Applies [`Pattern::bounds`] of `leaf`, by places.
     pub(crate) fn bounds(&self, leaf: &Pattern, rows: Range<u32>) -> Bounds {
         let by_run = self.rows.runs(rows).map(|run| {
             let found = leaf.bounds(&self.frame, run.start..run.end);
@@ -479,7 +480,7 @@ impl Selection {
         all.unwrap_or_else(|| Bounds::unknown(self.keys.len))
     }
 
-    /// [`Pattern::last_border`] of `leaf`, by places.
+    /// Applies [`Pattern::last_border`] of `leaf`, by places.
     pub(crate) fn last_border(&self, leaf: &Pattern, after: u32, upto: u32) -> Option<u32> {
         let last = self.rows.len - 1;
         let origin = |place: u32| self.rows.origin(place.min(last));
@@ -487,7 +488,7 @@ impl Selection {
         Some(self.rows.place(border)).filter(|place| *place > after)
     }
 
-    /// A pattern on the chosen rows and keys.
+    /// Returns the pattern restricted to the selected rows and keys.
     pub(crate) fn pattern(selection: &Arc<Self>, pattern: &Pattern) -> Pattern {
         let all = |parts: &[Pattern]| parts.iter().map(|part| Self::pattern(selection, part)).collect();
         match pattern {

@@ -1,4 +1,4 @@
-//! Masks, scores and specs as text: what the parser reads back as the same value.
+//! Writes masks, scores and specs as text, from which the parser makes the same value.
 
 use crate::mask::{Arm, Mask, Node};
 use crate::score::{Score, Spec};
@@ -6,7 +6,7 @@ use crate::set::Selector;
 use crate::syntax::{List, MAX_DEPTH, MAX_TEXT, Name, write_spans};
 use std::fmt::{self, Display, Formatter, Write};
 
-/// How tightly an expression binds; a part that binds less than its place asks for stands in parentheses.
+/// The precedence of an expression. A part with a lower precedence than its place requires gets parentheses.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 enum Binding {
     Union,
@@ -24,7 +24,7 @@ fn binding(node: &Node) -> Binding {
     }
 }
 
-/// Why a mask has no text that the parser would take.
+/// The reason why a mask has no text that the parser accepts.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Oversize {
     /// Nested deeper than [`MAX_DEPTH`].
@@ -33,7 +33,7 @@ pub(crate) enum Oversize {
     Long,
 }
 
-/// Whether the mask's text stays within what the parser takes. Stops as soon as it does not.
+/// Checks that the mask's text is within the limits of the parser. Stops at the first limit that is exceeded.
 pub(crate) fn measure(mask: &Mask) -> Result<(), Oversize> {
     struct Counter(usize);
     impl Write for Counter {
@@ -53,7 +53,7 @@ pub(crate) fn measure(mask: &Mask) -> Result<(), Oversize> {
 
 struct Printer<'a> {
     out: &'a mut dyn Write,
-    /// True once a part was too deep to print.
+    /// True if a part was nested too deep to print.
     cut: bool,
 }
 
@@ -113,7 +113,7 @@ impl Printer<'_> {
     }
 }
 
-/// `0..4`, `[0, 2..4]`, `every 2`, `every 6 from 5`, `else`.
+/// Writes a selector: `0..4`, `[0, 2..4]`, `every 2`, `every 6 from 5`, `else`.
 impl Display for Selector {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
@@ -125,8 +125,8 @@ impl Display for Selector {
     }
 }
 
-/// The text that parses to the same mask, with no more parentheses than needed. What is nested deeper than any text may
-/// be shows as `...`.
+/// Writes the text that parses to the same mask, with as few parentheses as possible. Parts nested deeper than the
+/// parser allows appear as `...`.
 impl Display for Mask {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         Printer { out: f, cut: false }.mask(self, Binding::Union, 1)
@@ -139,7 +139,7 @@ impl fmt::Debug for Mask {
     }
 }
 
-/// `softcap(5)`; the name of an array is left out when it is the score's own.
+/// Writes a score such as `softcap(5)`. The default name of an array is omitted.
 impl Display for Score {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let (own, name) = match self {
@@ -155,7 +155,7 @@ impl Display for Score {
     }
 }
 
-/// `mask + score + score`.
+/// Writes `mask + score + score`.
 impl Display for Spec {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         self.mask.fmt(f)?;

@@ -1,7 +1,8 @@
-//! [`Reordering`]: which other order a pattern is planned in, and what the pattern answers there.
+//! [`Reordering`]: the order in which a pattern is planned, and the operations of the pattern in that order.
 //!
-//! The questions are those of [`Pattern`]: bounds for some query rows, and the exact cells of a rectangle. Rows and keys are
-//! places of an [`Order`]; leaves answer in indices, and an interval of indices is one interval of places in each group.
+//! The operations are those of [`Pattern`]: bounds for some query rows, and the exact cells of a rectangle. Rows and
+//! keys are places of an [`Order`]. Resolved atoms return indices, and an interval of indices is one interval of places
+//! in each group.
 
 use crate::bits::{row_words, set_range};
 use crate::bounds::Bounds;
@@ -20,19 +21,19 @@ use std::ops::Range;
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Reordering {
     pub(crate) queries: Order,
-    /// `None`: keys stay as they are.
+    /// The order of keys, or `None` if keys are not reordered.
     pub(crate) keys: Option<Order>,
-    /// Every row reads keys of its own residue class only.
+    /// Every row reads only keys of its own residue class.
     within_class: bool,
     gathered: [u64; 2],
-    /// Keys are read in two orders, each for a part of the pattern.
+    /// The two parts of the pattern if keys are read in two orders, one for each part.
     pub(crate) split: Option<Box<Split>>,
-    /// Query rows are in the order of these.
+    /// The patches that give the order of query rows.
     pub(crate) patches: Option<Patches>,
 }
 
 impl Reordering {
-    /// Residue classes of positions by `modulus` (1: none), `rows` and `keys` gathered.
+    /// Returns the order of residue classes of positions by `modulus` (1: no classes), with `rows` and `keys` gathered.
     pub(crate) fn new(pattern: &Pattern, frame: &Frame, modulus: u32, rows: &IntervalSet, keys: &IntervalSet) -> Self {
         let order = Order::of_keys(frame, modulus, keys);
         Reordering {
@@ -48,7 +49,7 @@ impl Reordering {
         }
     }
 
-    /// Such orders of queries and keys.
+    /// Returns the reordering with these orders of queries and keys.
     pub(crate) fn new_parts(queries: Order, keys: Option<Order>, split: Option<Box<Split>>) -> Self {
         Reordering { queries, keys, within_class: false, gathered: [0; 2], split, patches: None }
     }
@@ -57,14 +58,15 @@ impl Reordering {
         self.queries.modulus()
     }
 
-    /// Query rows by patches of a grid; keys in place.
+    /// Returns the order of query rows by patches of a grid. Keys stay in place.
     pub(crate) fn with_patches(patches: &Patches, frame: &Frame) -> Self {
         let mut reordering = Reordering::new_parts(patches.order(frame), None, None);
         reordering.patches = Some(*patches);
         reordering
     }
 
-    /// Keys in two orders; query rows in place, or by residue classes of their positions.
+    /// Returns the order with keys in two orders. Query rows stay in place, or are in residue classes of their
+    /// positions.
     pub(crate) fn with_split(split: Split, frame: &Frame, rows_by_class: bool) -> Self {
         let modulus = if rows_by_class { split.step() } else { 1 };
         let keys = Some(split.keys(frame));
@@ -72,7 +74,7 @@ impl Reordering {
     }
 }
 
-/// What was done, for people.
+/// Writes a description of the reordering for users.
 impl fmt::Display for Reordering {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [rows, keys] = self.gathered;
@@ -101,7 +103,7 @@ impl fmt::Display for Reordering {
     }
 }
 
-/// Query rows of one group, and the groups of keys they may read.
+/// Query rows of one group, and the groups of keys that they may read.
 struct Rows<'a> {
     frame: &'a Frame,
     rows: &'a [Indices],
@@ -114,7 +116,7 @@ impl Rows<'_> {
         self.rows.iter().flat_map(|r| (0..r.len).map(move |i| r.at(i)))
     }
 
-    /// Indices as places.
+    /// Returns the places of a set of indices.
     fn places(&self, set: IntervalSet) -> IntervalSet {
         match &self.keys {
             Some((order, groups)) => order.places(&set, groups.clone()),
@@ -123,17 +125,17 @@ impl Rows<'_> {
     }
 }
 
-/// Keys at places `start..end`, all of one group.
+/// Keys at places `start..end`, all in one group.
 struct Keys<'a> {
     order: Option<(&'a Order, &'a Group)>,
     start: u32,
     end: u32,
-    /// The indices between the first and the last of them.
+    /// The enclosing range of their indices.
     hull: (u32, u32),
 }
 
 impl<'a> Keys<'a> {
-    /// `places`, group by group.
+    /// Returns `places` split by group.
     fn of(order: Option<&'a Order>, places: Range<u32>) -> SmallVec<[Self; 4]> {
         let Some(order) = order else {
             let (start, end) = (places.start, places.end);
@@ -147,19 +149,19 @@ impl<'a> Keys<'a> {
         keys.collect()
     }
 
-    /// The place of index `index`, or of the first one after it.
+    /// Returns the place of index `index`, or of the first index after it.
     fn place(&self, index: u32) -> u32 {
         self.order.map_or(index, |(order, group)| order.place(group, index)).clamp(self.start, self.end)
     }
 
-    /// Residue class and modulus.
+    /// Returns the residue class and the modulus.
     fn class(&self) -> Option<(u32, u32)> {
         self.order.and_then(|(order, group)| Some((group.class?, order.modulus())))
     }
 }
 
 impl Pattern {
-    /// Bounds, in places, for the rows at places `rows`, which are not empty.
+    /// Returns the bounds, as places, for the rows at places `rows`, which must not be empty.
     pub(crate) fn ordered_bounds(&self, frame: &Frame, order: &Reordering, rows: Range<u32>) -> Bounds {
         let mut bounds: Option<Bounds> = None;
         let first = order.queries.group_at(rows.start);
@@ -192,7 +194,7 @@ impl Pattern {
         bounds.unwrap_or_else(Bounds::nothing)
     }
 
-    /// Bounds that hold in the groups of keys that `rows` may read.
+    /// Returns the bounds in the groups of keys that `rows` may read.
     fn places(&self, rows: &Rows<'_>) -> Bounds {
         let kv_len = rows.frame.kv_len;
         let places = || rows.keys.as_ref().map_or(kv_len, |(order, _)| order.len());
@@ -249,7 +251,8 @@ impl Pattern {
         }
     }
 
-    /// A leaf's bounds in indices. Where rows have others between them, those speak for them only if it costs little.
+    /// Returns the bounds of a resolved atom, as indices. For rows with gaps, the bounds are exact if rows change in
+    /// blocks, and otherwise mostly those of the enclosing range.
     fn bounds_of(&self, rows: &Rows<'_>) -> Bounds {
         let frame = rows.frame;
         let (first, last) = (rows.rows[0].start, rows.rows[rows.rows.len() - 1].last());
@@ -274,7 +277,7 @@ impl Pattern {
         }
     }
 
-    /// [`fill`](Self::fill) for rows and keys at places of `order`.
+    /// Applies [`fill`](Self::fill) to rows and keys at places of `order`.
     pub(crate) fn ordered_fill(
         &self,
         frame: &Frame,
@@ -305,7 +308,7 @@ impl Pattern {
         }
     }
 
-    /// Bounds, in places, of rows of residue class `class` in the group of keys of that class.
+    /// Returns the bounds, as places, of rows of residue class `class` in the group of keys of that class.
     pub(crate) fn class_bounds(
         &self,
         frame: &Frame,
@@ -319,7 +322,7 @@ impl Pattern {
         Bounds { upper: found.upper.intersect(&reach), lower: found.lower.intersect(&reach) }
     }
 
-    /// The cells of a row of residue class `class` at places of that class.
+    /// Writes the cells of a row of residue class `class` at places of that class.
     pub(crate) fn class_fill(
         &self,
         frame: &Frame,
@@ -369,7 +372,8 @@ impl Pattern {
         }
     }
 
-    /// For a leaf: calls `emit(start, end)` with the places among `keys` that query row `row` may read.
+    /// Calls `emit(start, end)` with the places in `keys` that query row `row` may read. The pattern must be no
+    /// combination.
     fn row_places(
         &self,
         frame: &Frame,
@@ -397,7 +401,7 @@ impl Pattern {
                     grid.lines_of(frame, frame.query(row), keys.hull, &mut emit_indices);
                 }
             }
-            // what looks at every cell looks at these keys only, not at those between them
+            // an atom that evaluates every key evaluates only these keys, not the keys between them
             (leaf, _, Some((order, _))) if leaf.looks_at_every_key() => {
                 for run in order.indices(keys.start..keys.end) {
                     if run.adjacent() {
@@ -411,13 +415,13 @@ impl Pattern {
         }
     }
 
-    /// A number that divides the distance of every allowed cell, 0 when all are 0, 1 when nothing is known. It hangs on the
-    /// mask alone: not on sizes, nor on where keys or documents begin.
+    /// Returns a number that divides the distance of every allowed cell: 0 if all distances are 0, and 1 if nothing is
+    /// known. The number depends only on the mask, not on sizes or on the first positions of keys or documents.
     pub(crate) fn modulus(&self) -> u64 {
         match self {
             Pattern::Stride(step) => *step as u64,
             Pattern::Neighborhood(grid) => grid.modulus(),
-            // cells of all parts: the least common multiple, unless that is too much
+            // cells of all parts: the least common multiple, unless it is too large
             Pattern::And(parts) => parts.iter().map(Pattern::modulus).fold(1, |all, part| match gcd(all, part) {
                 0 => 0,
                 _ if all == 0 || part == 0 => 0,
@@ -431,7 +435,7 @@ impl Pattern {
         }
     }
 
-    /// The largest usable modulus of a part, 1 when there is none.
+    /// Returns the largest usable modulus of a part, or 1 if there is none.
     pub(crate) fn any_modulus(&self) -> u32 {
         let own = self.modulus();
         if (2..=u64::from(MOST_CLASSES)).contains(&own) {
@@ -443,7 +447,8 @@ impl Pattern {
         }
     }
 
-    /// Adds the query rows that read, and the keys that are read, beside what the rest of a union allows.
+    /// Adds the query rows and the keys that parts of a union such as `global(..)` allow in addition to the other
+    /// parts.
     pub(crate) fn global(&self, rows: &mut IntervalSet, keys: &mut IntervalSet) {
         match self {
             Pattern::And(parts) => parts.iter().for_each(|p| p.global(rows, keys)),
@@ -462,7 +467,7 @@ impl Pattern {
 }
 
 impl Reordering {
-    /// The groups of keys that the queries of a group may read.
+    /// Returns the groups of keys that the queries of a group may read.
     fn reach(&self, keys: &Order, queries: &Group) -> Range<usize> {
         match queries.class {
             Some(class) if self.within_class => {
@@ -479,9 +484,9 @@ fn divides(step: i64, modulus: u32) -> bool {
     i64::from(modulus) % step == 0
 }
 
-/// Whether what a query reads of a grid's line are the keys of its own class between two ends.
+/// Returns whether the keys that a query reads in a grid line are exactly the keys of its own class in a range.
 fn lines_are_classes(grid: &Neighborhood, order: &Order, class: Option<u32>) -> bool {
-    // without residues a class may have two groups, before and after the gathered keys
+    // without residues a class may have two groups: before and after the gathered keys
     let modulus = order.modulus();
     class.is_some() && modulus > 1 && grid.step() == i64::from(modulus) && grid.modulus() == u64::from(modulus)
 }

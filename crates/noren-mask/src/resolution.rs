@@ -1,4 +1,4 @@
-//! [`Resolution`]: an atom of one batch row and head as a part of a pattern.
+//! [`Resolution`]: an atom for one batch row and head, as a part of a pattern.
 
 use crate::basis::Site;
 use crate::pattern::Pattern;
@@ -7,43 +7,45 @@ use crate::set::Span;
 use std::ops::{BitAnd, BitOr, Not};
 use std::sync::Arc;
 
-/// What [`Atom::resolve`](crate::atom::Atom::resolve) returns: a building block that the planner knows, a [`ResolvedAtom`], or a
-/// combination of these by `&`, `|` and `!`.
+/// The result of [`Atom::resolve`](crate::atom::Atom::resolve): a part that the planner supports, a [`ResolvedAtom`],
+/// or a combination of these with `&`, `|` and `!`.
 #[derive(Clone, Debug)]
 pub struct Resolution(pub(crate) Pattern);
 
 impl Resolution {
-    /// A resolved atom of its own.
+    /// Returns the resolution that consists of one resolved atom.
     pub fn of(resolved: impl ResolvedAtom) -> Self {
         Resolution(Pattern::Atom(ResolvedRef(Arc::new(resolved))))
     }
 
-    /// Allows `k - q` in a range, both ends included: `first <= k - q <= last`. `None` leaves a side open.
+    /// Returns a band: cells with `first <= k - q <= last`. `None` means no limit on that side.
     pub fn band(first: Option<i64>, last: Option<i64>) -> Self {
         Resolution(Pattern::Band { lo: first, hi: last })
     }
 
-    /// Query and key in the same run of `size` positions, counted from position 0; `size` is at least 1.
+    /// Returns the cells with query and key in the same chunk of `size` positions, from position 0. `size` must be at
+    /// least 1.
     pub fn chunk(size: i64) -> Self {
         Resolution(Pattern::Chunk(size))
     }
 
-    /// `q - k` a multiple of `step`, which is at least 1.
+    /// Returns the cells for which `q - k` is a multiple of `step`. `step` must be at least 1.
     pub fn stride(step: i64) -> Self {
         Resolution(Pattern::Stride(step))
     }
 
-    /// The keys at some positions.
+    /// Returns all cells of the keys at these positions.
     pub fn keys(site: &Site<'_>, spans: &[Span]) -> Self {
         Resolution(Pattern::Keys(Arc::new(site.row.keys_in(spans))))
     }
 
-    /// The queries at some positions.
+    /// Returns all cells of the queries at these positions.
     pub fn queries(site: &Site<'_>, spans: &[Span]) -> Self {
         Resolution(Pattern::Queries(Arc::new(site.row.queries_in(spans))))
     }
 
-    /// Query and key between the same two neighbours of `borders`, which are positions in ascending order.
+    /// Returns the cells with query and key in the same segment. `borders` are the ends of segments, as positions in
+    /// ascending order.
     pub fn segments(borders: Vec<i64>) -> Self {
         Resolution(Pattern::Documents(borders.into()))
     }

@@ -1,8 +1,9 @@
-//! [`RowFacts`]: which tokens the facts of one batch row mean: positions, padding, documents, labels and levels.
+//! [`RowFacts`]: the tokens to which the facts of one batch row refer: positions, padding, documents, labels and
+//! levels.
 //!
-//! The definition of cells, plans, explanations, flow and its policies all ask here, so that a document or a label is the same
-//! set of tokens everywhere. Keys are indices `0..kv_len`, query rows are indices `0..q_len`; lists in the facts count
-//! positions, and a [`Frame`] maps between the two.
+//! The definition of cells, plans, explanations, flow and policies use this module, so that a document or a label is
+//! the same set of tokens everywhere. Keys are indices `0..kv_len`, and query rows are indices `0..q_len`. Lists in the
+//! facts are ordered by position, and a [`Frame`] maps between indices and positions.
 
 use crate::facts::{Facts, RealTokens, real_run};
 use crate::frame::Frame;
@@ -12,34 +13,34 @@ use crate::set::{Set, Span};
 use crate::shape::Shape;
 use std::ops::Range;
 
-/// The facts of batch row `row`, placed by its frame.
+/// The facts of batch row `row`, with its frame.
 #[derive(Clone, Copy)]
 pub struct RowFacts<'a> {
     /// The facts of all batch rows.
     pub facts: &'a Facts,
-    /// Where the queries and keys of this batch row are placed.
+    /// The positions of the queries and keys of this batch row.
     pub frame: &'a Frame,
     /// The batch row.
     pub row: usize,
 }
 
-/// Documents of one batch row, laid one after the other from a position on.
+/// The consecutive documents of one batch row, from a first position on.
 #[derive(Clone, Copy)]
 pub struct Documents<'a> {
     start: i64,
     lengths: &'a [u64],
 }
 
-/// Query rows `rows` are the tokens from key index `token` on.
+/// The tokens of query rows: row `rows.start + i` is the token with key index `token + i`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueryTokens {
-    /// Query rows.
+    /// The query rows.
     pub rows: Range<u32>,
-    /// Key index of the token of the first row.
+    /// The key index of the token of the first row.
     pub token: u32,
 }
 
-/// Where the queries and keys of batch row `row` are placed.
+/// Returns the positions of the queries and keys of batch row `row`.
 pub fn frame(shape: &Shape, facts: &Facts, row: usize) -> Frame {
     let given = facts.runs.as_ref().map(|rows| rows[row].clone());
     let listed = facts.positions.as_ref().and_then(|p| p.get(row)).and_then(|positions| {
@@ -50,8 +51,9 @@ pub fn frame(shape: &Shape, facts: &Facts, row: usize) -> Frame {
     Frame { q_len: shape.q_len() as u32, kv_len: shape.kv_len() as u32, offset: shape.query_offset(row), runs }
 }
 
-/// The position at which documents that sum to `sum` begin: that of the first real token of a left-padded batch row when they
-/// sum to its real tokens, else 0. Explicit key positions place documents by themselves.
+/// Returns the position of the first document, for documents of `sum` tokens in total. The position is that of the
+/// first non-padding token if the row has padding on the left and `sum` is its number of non-padding tokens; otherwise
+/// 0. If the facts give positions of keys, the position is 0.
 pub fn documents_start(facts: &Facts, row: usize, sum: u64, kv_len: u32) -> i64 {
     match &facts.real {
         Some(RealTokens::Lengths { lengths, side: Side::Left })
@@ -63,13 +65,13 @@ pub fn documents_start(facts: &Facts, row: usize, sum: u64, kv_len: u32) -> i64 
     }
 }
 
-/// The sum of lengths, at most `u64::MAX`.
+/// Returns the sum of lengths, limited to `u64::MAX`.
 pub fn sum(lengths: &[u64]) -> u64 {
     lengths.iter().fold(0, |n, l| n.saturating_add(*l))
 }
 
 impl<'a> RowFacts<'a> {
-    /// The keys that are real tokens by the facts; every key when the facts give no padding.
+    /// Returns the keys that are non-padding tokens according to the facts, or every key if the facts give no padding.
     pub fn real_tokens(&self) -> IntervalSet {
         match &self.facts.real {
             None => IntervalSet::all(self.frame.kv_len),
@@ -77,7 +79,7 @@ impl<'a> RowFacts<'a> {
         }
     }
 
-    /// The real keys by the atom's own parameters or the facts.
+    /// Returns the non-padding keys, from the parameters of the atom or else from the facts.
     pub fn real_keys(&self, side: Option<Side>, lengths: Option<&[u64]>) -> IntervalSet {
         let run = |length: u64| {
             let run = real_run(length, side.unwrap_or(self.facts.padding_side()), self.frame.kv_len);
@@ -91,7 +93,7 @@ impl<'a> RowFacts<'a> {
         }
     }
 
-    /// The real query rows for `padding(on=both)`.
+    /// Returns the non-padding query rows for `padding(on=both)`.
     pub fn real_queries(&self, side: Option<Side>, lengths: Option<&[u64]>) -> IntervalSet {
         let frame = self.frame;
         if let Some(lengths) = &self.facts.query_lengths {
@@ -109,14 +111,14 @@ impl<'a> RowFacts<'a> {
         rows.into_iter().collect()
     }
 
-    /// The documents of the lengths `own`, or of the facts'; `None` when neither is given.
+    /// Returns the documents with the lengths `own` or else those of the facts, or `None` if neither gives any.
     pub fn documents(&self, own: Option<&'a [u64]>) -> Option<Documents<'a>> {
         let given = || self.facts.documents.as_ref().and_then(|d| d.get(self.row)).map(Vec::as_slice);
         let lengths = own.or_else(given)?;
         Some(Documents { start: documents_start(self.facts, self.row, sum(lengths), self.frame.kv_len), lengths })
     }
 
-    /// The spans of positions that a set means.
+    /// Returns the spans of positions in a set.
     pub fn spans(&self, set: &'a Set) -> &'a [Span] {
         match set {
             Set::Spans(spans) => spans,
@@ -124,22 +126,22 @@ impl<'a> RowFacts<'a> {
         }
     }
 
-    /// The spans of positions that carry `label`; `None` when the facts do not declare it.
+    /// Returns the spans of positions that have `label`, or `None` if the facts do not declare it.
     pub fn label(&self, label: &str) -> Option<&'a [Span]> {
         self.facts.labels.get(label).and_then(|rows| rows.get(self.row)).map(Vec::as_slice)
     }
 
-    /// The levels by position; `None` when the facts give none.
+    /// Returns the levels by position, or `None` if the facts give no levels.
     pub fn levels(&self) -> Option<&'a [i64]> {
         self.facts.levels.as_ref().and_then(|levels| levels.get(self.row)).map(Vec::as_slice)
     }
 
-    /// The level of a position; `None` outside of the list.
+    /// Returns the level of a position, or `None` if the list has no such position.
     pub fn level(&self, position: i64) -> Option<i64> {
         self.levels()?.get(usize::try_from(position).ok()?).copied()
     }
 
-    /// The keys at the positions of `spans`.
+    /// Returns the keys at the positions of `spans`.
     pub fn keys_in(&self, spans: &[Span]) -> IntervalSet {
         let mut found = Vec::new();
         for span in spans {
@@ -150,7 +152,7 @@ impl<'a> RowFacts<'a> {
         found.into_iter().collect()
     }
 
-    /// The query rows at the positions of `spans`.
+    /// Returns the query rows at the positions of `spans`.
     pub fn queries_in(&self, spans: &[Span]) -> IntervalSet {
         let (offset, q_len) = (self.frame.offset, self.frame.q_len);
         let to_row = |p: u64| (p.min(1 << 60) as i64 - offset).clamp(0, q_len.into()) as u32;
@@ -158,7 +160,7 @@ impl<'a> RowFacts<'a> {
         rows.filter(|r| !r.is_empty()).collect()
     }
 
-    /// The keys whose position has `level`.
+    /// Returns the keys whose position has `level`.
     pub fn keys_of_level(&self, level: i64) -> IntervalSet {
         let levels = self.levels().unwrap_or(&[]);
         let mut found = IntervalSet::new();
@@ -169,8 +171,8 @@ impl<'a> RowFacts<'a> {
         found
     }
 
-    /// The query rows as tokens: the keys that hold their positions, by ascending row. Rows whose position no key holds are in
-    /// none.
+    /// Returns the query rows with their tokens (the keys at the same positions), by ascending row. Query rows without
+    /// a key at their position are omitted.
     pub fn query_tokens(&self) -> Vec<QueryTokens> {
         let (offset, q_len) = (self.frame.offset, i64::from(self.frame.q_len));
         let mut out = Vec::new();
@@ -188,7 +190,7 @@ impl<'a> RowFacts<'a> {
 }
 
 impl Documents<'_> {
-    /// The positions of each document in the order of the list, empty ones included.
+    /// Returns the positions of each document in the order of the list, with empty documents.
     pub fn ranges(&self) -> impl Iterator<Item = Range<i64>> + '_ {
         self.lengths.iter().scan(self.start, |at, &n| {
             let start = *at;
@@ -197,12 +199,12 @@ impl Documents<'_> {
         })
     }
 
-    /// Start of the first document and the ends of those that are not empty.
+    /// Returns the beginning of the first document and the ends of the documents that are not empty.
     pub fn borders(&self) -> Vec<i64> {
         std::iter::once(self.start).chain(self.ranges().filter(|r| !r.is_empty()).map(|r| r.end)).collect()
     }
 
-    /// The document that holds `position`, with its positions.
+    /// Returns the index and the positions of the document that contains `position`.
     pub fn at(&self, position: i64) -> Option<(usize, Range<i64>)> {
         self.ranges().enumerate().find(|(_, range)| range.contains(&position))
     }

@@ -1,4 +1,4 @@
-//! [`ResolvedAtom`]: the cells of an atom in the form that planning asks.
+//! [`ResolvedAtom`]: the cells of an atom in the form that planning uses.
 
 use crate::basis::Value;
 use crate::bounds::Bounds;
@@ -9,79 +9,85 @@ use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// An atom for one batch row and head, with its facts looked up: which positions each query position reads.
+/// An atom for one batch row and head, with its facts: the positions that each query position reads.
 ///
-/// Positions are those of [`Pair`](crate::atom::Pair): the library maps them to rows and keys, ring buffers included. Two values that are
-/// equal must allow the same cells; patterns that are equal share a plan.
+/// Positions are those of [`Pair`](crate::atom::Pair). The library maps them to rows and keys, also for ring buffers.
+/// Equal values must allow the same cells, because equal patterns share a plan.
 pub trait ResolvedAtom: Value {
-    /// Calls `emit(start, end)` for runs of positions that the query at position `q` reads, exactly those that
-    /// [`Atom::allows`](crate::atom::Atom::allows) allows. Only what lies in `keys` is used. Runs come in any order and may overlap.
+    /// Calls `emit(start, end)` for runs of positions that the query at position `q` reads. They must be exactly the
+    /// positions that [`Atom::allows`](crate::atom::Atom::allows) allows. Positions outside of `keys` are ignored. Runs
+    /// may have any order and may overlap.
     fn row(&self, q: i64, keys: Range<i64>, emit: &mut dyn FnMut(i64, i64));
 
-    /// Which positions of `keys` some query and which every query at the positions `queries`, which are not empty, reads.
+    /// Returns the positions of `keys` that at least one query reads, and those that every query reads. `queries` is
+    /// not empty.
     fn bounds(&self, queries: Range<i64>, keys: Range<i64>) -> Reach {
         let _ = (queries, keys);
         Reach::Unknown
     }
 
-    /// The first position after `q` whose query may read other keys than the one at `q`; `i64::MAX` when there is none.
+    /// Returns the first position after `q` whose query may read other keys than the query at `q`, or `i64::MAX` if
+    /// there is none.
     fn next_change(&self, q: i64) -> i64 {
         q.saturating_add(1)
     }
 
-    /// Whether rows change in blocks ([`next_change`](Self::next_change)), at whose borders tiles should end.
+    /// Returns whether rows change in blocks (see [`next_change`](Self::next_change)). Tiles should end at the borders
+    /// of blocks.
     fn has_blocks(&self) -> bool {
         false
     }
 
-    /// Bounds of the queries at some positions, ascending and with gaps. `None` takes them one by one where rows change in blocks,
-    /// and else those of the range that encloses them.
+    /// Returns the bounds of the queries at these positions, which ascend and have gaps. For `None`, planning takes the
+    /// rows one by one if they change in blocks, and otherwise the bounds of their enclosing range.
     fn bounds_of(&self, queries: &[i64], keys: Range<i64>) -> Option<Reach> {
         let _ = (queries, keys);
         None
     }
 
-    /// The number of runs of a row, where [`bounds`](Self::bounds) takes rows one by one and the runs may be many: planning counts
-    /// them against its budget.
+    /// Returns the number of runs of a row, if [`bounds`](Self::bounds) takes rows one by one and may have many runs.
+    /// Planning subtracts the runs from its budget.
     fn runs_per_row(&self) -> u64 {
         1
     }
 
-    /// What the time of [`row`](Self::row) grows with.
+    /// Returns the number to which the time of [`row`](Self::row) is proportional.
     fn row_work(&self) -> RowWork {
         RowWork::Runs
     }
 }
 
-/// Bounds of some rows, as positions of keys in any order. Inexact bounds cost time; wrong ones make a wrong plan.
+/// Bounds of some rows, as positions of keys in any order. Bounds that are not exact cost time. Wrong bounds make a
+/// wrong plan.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reach {
-    /// Some row may read every key, and no key is read by every row.
+    /// Unknown bounds: a row may read any key, and no key is known to be read by every row.
     Unknown,
-    /// The union and the intersection of the rows, looked at one by one, blocks of equal rows once.
+    /// The exact union and intersection, which planning computes row by row, or block by block if rows are equal.
     ByRows,
-    /// These runs.
+    /// The bounds as runs of positions.
     Keys {
-        /// At least what any of the rows reads.
+        /// All positions that at least one row reads; may contain more.
         some: Vec<Range<i64>>,
-        /// At most what each of the rows reads.
+        /// Positions that every row reads; may omit some.
         every: Vec<Range<i64>>,
     },
 }
 
-/// The number that the time of [`ResolvedAtom::row`] is proportional to. Planning evaluates the parts with the smallest one first.
+/// The number to which the time of [`ResolvedAtom::row`] is proportional. Planning evaluates the parts with the
+/// smallest number first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum RowWork {
     /// A few runs of keys.
     Runs,
-    /// Many runs of keys, as many as the sequence is long.
+    /// Many runs of keys, up to the length of the sequence.
     ManyRuns,
-    /// Every key of the range that is asked for.
+    /// Every key of the requested range.
     Keys,
 }
 
-/// A resolved atom that is shared; it compares by value.
+/// A shared resolved atom, compared by value.
 #[derive(Clone, Debug)]
 pub(crate) struct ResolvedRef(pub(crate) Arc<dyn ResolvedAtom>);
 
@@ -101,7 +107,7 @@ impl Hash for ResolvedRef {
 }
 
 impl ResolvedRef {
-    /// The keys of query row `row` within `keys`, as indices.
+    /// Calls `emit` with the keys of query row `row` within `keys`, as indices.
     pub(crate) fn row(&self, frame: &Frame, row: u32, keys: (u32, u32), emit: &mut dyn FnMut(u32, u32)) {
         let q = frame.query(row);
         frame.pieces(keys, &mut |first, last, shift| {
@@ -111,19 +117,19 @@ impl ResolvedRef {
         });
     }
 
-    /// Bounds of `rows`; `None` when they are those of the rows one by one.
+    /// Returns the bounds of `rows`, or `None` if the rows must be taken one by one.
     pub(crate) fn bounds(&self, frame: &Frame, rows: Range<u32>) -> Option<Bounds> {
         let queries = frame.query(rows.start)..frame.query(rows.end);
         by_piece(frame, |keys| self.0.bounds(queries.clone(), keys))
     }
 
-    /// Bounds of rows with gaps between them; `None` when the atom has none for these.
+    /// Returns the bounds of rows with gaps, or `None` if the atom has no such bounds.
     pub(crate) fn bounds_of(&self, frame: &Frame, rows: impl Iterator<Item = u32>) -> Option<Bounds> {
         let queries: SmallVec<[i64; 64]> = rows.map(|row| frame.query(row)).collect();
         by_piece(frame, |keys| self.0.bounds_of(&queries, keys).unwrap_or(Reach::ByRows))
     }
 
-    /// The position from which rows may differ from the one at `q`.
+    /// Returns the position from which rows may differ from the row at `q`.
     pub(crate) fn next_change(&self, q: i64) -> i64 {
         self.0.next_change(q)
     }
@@ -132,7 +138,7 @@ impl ResolvedRef {
         self.0.has_blocks()
     }
 
-    /// Steps that bounds of some rows take, by the length of their first block.
+    /// Returns the number of steps to compute bounds of some rows, from the length of their first block.
     pub(crate) fn bounds_cost(&self, frame: &Frame, rows: &Range<u32>) -> u64 {
         let first = frame.query(rows.start);
         let block = self.0.next_change(first).saturating_sub(first).max(1) as u64;
@@ -149,7 +155,8 @@ impl ResolvedRef {
 
 type Runs = SmallVec<[Range<u32>; 8]>;
 
-/// Bounds over all keys from those over runs of neighbouring positions; `None` when some are those of the rows one by one.
+/// Returns the bounds over all keys from the bounds over runs of consecutive positions, or `None` if some of them are
+/// to be taken row by row.
 fn by_piece(frame: &Frame, reach: impl Fn(Range<i64>) -> Reach) -> Option<Bounds> {
     let (mut upper, mut lower) = (Runs::new(), Runs::new());
     let mut by_rows = false;
@@ -174,7 +181,7 @@ fn by_piece(frame: &Frame, reach: impl Fn(Range<i64>) -> Reach) -> Option<Bounds
     (!by_rows).then(|| Bounds { upper: set(upper), lower: set(lower) })
 }
 
-/// Calls `emit` with the part of `run` inside `piece`, whose positions are indices plus `shift`.
+/// Calls `emit` with the intersection of `run` and `piece`, as indices: index = position - `shift`.
 fn emit_run(run: Range<i64>, piece: &Range<i64>, shift: i64, emit: &mut dyn FnMut(u32, u32)) {
     let (start, end) = (run.start.max(piece.start), run.end.min(piece.end));
     if start < end {
@@ -182,13 +189,13 @@ fn emit_run(run: Range<i64>, piece: &Range<i64>, shift: i64, emit: &mut dyn FnMu
     }
 }
 
-/// An atom of a pattern without runs or bounds: it gives its cells one by one, by indices.
+/// An atom of a pattern without runs or bounds: it gives its cells one by one, as indices.
 pub(crate) trait ByCell: Value {
-    /// The keys of query row `row` within `keys`.
+    /// Calls `emit` with the keys of query row `row` within `keys`.
     fn row(&self, frame: &Frame, row: u32, keys: (u32, u32), emit: &mut dyn FnMut(u32, u32));
 }
 
-/// A shared [`ByCell`]; it compares by value.
+/// A shared [`ByCell`], compared by value.
 #[derive(Clone, Debug)]
 pub(crate) struct ByCellRef(pub(crate) Arc<dyn ByCell>);
 

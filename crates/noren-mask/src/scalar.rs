@@ -1,16 +1,16 @@
-//! Parameters of atoms and scores: values for each batch row, sides, real numbers.
+//! Parameters of atoms and scores: values per batch row, sides, real numbers.
 
-/// One value for all batch rows, or one for each.
+/// One value for all batch rows, or one value per batch row.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Rows<T> {
-    /// The same for every batch row.
+    /// One value for every batch row.
     All(T),
-    /// One for each batch row, in order.
+    /// One value per batch row, in order.
     Each(Vec<T>),
 }
 
 impl<T> Rows<T> {
-    /// The value of batch row `row`; `None` beyond the list.
+    /// Returns the value of batch row `row`, or `None` if the list is shorter.
     pub fn get(&self, row: usize) -> Option<&T> {
         match self {
             Rows::All(value) => Some(value),
@@ -18,7 +18,7 @@ impl<T> Rows<T> {
         }
     }
 
-    /// The same with every value replaced by `f(value)`.
+    /// Returns the values with `f` applied to each.
     pub(crate) fn map<U>(self, mut f: impl FnMut(T) -> U) -> Rows<U> {
         match self {
             Rows::All(value) => Rows::All(f(value)),
@@ -26,7 +26,7 @@ impl<T> Rows<T> {
         }
     }
 
-    /// Number of entries, `None` for "all".
+    /// Returns the number of entries, or `None` if one value applies to all batch rows.
     pub fn rows(&self) -> Option<usize> {
         match self {
             Rows::All(_) => None,
@@ -71,35 +71,35 @@ impl<const N: usize> From<[u64; N]> for Rows<u64> {
     }
 }
 
-/// The end of a sequence at which padding stands.
+/// The end of a sequence that has the padding.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum Side {
-    /// Real tokens last.
+    /// Padding first, then the other tokens.
     Left,
-    /// Real tokens first.
+    /// Padding last, after the other tokens.
     #[default]
     Right,
 }
 
-/// A finite number that can be compared and hashed (by its bits; -0 is stored as 0).
+/// A finite number that can be compared and hashed, by its bits. -0 is stored as 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Real(u64);
 
 impl Real {
-    /// Wraps `value`.
+    /// Returns `value` as a `Real`.
     pub fn new(value: f64) -> Self {
         Real((value + 0.0).to_bits())
     }
 
-    /// The number.
+    /// Returns the number.
     pub fn get(self) -> f64 {
         f64::from_bits(self.0)
     }
 }
 
-/// By value, as [`f64::total_cmp`].
+/// Orders numbers by value, as [`f64::total_cmp`] does.
 impl Ord for Real {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.get().total_cmp(&other.get())

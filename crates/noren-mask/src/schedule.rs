@@ -1,26 +1,27 @@
-//! Work items of about equal cost, for sharing a plan out over threads.
+//! Work items of about equal cost, to distribute a plan over threads.
 
 use crate::plan::{Kind, PatternPlan, Plan};
 use std::ops::Range;
 
-/// Some query tiles of one (batch, head).
+/// Query tiles of one (batch, head).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WorkItem {
-    /// Batch row.
+    /// The batch row.
     pub batch: usize,
-    /// Query head.
+    /// The query head.
     pub head: usize,
-    /// Tiles of the pattern that holds there.
+    /// The numbers of the tiles in the pattern of this batch row and head.
     pub tiles: Range<usize>,
-    /// Cost in cells computed, mixed ones counted one and a half times.
+    /// The cost in computed cells. A mixed cell counts 1.5 times.
     pub cost: u64,
 }
 
 impl Plan {
-    /// Cuts all tiles of all batch rows and heads into items that cost about a `parts`-th of the whole: one of several tiles
-    /// exceeds that share by at most half its last tile. Heads that share keys and values follow each other.
+    /// Splits all tiles of all batch rows and heads into items. The cost of each item is about the total divided by
+    /// `parts`. An item of several tiles exceeds that share by at most half of its last tile. Heads that share keys and
+    /// values are consecutive.
     ///
-    /// Every tile is in exactly one item; tiles that read nothing are too, because somebody must write their empty rows.
+    /// Every tile is in exactly one item. Tiles that read no key are included, because their rows must be written too.
     pub fn schedule(&self, parts: usize) -> Vec<WorkItem> {
         let costs: Vec<Vec<u64>> = self.patterns().iter().map(tile_costs).collect();
         let (batch, heads) = (self.shape().batch_len(), self.shape().head_count());
@@ -32,7 +33,7 @@ impl Plan {
             let costs = &costs[self.pattern_of(batch, head)];
             let mut item = WorkItem { batch, head, tiles: 0..0, cost: 0 };
             for (tile, cost) in costs.iter().enumerate() {
-                // the tile goes where its middle lies
+                // the tile belongs to the item that contains its middle
                 if item.cost > 0 && 2 * item.cost + cost > 2 * target {
                     items.push(std::mem::replace(&mut item, WorkItem { batch, head, tiles: tile..tile, cost: 0 }));
                 }
@@ -49,7 +50,7 @@ fn tile_costs(plan: &PatternPlan) -> Vec<u64> {
     let cost = |tile: crate::Tile<'_>| {
         let keys: u64 =
             tile.spans.iter().map(|s| u64::from(s.keys()) * if s.kind == Kind::Mixed { 3 } else { 2 }).sum();
-        // a tile that reads nothing still writes its rows
+        // a tile that reads no key still writes its rows
         u64::from(tile.rows()) * (keys / 2).max(1)
     };
     plan.tiles().map(cost).collect()

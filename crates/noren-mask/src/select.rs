@@ -1,8 +1,8 @@
-//! [`BoundMask::select`]: some query rows and keys of a mask, as a mask of their own.
+//! [`BoundMask::select`]: a mask of some query rows and keys of another mask.
 //!
-//! Rows and keys keep their order and their positions; only the places at which they stand change. Leaves of a pattern are
-//! asked about the rows and keys that they were, and their answers are told by place: an interval of keys is one interval of
-//! chosen keys.
+//! Rows and keys keep their order and their positions; only their indices (places) change. The atoms of a pattern work
+//! with the indices of the whole mask, and their results are converted to places. An interval of keys is one interval
+//! of selected keys.
 
 use crate::Error;
 use crate::bind::{BoundMask, Resolved, Whole};
@@ -14,12 +14,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl BoundMask {
-    /// The same mask on some of its query rows and keys: place `i` of the result is the `i`-th of the rows (keys) given,
-    /// in ascending order, for every batch row and head.
+    /// Returns the mask of some query rows and keys, for every batch row and head. Place `i` of the result is number
+    /// `i` of the given rows (keys), in ascending order.
     ///
-    /// A cell of the result is allowed exactly when it is in the whole, positions are those of the whole, and what is said
-    /// of a cell is said with the whole's indices. Computing attention on selected rows and keys is what one process of many
-    /// does, and what a cache does that has thrown keys away. The result has no serial form.
+    /// A cell of the result is allowed exactly if it is allowed in the whole mask. Positions are those of the whole
+    /// mask, and explanations use the indices of the whole mask. One of several processes computes attention on
+    /// selected rows and keys, and so does a cache that removed keys. The result has no serial form.
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, atoms::*};
@@ -33,7 +33,7 @@ impl BoundMask {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Shape`] when no row or no key is chosen, or one is outside the shape.
+    /// Returns [`Error::Shape`] if no row or no key is selected, or if one is outside the shape.
     pub fn select(
         &self,
         rows: impl IntoIterator<Item = Range<usize>>,
@@ -53,7 +53,7 @@ impl BoundMask {
         Ok(self.narrowed(shape, frames, (patterns, self.pattern_list().to_vec()), whole))
     }
 
-    /// The same mask on some of its batch rows, in the order given: [`select`](Self::select) for these.
+    /// Returns the mask of some batch rows, in the given order. See [`select`](Self::select).
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, atoms::*};
@@ -66,7 +66,7 @@ impl BoundMask {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Shape`] when no batch row is chosen, or one that is not there.
+    /// Returns [`Error::Shape`] if no batch row is selected, or if one is outside the shape.
     pub fn select_batch(&self, batch: &[usize]) -> Result<BoundMask, Error> {
         let count = self.shape().batch_len();
         if let Some(row) = batch.iter().find(|row| **row >= count) {

@@ -1,7 +1,7 @@
 //! The serial forms of masks, bound masks and plans.
 //!
-//! A mask is its text. A bound mask is its mask as text, its shape and its facts. A plan is the same with its options and, so that others can
-//! read it, its tiles:
+//! A mask is serialized as its text. A bound mask is serialized as its mask (as text), its shape and its facts. A plan
+//! has the same entries, its options and, for other programs, its tiles:
 //!
 //! ```json
 //! {"version": 1, "mask": "causal", "shape": {"q_len": 4, "...": 0}, "facts": {},
@@ -9,11 +9,11 @@
 //!  "pattern_of": [0], "patterns": [{"rows": [0, 4], "spans": [[[0, 4, "mixed"]]]}]}
 //! ```
 //!
-//! `pattern_of` has one entry for each (batch, head), batch-major. `rows` are the first query rows of the tiles and the number
-//! of rows; `spans` holds one list for each tile of `[first key, first key after, "full" or "mixed"]`. A pattern whose queries
-//! or keys are reordered says so in `query_order` and `key_order`, lists of `[first index, step, number of indices]`; rows and spans
-//! are then places in these orders. Reading never trusts
-//! the tiles: the mask is bound and planned again, and a plan that says anything else is refused.
+//! `pattern_of` has one entry per (batch, head), ordered by batch. `rows` has the first query row of each tile, then
+//! the number of rows. `spans` has one list per tile, with entries `[first key, first key after the span, "full" or
+//! "mixed"]`. A pattern with reordered queries or keys has `query_order` and `key_order`, lists of `[first index, step,
+//! number of indices]`. Its rows and spans are places in these orders. The reader does not trust the tiles: it binds
+//! and plans the mask again, and refuses a plan that differs.
 
 use crate::Error;
 use crate::bind::BoundMask;
@@ -28,12 +28,12 @@ use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
 use serde::ser::{Error as _, Serialize, SerializeStruct, Serializer};
 use std::fmt;
 
-/// The version of the form described above.
+/// The version of the form that is described above.
 const VERSION: i64 = 1;
 const AGAIN: &str = "the plan was edited or written by another version: plan the mask again";
 
 impl BoundMask {
-    /// The mask, shape and facts as one line of JSON, which [`from_json`](Self::from_json) reads.
+    /// Returns the mask, shape and facts as one line of JSON, which [`from_json`](Self::from_json) reads.
     ///
     /// ```
     /// use noren_mask::{BoundMask, Facts, Shape, atoms::*};
@@ -44,7 +44,7 @@ impl BoundMask {
     /// ```
     ///
     /// # Errors
-    /// Closures among the facts, and a mask that was [selected](Self::select) from another.
+    /// Returns an error if the facts have closures, or if the mask was [selected](Self::select) from another mask.
     pub fn to_json(&self) -> Result<String, Error> {
         self.check_serial()?;
         serde_json::to_string(self).map_err(|e| Error::Plan(e.to_string()))
@@ -53,8 +53,8 @@ impl BoundMask {
     /// Reads and binds a mask, shape and facts.
     ///
     /// # Errors
-    /// Text that is not JSON, unknown or missing keys, and what parsing, [`Facts::from_json`], [`Shape::from_json`] and
-    /// [`Mask::bind`] refuse.
+    /// Returns an error if the text is not JSON or has unknown or missing keys. Returns the errors of the parser,
+    /// [`Facts::from_json`], [`Shape::from_json`] and [`Mask::bind`].
     pub fn from_json(text: &str) -> Result<Self, Error> {
         let json = Json::parse(text, "JSON").map_err(of_plan)?;
         read_bound(&At::root(&json)).map_err(of_plan)
@@ -62,7 +62,7 @@ impl BoundMask {
 }
 
 impl BoundMask {
-    /// Refuses what has no serial form.
+    /// Returns an error if the mask has no serial form.
     fn check_serial(&self) -> Result<(), Error> {
         if self.whole().is_some() {
             return Err(Error::Plan(
@@ -79,7 +79,7 @@ impl BoundMask {
 }
 
 impl Plan {
-    /// The plan as one line of JSON, which [`from_json`](Self::from_json) reads.
+    /// Returns the plan as one line of JSON, which [`from_json`](Self::from_json) reads.
     ///
     /// ```
     /// use noren_mask::{Facts, Plan, Shape, atoms::*};
@@ -97,23 +97,24 @@ impl Plan {
     /// ```
     ///
     /// # Errors
-    /// Closures among the facts.
+    /// Returns an error if the facts have closures.
     pub fn to_json(&self) -> Result<String, Error> {
         self.bound().check_serial()?;
         serde_json::to_string(self).map_err(|e| Error::Plan(e.to_string()))
     }
 
-    /// Reads a mask, shape, facts and options, plans again, and compares with the tiles given.
+    /// Reads a mask, shape, facts and options, plans again, and compares the result with the given tiles.
     ///
     /// # Errors
-    /// As [`BoundMask::from_json`], another version of the form, and tiles that differ from the mask's.
+    /// Returns the errors of [`BoundMask::from_json`]. Returns an error if the version differs, or if the tiles differ
+    /// from those of the mask.
     pub fn from_json(text: &str) -> Result<Self, Error> {
         let json = Json::parse(text, "JSON").map_err(of_plan)?;
         read_plan(&At::root(&json)).map_err(of_plan)
     }
 }
 
-/// An error of the reader, said of the plan.
+/// Converts an error of the reader to an error of the plan.
 fn of_plan(error: Error) -> Error {
     match error {
         Error::Fact { fact, problem } => Error::Plan(format!("{fact}: {problem}")),
@@ -138,7 +139,7 @@ fn read_plan(at: &At<'_>) -> Result<Plan, Error> {
     let version = at.needed("version")?.whole("a version", 0, i64::MAX)?;
     if version != VERSION {
         return Err(Error::Plan(format!(
-            "version {version} is given, but {VERSION} is read here: plan the mask again"
+            "the version is {version}, but this program reads version {VERSION}: plan the mask again"
         )));
     }
     at.only(&["version", "mask", "shape", "facts", "options", "pattern_of", "patterns"])?;
@@ -149,7 +150,7 @@ fn read_plan(at: &At<'_>) -> Result<Plan, Error> {
         PlanOptions { block_q: block("block_q")?, block_kv: block("block_kv")?, reorder: read_reorder(&options)? };
     let (mask, shape, facts) = read_parts(at)?;
 
-    // Lists that are too short are refused first, so that what is given bounds the work of planning.
+    // Lists that are too short are refused first, so that the length of the text limits the work of planning.
     let pattern_of = at.needed("pattern_of")?;
     let pairs = shape.batch_len() * shape.head_count();
     let given = pattern_of.items("a list of pattern numbers")?.len();
@@ -209,7 +210,7 @@ fn read_plan(at: &At<'_>) -> Result<Plan, Error> {
     Ok(plan)
 }
 
-/// `"auto"`, `"never"`, `"always"`, `"copies"` or `{"residues": 8}`; plans written before there were orders have none.
+/// Reads `"auto"`, `"never"`, `"always"`, `"copies"` or `{"residues": 8}`. Plans of versions without reordering have none.
 fn read_reorder(options: &At<'_>) -> Result<Reorder, Error> {
     let Some(at) = options.field("reorder") else { return Ok(Reorder::Never) };
     if let Some(residues) = at.field("residues") {
@@ -274,7 +275,7 @@ fn name(kind: Kind) -> &'static str {
     }
 }
 
-/// `{"mask": "..", "shape": {..}, "facts": {..}}`; refuses closures by name.
+/// Serializes as `{"mask": "..", "shape": {..}, "facts": {..}}`. Returns an error with the name if there is a closure.
 impl Serialize for BoundMask {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.check_serial().map_err(S::Error::custom)?;
@@ -286,7 +287,7 @@ impl Serialize for BoundMask {
     }
 }
 
-/// As [`BoundMask::from_json`] reads it.
+/// Deserializes as [`BoundMask::from_json`] does.
 impl<'de> Deserialize<'de> for BoundMask {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let json = Json::deserialize(deserializer)?;
@@ -294,7 +295,7 @@ impl<'de> Deserialize<'de> for BoundMask {
     }
 }
 
-/// As the module's page describes; refuses closures by name.
+/// Serializes as the module's page describes. Returns an error with the name if there is a closure.
 impl Serialize for Plan {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.bound().check_serial().map_err(S::Error::custom)?;
@@ -313,7 +314,7 @@ impl Serialize for Plan {
     }
 }
 
-/// As [`Plan::from_json`] reads it.
+/// Deserializes as [`Plan::from_json`] does.
 impl<'de> Deserialize<'de> for Plan {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let json = Json::deserialize(deserializer)?;
@@ -321,7 +322,8 @@ impl<'de> Deserialize<'de> for Plan {
     }
 }
 
-/// `{"rows": [..], "spans": [[[first key, first key after, "full"], ..], ..]}`, with `query_order` and `key_order` where there are.
+/// Serializes as `{"rows": [..], "spans": [[[first key, first key after, "full"], ..], ..]}`, with `query_order` and
+/// `key_order` if the pattern is reordered.
 impl Serialize for PatternPlan {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let rows: Vec<u32> = std::iter::once(0).chain(self.tiles().map(|tile| tile.end)).collect();
@@ -341,7 +343,7 @@ impl Serialize for PatternPlan {
     }
 }
 
-/// `[first key, first key after, "full"]`.
+/// Serializes as `[first key, first key after, "full"]`.
 impl Serialize for TileSpan {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         (self.start, self.end, name(self.kind)).serialize(serializer)

@@ -1,23 +1,23 @@
-//! Sets of positions as they are written: `3`, `0..4`, `[3, 9, 10..14]`, `label="pii"`.
+//! Sets of positions, in the forms of the text: `3`, `0..4`, `[3, 9, 10..14]`, `label="pii"`.
 
-/// A run of positions as written in a mask: `a..b`, `a..`, `..b` or a single `a`.
+/// A range of positions in a mask: `a..b`, `a..`, `..b` or a single `a`.
 ///
-/// Half open, as in Rust. A single position `a` is the range `a..a+1`.
+/// The end is not included, as in Rust. A single position `a` is the range `a..a+1`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Span {
-    /// First position inside.
+    /// The first position in the range.
     pub start: u64,
-    /// First position after, or `None` for "to the end of the sequence".
+    /// The first position after the range, or `None` for "to the end of the sequence".
     pub end: Option<u64>,
 }
 
 impl Span {
-    /// True when `at` is inside.
+    /// Returns whether the range contains `at`.
     pub fn contains(self, at: u64) -> bool {
         self.start <= at && self.end.is_none_or(|end| at < end)
     }
 
-    /// The same for a position, which may be negative and then is outside.
+    /// Returns whether the range contains a position. A negative position is never in a range.
     pub fn holds(self, position: i64) -> bool {
         u64::try_from(position).is_ok_and(|at| self.contains(at))
     }
@@ -47,23 +47,23 @@ impl From<std::ops::RangeTo<u64>> for Span {
     }
 }
 
-/// A set of positions: a list of spans, or everything that carries a label (a fact given at bind).
+/// A set of positions: a list of ranges, or all positions with a label of the facts.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Set {
-    /// Positions and ranges.
+    /// The positions of these ranges.
     Spans(Vec<Span>),
-    /// The positions to which the facts give this label.
+    /// The positions that have this label in the facts.
     Label(String),
 }
 
 impl Set {
-    /// The positions that carry `label`.
+    /// Returns the set of positions that have `label`.
     pub fn label(label: impl Into<String>) -> Self {
         Set::Label(label.into())
     }
 }
 
-/// A set or selector from a span, and from a list of spans.
+/// Implements conversions from a span, and from a list of spans, to a set or selector.
 macro_rules! from_spans {
     ($target:ident: $($kind:ty),*) => {
         $(
@@ -90,29 +90,29 @@ impl<S: Into<Span>> From<Vec<S>> for Set {
     }
 }
 
-/// Which heads, batch rows or layers an arm of `heads(...)`, `batch(...)`, `layers(...)` speaks for.
+/// The heads, batch rows or layers to which an arm of `heads(...)`, `batch(...)`, `layers(...)` applies.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Selector {
     /// These indices.
     Spans(Vec<Span>),
-    /// Every `step`-th index, beginning with `from`: `every 2` is 0, 2, 4, ...; `every 6 from 5` is 5, 11, ...
+    /// Every `step`-th index from `from` on: `every 2` is 0, 2, 4, ...; `every 6 from 5` is 5, 11, ...
     Every {
-        /// Distance between two indices, at least 1.
+        /// The distance between two indices, at least 1.
         step: u64,
         /// The first index.
         from: u64,
     },
-    /// Whatever no other arm names.
+    /// All indices that no other arm selects.
     Else,
 }
 
 impl Selector {
-    /// Every `step`-th index from 0.
+    /// Returns the selector of every `step`-th index from 0.
     pub fn every(step: u64) -> Self {
         Selector::Every { step, from: 0 }
     }
 
-    /// True when the selector names `index` (`Else` names none by itself).
+    /// Returns whether the selector selects `index`. The result is false for `Else`.
     pub fn names(&self, index: u64) -> bool {
         match self {
             Selector::Spans(spans) => spans.iter().any(|s| s.contains(index)),

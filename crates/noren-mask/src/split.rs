@@ -1,9 +1,9 @@
-//! [`Split`]: the union of what is near and what lies at multiples of a distance, planned with the keys in two orders.
+//! [`Split`]: a union of near keys and of far keys at multiples of a distance, planned with the keys in two orders.
 //!
-//! In `causal & (window(left=256) | stride(512))` a row reads a run of near keys, and far ones of its residue class modulo 512.
-//! In place the far keys are scattered; by residue classes the near ones are. So the order of keys holds every key twice: all
-//! keys in place, and after them the keys by residue classes. The first copy is read for what the mask allows without its
-//! stride, the second for the rest: no cell is read in both.
+//! In `causal & (window(left=256) | stride(512))`, a row reads a run of near keys, and far keys of its residue class
+//! modulo 512. In place, the far keys are scattered. In residue classes, the near keys are scattered. So the order of
+//! keys has every key twice: all keys in place, and after them all keys by residue class. The first copy is read for
+//! the cells that the mask allows without its stride, the second copy for the other cells. No cell is read in both.
 
 use crate::bits::row_words;
 use crate::bounds::Bounds;
@@ -14,21 +14,21 @@ use crate::pattern::Pattern;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Key places are 32-bit numbers, and there are two for each key.
+/// The maximum number of keys: places of keys are 32-bit numbers, and each key has two.
 const MOST_KEYS: u32 = 1 << 30;
 
-/// The two parts of a pattern.
+/// The two parts of a pattern: near and far.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Split {
     step: u32,
-    /// What is allowed whatever the stride says; read in place.
+    /// The cells that are allowed for every value of the stride. They are read in place.
     pub(crate) near: Pattern,
-    /// What else is allowed at multiples of the step; read by residue classes.
+    /// The remaining cells, which are allowed at multiples of the step. They are read by residue class.
     pub(crate) far: Pattern,
 }
 
 impl Split {
-    /// The parts by the largest stride of the pattern that can be used; `None` where there is none.
+    /// Returns the parts for the largest stride of the pattern that can be used, or `None` if there is none.
     pub(crate) fn of(pattern: &Pattern, frame: &Frame) -> Option<Split> {
         let mut steps = Vec::new();
         strides(pattern, true, &mut steps);
@@ -44,7 +44,7 @@ impl Split {
         Some(Split { step: step as u32, near, far })
     }
 
-    /// The order of keys: all of them in place, then by residue classes of their positions.
+    /// Returns the order of keys: all keys in place, then all keys by residue class of their positions.
     pub(crate) fn keys(&self, frame: &Frame) -> Order {
         Order::twice(frame, self.step)
     }
@@ -53,7 +53,7 @@ impl Split {
         self.step
     }
 
-    /// Bounds, in places, of the rows `rows`; `class` is the residue class that all are in, if they are in one.
+    /// Returns the bounds, as places, of the rows `rows`. `class` is their residue class if all rows have the same.
     pub(crate) fn bounds(&self, frame: &Frame, keys: &Order, rows: &[Indices], class: Option<u32>) -> Bounds {
         let each = || rows.iter().flat_map(|r| (0..r.len).map(move |i| r.at(i)));
         let near = match rows {
@@ -66,7 +66,7 @@ impl Split {
         let far = match class {
             Some(class) => self.far_bounds(frame, keys, rows, class),
             None => {
-                // rows of several classes read different keys, so none is read by all
+                // rows of several classes read different keys, so no key is read by all
                 let mut upper: SmallVec<[Range<u32>; 16]> = SmallVec::new();
                 let (mut lower, mut count) = (IntervalSet::new(), 0);
                 for row in each() {
@@ -84,7 +84,7 @@ impl Split {
         near.or(&far)
     }
 
-    /// Bounds of the far part, in places, for rows of residue class `class`.
+    /// Returns the bounds of the far part, as places, for rows of residue class `class`.
     fn far_bounds(&self, frame: &Frame, keys: &Order, rows: &[Indices], class: u32) -> Bounds {
         let Some(group) = keys.class(class) else { return Bounds::nothing() };
         let Pattern::Band { lo, hi } = self.far else {
@@ -93,7 +93,7 @@ impl Split {
         if frame.runs.is_some() {
             return self.far.class_bounds(frame, keys, group, rows, class);
         }
-        // keys of the class stand a step apart, so the ends of a band are found by counting
+        // neighboring keys of the class are a step apart, so the ends of a band are computed by division
         let (first, last) = (frame.query(rows[0].start), frame.query(rows[rows.len() - 1].last()));
         let group = &keys.groups()[group];
         let place = |key: i64| {
@@ -110,12 +110,12 @@ impl Split {
         Bounds { upper: set(first, last), lower: set(last, first) }
     }
 
-    /// The residue class of a row's position.
+    /// Returns the residue class of a row's position.
     pub(crate) fn class_of(&self, frame: &Frame, row: u32) -> u32 {
         frame.query(row).rem_euclid(i64::from(self.step)) as u32
     }
 
-    /// Calls `emit(start, end)` with the places among `places` that `row` reads.
+    /// Calls `emit(start, end)` with the places in `places` that `row` reads.
     pub(crate) fn row(
         &self,
         frame: &Frame,
@@ -148,7 +148,7 @@ impl Split {
     }
 }
 
-/// The steps of all strides, and whether each stands where a larger stride part means a larger mask.
+/// Lists the steps of all strides. The flag is true if a larger stride part makes the mask larger.
 fn strides(pattern: &Pattern, positive: bool, out: &mut Vec<(i64, bool)>) {
     match pattern {
         Pattern::Stride(step) => out.push((*step, positive)),
@@ -158,7 +158,7 @@ fn strides(pattern: &Pattern, positive: bool, out: &mut Vec<(i64, bool)>) {
     }
 }
 
-/// The pattern with every stride of `step` replaced by everything or nothing, constants and bands taken together.
+/// Returns the pattern with every stride of `step` replaced by all cells or by none. Constants and bands are merged.
 fn replaced(pattern: &Pattern, step: i64, with: bool) -> Pattern {
     match pattern {
         Pattern::Stride(own) if *own == step && with => Pattern::FULL,
@@ -202,7 +202,7 @@ fn is_none(pattern: &Pattern) -> bool {
     matches!(pattern, Pattern::Keys(set) if set.is_empty())
 }
 
-/// What a band allows and a shorter one with the same last distance does not.
+/// Returns the cells of a band that are not in a shorter band with the same last distance.
 fn minus_band(pattern: &Pattern, other: &Pattern) -> Option<Pattern> {
     match (pattern, other) {
         (Pattern::Band { lo: None, hi }, Pattern::Band { lo: Some(lo), hi: end }) if hi == end => {

@@ -1,4 +1,4 @@
-//! [`Stats`]: what a plan costs and what dense masking would.
+//! [`Stats`]: the cost of a plan, compared with a dense mask.
 
 use crate::Error;
 use crate::bits::row_words;
@@ -12,54 +12,55 @@ use std::fmt;
 #[derive(Clone, PartialEq, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Stats {
-    /// The mask's text.
+    /// The text of the mask.
     pub mask: String,
-    /// `[batch, heads, q_len, kv_len]`.
+    /// The shape `[batch, heads, q_len, kv_len]`.
     pub shape: [usize; 4],
-    /// Distinct (batch, head) patterns.
+    /// Number of distinct (batch, head) patterns.
     pub patterns: usize,
-    /// All cells.
+    /// Number of all cells.
     pub cells: u128,
-    /// Cells that may attend.
+    /// Number of allowed cells.
     pub allowed: u128,
-    /// `allowed / cells`.
+    /// The part of all cells that is allowed: `allowed / cells`.
     pub density: f64,
-    /// Cells that a kernel computes: those of full and mixed spans.
+    /// Number of cells that a kernel computes: those of full and mixed spans.
     pub computed: u128,
-    /// `computed / allowed`; 1 is the best, 0 when nothing is allowed.
+    /// The ratio `computed / allowed`. 1 is the best value; 0 means that no cell is allowed.
     pub computed_per_allowed: f64,
-    /// What [`Reorder`](crate::Reorder) did; absent when all queries and keys are at their own places.
+    /// The effect of [`Reorder`](crate::Reorder), or `None` if no pattern is reordered.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub reordered: Option<Reordered>,
-    /// Query rows (of all batch rows and heads) that may read nothing.
+    /// Number of query rows (of all batch rows and heads) that read no key.
     pub empty_rows: u128,
-    /// Tiles of `block_q` by `block_kv` cells in which everything is allowed.
+    /// Number of tiles of `block_q` x `block_kv` cells in which every cell is allowed.
     pub full_tiles: u128,
-    /// Tiles in which the plan has a mixed span or a border.
+    /// Number of tiles in which the plan has a mixed span or the border of a span.
     pub mixed_tiles: u128,
-    /// Tiles that are skipped.
+    /// Number of tiles that are skipped.
     pub empty_tiles: u128,
-    /// Memory of the plan in bytes.
+    /// Memory of the plan, in bytes.
     pub plan_bytes: usize,
-    /// Memory of the mask as one byte a cell, where batch rows and heads that are alike share (`[1, 1, q, k]`).
+    /// Memory of a dense mask with one byte per cell, in bytes. Equal batch rows and equal heads are stored once (`[1,
+    /// 1, q, k]`).
     pub dense_bytes: u128,
-    /// Time that planning took, in seconds.
+    /// Time of planning, in seconds.
     pub planning_seconds: f64,
 }
 
-/// What putting queries and keys in another order gains.
+/// The effect of a changed order of queries and keys.
 #[derive(Clone, PartialEq, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Reordered {
-    /// How, for each of the distinct patterns that are reordered: `8 residue classes`; equal ones once.
+    /// The descriptions of the orders, such as `8 residue classes`, without duplicates.
     pub how: Vec<String>,
-    /// Distinct patterns that are reordered.
+    /// Number of distinct patterns that are reordered.
     pub patterns: usize,
-    /// Cells that a kernel would compute without.
+    /// Number of cells that a kernel would compute without reordering.
     pub computed_in_place: u128,
 }
 
-/// Counts of one pattern.
+/// The counts of one pattern.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     cells: Cells,
@@ -71,16 +72,16 @@ struct Counts {
 }
 
 impl Plan {
-    /// Counts cells exactly, by arithmetic on the zones of a mask rather than by visiting pairs: see
-    /// [`stats_within`](Self::stats_within) for the masks whose cells are visited, and for a limit.
+    /// Returns exact counts. Cells are counted by arithmetic on the zones of a mask, not by visiting every pair.
+    /// [`stats_within`](Self::stats_within) lists the masks whose cells are visited, and takes a limit.
     pub fn stats(&self) -> Stats {
         self.stats_within(&Budget::unlimited()).expect("a budget without limits is never spent")
     }
 
-    /// [`stats`](Self::stats) within a budget, with progress, and cancelled where the budget's function says so.
+    /// Returns [`stats`](Self::stats) within a budget. The budget's function receives the progress and can cancel.
     ///
-    /// Documents, chunks, sets of keys, levels, bands, strides and neighborhoods are counted in time that follows their
-    /// borders. Cells that are given one by one (`random`, closures, dense arrays) are looked at where the plan has mixed
+    /// The time for documents, chunks, sets of keys, levels, bands, strides and neighborhoods is proportional to the
+    /// number of their borders. Single cells (`random`, closures, dense arrays) are visited where the plan has mixed
     /// spans.
     ///
     /// ```
@@ -92,7 +93,7 @@ impl Plan {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Budget`] when the budget is spent, [`Error::Cancelled`] when its function cancels.
+    /// Returns [`Error::Budget`] if the budget is spent, and [`Error::Cancelled`] if its function cancels.
     pub fn stats_within(&self, budget: &Budget<'_>) -> Result<Stats, Error> {
         let rows = self.patterns().iter().map(|pattern| u64::from(pattern.q_len())).sum();
         let mut meter = Meter::new(budget, Stage::Counting, rows);
@@ -101,7 +102,7 @@ impl Plan {
         Ok(self.sum(&counts))
     }
 
-    /// The counts of all batch rows and heads, from those of the distinct patterns.
+    /// Returns the counts of all batch rows and heads, from the counts of the distinct patterns.
     fn sum(&self, counts: &[Counts]) -> Stats {
         let shape = self.shape();
         let [batch, heads] = [shape.batch_len(), shape.head_count()];
@@ -145,7 +146,7 @@ impl Plan {
     }
 }
 
-/// Keys looked at in one go.
+/// Number of keys that are visited at a time.
 const KEYS: u32 = 4096;
 
 fn count(plan: &PatternPlan, options: &PlanOptions, meter: &mut Meter<'_>) -> Result<Counts, Error> {
@@ -170,7 +171,7 @@ fn count(plan: &PatternPlan, options: &PlanOptions, meter: &mut Meter<'_>) -> Re
         Listed::No => crate::count::count(plan.resolved(), meter)?,
         Listed::Words => visit(plan, 1, meter)?,
         Listed::Cells => {
-            // fails now rather than after the time that the budget allows
+            // returns the error now rather than after the budget's time
             meter.needs(words.saturating_mul(64))?;
             visit(plan, 64, meter)?
         }
@@ -178,7 +179,8 @@ fn count(plan: &PatternPlan, options: &PlanOptions, meter: &mut Meter<'_>) -> Re
     Ok(counts)
 }
 
-/// Counts the cells that the plan executes: all of full spans, those of mixed ones by their bits. A word takes `steps` steps.
+/// Counts the cells that the plan executes: all cells of full spans, and the set bits of mixed spans. A word takes
+/// `steps` steps.
 fn visit(plan: &PatternPlan, steps: u64, meter: &mut Meter<'_>) -> Result<Cells, Error> {
     let mut cells = Cells::default();
     let mut words = Vec::new();
@@ -210,7 +212,7 @@ fn visit(plan: &PatternPlan, steps: u64, meter: &mut Meter<'_>) -> Result<Cells,
     Ok(cells)
 }
 
-/// Number of key tiles that lie in a full span, and of those that any span touches.
+/// Returns the number of key tiles in full spans, and the number of key tiles that intersect any span.
 fn key_tiles_of(spans: &[crate::TileSpan], block: u32, kv_len: u32) -> (u64, u64) {
     let (mut full, mut touched, mut next) = (0, 0, 0);
     for span in spans {
@@ -225,7 +227,7 @@ fn key_tiles_of(spans: &[crate::TileSpan], block: u32, kv_len: u32) -> (u64, u64
     (full, touched)
 }
 
-/// `1234567` as `1.23 M`; powers of 1000, or of 1024 for bytes.
+/// Returns a short form such as `1.23 M` for `1234567`, in powers of 1000, or of 1024 for bytes.
 fn short(value: f64, base: f64, units: [&str; 6]) -> String {
     let mut value = value;
     let mut unit = 0;
@@ -242,17 +244,17 @@ fn short(value: f64, base: f64, units: [&str; 6]) -> String {
     if units[unit].is_empty() { text } else { format!("{text} {}", units[unit]) }
 }
 
-/// A count for people: `1.23 M`.
+/// Returns a count in short form for users: `1.23 M`.
 pub fn short_count(value: u128) -> String {
     short(value as f64, 1000.0, ["", "k", "M", "G", "T", "P"])
 }
 
-/// A number of bytes for people: `1.5 MiB`.
+/// Returns a number of bytes in short form for users: `1.5 MiB`.
 pub fn short_bytes(value: u128) -> String {
     short(value as f64, 1024.0, ["B", "KiB", "MiB", "GiB", "TiB", "PiB"])
 }
 
-/// A table for people.
+/// Writes a table for users.
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [batch, heads, q_len, kv_len] = self.shape;

@@ -1,49 +1,49 @@
-//! The plan read by key: for each key tile, which queries read it. The backward pass walks it for dK and dV.
+//! A plan ordered by key: for each key tile, the queries that read it. The backward pass uses it for dK and dV.
 
 use crate::interval::Interval;
 use crate::plan::{Kind, PatternPlan, TileSpan};
 
-/// Key tiles of a fixed width and the query rows that read them.
+/// Key tiles of a fixed number of keys, with the query rows that read them.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Transposed {
     block_kv: u32,
     kv_len: u32,
-    /// First entry of `spans` of each key tile, and their number at the end.
+    /// The first entry of `spans` of each key tile, then the number of spans.
     first: Vec<u32>,
     spans: Vec<TileSpan>,
 }
 
-/// Keys `start..end` and the query rows that read them, ascending and disjoint.
+/// Keys `start..end` and the query rows that read them. Runs of rows are ascending and disjoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeyTile<'a> {
-    /// First key.
+    /// The first key.
     pub start: u32,
-    /// First key after.
+    /// The first key after the tile.
     pub end: u32,
-    /// Runs of query rows; full when every row of the run may read every key of the tile.
+    /// Runs of query rows. A run is full if every row of it may read every key of the tile.
     pub queries: &'a [TileSpan],
 }
 
 impl Transposed {
-    /// Number of key tiles.
+    /// Returns the number of key tiles.
     pub fn tile_count(&self) -> usize {
         self.first.len() - 1
     }
 
-    /// Key tile number `index`; tiles cover all keys in order.
+    /// Returns the key tile number `index`. Tiles cover all keys in order.
     pub fn tile(&self, index: usize) -> KeyTile<'_> {
         let start = index as u32 * self.block_kv;
         let queries = &self.spans[self.first[index] as usize..self.first[index + 1] as usize];
         KeyTile { start, end: (start + self.block_kv).min(self.kv_len), queries }
     }
 
-    /// All key tiles, in order.
+    /// Returns all key tiles in order.
     pub fn tiles(&self) -> impl ExactSizeIterator<Item = KeyTile<'_>> {
         (0..self.tile_count()).map(|i| self.tile(i))
     }
 }
 
-/// Adjacent key tiles, and how a query tile reads them.
+/// Adjacent key tiles, with the kind of span in which a query tile reads them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Covered {
     tiles: Interval,
@@ -51,10 +51,10 @@ struct Covered {
 }
 
 impl PatternPlan {
-    /// The same cells by key tiles of `block_kv` keys.
+    /// Returns the plan ordered by key, in key tiles of `block_kv` keys.
     ///
-    /// Neighbouring query tiles mostly read a key tile alike, so only changes from one query tile to the next are looked
-    /// at: the cost is the number of tiles and of changes, not their product.
+    /// Neighboring query tiles usually read a key tile in the same kind of span. Only changes from one query tile to
+    /// the next are visited, so the cost is the number of tiles plus the number of changes, not a product.
     pub fn transposed(&self, block_kv: u32) -> Transposed {
         let block_kv = block_kv.max(1);
         let key_tiles = self.key_places().div_ceil(block_kv);
@@ -82,7 +82,7 @@ impl PatternPlan {
     }
 }
 
-/// A tile's spans as runs of key tiles that cover all of them: a key tile is full when one full span holds all of it.
+/// Returns the spans of a tile as runs of key tiles. A key tile is full if one full span contains all of it.
 fn runs(spans: &[TileSpan], block: u32, kv_len: u32) -> Vec<Covered> {
     let tiles = kv_len.div_ceil(block);
     let mut out: Vec<Covered> = Vec::new();
@@ -92,7 +92,7 @@ fn runs(spans: &[TileSpan], block: u32, kv_len: u32) -> Vec<Covered> {
         }
         let covered = |first, last, kind| Covered { tiles: Interval::new(first, last), kind };
         match out.last_mut() {
-            // two spans that share a key tile make it mixed
+            // a key tile with parts of two spans is mixed
             Some(run) if first < run.tiles.end => {
                 let end = run.tiles.end;
                 let shared = covered(end - 1, end, Some(Kind::Mixed));
@@ -133,7 +133,7 @@ fn runs(spans: &[TileSpan], block: u32, kv_len: u32) -> Vec<Covered> {
     out
 }
 
-/// Calls `changed(key tile, new kind)` where two covers differ.
+/// Calls `changed(key tile, new kind)` for each difference between two lists of runs.
 fn changes(before: &[Covered], now: &[Covered], mut changed: impl FnMut(u32, Option<Kind>)) {
     let (mut b, mut n, mut at) = (0, 0, 0);
     while b < before.len() && n < now.len() {

@@ -1,15 +1,17 @@
-//! [`Plan::verify`]: the cells that a plan executes against the definition, and the guard of reordered plans.
+//! [`Plan::verify`]: compares the cells that a plan executes with the definition. Also the checks of reordered plans.
 //!
-//! Three levels keep a plan exact:
+//! Three checks keep a plan exact:
 //!
-//! * **Debug builds and tests** compare every plan with the definition ([`BoundMask::allowed`]) when it is made: every cell of
-//!   a pattern of at most [`Plan::CHECKED_CELLS`] cells, sampled cells of a larger one. A difference panics with the mask.
-//! * **Release builds** compare reordered plans with the plan in place: the executed keys of a row are those that the pattern
-//!   gives for the same row without an order. Every row must be in exactly one tile, and the spans of a tile must be
-//!   ascending and disjoint, as in the other two levels. All rows are compared up to 2,097,152 cells, above that rows of evenly chosen
-//!   tiles, and gathered keys in a row of each tile as far as 8,192 cells go. Rows of more than 2,097,152 keys are compared in sampled
-//!   cells. A plan that fails is discarded for the plan in place, which is slower and exact.
-//! * **[`Plan::verify`]** is the comparison with the definition on request, for a number of cells that the caller chooses.
+//! * **Debug builds and tests** compare every new plan with the definition ([`BoundMask::allowed`]): every cell of a
+//!   pattern of at most [`Plan::CHECKED_CELLS`] cells, sampled cells of a larger one. A difference panics with the mask.
+//! * **Release builds** compare reordered plans with the plan in place: the executed keys of a row must be those that
+//!   the pattern has for the same row without an order. Every row must be in exactly one tile, and the spans of a tile
+//!   must be ascending and disjoint, as in the other two checks. Up to 2,097,152 cells, all rows are compared. Above, the
+//!   rows of evenly distributed tiles are compared, and up to 8,192 cells of gathered keys in a row of each tile. Rows of
+//!   more than 2,097,152 keys are compared in sampled cells. A plan that fails is replaced by the plan in place, which is
+//!   slower and exact.
+//! * **[`Plan::verify`]** compares a plan with the definition on request, for a number of cells that the caller
+//!   chooses.
 
 use crate::Error;
 use crate::atoms::foreign;
@@ -22,35 +24,35 @@ use crate::order::Order;
 use crate::plan::{Kind, PatternPlan, Plan, Tile};
 use std::ops::Range;
 
-/// Cells that the guard of a reordered plan compares in whole rows.
+/// The maximum number of cells in whole rows that the check of a reordered plan compares.
 const GUARDED_CELLS: usize = 1 << 21;
-/// Single cells of gathered keys that the guard looks at.
+/// The maximum number of single cells of gathered keys that the check compares.
 const GUARDED_KEYS: usize = 1 << 13;
-/// Sampled rows of a pattern that is too large to be compared whole, and sampled keys of each of them.
+/// The number of sampled rows of a pattern that is too large for a full comparison, and of sampled keys per row.
 const SAMPLED_ROWS: u32 = 16;
 const SAMPLED_KEYS: u32 = 64;
 
-/// What [`Plan::verify`] compared. All cells agreed.
+/// The number of cells that [`Plan::verify`] compared. All of them agreed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Verified {
-    /// Number of cells that were compared with the definition, over all distinct patterns.
+    /// Number of cells that were compared with the definition, in all distinct patterns.
     pub cells: u64,
-    /// True when every cell of every distinct pattern was compared; false when larger patterns were sampled.
+    /// True if every cell of every distinct pattern was compared. False if larger patterns were sampled.
     pub complete: bool,
 }
 
 impl Plan {
-    /// Patterns of at most this many cells are compared whole when a plan is made in a debug build.
+    /// The maximum number of cells of a pattern that is compared completely when a debug build makes a plan.
     pub const CHECKED_CELLS: u64 = 1 << 16;
 
     /// Compares the cells that a kernel computes from this plan with the definition, [`BoundMask::allowed`].
     ///
-    /// A distinct pattern of at most `most_cells` cells is compared whole, a larger one in sampled cells. Executed is every
-    /// cell of a full span, and of a mixed span the cells that [`PatternPlan::fill_bits`] sets. The comparison takes time in
-    /// proportion to the cells compared. In every pattern, however large, each query row must be in exactly one tile, and the
-    /// spans of each tile must be ascending and disjoint; of a reordered pattern of more than 2,097,152 rows or keys the order
-    /// is not compared.
+    /// A distinct pattern with at most `most_cells` cells is compared completely. In a larger pattern, sampled cells
+    /// are compared. The executed cells are all cells of full spans, and in mixed spans the cells that
+    /// [`PatternPlan::fill_bits`] sets. The time is proportional to the compared cells. In every pattern of any size,
+    /// each query row must be in exactly one tile, and the spans of each tile must be ascending and disjoint. The order
+    /// of a reordered pattern with more than 2,097,152 rows or keys is not compared.
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, atoms::*};
@@ -61,8 +63,8 @@ impl Plan {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Plan`] names the first cell that differs, or the row or the span that is wrong. A closure whose own bounds are wrong is such a case; any other is a
-    /// defect of this crate.
+    /// Returns [`Error::Plan`] with the first cell that differs, or with the row or span that is wrong. The cause may
+    /// be a closure whose own bounds are wrong. Any other cause is a defect of this crate.
     pub fn verify(&self, most_cells: u64) -> Result<Verified, Error> {
         let mut verified = Verified { cells: 0, complete: true };
         let mut seen = vec![false; self.patterns().len()];
@@ -85,16 +87,17 @@ impl Plan {
     }
 }
 
-/// How a plan differs from the definition.
+/// A difference between a plan and the definition.
 #[derive(Debug)]
 enum Wrong {
-    /// A cell that is executed and not allowed, or the reverse.
+    /// A cell that is executed but not allowed, or allowed but not executed.
     Cell { row: u32, key: u32, executed: bool },
-    /// Tiles do not hold each place of a query row once: the first place at which one ends and the next begins elsewhere.
+    /// Tiles that do not contain each place of a query row once: the place at which one tile ends, and the different
+    /// place at which the next begins.
     Rows { end: u32, start: u32 },
-    /// A span that is empty, begins before the one before it ends, or reaches beyond the keys.
+    /// A span that is empty, begins before the end of the previous span, or extends beyond the keys.
     Span { tile: u32, start: u32, end: u32 },
-    /// The order of query rows or keys holds an index twice and leaves out another.
+    /// An order of query rows or keys that contains an index twice and omits another.
     Order(&'static str),
     /// A query row that reads a key at both of its places.
     Twice { row: u32 },
@@ -122,7 +125,8 @@ impl Wrong {
 }
 
 impl PatternPlan {
-    /// Whether tiles hold every query row exactly once, and each tile's spans are ascending and disjoint.
+    /// Checks that tiles contain every query row exactly once, and that the spans of each tile are ascending and
+    /// disjoint.
     fn check_tiles(&self) -> Result<(), Wrong> {
         let mut held = 0;
         for tile in self.tiles() {
@@ -145,14 +149,14 @@ impl PatternPlan {
             () if !self.query_order().is_none_or(|order| holds_each(order, self.q_len())) => {
                 Err(Wrong::Order("query rows"))
             }
-            // both places of a key are compared where rows are: a key that is read twice or not at all differs
+            // both places of a key are compared with its rows: a key that is read twice or never differs
             () if self.has_copies() => Ok(()),
             () if !self.key_order().is_none_or(|order| holds_each(order, self.kv_len())) => Err(Wrong::Order("keys")),
             () => Ok(()),
         }
     }
 
-    /// Compares all cells; returns their number.
+    /// Compares all cells and returns their number.
     fn compare(&self, allowed: &impl Fn(u32, u32) -> bool) -> Result<u64, Wrong> {
         let mut read = vec![0; row_words(self.kv_len())];
         for tile in self.tiles() {
@@ -172,7 +176,8 @@ impl PatternPlan {
         Ok(u64::from(self.q_len()) * u64::from(self.kv_len()))
     }
 
-    /// Compares sampled cells: in some rows the keys at both sides of every border of a span, and others at random places.
+    /// Compares sampled cells: in some rows, the keys at both sides of every border of a span, and keys at random
+    /// places.
     fn compare_samples(&self, allowed: &impl Fn(u32, u32) -> bool) -> Result<u64, Wrong> {
         let mut compared = 0;
         for (tile, place) in self.sampled_rows(SAMPLED_ROWS as usize) {
@@ -194,22 +199,23 @@ impl PatternPlan {
         Ok(compared)
     }
 
-    /// About `rows` rows as (tile, place), evenly over the tiles and at another place in each; all rows where there are no more.
+    /// Returns about `rows` rows as (tile, place), evenly distributed over the tiles and at different places in them.
+    /// Returns all rows if there are not more.
     fn sampled_rows(&self, rows: usize) -> impl Iterator<Item = (Tile<'_>, u32)> {
         let (tiles, rows) = (self.tile_count(), rows.clamp(1, (self.q_len() as usize).max(1)));
         let chosen = rows.min(tiles);
         let all = rows >= self.q_len() as usize;
         let per_tile = if all { u32::MAX } else { rows.div_ceil(chosen.max(1)) as u32 };
         (0..chosen).flat_map(move |i| {
-            // the first and the last tile are among them
+            // the samples include the first and the last tile
             let tile = self.tile(if chosen > 1 { i * (tiles - 1) / (chosen - 1) } else { 0 });
             let first = scatter(tile.start, tiles as u32);
             (0..per_tile.min(tile.rows())).map(move |j| (tile, tile.start + first.wrapping_add(j) % tile.rows()))
         })
     }
 
-    /// Sets the bits of the keys, by index, that a kernel reads for the query at place `place` of `tile`. Returns whether it
-    /// reads each of them once.
+    /// Sets the bits of the keys, by index, that a kernel reads for the query at place `place` of `tile`. Returns
+    /// whether the kernel reads each of these keys once.
     fn executed_row(&self, tile: Tile<'_>, place: u32, read: &mut [u64]) -> bool {
         read.fill(0);
         let (mut words, mut reads) = (Vec::new(), 0);
@@ -243,7 +249,7 @@ impl PatternPlan {
         }
     }
 
-    /// Whether a kernel reads the key at place `key` for the query at place `place` of `tile`.
+    /// Returns whether a kernel reads the key at place `key` for the query at place `place` of `tile`.
     fn executes(&self, tile: Tile<'_>, place: u32, key: u32) -> bool {
         let span = tile.spans.iter().find(|s| (s.start..s.end).contains(&key));
         span.is_some_and(|span| {
@@ -255,8 +261,9 @@ impl PatternPlan {
         })
     }
 
-    /// The invariants of a reordered plan: every row is in one tile, spans are disjoint, and in sampled rows the executed keys are those that the pattern gives for the same
-    /// row without an order, in sampled cells of the row where it is longer than [`GUARDED_CELLS`]. Gathered keys are looked at in a row of every tile.
+    /// Checks a reordered plan: every row is in one tile, and spans are disjoint. In sampled rows, the executed keys
+    /// must be those of the same row without an order. Rows longer than [`GUARDED_CELLS`] are compared in sampled
+    /// cells. Gathered keys are compared in a row of every tile.
     pub(crate) fn agrees_with_rows(&self) -> bool {
         if self.check_tiles().is_err() {
             return false;
@@ -293,7 +300,7 @@ impl PatternPlan {
             })
     }
 
-    /// The place of key `key` after the keys in place, where keys have two places.
+    /// Returns the second place of key `key`, after the keys in place, if keys have two places.
     fn second_place(&self, key: u32) -> Option<u32> {
         if !self.has_copies() {
             return None;
@@ -304,7 +311,7 @@ impl PatternPlan {
         order.class(class).filter(|_| position >= 0).map(|group| order.place(&order.groups()[group], key)).or(Some(key))
     }
 
-    /// The places of gathered keys, about `most` of them at most, evenly chosen.
+    /// Returns the places of at most about `most` gathered keys, evenly selected.
     fn gathered_keys(&self, most: usize) -> Vec<u32> {
         let groups = || self.key_groups().iter().filter(|group| group.class.is_none() && !self.has_copies());
         let total: usize = groups().map(|group| (group.end - group.start) as usize).sum();
@@ -312,7 +319,7 @@ impl PatternPlan {
     }
 }
 
-/// Whether the first `len` places of `order` hold each of as many indices once. Larger orders are taken as right.
+/// Checks that the first `len` places of `order` contain each index below `len` once. Larger orders are not checked.
 fn holds_each(order: &Order, len: u32) -> bool {
     if len as usize > GUARDED_CELLS {
         return true;
@@ -333,7 +340,7 @@ fn holds_each(order: &Order, len: u32) -> bool {
     fresh && held == len
 }
 
-/// Whether a closure or an atom of the user brings bounds of its own. Where those are wrong, so is the plan.
+/// Returns whether a closure or an atom of the user has its own bounds. If these bounds are wrong, the plan is wrong.
 pub(crate) fn has_bounded_closure(bound: &BoundMask, mask: &Mask) -> bool {
     mask.atoms().into_iter().any(|atom| {
         let closures = &bound.facts().closures;
@@ -342,7 +349,7 @@ pub(crate) fn has_bounded_closure(bound: &BoundMask, mask: &Mask) -> bool {
     }) || foreign(mask).is_some()
 }
 
-/// A number that looks random, of two others.
+/// Returns a pseudo-random number that depends on two others.
 fn scatter(a: u32, b: u32) -> u32 {
     let mixed = (u64::from(a) << 32 | u64::from(b)).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     ((mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 32) as u32
@@ -353,7 +360,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::{Facts, PlanOptions, Reorder, Shape, TileSpan};
 
-    /// A plan with gathered keys and residue classes, and a planted error in a span that holds a gathered key.
+    /// Returns a plan with gathered keys and residue classes, and with an error in a span that contains a gathered key.
     pub(crate) fn planted() -> (BoundMask, PlanOptions, PatternPlan) {
         let mask: Mask =
             "neighborhood(grid=[96], size=[7], dilation=[4]) | global([5, 8, 12, 30, 38])".parse().unwrap();
@@ -391,7 +398,7 @@ pub(crate) mod tests {
             let mut plan = sound.clone();
             plan.plant_rows(|rows| rows[0] = 1);
             assert!(text(&plan).contains("begins at place 1"), "{}", text(&plan));
-            // keys of the span before are read twice
+            // the keys of the previous span are read twice
             let mut plan = sound.clone();
             plan.plant(|span: &mut TileSpan| span.start = span.start.saturating_sub(40));
             assert!(text(&plan).contains("overlaps another"), "{}", text(&plan));

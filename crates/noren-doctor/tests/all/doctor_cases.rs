@@ -1,6 +1,6 @@
-//! The doctor on masks that are right and on masks with one known mistake, of many families, sizes and conventions.
+//! The doctor on correct masks and on masks with one known mistake, of many families, sizes and conventions.
 //!
-//! `NOREN_DOCTOR=n` takes n times as many cases; `cargo test --test all doctor_cases:: -- --nocapture` prints the table.
+//! `NOREN_DOCTOR=n` runs n times the number of cases; `cargo test --test all doctor_cases:: -- --nocapture` prints the table.
 
 use crate::doctor;
 use crate::doctor::Dice;
@@ -17,13 +17,13 @@ fn factor() -> usize {
     std::env::var("NOREN_DOCTOR").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
 }
 
-/// The repaired cells are the meant ones in every row of a real query.
+/// Returns whether the repaired cells equal the intended ones in every row of a non-padding query.
 fn repaired(sick: &Sick, report: &Report) -> bool {
     let Some(fixed) = &report.fixed else { return false };
     let [b, h, q, k] = fixed.dims();
     let meant: &Keep = &sick.meant;
     let [batch, _, q_meant, k_meant] = meant.dims();
-    // A mask given for one batch row stands for all of them.
+    // A mask with one batch row applies to all rows.
     if (b != 1 && b != batch) || [q, k] != [q_meant, k_meant] {
         return false;
     }
@@ -53,7 +53,7 @@ fn known_mistakes(wild: bool) {
         let mut seed = (number as u64) << 32 | u64::from(wild) << 31;
         let mut missed: Vec<String> = Vec::new();
         let first = seed;
-        // Some mistakes need scenes that are rare.
+        // Some mistakes need rare scenes.
         while cases < each && seed < first + 200 * each as u64 {
             seed += 1;
             let mut dice = Dice::new(seed, wild);
@@ -124,7 +124,7 @@ fn healthy_masks_raise_no_alarm() {
     assert!(total * 1000 <= cases, "{total} false alarms in {cases}");
 }
 
-/// Any mask of any shape, stored in any way, held against the expression that says it.
+/// Compares random masks with their full expression, in any shape and storage.
 #[test]
 fn random_masks_with_their_declaration_raise_no_alarm() {
     let cases = worlds(20, 900).prop_flat_map(|world| (masks(&world), Just(world), 0..6u8));

@@ -1,8 +1,8 @@
-//! Masks that a second generator of cases (`benches/doctor/outsider.py`) found the doctor wrong about, drawn by hand.
+//! Hand-drawn masks on which the doctor was wrong; a second generator of cases (`benches/doctor/outsider.py`) found them.
 
 use noren_doctor::{Context, Patient, Report, Values, Verdict};
 
-/// The cells of a drawing: batch rows are divided by `/`, heads by `|`, queries by blanks; `#` may attend.
+/// Returns the shape and cells of a drawing: `/` separates batch rows, `|` heads, a space queries; `#` allows a cell.
 fn cells(drawing: &str) -> (Vec<usize>, Vec<bool>) {
     let batch: Vec<&str> = drawing.split('/').collect();
     let heads: Vec<&str> = batch[0].split('|').collect();
@@ -16,7 +16,7 @@ fn keep(drawing: &str) -> Values {
     Values::bools(&shape, cells).expect("rows of one length")
 }
 
-/// A mask that is added to scores, with `fill` in hidden cells.
+/// Returns a mask that is added to scores, with `visible` in allowed and `fill` in hidden cells.
 fn added(drawing: &str, visible: f32, fill: f32) -> Values {
     let (shape, cells) = cells(drawing);
     Values::floats(&shape, cells.iter().map(|c| if *c { visible } else { fill }).collect()).expect("rows of one length")
@@ -37,7 +37,8 @@ fn report(mask: Values, context: &str, beside: &[(&str, Values)]) -> Report {
     patient.diagnose().expect("a usable mask")
 }
 
-/// The first class is `class`, and the repair is `meant` in the rows that are drawn with a visible key.
+/// Checks that the first class is `class`, and that the repair equals `meant` in every row that has a visible key
+/// there.
 #[track_caller]
 fn repaired(report: &Report, class: &str, meant: &str) {
     assert_eq!(report.classes().first(), Some(&class), "{report}");

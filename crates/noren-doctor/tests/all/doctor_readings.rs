@@ -1,8 +1,8 @@
-//! The doctor on small masks whose declarations are easily misread: rings, layers, labels, positions, other sequences.
+//! The doctor on small masks whose declarations are easily misread: ring buffers, layers, labels, positions, other sequences.
 
 use noren_doctor::{Context, Patient, Report, Values};
 
-/// A mask of `[batch, 1, rows, keys]` drawn with `1` and `.`, batch rows apart by `/`, rows by blanks.
+/// Returns a mask `[batch, 1, rows, keys]` drawn with `1` and `.`; `/` separates batch rows, a space rows.
 fn drawn(text: &str) -> Values {
     let batches: Vec<Vec<&str>> = text.split('/').map(|b| b.split_whitespace().collect()).collect();
     let shape = [batches.len(), 1, batches[0].len(), batches[0][0].len()];
@@ -55,7 +55,7 @@ fn padding_of_a_cache_that_nobody_declared() {
     healthy("..111...", &declared, &[]);
     let report = report(drawn("..111111"), &declared, &[]);
     assert_eq!(report.classes(), ["unwritten_cache_visible"], "{report}");
-    // Keys 0 and 1 may be padding or wrong too: a repair would guess.
+    // Keys 0 and 1 may be padding or a mistake; a repair would be a guess.
     assert!(report.fixed.is_none() && report.open[0].question.contains("padding"), "{report}");
 }
 

@@ -1,4 +1,4 @@
-//! Large masks are diagnosed quickly: `cargo test -p noren-doctor --test all doctor_scale:: -- --nocapture` prints how quickly.
+//! Large masks are diagnosed quickly. `cargo test -p noren-doctor --test all doctor_scale:: -- --nocapture` prints the times.
 
 use noren_doctor::{Context, Dtype, Numbers, Patient, Values};
 use std::time::{Duration, Instant};
@@ -35,12 +35,7 @@ fn a_mask_of_8192_by_8192() {
         ("causal", bools(|i, j| j <= i), causal, vec![]),
         ("causal, left padding, nothing declared", bools(|i, j| j <= i && (j >= 900 || i == j)), unsaid, vec![]),
         ("one key too many", bools(|i, j| j <= i + 1), causal, vec!["causal_leak"]),
-        (
-            "the other way round",
-            bools(|i, j| j > i),
-            causal,
-            vec!["inverted_polarity", "fully_masked_row", "causal_leak"],
-        ),
+        ("inverted", bools(|i, j| j > i), causal, vec!["inverted_polarity", "fully_masked_row", "causal_leak"]),
         ("window off by one", bools(|i, j| j <= i && i - j <= 1024), sliding, vec!["sliding_window_off_by_one"]),
         ("additive, one key too many", floats(&|i, j| j <= i + 1), additive, vec!["causal_leak"]),
         (

@@ -1,7 +1,7 @@
-//! What the doctor says of a mask as a whole: correct, faulty, looks like, cannot tell. "Correct" needs a declaration, a repair
-//! needs a mistake that explains every cell.
+//! The doctor's verdict on a whole mask: correct, faulty, looks like, cannot tell. "Correct" needs a declaration. A repair needs
+//! a mistake that explains every cell.
 //!
-//! `NOREN_DOCTOR=n` takes n times as many random masks.
+//! `NOREN_DOCTOR=n` runs n times the number of random masks.
 
 use crate::doctor::Dice;
 use noren_doctor::{Certainty, Context, Patient, Report, Values, Verdict};
@@ -70,7 +70,7 @@ fn random_cells_and_a_shuffled_triangle_have_no_verdict() {
     let cells: Vec<bool> = (0..24 * 24).map(|_| dice.chance(50)).collect();
     let mask = Values::bools(&[24, 24], cells).expect("all cells");
     let report = verdict(mask, &context(""), &[], Verdict::CannotTell);
-    assert!(report.sentence.contains("resembles no known one"), "{report}");
+    assert!(report.sentence.contains("resembles no known mask"), "{report}");
     let order: Vec<usize> = (0..24).map(|i| (i * 7 + 3) % 24).collect();
     let shuffled = bools(&[24, 24], |_, i, j| order[j] <= order[i]);
     verdict(shuffled, &context(""), &[], Verdict::CannotTell);
@@ -104,7 +104,7 @@ fn a_square_table_is_asked_about_where_its_rows_may_be_rows_of_keys() {
     let as_queries = r#"{"convention": "keep_01", "kind": "causal", "role": "attn"}"#;
     verdict(lower(), as_queries, &[], Verdict::Correct);
     verdict(lower(), r#"{"convention": "keep_01", "kind": "causal", "q_len": 4}"#, &[], Verdict::Correct);
-    // A row that changes twice is no row of padding.
+    // A row with two changes is not a row of padding.
     let window = rows(&[&[1, 0, 0, 0], &[1, 1, 0, 0], &[0, 1, 1, 0], &[0, 0, 1, 1]]);
     let declared = r#"{"convention": "keep_01", "kind": "sliding", "window": 2}"#;
     verdict(window, declared, &[], Verdict::Correct);
@@ -294,7 +294,7 @@ fn redactions_by_batch_row() {
     named(&open, "multi_hop_leak");
     let other_row = bools(&[2, 1, 6, 6], |b, i, j| j <= i && !(b == 0 && j == 2 && i > 2));
     verdict(other_row, &context(by_row), &[], Verdict::Faulty);
-    // One array for all rows: row 1 lacks its redaction.
+    // The array has one mask for all rows, so the redaction of row 1 is missing.
     named(&verdict(bools(&[6, 6], |_, i, j| j <= i), &context(by_row), &[], Verdict::Faulty), "multi_hop_leak");
     let beyond =
         Context::from_json(r#"{"kind": "causal", "redactions": [{"batch": 2, "keys": [1]}]}"#).expect("a context");
@@ -435,12 +435,13 @@ fn arrays_of_any_shape_beside_the_mask_never_panic() {
                 patient = patient.companion(dice.pick(&names), values);
             }
         }
-        // An error is an answer too.
+        // An error is a valid result too.
         let _ = patient.diagnose();
     }
 }
 
-/// Random cells, shuffled masks, and masks of a family with a few cells turned over: nothing is declared, so nothing is correct.
+/// Tests random cells, shuffled masks, and masks of a family with a few inverted cells: without a declaration, no
+/// verdict is "correct".
 #[test]
 fn nothing_is_correct_without_a_declaration() {
     let factor: usize = std::env::var("NOREN_DOCTOR").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
@@ -488,7 +489,7 @@ fn nothing_is_correct_without_a_declaration() {
     println!("correct {}, faulty {}, looks like {}, cannot tell {}", counts[0], counts[1], counts[2], counts[3]);
 }
 
-/// A key that is hidden on purpose is no sign that the keys around it are padding.
+/// Checks that a redacted key does not make the doctor take the keys around it for padding.
 #[test]
 fn redacted_keys_are_not_taken_for_padding() {
     let first = bools(&[1, 1, 4, 4], |_, i, j| j <= i && j != 2 && (i, j) != (1, 1));

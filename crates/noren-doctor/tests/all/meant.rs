@@ -1,4 +1,4 @@
-//! Masks against an expression that says all: every named mistake is found in any expression that it can apply to.
+//! Masks compared with a full expression: the doctor finds every named mistake in every expression to which it can apply.
 
 use noren_doctor::{Certainty, Context, Patient, Report, Values, Verdict};
 use noren_mask::{BoundMask, Facts, Keep, Mask, Shape};
@@ -14,7 +14,7 @@ fn against(given: &Keep, meant: &BoundMask) -> Report {
     Patient::new(values).context(context).meant(meant).diagnose().expect("a usable mask")
 }
 
-/// Returns the errors of the report on the array `given` against `meant`, whose only class should be `class`.
+/// Returns the problems in the report on the array `given` against `meant`. The only class should be `class`.
 fn misses(meant: &BoundMask, given: &Keep, class: &str) -> Option<String> {
     let report = against(given, meant);
     let repaired = report.fixed.is_some() && report.fixed == report.expected;
@@ -22,7 +22,7 @@ fn misses(meant: &BoundMask, given: &Keep, class: &str) -> Option<String> {
     (!found).then(|| format!("{} {class}: {report}", meant.mask()))
 }
 
-/// The array `given` against `meant` has the class `class`, and the repair is `meant`.
+/// Checks that the array `given` against `meant` has the class `class`, and that the repair is `meant`.
 fn finds(meant: &BoundMask, given: &Keep, class: &str) {
     assert_eq!(misses(meant, given, class), None);
 }

@@ -1,8 +1,8 @@
-//! What `recognise` calls exact is exact and binds.
+//! Expressions that `recognise` calls exact bind and allow exactly the given cells.
 //!
 //!     NOREN_RECOGNISE=100000 cargo test -p noren-doctor --test all recognised:: -- --nocapture
 //!
-//! `NOREN_RECOGNISE` is the number of larger arrays, 2,000 unless given. All arrays up to 3 x 4 and 4 x 3 are always tested.
+//! `NOREN_RECOGNISE` is the number of larger arrays [default: 2000]. All arrays up to 3 x 4 and 4 x 3 are always tested.
 
 use noren_doctor::recognise;
 use noren_mask::{Facts, Keep, Mask, Shape};
@@ -11,7 +11,7 @@ use noren_testing::structured::structured;
 use proptest::prelude::*;
 use std::cell::Cell;
 
-/// Holds what was found against the cells, by the definition; true when it is exact.
+/// Compares the found expression with the cells by the definition; returns true if the expression is exact.
 fn check(keep: &Keep) -> bool {
     let found = recognise(keep);
     let [batch, heads, q_len, kv_len] = keep.dims();
@@ -57,7 +57,8 @@ fn cells_of(text: &str, shape: &Shape) -> Keep {
     Keep::from_fn(dims, |[b, h, q, k]| bound.allowed(b, h, q, k))
 }
 
-/// `window(left=8, right=8) | keys(0)` was called `window(left=8, right=8)` and exact, 55 cells off.
+/// `window(left=8, right=8) | keys(0)` was once reported as `window(left=8, right=8)` and exact, although 55 cells
+/// differ.
 #[test]
 fn a_window_beside_a_key_is_not_a_window() {
     let keep = cells_of("window(left=8, right=8) | keys(0)", &Shape::square(64));
@@ -115,7 +116,7 @@ fn an_inexact_result_is_no_mask() {
     assert!(error.contains(&format!("differs in {} of 1600 cells", found.wrong)), "{error}");
 }
 
-/// Structured masks as text, of the families that are recognised and of others.
+/// Returns the text of structured masks, of recognised families and others, with their shapes.
 fn families() -> impl Strategy<Value = (String, Shape)> {
     (0..16u8, 1..9u64, 1..9u64, 0..30u64, 4..40usize, 0..12usize).prop_map(|(kind, a, b, at, len, past)| {
         let (first, second) = (at % len as u64, (at * 7 + a) % len as u64);
@@ -145,7 +146,7 @@ fn families() -> impl Strategy<Value = (String, Shape)> {
 fn larger_arrays() {
     let count = std::env::var("NOREN_RECOGNISE").ok().map_or(2000, |n| n.parse::<u32>().expect("a whole number"));
     let arrays = prop_oneof![
-        // structured, near-misses of it
+        // structured masks, some with inverted cells
         4 => (families(), 0..4usize, any::<u64>(), 1..3usize).prop_map(|((text, shape), flips, seed, batch)| {
             let mut keep = cells_of(&text, &shape.batch(batch));
             let [_, _, q_len, kv_len] = keep.dims();

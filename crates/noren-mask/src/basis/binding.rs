@@ -1,4 +1,4 @@
-//! [`Binding`]: an atom beside the shape and the facts it is bound to.
+//! [`Binding`]: an atom together with its shape and its facts.
 
 use super::extent::{Extent, queries_end};
 use super::limits::check_lengths;
@@ -8,7 +8,8 @@ use crate::resolve::{documents_start, sum};
 use crate::shape::Shape;
 use std::fmt::Display;
 
-/// An atom beside the shape and the facts it is bound to, for [`Atom::fits`](crate::atom::Atom::fits). Its errors name the atom.
+/// An atom together with the shape and the facts that it is bound to, for [`Atom::fits`](crate::atom::Atom::fits). Its
+/// errors name the atom.
 pub struct Binding<'a> {
     pub(crate) atom: &'a dyn Display,
     pub(crate) shape: &'a Shape,
@@ -16,36 +17,37 @@ pub struct Binding<'a> {
 }
 
 impl Binding<'_> {
-    /// The shape.
+    /// Returns the shape.
     pub fn shape(&self) -> &Shape {
         self.shape
     }
 
-    /// The facts.
+    /// Returns the facts.
     pub fn facts(&self) -> &Facts {
         self.facts
     }
 
-    /// The error that the facts do not give `what`, and how to fix it.
+    /// Returns the error that the facts lack `what`, with `fix` as the advice.
     ///
     /// # Errors
-    /// Always.
+    /// Returns an error in every case.
     pub fn missing(&self, what: &str, fix: &str) -> Result<(), Error> {
         Err(Error::Missing { atom: self.atom.to_string(), what: what.into(), fix: fix.into() })
     }
 
-    /// The error that shape or facts do not fit the atom.
+    /// Returns the error that the shape or the facts do not fit the atom, with the description `problem`.
     ///
     /// # Errors
-    /// Always.
+    /// Returns an error in every case.
     pub fn refuse(&self, problem: impl Into<String>) -> Result<(), Error> {
         Err(Error::atom(self.atom, problem))
     }
 
-    /// Refuses a list of `given` entries that needs one for each batch row; `what` names them.
+    /// Checks that a list has one entry per batch row. `given` is its number of entries, and `what` names the entries
+    /// in the error.
     ///
     /// # Errors
-    /// Another number of entries than batch rows.
+    /// Returns an error if `given` is not the number of batch rows.
     pub fn per_row(&self, what: &str, given: usize) -> Result<(), Error> {
         match self.shape.batch_len() {
             batch if batch == given => Ok(()),
@@ -55,10 +57,10 @@ impl Binding<'_> {
         }
     }
 
-    /// Refuses a label that the facts do not declare.
+    /// Checks that the facts declare `label`.
     ///
     /// # Errors
-    /// An unknown label.
+    /// Returns an error if the facts do not declare the label.
     pub fn label(&self, label: &str) -> Result<(), Error> {
         if self.facts.labels.contains_key(label) {
             return Ok(());
@@ -71,23 +73,25 @@ impl Binding<'_> {
         )
     }
 
-    /// Refuses more real tokens than keys.
+    /// Returns an error if a length exceeds the number of keys.
     pub(crate) fn lengths_of_keys(&self, lengths: &[u64]) -> Result<(), Error> {
         check_lengths(lengths, self.shape.batch_len(), self.shape.kv_len(), "keys")
             .or_else(|problem| self.refuse(problem))
     }
 
-    /// Calls `check` for each batch row with how far it reaches.
+    /// Calls `check` for each batch row, with the row and the number of its positions.
     pub(crate) fn each_row(&self, mut check: impl FnMut(usize, &Extent) -> Result<(), Error>) -> Result<(), Error> {
         Extent::rows(self.shape, self.facts).iter().enumerate().try_for_each(|(row, extent)| check(row, extent))
     }
 
-    /// Refuses an atom that lists `given` positions of batch row `row`, where fewer or more are needed.
+    /// Returns an error if an atom lists `given` positions of batch row `row` and the row needs another number of
+    /// positions.
     pub(crate) fn covers(&self, extent: &Extent, what: &str, given: u64, row: usize) -> Result<(), Error> {
         extent.check(self.atom, what, given, row)
     }
 
-    /// Refuses documents, of these lengths or of the facts', that end before or after the tokens.
+    /// Checks that documents end where the tokens end. Their lengths are `own`, or those of the facts if `own` is
+    /// `None`.
     pub(crate) fn documents(&self, own: Option<&[u64]>) -> Result<(), Error> {
         let kv_len = self.shape.kv_len();
         self.each_row(|row, extent| {

@@ -1,4 +1,4 @@
-//! How far a batch row reaches, for atoms that list positions.
+//! The number of positions of a batch row, for atoms that list positions.
 
 use crate::Error;
 use crate::facts::{Facts, RealTokens};
@@ -6,28 +6,30 @@ use crate::scalar::Side;
 use crate::shape::Shape;
 use std::fmt::Display;
 
-/// First position after the last query of batch row `row`, at least 0.
+/// Returns the first position after the last query of batch row `row`, at least 0.
 pub(crate) fn queries_end(shape: &Shape, row: usize) -> u64 {
     (shape.query_offset(row) + shape.q_len() as i64).max(0) as u64
 }
 
-/// The same without queries that the facts call padding on the right.
+/// Returns the first position after the last query of batch row `row` that the facts do not mark as padding on the
+/// right.
 fn real_queries_end(shape: &Shape, facts: &Facts, row: usize) -> u64 {
     let lengths = facts.query_lengths.as_ref().filter(|_| facts.padding_side() == Side::Right);
     let count = lengths.map_or(shape.q_len(), |lengths| shape.q_len().min(lengths[row] as usize));
     (shape.query_offset(row) + count as i64).max(0) as u64
 }
 
-/// The number of positions of a batch row, and how many of them the list of an atom must cover.
+/// The number of positions of a batch row. The list of an atom must cover `real` to `all` of them.
 pub(crate) struct Extent {
-    /// Without right padding.
+    /// Number of positions without padding on the right.
     pub(crate) real: u64,
-    /// With right padding, in the longest batch row: one list may serve batch rows of different lengths.
+    /// Number of positions with padding on the right, in the longest batch row: batch rows of different lengths may
+    /// share one list.
     pub(crate) all: u64,
 }
 
 impl Extent {
-    /// One for each batch row.
+    /// Returns the extent of each batch row.
     pub(crate) fn rows(shape: &Shape, facts: &Facts) -> Vec<Self> {
         let batch = shape.batch_len();
         let keys_end = |row| facts.keys_end(row).map_or(shape.kv_len() as u64, |end| end.max(0) as u64);
@@ -40,7 +42,7 @@ impl Extent {
             Some(RealTokens::Keys(keys)) => keys[row].hull().map_or(0, |h| u64::from(h.end)),
             _ => keys[row],
         };
-        // queries that reach beyond the keys are no padding
+        // queries after the last key are not padding
         let real = |row| match real_queries_end(shape, facts, row) {
             end if end > keys[row] => end,
             _ => real_keys(row),
@@ -48,7 +50,7 @@ impl Extent {
         (0..batch).map(|row| Extent { real: real(row), all }).collect()
     }
 
-    /// Refuses an atom that lists `given` positions where batch row `row` has more or fewer.
+    /// Returns an error if an atom lists `given` positions and batch row `row` needs another number of positions.
     pub(crate) fn check(&self, atom: &dyn Display, what: &str, given: u64, row: usize) -> Result<(), Error> {
         let Extent { real, all } = *self;
         if (real..=all).contains(&given) {

@@ -1,6 +1,6 @@
-//! [`Input`]: what an atom reads.
+//! [`Input`]: the data that an atom reads.
 
-/// What the cells of an atom depend on, beside the positions of query and key.
+/// Data that the cells of an atom depend on, in addition to the positions of query and key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Input<'a> {
@@ -8,16 +8,16 @@ pub enum Input<'a> {
     Batch,
     /// The query head.
     Head,
-    /// Which tokens are real, from the facts.
+    /// The lengths in the facts: which tokens are padding.
     Lengths,
     /// The documents of the facts.
     Documents,
     /// The levels of the facts.
     Levels,
-    /// The positions that carry a label of the facts.
+    /// The positions that have this label in the facts.
     Label(&'a str),
-    /// An array of the facts.
+    /// The array of the facts with this name.
     Array(&'a str),
-    /// A closure of the facts.
+    /// The closure of the facts with this name.
     Closure(&'a str),
 }

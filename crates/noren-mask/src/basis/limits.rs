@@ -1,28 +1,28 @@
-//! Limits of parameters, and the messages of those that break them.
+//! Limits of parameters, and the messages for parameters outside their limits.
 
 use crate::set::{Set, Span};
 
-/// Numbers that meet positions stay within this, so that no sum with a position overflows 64 bits.
+/// The limit for numbers that are added to positions: below it, no sum with a position overflows 64 bits.
 pub(crate) const LIMIT: u64 = 1 << 62;
 
 type Checked = Result<(), String>;
 
-/// Refuses a number beyond all positions.
+/// Returns an error if `n` exceeds [`LIMIT`].
 pub(crate) fn within(name: &str, n: u64) -> Checked {
     if n <= LIMIT { Ok(()) } else { Err(format!("{name} is {n}, beyond all positions: at most {LIMIT} is possible")) }
 }
 
-/// Refuses 0 and numbers beyond all positions.
+/// Returns an error if `n` is 0 or exceeds [`LIMIT`].
 pub(crate) fn count(name: &str, n: u64) -> Checked {
     if n == 0 { Err(format!("{name} is 0: give at least 1")) } else { within(name, n) }
 }
 
-/// Refuses an empty name.
+/// Returns an error if the name is empty.
 pub(crate) fn check_name(name: &str) -> Checked {
     if name.is_empty() { Err("the name is empty: give the name under which the facts hold it".into()) } else { Ok(()) }
 }
 
-/// Refuses reversed ranges and an empty label.
+/// Returns an error if a range of the set is reversed or its label is empty.
 pub(crate) fn check_set(set: &Set) -> Checked {
     match set {
         Set::Spans(spans) => check_spans(spans),
@@ -31,7 +31,7 @@ pub(crate) fn check_set(set: &Set) -> Checked {
     }
 }
 
-/// Refuses reversed ranges.
+/// Returns an error if a range is reversed.
 pub(crate) fn check_spans(spans: &[Span]) -> Checked {
     spans.iter().try_for_each(|span| {
         let end = span.end.unwrap_or(span.start);
@@ -42,7 +42,8 @@ pub(crate) fn check_spans(spans: &[Span]) -> Checked {
     })
 }
 
-/// Refuses `lengths` of `what`, of which there are `len`.
+/// Checks that there is one length per batch row and that each length is at most `len`. `what` names the tokens in the
+/// error.
 pub(crate) fn check_lengths(lengths: &[u64], batch: usize, len: usize, what: &str) -> Result<(), String> {
     if lengths.len() != batch {
         return Err(format!("{} entries but the batch is {batch}: give one length per batch row", lengths.len()));

@@ -1,21 +1,22 @@
-//! [`Line`] and [`Rank`]: what the canonical form must know of an atom.
+//! [`Line`] and [`Rank`]: the properties of an atom that the canonical form uses.
 
 use super::runs::Runs;
 use crate::set::Span;
 
-/// The number an atom looks at.
+/// The number that decides a cell of an atom: a distance or a position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Axis {
-    /// `k - q`, any integer.
+    /// The distance `k - q`, any integer.
     Distance,
-    /// `k`, from 0: a slot of a ring buffer that holds no key is never allowed, whatever the mask says of it.
+    /// The position `k` of the key, from 0. A slot of a ring buffer without a key is never allowed, whatever the mask
+    /// is.
     Key,
-    /// `q`, any integer: a query may stand before position 0.
+    /// The position `q` of the query, any integer. A query may have a negative position.
     Query,
 }
 
 impl Axis {
-    /// The least number on the axis.
+    /// Returns the smallest number on the axis.
     fn first(self) -> i64 {
         if self == Axis::Key { 0 } else { i64::MIN }
     }
@@ -29,7 +30,7 @@ impl Axis {
     }
 }
 
-/// A set of distances `k - q`, of keys or of queries.
+/// A set of distances `k - q`, of key positions or of query positions.
 #[derive(Clone, Debug)]
 pub struct Line {
     pub(crate) axis: Axis,
@@ -37,26 +38,27 @@ pub struct Line {
 }
 
 impl Line {
-    /// `first <= k - q <= last`; `i64::MIN` and `i64::MAX` mean "without end". `None` for other distances of 2^62 and more, whose
-    /// complement would not fit.
+    /// Returns the distances `first <= k - q <= last`. `i64::MIN` and `i64::MAX` mean "without end". Returns `None` if
+    /// another number has a magnitude of 2^62 or more, because the complement would not fit.
     pub fn distances(first: i64, last: i64) -> Option<Self> {
         let far = |at: i64| at != i64::MIN && at != i64::MAX && at.unsigned_abs() >= super::limits::LIMIT;
         let line = || Line { axis: Axis::Distance, runs: Runs::of([(first, last)]) };
         (!far(first) && !far(last)).then(line)
     }
 
-    /// The keys at these positions.
+    /// Returns the keys at these positions.
     pub fn keys(spans: &[Span]) -> Self {
         Line { axis: Axis::Key, runs: Runs::of_spans(spans) }
     }
 
-    /// The queries at these positions.
+    /// Returns the queries at these positions.
     pub fn queries(spans: &[Span]) -> Self {
         Line { axis: Axis::Query, runs: Runs::of_spans(spans) }
     }
 }
 
-/// Where an atom is placed among the operands of `&` and `|` in the canonical form: the ones that shape the picture first.
+/// The family of an atom, which gives its place among the operands of `&` and `|` in the canonical form. Atoms that
+/// decide the overall form of the mask come first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub enum Family {
@@ -66,7 +68,7 @@ pub enum Family {
     Block,
     /// Documents.
     Documents,
-    /// Structures of their own: spans, trees, grids.
+    /// Atoms with a structure: spans, trees, grids.
     Structure,
     /// Padding.
     Padding,
@@ -74,19 +76,19 @@ pub enum Family {
     Keys,
     /// Sets of queries.
     Queries,
-    /// Both.
+    /// Sets of queries and keys.
     Global,
     /// Levels.
     Levels,
-    /// Drawn cells.
+    /// Random cells.
     Random,
-    /// Arrays and functions.
+    /// Arrays and functions that the facts give.
     Given,
-    /// Everything else.
+    /// All other atoms, such as those of the user.
     Own,
 }
 
-/// A place among the operands of `&` and `|` in the canonical form: by family, then by number, then by name.
+/// A place among the operands of `&` and `|` in the canonical form: ordered by family, then by number, then by name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Rank {
     family: Family,
@@ -94,13 +96,14 @@ pub struct Rank {
 }
 
 impl Family {
-    /// The place of an atom before those of the family that have a larger number or none.
+    /// Returns the place with this number in the family. A smaller number comes first, and places without a number come
+    /// last.
     pub const fn at(self, number: u8) -> Rank {
         Rank { family: self, number }
     }
 }
 
-/// The last place of a family.
+/// Returns the last place of the family.
 impl From<Family> for Rank {
     fn from(family: Family) -> Self {
         family.at(u8::MAX)
@@ -108,7 +111,7 @@ impl From<Family> for Rank {
 }
 
 impl Rank {
-    /// The family.
+    /// Returns the family.
     pub fn family(self) -> Family {
         self.family
     }

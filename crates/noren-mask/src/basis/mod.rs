@@ -1,4 +1,5 @@
-//! What an atom is given and what it gives, below the expression: pairs and sites, values, bindings, lines, places, limits.
+//! Inputs and outputs of one atom, independent of expressions: pairs and sites, values, bindings, lines, places,
+//! limits.
 
 mod binding;
 mod extent;

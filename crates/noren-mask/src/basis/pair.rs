@@ -32,7 +32,7 @@ static NOWHERE: LazyLock<(Facts, Frame)> = LazyLock::new(|| {
 });
 
 impl Pair<'static> {
-    /// Two positions in batch row 0 and head 0 without facts, for atoms that need nothing else.
+    /// Returns the pair of two positions in batch row 0 and head 0 without facts, for atoms that read positions only.
     pub fn at(q: i64, k: i64) -> Self {
         let (facts, frame) = &*NOWHERE;
         let facts = RowFacts { facts, frame, row: 0 };
@@ -41,27 +41,27 @@ impl Pair<'static> {
 }
 
 impl Pair<'_> {
-    /// The facts.
+    /// Returns the facts.
     pub fn facts(&self) -> &Facts {
         self.facts.facts
     }
 
-    /// Number of keys of the shape.
+    /// Returns the number of keys of the shape.
     pub fn kv_len(&self) -> usize {
         self.facts.frame.kv_len as usize
     }
 
-    /// Whether `position` carries `label` in this batch row.
+    /// Returns whether `position` has `label` in this batch row.
     pub fn has_label(&self, label: &str, position: i64) -> bool {
         self.facts.label(label).is_some_and(|spans| spans.iter().any(|span| span.holds(position)))
     }
 
-    /// The level of `position` in this batch row; `None` where the facts give none.
+    /// Returns the level of `position` in this batch row, or `None` if the facts give no level.
     pub fn level(&self, position: i64) -> Option<i64> {
         self.facts.level(position)
     }
 
-    /// The number of the document that holds `position` in this batch row, by the facts.
+    /// Returns the number of the document that contains `position` in this batch row, from the facts.
     pub fn document(&self, position: i64) -> Option<usize> {
         Some(self.facts.documents(None)?.at(position)?.0)
     }
@@ -76,47 +76,47 @@ pub struct Site<'a> {
 }
 
 impl<'a> Site<'a> {
-    /// Batch row.
+    /// Returns the batch row.
     pub fn batch(&self) -> usize {
         self.row.row
     }
 
-    /// Query head.
+    /// Returns the query head.
     pub fn head(&self) -> usize {
         self.head
     }
 
-    /// The facts.
+    /// Returns the facts.
     pub fn facts(&self) -> &'a Facts {
         self.row.facts
     }
 
-    /// Number of query rows.
+    /// Returns the number of query rows.
     pub fn q_len(&self) -> usize {
         self.row.frame.q_len as usize
     }
 
-    /// Number of keys.
+    /// Returns the number of keys.
     pub fn kv_len(&self) -> usize {
         self.row.frame.kv_len as usize
     }
 
-    /// Position of the first query row.
+    /// Returns the position of the first query row.
     pub fn query_offset(&self) -> i64 {
         self.row.frame.offset
     }
 
-    /// The position after that of the last key.
+    /// Returns the first position after the last key.
     pub fn keys_end(&self) -> i64 {
         self.row.frame.end()
     }
 
-    /// The positions that carry `label` in this batch row; `None` when the facts do not declare it.
+    /// Returns the positions that have `label` in this batch row, or `None` if the facts do not declare the label.
     pub fn label(&self, label: &str) -> Option<&'a [Span]> {
         self.row.label(label)
     }
 
-    /// The levels by position of this batch row; `None` when the facts give none.
+    /// Returns the levels of this batch row by position, or `None` if the facts give no levels.
     pub fn levels(&self) -> Option<&'a [i64]> {
         self.row.levels()
     }

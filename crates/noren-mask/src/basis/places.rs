@@ -1,21 +1,22 @@
-//! [`Places`] and [`Sizes`]: what a comparison at every length must know of an atom.
+//! [`Places`] and [`Sizes`]: the properties of an atom that a comparison at every length uses.
 
 use crate::set::Span;
 use std::ops::Range;
 
-/// The shapes for which an atom gives its [`Places`] and [`Sizes`].
+/// The case for which an atom returns its [`Places`] and [`Sizes`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Case {
     /// Batch row.
     pub batch: u64,
-    /// Whether the facts say which tokens are padding, at either end: lists of positions may then begin elsewhere.
+    /// Whether the facts mark padding. Padding on the left moves the first position of a list.
     pub padded: bool,
 }
 
-/// The places at which the cells of an atom change, for atoms whose cells depend on the positions of query and key alone.
+/// The places at which the cells of an atom change, for atoms whose cells depend only on the positions of query and
+/// key.
 ///
-/// Between two neighbouring places all cells of a column (one key) are equal, but for strides, which repeat.
+/// Between two neighboring places, all cells of a column (one key) are equal. The exception is strides, which repeat.
 #[derive(Clone, Default, Debug)]
 pub struct Places {
     pub(crate) queries: Vec<i64>,
@@ -28,34 +29,34 @@ pub struct Places {
     pub(crate) price: u64,
 }
 
-/// Positions and distances from here on are beyond every length.
+/// Positions and distances of at least this value are larger than every length.
 pub(crate) const FAR: i64 = 1 << 33;
 
 impl Places {
-    /// Nothing changes anywhere.
+    /// Returns no places: all cells are equal.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Cells change where `q - k` passes from `distance - 1` to `distance`.
+    /// Adds a change of cells between the distances `q - k = distance - 1` and `distance`.
     pub fn distance(mut self, distance: i64) -> Self {
         self.distances.push(distance.clamp(-FAR, FAR));
         self
     }
 
-    /// Cells change at the ends of these spans of queries. Every span is looked at for every cell.
+    /// Adds changes of cells at the ends of these spans of queries. Each cell takes one step per span.
     pub fn query_spans(mut self, spans: &[Span]) -> Self {
         ends(spans, &mut self.queries);
         self.listed(spans)
     }
 
-    /// Cells change at the ends of these spans of keys. Every span is looked at for every cell.
+    /// Adds changes of cells at the ends of these spans of keys. Each cell takes one step per span.
     pub fn key_spans(mut self, spans: &[Span]) -> Self {
         ends(spans, &mut self.keys);
         self.listed(spans)
     }
 
-    /// Cells change at the ends of these spans, of queries and of keys.
+    /// Adds changes of cells at the ends of these spans, for queries and for keys.
     pub fn spans(mut self, spans: &[Span]) -> Self {
         ends(spans, &mut self.queries);
         ends(spans, &mut self.keys);
@@ -68,18 +69,18 @@ impl Places {
         self
     }
 
-    /// Cells change where a query enters or leaves the key's chunk of `size` positions.
+    /// Adds changes of cells where a query enters or leaves the key's chunk of `size` positions.
     pub fn chunk(mut self, size: u64) -> Self {
-        // a chunk that no length leaves has no end
+        // a chunk longer than every length has no end
         if size < FAR as u64 {
             self.chunks.push(size as i64);
         }
         self
     }
 
-    /// Cells repeat with `q - k` modulo `step`.
+    /// Adds a repetition of cells: they depend on `q - k` modulo `step`.
     pub fn stride(mut self, step: u64) -> Self {
-        // a stride that no length holds twice allows its own token only
+        // a stride longer than every length allows only the own token
         if step >= FAR as u64 {
             return self.distance(0).distance(1);
         }
@@ -87,7 +88,8 @@ impl Places {
         self
     }
 
-    /// Cells may change at every position of `start..start + count`, of queries and of keys; each takes `price` steps.
+    /// Adds possible changes at every position of `start..start + count`, for queries and for keys. Each position takes
+    /// `price` steps.
     pub fn each(mut self, start: u64, count: u64, price: u64) -> Self {
         let start = start.min(FAR as u64);
         self.each = Some(start as i64..start.saturating_add(count).min(FAR as u64) as i64);
@@ -104,15 +106,15 @@ fn ends(spans: &[Span], to: &mut Vec<i64>) {
     }
 }
 
-/// The sizes that the lists of an atom are for.
+/// The sizes that the lists of an atom fit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Sizes {
-    /// The shortest length to which the atom binds without facts.
+    /// The smallest length to which the atom binds without facts.
     pub first: u64,
-    /// The longest length, where there is one.
+    /// The largest length to which the atom binds, or `None` if there is no limit.
     pub last: Option<u64>,
-    /// The number of batch rows, where a list has one entry for each.
+    /// The number of batch rows, if a list has one entry per batch row.
     pub batch: Option<usize>,
 }
 
@@ -123,19 +125,19 @@ impl Default for Sizes {
 }
 
 impl Sizes {
-    /// Lengths from `first` on.
+    /// Sets the smallest length to `first`.
     pub fn from(mut self, first: u64) -> Self {
         self.first = first.max(1);
         self
     }
 
-    /// Lengths up to `last`.
+    /// Sets the largest length to `last`.
     pub fn to(mut self, last: u64) -> Self {
         self.last = Some(last);
         self
     }
 
-    /// A batch of `count` rows.
+    /// Sets the number of batch rows to `count`.
     pub fn batch(mut self, count: usize) -> Self {
         self.batch = Some(count);
         self

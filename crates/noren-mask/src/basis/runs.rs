@@ -1,13 +1,13 @@
-//! Sets of integers as runs, open at both ends: distances and positions without a shape.
+//! Sets of integers as runs that may have no first or no last number: distances and positions without a shape.
 
 use crate::set::Span;
 
-/// Runs `first..=last`, ascending, disjoint and not touching. `i64::MIN` and `i64::MAX` mean "without end".
+/// Runs `first..=last` in ascending order, disjoint and not adjacent. `i64::MIN` and `i64::MAX` mean "without end".
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Runs(Vec<(i64, i64)>);
 
 impl Runs {
-    /// The union of any runs; those whose last lies before their first are empty.
+    /// Returns the union of runs `(first, last)` in any order. A run is empty if `last < first`.
     pub(crate) fn of(runs: impl IntoIterator<Item = (i64, i64)>) -> Self {
         let mut sorted: Vec<_> = runs.into_iter().filter(|(first, last)| first <= last).collect();
         sorted.sort_unstable();
@@ -21,12 +21,12 @@ impl Runs {
         Runs(merged)
     }
 
-    /// The positions of some spans.
+    /// Returns the positions in the spans.
     pub(crate) fn of_spans(spans: &[Span]) -> Self {
         Self::of(spans.iter().map(|s| (s.start as i64, s.end.map_or(i64::MAX, |end| (end as i64).saturating_sub(1)))))
     }
 
-    /// The same positions as spans; nothing may lie below 0.
+    /// Returns the runs as spans. No number may be negative.
     pub(crate) fn spans(&self) -> Vec<Span> {
         let end = |last: i64| if last == i64::MAX { None } else { Some(last as u64 + 1) };
         self.0.iter().map(|&(first, last)| Span { start: first as u64, end: end(last) }).collect()
@@ -40,7 +40,7 @@ impl Runs {
         self.0.is_empty()
     }
 
-    /// What of `first..=last` is not inside.
+    /// Returns the part of `first..=last` that is not in the set.
     pub(crate) fn missing(&self, first: i64, last: i64) -> Self {
         let mut gaps = Vec::new();
         let mut next = first;

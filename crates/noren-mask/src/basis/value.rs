@@ -1,20 +1,20 @@
-//! [`Value`]: values of any type that compare, order and hash.
+//! [`Value`]: values of any type with comparison, order and hash.
 
 use std::any::Any;
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-/// What every atom derives, in a form that values of different types share. It is implemented for every type that derives `Debug`,
-/// `PartialEq`, `Eq`, `PartialOrd`, `Ord` and `Hash` and can be sent between threads.
+/// The traits that every atom derives, in a form that works for values of different types. Every type that derives
+/// `Debug`, `PartialEq`, `Eq`, `PartialOrd`, `Ord` and `Hash` and can be sent between threads implements this trait.
 pub trait Value: Any + fmt::Debug + Send + Sync {
-    /// The value, for a cast to its own type.
+    /// Returns the value as `Any`, for a cast to its own type.
     fn as_any(&self) -> &dyn Any;
 
-    /// Whether `other` has the same type and is equal.
+    /// Returns whether `other` has the same type and is equal.
     fn equals(&self, other: &dyn Any) -> bool;
 
-    /// The order among values of one type; `Equal` for another type.
+    /// Returns the order of two values of one type, or `Equal` if `other` has another type.
     fn order(&self, other: &dyn Any) -> Ordering;
 
     /// Hashes the value.

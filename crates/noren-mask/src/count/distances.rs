@@ -4,7 +4,7 @@ use crate::leaf::gcd;
 use smallvec::{SmallVec, smallvec};
 use std::rc::Rc;
 
-/// Distances are between these two, both excluded.
+/// The lower limit of distances: every distance is larger than this value and smaller than [`FURTHEST`].
 pub(super) const NEAREST: i64 = -(1 << 61);
 pub(super) const FURTHEST: i64 = 1 << 61;
 
@@ -13,10 +13,11 @@ pub(super) const FURTHEST: i64 = 1 << 61;
 pub(super) enum Residues {
     Never,
     Always,
-    /// A sum: `factor` for each `(modulus, factor)` whose modulus divides the distance. Moduli ascend and no factor is 0.
+    /// A sum of `factor` over all `(modulus, factor)` for which `modulus` divides the distance. Moduli ascend and no
+    /// factor is 0.
     ///
-    /// Products of divisibilities are the divisibility by the least common multiple, so sums stay sums under `and`, `or` and
-    /// `not`.
+    /// Two divisibilities together are one divisibility by the least common multiple, so `and`, `or` and `not` of sums
+    /// are sums.
     Sum(Rc<[(i64, i64)]>),
 }
 
@@ -39,12 +40,13 @@ impl Residues {
         self.terms().iter().filter(|(modulus, _)| distance % modulus == 0).map(|(_, factor)| factor).sum::<i64>() > 0
     }
 
-    /// Distances that are no multiple of this number do not hold.
+    /// Returns a number that divides every distance in the set.
     pub(super) fn common(&self) -> i64 {
         self.terms().iter().fold(0, |all, (modulus, _)| gcd(all, *modulus as u64)) as i64
     }
 
-    /// The number of neighboring distances of which at least one holds; `None` when that is not found quickly.
+    /// Returns a number of consecutive distances that always contains one of the set, or `None` if no such number is
+    /// found quickly.
     pub(super) fn gap(&self) -> Option<i64> {
         const LONGEST: i64 = 1 << 12;
         match self.terms() {
@@ -114,12 +116,13 @@ fn products(a: &[(i64, i64)], b: &[(i64, i64)]) -> impl Iterator<Item = (i64, i6
     a.iter().flat_map(|a| b.iter().map(|b| (lcm(a.0, b.0), a.1 * b.1)))
 }
 
-/// The least common multiple; one too large for any distance but 0 counts as [`FURTHEST`].
+/// Returns the least common multiple, or [`FURTHEST`] if it is larger than every distance.
 fn lcm(a: i64, b: i64) -> i64 {
     (a / gcd(a as u64, b as u64) as i64).checked_mul(b).map_or(FURTHEST, |m| m.min(FURTHEST))
 }
 
-/// A set of distances: from each listed distance to the next one, those whose residues hold.
+/// A set of distances: a list of first distances, each with the residues that are allowed up to the next first
+/// distance.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Distances(SmallVec<[(i64, Residues); 3]>);
 
@@ -132,7 +135,7 @@ impl Distances {
         Distances(smallvec![(NEAREST, residues)])
     }
 
-    /// The distances `from..to`.
+    /// Returns the distances `from..to`.
     pub(super) fn between(from: i64, to: i64) -> Self {
         let (from, to) = (from.max(NEAREST), to.min(FURTHEST));
         let mut out = Distances(SmallVec::new());
@@ -156,13 +159,13 @@ impl Distances {
         matches!(self.0[..], [(_, Always)])
     }
 
-    /// The parts `(from, to, residues)` that hold somewhere.
+    /// Returns the parts `(from, to, residues)` that contain a distance.
     pub(super) fn parts(&self) -> impl Iterator<Item = (i64, i64, &Residues)> {
         let ends = self.0[1..].iter().map(|part| part.0).chain([FURTHEST]);
         self.0.iter().zip(ends).filter(|(part, _)| part.1 != Never).map(|(part, end)| (part.0, end, &part.1))
     }
 
-    /// Number of parts and terms, which is what an operation on them costs.
+    /// Returns the number of parts and terms, to which the cost of an operation is proportional.
     pub(super) fn size(&self) -> usize {
         self.0.iter().map(|part| 1 + part.1.terms().len()).sum()
     }

@@ -1,12 +1,12 @@
-//! Exact counts by arithmetic: allowed cells and rows that read something, without visiting pairs.
+//! Exact counts by arithmetic: allowed cells and non-empty rows, without a visit of every pair.
 //!
-//! Query rows are taken in zones. In a zone every atom that knows content (documents, chunks, sets of keys, ...) has the same
-//! keys for each row, and every other atom (bands, strides) knows nothing but the distance `key position - query position`.
-//! So a zone is a few rectangles, in each of which a set of distances is allowed: intervals of distances, with residues where
-//! there are strides. As many cells of a rectangle have a distance as a trapezoid over the distances is high, and the sum of a
+//! Query rows are split into zones. In a zone, every atom that depends on content (documents, chunks, sets of keys,
+//! ...) has the same keys for each row. Every other atom (bands, strides) depends only on the distance `key position -
+//! query position`. So a zone is a few rectangles, each with a set of allowed distances: intervals of distances, with
+//! residues for strides. The number of cells of a rectangle by distance has the form of a trapezoid. The sum of a
 //! trapezoid over the multiples of a number in an interval is an arithmetic series.
 //!
-//! The cost is the number of rectangles of all zones. Atoms that give cells one by one (random cells, closures, dense
+//! The cost is the number of rectangles of all zones. Atoms that give single cells (random cells, closures, dense
 //! arrays) are counted by the words of their cells where the plan has mixed spans.
 
 mod distances;
@@ -28,14 +28,14 @@ use std::collections::HashMap;
 pub(crate) struct Cells {
     /// Allowed cells.
     pub(crate) allowed: u64,
-    /// Query rows that read nothing.
+    /// Query rows without an allowed key.
     pub(crate) empty_rows: u64,
 }
 
 /// Counts the cells of a pattern.
 ///
 /// # Errors
-/// The budget is spent, or its function cancels.
+/// Returns an error if the budget is spent or the budget's function cancels.
 pub(crate) fn count(resolved: &Resolved, meter: &mut Meter<'_>) -> Result<Cells, Error> {
     let Resolved { frame, pattern } = resolved;
     let mut counting = Counting { frame, gaps: HashMap::new(), cells: Cells::default() };
@@ -53,7 +53,7 @@ pub(crate) fn count(resolved: &Resolved, meter: &mut Meter<'_>) -> Result<Cells,
 
 struct Counting<'a> {
     frame: &'a Frame,
-    /// [`Residues::gap`] of those met before.
+    /// Results of [`Residues::gap`] that are already computed.
     gaps: HashMap<Residues, Option<i64>>,
     cells: Cells,
 }
@@ -82,7 +82,7 @@ impl Counting<'_> {
         }
     }
 
-    /// The rectangles of a segment, by position: one for each run of keys.
+    /// Calls `each` with the rectangles of a segment, by position: one for each run of keys.
     fn rectangles(&self, row: u32, end: u32, segment: &Segment, each: &mut impl FnMut(Rectangle)) {
         let queries = self.frame.query(row)..self.frame.query(end);
         self.frame.pieces((segment.start, segment.end), &mut |first, last, shift| {
@@ -91,7 +91,7 @@ impl Counting<'_> {
         });
     }
 
-    /// Counts the rows of a zone that read nothing.
+    /// Counts the rows of a zone that read no key.
     fn empty(&mut self, row: u32, end: u32, segments: &[Segment], meter: &mut Meter<'_>) -> Result<(), Error> {
         let mut readers = Readers::default();
         let mut gaps = std::mem::take(&mut self.gaps);
@@ -131,18 +131,18 @@ impl Counting<'_> {
     }
 }
 
-/// How the cells of a pattern are given.
+/// The form in which a pattern gives its cells.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Listed {
-    /// By borders, distances or short lists.
+    /// Borders, distances or short lists.
     No,
-    /// Some in words of 64 cells.
+    /// Words of 64 cells, in some parts.
     Words,
-    /// Some one by one.
+    /// Single cells, in some parts.
     Cells,
 }
 
-/// The most laborious form in which a part of the pattern gives its cells.
+/// Returns the most costly form in which a part of the pattern gives its cells.
 pub(crate) fn listed(pattern: &Pattern) -> Listed {
     match pattern {
         leaf if leaf.looks_at_every_key() => Listed::Cells,

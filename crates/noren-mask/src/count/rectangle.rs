@@ -1,4 +1,4 @@
-//! Cells and empty rows of a rectangle in which only the distance decides.
+//! Cells and empty rows of a rectangle in which only the distance decides a cell.
 
 use super::distances::{Distances, Residues};
 use crate::Error;
@@ -6,7 +6,7 @@ use crate::budget::Meter;
 use crate::interval::IntervalSet;
 use std::ops::Range;
 
-/// Queries at positions `queries` and keys at positions `keys`, neither empty.
+/// Queries at positions `queries` and keys at positions `keys`. Neither range is empty.
 #[derive(Clone, Debug)]
 pub(super) struct Rectangle {
     pub(super) queries: Range<i64>,
@@ -14,7 +14,7 @@ pub(super) struct Rectangle {
 }
 
 impl Rectangle {
-    /// Number of cells whose distance is in `distances`.
+    /// Returns the number of cells whose distance is in `distances`.
     pub(super) fn count(&self, distances: &Distances) -> u64 {
         let Rectangle { queries, keys } = self;
         if distances.is_always() {
@@ -34,9 +34,10 @@ impl Rectangle {
         count as u64
     }
 
-    /// Number of cells whose distance is a multiple of `modulus` in `from..to`.
+    /// Returns the number of cells whose distance is a multiple of `modulus` in `from..to`.
     ///
-    /// As many cells have distance `d` as four ramps that begin at the corners' distances add up to at `d`.
+    /// The number of cells with distance `d` is the value at `d` of the sum of four ramps. A ramp begins at the
+    /// distance of each corner.
     fn multiples(&self, modulus: i64, from: i64, to: i64) -> i128 {
         let Rectangle { queries, keys } = self;
         let ramp = |corner: i64| ramp_sum(corner, modulus, to) - ramp_sum(corner, modulus, from);
@@ -44,7 +45,8 @@ impl Rectangle {
             + ramp(keys.end - queries.start)
     }
 
-    /// Adds to `reading` rows that read a key at such a distance, as offsets from the first one, and to `unclear` rows that may.
+    /// Adds the rows that read a key at these distances to `reading`, as offsets from the first row. Adds rows that may
+    /// read a key to `unclear`.
     pub(super) fn readers(
         &self,
         distances: &Distances,
@@ -59,7 +61,7 @@ impl Rectangle {
             }
         };
         for (from, to, residues) in distances.parts() {
-            // the distances of row q are those of from..to in keys.start - q..keys.end - q
+            // row q has the distances of from..to that are in keys.start - q..keys.end - q
             let gap = if *residues == Residues::Always { Some(1) } else { gap(residues) };
             if let Some(gap) = gap.filter(|gap| to - from >= *gap && keys.end - keys.start >= *gap) {
                 push(&mut out.reading, keys.start + gap - to, keys.end - from - gap + 1);
@@ -70,7 +72,7 @@ impl Rectangle {
         }
     }
 
-    /// Whether the query at position `query` reads a key at such a distance.
+    /// Returns whether the query at position `query` reads a key at these distances.
     pub(super) fn reads(&self, query: i64, distances: &Distances, meter: &mut Meter<'_>) -> Result<bool, Error> {
         for (from, to, residues) in distances.parts() {
             let (from, to) = (from.max(self.keys.start - query), to.min(self.keys.end - query));
@@ -88,7 +90,7 @@ impl Rectangle {
     }
 }
 
-/// Rows of a rectangle, as offsets from the first one.
+/// Rows of a rectangle, as offsets from its first row.
 #[derive(Default)]
 pub(super) struct Readers {
     pub(super) reading: Vec<Range<u32>>,
@@ -96,7 +98,8 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    /// Rows of `0..rows` that are not known to read a key, and those of them that may.
+    /// Returns two sets of rows of `0..rows`: rows that are not known to read a key, and those of them that may read a
+    /// key.
     pub(super) fn open(self, rows: u32) -> (IntervalSet, IntervalSet) {
         let reading: IntervalSet = self.reading.into_iter().collect();
         let rest = reading.complement(rows);
@@ -106,7 +109,7 @@ impl Readers {
     }
 }
 
-/// The sum of `d - corner` over the multiples `d` of `modulus` with `corner < d < end`.
+/// Returns the sum of `d - corner` over the multiples `d` of `modulus` with `corner < d < end`.
 fn ramp_sum(corner: i64, modulus: i64, end: i64) -> i128 {
     let first = corner.div_euclid(modulus) + 1;
     let last = (end - 1).div_euclid(modulus);

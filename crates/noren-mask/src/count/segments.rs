@@ -1,4 +1,4 @@
-//! What a pattern allows in a zone: query rows that differ in nothing but their distance to the keys.
+//! The cells that a pattern allows in a zone: query rows that differ only in their distance to the keys.
 
 use super::distances::{Distances, Residues};
 use crate::Error;
@@ -9,7 +9,7 @@ use crate::pattern::Pattern;
 use crate::resolved::RowWork;
 use std::rc::Rc;
 
-/// Keys `start..end` at these distances.
+/// The keys `start..end`, read at these distances.
 #[derive(Clone, Debug)]
 pub(super) struct Segment {
     pub(super) start: u32,
@@ -17,26 +17,26 @@ pub(super) struct Segment {
     pub(super) distances: Distances,
 }
 
-/// Ascending, disjoint segments; what is in none is not allowed.
+/// Segments in ascending order, disjoint. Keys outside of all segments are not allowed.
 pub(super) type Segments = Vec<Segment>;
 
-/// A zone that begins at a row, and the first row after it.
+/// A zone that begins at a given row, and the first row after the zone.
 #[derive(Clone)]
 pub(super) struct Zone {
     pub(super) segments: Rc<Segments>,
     pub(super) end: u32,
 }
 
-/// The zones of a pattern, whose rows are asked for in ascending order. Each part keeps its last zone, because most parts change
-/// at few rows.
+/// The zones of a pattern, requested for rows in ascending order. Each part keeps its last zone, because most parts
+/// change at few rows.
 pub(super) struct Zones<'a> {
     pattern: &'a Pattern,
     parts: Vec<Zones<'a>>,
-    /// The keys that were asked about, and the zone.
+    /// The requested keys `(start, end)` and their zone.
     last: Option<((u32, u32), Zone)>,
 }
 
-/// Appends a segment unless it is empty; one that continues the last is joined to it.
+/// Appends a segment unless it is empty. A segment that continues the last one is joined to it.
 fn push(out: &mut Segments, start: u32, end: u32, distances: Distances) {
     if start >= end || distances.is_never() {
         return;
@@ -58,7 +58,7 @@ impl<'a> Zones<'a> {
         Zones { pattern, parts, last: None }
     }
 
-    /// What the pattern allows among `keys` in the zone that holds `row`.
+    /// Returns the zone that contains `row`, for the keys `keys`.
     pub(super) fn at(
         &mut self,
         frame: &Frame,
@@ -96,7 +96,7 @@ impl<'a> Zones<'a> {
                     };
                     let hull = (first.start, last.end);
                     let next = part.at(frame, row, hull, meter)?;
-                    // what reads none of all keys is empty as long as its own zone lasts, whatever the others do
+                    // a part that reads none of the keys makes the result empty until its own zone ends
                     let alone = hull == keys && next.segments.is_empty();
                     let end = if alone { next.end } else { end.min(next.end) };
                     all = Some(Zone { segments: intersect(&segments, &next.segments, meter)?.into(), end });
@@ -127,7 +127,7 @@ fn whole(keys: (u32, u32)) -> Segments {
     all
 }
 
-/// Parts whose rows are short first: they spare the others the keys that they leave out.
+/// Returns the parts with short rows first: their keys limit the keys of the others.
 fn in_order(parts: &[Pattern]) -> impl Iterator<Item = &Pattern> {
     let rank = |part: &Pattern| match part {
         Pattern::Queries(_) => 0,
@@ -180,7 +180,7 @@ fn leaf_zone(leaf: &Pattern, frame: &Frame, row: u32, keys: (u32, u32), meter: &
     Ok(Zone { segments: segments.into(), end: u32::MAX })
 }
 
-/// The zone of a leaf whose rows are listed key by key or run by run.
+/// Returns the zone of a resolved atom whose rows are lists of keys or runs.
 fn rows_zone(leaf: &Pattern, frame: &Frame, row: u32, keys: (u32, u32), meter: &mut Meter<'_>) -> Result<Zone, Error> {
     let mut pieces = Vec::new();
     leaf.row(frame, row, keys, &mut |start, end| pieces.push(start..end));
@@ -228,7 +228,7 @@ fn union(a: Rc<Segments>, b: &Rc<Segments>, meter: &mut Meter<'_>) -> Result<Rc<
     let (mut i, mut j, mut at) = (0, 0, 0);
     let mut out = Vec::with_capacity(a.len() + b.len());
     while i < a.len() || j < b.len() {
-        // the segments that hold `at` or begin after it
+        // the segments that contain `at` or begin after it
         let (x, y) = (a.get(i), b.get(j));
         at = at.max(x.map_or(u32::MAX, |s| s.start).min(y.map_or(u32::MAX, |s| s.start)));
         let ends = |s: &Segment| if s.start > at { s.start } else { s.end };
@@ -249,7 +249,7 @@ fn union(a: Rc<Segments>, b: &Rc<Segments>, meter: &mut Meter<'_>) -> Result<Rc<
     Ok(out.into())
 }
 
-/// Steps that combining two sets of distances takes.
+/// Returns the number of steps to combine two sets of distances.
 fn cost(a: &Distances, b: &Distances) -> u64 {
     (a.size() * b.size()).div_ceil(8) as u64
 }

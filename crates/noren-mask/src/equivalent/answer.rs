@@ -1,19 +1,19 @@
-//! [`Equivalence`]: the answer of a comparison, and where it differs.
+//! [`Equivalence`]: the result of a comparison of two masks, with a difference if there is one.
 
 use crate::compare::Cell;
 use crate::facts::Facts;
 use crate::shape::Shape;
 use std::fmt;
 
-/// What [`Mask::equivalent`](crate::Mask::equivalent) established.
+/// The result of [`Mask::equivalent`](crate::Mask::equivalent).
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum Equivalence {
-    /// Both masks allow the same cells at every length at which both bind.
+    /// Equal: both masks allow the same cells at every length at which both bind.
     Equal {
         /// The shortest and the longest length at which both masks bind. [`Shape::MAX_LEN`] is the longest length of all.
         lengths: (usize, usize),
-        /// Number of cells that were compared; every other cell is in the class of one of them.
+        /// Number of compared cells. Every other cell is equivalent to one of them.
         compared: u64,
     },
     /// The masks differ in `cell` under `shape` and `facts`.
@@ -22,34 +22,34 @@ pub enum Equivalence {
         layer: u64,
         /// A square shape.
         shape: Shape,
-        /// True when the masks are equal at every shorter length. It is established for masks without unknowns only.
+        /// True if the masks are equal at every smaller length. True only for masks without unknowns.
         shortest: bool,
-        /// Facts under which they differ; empty when no mask reads facts there.
+        /// The facts under which they differ. Empty if no mask reads facts at this length.
         facts: Box<Facts>,
-        /// A cell that exactly one of them allows.
+        /// A cell that exactly one of the masks allows.
         cell: Cell,
         /// True when the first mask allows the cell and the second does not.
         only_first: bool,
     },
-    /// Neither was established.
+    /// Neither equality nor a difference was established.
     Undecided {
-        /// The atoms that no finite comparison decides, as text.
+        /// The atoms that no finite comparison can decide, as text.
         atoms: Vec<String>,
-        /// Why, in a sentence.
+        /// The reason, as a sentence.
         reason: String,
     },
 }
 
-/// One sentence with what was established.
+/// Writes the result in one sentence.
 impl fmt::Display for Equivalence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Equivalence::Equal { lengths: (1, Shape::MAX_LEN), compared } => {
-                write!(f, "equal at every length ({compared} cells compared, which stand for all others)")
+                write!(f, "equal at every length ({compared} cells compared, which represent all others)")
             }
             Equivalence::Equal { lengths: (first, last), compared } => write!(
                 f,
-                "equal at every length from {first} to {last}, where both masks bind ({compared} cells compared, which stand for all others)"
+                "equal at every length from {first} to {last}, where both masks bind ({compared} cells compared, which represent all others)"
             ),
             Equivalence::Differ { layer, shape, shortest, facts, cell, only_first } => {
                 let side = if *only_first { "first" } else { "second" };
@@ -73,7 +73,7 @@ impl fmt::Display for Equivalence {
     }
 }
 
-/// The facts as JSON, where masks have a serial form.
+/// Returns the facts as JSON if masks have a serial form.
 fn in_words(facts: &Facts) -> String {
     #[cfg(feature = "serde")]
     return facts.to_json().unwrap_or_default();

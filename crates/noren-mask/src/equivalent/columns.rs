@@ -1,15 +1,17 @@
-//! The comparison of two terms, column by column, with finitely many cells.
+//! The comparison of two terms column by column, over finitely many cells.
 //!
 //! Let `T` be the positions that the terms list for queries, `U` those for keys, `D` the ends of their windows (where a condition on
-//! `q - k` changes), `C` their chunk sizes and `S` their strides. Take one key `k`. Going down its column, the value of a term
-//! changes only at a position of `T`, at `k + d` for `d` in `D`, and where the chunk of `k` begins or ends. Between two such places
-//! ("a piece") only strides vary, with the period `s = lcm(S)`, so the first `s` queries of a piece stand for the others and include
-//! the first difference.
+//! `q - k` changes), `C` their chunk sizes and `S` their strides. Take one key `k`. Along its column, the value of a
+//! term changes only at a position of `T`, at `k + d` for `d` in `D`, and where the chunk of `k` begins or ends. A
+//! piece is the range between two such places. In a piece only strides vary, with the period `s = lcm(S)`, so the first
+//! `s` queries of a piece represent the others and include the first difference.
 //!
-//! The pieces of `k` and of `k + p` with `p = lcm(C, S)` have the same values as long as (1) no position of `U` lies between the two,
+//! The pieces of `k` and of `k + p` with `p = lcm(C, S)` have the same values if (1) no position of `U` is between the
+//! two,
 //! (2) the places that move with `k` keep their order among the positions of `T`, and (3) no piece between a place of `T` and a place
 //! that moves with `k` is shorter than `s`. (2) and (3) fail only for `k` within `max(C) + s` of `t - d`, with `t` in `T` or 0 and `d`
-//! in `D` or 0. So it is enough to look at the keys from `v - max(C) - s` to `v + max(C) + s + p`, for each of these finitely
+//! in `D` or 0. So it is enough to visit the keys from `v - max(C) - s` to `v + max(C) + s + p`, for each of these
+//! finitely
 //! many `v` and each `v` in `U`. Places that move with `k` move away from 0, so the first of these keys has the shortest length.
 
 use super::range::{Lengths, least_common_multiple};
@@ -25,19 +27,19 @@ pub(super) struct Candidate {
     pub(super) k: i64,
 }
 
-/// What a comparison found.
+/// The result of a comparison of two terms.
 #[derive(Default)]
 pub(super) struct Outcome {
     pub(super) compared: u64,
-    /// The first cell, by length, in which the terms differ whatever the unknowns are.
+    /// The first cell, by length, in which the terms differ for all values of the unknowns.
     pub(super) certain: Option<Candidate>,
-    /// The first cells in which they differ for some values of the unknowns.
+    /// The first cells in which the terms differ for some values of the unknowns.
     pub(super) open: BTreeSet<Candidate>,
 }
 
-/// So many cells that depend on unknowns are kept.
+/// The maximum number of cells in `Outcome::open`.
 const OPEN: usize = 64;
-/// More listed positions than this are not compared.
+/// The maximum number of listed positions in a comparison.
 const MAX_PLACES: u64 = 1 << 20;
 
 /// The places at which the values of two terms may change.
@@ -50,20 +52,22 @@ struct Places {
     steps: BTreeSet<i64>,
 }
 
-/// A comparison that is known to be small enough.
+/// A comparison whose cost is within the budget.
 pub(super) struct Columns<'a> {
     terms: &'a Terms,
     lengths: Lengths,
     places: Places,
     /// The least common multiple of the strides.
     step: i64,
-    /// Half-open ranges of keys that stand for all others.
+    /// Half-open ranges of keys that represent all other keys.
     keys: Vec<(i64, i64)>,
 }
 
 impl<'a> Columns<'a> {
+    /// Prepares the comparison of the terms.
+    ///
     /// # Errors
-    /// The reason why the comparison takes more than `budget` steps.
+    /// Returns the reason as text if the comparison takes more than `budget` steps.
     pub(super) fn new(terms: &'a Terms, lengths: Lengths, budget: u64) -> Result<Self, String> {
         let mut places = Places::default();
         let mut listed = 0u64;
@@ -71,7 +75,7 @@ impl<'a> Columns<'a> {
             term.places(&mut |places| listed = listed.saturating_add(places.listed));
         }
         if listed > MAX_PLACES {
-            return Err(format!("the masks list {listed} positions, of which {MAX_PLACES} can be compared"));
+            return Err(format!("the masks list {listed} positions, but at most {MAX_PLACES} can be compared"));
         }
         terms.pair.iter().for_each(|term| term.places(&mut |atom| places.add(atom)));
         let multiple = |numbers: &BTreeSet<i64>, first: u64| {
@@ -90,7 +94,7 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// The steps of the whole comparison, at most.
+    /// Returns an upper limit of the steps of the whole comparison.
     pub(super) fn cost(&self) -> f64 {
         let keys: f64 = self.keys.iter().map(|(start, end)| (end - start) as f64).sum();
         let pieces = self.places.queries.len() + self.places.distances.len() + 2 * self.places.chunks.len() + 1;
@@ -98,7 +102,7 @@ impl<'a> Columns<'a> {
         keys * pieces as f64 * self.step as f64 * (self.terms.words() as u64 * price) as f64
     }
 
-    /// Compares all representatives; a difference is of interest only at lengths below `best`.
+    /// Compares all representatives. Only differences at lengths below `best` count.
     pub(super) fn compare(&self, best: Option<u64>) -> Outcome {
         let mut outcome = Outcome::default();
         let mut borders = Vec::new();
@@ -132,7 +136,7 @@ impl<'a> Columns<'a> {
         outcome
     }
 
-    /// The places in the column of `k`, from 0 to the longest length.
+    /// Sets `borders` to the places in the column of `k`, from 0 to the longest length.
     fn borders(&self, k: i64, borders: &mut Vec<i64>) {
         let last = self.lengths.last as i64;
         borders.clear();
@@ -154,18 +158,18 @@ impl Places {
         self.chunks.extend(&atom.chunks);
         self.steps.extend(&atom.steps);
         if let Some(each) = &atom.each {
-            // every position by itself
+            // each position is a range
             self.keys.extend(each.start..=each.end);
             self.queries.extend(each.start..=each.end);
         }
     }
 
-    /// The keys that stand for all others, below `last`.
+    /// Returns the keys below `last` that represent all others.
     fn key_ranges(&self, step: i64, period: i64, last: i64) -> Result<Vec<(i64, i64)>, String> {
         let critical = (self.queries.len() as u64 + 1).saturating_mul(self.distances.len() as u64 + 1);
         if critical > 8 * MAX_PLACES {
             return Err(format!(
-                "listed positions and windows meet in {critical} places, of which {} can be compared",
+                "listed positions and windows meet in {critical} places, but at most {} can be compared",
                 8 * MAX_PLACES
             ));
         }
@@ -175,7 +179,7 @@ impl Places {
             values.extend(self.distances.iter().chain([&0]).map(|d| t - d));
         }
         let mut ranges: Vec<(i64, i64)> = Vec::new();
-        // A place before position 0 is passed by every key, so key 0 begins a range too.
+        // every key passes a place before position 0, so a range begins at key 0 too
         for v in [0].into_iter().chain(values) {
             let (start, end) = ((v - reach).clamp(0, last), (v + reach + period).clamp(0, last));
             ranges.push((start, end));

@@ -1,8 +1,9 @@
 //! [`Mask::equivalent`]: whether two masks allow the same cells at every length.
 //!
-//! A mask that reads no facts decides a cell by its two positions alone. Such a cell depends on three things: on which side of a
-//! listed position `q` and `k` are, on which side of a window's end `q - k` is, and on the residues that chunks and strides read. Both
-//! masks together list finitely many of each, so finitely many cells stand for all others. The argument is in `columns.rs`.
+//! A mask that reads no facts decides a cell by its two positions alone. Such a cell depends on three things: the side
+//! of each listed position on which `q` and `k` are, the side of each window's end on which `q - k` is, and the
+//! residues for chunks and strides. Two masks list finitely many of each, so finitely many cells represent all others.
+//! `columns.rs` has the proof.
 
 mod answer;
 mod columns;
@@ -22,25 +23,26 @@ use columns::{Candidate, Columns};
 use range::{Indices, Lengths};
 use term::Terms;
 
-/// More steps than this are not taken: a step is one atom or one listed range looked at for one cell.
+/// The maximum number of steps. A step is one atom or one listed range, evaluated for one cell.
 const BUDGET: u64 = 1_000_000_000;
-/// Facts are tried until they list this many numbers together.
+/// The maximum number of values in all facts that are tried.
 const MOST_FACTS: u64 = 1 << 26;
-/// Lengths that are compared cell by cell where the classes are too many.
+/// The lengths that are compared cell by cell if there are too many classes.
 const SAMPLE_LENGTHS: [u64; 2] = [256, 2048];
-/// More combinations of layer, batch row and head than this are not compared.
+/// The maximum number of combinations of layer, batch row and head in a comparison.
 const MAX_CLASSES: u64 = 4096;
 
 impl Mask {
     /// Returns whether both masks allow the same cells at every length, proved by comparing finitely many cells.
     ///
     /// A length `n` means [`Shape::square(n)`](Shape::square) with any number of batch rows and heads. A shape with a cache has the
-    /// same cells at the same positions, so a proof covers shapes with offsets of 0 or more too. Facts that give keys positions of
-    /// their own are not considered.
+    /// same cells at the same positions, so a proof also covers shapes with offsets of 0 or more. Facts that give keys
+    /// their own positions are not considered.
     ///
-    /// Atoms that read facts (`padding`, `documents`, `clearance`, labels, arrays, closures) and random atoms are taken as unknowns: two
-    /// masks are equal when they agree whatever the unknowns are. Where they disagree for some value of an unknown, facts are tried
-    /// under which they differ; when none of these shows a difference, the answer is [`Equivalence::Undecided`] and names the atoms.
+    /// Atoms that read facts (`padding`, `documents`, `clearance`, labels, arrays, closures) and random atoms are
+    /// unknowns. Two masks are equal if they agree for all values of the unknowns. If they disagree for some values,
+    /// facts are tried under which the masks may differ. If none of these facts shows a difference, the result is
+    /// [`Equivalence::Undecided`] with the names of the atoms.
     ///
     /// ```
     /// use noren_mask::{Equivalence, Mask};
@@ -54,8 +56,8 @@ impl Mask {
     /// ```
     ///
     /// # Errors
-    /// A mask whose parameters [`bind`](Mask::bind) refuses at every length. A comparison that is too large to be made is no error but
-    /// [`Equivalence::Undecided`].
+    /// Returns an error if [`bind`](Mask::bind) refuses the parameters of a mask at every length. A comparison that is
+    /// too large is no error: the result is [`Equivalence::Undecided`].
     pub fn equivalent(&self, other: &Mask) -> Result<Equivalence, Error> {
         self.check()?;
         other.check()?;
@@ -70,7 +72,9 @@ struct Comparison<'a> {
 impl Comparison<'_> {
     fn run(&self) -> Result<Equivalence, Error> {
         let Some(lengths) = Lengths::of(&self.masks) else {
-            return Ok(undecided("no length lets both masks bind: their lists of positions have different sums"));
+            return Ok(undecided(
+                "there is no length at which both masks bind: their lists of positions have different sums",
+            ));
         };
         let indices = match self.indices() {
             Ok(indices) => indices,
@@ -80,7 +84,7 @@ impl Comparison<'_> {
         let count = indices.iter().fold(1u64, |n, i| n.saturating_mul(i.len()));
         if count > MAX_CLASSES {
             return Ok(undecided(&format!(
-                "the arms make {count} combinations of layer, batch row and head, of which {MAX_CLASSES} can be compared"
+                "the arms make {count} combinations of layer, batch row and head, but at most {MAX_CLASSES} can be compared"
             )));
         }
         let mut search = Search { left: BUDGET, ..Search::default() };
@@ -95,7 +99,7 @@ impl Comparison<'_> {
         self.answer(search, lengths, (batches.least(), heads.least()))
     }
 
-    /// The answer to a finished search: a difference is given only when a shape and facts show it.
+    /// Returns the result of a finished search. A difference is returned only with a shape and facts that show it.
     fn answer(&self, search: Search, lengths: Lengths, sizes: (u64, u64)) -> Result<Equivalence, Error> {
         let Search { compared, found, mut open, unknowns, .. } = search;
         open.sort_unstable();
@@ -111,13 +115,13 @@ impl Comparison<'_> {
             (false, true) => {
                 return Ok(Equivalence::Equal { lengths: (lengths.first as usize, lengths.last as usize), compared });
             }
-            (true, _) => "the masks differ whatever these atoms are, but no facts were found under which both bind",
+            (true, _) => "the masks differ for all values of these atoms, but no facts were found that fit both",
             (false, false) => "whether the masks agree depends on atoms that no finite comparison decides",
         };
         Ok(Equivalence::Undecided { atoms: unknowns, reason: reason.into() })
     }
 
-    /// The layers, batch rows and heads that stand for all others.
+    /// Returns the layers, batch rows and heads that represent all others.
     fn indices(&self) -> Result<[Indices; 3], String> {
         let mut all = [Indices::default(), Indices::default(), Indices::default()];
         for mask in self.masks {
@@ -127,7 +131,7 @@ impl Comparison<'_> {
         Ok(all)
     }
 
-    /// Compares some lengths cell by cell, for masks whose classes are too many to be compared.
+    /// Compares two lengths cell by cell, for masks with too many classes.
     fn sampled(&self, lengths: Lengths, indices: &[Indices; 3], reason: &str) -> Result<Equivalence, Error> {
         let [layers, batches, heads] = indices;
         let sizes = (batches.least().max(batches.len()), heads.least().max(heads.len()));
@@ -155,22 +159,24 @@ impl Comparison<'_> {
     }
 }
 
-/// What was found so far, over the classes.
+/// Intermediate results over the classes.
 #[derive(Default)]
 struct Search {
     compared: u64,
-    /// Steps that may still be taken.
+    /// Remaining steps.
     left: u64,
-    /// The first difference for all values of the unknowns.
+    /// The first difference that does not depend on the unknowns.
     found: Option<(Candidate, Class)>,
-    /// Differences for some values of the unknowns.
+    /// Differences that depend on the unknowns.
     open: Vec<(Candidate, Class)>,
     unknowns: Vec<String>,
 }
 
 impl Search {
+    /// Compares the masks in one class and keeps the differences.
+    ///
     /// # Errors
-    /// The reason why the masks of this class cannot be compared.
+    /// Returns the reason as text if the masks cannot be compared in this class.
     fn look(&mut self, masks: [&Mask; 2], lengths: Lengths, class: Class) -> Result<(), String> {
         let terms = Terms::new(masks, class.batch, class.head)?;
         let columns = Columns::new(&terms, lengths, self.left)?;
@@ -198,7 +204,7 @@ fn collect(mask: &Mask, all: &mut [Indices; 3]) -> Result<(), String> {
         Node::Batch(arms) => arms.iter().try_for_each(|arm| all[1].arm(&arm.selector))?,
         Node::Heads(arms) => arms.iter().try_for_each(|arm| all[2].arm(&arm.selector))?,
         Node::Atom(atom) => {
-            // the number of batch rows depends on neither
+            // the number of batch rows is independent of batch row and padding
             let sizes = atom.sizes(Case { batch: 0, padded: false });
             sizes.batch.map_or(Ok(()), |count| all[1].exactly(count))?;
         }

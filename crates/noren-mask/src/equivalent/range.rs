@@ -1,4 +1,4 @@
-//! Which lengths, layers, batch rows and heads a comparison must look at.
+//! The lengths, layers, batch rows and heads that a comparison must visit.
 
 use crate::basis::{Case, Input};
 use crate::mask::Mask;
@@ -13,7 +13,7 @@ pub(super) struct Lengths {
 }
 
 impl Lengths {
-    /// `None` when there is no such length.
+    /// Returns the common lengths of the masks, or `None` if there is no common length.
     pub(super) fn of(masks: &[&Mask]) -> Option<Self> {
         let mut lengths = Lengths { first: 1, last: Shape::MAX_LEN as u64 };
         let padded = masks.iter().any(|mask| reads_padding(mask));
@@ -31,22 +31,22 @@ impl Lengths {
     }
 }
 
-/// Whether the mask reads from the facts which tokens are real, and so at which end padding is.
+/// Returns whether the mask reads lengths from the facts. Lengths decide at which end the padding is.
 pub(super) fn reads_padding(mask: &Mask) -> bool {
     mask.atoms().into_iter().any(|atom| atom.inputs().contains(&Input::Lengths))
 }
 
-/// Layers, batch rows or heads: arms name finitely many of them one by one and the others by residue, so the first ones of each
-/// residue stand for all.
+/// Layers, batch rows or heads. Arms list finitely many of them by index and the others by residue. So the first
+/// indices of each residue represent all others.
 #[derive(Clone, Debug)]
 pub(super) struct Indices {
-    /// Indices up to here are named one by one.
+    /// Arms list only indices below this number one by one.
     named: u64,
-    /// The least number of indices that the arms need to bind.
+    /// The smallest number of indices to which the arms bind.
     least: u64,
     /// The least common multiple of all steps.
     period: u64,
-    /// The number of indices, where a list has one entry for each.
+    /// The number of indices, if a list has one entry per index.
     exactly: Option<u64>,
 }
 
@@ -79,9 +79,9 @@ impl Indices {
     pub(super) fn exactly(&mut self, count: usize) -> Result<(), String> {
         let count = count as u64;
         match self.exactly.replace(count) {
-            Some(other) if other != count => {
-                Err(format!("no batch lets both masks bind: lists are given for {other} and for {count} batch rows"))
-            }
+            Some(other) if other != count => Err(format!(
+                "there is no batch size at which both masks bind: lists are given for {other} and for {count} batch rows"
+            )),
             _ => Ok(()),
         }
     }
@@ -89,25 +89,25 @@ impl Indices {
     pub(super) fn check(&self) -> Result<(), String> {
         match self.exactly {
             Some(count) if count < self.least => Err(format!(
-                "no batch lets both masks bind: a list is given for {count} batch rows and an arm names row {}",
+                "there is no batch size at which both masks bind: a list is given for {count} batch rows and an arm names row {}",
                 self.least - 1
             )),
             _ => Ok(()),
         }
     }
 
-    /// Number of indices that stand for all.
+    /// Returns the number of indices that represent all others.
     pub(super) fn len(&self) -> u64 {
         self.exactly.unwrap_or(self.named.saturating_add(self.period))
     }
 
-    /// The least count at which both masks bind.
+    /// Returns the smallest number of indices to which both masks bind.
     pub(super) fn least(&self) -> u64 {
         self.exactly.unwrap_or(self.least)
     }
 }
 
-/// `None` when it exceeds 2^32.
+/// Returns the least common multiple, or `None` if it exceeds 2^32.
 pub(super) fn least_common_multiple(a: u64, b: u64) -> Option<u64> {
     let (mut x, mut y) = (a, b);
     while y > 0 {

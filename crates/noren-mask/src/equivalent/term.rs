@@ -4,27 +4,27 @@ use super::range::reads_padding;
 use crate::basis::{Case, Pair, Places};
 use crate::mask::{Arm, AtomRef, EveryLength, Mask, Node};
 
-/// What one mask allows in one batch row and head.
+/// The cells that one mask allows in one batch row and head.
 pub(super) enum Term {
-    /// An atom whose cells depend on positions alone.
+    /// An atom whose cells depend only on positions.
     Atom(AtomRef, Places),
-    /// An atom that reads facts or is random, by number.
+    /// An atom that reads facts or is random, as the index of its unknown.
     Unknown(usize),
     Not(Box<Term>),
     All(Vec<Term>),
     Any(Vec<Term>),
 }
 
-/// Both masks' terms, with the unknowns that they share.
+/// The terms of two masks, with their common unknowns.
 pub(super) struct Terms {
     pub(super) pair: [Term; 2],
     unknowns: Vec<String>,
 }
 
-/// More unknowns than this are not compared: there are `2^n` values.
+/// The maximum number of unknowns in a comparison: `n` unknowns have `2^n` valuations.
 const MAX_UNKNOWNS: usize = 12;
 
-/// The values of unknown 0 to 5 in a word of 64 valuations.
+/// The values of the unknowns 0 to 5 in a word: bit `v` is the value in valuation `v`.
 const VALUES: [u64; 6] = [
     0xaaaa_aaaa_aaaa_aaaa,
     0xcccc_cccc_cccc_cccc,
@@ -35,14 +35,14 @@ const VALUES: [u64; 6] = [
 ];
 
 impl Terms {
-    /// The masks of one batch row and head; `layers(...)` must be resolved.
+    /// Returns the terms of both masks for one batch row and head. `layers(...)` must be resolved before.
     pub(super) fn new(masks: [&Mask; 2], batch: u64, head: u64) -> Result<Self, String> {
         let mut unknowns = Vec::new();
         let padded = masks.into_iter().any(reads_padding);
         let pair = masks.map(|mask| Reading { unknowns: &mut unknowns, batch, head, padded }.term(mask));
         match unknowns.len() {
             n if n > MAX_UNKNOWNS => {
-                Err(format!("{n} different atoms read facts, of which {MAX_UNKNOWNS} can be compared"))
+                Err(format!("{n} different atoms read facts, but at most {MAX_UNKNOWNS} can be compared"))
             }
             _ => Ok(Terms { pair, unknowns }),
         }
@@ -52,12 +52,12 @@ impl Terms {
         &self.unknowns
     }
 
-    /// Number of words of valuations, 64 a word.
+    /// Returns the number of words for all valuations, with 64 valuations per word.
     pub(super) fn words(&self) -> usize {
         1 << self.unknowns.len().saturating_sub(6)
     }
 
-    /// The valuations under which exactly one term allows the cell: none, some or all of them.
+    /// Returns whether exactly one term allows the cell in no, some or all valuations.
     pub(super) fn differ(&self, q: i64, k: i64) -> Differ {
         let (mut any, mut all) = (false, true);
         for word in 0..self.words() {
@@ -73,7 +73,7 @@ impl Terms {
     }
 }
 
-/// Under which values of the unknowns two terms differ in a cell.
+/// The valuations in which two terms differ in a cell: none, some or all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Differ {
     Never,
@@ -82,7 +82,7 @@ pub(super) enum Differ {
 }
 
 impl Term {
-    /// Whether the cell is allowed, for 64 valuations of the unknowns at once.
+    /// Returns whether the cell is allowed in 64 valuations: bit `v` is valuation `64 * word + v`.
     fn values(&self, q: i64, k: i64, word: usize) -> u64 {
         match self {
             Term::Atom(atom, _) if atom.allows(&Pair::at(q, k)) => u64::MAX,
@@ -102,14 +102,14 @@ impl Term {
         }
     }
 
-    /// The work of one cell: atoms, and the ranges or tree nodes that they look at one by one.
+    /// Returns the work of one cell in steps: one per atom, range or tree node that is evaluated.
     pub(super) fn price(&self) -> u64 {
         let mut price = 1;
         self.places(&mut |places| price += places.price.max(1));
         price
     }
 
-    /// Calls `visit` with the places of every atom of positions.
+    /// Calls `visit` with the places of every atom that depends only on positions.
     pub(super) fn places(&self, visit: &mut impl FnMut(&Places)) {
         match self {
             Term::Atom(_, places) => visit(places),
@@ -124,7 +124,7 @@ struct Reading<'a> {
     unknowns: &'a mut Vec<String>,
     batch: u64,
     head: u64,
-    /// The facts say which tokens are padding, at either end: lists of positions may then begin elsewhere.
+    /// Whether the facts mark padding. Padding on the left moves the first position of a list.
     padded: bool,
 }
 

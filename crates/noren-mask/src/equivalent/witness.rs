@@ -1,4 +1,4 @@
-//! A difference, shown: a shape and facts under which one mask allows a cell and the other does not.
+//! Proof of a difference: a shape and facts under which exactly one mask allows a cell.
 
 use super::answer::{Class, Equivalence};
 use super::columns::Candidate;
@@ -12,8 +12,9 @@ use crate::set::Span;
 use crate::shape::Shape;
 use std::collections::BTreeSet;
 
-/// Binds both masks at the candidate's length, without facts and then with facts that give its cell different properties. The
-/// answer is a cell that was looked at in both. `room` is how many numbers the facts may still list.
+/// Binds both masks at the candidate's length, first without facts, then with facts that give its cell different
+/// properties. Returns a cell that was evaluated in both masks. `room` is the number of values that facts may still
+/// have in total.
 pub(super) fn realise(
     masks: &[&Mask; 2],
     (candidate, class): (Candidate, Class),
@@ -45,14 +46,14 @@ pub(super) fn realise(
     Ok(None)
 }
 
-/// How many lengths, lists of documents, levels and sets of labelled positions are tried, and for how many labels.
+/// The maximum numbers of lengths, document lists, levels and label sets that are tried, and the number of labels.
 const LENGTHS: usize = 8;
 const DOCUMENTS: usize = 3;
 const LEVELS: usize = 3;
 const SETS: usize = 4;
 const MOST_LABELS: usize = 4;
 
-/// The facts that two masks read.
+/// The kinds of facts that two masks read.
 #[derive(Default)]
 struct Needs {
     lengths: bool,
@@ -80,15 +81,15 @@ impl Needs {
         }
     }
 
-    /// Number of facts that are tried, one after the other.
+    /// Returns the number of facts that are tried.
     fn choices(&self) -> usize {
         let many = |needed: bool, n: usize| if needed { n } else { 1 };
         let labels = SETS.pow(self.labels.len().min(MOST_LABELS) as u32);
         many(self.lengths, LENGTHS * 2) * many(self.documents, DOCUMENTS) * many(self.levels, LEVELS) * labels
     }
 
-    /// Facts that place the candidate's query and key in padding or not, in one document or two, at equal or different levels, under
-    /// each label or not; `number` says which.
+    /// Returns facts number `number`. The facts decide for the candidate's query and key: padding or not, one document
+    /// or two, equal or different levels, each label or not.
     fn facts(&self, number: usize, candidate: &Candidate, batches: usize) -> Facts {
         let Candidate { len, q, k } = *candidate;
         let (q, k) = (q as u64, k as u64);

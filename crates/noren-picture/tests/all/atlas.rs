@@ -1,14 +1,14 @@
-//! `crates/noren-mask/docs/masks.md`, every atom with its picture, is made here and held up to date. Atoms bring their
-//! text and their pictures themselves.
+//! Writes and checks `crates/noren-mask/docs/masks.md`, the page with a picture of every atom. Atoms provide their text
+//! and their pictures.
 //!
-//! `NOREN_UPDATE=1 cargo test -p noren-picture --test all atlas::` writes it anew.
+//! `NOREN_UPDATE=1 cargo test -p noren-picture --test all atlas::` writes the page again.
 
 use noren_mask::atom::Picture;
 use noren_mask::{Facts, Mask, Shape};
 use noren_picture::{Draw, TerminalOptions};
 use std::fmt::Write;
 
-/// What one heading says and shows.
+/// The text and the pictures of one heading.
 struct Entry {
     title: &'static str,
     says: &'static str,

@@ -1,4 +1,4 @@
-//! One known mistake in a healthy scene.
+//! Adds one known mistake to a correct scene.
 
 use super::Dice;
 use super::scene::{Code, Family, PadRows, Scene, Told, encode};
@@ -6,19 +6,19 @@ use noren_doctor::{Dtype, Numbers, Patient, Values};
 use noren_mask::Keep;
 use serde_json::json;
 
-/// A mask with one mistake, and the answer.
+/// A mask with one mistake, and the expected findings.
 pub(crate) struct Sick {
     pub(crate) patient: Patient,
-    /// Names that are right in the first place.
+    /// Classes that are accepted as the first finding.
     pub(crate) classes: &'static [&'static str],
     pub(crate) scene: Scene,
-    /// The cells that were meant.
+    /// The intended cells.
     pub(crate) meant: Keep,
 }
 
 pub(crate) type Plant = fn(&mut Dice, usize) -> Option<Sick>;
 
-/// Every fault by name.
+/// Every mistake by name.
 pub(crate) const FAULTS: &[(&str, Plant)] = &[
     ("inverted_polarity", inverted),
     ("inverted_polarity (padding)", inverted_padding),
@@ -74,7 +74,7 @@ pub(crate) fn scene(dice: &mut Dice, n: usize, families: &[Family]) -> Scene {
     Scene::new(dice.pick(families), dice, n)
 }
 
-/// The cells of `wrong` in place of those of `right`, which differ somewhere that matters.
+/// Returns the cells of `wrong` instead of those of `right`, if they differ in a row of a non-padding query.
 pub(crate) fn sick(right: &Scene, wrong: &Scene, dice: &mut Dice, classes: &'static [&'static str]) -> Option<Sick> {
     let (meant, cells) = (right.keep(), wrong.stored());
     differ(right, &meant, &cells).then(|| Sick {
@@ -392,7 +392,7 @@ fn window(dice: &mut Dice, n: usize, by_one: bool) -> Option<Sick> {
     if wrong.window.is_some_and(|w| w < 1) {
         return None;
     }
-    // One more than everything is everything.
+    // A window of at least all keys hides nothing.
     let gone = wrong.window.is_some_and(|w| w as usize >= right.k);
     if gone {
         return None;
@@ -563,7 +563,7 @@ fn heads_first(dice: &mut Dice, n: usize) -> Option<Sick> {
     let cells = (0..b * h * q * k).map(|at| stored.get([at / (q * k) % b, 0, at / k % q, at % k])).collect();
     let values = encode(&[b * h, q, k], cells, right.code);
     let meant = right.keep();
-    // Every head of batch row `b` shows the mask of row `(b * heads + h) % batch`.
+    // Head `h` of batch row `b` has the mask of batch row `(b * heads + h) % batch`.
     let moved = Keep::from_fn(meant.dims(), |[n, _, i, j]| stored.get([(n * h + h - 1) % b, 0, i, j]));
     let moved_first = Keep::from_fn(meant.dims(), |[n, _, i, j]| stored.get([n * h % b, 0, i, j]));
     (differ(&right, &meant, &moved) || differ(&right, &meant, &moved_first)).then(|| Sick {
@@ -624,7 +624,7 @@ fn stale(dice: &mut Dice, n: usize) -> Option<Sick> {
     Some(Sick { patient, classes: &["stale_or_bucketed_mask"], scene: right, meant })
 }
 
-/// A right mask with labels beside it.
+/// Returns a correct mask with labels.
 pub(crate) fn with_labels(
     mut right: Scene,
     labels: Vec<i64>,
@@ -772,7 +772,7 @@ fn multi_hop(dice: &mut Dice, n: usize) -> Option<Sick> {
 }
 
 impl Scene {
-    /// Ids that fit lengths which were changed.
+    /// Replaces the token ids to fit changed lengths.
     pub(crate) fn tokens_again(&mut self, dice: &mut Dice) {
         self.ids = (0..self.batch)
             .map(|b| (0..self.k).map(|j| if self.real(b, j) { dice.of(5, 99) as i64 } else { self.pad_id }).collect())

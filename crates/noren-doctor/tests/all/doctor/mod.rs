@@ -1,13 +1,13 @@
-//! Masks that are right, and the same with one known mistake: an independent source of cases for the doctor.
+//! Correct masks, and the same masks with one known mistake: a source of cases that does not use the doctor's code.
 
 pub(crate) mod faults;
 pub(crate) mod more;
 pub(crate) mod scene;
 
-/// A small generator: what it gives depends on the seed alone.
+/// A small random generator; its numbers depend only on the seed.
 pub(crate) struct Dice {
     state: u64,
-    /// Scenes in every way that people store and declare masks, not only the usual ones.
+    /// True to draw scenes with unusual storage and declarations too.
     pub(crate) wild: bool,
 }
 
@@ -23,7 +23,7 @@ impl Dice {
         x ^ (x >> 31)
     }
 
-    /// A number from `low` to `high`, both included.
+    /// Returns a number from `low` to `high`, both included.
     pub(crate) fn of(&mut self, low: usize, high: usize) -> usize {
         low + (self.next() % (high - low + 1) as u64) as usize
     }

@@ -1,4 +1,4 @@
-//! Further mistakes: masks of keys in the slot of whole masks, arrays beside the mask, layers, two mistakes at once.
+//! Further mistakes: masks of keys used as full masks, companion arrays, layers, two mistakes together.
 
 use super::Dice;
 use super::faults::{Plant, Sick, differ, keep_of, noise, scene, sick, with_labels};
@@ -7,7 +7,7 @@ use noren_doctor::{Dtype, Values};
 use noren_mask::Keep;
 use serde_json::json;
 
-/// Every fault by name.
+/// Every mistake by name.
 pub(crate) const MORE: &[(&str, Plant)] = &[
     ("plane: inverted", |d, n| plane(d, n, 0, &["inverted_polarity"])),
     ("plane: all visible", |d, n| plane(d, n, 1, &["padding_keys_visible"])),
@@ -294,7 +294,7 @@ fn owners(dice: &mut Dice, n: usize) -> Option<Sick> {
 
 fn times_tril(dice: &mut Dice, n: usize) -> Option<Sick> {
     let mut right = padded(dice, n, &[Family::Causal])?;
-    // Left-padded, real queries read all that is real, as if nothing should be causal.
+    // Left-padded; non-padding queries read all non-padding keys, as in a mask that is not causal.
     right.declare_kind = true;
     right.code = Code::Additive(f64::from(f32::MIN), Dtype::F32);
     let meant = right.keep();

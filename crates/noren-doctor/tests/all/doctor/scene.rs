@@ -1,4 +1,4 @@
-//! Healthy scenes: a family, sizes, padding, documents; the cells by the plainest rule; the arrays as people store them.
+//! Correct scenes: a family, sizes, padding and documents; the cells by the simplest rule; the arrays as users store them.
 
 use super::Dice;
 use noren_doctor::{Context, Dtype, Numbers, Patient, Values};
@@ -48,7 +48,7 @@ pub(crate) const FAMILIES: &[Family] = &[
     Family::KeysBoth,
 ];
 
-/// How cells become numbers.
+/// The conversion of cells into numbers.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Code {
     KeepBool,
@@ -57,17 +57,17 @@ pub(crate) enum Code {
     Additive(f64, Dtype),
 }
 
-/// How real tokens are told apart from padding.
+/// The array that marks padding.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Told {
     Nothing,
     Ids,
     Lengths,
-    /// A 0/1 array beside the mask.
+    /// A 0/1 array given with the mask.
     Plane,
 }
 
-/// What padding queries read where nobody looks.
+/// The keys that padding queries read; their outputs are not used.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum PadRows {
     AsTheRule,
@@ -75,7 +75,7 @@ pub(crate) enum PadRows {
     Everything,
 }
 
-/// Everything that makes a mask, by the plainest words.
+/// The properties that define a mask.
 #[derive(Clone, Debug)]
 pub(crate) struct Scene {
     pub(crate) family: Family,
@@ -83,7 +83,7 @@ pub(crate) struct Scene {
     pub(crate) q: usize,
     pub(crate) k: usize,
     pub(crate) past: usize,
-    /// Added to the query's index in place of `past`, where a fault moves it.
+    /// The position of query 0 that the mask uses; a mistake makes it differ from `past`.
     pub(crate) stands: i64,
     pub(crate) causal: Option<i64>,
     pub(crate) window: Option<i64>,
@@ -101,7 +101,7 @@ pub(crate) struct Scene {
     pub(crate) ids: Vec<Vec<i64>>,
     pub(crate) pad_id: i64,
     pub(crate) eos_id: i64,
-    /// Decoder lengths of cross attention.
+    /// Decoder lengths in cross-attention, per batch row.
     pub(crate) q_lengths: Vec<usize>,
     pub(crate) padding_first: bool,
     pub(crate) pad_rows: PadRows,
@@ -111,12 +111,12 @@ pub(crate) struct Scene {
     pub(crate) companions: Vec<(String, Values)>,
     pub(crate) context: Map<String, Value>,
     pub(crate) told: Told,
-    /// Batch rows and heads in one dimension, or batch rows without a dimension for heads.
+    /// True when batch rows and heads share one dimension, or when the array has batch rows and no dimension of heads.
     pub(crate) flat: bool,
-    /// How documents are told: segment numbers, their ends, or positions.
+    /// The declaration of documents: segment numbers, their ends, or positions.
     pub(crate) documents_by: u8,
     pub(crate) kind_name: u8,
-    /// A row of keys as `[batch, 1, 1, kv_len]` for the slot of whole masks.
+    /// True to pass a row of keys as `[batch, 1, 1, kv_len]` where a full mask is expected.
     pub(crate) plane4: bool,
 }
 
@@ -349,7 +349,7 @@ impl Scene {
         }
     }
 
-    /// Stored and told in other ways than usual.
+    /// Draws unusual storage and declarations.
     fn wild(&mut self, dice: &mut Dice, keys: bool) {
         let infinite = f64::NEG_INFINITY;
         if !keys && dice.chance(50) {
@@ -377,7 +377,7 @@ impl Scene {
         }
     }
 
-    /// Whether key `j` is a real token.
+    /// Returns whether key `j` is a non-padding token.
     pub(crate) fn real(&self, b: usize, j: usize) -> bool {
         if self.segments.as_ref().is_some_and(|s| s[b][j] == 0) {
             return false;
@@ -386,7 +386,7 @@ impl Scene {
         if self.left { j >= self.k - n } else { j < n }
     }
 
-    /// Whether query `i` is a real token.
+    /// Returns whether query `i` is a non-padding token.
     pub(crate) fn cares(&self, b: usize, i: usize) -> bool {
         match self.family {
             Family::Cross => i < self.q_lengths[b],
@@ -395,7 +395,7 @@ impl Scene {
         }
     }
 
-    /// The rule, cell by cell.
+    /// Returns whether the rule allows a cell.
     pub(crate) fn cell(&self, b: usize, i: usize, j: usize) -> bool {
         let p = i as i64 + self.stands;
         let x = self.slots.as_ref().map_or(j as i64, |s| s[j]);
@@ -441,19 +441,20 @@ impl Scene {
         allowed && (real || self.padding_first)
     }
 
-    /// The right cells.
+    /// Returns the correct cells.
     pub(crate) fn keep(&self) -> Keep {
         Keep::from_fn([self.batch, 1, self.q, self.k], |[b, _, i, j]| self.cell(b, i, j))
     }
 
-    /// The cells as a careful author stores them: padding rows read themselves where an empty row would be NaN.
+    /// Returns the cells as a careful author stores them: padding rows read themselves where a row without keys would
+    /// be NaN.
     pub(crate) fn stored(&self) -> Keep {
         let keep = self.keep();
         let hurts = !matches!(self.code, Code::Additive(fill, _) if fill.is_finite());
         let extra = |b: usize, i: usize, j: usize| match self.pad_rows {
             PadRows::AsTheRule => false,
             PadRows::Themselves => hurts && i == j,
-            // What transformers makes of a row that would be empty.
+            // The transformers library makes a row without keys read all keys.
             PadRows::Everything => (0..self.k).all(|j| !keep.get([b, 0, i, j])),
         };
         Keep::from_fn(keep.dims(), |[b, h, i, j]| {
@@ -496,7 +497,7 @@ impl Scene {
         }
     }
 
-    /// What an owner declares.
+    /// Returns the declarations that a user would give.
     pub(crate) fn declaration(&self) -> Map<String, Value> {
         let keys = matches!(self.family, Family::KeysCausal | Family::KeysBoth);
         let (api, convention) = match (self.code, keys) {
@@ -568,7 +569,7 @@ impl Scene {
         map
     }
 
-    /// Arrays beside the mask.
+    /// Returns the companion arrays.
     fn beside(&self) -> Vec<(String, Values)> {
         let table =
             |rows: &[Vec<i64>]| Values::ints(&[rows.len(), rows[0].len()], rows.concat()).expect("a full table");
@@ -623,7 +624,7 @@ impl Scene {
         out
     }
 
-    /// The patient whose mask holds `cells`.
+    /// Returns the doctor's input whose mask holds `cells`.
     pub(crate) fn patient(&self, cells: &Keep, dice: &mut Dice) -> Patient {
         let keys = matches!(self.family, Family::KeysCausal | Family::KeysBoth);
         let values = match keys {
@@ -652,25 +653,25 @@ impl Scene {
         self.with_mask(values)
     }
 
-    /// The patient with this stored mask.
+    /// Returns the doctor's input with this stored mask.
     pub(crate) fn with_mask(&self, values: Values) -> Patient {
         let context = Context::from_map(&self.declaration()).expect("a sound declaration");
         let patient = Patient::new(values).context(context);
         self.beside().into_iter().fold(patient, |p, (name, values)| p.companion(name, values))
     }
 
-    /// The plane of real keys as a key padding mask, in cells `[batch, 1, 1, kv_len]`.
+    /// Returns the non-padding keys as a key padding mask `[batch, 1, 1, kv_len]`.
     pub(crate) fn plane(&self) -> Keep {
         Keep::from_fn([self.batch, 1, 1, self.k], |[b, _, _, j]| self.real(b, j))
     }
 }
 
-/// The lowest number of bfloat16.
+/// Returns the lowest number of bfloat16.
 fn half_lowest() -> f32 {
     f32::from_bits(0xFF7F_0000)
 }
 
-/// Cells as stored numbers.
+/// Returns cells as stored numbers.
 pub(crate) fn encode(shape: &[usize], cells: Vec<bool>, code: Code) -> Values {
     match code {
         Code::KeepBool => Values::bools(shape, cells),
