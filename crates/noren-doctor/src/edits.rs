@@ -9,9 +9,9 @@ use std::rc::Rc;
 pub(crate) enum Edit {
     /// The causal border moved by this number of keys.
     Causal(i64),
-    /// Queries counted from position 0 instead of from the end of the cache.
+    /// Queries placed from position 0 on instead of after the cache.
     TopLeft,
-    /// Queries counted as the last keys.
+    /// Queries placed at the positions of the last keys.
     BottomRight,
     DropCausal,
     /// An additive mask multiplied by a triangle: hidden future cells become 0 and so visible.

@@ -98,7 +98,7 @@ impl Plane {
         Some(self.lengths(right, valid, (extra, missing), target))
     }
 
-    /// Returns a description if hidden non-padding tokens are exactly those whose id ends a text or pads it.
+    /// Returns a description if every hidden non-padding token has the id that ends a text or the id of padding.
     fn holes(&self, valid: &[Vec<u64>], target: &Target<'_>) -> Option<String> {
         let ids = target.ids?;
         let mut seen_id: Option<i64> = None;
@@ -125,7 +125,7 @@ impl Plane {
         (first..last).any(|k| bit(&self.hidden[b], k) && bit(row(valid, b), k))
     }
 
-    /// Returns a description if the padding has other lengths than the texts.
+    /// Describes padding whose lengths differ from those of the texts; returns the mistake and its cost.
     fn lengths(
         &self,
         right: &Intent,

@@ -11,7 +11,7 @@ use noren_mask::Keep;
 use noren_mask::bits::row_of;
 
 impl Case<'_> {
-    /// Returns whether neither a kind nor a size that only one kind has is declared.
+    /// Returns whether the kind is open: no kind is declared, and no size that only one kind has.
     fn open_kind(&self) -> bool {
         let context = self.context;
         context.kind.is_none()

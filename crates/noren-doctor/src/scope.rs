@@ -86,7 +86,7 @@ impl Target<'_> {
         Some((("fully_masked_row", says), if count == 1 { 1.2 } else { 1.45 }))
     }
 
-    /// Returns the mistake that batch rows are permuted. A row is not compared if its query is padding in the batch row
+    /// Returns a description if the batch rows of the array are permuted. A row is not compared if its query is padding in the batch row
     /// from which it came.
     pub(super) fn permuted_rows(&self, right: &Intent) -> Option<Mistake> {
         if right.batch > MOST_ROWS {
