@@ -89,7 +89,6 @@ fn never() -> Reorder {
 /// Example: `causal & stride(8)` allows an eighth of the causal cells, but has no empty tile. In the order of residue
 /// classes of the positions modulo 8, each class is a causal mask. In `window(left=256, right=256) | global([5, 900])`,
 /// two rows read every key. Gathered in one tile, they cost two rows, not two tiles.
-/// everything; put in a tile of their own they cost two rows, not two tiles.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
