@@ -1,14 +1,15 @@
-//! Arms that no head, batch row or layer of a stack takes: what they allow would be left out of a proof.
+//! Checks for arms that no head, batch row or layer of a stack uses. Without the check, a proof would omit the cells
+//! that these arms allow.
 
 use noren_mask::{Arm, Error, Mask, Node, Shape};
 
-/// Numbers of heads or batch rows that are tried to say how many an arm needs.
+/// The maximum number of heads or batch rows that are tried to find out how many an arm needs.
 const TRIED: u64 = 4096;
 
-/// Refuses an arm of `heads(...)` or `batch(...)` that no head or batch row of the shape takes, and `layers(...)` whose arms differ
-/// when there is one layer only.
+/// Returns an error if no head or batch row of the shape uses an arm of `heads(...)` or `batch(...)`, or if the arms of
+/// `layers(...)` differ and there is only one layer.
 ///
-/// The number of heads or batch rows may be a default that was not given, and a verdict about some heads of a model would be wrong.
+/// The number of heads or batch rows may be a default value. A verdict about only some heads of a model would be wrong.
 pub(super) fn check_arms(masks: &[Mask], shape: &Shape) -> Result<(), Error> {
     masks.iter().try_for_each(|mask| check(mask, shape, masks.len()))
 }
@@ -23,20 +24,20 @@ fn check(mask: &Mask, shape: &Shape, layers: usize) -> Result<(), Error> {
     mask.children().into_iter().try_for_each(|part| check(part, shape, layers))
 }
 
-/// Refuses an arm that none of `count` indices takes, unless one of them takes an equal mask.
+/// Returns an error if none of `count` indices uses an arm, unless one of them uses an equal mask.
 fn check_taken(mask: &Mask, arms: &[Arm], count: usize, [one, several]: [&str; 2]) -> Result<(), Error> {
     let taken: Vec<&Mask> = (0..count as u64).filter_map(|index| Arm::pick(arms, index)).collect();
     let untaken = |arm: &&Arm| !taken.iter().any(|mask| std::ptr::eq(*mask, &arm.mask) || **mask == arm.mask);
     let Some(arm) = arms.iter().find(untaken) else { return Ok(()) };
     let takes = |index: &u64| Arm::pick(arms, *index).is_some_and(|mask| std::ptr::eq(mask, &arm.mask));
     let fix = match (count as u64..count as u64 + TRIED).find(takes) {
-        Some(index) => format!("give at least {} {several} in the shape, or drop the arm", index + 1),
-        None => "drop the arm".into(),
+        Some(index) => format!("give at least {} {several} in the shape, or remove the arm", index + 1),
+        None => "remove the arm".into(),
     };
     let what = if count == 1 {
         format!("there is one {one}, which does")
     } else {
         format!("there are {count} {several}, which do")
     };
-    Err(Error::atom(mask, format!("{what} not take the arm `{}: {}`: {fix}", arm.selector, arm.mask)))
+    Err(Error::atom(mask, format!("{what} not use the arm `{}: {}`: {fix}", arm.selector, arm.mask)))
 }

@@ -1,16 +1,19 @@
-//! The catalogue of the audit: what a running model is tested for, in Rust (`noren_candle::audit`) and in Python (`nr.audit`).
+//! The catalogue of the audit: the checks of a running model, in Rust (`noren_candle::audit`) and in Python
+//! (`nr.audit`).
 //!
-//! A check changes something that must not matter, or something that must, runs the model twice, and compares outputs. This module
-//! has the names and sentences of the checks, the tokens that are changed with the outputs that are compared, the bound of
-//! rounding, and what an audit leaves open. Executors make inputs, run models and measure differences.
+//! A check changes an input that must not influence an output, or one that must, runs the model twice, and compares
+//! outputs. This module has the names and texts of the checks, the tokens that are changed, the outputs that are
+//! compared, the limit of rounding, and the list of untested points. Executors make inputs, run models and measure
+//! differences.
 
 use serde::Serialize;
 
-/// Padding tokens that are put at an end.
+/// The number of padding tokens that are added at one end.
 pub const PADS: usize = 9;
-/// Lengths that are tried until some outputs are beyond all windows; all cross a border of 64.
+/// The sequence lengths to try until some outputs are beyond the reach of all windows. Each length crosses a multiple
+/// of 64.
 pub const LENGTHS: [usize; 3] = [72, 136, 264];
-/// Rows of a pass that tries as many tokens at once.
+/// The number of rows of a pass. Each row tries one token.
 pub const ROWS: usize = 8;
 
 /// One check of a running model.
@@ -36,15 +39,15 @@ pub const CHECKS: [Check; 16] = [
         name: "prefix",
         title: "prefix invariance",
         does: "the end of the sequence is changed",
-        holds: "outputs that may not read it stay",
-        broken: &["outputs depend on tokens that come after them or are not theirs to read"],
+        holds: "outputs that may not read it do not change",
+        broken: &["outputs depend on tokens that come after them or that they may not read"],
         likely: "causal_leak, causal_dropped: a mask that is missing or one cell too wide",
     },
     Check {
         name: "reach",
         title: "every token by itself",
         does: "every token is changed by itself",
-        holds: "outputs that may not depend on it stay, those that read it directly move",
+        holds: "outputs that may not depend on it do not change, outputs that read it directly change",
         broken: &["outputs depend on {}tokens that they may not read", "outputs that should read {}token do not"],
         likely: "causal_leak, sliding_window_off_by_one, implicit_causal: one cell too many or too few",
     },
@@ -52,15 +55,15 @@ pub const CHECKS: [Check; 16] = [
         name: "liveness",
         title: "liveness",
         does: "one token is changed",
-        holds: "every output that reads it directly moves (implicit causality, a mask that hides too much)",
+        holds: "every output that reads it directly changes (otherwise: implicit causality, or a mask that hides too much)",
         broken: &["outputs that should read {} do not"],
         likely: "implicit_causal, causal_alignment: a mask that hides too much",
     },
     Check {
         name: "layers",
         title: "what each layer reads",
-        does: "every token of each layer's *input* is disturbed by itself, its other inputs put back",
-        holds: "the outputs of the layer that move are the column of its declared mask, no more and no fewer",
+        does: "in each layer's *input*, every token is changed by itself, and the layer's other inputs are restored",
+        holds: "exactly those outputs of the layer change that may read the token by its declared mask",
         broken: &[],
         likely: "window_missing_or_wrong_layer, sliding_window_off_by_one, causal_leak",
     },
@@ -68,7 +71,7 @@ pub const CHECKS: [Check; 16] = [
         name: "window",
         title: "window reach",
         does: "the beginning is changed",
-        holds: "outputs beyond the reach of all windows together stay",
+        holds: "outputs beyond the reach of all windows together do not change",
         broken: &["outputs depend on tokens beyond all windows"],
         likely: "window_missing_or_wrong_layer, sliding_window_off_by_one",
     },
@@ -76,7 +79,7 @@ pub const CHECKS: [Check; 16] = [
         name: "padding_right",
         title: "padding invariance (right)",
         does: "padding of several ids is added on the right, and the ids are changed",
-        holds: "outputs of real tokens stay",
+        holds: "outputs of real tokens do not change",
         broken: &["{} on the right changes outputs of real tokens"],
         likely: "padding_keys_visible, pooling_includes_padding, non_attention_op_leaks_padding",
     },
@@ -84,15 +87,15 @@ pub const CHECKS: [Check; 16] = [
         name: "padding_left",
         title: "padding invariance (left)",
         does: "padding of several ids is added on the left, and the ids are changed",
-        holds: "outputs of real tokens stay",
+        holds: "outputs of real tokens do not change",
         broken: &["{} on the left changes outputs of real tokens"],
         likely: "padding_side (position ids counted from the slot), padding_keys_visible",
     },
     Check {
         name: "mask_liveness",
         title: "mask liveness",
-        does: "padded tokens with their mask and with a mask of ones",
-        holds: "outputs move: the mask is read",
+        does: "the model runs on padded tokens with their mask, and with a mask of ones",
+        holds: "outputs change, so the model reads the mask",
         broken: &["{} has no effect"],
         likely: "mask_lost_on_the_way, mask_ignored_by_backend",
     },
@@ -100,7 +103,7 @@ pub const CHECKS: [Check; 16] = [
         name: "redaction",
         title: "redaction swap",
         does: "tokens are masked out and changed",
-        holds: "nothing else moves",
+        holds: "no other output changes",
         broken: &["outputs depend on tokens that are masked out"],
         likely: "padding_keys_visible, mask_ignored_by_backend",
     },
@@ -108,15 +111,15 @@ pub const CHECKS: [Check; 16] = [
         name: "weak_fill",
         title: "weight of the mask",
         does: "keys of hidden tokens are made so large that their scores are in the millions",
-        holds: "nothing moves: the value that hides them is not -1e4",
+        holds: "no output changes: the value that hides them is much lower than -1e4",
         broken: &["hidden keys are read when their scores are large: the mask adds a value that is too small"],
         likely: "fill_value_wrong: a finite value such as -1e4 in place of -inf",
     },
     Check {
         name: "lengths",
         title: "every length",
-        does: "the sequence at every length up to the tested one: alone, as the beginning of the longest, and padded",
-        holds: "they agree",
+        does: "the sequence runs at every length up to the tested one: alone, as the beginning of the longest, and padded",
+        holds: "the outputs agree",
         broken: &[
             "a sequence of {} tokens alone gives other outputs than at the beginning of {}",
             "padding on the {} changes outputs of a sequence of {} tokens",
@@ -126,41 +129,41 @@ pub const CHECKS: [Check; 16] = [
     Check {
         name: "batch",
         title: "batch-mate invariance",
-        does: "four sequences alone, and together in every row, of one length and of several, with other mates",
-        holds: "each gives the same",
+        does: "four sequences run alone and in batches: in every row, with equal and with different lengths, and with other batch mates",
+        holds: "the outputs of each sequence agree",
         broken: &["outputs depend on the other sequences of the batch"],
         likely: "batch_row_wrong, head_batch_layout, normalisation over the batch",
     },
     Check {
         name: "documents",
         title: "document isolation",
-        does: "two documents in a row, one changed; and one of them alone",
-        holds: "the other stays",
+        does: "two documents run in one row, and one of them is changed; one of them also runs alone",
+        holds: "the outputs of the other document do not change",
         broken: &["{}one document reads another"],
         likely: "cross_document: packed sequences under a plain causal mask",
     },
     Check {
         name: "cache",
         title: "cache against one pass",
-        does: "one pass, and token by token through the cache, with a row padded on the left",
-        holds: "they agree",
-        broken: &["outputs through the cache are not those of one pass"],
+        does: "the model runs in one pass, and token by token through the cache, with a row padded on the left",
+        holds: "the outputs agree",
+        broken: &["outputs through the cache differ from the outputs of one pass"],
         likely: "stale_decode_mask, causal_alignment, ring_buffer_misaligned",
     },
     Check {
         name: "chunks",
         title: "chunked prefill against one pass",
-        does: "one pass, and in chunks through the cache, with a row padded on the left",
-        holds: "they agree",
-        broken: &["outputs through the cache are not those of one pass"],
+        does: "the model runs in one pass, and in chunks through the cache, with a row padded on the left",
+        holds: "the outputs agree",
+        broken: &["outputs through the cache differ from the outputs of one pass"],
         likely: "causal_alignment, ring_buffer_misaligned, chunk_boundary",
     },
     Check {
         name: "backends",
         title: "backend against backend",
-        does: "eager, SDPA, and the model's own choice; or `backends={name: function}`",
-        holds: "they agree",
-        broken: &["{} computes something else than {}"],
+        does: "the model runs with eager attention, with SDPA and with its default; or with `backends={name: function}`",
+        holds: "the outputs agree",
+        broken: &["{} and {} have different outputs"],
         likely: "mask_ignored_by_backend, fully_masked_row",
     },
 ];
@@ -177,7 +180,7 @@ impl Check {
     }
 }
 
-/// Tokens that are changed, one call with them and one without, and the outputs that are compared.
+/// Changed tokens and compared outputs of one trial: one call with the changed tokens and one without.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Change {
     /// The change, in words.
@@ -186,29 +189,30 @@ pub struct Change {
     pub broken: String,
     /// The changed tokens.
     pub tokens: Vec<usize>,
-    /// Whether each token is changed in a row of its own, the sequence being repeated in all rows. Otherwise there is one row.
+    /// Whether each token is changed in its own row, with the sequence repeated in all rows. Otherwise there is one
+    /// row.
     pub one_by_one: bool,
     /// The compared outputs, as `(row, position)`.
     pub compared: Vec<(usize, usize)>,
-    /// Whether all compared outputs must move; otherwise all must stay.
+    /// Whether all compared outputs must change. Otherwise all must stay equal.
     pub moves: bool,
 }
 
-/// The masks of a sequence: each function takes a query and a key.
+/// The masks of a sequence as functions of a query and a key.
 pub struct Reads<'a> {
-    /// Tokens of the sequence.
+    /// The number of tokens of the sequence.
     pub length: usize,
     /// Whether an output may depend on a token through all layers.
     pub reach: &'a dyn Fn(usize, usize) -> bool,
-    /// Whether every layer lets an output read a token, so that a change of the token must show.
+    /// Whether every layer lets the output read the token, so that a change of the token must change the output.
     pub direct: &'a dyn Fn(usize, usize) -> bool,
 }
 
 impl Reads<'_> {
-    /// Returns the changes of `prefix`, `reach`, `liveness`, `window` and `redaction`.
+    /// Returns the changes of the check `prefix`, `reach`, `liveness`, `window` or `redaction`.
     ///
     /// # Errors
-    /// Why the check does not apply to these masks; a check whose inputs are more than changed tokens.
+    /// Returns the reason if the check does not apply to these masks, or if the check needs more than changed tokens.
     pub fn changes(&self, check: &str) -> Result<Vec<Change>, &'static str> {
         let (half, last) = (self.length / 2, self.length - 1);
         let (found, otherwise) = match check {
@@ -242,14 +246,14 @@ impl Reads<'_> {
         Change { what, broken, tokens, one_by_one: false, compared: Vec::new(), moves: false }
     }
 
-    /// Tokens are changed; outputs that reach none of them stay.
+    /// Returns a change of `tokens` with the outputs that depend on none of them. These outputs must stay equal.
     fn hidden(&self, check: &str, what: String, tokens: std::ops::Range<usize>) -> Change {
         let safe = |q: &usize| !tokens.clone().any(|k| k == *q || (self.reach)(*q, k));
         let compared = (0..self.length).filter(safe).map(|q| (0, q)).collect();
         Change { compared, ..self.change(check, what, tokens.clone().collect()) }
     }
 
-    /// A token is changed; outputs that read it in every layer move.
+    /// Returns a change of `token` with the outputs that read it in every layer. These outputs must change.
     fn live(&self, token: usize) -> Change {
         let compared = (0..self.length).filter(|q| *q != token && (self.direct)(*q, token)).map(|q| (0, q)).collect();
         let broken = format!("outputs that should read token {token} do not");
@@ -261,7 +265,8 @@ impl Reads<'_> {
         }
     }
 
-    /// [`ROWS`] tokens from `first` on, each in its row: outputs that may not depend on it stay, those that read it move.
+    /// Returns the changes of [`ROWS`] tokens from `first` on, each in its own row. Outputs that may not depend on the
+    /// token must stay equal, and outputs that read it must change.
     fn one_by_one(&self, first: usize) -> [Change; 2] {
         let tokens: Vec<usize> = (first..first + ROWS).map(|token| token % self.length).collect();
         let (low, high) = (tokens.iter().min().copied().unwrap_or(0), tokens.iter().max().copied().unwrap_or(0));
@@ -277,7 +282,7 @@ impl Reads<'_> {
         })
     }
 
-    /// Tokens are masked out and changed; all others stay.
+    /// Returns a change of two masked tokens. All other outputs must stay equal.
     fn masked(&self, tokens: [usize; 2]) -> Change {
         let compared = (0..self.length).filter(|at| !tokens.contains(at)).map(|at| (0, at)).collect();
         let what = format!("masked tokens {}, {} changed", tokens[0], tokens[1]);
@@ -285,29 +290,29 @@ impl Reads<'_> {
     }
 }
 
-/// The scope of an audit, from which its list of untested points is made.
+/// The scope of an audit, which decides the list of untested points.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Scope<'a> {
-    /// Tokens of the longest sequence, padding included.
+    /// The number of tokens of the longest sequence, with padding.
     pub longest: usize,
-    /// Rows of the largest batch.
+    /// The number of rows of the largest batch.
     pub rows: usize,
-    /// Whether the model was tested in training mode, where it has modes.
+    /// Whether the model was tested in training mode, or `None` if it has no modes.
     pub training: Option<bool>,
     /// Number of heads with different declared masks.
     pub heads: usize,
-    /// Whether each layer was looked at by itself.
+    /// Whether each layer was tested by itself.
     pub layers: bool,
-    /// Whether the model was compiled, and ran as written.
+    /// Whether the model was compiled but ran uncompiled in the audit.
     pub compiled: bool,
-    /// Whether the model takes a mask of padding.
+    /// Whether the model accepts a padding mask.
     pub padding: bool,
     /// The checks that ran.
     pub checks: &'a [&'a str],
 }
 
 impl Scope<'_> {
-    /// Returns what the audit leaves open, in words.
+    /// Returns the points that the audit did not test, as text.
     pub fn not_tested(&self) -> Vec<String> {
         let mut found = vec![
             format!("sequences longer than {}", self.longest),
@@ -321,8 +326,8 @@ impl Scope<'_> {
         open(self.training == Some(true), "dropout");
         open(self.training.is_some(), "single heads that read too little");
         open(self.heads > 1, "single heads that read what another head may");
-        open(!self.layers, "what each layer reads by itself");
-        open(self.compiled, "what torch.compile made of the model (it ran as written)");
+        open(!self.layers, "the keys that each layer reads");
+        open(self.compiled, "the code that torch.compile makes of the model (the audit ran the model uncompiled)");
         open(!self.padding, "padding (the model takes no mask)");
         let missing: Vec<&str> =
             CHECKS.iter().map(|check| check.name).filter(|name| !self.checks.contains(name)).collect();
@@ -331,21 +336,23 @@ impl Scope<'_> {
     }
 }
 
-/// No difference of half the largest output is called rounding.
+/// The limit above which a difference is never rounding: half of the largest output.
 pub const MOST: f64 = 0.5;
-/// Results of a layer that are rounded to its type one after another: norms, projections, rotation, scores, weights, sums.
+/// The number of consecutive results of a layer that are rounded to its type: norms, projections, rotation, scores,
+/// weights, sums.
 const ROUNDED: f64 = 16.0;
-/// Long sums of a layer, one after another: projections in, attention, projection out, the feed-forward block.
+/// The number of consecutive long sums of a layer: input projections, attention, output projection, feed-forward block.
 const SUMS: f64 = 4.0;
-/// Differences up to this many standard deviations of the error count as rounding.
+/// The maximum difference that counts as rounding, in standard deviations of the error.
 const DEVIATIONS: f64 = 4.0;
 
-/// Returns the largest difference between two passes that is called rounding, as a part of the largest output:
-/// `4 sqrt(2 (depth + 1) (16 u^2 + 4 width s^2))`, at most [`MOST`].
+/// Returns the maximum difference between two passes that counts as rounding, relative to the largest output: `4 sqrt(2
+/// (depth + 1) (16 u^2 + 4 width s^2))`, at most [`MOST`].
 ///
-/// `unit` is the unit roundoff `u` of the type. `s` is that of the type in which sums are taken: `f32` for narrower types, else the
-/// type itself. `depth` is the number of layers, `width` the number of terms of the longest sum. Errors of different operations are
-/// independent, so their squares add up: over the operations of a layer, over the layers and the output head, and over both passes.
+/// `unit` is the unit roundoff `u` of the type. `s` is the unit roundoff of the type of sums: `f32` for narrower types,
+/// otherwise the type itself. `depth` is the number of layers, and `width` is the number of terms of the longest sum.
+/// Errors of different operations are independent, so their squares are added: over the operations of a layer, over the
+/// layers and the output head, and over both passes.
 pub fn rounding(unit: f64, depth: usize, width: usize) -> f64 {
     let summed = unit.min(f64::from(f32::EPSILON) / 2.0);
     let variance = ROUNDED * unit * unit + SUMS * width as f64 * summed * summed;
@@ -378,7 +385,7 @@ mod tests {
         assert!(live.iter().all(|change| change.moves && change.compared.iter().all(|(_, q)| *q > change.tokens[0])));
         let reach = reads.changes("reach").unwrap();
         let cells: usize = reach.iter().map(|change| change.compared.len()).sum();
-        // 16 columns, of which four are tried twice, without the token itself
+        // 16 columns without the token itself; four columns are tried twice
         assert_eq!((reach.len(), cells), (4, 16 * 11));
         let all = |_: usize, _: usize| true;
         assert_eq!(

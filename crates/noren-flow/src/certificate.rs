@@ -1,4 +1,5 @@
-//! [`Certificate`]: a policy's verdict over a stack, with the reaches that prove it, so that another program can check it.
+//! [`Certificate`]: a policy's verdict for a stack, with the reaches that prove it, so that another program can check
+//! it.
 
 use super::check::{Followed, check};
 use super::{Counted, Fill, Flow, Path, Policy, RuleVerdict, Ruling};
@@ -8,7 +9,7 @@ use noren_mask::text::hex;
 use noren_mask::{Error, Facts, Mask, Shape, Spec};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Ways by which tokens influence each other that no attention mask shows: a certificate says nothing of them.
+/// Paths of influence between tokens that no attention mask shows. A certificate does not cover them.
 pub const CHANNELS: &[&str] = &[
     "position ids: a count of hidden tokens tells how many there are",
     "lengths: padding and truncation tell how long a hidden text is",
@@ -22,12 +23,12 @@ pub const CHANNELS: &[&str] = &[
 ];
 
 const FORMAT: &str = "noren certificate 2";
-/// Ranges that a certificate's reaches hold at most.
+/// The maximum number of ranges in the reaches of a certificate.
 const MOST_RANGES: usize = 4_000_000;
-/// Cells of the arrays in the facts that a certificate holds at most.
+/// The maximum number of cells of the arrays in the facts of a certificate.
 const MOST_CELLS: u64 = 1 << 26;
 
-/// A policy's verdict over a stack of masks, with everything needed to check it: masks, shape, facts, policy, the verdict of
+/// A policy's verdict for a stack of masks, with all data to check it: masks, shape, facts, policy, the verdict for
 /// each rule and batch row, and the reach of the sets that prove it. `docs/flow.md` defines the format.
 ///
 /// ```
@@ -44,34 +45,34 @@ const MOST_CELLS: u64 = 1 << 26;
 #[serde(deny_unknown_fields)]
 pub struct Certificate {
     format: String,
-    /// The masks as text, one for each layer, without `layers(...)`.
+    /// The masks as text, one per layer, without `layers(...)`.
     pub layers: Vec<String>,
     /// The shape.
     pub shape: Shape,
     /// The facts.
     pub facts: Facts,
-    /// What queries read that may read nothing.
+    /// The result of queries that may read no key.
     pub fill: Fill,
-    /// The policy, one rule a line.
+    /// The policy, one rule per line.
     #[serde(serialize_with = "write_lines", deserialize_with = "read_lines")]
     pub policy: String,
-    /// The verdict of each `deny` line and batch row.
+    /// The verdict for each `deny` line and batch row.
     rules: Vec<RuleEntry>,
-    /// Denied pairs of all of them together.
+    /// Number of denied pairs in all rules together.
     pub pairs: u64,
     holds: bool,
-    /// The reaches on which the verdicts rest.
+    /// The reaches that prove the verdicts.
     pub reach: Vec<ReachEntry>,
-    /// What it says nothing of.
+    /// The paths of influence that the certificate does not cover.
     pub not_covered: Vec<String>,
-    /// SHA-256 of all of the above, as one line of JSON.
+    /// SHA-256 of all fields above, as one line of JSON.
     pub sha256: String,
-    /// The verdicts as the rest of the program reads them.
+    /// The verdicts in the form that the library uses.
     #[serde(skip)]
     ruling: Ruling,
 }
 
-/// A rule's verdict in one batch row.
+/// The verdict for one rule in one batch row.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RuleEntry {
@@ -89,34 +90,35 @@ struct RuleEntry {
 /// Half-open ranges of tokens, `[[start, end], ...]`.
 type Ranges = Vec<(u32, u32)>;
 
-/// Which tokens know something of a set of sources before the first layer and after each.
+/// The tokens that a set of sources can influence, before the first layer and after each layer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReachEntry {
     /// The batch row.
     pub batch: usize,
-    /// The sources, as half-open ranges.
+    /// The sources as half-open ranges.
     pub sources: Ranges,
-    /// The sets, run-length coded: each with the number of layers for which it stands; the first is that of the sources.
+    /// The sets, run-length coded: each with its number of consecutive layers. The first set is the sources.
     pub after: Vec<(usize, Ranges)>,
 }
 
-/// The masks as text, one for each layer.
+/// Returns the masks as text, one per layer.
 fn layers_of(flow: &Flow) -> Vec<String> {
     flow.masks.iter().enumerate().map(|(l, mask)| mask.at_layer(l as u64).to_string()).collect()
 }
 
 impl Certificate {
-    /// Checks `policy` and writes down the outcome, whether it holds or not.
+    /// Checks `policy` and returns the certificate of the result, also if the policy is broken.
     ///
     /// # Errors
-    /// What [`Policy::check`] refuses, facts without a serial form, and a proof or arrays too large to be written down.
+    /// Returns the errors of [`Policy::check`]. Returns an error if the facts have no serial form, or if the proof or
+    /// the arrays are too large.
     pub fn issue(flow: &Flow, policy: &Policy) -> Result<Self, Error> {
         flow.facts.check_serial()?;
         let cells: u64 = flow.facts.arrays().map(|(_, array)| cells_of(array.shape())).fold(0, u64::saturating_add);
         if cells > MOST_CELLS {
             return refuse(format!(
-                "the arrays hold {cells} cells: at most {MOST_CELLS} are written down, write the masks as expressions"
+                "the arrays have {cells} cells, but a certificate has at most {MOST_CELLS}: write the masks as expressions"
             ));
         }
         let (ruling, proof) = check(policy, flow)?;
@@ -141,20 +143,20 @@ impl Certificate {
         Ok(certificate)
     }
 
-    /// Whether the policy holds, as written down.
+    /// Returns whether the policy holds, according to the certificate.
     pub fn holds(&self) -> bool {
         self.holds
     }
 
-    /// The verdicts, as written down.
+    /// Returns the verdicts of the certificate.
     pub fn ruling(&self) -> &Ruling {
         &self.ruling
     }
 
-    /// Refuses a certificate that is about other masks, sizes or facts than `flow`.
+    /// Checks that the certificate belongs to `flow`.
     ///
     /// # Errors
-    /// A stack with other masks, sizes, facts or fill.
+    /// Returns an error if masks, sizes, facts or fill differ.
     pub fn matches(&self, flow: &Flow) -> Result<(), Error> {
         let same = self.layers == layers_of(flow)
             && self.shape == flow.shape
@@ -166,28 +168,28 @@ impl Certificate {
         }
     }
 
-    /// The stack that it is about.
+    /// Returns the stack of the certificate.
     ///
     /// # Errors
-    /// Masks, shape or facts that do not read.
+    /// Returns an error if the masks, the shape or the facts are not valid.
     pub fn flow(&self) -> Result<Flow, Error> {
         let read = |text: &String| text.parse::<Spec>().map(|spec| spec.mask).map_err(Error::from);
         let masks = self.layers.iter().map(read).collect::<Result<Vec<Mask>, _>>()?;
         Flow::of_stack(&masks, &self.shape, &self.facts, self.fill)
     }
 
-    /// As JSON on several lines.
+    /// Returns the certificate as JSON on several lines.
     ///
     /// # Errors
-    /// None that is known.
+    /// Returns an error if serialization fails. No such case is known.
     pub fn to_json(&self) -> Result<String, Error> {
         serde_json::to_string_pretty(self).map_err(|e| Error::fact("certificate", e.to_string()))
     }
 
-    /// From JSON. Nothing is checked but the form.
+    /// Reads a certificate from JSON. Only the form is checked, not the proof.
     ///
     /// # Errors
-    /// Text that is no certificate of this format.
+    /// Returns an error if the text is no certificate of this format.
     pub fn from_json(text: &str) -> Result<Self, Error> {
         let read: Result<Self, _> = serde_json::from_str(text);
         let mut certificate = read.map_err(|e| Error::fact("certificate", format!("not a certificate: {e}")))?;
@@ -276,12 +278,12 @@ fn cells_of(shape: [usize; 4]) -> u64 {
     shape.iter().fold(1, |cells, n| cells.saturating_mul(*n as u64))
 }
 
-/// The reaches as they are written down.
+/// Returns the reaches in the form of the certificate.
 fn entries(proof: &[Followed]) -> Result<Vec<ReachEntry>, Error> {
     let count: usize = proof.iter().flat_map(|f| f.runs.iter()).map(|(_, set)| set.as_slice().len()).sum();
     if count > MOST_RANGES {
         return refuse(format!(
-            "its proof holds {count} ranges of tokens: at most {MOST_RANGES} are written down, check fewer lines or batch rows at \
+            "its proof has {count} ranges of tokens, but a certificate has at most {MOST_RANGES}: check fewer lines or batch rows at \
              once"
         ));
     }
@@ -294,13 +296,13 @@ fn entries(proof: &[Followed]) -> Result<Vec<ReachEntry>, Error> {
     Ok(proof.iter().map(entry).collect())
 }
 
-/// SHA-256 of a value's compact JSON, in hexadecimal.
+/// Returns the SHA-256 of a value's compact JSON, in hexadecimal.
 fn hash(value: &impl Serialize) -> Result<String, Error> {
     let text = serde_json::to_string(value).map_err(|e| Error::fact("certificate", e.to_string()))?;
     Ok(hex(&Hash::hash(text.as_bytes())))
 }
 
-/// The lines of a text as a list.
+/// Serializes the lines of a text as a list.
 fn write_lines<S: Serializer>(text: &impl AsRef<str>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(text.as_ref().lines())
 }

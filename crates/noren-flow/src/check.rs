@@ -1,4 +1,5 @@
-//! Holds a policy against a stack: every denied pair is in a block whose sources' reach leaves out its targets, or is reached.
+//! Checks a policy for a stack. The denied pairs are split into blocks of sources and targets. A pair is reached if the
+//! reach of its block's sources contains the target.
 
 use super::groups::{Groups, check_facts};
 use super::pairs::{Allowed, Block, Denied};
@@ -11,35 +12,35 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::rc::Rc;
 
-/// Tokens times layers times sets that are followed before a check gives up.
+/// The maximum work of a check: tokens times layers times followed sets.
 const MOST_WORK: u64 = 1 << 36;
-/// Sources whose reached targets are counted one by one in a sequence of any length.
+/// The maximum number of sources whose reached targets are counted one by one in a sequence of any length.
 const FEW_SOURCES: u64 = 32;
-/// Tokens, and tokens of all batch rows together, up to which reached pairs are always counted.
+/// The maximum number of tokens, and of tokens in all batch rows together, for which reached pairs are always counted.
 const SHORT: (usize, usize) = (1024, 4096);
-/// Tokens times layers times classes of tokens up to which the cheapest cut is looked for.
+/// The maximum number of tokens times layers times classes of tokens for which the cheapest cut is computed.
 const MOST_CUT_WORK: u64 = 1 << 23;
-/// Blocks of a broken rule that are looked at when its pairs are not counted.
+/// The maximum number of blocks of a broken rule that are checked if its pairs are not counted.
 const ENOUGH_BLOCKS: usize = 64;
 
-/// The reach of a set in a batch row that a verdict rests on.
+/// The reach of a set in a batch row, as part of the proof of a verdict.
 pub(super) struct Followed {
     pub(super) batch: usize,
     pub(super) runs: Rc<ReachRuns>,
 }
 
 impl Policy {
-    /// Holds every denied pair of tokens against the stack.
+    /// Checks whether the stack `flow` reaches any denied pair of tokens.
     ///
     /// # Errors
-    /// Labels, documents or levels that the facts do not have, a group without tokens in a line that does not say `maybe`, and
-    /// more work than is done for one check.
+    /// Returns an error if the facts lack a label, documents or levels that the policy names, if a group has no tokens
+    /// in a line without `maybe`, or if the check takes too much work.
     pub fn check(&self, flow: &Flow) -> Result<Ruling, Error> {
         Ok(check(self, flow)?.0)
     }
 }
 
-/// What `policy` says of `flow`, and the reaches that prove it.
+/// Returns the verdicts of `policy` for `flow`, and the reaches that prove them.
 pub(super) fn check(policy: &Policy, flow: &Flow) -> Result<(Ruling, Vec<Followed>), Error> {
     check_facts(policy, flow)?;
     let denials: Vec<&Rule> = policy.rules.iter().filter(|r| !r.allow).collect();
@@ -66,27 +67,27 @@ pub(super) fn check(policy: &Policy, flow: &Flow) -> Result<(Ruling, Vec<Followe
     Ok((Ruling { rules, pairs, batch_rows, heads, layers, empty }, proof))
 }
 
-/// One batch row.
+/// The check of one batch row.
 struct Row<'a> {
     flow: &'a Flow,
     groups: &'a Groups<'a>,
     batch: usize,
-    /// The reach of each set that was followed, and whether it is in the proof.
+    /// The reach of each followed set, and whether the reach is in the proof.
     known: HashMap<IntervalSet, (Rc<ReachRuns>, bool)>,
     proof: Vec<Rc<ReachRuns>>,
     work: u64,
 }
 
-/// What following the blocks of a denial gave.
+/// The result of following the blocks of a denial.
 #[derive(Default)]
 struct Outcome {
-    /// Blocks with the targets of theirs that are reached.
+    /// The reached blocks: sources and reached targets.
     broken: Vec<(IntervalSet, IntervalSet)>,
-    /// The sources of the blocks that are not.
+    /// The sources of the blocks that are not reached.
     clean: Vec<IntervalSet>,
-    /// Number of pairs that certainly are reached.
+    /// Number of pairs that are certainly reached.
     at_least: u64,
-    /// Whether blocks were left out.
+    /// Whether some blocks were omitted.
     cut_short: bool,
 }
 
@@ -131,13 +132,13 @@ impl Row<'_> {
         Ok(verdict)
     }
 
-    /// Whether all reached pairs are counted.
+    /// Returns whether all reached pairs are counted.
     fn countable(&self, denied: &Denied) -> bool {
         let (tokens, rows) = (self.flow.tokens() as usize, self.flow.shape().batch_len());
         denied.sources <= FEW_SOURCES || tokens <= SHORT.0 && tokens * rows <= SHORT.1
     }
 
-    /// Follows the sources of every block.
+    /// Computes the reach of the sources of every block.
     fn follow(&mut self, rule: &Rule, denied: &Denied) -> Result<Outcome, Error> {
         let mut outcome = Outcome::default();
         for part in &denied.parts {
@@ -149,13 +150,13 @@ impl Row<'_> {
                 }
                 most = self.follow_block(rule, block, &mut outcome)?.max(most);
             }
-            // Pairs of two blocks of a part may be the same, those of two parts never are.
+            // Two blocks of a part may share pairs; two parts never do.
             outcome.at_least = outcome.at_least.saturating_add(most);
         }
         Ok(outcome)
     }
 
-    /// Follows one block; returns a lower bound of the number of its pairs that are reached.
+    /// Computes the reach of one block. Returns a lower bound of the number of its reached pairs.
     fn follow_block(&mut self, rule: &Rule, block: Block, outcome: &mut Outcome) -> Result<u64, Error> {
         let hit = self.reached(rule, &block.sources)?.intersect(&block.targets);
         if hit.is_empty() {
@@ -167,7 +168,7 @@ impl Row<'_> {
             outcome.broken.push((block.sources, hit));
             return Ok(reached);
         };
-        // Something crossed into a target's document, perhaps from another one: each document by itself tells.
+        // Sources reach a target's document, perhaps from another document: each document is checked by itself.
         let (mut reached, mut doubtful) = (0, documents.split(&hit).into_iter().peekable());
         let mut clean = false;
         for (number, sources) in documents.split(&block.sources) {
@@ -191,7 +192,7 @@ impl Row<'_> {
         Ok(reached)
     }
 
-    /// The reached pairs, source by source.
+    /// Returns the number of reached pairs, counted source by source.
     fn count(&mut self, rule: &Rule, denied: &Denied) -> Result<u64, Error> {
         let mut total = 0;
         for part in &denied.parts {
@@ -208,7 +209,7 @@ impl Row<'_> {
         Ok(total)
     }
 
-    /// Who knows something of `sources` after the last layer.
+    /// Returns the tokens that `sources` can influence after the last layer.
     fn reached(&mut self, rule: &Rule, sources: &IntervalSet) -> Result<IntervalSet, Error> {
         let runs = match self.known.entry(sources.clone()) {
             Entry::Occupied(entry) => entry.into_mut(),
@@ -226,7 +227,7 @@ impl Row<'_> {
         Ok(runs.0.last().map(|(_, set)| set.clone()).unwrap_or_default())
     }
 
-    /// Adds the reach of a set that was followed to the proof.
+    /// Adds the reach of a followed set to the proof.
     fn prove(&mut self, sources: &IntervalSet) {
         if let Some((runs, proved)) = self.known.get_mut(sources).filter(|(_, proved)| !proved) {
             *proved = true;

@@ -1,4 +1,4 @@
-//! [`Groups`]: the tokens that the groups of a policy name in one batch row.
+//! [`Groups`]: the tokens of a policy's groups in one batch row.
 
 use super::Flow;
 use super::policy::{Group, Policy, Rule};
@@ -6,26 +6,27 @@ use noren_mask::interval::IntervalSet;
 use noren_mask::resolve::RowFacts;
 use noren_mask::{Error, atoms};
 
-/// What groups need to know of one batch row.
+/// The data of one batch row that groups need.
 pub(super) struct Groups<'a> {
     facts: RowFacts<'a>,
     tokens: u32,
     outputs: IntervalSet,
-    /// `None` when the facts give no documents.
+    /// The documents, or `None` if the facts give no documents.
     pub(super) documents: Option<DocumentTokens>,
 }
 
-/// The real tokens of each document of one batch row.
+/// The non-padding tokens of each document of one batch row.
 pub(super) struct DocumentTokens {
-    /// First token, end and number of the document of each run of tokens, by ascending token.
+    /// The runs of tokens as (first token, end, number of the document), by ascending token.
     runs: Vec<(u32, u32, u32)>,
     /// The tokens of all documents.
     pub(super) all: IntervalSet,
-    /// Number of documents, those without tokens included.
+    /// Number of documents, with those that have no tokens.
     count: usize,
 }
 
-/// Refuses documents and levels that a mask with `documents` or `clearance` would refuse, when `policy` names them.
+/// Returns an error if `policy` names documents or levels whose facts a mask with `documents` or `clearance` would
+/// refuse.
 pub(super) fn check_facts(policy: &Policy, flow: &Flow) -> Result<(), Error> {
     let names = |wanted: fn(&Group) -> bool| policy.rules.iter().find(|r| wanted(&r.from) || wanted(&r.to));
     let facts = flow.facts();
@@ -54,12 +55,13 @@ impl<'a> Groups<'a> {
         Groups { facts, tokens: flow.tokens(), outputs: flow.outputs(row), documents: DocumentTokens::of(facts) }
     }
 
-    /// The batch row.
+    /// Returns the batch row.
     pub(super) fn row(&self) -> usize {
         self.facts.row
     }
 
-    /// The tokens of `group`, which `rule` names: a letter means the tokens of every document.
+    /// Returns the tokens of `group`, which is part of `rule`. A letter as document number selects the tokens of every
+    /// document.
     pub(super) fn tokens(&self, group: &Group, rule: &Rule) -> Result<IntervalSet, Error> {
         let n = self.tokens;
         Ok(match group {
@@ -88,7 +90,7 @@ impl<'a> Groups<'a> {
         })
     }
 
-    /// Why a group has no tokens in this batch row, in words.
+    /// Returns the reason why a group has no tokens in this batch row, as text.
     pub(super) fn absence(&self, group: &Group) -> String {
         let (row, none) = (self.row(), "has no tokens");
         match (group, &self.documents) {
@@ -136,7 +138,7 @@ impl DocumentTokens {
         }
     }
 
-    /// The tokens of `set` in the documents that `wanted` names.
+    /// Returns the tokens of `set` in the documents for which `wanted` returns true.
     pub(super) fn pick(&self, set: &IntervalSet, wanted: impl Fn(u32) -> bool) -> IntervalSet {
         let mut out = IntervalSet::new();
         self.each(set, |start, end, number| {
@@ -147,14 +149,14 @@ impl DocumentTokens {
         out
     }
 
-    /// Number of tokens of `set` in each document.
+    /// Returns the number of tokens of `set` in each document.
     pub(super) fn counts(&self, set: &IntervalSet) -> Vec<u64> {
         let mut counts = vec![0; self.count];
         self.each(set, |start, end, number| counts[number as usize] += u64::from(end - start));
         counts
     }
 
-    /// The tokens of `set` by document, those with any, by ascending number.
+    /// Returns the tokens of `set` by document, without empty documents, by ascending number.
     pub(super) fn split(&self, set: &IntervalSet) -> Vec<(u32, IntervalSet)> {
         let mut found: Vec<(u32, u32, u32)> = Vec::new();
         self.each(set, |start, end, number| found.push((number, start, end)));
@@ -163,13 +165,13 @@ impl DocumentTokens {
         same.map(|runs| (runs[0].0, runs.iter().map(|&(_, start, end)| start..end).collect())).collect()
     }
 
-    /// The document of a token.
+    /// Returns the document of a token.
     pub(super) fn of_token(&self, token: u32) -> Option<u32> {
         let at = self.runs.partition_point(|r| r.1 <= token);
         self.runs.get(at).filter(|r| r.0 <= token).map(|r| r.2)
     }
 
-    /// The tokens of one document.
+    /// Returns the tokens of one document.
     pub(super) fn tokens(&self, number: u32) -> IntervalSet {
         self.pick(&self.all, |n| n == number)
     }

@@ -1,8 +1,9 @@
 //! The flow of information through a transformer: the tokens that can influence an output over several layers of attention.
 //!
-//! In one layer, a query reads the keys that its mask allows, and a residual connection keeps the query's own value. Over layers, the
-//! influence is the closure `R <- (I | M_l) R`, where `M_l` is the mask of layer `l`: exactly the support of the Jacobian of a stack with
-//! generic weights. [`Flow`] computes it for sets of tokens from the spans of plans, so a million tokens cost as much as their tiles.
+//! In one layer, a query reads the keys that its mask allows, and a residual connection keeps the query's own value.
+//! Over layers, the influence is the closure `R <- (I | M_l) R`, where `M_l` is the mask of layer `l`. This is exactly
+//! the support of the Jacobian of a stack with generic weights. [`Flow`] computes it for sets of tokens from the spans
+//! of plans, so the cost depends on the number of tiles.
 //!
 //! ```
 //! use noren_flow::{Flow, Fill};
@@ -56,24 +57,24 @@ use queries::QueryRows;
 use std::fmt;
 use step::Layer;
 
-/// A stack of layers, each with its mask, over one sequence of tokens by batch row.
+/// A stack of layers with one mask per layer, over one sequence of tokens per batch row.
 #[derive(Clone, Debug)]
 pub struct Flow {
     masks: Vec<Mask>,
     shape: Shape,
     facts: Facts,
     fill: Fill,
-    /// Where the queries and keys of each batch row are placed.
+    /// The positions of the queries and keys of each batch row.
     frames: Vec<Frame>,
-    /// Which tokens the query rows of each batch row are.
+    /// The tokens of the query rows of each batch row.
     queries: Vec<QueryRows>,
     /// The distinct layers.
     layers: Vec<Layer>,
-    /// Which of them each layer is.
+    /// The index in `layers` of each layer.
     which: Vec<usize>,
 }
 
-/// The sets of a reach, run-length coded: each set with the number of layers for which it stands.
+/// The sets of a reach, run-length coded: each set with its number of consecutive layers.
 pub(crate) type ReachRuns = Vec<(usize, IntervalSet)>;
 
 /// A path by which a source token influences an output token.
@@ -99,26 +100,28 @@ impl fmt::Display for Path {
     }
 }
 
-/// The cells to hide in one layer so that sources no longer influence targets.
+/// The cells of one layer whose hiding stops the influence of sources on targets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Cut {
     /// The layer.
     pub layer: usize,
-    /// Cells of its mask that carry something on the way from the sources to the targets.
+    /// Number of cells of its mask through which the sources influence the targets.
     pub cells: u64,
-    /// Whether hiding them is enough. It is not where tokens that already know keep it until a later layer.
+    /// Whether it is enough to hide these cells. It is not enough if tokens that are already influenced keep the
+    /// information until a later layer.
     pub enough: bool,
 }
 
 impl Flow {
-    /// A stack of `masks`, one for each layer, bound to one shape and the same facts.
+    /// Returns the stack of `masks`, one per layer, bound to one shape and the same facts.
     ///
-    /// Queries are tokens of the keys' own sequence: query row `i` is the token at position `i + query_offset`, which is the key
-    /// of that index unless the facts give positions. Tokens in the cache keep what they know.
+    /// Queries are tokens of the keys' own sequence. Query row `i` is the token at position `i + query_offset`. This is
+    /// the key with that index, unless the facts give positions. Tokens in the cache keep their content.
     ///
     /// # Errors
-    /// What [`Mask::bind`] refuses, [`Error::Budget`] where a layer's plan is too large, a shape whose queries are not among its keys, and an arm of `heads(...)`, `batch(...)` or
-    /// `layers(...)` for which the shape has no head, batch row or layer.
+    /// Returns the errors of [`Mask::bind`]. Returns [`Error::Budget`] if a layer's plan is too large. Returns an error
+    /// if the queries are not among the keys, or if the shape has no head, batch row or layer for an arm of
+    /// `heads(...)`, `batch(...)` or `layers(...)`.
     pub fn of_stack(masks: &[Mask], shape: &Shape, facts: &Facts, fill: Fill) -> Result<Self, Error> {
         shape.check()?;
         arms::check_arms(masks, shape)?;
@@ -145,48 +148,49 @@ impl Flow {
         Ok(Flow { masks: masks.to_vec(), shape, facts, fill, frames, queries, layers, which })
     }
 
-    /// Number of layers.
+    /// Returns the number of layers.
     pub fn depth(&self) -> usize {
         self.which.len()
     }
 
-    /// Number of tokens.
+    /// Returns the number of tokens.
     pub fn tokens(&self) -> u32 {
         self.shape.kv_len() as u32
     }
 
-    /// The shape.
+    /// Returns the shape.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// The facts.
+    /// Returns the facts.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// What the facts mean in batch row `row`.
+    /// Returns the facts of batch row `row`, with its positions.
     pub(crate) fn row_facts(&self, row: usize) -> RowFacts<'_> {
         RowFacts { facts: &self.facts, frame: &self.frames[row], row }
     }
 
-    /// The tokens of batch row `row` that are queries, so that they have an output.
+    /// Returns the tokens of batch row `row` that are queries. These tokens have an output.
     pub(crate) fn outputs(&self, row: usize) -> IntervalSet {
         self.queries[row].tokens_of(&IntervalSet::all(self.shape.q_len() as u32))
     }
 
-    /// Who knows something of `sources` before the first layer, after it, and so on: one set more than there are layers.
+    /// Returns the tokens that `sources` can influence: before the first layer, after it, and so on. The result has one
+    /// set more than there are layers.
     pub fn reach(&self, batch: usize, sources: &IntervalSet) -> Vec<IntervalSet> {
         let runs = self.reach_runs(batch, sources);
         runs.into_iter().flat_map(|(count, set)| std::iter::repeat_n(set, count)).collect()
     }
 
-    /// [`reach`](Self::reach), run-length coded.
+    /// Returns [`reach`](Self::reach), run-length coded.
     pub(crate) fn reach_runs(&self, batch: usize, sources: &IntervalSet) -> ReachRuns {
         let mut runs = vec![(1, sources.clone())];
         for (index, &layer) in self.which.iter().enumerate() {
             let Some((count, now)) = runs.last_mut() else { break };
-            // A layer that was asked about this set already adds nothing.
+            // A layer that was already applied to this set adds no token.
             let asked = self.which[index + 1 - *count..index].contains(&layer);
             let next = if asked { None } else { Some(self.layers[layer].readers(batch, &self.queries[batch], now)) };
             match next.filter(|next| next != now) {
@@ -197,8 +201,8 @@ impl Flow {
         runs
     }
 
-    /// Whose content output `token` depends on, looking back over one layer, over two, ... over all of them, the last layer
-    /// first. The first set is the token itself.
+    /// Returns the tokens that can influence output `token` through the last layer, through the last two layers, and so
+    /// on up to all layers. The first set is the token itself.
     pub fn receptive_field(&self, batch: usize, token: u32) -> Vec<IntervalSet> {
         self.back(batch, &IntervalSet::from(token..token + 1))
     }
@@ -213,25 +217,25 @@ impl Flow {
         out
     }
 
-    /// What `token` reads in one layer, itself included: the residual connection.
+    /// Returns the tokens that `token` reads in one layer, with itself (the residual connection).
     ///
     /// # Panics
-    /// When there is no such batch row or layer.
+    /// Panics if there is no such batch row or layer.
     pub fn read_in(&self, batch: usize, layer: usize, token: u32) -> IntervalSet {
         self.reads(batch, layer, &IntervalSet::from(token..token + 1))
     }
 
-    /// `tokens` and what they read in one layer.
+    /// Returns `tokens` and all tokens that they read in one layer.
     fn reads(&self, batch: usize, layer: usize, tokens: &IntervalSet) -> IntervalSet {
         self.layers[self.which[layer]].read_by(batch, &self.queries[batch], tokens)
     }
 
-    /// A way from one of `sources` to one of `targets`, over the fewest layers; `None` when there is none.
+    /// Returns a path from one of `sources` to one of `targets` over the fewest layers, or `None` if there is no path.
     pub fn witness(&self, batch: usize, sources: &IntervalSet, targets: &IntervalSet) -> Option<Path> {
         self.witness_in(batch, &self.reach_runs(batch, sources), targets)
     }
 
-    /// The same from the reach of the sources.
+    /// Returns a path as [`witness`](Self::witness) does, from the reach of the sources.
     pub(crate) fn witness_in(&self, batch: usize, reach: &ReachRuns, targets: &IntervalSet) -> Option<Path> {
         let mut layers = 0;
         let mut run = reach.iter().position(|(count, set)| {
@@ -241,7 +245,7 @@ impl Flow {
         })?;
         let mut at = reach[run].1.intersect(targets).hull()?.start;
         let mut steps = Vec::new();
-        // A set that did not grow in a layer holds the token before it too: only the borders of runs are steps.
+        // A set that did not grow in a layer already contained the token before: only the borders of runs are steps.
         while run > 0 {
             let (count, before) = &reach[run - 1];
             if !before.contains(at) {
@@ -254,12 +258,13 @@ impl Flow {
         Some(Path { source: at, steps })
     }
 
-    /// For each layer the cells that carry something from `sources` to `targets`, and whether hiding them is enough.
+    /// Returns for each layer the cells through which `sources` influence `targets`, and whether it is enough to hide
+    /// them.
     pub fn cuts(&self, batch: usize, sources: &IntervalSet, targets: &IntervalSet) -> Vec<Cut> {
         self.cuts_of(batch, &[(sources.clone(), targets.clone())])
     }
 
-    /// The same for several pairs of sets at once: cells that carry something for any of them.
+    /// Returns the cuts for several pairs of sets at once: the cells through which any of the pairs is connected.
     pub(crate) fn cuts_of(&self, batch: usize, pairs: &[(IntervalSet, IntervalSet)]) -> Vec<Cut> {
         let reach: Vec<_> = pairs.iter().map(|(sources, _)| self.reach(batch, sources)).collect();
         let back: Vec<_> = pairs.iter().map(|(_, targets)| self.back(batch, targets)).collect();
@@ -268,7 +273,7 @@ impl Flow {
         let mut cuts: Vec<Cut> = Vec::with_capacity(depth);
         for layer in 0..depth {
             let which = self.which[layer];
-            // Once nothing grows any more, layers with the same mask carry the same.
+            // When the sets no longer grow, layers with the same mask have the same cells.
             let same = |cut: &&Cut| self.which[cut.layer] == which && sets(cut.layer).eq(sets(layer));
             let known = cuts.iter().rev().find(same).map(|cut| cut.cells);
             let cells = known.unwrap_or_else(|| {
@@ -283,8 +288,8 @@ impl Flow {
         cuts
     }
 
-    /// Who knows of whom after all layers: cell (output, source), by Boolean products of bit matrices. It takes
-    /// `tokens^2 / 8` bytes.
+    /// Returns the influence after all layers: cell (output, source) is true if the source can influence the output.
+    /// The method is Boolean products of bit matrices, which take `tokens^2 / 8` bytes.
     pub fn closure(&self, batch: usize) -> Keep {
         let n = self.shape.kv_len();
         let mut now = Keep::from_fn([1, 1, n, n], |[_, _, q, k]| q == k);
@@ -301,7 +306,7 @@ impl Flow {
     }
 }
 
-/// The union of the products `to x from` as products whose first sets are disjoint.
+/// Converts a union of products `to x from` to products whose first sets are disjoint.
 fn classes(pairs: &[(&IntervalSet, &IntervalSet)]) -> Vec<(IntervalSet, IntervalSet)> {
     let mut classes: Vec<(IntervalSet, IntervalSet)> = Vec::new();
     for (from, to) in pairs {

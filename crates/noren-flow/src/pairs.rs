@@ -7,54 +7,54 @@ use noren_mask::Error;
 use noren_mask::interval::IntervalSet;
 use std::collections::HashMap;
 
-/// Ranges of the classes of a denial at most.
+/// The maximum number of ranges in the classes of a denial.
 const MOST_RANGES: u64 = 1 << 22;
-/// Ranges that are compared at most while `allow` lines are taken out of a denial.
+/// The maximum number of ranges that are compared while `allow` lines are subtracted from a denial.
 const MOST_SPLIT_WORK: u64 = 1 << 28;
 
-/// What a denial leaves after the `allow` lines of its policy.
+/// The pairs of a denial that remain after the `allow` lines of its policy.
 pub(super) struct Denied {
     /// Number of tokens of the rule's two groups.
     pub(super) sources: u64,
     pub(super) targets: u64,
     /// Number of denied pairs.
     pub(super) pairs: u64,
-    /// The pairs: no two parts share one, and none is empty.
+    /// The pairs as parts. Parts share no pair, and no part is empty.
     pub(super) parts: Vec<Part>,
 }
 
 /// The `allow` lines of a policy in one batch row.
 pub(super) struct Allowed(Vec<(Letters, IntervalSet, IntervalSet)>);
 
-/// Pairs of one of `sources` and one of `targets`.
+/// Pairs of a token of `sources` and a token of `targets`.
 pub(super) struct Part {
     kind: Kind,
     pub(super) sources: IntervalSet,
     pub(super) targets: IntervalSet,
 }
 
-/// Which pairs of the two sets.
+/// The kind of pairs of two sets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// All: the sets are disjoint.
+    /// All pairs. The sets are disjoint.
     Product,
-    /// Those of two different tokens.
+    /// Pairs of two different tokens.
     Apart,
-    /// Those of tokens of different documents.
+    /// Pairs of tokens of different documents.
     OtherDocument,
-    /// Those of two different tokens of one document.
+    /// Pairs of two different tokens of one document.
     SameDocument,
 }
 
-/// Sets whose pairs must not be reached.
+/// Two sets between which no pair may be reached.
 pub(super) struct Block {
     pub(super) sources: IntervalSet,
     pub(super) targets: IntervalSet,
-    /// Only the pairs within one document count.
+    /// Whether only the pairs within one document count.
     pub(super) within: bool,
 }
 
-/// Which pairs a rule's letters leave, by the documents of the two tokens.
+/// The pairs that a rule's letters select, by the documents of the two tokens.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Letters {
     same: bool,
@@ -77,7 +77,7 @@ impl Letters {
 }
 
 impl Allowed {
-    /// What the `allow` lines of `policy` allow; groups without tokens are added to `empty`.
+    /// Returns the pairs that the `allow` lines of `policy` allow. Adds groups without tokens to `empty`.
     pub(super) fn of(policy: &Policy, groups: &Groups<'_>, empty: &mut Vec<EmptyGroup>) -> Result<Self, Error> {
         let mut allowed = Vec::new();
         for rule in policy.rules.iter().filter(|r| r.allow) {
@@ -89,7 +89,7 @@ impl Allowed {
 }
 
 impl Denied {
-    /// The pairs that a denial leaves after `allowed`; its groups without tokens are added to `empty`.
+    /// Returns the pairs of a denial without the pairs of `allowed`. Adds its groups without tokens to `empty`.
     pub(super) fn of(
         rule: &Rule,
         allowed: &Allowed,
@@ -133,7 +133,7 @@ impl Denied {
     }
 }
 
-/// The tokens of both groups of a rule.
+/// Returns the tokens of both groups of a rule.
 fn sets(rule: &Rule, groups: &Groups<'_>, empty: &mut Vec<EmptyGroup>) -> Result<(IntervalSet, IntervalSet), Error> {
     let mut of = |group: &Group| {
         let tokens = groups.tokens(group, rule)?;
@@ -152,7 +152,7 @@ fn sets(rule: &Rule, groups: &Groups<'_>, empty: &mut Vec<EmptyGroup>) -> Result
     Ok((of(&rule.from)?, of(&rule.to)?))
 }
 
-/// Takes the product `from x to` out of products.
+/// Subtracts the product `from x to` from products.
 fn split(
     classes: Vec<(IntervalSet, IntervalSet)>,
     from: &IntervalSet,
@@ -165,7 +165,7 @@ fn split(
     classes.into_iter().flat_map(cut).filter(|(s, t)| !s.is_empty() && !t.is_empty()).collect()
 }
 
-/// The sources of equal targets together.
+/// Merges the sources that have equal targets.
 fn by_targets(classes: Vec<(IntervalSet, IntervalSet)>) -> impl Iterator<Item = (IntervalSet, IntervalSet)> {
     let mut together: HashMap<IntervalSet, Vec<std::ops::Range<u32>>> = HashMap::new();
     for (sources, targets) in classes {
@@ -177,7 +177,7 @@ fn by_targets(classes: Vec<(IntervalSet, IntervalSet)>) -> impl Iterator<Item = 
     together.into_iter()
 }
 
-/// The pairs of `sources` and `targets` that `letters` leave, as parts.
+/// Returns the pairs of `sources` and `targets` that `letters` select, as parts.
 fn parts_of(
     letters: Letters,
     sources: IntervalSet,
@@ -208,7 +208,7 @@ fn parts_of(
 }
 
 impl Part {
-    /// Number of pairs.
+    /// Returns the number of pairs.
     fn pairs(&self, documents: Option<&DocumentTokens>) -> u64 {
         let (from, to) = (self.sources.count(), self.targets.count());
         let common = || self.sources.intersect(&self.targets).count();
@@ -224,7 +224,7 @@ impl Part {
         }
     }
 
-    /// The targets that are denied to one source of the part.
+    /// Returns the targets that are denied to one source of the part.
     pub(super) fn targets_of(&self, source: u32, documents: Option<&DocumentTokens>) -> IntervalSet {
         let own = IntervalSet::from(source..source + 1);
         let document = || {
@@ -239,7 +239,7 @@ impl Part {
         }
     }
 
-    /// Blocks whose pairs together are exactly those of the part.
+    /// Returns blocks whose pairs together are exactly those of the part.
     pub(super) fn blocks(&self, documents: Option<&DocumentTokens>) -> Vec<Block> {
         let (sources, targets) = (&self.sources, &self.targets);
         let mut blocks = Blocks { out: Vec::new(), within: self.kind == Kind::SameDocument };
@@ -291,9 +291,9 @@ impl Blocks {
         }
     }
 
-    /// Covers the pairs of `sources` and `targets` whose classes differ. `common` are the tokens whose class has both sources
-    /// and targets, of which there are `classes`; two of these differ in a bit of their number, and `bit(b, one)` gives the
-    /// sources with this bit and the targets with the other.
+    /// Adds blocks for the pairs of `sources` and `targets` whose classes differ. `common` are the tokens whose class
+    /// has both sources and targets, and `classes` is the number of these classes. The numbers of two classes differ in
+    /// a bit. `bit(b, one)` returns the sources with this value of bit `b` and the targets with the other value.
     fn apart(
         &mut self,
         sources: &IntervalSet,
@@ -313,12 +313,12 @@ impl Blocks {
     }
 }
 
-/// A bit of the Gray code of `rank`: codes of neighbours differ in one bit, so that sets by bit have few intervals.
+/// Returns a bit of the Gray code of `rank`. Consecutive codes differ in one bit, so sets by bit have few intervals.
 fn gray_bit(rank: usize, bit: u32) -> bool {
     (rank ^ (rank >> 1)) >> bit & 1 == 1
 }
 
-/// The tokens of `set` whose rank in it has a Gray code with this bit.
+/// Returns the tokens of `set` whose rank in the set has a Gray code with this bit.
 fn with_bit(set: &IntervalSet, bit: u32, one: bool) -> impl Iterator<Item = std::ops::Range<u32>> + '_ {
     let tokens = set.iter().flat_map(|i| i.start..i.end).enumerate();
     tokens.filter(move |(rank, _)| gray_bit(*rank, bit) == one).map(|(_, token)| token..token + 1)

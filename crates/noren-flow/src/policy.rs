@@ -1,46 +1,47 @@
-//! [`Policy`]: who must not reach whom, line by line.
+//! [`Policy`]: lines that deny the influence of source tokens on target tokens.
 
 use noren_mask::Error;
 use std::fmt;
 use std::str::FromStr;
 
-/// A set of tokens as a policy names it.
+/// A set of tokens in a policy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Group {
     /// `label(pii)`: tokens at the label's positions.
     Label(String),
-    /// `document(2)`: the real tokens of a document, counted from 0.
+    /// `document(2)`: the non-padding tokens of a document, counted from 0.
     Document(usize),
-    /// `document(i)`: every document, in one line the same one where the letter is the same and another one where it differs.
+    /// `document(i)`: every document. In one line, equal letters mean the same document, and different letters mean
+    /// different documents.
     EachDocument(char),
-    /// `level(3)`: tokens of that level.
+    /// `level(3)`: tokens of this level.
     Level(i64),
-    /// `tokens(3..9)`, `token(3)`: key indices.
+    /// `tokens(3..9)`, `token(3)`: key indices from the first number to the second, which is not included.
     Tokens(u32, u32),
-    /// `output`: every token that is a query; a target only.
+    /// `output`: every token that is a query. Only allowed as a target.
     Output,
-    /// `all`
+    /// `all`: every token.
     All,
 }
 
 /// One line of a policy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// True for `allow`: an exception to what is denied.
+    /// True for `allow`: an exception to `deny` lines.
     pub allow: bool,
-    /// Whether its groups may be without tokens, `deny maybe: ...`.
+    /// Whether the groups of the line may be empty, as in `deny maybe: ...`.
     pub maybe: bool,
-    /// Whose content.
+    /// The source tokens.
     pub from: Group,
-    /// Whose outputs.
+    /// The target tokens, whose outputs are protected.
     pub to: Group,
 }
 
 /// Lines such as `deny: label(pii) -> output`, `deny: document(i) -> document(j)`, `allow: label(pii) -> label(summary)`.
 ///
-/// A `deny` line denies every pair of a source and another token, a target, in one batch row. An `allow` line takes its pairs out
-/// of every denial. A group without tokens is an error unless the line says `maybe`, as in `deny maybe: label(pii) -> output`.
-/// `#` begins a remark.
+/// A `deny` line denies every pair of a source and another token, a target, in one batch row. An `allow` line removes
+/// its pairs from every denial. A group without tokens is an error unless the line has `maybe`, as in `deny maybe:
+/// label(pii) -> output`. `#` begins a comment.
 ///
 /// ```
 /// use noren_flow::{Fill, Flow, Policy};
@@ -54,7 +55,7 @@ pub struct Rule {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Policy {
-    /// In the order of the lines.
+    /// The rules in the order of the lines.
     pub rules: Vec<Rule>,
 }
 
@@ -80,7 +81,7 @@ impl fmt::Display for Rule {
     }
 }
 
-/// One rule a line, as it parses.
+/// Writes one rule per line, in the form that the parser reads.
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.rules.iter().try_for_each(|rule| writeln!(f, "{rule}"))
@@ -121,13 +122,13 @@ fn rule(line: &str) -> Result<Rule, String> {
 }
 
 fn group(text: &str) -> Result<Group, String> {
-    let known = "known are label(NAME), document(N), document(i), level(N), token(N), tokens(A..B), output and all";
+    let known = "expected label(NAME), document(N), document(i), level(N), token(N), tokens(A..B), output and all";
     let (name, argument) = match text.strip_suffix(')').and_then(|t| t.split_once('(')) {
         Some((name, argument)) => (name.trim(), argument.trim().trim_matches('"')),
         None => (text, ""),
     };
     let number =
-        |part: &str| part.trim().parse::<u32>().map_err(|_| format!("`{part}` in `{text}` is no number: {known}"));
+        |part: &str| part.trim().parse::<u32>().map_err(|_| format!("`{part}` in `{text}` is not a number: {known}"));
     match (name, argument) {
         ("output" | "outputs", "") => Ok(Group::Output),
         ("all", "") => Ok(Group::All),
@@ -152,7 +153,7 @@ fn group(text: &str) -> Result<Group, String> {
     }
 }
 
-/// Reads NAME of `label(NAME)` or `label("NAME")`. A name that would be read otherwise once printed is refused.
+/// Reads NAME of `label(NAME)` or `label("NAME")`. Refuses a name that would be read differently after printing.
 fn label(text: &str) -> Result<String, String> {
     let given = text.split_once('(').map_or("", |(_, argument)| argument).strip_suffix(')').unwrap_or("").trim();
     let name = given.strip_prefix('"').and_then(|name| name.strip_suffix('"')).unwrap_or(given);

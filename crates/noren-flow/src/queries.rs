@@ -1,21 +1,21 @@
-//! [`QueryRows`]: which tokens the query rows of one batch row are.
+//! [`QueryRows`]: the tokens of the query rows of one batch row.
 
 use noren_mask::Error;
 use noren_mask::interval::IntervalSet;
 use noren_mask::resolve::{QueryTokens, RowFacts};
 use std::ops::Range;
 
-/// Query rows as tokens, in pieces by ascending row: every row is a token.
+/// The tokens of all query rows, in pieces by ascending row.
 #[derive(Clone, Debug)]
 pub(super) struct QueryRows {
     pieces: Vec<QueryTokens>,
 }
 
 impl QueryRows {
-    /// The key at the position of each query row.
+    /// Returns the key at the position of each query row.
     ///
     /// # Errors
-    /// A query whose position no key holds.
+    /// Returns an error if no key has the position of a query.
     pub(super) fn of(row: RowFacts<'_>) -> Result<Self, Error> {
         let pieces = row.query_tokens();
         let mut next = 0;
@@ -40,7 +40,7 @@ impl QueryRows {
         )))
     }
 
-    /// The rows of those `tokens` that are queries.
+    /// Returns the rows of those `tokens` that are queries.
     pub(super) fn rows_of(&self, tokens: &IntervalSet) -> IntervalSet {
         let shifted = |piece: &QueryTokens| {
             let (row, token) = (piece.rows.start, piece.token);
@@ -50,13 +50,13 @@ impl QueryRows {
         self.pieces.iter().flat_map(|piece| shifted(piece).collect::<Vec<_>>()).collect()
     }
 
-    /// The tokens of `rows`.
+    /// Returns the tokens of `rows`.
     pub(super) fn tokens_of(&self, rows: &IntervalSet) -> IntervalSet {
         let ranges = rows.iter().flat_map(|i| self.tokens_in(i.start..i.end).collect::<Vec<_>>());
         ranges.collect()
     }
 
-    /// The tokens of a range of rows, by ascending row.
+    /// Returns the tokens of a range of rows, by ascending row.
     pub(super) fn tokens_in(&self, rows: Range<u32>) -> impl Iterator<Item = Range<u32>> + '_ {
         let first = self.pieces.partition_point(|piece| piece.rows.end <= rows.start);
         self.pieces[first..].iter().take_while(move |piece| piece.rows.start < rows.end).map(move |piece| {
@@ -65,7 +65,7 @@ impl QueryRows {
         })
     }
 
-    /// The token of one row.
+    /// Returns the token of one row.
     pub(super) fn token_of(&self, row: u32) -> u32 {
         let piece = &self.pieces[self.pieces.partition_point(|piece| piece.rows.end <= row)];
         row - piece.rows.start + piece.token

@@ -1,15 +1,15 @@
-//! [`Ruling`]: what a policy says of a stack, rule by rule and batch row by batch row.
+//! [`Ruling`]: the verdict of a policy for a stack, by rule and batch row.
 
 use super::Path;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What a policy says of a stack, with the number of pairs for which it is established.
+/// The verdict of a policy for a stack, with the number of pairs that it covers.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Ruling {
-    /// One for each `deny` line and batch row: line by line, and within a line by batch row.
+    /// One verdict per `deny` line and batch row: by line, and within a line by batch row.
     pub rules: Vec<RuleVerdict>,
-    /// Denied pairs of all of them together; a pair that two lines deny counts twice.
+    /// Number of denied pairs in all rules together. A pair that two lines deny counts twice.
     pub pairs: u64,
     /// Number of batch rows covered.
     pub batch_rows: usize,
@@ -17,11 +17,11 @@ pub struct Ruling {
     pub heads: usize,
     /// Number of layers covered.
     pub layers: usize,
-    /// The groups without tokens, of lines that say `maybe`.
+    /// The groups without tokens, from lines with `maybe`.
     pub empty: Vec<EmptyGroup>,
 }
 
-/// What one `deny` line says of one batch row.
+/// The verdict for one `deny` line in one batch row.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RuleVerdict {
     /// The line.
@@ -32,36 +32,36 @@ pub struct RuleVerdict {
     pub sources: u64,
     /// Number of tokens of the second group.
     pub targets: u64,
-    /// Number of pairs of a source and another token, a target, that are denied after the `allow` lines.
+    /// Number of denied pairs of a source and another token, without the pairs of `allow` lines.
     pub pairs: u64,
-    /// Number of denied pairs whose target is reached.
+    /// Number of denied pairs in which the source can influence the target.
     pub reached_pairs: u64,
-    /// Whether that is their number or a lower bound.
+    /// Whether `reached_pairs` is exact or a lower bound.
     pub counted: Counted,
-    /// How one of the targets is reached, over the fewest layers.
+    /// A path to one of the reached targets, over the fewest layers.
     pub witness: Option<Path>,
-    /// The layer where cutting is cheapest, and its cells, where one layer is enough.
+    /// The layer with the cheapest cut and its number of cells, or `None` if one layer is not enough.
     pub cut: Option<(usize, u64)>,
-    /// Whether `cut` was looked for: not in long sequences whose pairs take many sets.
+    /// Whether `cut` was computed. It is not computed for long sequences whose pairs have many sets.
     pub cut_computed: bool,
 }
 
-/// How far a number of reached pairs is known.
+/// The precision of a number of reached pairs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Counted {
-    /// The number itself.
+    /// The number is exact.
     #[default]
     #[serde(rename = "exact")]
     Exact,
-    /// There may be more.
+    /// The number is a lower bound.
     #[serde(rename = "at least")]
     AtLeast,
 }
 
-/// A group that has no tokens in a batch row.
+/// A group without tokens in a batch row.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct EmptyGroup {
-    /// The line that names it.
+    /// The line with the group.
     pub rule: String,
     /// The group.
     pub group: String,
@@ -78,7 +78,7 @@ pub enum Verdict {
     /// A denied pair is reached.
     #[serde(rename = "broken")]
     Broken,
-    /// No pair is denied: there was nothing to prove.
+    /// No pair is denied, so there is nothing to prove.
     #[serde(rename = "nothing established")]
     NothingEstablished,
 }
@@ -104,22 +104,22 @@ impl fmt::Display for Verdict {
 }
 
 impl Ruling {
-    /// The verdict.
+    /// Returns the verdict.
     pub fn verdict(&self) -> Verdict {
         Verdict::of(self.pairs, self.violations().next().is_some())
     }
 
-    /// True when at least one pair is denied and none of them is reached.
+    /// Returns whether at least one pair is denied and no denied pair is reached.
     pub fn holds(&self) -> bool {
         self.verdict() == Verdict::Holds
     }
 
-    /// The lines and batch rows of which a denied pair is reached.
+    /// Returns the lines and batch rows in which a denied pair is reached.
     pub fn violations(&self) -> impl Iterator<Item = &RuleVerdict> {
         self.rules.iter().filter(|rule| rule.violated())
     }
 
-    /// The verdict in one sentence, with what it covers.
+    /// Returns the verdict in one sentence, with its scope.
     ///
     /// ```
     /// use noren_flow::{Fill, Flow, Policy};
@@ -151,12 +151,12 @@ impl Ruling {
 }
 
 impl RuleVerdict {
-    /// Whether a denied pair is reached.
+    /// Returns whether a denied pair is reached.
     pub fn violated(&self) -> bool {
         self.reached_pairs > 0
     }
 
-    /// The verdict of this line in this batch row.
+    /// Returns the verdict for this line in this batch row.
     pub fn verdict(&self) -> Verdict {
         Verdict::of(self.pairs, self.violated())
     }

@@ -1,4 +1,4 @@
-//! One layer: who reads a set, and whom a set reads, tile by tile.
+//! One layer: the tokens that read a set, and the tokens that a set reads, computed tile by tile.
 
 use super::queries::QueryRows;
 use noren_mask::bits::{count, set_bit, set_range};
@@ -6,28 +6,28 @@ use noren_mask::interval::IntervalSet;
 use noren_mask::{BoundMask, Budget, Error, Kind, PatternPlan, Plan, PlanOptions, Reorder, Tile};
 use std::ops::Range;
 
-/// Tiles of one layer at most: two batch rows of the longest sequences.
+/// The maximum number of tiles of one layer: enough for two batch rows of the longest sequences.
 const MOST_TILES: u64 = 1 << 26;
-/// Spans of one layer at most.
+/// The maximum number of spans of one layer.
 const MOST_SPANS: u64 = 1 << 27;
 
-/// What a query that may read nothing reads after all.
+/// The result of a query that may read no key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fill {
-    /// Nothing: noren, and every kernel that gives such rows 0.
+    /// Zero: noren, and every kernel with output 0 for such queries.
     #[default]
     Nothing,
-    /// Everything: hidden scores hold one finite number, so a row of them is an even average over all keys, padding and
-    /// future included.
+    /// The mean over all keys: hidden scores have one finite value, so the query averages over all keys, also padding
+    /// and later tokens.
     Finite,
 }
 
-/// A layer's plan, and the rows that read everything because they may read nothing.
+/// A layer's plan, with the rows that read every key because their mask allows none.
 #[derive(Clone, Debug)]
 pub(super) struct Layer {
     plan: Plan,
-    /// For each pattern, its empty rows; none where they read nothing.
+    /// The empty rows of each pattern; no rows if empty rows read no key.
     empty: Vec<IntervalSet>,
 }
 
@@ -35,7 +35,7 @@ impl Layer {
     /// Plans a layer.
     ///
     /// # Errors
-    /// [`Error::Budget`] when its plan has too many tiles or takes too long.
+    /// Returns [`Error::Budget`] if the plan has too many tiles or takes too long.
     pub(super) fn new(bound: &BoundMask, fill: Fill) -> Result<Self, Error> {
         let options = PlanOptions { reorder: Reorder::Never, ..PlanOptions::default() };
         let plan = bound.plan_within(&options, &Budget::new().tiles(MOST_TILES).spans(MOST_SPANS))?;
@@ -45,7 +45,7 @@ impl Layer {
         Ok(Layer { plan, empty })
     }
 
-    /// The patterns of a batch row's heads, each once, with their empty rows.
+    /// Returns the distinct patterns of a batch row's heads, with their empty rows.
     fn patterns(&self, batch: usize) -> impl Iterator<Item = (&PatternPlan, &IntervalSet)> {
         let mut patterns: Vec<usize> =
             (0..self.plan.shape().head_count()).map(|h| self.plan.pattern_of(batch, h)).collect();
@@ -58,7 +58,7 @@ impl Layer {
         self.plan.shape().kv_len() as u32
     }
 
-    /// `known` and every token that reads one of it.
+    /// Returns `known` and every token that reads a token of it.
     pub(super) fn readers(&self, batch: usize, queries: &QueryRows, known: &IntervalSet) -> IntervalSet {
         let bits = as_bits(known, self.tokens());
         let done = queries.rows_of(known);
@@ -68,7 +68,7 @@ impl Layer {
             if !known.is_empty() {
                 empty.iter().for_each(|i| set_range(&mut hit, i.start as usize, i.end as usize));
             }
-            // Rows that know already cannot learn more.
+            // Rows that are already influenced cannot change.
             for tile in plan.tiles().filter(|t| !done.contains_range(t.start, t.end)) {
                 let meets = |kind: Kind| {
                     tile.spans.iter().filter(move |s| s.kind == kind).filter(|s| known.meets(s.start, s.end))
@@ -85,7 +85,7 @@ impl Layer {
         known.union(&queries.tokens_of(&as_set(&hit, q_len)))
     }
 
-    /// `readers` and every token that one of them reads.
+    /// Returns `readers` and every token that one of them reads.
     pub(super) fn read_by(&self, batch: usize, queries: &QueryRows, readers: &IntervalSet) -> IntervalSet {
         let n = self.tokens();
         let rows = queries.rows_of(readers);
@@ -107,7 +107,8 @@ impl Layer {
         as_set(&out, n)
     }
 
-    /// Number of cells (query in `to`, key in `from`), over all heads' patterns; a query's own cell is not one.
+    /// Returns the number of cells (query in `to`, key in `from`) in all heads' patterns, without the cells of a query
+    /// with its own key.
     pub(super) fn cells(&self, batch: usize, queries: &QueryRows, from: &IntervalSet, to: &IntervalSet) -> u64 {
         let n = self.tokens();
         let bits = as_bits(from, n);
@@ -146,7 +147,7 @@ impl Layer {
         total
     }
 
-    /// Each token that is a query, with the keys that it reads in any head, as bits.
+    /// Calls `row` for each token that is a query, with the keys that it reads in any head, as bits.
     pub(super) fn each_row(&self, batch: usize, queries: &QueryRows, mut row: impl FnMut(u32, &[u64])) {
         let n = self.tokens();
         let mut words = vec![0; n.div_ceil(64) as usize];
@@ -164,21 +165,21 @@ impl Layer {
     }
 }
 
-/// A set as bits.
+/// Returns a set as bits.
 fn as_bits(set: &IntervalSet, len: u32) -> Vec<u64> {
     let mut bits = vec![0; len.div_ceil(64) as usize];
     set.iter().for_each(|i| set_range(&mut bits, i.start as usize, i.end.min(len) as usize));
     bits
 }
 
-/// Bits as a set.
+/// Returns bits as a set.
 fn as_set(bits: &[u64], len: u32) -> IntervalSet {
     let mut set = IntervalSet::new();
     noren_mask::bits::runs(bits, 0, len, |a, z| set.push(a, z));
     set
 }
 
-/// True when the bits `start..end`, of which there is at least one, are all set.
+/// Returns whether the bits `start..end` are all set. The range must not be empty.
 fn all_set(bits: &[u64], start: u32, end: u32) -> bool {
     let (first, last) = (start as usize / 64, (end as usize - 1) / 64);
     (first..=last).all(|word| {
@@ -188,12 +189,12 @@ fn all_set(bits: &[u64], start: u32, end: u32) -> bool {
     })
 }
 
-/// Number of tokens of `set` in `start..end`, which may be empty.
+/// Returns the number of tokens of `set` in `start..end`, which may be empty.
 fn size(set: &IntervalSet, start: u32, end: u32) -> u64 {
     if start >= end { 0 } else { set.within(start, end).map(|i| u64::from(i.len())).sum() }
 }
 
-/// The cells of a tile's rows over `keys`.
+/// Writes the cells of a tile's rows and `keys` to `words`.
 fn fill(plan: &PatternPlan, tile: Tile<'_>, keys: Range<u32>, words: &mut Vec<u64>) {
     let wide = (keys.end - keys.start).div_ceil(64) as usize;
     words.clear();
@@ -201,7 +202,7 @@ fn fill(plan: &PatternPlan, tile: Tile<'_>, keys: Range<u32>, words: &mut Vec<u6
     plan.fill_bits(tile.start..tile.end, keys, words);
 }
 
-/// The words of `cells`, which begin at key `start`, that also are in `bits`, which begin at key 0.
+/// Returns the words of `cells` and `bits` combined by AND. `cells` begin at key `start`, and `bits` begin at key 0.
 fn masked<'a>(cells: &'a [u64], bits: &'a [u64], start: u32) -> impl Iterator<Item = u64> + 'a {
     let (word, shift) = (start as usize / 64, start % 64);
     cells.iter().enumerate().map(move |(i, cell)| {
@@ -222,7 +223,7 @@ fn rows_meeting(plan: &PatternPlan, tile: Tile<'_>, keys: Range<u32>, bits: &[u6
     }
 }
 
-/// Adds the keys among `keys` that a row of `rows` in the tile reads to `out`.
+/// Adds to `out` the keys in `keys` that a row of `rows` reads in the tile.
 fn union_rows(plan: &PatternPlan, tile: Tile<'_>, keys: Range<u32>, rows: &IntervalSet, out: &mut [u64]) {
     let wide = (keys.end - keys.start).div_ceil(64) as usize;
     let mut words = Vec::new();
@@ -236,7 +237,7 @@ fn union_rows(plan: &PatternPlan, tile: Tile<'_>, keys: Range<u32>, rows: &Inter
     });
 }
 
-/// The rows that may read nothing.
+/// Returns the rows that may read no key.
 fn empty_rows(plan: &PatternPlan) -> IntervalSet {
     let mut out = IntervalSet::new();
     let mut words = Vec::new();

@@ -1,4 +1,4 @@
-//! What planning one decode step costs, binding included, by mask: one query after 32767 keys.
+//! Time to plan one decode step with binding, by mask: one query after 32767 keys.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use noren_mask::{Facts, Mask, Shape};

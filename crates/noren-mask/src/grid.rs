@@ -252,7 +252,7 @@ impl GridOptions {
     fn borders(&self, bound: &BoundMask) -> Result<(Vec<u32>, Vec<u32>), Error> {
         if self.max_rows == 0 || self.max_cols == 0 {
             return Err(Error::Picture(format!(
-                "a grid of {} x {} has no room: give at least one row and one column",
+                "a grid of {} x {} has no cells: give at least one row and one column",
                 self.max_rows, self.max_cols
             )));
         }

@@ -139,7 +139,7 @@ fn read_plan(at: &At<'_>) -> Result<Plan, Error> {
     let version = at.needed("version")?.whole("a version", 0, i64::MAX)?;
     if version != VERSION {
         return Err(Error::Plan(format!(
-            "version {version} is given, but {VERSION} is read here: plan the mask again"
+            "the version is {version}, but this program reads version {VERSION}: plan the mask again"
         )));
     }
     at.only(&["version", "mask", "shape", "facts", "options", "pattern_of", "patterns"])?;

@@ -6,13 +6,13 @@ use super::terminal::{self, TerminalOptions};
 use super::{png, svg};
 use noren_mask::{BoundMask, Error};
 
-/// Pictures of bound masks: import it to draw one.
+/// Pictures of bound masks. Import this trait to call its methods.
 pub trait Draw {
     /// Returns a picture of this mask.
     fn picture(&self) -> Picture<'_>;
 
-    /// Returns a picture of where this mask and `other` differ: cells only in the first, only in the second, in both, in
-    /// neither. Panels without a difference are left out, unless there is none at all.
+    /// Returns a picture of the differences between this mask and `other`: cells only in the first, only in the second,
+    /// in both, in neither. Panels without a difference are omitted, unless there is no difference at all.
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, atoms::*};
@@ -26,8 +26,8 @@ pub trait Draw {
     /// ```
     fn picture_of_difference<'a>(&'a self, other: &'a BoundMask) -> Picture<'a>;
 
-    /// Returns the batch rows and heads that have this pattern, in words: `batch 0-1, heads 0-3, 5`; `None` where there is one
-    /// pair only.
+    /// Returns the batch rows and heads that have this pattern as text: `batch 0-1, heads 0-3, 5`. Returns `None` if
+    /// there is only one pair of batch row and head.
     fn pattern_caption(&self, pattern: usize) -> Option<String>;
 }
 
@@ -49,16 +49,16 @@ impl Draw for BoundMask {
 }
 
 impl Picture<'_> {
-    /// The picture as text.
+    /// Returns the picture as text.
     ///
     /// # Errors
-    /// A batch row, head or range outside the shape, labels that do not fit, masks that cannot be compared. The same
-    /// holds for the other media.
+    /// Returns an error if a batch row, head or range is outside the shape, if labels do not fit, or if the masks
+    /// cannot be compared. The other media return the same errors.
     pub fn to_terminal(&self, options: &TerminalOptions) -> Result<String, Error> {
         terminal::draw(self, &Layout::new(self)?, options)
     }
 
-    /// The picture as a self-contained SVG document that follows the reader's light or dark colour scheme.
+    /// Returns the picture as a self-contained SVG document that follows the light or dark color scheme of the system.
     pub fn to_svg(&self) -> Result<String, Error> {
         let layout = Layout::new(self)?;
         let most = self.max_cells.unwrap_or(96);
@@ -66,7 +66,7 @@ impl Picture<'_> {
         Ok(svg::draw(self, &layout.scene(self, rows, cols)?))
     }
 
-    /// The picture as the bytes of a PNG file, lettered in dots and without token labels.
+    /// Returns the picture as the bytes of a PNG file, with dot-matrix characters and without token labels.
     pub fn to_png(&self) -> Result<Vec<u8>, Error> {
         let layout = Layout::new(self)?;
         let most = self.max_cells.unwrap_or(512);

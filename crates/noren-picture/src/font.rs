@@ -1,11 +1,11 @@
-//! Letters of 5 x 7 dots, some with a tail below, for pictures without fonts.
+//! Characters of 5 x 7 dots, some with a part below the line, for pictures without fonts.
 
-/// Columns that a character takes, its space included.
+/// Width of a character in dots, with the space after it.
 pub(super) const ADVANCE: usize = 6;
-/// Rows of a character above the line.
+/// Height of a character above the line, in dots.
 pub(super) const HEIGHT: usize = 7;
 
-/// The dots of `!` to `~`: five columns each, the lowest bit on top.
+/// The dots of `!` to `~`: five columns each. The lowest bit is the top dot.
 const GLYPHS: [[u8; 5]; 94] = [
     [0x00, 0x00, 0x5f, 0x00, 0x00], // !
     [0x00, 0x07, 0x00, 0x07, 0x00], // "
@@ -103,7 +103,7 @@ const GLYPHS: [[u8; 5]; 94] = [
     [0x10, 0x08, 0x08, 0x10, 0x08], // ~
 ];
 
-/// The columns of a character, the lowest bit on top; a hollow box for one that has no letter here.
+/// Returns the columns of a character, with the lowest bit as the top dot. An unknown character is an empty box.
 pub(super) fn glyph(c: char) -> [u8; 5] {
     match c {
         ' ' => [0; 5],

@@ -1,14 +1,15 @@
-//! [`Picture`]: what is to be shown, and how.
+//! [`Picture`]: the options of a picture of a mask.
 
 use super::text::clean;
 use noren_mask::{BoundMask, Error, PlanOptions, Reorder, Shape};
 use std::ops::Range;
 
-/// A picture of a [`BoundMask`], or of the difference of two: what to show. Queries run down, keys across.
+/// A picture of a [`BoundMask`] or of the difference of two, with its options. Queries run down, keys across.
 ///
-/// Without [`batch`](Self::batch) and [`head`](Self::head) it shows every distinct pattern once, in panels captioned with the
-/// batch rows and heads that share it. A sequence too long to show cell by cell is down-sampled honestly: a picture cell
-/// that covers both allowed and denied cells shows as mixed, however few there are of one kind.
+/// Without [`batch`](Self::batch) and [`head`](Self::head), the picture shows each distinct pattern once, in panels
+/// whose captions list the batch rows and heads of the pattern. If the sequence is too long for one picture cell per
+/// cell, the picture is down-sampled: a picture cell that covers both allowed and denied cells is drawn as mixed, also
+/// if there is only one cell of a kind.
 ///
 /// ```
 /// use noren_mask::{Facts, Shape, atoms::*};
@@ -53,7 +54,7 @@ pub struct Picture<'a> {
 }
 
 impl<'a> Picture<'a> {
-    /// Everything that `bound` has, at the default sizes.
+    /// Returns a picture of all of `bound` with the default options.
     pub(super) fn of(bound: &'a BoundMask) -> Self {
         Picture {
             bound,
@@ -72,71 +73,71 @@ impl<'a> Picture<'a> {
         }
     }
 
-    /// Only this batch row.
+    /// Shows only this batch row.
     pub fn batch(mut self, batch: usize) -> Self {
         self.batch = Some(batch);
         self
     }
 
-    /// Only this query head.
+    /// Shows only this query head.
     pub fn head(mut self, head: usize) -> Self {
         self.head = Some(head);
         self
     }
 
-    /// Only these query rows.
+    /// Shows only these query rows.
     pub fn queries(mut self, rows: Range<usize>) -> Self {
         self.queries = Some(rows);
         self
     }
 
-    /// Only these keys.
+    /// Shows only these keys.
     pub fn keys(mut self, keys: Range<usize>) -> Self {
         self.keys = Some(keys);
         self
     }
 
-    /// The tokens of one sequence that queries and keys share, by position.
+    /// Sets the labels of queries and keys of one sequence: its tokens by position.
     pub fn labels<S: AsRef<str>>(mut self, tokens: impl IntoIterator<Item = S>) -> Self {
         self.labels = Some(owned(tokens));
         self
     }
 
-    /// The tokens of the query rows, by row, when they are not the keys'.
+    /// Sets the labels of the query rows, by row, if they are not tokens of the keys' sequence.
     pub fn query_labels<S: AsRef<str>>(mut self, tokens: impl IntoIterator<Item = S>) -> Self {
         self.query_labels = Some(owned(tokens));
         self
     }
 
-    /// The tokens of the keys, by key.
+    /// Sets the labels of the keys, by key.
     pub fn key_labels<S: AsRef<str>>(mut self, tokens: impl IntoIterator<Item = S>) -> Self {
         self.key_labels = Some(owned(tokens));
         self
     }
 
-    /// The title in place of the mask's text.
+    /// Sets the title. [default: the mask's text]
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.title = Some(title.into());
         self
     }
 
-    /// Shows the tiles of a plan cut this way: which allowed cells lie in full and which in mixed tiles, which denied cells
-    /// are computed and masked, and what is skipped. A difference shows no tiles.
+    /// Shows the tiles of a plan with these options: allowed cells in full tiles, allowed cells in mixed tiles, denied
+    /// cells that are computed and masked, and cells that are skipped. A difference shows no tiles.
     pub fn tiles(mut self, options: PlanOptions) -> Self {
         let (block_q, block_kv) = (options.block_q.max(1), options.block_kv.max(1));
-        // a picture shows indices, so its tiles are those of the plan that has every row and key at its own place
+        // a picture shows indices, so its tiles are those of the plan without reordering
         self.tiles = Some(PlanOptions { block_q, block_kv, reorder: Reorder::Never });
         self
     }
 
-    /// At most so many picture cells on a side. Without it an SVG takes up to 96, a PNG up to 512, and a terminal what
-    /// fits.
+    /// Sets the maximum number of picture cells per side. [default: 96 for SVG, 512 for PNG, and the available space
+    /// for a terminal]
     pub fn max_cells(mut self, most: usize) -> Self {
         self.max_cells = Some(most.max(1));
         self
     }
 
-    /// At most so many panels, 12 unless said; a note tells how many are left out.
+    /// Sets the maximum number of panels. [default: 12] A note gives the number of omitted panels.
     pub fn max_panels(mut self, most: usize) -> Self {
         self.max_panels = most;
         self
@@ -159,7 +160,7 @@ impl<'a> Picture<'a> {
         Ok(())
     }
 
-    /// The label of a query row.
+    /// Returns the label of a query row.
     pub(super) fn query_label(&self, batch: usize, row: usize) -> Option<&str> {
         if let Some(labels) = &self.query_labels {
             return labels.get(row).map(String::as_str);
@@ -168,7 +169,7 @@ impl<'a> Picture<'a> {
         self.labels.as_ref()?.get(position).map(String::as_str)
     }
 
-    /// The label of a key.
+    /// Returns the label of a key.
     pub(super) fn key_label(&self, batch: usize, key: usize) -> Option<&str> {
         if let Some(labels) = &self.key_labels {
             return labels.get(key).map(String::as_str);

@@ -1,26 +1,26 @@
-//! Pictures as PNG: few colours, letters of dots.
+//! Pictures as PNG: few colors, dot-matrix characters.
 
 use super::font;
 use super::scene::{Ink, Panel, Scene};
 use super::text::{fit, ticks, wrap};
 use noren_mask::Error;
 
-/// Pixels along one dot of a letter.
+/// Width of one dot of a character, in pixels.
 const DOT: usize = 2;
 const CHAR: usize = font::ADVANCE * DOT;
 const LINE: usize = font::HEIGHT * DOT + 10;
 const MARGIN: usize = 28;
 const GAP: usize = 36;
-/// Panels go to the next line beyond this width.
+/// The maximum width of a row of panels, in pixels.
 const MOST_WIDE: usize = 1400;
 
-/// Colours beside the inks', by index into [`PALETTE`].
+/// Indices into [`PALETTE`] of the colors that are not inks.
 const PAGE: u8 = 10;
 const TEXT: u8 = 11;
 const SOFT: u8 = 12;
 const FRAME: u8 = 13;
 
-/// The inks in their order, then page, text, soft text and frames.
+/// The colors of the inks in their order, then page, text, soft text and frames.
 const PALETTE: [[u8; 3]; 14] = [
     [0x2f, 0x4b, 0x8f],
     [0x6c, 0x8b, 0xd0],
@@ -110,7 +110,7 @@ fn legend_lines(scene: &Scene, chars: usize) -> Vec<Vec<Ink>> {
     lines
 }
 
-/// A panel and the room its axes take.
+/// A panel with the space for its axes.
 struct Frame<'a> {
     panel: &'a Panel,
     cell: usize,
@@ -152,7 +152,7 @@ impl<'a> Frame<'a> {
         canvas.text(x, y - 2 * LINE, "key →", SOFT);
         canvas.rect((x - 1, y - 1), (w + 2, h + 2), FRAME);
         canvas.rect((x, y), (w, h), Ink::Denied as u8);
-        // a gap between cells that stand for one cell of the mask each
+        // a gap between picture cells, if each is one cell of the mask
         let gap = usize::from(!self.panel.grid.is_sampled() && self.cell >= 6) * (1 + self.cell / 20);
         if gap > 0 {
             canvas.rect((x, y), (w, h), PAGE);
@@ -176,7 +176,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// One byte for each pixel: an index into [`PALETTE`].
+/// The pixels with one byte per pixel: an index into [`PALETTE`].
 struct Canvas {
     width: usize,
     height: usize,
@@ -188,7 +188,7 @@ impl Canvas {
         Canvas { width, height, pixels: vec![PAGE; width * height] }
     }
 
-    /// Fills a rectangle at `at` of this `size`, cut to the canvas.
+    /// Fills a rectangle at `at` (x, y) with `size` (width, height), cut to the canvas.
     fn rect(&mut self, at: (usize, usize), size: (usize, usize), color: u8) {
         let (from, to) = (at.0.min(self.width), (at.0 + size.0).min(self.width));
         for y in at.1..(at.1 + size.1).min(self.height) {
@@ -240,7 +240,7 @@ mod tests {
         let bound = causal().bind(&Shape::square(8), &Facts::new()).unwrap();
         let (w, h, pixels) = decode(&bound.picture().to_png().unwrap());
         assert_eq!((w, h, pixels.len()), (536, 487, 536 * 487));
-        // cells of 36 pixels with gaps of 2, the first one below the axes
+        // cells have 36 pixels and gaps of 2; the first cell is below the axes
         let count = |ink: u8| pixels.iter().filter(|p| **p == ink).count();
         assert_eq!(count(super::Ink::Allowed as u8), 36 * 34 * 34 + 14 * 14);
         assert_eq!(count(super::Ink::Denied as u8), 28 * 34 * 34 + 14 * 14);

@@ -1,4 +1,4 @@
-//! [`Scene`]: what a picture shows, before any medium draws it.
+//! [`Scene`]: the content of a picture, independent of the medium.
 
 use super::picture::Picture;
 use super::text::{clean, grouped, index_list};
@@ -7,7 +7,7 @@ use noren_mask::{Cover, Error, Grid, GridOptions, Kind, PatternPlan, checked_ran
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What one picture cell shows. "Tile" inks appear only when tiles are shown, the last five only in differences.
+/// The content of one picture cell. "Tile" inks occur only if tiles are shown, the last five only in differences.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Ink {
     Allowed,
@@ -37,7 +37,7 @@ impl Ink {
     ];
 }
 
-/// The (batch row, head) pairs that one panel stands for.
+/// The (batch row, head) pairs of one panel, which have equal patterns.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub(super) batch: usize,
@@ -45,13 +45,13 @@ pub(super) struct Group {
     pub(super) caption: Option<String>,
 }
 
-/// What is to be drawn, checked.
+/// The content to draw, after checks.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     pub(super) groups: Vec<Group>,
     pub(super) queries: Range<u32>,
     pub(super) keys: Range<u32>,
-    /// Sentences about what is not shown.
+    /// Sentences about parts that are not shown.
     notes: Vec<String>,
 }
 
@@ -95,7 +95,7 @@ impl Layout {
                     pairs.truncate(1);
                 }
                 n if n < all => {
-                    notes.push(format!("{} of {all} patterns are the same in both and not shown", all - n));
+                    notes.push(format!("{} of {all} patterns are equal in both masks and are not shown", all - n));
                     pairs = differ;
                 }
                 _ => {}
@@ -112,9 +112,9 @@ impl Layout {
         Ok(Layout { groups, queries, keys, notes })
     }
 
-    /// Rows and columns of a panel of at most `max_rows` x `max_cols` cells that are `aspect` times as high as wide. Every
-    /// cell is one mask cell when that fits; otherwise cells cover about square parts of the mask, but a short side
-    /// keeps a quarter of its room at least.
+    /// Returns the rows and columns of a panel of at most `max_rows` x `max_cols` cells. `aspect` is the height of a
+    /// cell divided by its width. If the mask fits, every picture cell is one mask cell. Otherwise picture cells cover
+    /// approximately square parts of the mask, and a short side gets at least a quarter of its maximum.
     pub(super) fn size(&self, max_rows: usize, max_cols: usize, aspect: usize) -> (usize, usize) {
         let (q, k) = (self.queries.len(), self.keys.len());
         let (max_rows, max_cols) = (max_rows.max(1), max_cols.max(1));
@@ -129,7 +129,7 @@ impl Layout {
         (part(q, scale * aspect as f64, max_rows), part(k, scale, max_cols))
     }
 
-    /// Draws every panel in `rows` x `cols` cells.
+    /// Returns the scene with every panel in `rows` x `cols` cells.
     pub(super) fn scene(&self, picture: &Picture<'_>, rows: usize, cols: usize) -> Result<Scene, Error> {
         let options = GridOptions {
             max_rows: rows,
@@ -193,7 +193,8 @@ fn about(picture: &Picture<'_>, layout: &Layout) -> String {
     parts.join(", ")
 }
 
-/// `batch 0-1, heads 0-3, 5`: what one panel stands for; `None` when there is nothing to tell apart.
+/// Returns the caption of a panel, such as `batch 0-1, heads 0-3, 5`, or `None` if there is only one batch row and
+/// head.
 pub(super) fn caption(pairs: &[(usize, usize)], batch: usize, heads: usize) -> Option<String> {
     let mut heads_of: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for &(b, h) in pairs {
@@ -219,15 +220,15 @@ pub(super) fn caption(pairs: &[(usize, usize)], batch: usize, heads: usize) -> O
     (batch > 1 || heads > 1).then(|| same.iter().map(part).collect::<Vec<_>>().join("; "))
 }
 
-/// One pattern, drawn.
+/// One pattern as inks.
 #[derive(Debug)]
 pub(super) struct Panel {
     pub(super) caption: Option<String>,
-    /// The batch row whose labels and offset it shows.
+    /// The batch row whose labels and offset the panel shows.
     pub(super) batch: usize,
     pub(super) offset: i64,
     pub(super) grid: Grid,
-    /// Row-major.
+    /// The inks in row-major order.
     pub(super) inks: Vec<Ink>,
 }
 
@@ -263,17 +264,17 @@ impl Panel {
         self.inks[row * self.col_count() + col]
     }
 
-    /// The inks of one row.
+    /// Returns the inks of one row.
     pub(super) fn row(&self, row: usize) -> &[Ink] {
         &self.inks[row * self.col_count()..][..self.col_count()]
     }
 
-    /// The query rows it shows.
+    /// Returns the query rows of the panel.
     pub(super) fn queries(&self) -> Range<u32> {
         self.grid.queries(0).start as u32..self.grid.queries(self.row_count() - 1).end as u32
     }
 
-    /// The keys it shows.
+    /// Returns the keys of the panel.
     pub(super) fn keys(&self) -> Range<u32> {
         self.grid.keys(0).start as u32..self.grid.keys(self.col_count() - 1).end as u32
     }
@@ -287,7 +288,7 @@ fn plain(cover: Cover) -> Ink {
     }
 }
 
-/// A difference shows even when it is one cell of a million.
+/// Returns the ink of a difference. A difference of one cell in a million is visible.
 fn difference(first: Cover, only_first: Cover, only_second: Cover) -> Ink {
     match (only_first != Cover::Empty, only_second != Cover::Empty, first) {
         (true, true, _) => Ink::BothWays,
@@ -299,8 +300,8 @@ fn difference(first: Cover, only_first: Cover, only_second: Cover) -> Ink {
     }
 }
 
-/// Inks by what is allowed and by the tile that computes it: a picture cell lies in full tiles, in no tile, or is counted
-/// as in a mixed one.
+/// Returns inks by the allowed cells and by the tile that computes them. A picture cell is in full tiles or in no tile;
+/// otherwise it counts as mixed.
 fn tile_inks(grid: &Grid, plan: &PatternPlan) -> Vec<Ink> {
     let mut inks = Vec::with_capacity(grid.covers().len());
     let mut tile = 0;
@@ -333,23 +334,23 @@ fn tile_inks(grid: &Grid, plan: &PatternPlan) -> Vec<Ink> {
     inks
 }
 
-/// Everything that a medium needs.
+/// All data that a medium needs.
 #[derive(Debug)]
 pub(super) struct Scene {
     pub(super) title: String,
-    /// The mask that the first is compared with.
+    /// The title of the second mask in a comparison.
     pub(super) second: Option<String>,
     pub(super) about: String,
     pub(super) panels: Vec<Panel>,
     pub(super) legend: Vec<Ink>,
-    /// True when a picture cell may hold more than one cell of the mask.
+    /// True if a picture cell may contain more than one cell of the mask.
     pub(super) sampled: bool,
     pub(super) tiles: bool,
     pub(super) notes: Vec<String>,
 }
 
 impl Scene {
-    /// What an ink means, in words.
+    /// Returns the meaning of an ink, as text.
     pub(super) fn meaning(&self, ink: Ink) -> &'static str {
         match (ink, self.sampled, self.tiles) {
             (Ink::Allowed, false, false) => "allowed",

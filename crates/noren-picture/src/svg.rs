@@ -1,4 +1,4 @@
-//! Pictures as SVG: one file without references, in the reader's light or dark colour scheme.
+//! Pictures as SVG: one file without external references, in the light or dark color scheme of the system.
 
 use super::picture::Picture;
 use super::scene::{Ink, Panel, Scene};
@@ -7,18 +7,18 @@ use noren_mask::text::escape;
 use std::fmt::Write;
 use std::ops::Range;
 
-/// Space around everything.
+/// Space around the picture, in pixels.
 const MARGIN: usize = 28;
-/// Space between panels.
+/// Space between panels, in pixels.
 const GAP: usize = 36;
-/// Panels go to the next line beyond this width.
+/// The maximum width of a row of panels, in pixels.
 const MOST_WIDE: usize = 1120;
-/// Token labels are cut to this many characters.
+/// The maximum number of characters of a token label.
 const MOST_LABEL: usize = 14;
-/// Smallest cell beside which a label can be read.
+/// The minimum size of a cell, in pixels, at which a label beside it is readable.
 const LABEL_CELL: usize = 11;
 
-/// Class names are prefixed and rules are the same in every file, so that files can stand inside one page.
+/// The class names have a prefix and the rules are equal in every file, so that one page can contain several files.
 const STYLE: &str = "\
 .nrn{font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace}\
 .nrn-page{fill:#fcfbf8}.nrn-text{fill:#22263a}.nrn-soft{fill:#6f7287}.nrn-title{font-size:15px;font-weight:600}\
@@ -66,7 +66,7 @@ pub(super) fn draw(picture: &Picture<'_>, scene: &Scene) -> String {
     )
 }
 
-/// What the picture shows, in words.
+/// Returns a description of the picture, as text.
 fn description(scene: &Scene) -> String {
     let mut text = format!("{}. Queries run down, keys across.", scene.about);
     for panel in scene.panels.iter().filter_map(|p| p.caption.as_ref()) {
@@ -94,17 +94,17 @@ fn class(ink: Ink) -> &'static str {
     }
 }
 
-/// Width of `text` in a fixed-width font of `size` pixels.
+/// Returns the width of `text` in a fixed-width font of `size` pixels.
 fn pixels(text: &str, size: f64) -> usize {
     (width(text) as f64 * size * 0.605).ceil() as usize
 }
 
-/// Appends `<text>` with these classes and further attributes.
+/// Appends a `<text>` element with these classes and additional attributes.
 fn write_text(out: &mut String, at: (usize, usize), classes: &str, more: &str, text: &str) {
     let _ = writeln!(out, "<text class=\"{classes}\" x=\"{}\" y=\"{}\"{more}>{}</text>", at.0, at.1, escape(text));
 }
 
-/// The title; returns the y below it.
+/// Appends the title and returns the y below it.
 fn heading(out: &mut String, scene: &Scene, page_width: usize) -> usize {
     let mut y = MARGIN + 12;
     let mut titled = |text: &str, swatch: Option<Ink>| {
@@ -139,7 +139,7 @@ fn heading(out: &mut String, scene: &Scene, page_width: usize) -> usize {
     y + 6
 }
 
-/// The legend and the notes from `y` on; returns the y below them.
+/// Appends the legend and the notes from `y` on, and returns the y below them.
 fn footer(out: &mut String, scene: &Scene, page_width: usize, mut y: usize) -> usize {
     let mut x = 0;
     for ink in &scene.legend {
@@ -172,7 +172,7 @@ fn footer(out: &mut String, scene: &Scene, page_width: usize, mut y: usize) -> u
     y
 }
 
-/// Where each panel goes, and the size of all.
+/// Returns the places of the panels and the size of all.
 fn place(frames: &[Frame<'_>]) -> (Vec<(usize, usize)>, usize, usize) {
     let (mut x, mut y, mut high, mut widest) = (0, 0, 0, 0);
     let mut places = Vec::new();
@@ -189,20 +189,20 @@ fn place(frames: &[Frame<'_>]) -> (Vec<(usize, usize)>, usize, usize) {
     (places, widest, y + high)
 }
 
-/// A mark on an axis: how far along, in pixels, and what stands there.
+/// A mark on an axis: its distance from the beginning in pixels, and its text.
 struct Mark {
     at: usize,
     text: String,
 }
 
-/// A panel and the room that its axes take.
+/// A panel with the space for its axes.
 struct Frame<'a> {
     scene: &'a Scene,
     panel: &'a Panel,
     cell: usize,
     rows: Vec<Mark>,
     cols: Vec<Mark>,
-    /// Key labels are tokens, written aslant.
+    /// Whether key labels are tokens, which are written at an angle.
     slanted: bool,
     left: usize,
     top: usize,
@@ -233,7 +233,7 @@ impl<'a> Frame<'a> {
         let longest = |marks: &[Mark]| marks.iter().map(|m| pixels(&m.text, 11.0)).max().unwrap_or(0);
         let rise = (longest(&cols) as f64 * 0.72) as usize;
         let caption = if panel.caption.is_some() { 24 } else { 0 };
-        // a slanted label leans out to the right of its column, a number is centred over it
+        // a slanted label extends to the right of its column, a number is centered above it
         let lean = |m: &Mark| {
             let reach = pixels(&m.text, 11.0);
             let reach = if slanted { reach * 72 / 100 + 8 } else { reach / 2 };
@@ -291,7 +291,7 @@ impl<'a> Frame<'a> {
         out.push_str("</g>\n");
     }
 
-    /// Thin lines between cells that stand for one cell of the mask.
+    /// Draws thin lines between cells if each is one cell of the mask.
     fn grid_lines(&self, out: &mut String) {
         if self.panel.grid.is_sampled() || self.cell < 6 {
             return;
@@ -324,8 +324,8 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Marks at round positions, about `room` pixels apart at least: in the middle of a cell that is one cell of the mask, otherwise
-/// where the position lies.
+/// Returns marks at round positions, at least about `room` pixels apart. A mark is in the middle of a cell if this is
+/// one cell of the mask, and otherwise at the place of its position.
 fn positions(range: &Range<u32>, offset: i64, cells: usize, cell: usize, room: usize) -> Vec<Mark> {
     let (len, pixels) = (range.len(), cells * cell);
     let middle = if cells == len { cell / 2 } else { 0 };
@@ -337,7 +337,7 @@ fn positions(range: &Range<u32>, offset: i64, cells: usize, cell: usize, room: u
     ticks(range, offset, most).into_iter().map(mark).collect()
 }
 
-/// The cells of one ink as rectangles: runs in a row, continued downwards while the rows below have the same run.
+/// Returns the cells of one ink as rectangles: runs in a row, extended down while the next rows have the same run.
 fn path(panel: &Panel, ink: Ink, cell: usize) -> String {
     let mut d = String::new();
     // (first column, end, first row)

@@ -8,10 +8,10 @@ use noren_mask::Error;
 /// Options for a picture that is written as text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TerminalOptions {
-    /// ANSI colours. Pictures read without them too; a terminal with colours shows twice as many rows of a long
-    /// sequence.
+    /// Whether to use ANSI colors. Pictures are readable without colors too. With colors, a picture of a long sequence
+    /// has twice as many rows per line.
     pub color: bool,
-    /// Block characters and arrows; `false` keeps to ASCII (token labels excepted).
+    /// Whether to use block characters and arrows. `false` uses only ASCII, except for token labels.
     pub unicode: bool,
     /// The maximum number of columns.
     pub max_width: usize,
@@ -20,30 +20,30 @@ pub struct TerminalOptions {
 }
 
 impl Default for TerminalOptions {
-    /// No colour, Unicode, 100 columns, 48 lines.
+    /// Returns the default options: no color, Unicode, 100 columns, 48 lines.
     fn default() -> Self {
         TerminalOptions { color: false, unicode: true, max_width: 100, max_height: 48 }
     }
 }
 
-/// How picture cells become characters.
+/// The characters for picture cells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Style {
-    /// A sign and a space for each cell: about square.
+    /// A sign and a space for each cell, which is approximately square.
     Signs,
     /// Two rows in one line, as half blocks.
     Halves,
-    /// A character for each cell.
+    /// One character for each cell.
     Shades,
 }
 
-/// Masks up to this length are drawn with [`Style::Signs`].
+/// The maximum length of masks that are drawn with [`Style::Signs`].
 const MOST_SIGNS: usize = 40;
-/// Longer token labels are cut.
+/// The maximum length of a token label, in columns.
 const MOST_LABEL: usize = 16;
-/// Room for the name of the axis.
+/// The minimum width of row labels, in columns: the name of the axis fits.
 const LEAST_GUTTER: usize = 9;
-/// Columns between panels.
+/// Number of columns between panels.
 const GAP: usize = 4;
 
 pub(super) fn draw(picture: &Picture<'_>, layout: &Layout, options: &TerminalOptions) -> Result<String, Error> {
@@ -64,7 +64,7 @@ pub(super) fn draw(picture: &Picture<'_>, layout: &Layout, options: &TerminalOpt
     Ok(out)
 }
 
-/// The best style that fits, and the scene at its resolution.
+/// Returns the best style that fits, and the scene at its resolution.
 fn choose(picture: &Picture<'_>, layout: &Layout, options: &TerminalOptions) -> Result<(Scene, Style), Error> {
     let (q, k) = (layout.queries.len(), layout.keys.len());
     let most = picture.max_cells.unwrap_or(usize::MAX);
@@ -79,7 +79,7 @@ fn choose(picture: &Picture<'_>, layout: &Layout, options: &TerminalOptions) -> 
     let lines = options.max_height.saturating_sub(3).clamp(2, 4096);
     if options.unicode {
         let (rows, cols) = layout.size((2 * lines).min(most), cols, 1);
-        // an odd last row would leave half a line empty
+        // an odd last row would leave half of a line empty
         let rows = if rows < q && rows < most { rows.next_multiple_of(2) } else { rows };
         let scene = layout.scene(picture, rows, cols)?;
         let two_inks =
@@ -92,7 +92,7 @@ fn choose(picture: &Picture<'_>, layout: &Layout, options: &TerminalOptions) -> 
     Ok((layout.scene(picture, rows, cols)?, Style::Shades))
 }
 
-/// Columns that the row labels take.
+/// Returns the number of columns for the row labels.
 fn gutter_width(picture: &Picture<'_>, layout: &Layout, labelled: bool) -> usize {
     let numbers = layout.groups.iter().flat_map(|g| {
         let offset = picture.bound.shape().query_offset(g.batch);
@@ -110,17 +110,17 @@ fn gutter_width(picture: &Picture<'_>, layout: &Layout, labelled: bool) -> usize
     }
 }
 
-/// A line of text that knows its width.
+/// A line of text with its width.
 #[derive(Clone, Default)]
 struct Line {
     text: String,
     width: usize,
-    /// The codes that are in force at its end.
+    /// The ANSI codes that are active at its end.
     codes: String,
 }
 
 impl Line {
-    /// Appends text under ANSI `codes` ("" for none).
+    /// Appends text with ANSI `codes` ("" for none).
     fn push(&mut self, text: &str, codes: &str) {
         if codes != self.codes {
             if !self.codes.is_empty() {
@@ -146,7 +146,7 @@ impl Line {
     }
 }
 
-/// Puts blocks beside each other as far as they fit, in rows of blocks with a blank line between.
+/// Arranges blocks side by side, as many as fit in a row. Rows of blocks have an empty line between them.
 fn beside(blocks: Vec<Vec<Line>>, max_width: usize) -> Vec<Line> {
     let mut out: Vec<Line> = Vec::new();
     let mut shelf: Vec<Vec<Line>> = Vec::new();
@@ -199,7 +199,7 @@ impl Writer<'_> {
         if self.options.color { code } else { "" }
     }
 
-    /// Text in the chosen character set.
+    /// Returns the text in the chosen character set.
     fn text(&self, text: &str) -> String {
         if self.options.unicode { text.to_string() } else { text.replace('×', "x").replace('…', "~") }
     }
@@ -257,7 +257,7 @@ impl Writer<'_> {
         lines
     }
 
-    /// The keys by number and name, where the rows do not tell them.
+    /// Returns the keys with number and name, if the rows do not show them.
     fn key_names(&self) -> Option<String> {
         let panel = self.scene.panels.first()?;
         if self.style != Style::Signs || self.picture.key_labels.is_none() {
@@ -294,7 +294,7 @@ impl Writer<'_> {
         line
     }
 
-    /// The line of key positions over `columns` cells of `wide` characters.
+    /// Returns the line of key positions over `columns` cells of `wide` characters.
     fn key_ticks(&self, panel: &Panel, gutter: usize, wide: usize) -> (Line, Vec<usize>) {
         let keys = panel.keys();
         let longest = (keys.end - 1).to_string().len();
@@ -344,7 +344,7 @@ impl Writer<'_> {
         lines
     }
 
-    /// A framed picture with `per_line` rows in each line.
+    /// Returns a framed picture with `per_line` rows in each line.
     fn framed(&self, panel: &Panel, per_line: usize) -> Vec<Line> {
         let unicode = self.options.unicode;
         let [corner_l, corner_r, across, across_tick, down, down_tick, low_l, low_r] = if unicode {
@@ -393,7 +393,7 @@ impl Writer<'_> {
         lines
     }
 
-    /// Rows `row` and `row + 1` as one line of half blocks.
+    /// Appends the rows `row` and `row + 1` as one line of half blocks.
     fn halves(&self, panel: &Panel, row: usize, line: &mut Line) {
         for col in 0..panel.col_count() {
             let upper = panel.ink(row, col);
@@ -440,7 +440,7 @@ impl Writer<'_> {
     }
 }
 
-/// The colour of an ink among the 256 of a terminal, readable on dark and light grounds.
+/// Returns the color of an ink among the 256 colors of a terminal, readable on dark and light backgrounds.
 fn color(ink: Ink) -> u8 {
     match ink {
         Ink::Allowed => 69,

@@ -1,9 +1,9 @@
-//! Words of a picture: ticks, index lists, and text cut to a width.
+//! Texts of a picture: ticks, index lists, and text cut to a width.
 
 use std::ops::Range;
 
-/// Indices within `range` at which an axis is marked, at most `most`, with their labels: round positions, or the
-/// first one when there is room for one only. Index `i` stands at position `i + offset`.
+/// Returns the indices in `range` at which an axis is marked, with their labels. There are at most `most` marks, at
+/// round positions, or one mark at the first index. Index `i` has position `i + offset`.
 pub(super) fn ticks(range: &Range<u32>, offset: i64, most: usize) -> Vec<(u32, String)> {
     let (first, last) = (i64::from(range.start) + offset, i64::from(range.end) + offset);
     if most <= 1 {
@@ -17,8 +17,8 @@ pub(super) fn ticks(range: &Range<u32>, offset: i64, most: usize) -> Vec<(u32, S
     (at..last).step_by(step as usize).map(|p| ((p - offset) as u32, p.to_string())).collect()
 }
 
-/// The smallest round step that needs at most `most` marks. Lengths that are a multiple of 32, and short ones, are
-/// counted in powers of two.
+/// Returns the smallest round step with at most `most` marks. Lengths that are a multiple of 32, and short lengths, use
+/// powers of two.
 fn tick_step(len: u64, most: u64) -> u64 {
     let enough = |step: &u64| len.div_ceil(*step) <= most;
     if len < 32 || len.is_multiple_of(32) {
@@ -28,7 +28,7 @@ fn tick_step(len: u64, most: u64) -> u64 {
     decimal.into_iter().find(enough).unwrap_or(1 << 32)
 }
 
-/// `0-3, 5` for 0, 1, 2, 3, 5.
+/// Returns a list of indices as text: `0-3, 5` for 0, 1, 2, 3, 5.
 pub(super) fn index_list(indices: &[usize]) -> String {
     let mut parts: Vec<String> = Vec::new();
     let mut rest = indices;
@@ -43,7 +43,7 @@ pub(super) fn index_list(indices: &[usize]) -> String {
     parts.join(", ")
 }
 
-/// `1,048,576`.
+/// Returns a number with separators: `1,048,576`.
 pub(super) fn grouped(n: usize) -> String {
     let digits = n.to_string();
     let mut out = String::new();
@@ -56,12 +56,12 @@ pub(super) fn grouped(n: usize) -> String {
     out
 }
 
-/// The text without characters that would move the cursor or break the picture.
+/// Returns the text without characters that move the cursor or damage the picture.
 pub(super) fn clean(text: &str) -> String {
     let shown = |c: char| match c {
         '\n' => '⏎',
         '\t' => '⇥',
-        // direction marks would turn the line around
+        // direction marks reverse the text of a line
         '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
         c if c.is_control() => '\u{fffd}',
         c => c,
@@ -69,7 +69,7 @@ pub(super) fn clean(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// Columns that a character takes in a terminal.
+/// Returns the number of columns of a character in a terminal.
 fn char_width(c: char) -> usize {
     match c as u32 {
         0x300..=0x36f | 0x200b..=0x200d | 0x20d0..=0x20ff | 0xfe00..=0xfe0f | 0xfe20..=0xfe2f => 0,
@@ -89,12 +89,12 @@ fn char_width(c: char) -> usize {
     }
 }
 
-/// Columns that a text takes in a terminal.
+/// Returns the number of columns of a text in a terminal.
 pub(super) fn width(text: &str) -> usize {
     text.chars().map(char_width).sum()
 }
 
-/// The text cut to `most` columns, `…` at its end when something was cut.
+/// Returns the text cut to `most` columns, with `…` at its end if it was cut.
 pub(super) fn fit(text: &str, most: usize) -> String {
     if width(text) <= most {
         return text.to_string();
@@ -111,7 +111,7 @@ pub(super) fn fit(text: &str, most: usize) -> String {
     out
 }
 
-/// The text in lines of at most `most` columns, broken at spaces where there are some.
+/// Returns the text in lines of at most `most` columns, split at spaces where possible.
 pub(super) fn wrap(text: &str, most: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {

@@ -1,21 +1,21 @@
-//! Secrets in awkward forms, made of `secrets.txt`: what docs/text.md promises to find.
+//! Secrets in unusual forms, made from `secrets.txt`: the forms that docs/text.md promises to find.
 
 use std::ops::Range;
 
-/// A text with one secret in it.
+/// A text that contains one secret.
 pub struct Case {
     /// The name of the detector that finds the secret.
     pub kind: &'static str,
-    /// The whole text.
+    /// The text around and with the secret.
     pub text: String,
-    /// The bytes of the secret in `text`.
+    /// The byte range of the secret in `text`.
     pub secret: Range<usize>,
 }
 
-/// The words that the detector of one's own words is given.
+/// The words for the detector of custom words.
 pub const WORDS: [&str; 3] = ["Straße am Bach", "Οδυσσέας Ελύτης", "Ann Lee"];
 
-/// Characters without width.
+/// Characters of width 0.
 const INVISIBLE: [char; 16] = [
     '\u{2066}',
     '\u{2067}',
@@ -34,7 +34,7 @@ const INVISIBLE: [char; 16] = [
     '\u{2060}',
     '\u{feff}',
 ];
-/// Zeros of decimal digits.
+/// The digit zero in several scripts.
 const ZEROS: [char; 16] = ['٠', '۰', '߀', '०', '০', '੦', '௦', '๐', '༠', '០', '᠐', '᱀', '꘠', '０', '𝟘', '𞥐'];
 /// White space and dashes.
 const SPACES: [&str; 12] =
@@ -54,11 +54,11 @@ const AROUND: [[&str; 2]; 10] = [
     ["12\u{2029}", "\u{2029}34"],
     ["— ", "…"],
 ];
-/// Words that may touch a number.
+/// Text before and after a number, without a space between.
 const TOUCHING: [[&str; 2]; 6] =
     [["USD", ""], ["", "USD"], ["Nummer", "gilt"], ["карта", ""], ["号", "号"], ["", "のです"]];
 
-/// Draws numbers: the same for each seed.
+/// A generator of pseudo-random numbers; equal seeds give equal numbers.
 struct Draw(u64);
 
 impl Draw {
@@ -72,7 +72,8 @@ impl Draw {
     }
 }
 
-/// `count` cases: the secrets one after another, each with one to three of the changes that it allows.
+/// Returns `count` cases: the secrets one after another, each with one to three of the changes that its line in
+/// `secrets.txt` allows.
 pub fn cases(count: usize, seed: u64) -> Vec<Case> {
     let lines: Vec<&'static str> = include_str!("secrets.txt").lines().filter(|line| !line.starts_with('#')).collect();
     let mut draw = Draw(seed);
@@ -88,7 +89,7 @@ fn case(line: &'static str, round: usize, draw: &mut Draw) -> Case {
     let (mut before, mut secret) = (before.to_owned(), secret.trim_end_matches('⟧').to_owned());
     let mut allowed: Vec<&str> = changes.split_whitespace().filter(|change| *change != "touch").collect();
     allowed.push("invisible");
-    // Each change by itself first, then several together.
+    // First each change by itself, then several together.
     let first = allowed[round % allowed.len()];
     let chosen: Vec<&str> = match round < allowed.len() {
         true => vec![first],
@@ -131,7 +132,7 @@ fn changed(secret: &str, change: &str, draw: &mut Draw) -> String {
     let invisible = draw.of(&INVISIBLE);
     secret.chars().enumerate().fold(String::new(), |mut text, (at, c)| {
         text.push(c);
-        // Never at the end: what follows the secret is no part of it.
+        // Never at the end: text after the secret is not part of it.
         if at < last && draw.below(3) == 0 {
             text.push(invisible);
         }

@@ -1,4 +1,4 @@
-//! Random cases that bind: a shape, facts that fit it, and masks over all atoms whose parameters fit both.
+//! Random test cases that bind: a shape, facts that fit it, and masks over all atoms whose parameters fit both.
 
 use noren_mask::interval::IntervalSet;
 use noren_mask::{
@@ -8,18 +8,18 @@ use proptest::prelude::*;
 use std::fmt;
 use std::ops::Range;
 
-/// Everything of a case but its masks.
+/// A shape and facts for random masks.
 #[derive(Clone)]
 pub struct World {
-    /// The shape of every mask of the case.
+    /// The shape for every mask of the case.
     pub shape: Shape,
     /// Facts that fit the shape.
     pub facts: Facts,
-    /// All positions of keys and queries are below this.
+    /// The limit of positions: every key and query has a smaller position.
     pub extent: u64,
 }
 
-/// On one line: a counterexample is read from its end, the mask.
+/// Writes the world in one line, because the mask at the end of a counterexample is most important.
 impl fmt::Debug for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} with {:?}", self.shape, self.facts)
@@ -27,13 +27,13 @@ impl fmt::Debug for World {
 }
 
 impl World {
-    /// Binds a mask of this world. Panics where it does not bind.
+    /// Binds a mask of this world. Panics if the mask does not bind.
     pub fn bind(&self, mask: &Mask) -> BoundMask {
         mask.bind(&self.shape, &self.facts).unwrap_or_else(|error| panic!("{mask} in {self:?}: {error}"))
     }
 }
 
-/// A small generator for facts: what it gives depends on the seed alone.
+/// A small generator of pseudo-random numbers for facts. The numbers depend only on the seed.
 struct Dice(u64);
 
 impl Dice {
@@ -50,7 +50,7 @@ impl Dice {
         self.below(100) < percent
     }
 
-    /// Parts of `0..total` in order, perhaps empty ones among them.
+    /// Splits `0..total` into parts in order. Parts may be empty.
     fn parts(&mut self, total: u64) -> Vec<usize> {
         let mut parts = Vec::new();
         let mut rest = total;
@@ -74,7 +74,7 @@ impl Dice {
     }
 }
 
-/// A well-mixed function of `x`.
+/// Returns a well-mixed hash of `x`.
 fn mix(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -85,7 +85,7 @@ fn cell_hash(seed: u64, cell: [usize; 4]) -> u64 {
     cell.iter().fold(seed, |h, &i| mix(h ^ i as u64))
 }
 
-/// Shapes of at most about `cells` cells with lengths below `longest`: square, cached, cross and uneven ones.
+/// Returns shapes of at most about `cells` cells with lengths below `longest`: square, cached, cross and ragged shapes.
 pub fn shapes(longest: usize, cells: usize) -> impl Strategy<Value = Shape> {
     let lengths =
         (1..=longest, 1..=longest).prop_map(move |(q, k)| if q * k > cells { (q.min(cells / k), k) } else { (q, k) });
@@ -111,13 +111,13 @@ pub fn shapes(longest: usize, cells: usize) -> impl Strategy<Value = Shape> {
     )
 }
 
-/// A shape with facts that fit it.
+/// Returns shapes with facts that fit them.
 pub fn worlds(longest: usize, cells: usize) -> impl Strategy<Value = World> {
     (shapes(longest, cells), any::<u64>()).prop_map(|(shape, seed)| world(shape, seed, false))
 }
 
-/// Worlds whose queries are tokens of the keys' own sequence and whose facts have a serial form: no closures. Keys may be placed
-/// in any order, with empty slots, beyond the number of keys.
+/// Returns worlds whose queries are tokens of the keys' own sequence and whose facts have a serial form (no closures).
+/// Keys may have any order of positions, empty slots, and positions beyond the number of keys.
 pub fn sequences(longest: usize) -> impl Strategy<Value = World> {
     (1..=longest, 1..=longest, 1..4usize, 1..4usize, any::<u64>()).prop_map(|(q, k, batch, heads, seed)| {
         let (q, mut dice) = (q.min(k), Dice(seed));
@@ -198,7 +198,7 @@ fn key_set(dice: &mut Dice, kv_len: u64) -> IntervalSet {
     dice.runs(kv_len).into_iter().map(|r| r.start as u32..r.end as u32).collect()
 }
 
-/// A ring buffer, perhaps not yet full, or keys in any order with empty slots.
+/// Returns the positions of a ring buffer, which may be partly filled, or keys in any order with empty slots.
 fn key_positions(dice: &mut Dice, slots: usize) -> Vec<i64> {
     if dice.chance(60) {
         let written = dice.below(3 * slots as u64 + 1) as i64;
@@ -215,7 +215,7 @@ fn key_positions(dice: &mut Dice, slots: usize) -> Vec<i64> {
     positions
 }
 
-/// The positions of all queries of a row, other ones and empty slots, in any order.
+/// Returns the positions of all queries of a row, with other positions and empty slots, in any order.
 fn sequence_positions(dice: &mut Dice, shape: &Shape, row: usize) -> Vec<i64> {
     let (first, slots) = (shape.query_offset(row), shape.kv_len());
     let mut positions: Vec<i64> = (first..first + shape.q_len() as i64).collect();
@@ -251,7 +251,7 @@ fn arrays(facts: Facts, shape: &Shape, dice: &mut Dice) -> Facts {
         .array("blocks", Array::blocks(q_len, kv_len, block, &pairs).expect("blocks in range"))
 }
 
-/// Masks up to depth 5 over all atoms that bind in `world`.
+/// Returns masks of depth up to 5 over all atoms that bind in `world`.
 pub fn masks(world: &World) -> BoxedStrategy<Mask> {
     let (batch, heads) = (world.shape.batch_len() as u64, world.shape.head_count() as u64);
     leaves(world)
@@ -268,7 +268,8 @@ pub fn masks(world: &World) -> BoxedStrategy<Mask> {
         .boxed()
 }
 
-/// [`masks`] without closures where the world has none, and without arms that no head or batch row takes, which flow refuses.
+/// Returns [`masks`] without closures if the world has none, and without arms that no head or batch row uses, which
+/// flow refuses.
 pub fn stack_masks(world: &World) -> BoxedStrategy<Mask> {
     let (heads, batch) = (world.shape.head_count(), world.shape.batch_len());
     let serial = world.facts.to_json().is_ok();
@@ -290,7 +291,7 @@ fn for_stack(mask: &Mask, heads: usize, batch: usize, serial: bool) -> Mask {
     }
 }
 
-/// The arms that one of `count` indices takes.
+/// Returns the arms that at least one of `count` indices uses.
 fn taken(arms: &[Arm], count: usize) -> impl Iterator<Item = (Selector, Mask)> {
     let named = |index: u64| arms.iter().any(|arm| arm.selector.names(index));
     let takes = move |arm: &&Arm| {
@@ -299,7 +300,7 @@ fn taken(arms: &[Arm], count: usize) -> impl Iterator<Item = (Selector, Mask)> {
     arms.iter().filter(takes).map(|arm| (arm.selector.clone(), arm.mask.clone()))
 }
 
-/// Arms over `0..count` that do not overlap.
+/// Returns arms over `0..count` that do not overlap.
 fn arms(part: impl Strategy<Value = Mask> + Clone, count: u64) -> impl Strategy<Value = Vec<(Selector, Mask)>> {
     (part.clone(), part, 0..7u8, 0..count).prop_map(move |(a, b, kind, at)| {
         let first = Selector::from(..at + 1);
@@ -377,7 +378,8 @@ fn leaves(world: &World) -> BoxedStrategy<Mask> {
     prop_oneof![positional, named].boxed()
 }
 
-/// A chain, a depth-first tree, a breadth-first tree or one whose parents come after their children.
+/// Returns a tree: a chain, a depth-first tree, a breadth-first tree, or a tree whose parents come after their
+/// children.
 fn tree(dice: &mut Dice, nodes: usize, start: u64) -> Mask {
     let kind = dice.below(3);
     let parents = (0..nodes as i64).map(|i| match kind {
@@ -404,7 +406,7 @@ fn neighborhood(dice: &mut Dice, extent: u64) -> Mask {
     atoms::neighborhood_dilated(grid, size, dilation)
 }
 
-/// Tile sizes from 1 to 64.
+/// Returns plan options with tile sizes from 1 to 64.
 pub fn options() -> impl Strategy<Value = PlanOptions> {
     let block = || prop_oneof![1..=64u32, Just(1), Just(16), Just(64)];
     let reorder = prop_oneof![

@@ -1,11 +1,11 @@
-//! Every cell of a small mask, counted one by one.
+//! All cells of a small mask, computed one by one.
 
 use noren_mask::{BoundMask, Kind, PatternPlan, Plan, Shape};
 
-/// `[batch, heads, q_len, kv_len]` booleans.
+/// The cells of a mask as Booleans, `[batch, heads, q_len, kv_len]`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Cells {
-    /// `[batch, heads, q_len, kv_len]`
+    /// The dimensions `[batch, heads, q_len, kv_len]`.
     pub dims: [usize; 4],
     /// Whether each cell is allowed, in row-major order.
     pub keep: Vec<bool>,
@@ -17,12 +17,12 @@ pub fn dims(shape: &Shape) -> [usize; 4] {
 }
 
 impl Cells {
-    /// By the definition.
+    /// Returns the cells of the definition.
     pub fn of(bound: &BoundMask) -> Self {
         Self::from_fn(dims(bound.shape()), |[b, h, q, k]| bound.allowed(b, h, q, k))
     }
 
-    /// By a rule for `[batch, head, query, key]`.
+    /// Returns the cells of a function of `[batch, head, query, key]`.
     pub fn from_fn(dims: [usize; 4], allowed: impl Fn([usize; 4]) -> bool) -> Self {
         let [batch, heads, q_len, kv_len] = dims;
         let mut keep = Vec::with_capacity(batch * heads * q_len * kv_len);
@@ -36,7 +36,7 @@ impl Cells {
         Cells { dims, keep }
     }
 
-    /// By the plan's spans and bits.
+    /// Returns the cells of the plan's spans and bits.
     pub fn of_plan(plan: &Plan) -> Self {
         let dims = dims(plan.shape());
         let [batch, heads, q_len, kv_len] = dims;
@@ -68,12 +68,12 @@ impl Cells {
         self.keep.iter().filter(|&&k| k).count()
     }
 
-    /// The first allowed cell, as `[b, h, q, k]`.
+    /// Returns the first allowed cell as `[batch, head, query, key]`.
     pub fn first(&self) -> Option<[usize; 4]> {
         self.all().next()
     }
 
-    /// All allowed cells, in order.
+    /// Returns all allowed cells as `[batch, head, query, key]`, in order.
     pub fn all(&self) -> impl Iterator<Item = [usize; 4]> + '_ {
         let [_, heads, q_len, kv_len] = self.dims;
         let at =
@@ -81,13 +81,13 @@ impl Cells {
         self.keep.iter().enumerate().filter(|(_, k)| **k).map(move |(i, _)| at(i))
     }
 
-    /// Query rows, over all batch rows and heads, that read nothing.
+    /// Returns the number of query rows without an allowed key, over all batch rows and heads.
     pub fn empty_rows(&self) -> usize {
         self.keep.chunks(self.dims[3]).filter(|row| !row.contains(&true)).count()
     }
 }
 
-/// `[q_len, kv_len]` cells: all of a full span, the bits of a mixed one, nothing elsewhere.
+/// Returns the `[q_len, kv_len]` cells of a plan: all cells of full spans, and the set bits of mixed spans.
 fn pattern_cells(plan: &PatternPlan) -> Vec<bool> {
     let kv_len = plan.kv_len() as usize;
     let mut keep = vec![false; plan.q_len() as usize * kv_len];
@@ -111,9 +111,9 @@ fn pattern_cells(plan: &PatternPlan) -> Vec<bool> {
     keep
 }
 
-/// The bits of a rectangle.
+/// Returns the bits of a rectangle.
 pub fn fill(plan: &PatternPlan, rows: std::ops::Range<u32>, keys: std::ops::Range<u32>) -> Vec<u64> {
-    // whatever was in the words before must not show
+    // the old content of the words must not remain
     let mut words = vec![0xAAAA_5555_AAAA_5555; rows.len() * keys.len().div_ceil(64)];
     plan.fill_bits(rows, keys, &mut words);
     words

@@ -1,5 +1,5 @@
-//! The runner of property tests. The seed is fixed, so that a run can be repeated; `PROPTEST_RNG_SEED=n` takes another one and
-//! `PROPTEST_CASES_FACTOR=n` runs `n` times as many cases.
+//! The runner of property tests. The seed is fixed, so that a run can be repeated. `PROPTEST_RNG_SEED=n` sets another
+//! seed, and `PROPTEST_CASES_FACTOR=n` runs `n` times the number of cases.
 
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};

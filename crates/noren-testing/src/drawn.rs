@@ -1,11 +1,11 @@
-//! The corpus `testdata/*.toml`: masks with the cells they allow, drawn, and masks with the message that refuses them.
+//! The corpus `testdata/*.toml`: masks with drawings of their cells, and invalid masks with their error messages.
 
 use noren_mask::{BoundMask, Facts, Mask, Shape};
 use serde::Deserialize;
 use std::fs;
 use std::path::PathBuf;
 
-/// A mask, what it binds to, and what it allows or why it is refused.
+/// A test case: a mask, its shape and facts, and its cells or its error message.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
@@ -34,7 +34,7 @@ pub struct Case {
     cells_by_head: Vec<String>,
     #[serde(default)]
     cells_by_batch_and_head: Vec<Vec<String>>,
-    /// The message of the refusal, in cases that are refused.
+    /// The expected error message, for an invalid mask.
     pub message: Option<String>,
 }
 
@@ -65,23 +65,23 @@ impl Case {
         self.kv_heads.map_or(shape.clone(), |kv_heads| shape.kv_heads(kv_heads))
     }
 
-    /// Returns the case's facts, or the message that refuses them.
+    /// Returns the case's facts, or the error message for invalid facts.
     pub fn facts(&self) -> Result<Facts, String> {
         if self.facts.is_empty() { Ok(Facts::new()) } else { Facts::from_json(&self.facts).map_err(|e| e.to_string()) }
     }
 
-    /// The mask of the case's layer.
+    /// Returns the mask of the case's layer, or the error message for an invalid mask.
     pub fn mask(&self) -> Result<Mask, String> {
         let mask: Mask = self.mask.parse().map_err(|e: noren_mask::ParseError| e.to_string())?;
         Ok(self.layer.map_or(mask.clone(), |layer| mask.at_layer(layer)))
     }
 
-    /// Returns the bound mask, or the message that refuses the mask, its facts or their combination.
+    /// Returns the bound mask, or the error message for an invalid mask, invalid facts or their combination.
     pub fn bind(&self) -> Result<BoundMask, String> {
         self.mask()?.bind(&self.shape(), &self.facts()?).map_err(|e| e.to_string())
     }
 
-    /// Returns the drawing for a batch row and head: one line for each query.
+    /// Returns the drawing for a batch row and head: one line per query.
     pub fn drawn(&self, batch: usize, head: usize) -> &str {
         let drawn = match &self.cells {
             Some(cells) => cells,
@@ -98,12 +98,12 @@ struct File {
     case: Vec<Case>,
 }
 
-/// All cases of all files that draw their cells, with the file's name.
+/// Returns all cases with drawings, from all files, with the name of the file.
 pub fn cases() -> Vec<(String, Case)> {
     read().into_iter().filter(|(_, case)| case.message.is_none()).collect()
 }
 
-/// All cases that are refused.
+/// Returns all cases with error messages, with the name of the file.
 pub fn refused() -> Vec<(String, Case)> {
     read().into_iter().filter(|(_, case)| case.message.is_some()).collect()
 }

@@ -1,4 +1,4 @@
-//! Helpers that the tests of several crates share. No crate depends on it outside tests and benchmarks.
+//! Helpers that the tests of several crates share. No crate depends on this crate outside of tests and benchmarks.
 
 pub mod awkward;
 pub mod cases;

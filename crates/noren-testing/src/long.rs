@@ -1,4 +1,4 @@
-//! The long masks whose planning is measured and bounded.
+//! Long masks, for measurements and limits of planning time.
 
 use noren_mask::{Facts, Mask};
 
@@ -7,10 +7,10 @@ pub type Long = (&'static str, Mask, Facts, usize);
 
 const MIB: usize = 1 << 20;
 const LEN: usize = 131_072;
-/// 13 packed documents of the interval-plan benchmark.
+/// The lengths of the 13 packed documents of the interval-plan benchmark.
 const PACKED: [usize; 13] = [11858, 8270, 12765, 11038, 4578, 14018, 11721, 11988, 4942, 8393, 7541, 13495, 10465];
 
-/// `count` lengths that differ widely and sum to `total`.
+/// Returns `count` very different lengths with the sum `total`.
 fn uneven(count: usize, total: usize) -> Vec<usize> {
     let weight = |i: usize| 1 + (i * 7919) % 97;
     let sum: usize = (0..count).map(weight).sum();
@@ -19,12 +19,12 @@ fn uneven(count: usize, total: usize) -> Vec<usize> {
     lengths
 }
 
-/// A complete binary tree of `nodes` nodes with the children of a node side by side.
+/// Returns a complete binary tree of `nodes` nodes in breadth-first order: the children of a node are consecutive.
 fn breadth_first(nodes: i64) -> Mask {
     noren_mask::atoms::tree((0..nodes).map(|i| if i == 0 { -1 } else { (i - 1) / 2 }).collect::<Vec<_>>(), 0)
 }
 
-/// A tree with a trunk and branches of `branch` nodes; the nodes of a branch are consecutive.
+/// Returns a tree with a trunk and branches of `branch` nodes. The nodes of a branch are consecutive.
 fn depth_first(nodes: i64, branch: i64) -> Mask {
     let parent = |i: i64| if i % branch == 0 { i / (8 * branch) * branch - 1 } else { i - 1 };
     noren_mask::atoms::tree((0..nodes).map(|i| parent(i).max(-1)).collect::<Vec<_>>(), 0)
@@ -34,7 +34,8 @@ fn parse(text: &str) -> Mask {
     text.parse().expect("the text of a case")
 }
 
-/// A million tokens, twice that, and the eight masks of the interval-plan benchmark.
+/// Returns the masks: several of a million and of two million tokens, and the eight masks of the interval-plan
+/// benchmark.
 pub fn masks() -> Vec<Long> {
     let window = || parse("sliding(4096) | (causal & keys(0..4))");
     let documents = || parse("causal & documents");

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// Calls `check`, what the fuzz target `target` checks, on each of its seeds.
+/// Calls `check`, the function under test of the fuzz target `target`, with each of its seeds.
 pub fn replay(target: &str, check: impl Fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds").join(target);
     let mut seeds: Vec<_> = std::fs::read_dir(folder).expect("seeds").map(|e| e.expect("a seed").path()).collect();

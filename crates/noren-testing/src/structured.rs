@@ -1,16 +1,16 @@
-//! Masks whose plans are reordered: strides, dilated grids and gathered tokens together, with complements and with everything
-//! else that [`masks`] makes.
+//! Masks whose plans are reordered: strides, dilated grids and gathered tokens together, with complements and with all
+//! other masks of [`masks`].
 
 use crate::cases::{World, masks};
 use noren_mask::{Mask, Set, atoms};
 use proptest::prelude::*;
 
-/// Single positions, far apart more often than not.
+/// Returns single positions, mostly far apart.
 fn tokens(extent: u64) -> impl Strategy<Value = Vec<u64>> + Clone {
     proptest::collection::vec(0..extent.max(1), 1..6)
 }
 
-/// One line or two dimensions, dilated by `step` along a line.
+/// Returns a grid of one or two dimensions, dilated by `step` along a line.
 fn grid(extent: u64, step: u64) -> impl Strategy<Value = Mask> + Clone {
     (1..10u64, 1..4u64, 1..4u64, any::<bool>()).prop_map(move |(size, rows, window, plane)| {
         let extent = extent.max(1);
@@ -26,7 +26,7 @@ fn grid(extent: u64, step: u64) -> impl Strategy<Value = Mask> + Clone {
     })
 }
 
-/// Masks in which residue classes, gathered queries and gathered keys meet.
+/// Returns masks that combine residue classes, gathered queries and gathered keys.
 pub fn structured(world: &World) -> BoxedStrategy<Mask> {
     let (extent, any_mask) = (world.extent, masks(world));
     (2..9u64)

@@ -1,20 +1,20 @@
-//! Policies pair by pair: its own reading of facts and policies, and masks cell by cell.
+//! A brute-force check of policies: facts and policies are read independently, and masks are evaluated cell by cell.
 
 use noren_mask::{Facts, Mask, Shape};
 use serde_json::Value;
 use std::ops::Range;
 
-/// A stack with its facts, everything written out.
+/// A stack with its facts, as explicit tables.
 pub(crate) struct Brute {
     facts: Value,
     shape: Shape,
-    /// By batch row and layer: which tokens each token reads in some head.
+    /// The tokens that each token reads in some head, by batch row and layer.
     layers: Vec<Vec<Vec<Vec<bool>>>>,
-    /// By batch row and number of layers: which sources each token knows of.
+    /// The sources that influence each token, by batch row and number of layers.
     known: Vec<Vec<Vec<Vec<bool>>>>,
 }
 
-/// One `deny` line in one batch row.
+/// The expected result of one `deny` line in one batch row.
 pub(crate) struct Expected {
     pub(crate) batch: usize,
     pub(crate) sources: u64,
@@ -23,11 +23,11 @@ pub(crate) struct Expected {
     pub(crate) reached: Vec<(usize, usize)>,
 }
 
-/// The two sides of a line: its groups' tokens and the condition of its letters.
+/// The two groups of a line as tokens, and the condition of their letters.
 struct Line {
     from: Vec<bool>,
     to: Vec<bool>,
-    /// Whether two tokens must (not) share their document.
+    /// Whether two tokens must be in one document (true) or in different ones (false).
     same: Option<bool>,
 }
 
@@ -80,12 +80,12 @@ impl Brute {
         self.layers[batch][layer][query][key]
     }
 
-    /// Whether `token` knows of `source` after so many layers.
+    /// Returns whether `source` influences `token` after this number of layers.
     pub(crate) fn knows(&self, batch: usize, layers: usize, token: usize, source: usize) -> bool {
         self.known[batch][layers][token][source]
     }
 
-    /// A fact of one batch row: given for all, or by row where it is a list of lists.
+    /// Returns a fact of one batch row. The fact is one list for all rows, or a list of lists by row.
     fn of_row(&self, fact: &Value, batch: usize) -> Option<Vec<Value>> {
         let list = fact.as_array()?;
         match list.first() {
@@ -129,7 +129,7 @@ impl Brute {
         levels.get(usize::try_from(self.position(batch, token)).ok()?)?.as_i64()
     }
 
-    /// The document of a real token.
+    /// Returns the document of a non-padding token.
     pub(crate) fn document(&self, batch: usize, token: usize) -> Option<usize> {
         let lengths: Vec<i64> =
             self.of_row(&self.facts["documents"], batch)?.iter().map(|n| n.as_i64().expect("a length")).collect();
@@ -168,7 +168,7 @@ impl Brute {
         (0..self.tokens()).map(member).collect()
     }
 
-    /// A line in one batch row; the group that is no group there, where there is one.
+    /// Returns a line in one batch row, or the text of the group that has no tokens there.
     fn line(&self, words: &str, batch: usize) -> Result<Line, String> {
         let (word, rest) = words.split_once(": ").expect("a line");
         let (from, to) = rest.split_once(" -> ").expect("two groups");
@@ -195,11 +195,11 @@ impl Brute {
         line.from[s] && line.to[t] && line.same.is_none_or(|same| documents() == same)
     }
 
-    /// What a policy says, or a group that it must name in its refusal.
+    /// Returns the expected results of a policy, or the text of a group that the error must name.
     pub(crate) fn check(&self, policy: &str) -> Result<Vec<Expected>, String> {
         let lines = || policy.lines().filter(|line| !line.is_empty());
         let rows = 0..self.shape.batch_len();
-        // Errors are named in the order of batch rows, exceptions first.
+        // Errors are in the order of batch rows, with exceptions first.
         for batch in rows.clone() {
             for word in ["allow", "deny"] {
                 for line in lines().filter(|line| line.starts_with(word)) {
@@ -228,10 +228,11 @@ impl Brute {
         Ok(out)
     }
 
-    /// The smallest number of cells of one layer without which none of `reached` is reached; `None` where no layer is enough.
+    /// Returns the smallest number of cells of one layer whose removal cuts all paths of `reached`, or `None` if no
+    /// layer is enough.
     pub(crate) fn cheapest_cut(&self, batch: usize, reached: &[(usize, usize)]) -> Option<u64> {
         let (n, depth) = (self.tokens(), self.depth());
-        // Which tokens carry something to each target from after layer `l` on.
+        // The tokens that influence each target from layer `l` on.
         let mut later = vec![(0..n).map(|i| (0..n).map(|j| i == j).collect::<Vec<bool>>()).collect::<Vec<_>>()];
         for rows in self.layers[batch].iter().rev() {
             let after = later.last().expect("the last");
@@ -259,7 +260,7 @@ impl Brute {
     }
 }
 
-/// Whether spans such as `3`, `"3..9"` and `"3.."` hold a position.
+/// Returns whether spans such as `3`, `"3..9"` and `"3.."` contain a position.
 fn in_spans(spans: &[Value], position: i64) -> bool {
     spans.iter().any(|span| match span {
         Value::Number(at) => at.as_i64() == Some(position),

@@ -1,4 +1,5 @@
-//! Flow against Boolean products of matrices and against the support of products of positive matrices, on random stacks.
+//! Flow compared with Boolean products of matrices and with the support of products of positive matrices, for random
+//! stacks.
 
 use noren_flow::{Certificate, Fill, Flow, Policy};
 use noren_mask::interval::IntervalSet;
@@ -8,7 +9,7 @@ use noren_testing::check;
 use proptest::prelude::*;
 use std::time::Instant;
 
-/// Stacks of masks over the tokens of one sequence.
+/// Returns stacks of masks over the tokens of one sequence.
 fn stacks(longest: usize) -> impl Strategy<Value = (World, Vec<Mask>, bool)> {
     let placed = worlds(longest, 4 * longest * longest).prop_filter("queries among the keys", |world| {
         let (rows, bound) = (0..world.shape.q_len(), world.bind(&full()));
@@ -20,13 +21,13 @@ fn stacks(longest: usize) -> impl Strategy<Value = (World, Vec<Mask>, bool)> {
     })
 }
 
-/// The key at the position of a query row.
+/// Returns the key at the position of a query row.
 fn token_of(bound: &BoundMask, batch: usize, row: usize) -> Option<usize> {
     let position = bound.query_position(batch, row);
     (0..bound.shape().kv_len()).find(|k| position >= 0 && bound.key_position(batch, *k) == position)
 }
 
-/// Row `q`, key `k`: does query token `q` read `k` in some head, cell by cell.
+/// Returns for row `q` and key `k` whether query token `q` reads `k` in some head, cell by cell.
 fn layer(world: &World, mask: &Mask, batch: usize, finite: bool) -> Vec<Vec<bool>> {
     let bound = world.bind(mask);
     let shape = &world.shape;
@@ -54,7 +55,8 @@ fn closure_is_the_product_of_matrices() {
                 (0..n).map(|i| (0..n).map(|j| f64::from(u8::from(i == j))).collect()).collect();
             for mask in &stack {
                 let rows = layer(&world, mask, batch, finite);
-                // Positive weights cannot cancel: what is not 0 in the product is what depends on what.
+                // Positive weights cannot cancel: an entry of the product is not 0 exactly if the output depends on the
+                // source.
                 let next = (0..n).map(|i| {
                     (0..n)
                         .map(|j| {
@@ -232,7 +234,7 @@ fn cuts_are_counted_cell_by_cell() {
     check(300, stacks(24), |(world, stack, finite)| {
         let fill = if finite { Fill::Finite } else { Fill::Nothing };
         let flow = Flow::of_stack(&stack, &world.shape, &world.facts, fill).expect("it binds");
-        // Cells are counted in every pattern of heads; one head has one.
+        // Cells are counted in every pattern of heads; a single head has one pattern.
         if world.shape.head_count() > 1 {
             return;
         }

@@ -1,7 +1,7 @@
-//! Policies against brute force over pairs of tokens, on random stacks with random facts.
+//! Policies compared with a brute-force check of all pairs of tokens, for random stacks with random facts.
 //!
-//! The brute force has its own reading of the facts, from their JSON by the documentation (`docs/flow.md`), and knows masks by
-//! [`BoundMask::allowed`](noren_mask::BoundMask::allowed) alone.
+//! The brute-force check reads the JSON of the facts independently, by the documentation (`docs/flow.md`), and
+//! evaluates masks only with [`BoundMask::allowed`](noren_mask::BoundMask::allowed).
 
 use crate::brute::{Brute, Expected};
 use noren_flow::{Certificate, Counted, Fill, Flow, Policy, RuleVerdict, Verdict};
@@ -10,10 +10,10 @@ use noren_testing::cases::{World, sequences, stack_masks};
 use noren_testing::check;
 use proptest::prelude::*;
 
-/// A stack over the tokens of one sequence by batch row, without closures.
+/// Returns stacks over the tokens of one sequence per batch row, without closures.
 fn stacks(longest: usize) -> impl Strategy<Value = (World, Vec<Mask>, Fill)> {
     sequences(longest).prop_flat_map(|world| {
-        // What keeps documents or padding apart makes some policies hold.
+        // Masks that separate documents or padding make some policies hold.
         let masks = (stack_masks(&world), 0..4u8).prop_map(|(mask, kind)| match kind {
             0 => mask,
             1 => mask & padding() & causal(),
@@ -24,7 +24,7 @@ fn stacks(longest: usize) -> impl Strategy<Value = (World, Vec<Mask>, Fill)> {
     })
 }
 
-/// Lines over all groups, some of which have no tokens.
+/// Returns lines over all groups. Some groups have no tokens.
 fn policies() -> impl Strategy<Value = String> {
     let group = |target: bool| {
         prop_oneof![
@@ -85,7 +85,7 @@ fn policies_are_brute_force_over_pairs() {
     assert!(holds > 0 && broken > 0 && nothing > 0 && refused > 0);
 }
 
-/// One line and batch row.
+/// Compares the results of one line in one batch row.
 fn compare(brute: &Brute, found: &RuleVerdict, wanted: &Expected, heads: usize) {
     let place = format!("{} in batch row {}", found.rule, found.batch);
     assert_eq!((found.batch, found.sources, found.targets), (wanted.batch, wanted.sources, wanted.targets), "{place}");
@@ -101,14 +101,14 @@ fn compare(brute: &Brute, found: &RuleVerdict, wanted: &Expected, heads: usize) 
         (at, after) = (token, Some(layer));
     }
     assert!(wanted.pairs.contains(&(path.source as usize, at as usize)), "{place}: {path} is not denied");
-    // Cells are counted in every pattern of heads; one head has one.
+    // Cells are counted in every pattern of heads; a single head has one pattern.
     if heads == 1 {
         assert!(found.cut_computed);
         assert_eq!(found.cut.map(|cut| cut.1), brute.cheapest_cut(found.batch, &wanted.reached), "{place}");
     }
 }
 
-/// The reaches of a certificate are exact, cover every pair that is said not to be reached, and nothing more is there.
+/// Checks the reaches of a certificate: they are exact, cover every pair that is not reached, and contain nothing else.
 fn certified(flow: &Flow, policy: &Policy, brute: &Brute, expected: &[Expected]) {
     let certificate = Certificate::issue(flow, policy).expect("it is issued");
     let again = Certificate::from_json(&certificate.to_json().expect("JSON")).expect("it reads");

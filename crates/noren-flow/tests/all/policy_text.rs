@@ -1,4 +1,4 @@
-//! A policy that is printed and read again is the same policy.
+//! A policy that is printed and parsed again is equal to the original.
 
 use noren_flow::{Group, Policy};
 

@@ -1,4 +1,4 @@
-//! The seeds of the fuzz targets hold what the targets check.
+//! The seeds of the fuzz targets pass the checks of the targets.
 
 #![allow(unreachable_pub)]
 

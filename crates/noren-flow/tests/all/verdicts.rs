@@ -1,4 +1,5 @@
-//! Verdicts that once looked right: policies that hold for no pair, documents counted from elsewhere, one head of several.
+//! Cases in which a wrong verdict is easy to miss: policies without pairs, wrongly counted documents, one head of
+//! several.
 
 use noren_flow::{Counted, Fill, Flow, Policy, Ruling, Verdict};
 use noren_mask::{Error, Facts, Mask, Shape, Side};
@@ -61,7 +62,7 @@ fn what_denies_no_pair_establishes_nothing() {
         ruling.empty[0].to_string(),
         "deny maybe: label(none) -> output: label(none) has no tokens in batch row 0"
     );
-    // Another line may establish something all the same.
+    // Another line may still establish a result.
     let both = "deny maybe: label(none) -> output\ndeny: label(pii) -> output";
     let ruling = check("none", 2, &facts, both).expect("it checks");
     assert_eq!((ruling.verdict(), ruling.pairs), (Verdict::Holds, 7));
@@ -105,14 +106,14 @@ fn documents_begin_with_the_first_real_token() {
     let ruling = check("causal & padding", 1, &facts, policy).expect("it checks");
     assert_eq!((ruling.pairs, ruling.rules[0].reached_pairs), (8, 4));
     assert_eq!(ruling.rules[0].witness.as_ref().expect("a path").to_string(), "token 4 -> token 6 in layer 0");
-    // The reverse: padding that reads padding is no document that reads another.
+    // The reverse: padding that reads padding is not a document that reads another.
     let ruling = check("causal & documents | chunk(4) & queries(..4)", 1, &facts, policy).expect("it checks");
     assert_eq!((ruling.verdict(), ruling.pairs), (Verdict::Holds, 8));
 }
 
 #[test]
 fn documents_and_queries_follow_positions() {
-    // A ring of 4 slots: the tokens of positions 4 and 5 are in slots 0 and 1, and the new one is position 5.
+    // A ring of 4 slots: the tokens of positions 4 and 5 are in slots 0 and 1, and the new token has position 5.
     let facts = Facts::new().positions([4, 5, 2, 3]).documents([3, 3]).label("new", [5u64]);
     let shape = Shape::new(1, 4, 5);
     let flow = flow("causal & documents", 2, &shape, &facts).expect("it binds");
@@ -131,7 +132,7 @@ fn documents_and_queries_follow_positions() {
 fn allowed_pairs_are_taken_out_of_part_of_a_denial() {
     let facts = Facts::new().label("pii", [1u64, 4]);
     let deny = "deny: label(pii) -> output";
-    // Both tokens are read by all later ones: 6 and 3 pairs of 14.
+    // All later tokens read both tokens: 6 and 3 pairs of 14.
     let of = |policy: &str| {
         let ruling = check("causal", 1, &facts, policy).expect("it checks");
         (ruling.pairs, ruling.rules[0].reached_pairs)
@@ -157,13 +158,13 @@ fn one_head_is_not_proved_for_several() {
     for (mask, what) in [
         (
             "heads(0..2: causal, else: full)",
-            "there are 2 heads, which do not take the arm `else: full`: give at least 3 heads",
+            "there are 2 heads, which do not use the arm `else: full`: give at least 3 heads",
         ),
         ("full | heads(0: causal, every 3 from 2: full)", "give at least 3 heads"),
         ("heads(0..2: causal, 2..: full)", "give at least 3 heads"),
         (
             "batch(every 2: causal, every 4 from 3: full)",
-            "there are 2 batch rows, which do not take the arm `every 4 from 3: full`: give at least 4",
+            "there are 2 batch rows, which do not use the arm `every 4 from 3: full`: give at least 4",
         ),
     ] {
         let error = flow(mask, 1, &Shape::square(8).heads(2).batch(2), &facts).expect_err(mask).to_string();

@@ -45,11 +45,11 @@ impl fmt::Display for Equivalence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Equivalence::Equal { lengths: (1, Shape::MAX_LEN), compared } => {
-                write!(f, "equal at every length ({compared} cells compared, which stand for all others)")
+                write!(f, "equal at every length ({compared} cells compared, which represent all others)")
             }
             Equivalence::Equal { lengths: (first, last), compared } => write!(
                 f,
-                "equal at every length from {first} to {last}, where both masks bind ({compared} cells compared, which stand for all others)"
+                "equal at every length from {first} to {last}, where both masks bind ({compared} cells compared, which represent all others)"
             ),
             Equivalence::Differ { layer, shape, shortest, facts, cell, only_first } => {
                 let side = if *only_first { "first" } else { "second" };

@@ -75,7 +75,7 @@ impl<'a> Columns<'a> {
             term.places(&mut |places| listed = listed.saturating_add(places.listed));
         }
         if listed > MAX_PLACES {
-            return Err(format!("the masks list {listed} positions, of which {MAX_PLACES} can be compared"));
+            return Err(format!("the masks list {listed} positions, but at most {MAX_PLACES} can be compared"));
         }
         terms.pair.iter().for_each(|term| term.places(&mut |atom| places.add(atom)));
         let multiple = |numbers: &BTreeSet<i64>, first: u64| {
@@ -169,7 +169,7 @@ impl Places {
         let critical = (self.queries.len() as u64 + 1).saturating_mul(self.distances.len() as u64 + 1);
         if critical > 8 * MAX_PLACES {
             return Err(format!(
-                "listed positions and windows meet in {critical} places, of which {} can be compared",
+                "listed positions and windows meet in {critical} places, but at most {} can be compared",
                 8 * MAX_PLACES
             ));
         }

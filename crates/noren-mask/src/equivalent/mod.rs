@@ -72,7 +72,7 @@ struct Comparison<'a> {
 impl Comparison<'_> {
     fn run(&self) -> Result<Equivalence, Error> {
         let Some(lengths) = Lengths::of(&self.masks) else {
-            return Ok(undecided("no length lets both masks bind: their lists of positions have different sums"));
+            return Ok(undecided("no length fits both masks: their lists of positions have different sums"));
         };
         let indices = match self.indices() {
             Ok(indices) => indices,
@@ -82,7 +82,7 @@ impl Comparison<'_> {
         let count = indices.iter().fold(1u64, |n, i| n.saturating_mul(i.len()));
         if count > MAX_CLASSES {
             return Ok(undecided(&format!(
-                "the arms make {count} combinations of layer, batch row and head, of which {MAX_CLASSES} can be compared"
+                "the arms make {count} combinations of layer, batch row and head, but at most {MAX_CLASSES} can be compared"
             )));
         }
         let mut search = Search { left: BUDGET, ..Search::default() };
@@ -113,7 +113,7 @@ impl Comparison<'_> {
             (false, true) => {
                 return Ok(Equivalence::Equal { lengths: (lengths.first as usize, lengths.last as usize), compared });
             }
-            (true, _) => "the masks differ whatever these atoms are, but no facts were found under which both bind",
+            (true, _) => "the masks differ for all values of these atoms, but no facts were found that fit both",
             (false, false) => "whether the masks agree depends on atoms that no finite comparison decides",
         };
         Ok(Equivalence::Undecided { atoms: unknowns, reason: reason.into() })

@@ -42,7 +42,7 @@ impl Terms {
         let pair = masks.map(|mask| Reading { unknowns: &mut unknowns, batch, head, padded }.term(mask));
         match unknowns.len() {
             n if n > MAX_UNKNOWNS => {
-                Err(format!("{n} different atoms read facts, of which {MAX_UNKNOWNS} can be compared"))
+                Err(format!("{n} different atoms read facts, but at most {MAX_UNKNOWNS} can be compared"))
             }
             _ => Ok(Terms { pair, unknowns }),
         }

@@ -1,10 +1,10 @@
-//! Everything that an atom answers agrees with its membership, and text reads every atom back.
+//! All results of an atom agree with its membership, and the parser reads the text of every atom back.
 
 use crate::common::{Universe, atoms, settings};
 use noren_mask::{Facts, Mask, Shape, atom, language};
 use proptest::prelude::*;
 
-/// An atom, a shape and facts of one universe.
+/// Returns a mask of one atom with a shape and facts that fit it.
 fn cases() -> impl Strategy<Value = (Mask, Shape, Facts)> {
     (1u64..3, 1u64..3, 1u64..40).prop_flat_map(|(batch, heads, len)| {
         let universe = Universe { batch, heads, len };

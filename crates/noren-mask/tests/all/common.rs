@@ -6,21 +6,22 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-/// Labels that atoms name; facts must declare them.
+/// Labels in atoms; facts must declare them.
 pub(crate) const LABELS: [&str; 2] = ["red", "light blue"];
-/// Arrays that `dense` names; facts must hold them.
+/// Arrays in `dense` atoms; facts must have them.
 pub(crate) const ARRAYS: [&str; 2] = ["d0", "a b"];
-/// Closures that `closure` names; facts must hold them.
+/// Closures in `closure` atoms; facts must have them.
 pub(crate) const CLOSURES: [&str; 1] = ["even"];
 
-/// What random masks refer to: every list that must fit a shape fits this one.
+/// The sizes for random masks: lists that must fit a shape have these sizes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Universe {
-    /// Batch rows: per-row lists have this many entries.
+    /// Number of batch rows: lists per row have this many entries.
     pub(crate) batch: u64,
-    /// Query heads that arms name.
+    /// Number of query heads for arms.
     pub(crate) heads: u64,
-    /// Positions `0..len`: documents sum to it, grids have as many cells, sets and trees lie within it.
+    /// Number of positions: documents have this sum, grids have this many cells, and sets and trees are within
+    /// `0..len`.
     pub(crate) len: u64,
 }
 
@@ -38,7 +39,7 @@ fn set_in(len: u64) -> impl Strategy<Value = Set> {
     prop_oneof![4 => spans_in(len).prop_map(Set::Spans), 1 => prop::sample::select(&LABELS).prop_map(Set::label)]
 }
 
-/// Lengths that sum to `len`.
+/// Returns the lengths, whose sum is `len`.
 fn counts(list: Vec<u64>) -> Vec<usize> {
     list.into_iter().map(|n| n as usize).collect()
 }
@@ -77,7 +78,7 @@ fn trees(len: u64) -> impl Strategy<Value = Mask> {
     })
 }
 
-/// Atoms that look at positions only and need no facts.
+/// Returns atoms that read only positions and need no facts.
 pub(crate) fn position_atoms(u: Universe) -> BoxedStrategy<Mask> {
     let reach = u.len as i64 / 2 + 1;
     let bands = prop_oneof![
@@ -99,7 +100,7 @@ pub(crate) fn position_atoms(u: Universe) -> BoxedStrategy<Mask> {
     prop_oneof![1 => Just(full()), 1 => Just(none()), 6 => bands, 3 => cells, 6 => sets].boxed()
 }
 
-/// Every atom.
+/// Returns all atoms.
 pub(crate) fn atoms(u: Universe) -> BoxedStrategy<Mask> {
     let rows = u.batch as usize;
     let lengths = move || vec(0..=u.len, rows);
@@ -132,7 +133,7 @@ pub(crate) fn atoms(u: Universe) -> BoxedStrategy<Mask> {
     prop_oneof![3 => position_atoms(u), 2 => facts, 1 => drawn].boxed()
 }
 
-/// Selectors of arms that do not overlap and name indices of `0..count`, perhaps with an `else`.
+/// Returns selectors of arms that do not overlap and select indices of `0..count`, sometimes with an `else`.
 fn selectors(count: u64) -> impl Strategy<Value = Vec<Selector>> {
     let spans = (vec(0..=count, 1..4), any::<bool>(), any::<bool>()).prop_map(move |(mut cuts, open, other)| {
         cuts.sort_unstable();
@@ -159,7 +160,7 @@ fn arms(count: u64, inner: BoxedStrategy<Mask>) -> impl Strategy<Value = Vec<(Se
     (selectors(count), vec(inner, 4)).prop_map(|(selectors, masks)| selectors.into_iter().zip(masks).collect())
 }
 
-/// Expressions over `atoms`, up to `depth` deep, with arms by head and batch row, and by layer when `by_layer`.
+/// Returns expressions over `atoms`, up to `depth` deep, with arms by head and batch row, and by layer if `by_layer`.
 pub(crate) fn expressions(u: Universe, atoms: BoxedStrategy<Mask>, depth: u32, by_layer: bool) -> BoxedStrategy<Mask> {
     atoms
         .prop_recursive(depth, 24, 3, move |inner| {
@@ -179,12 +180,12 @@ pub(crate) fn expressions(u: Universe, atoms: BoxedStrategy<Mask>, depth: u32, b
         .boxed()
 }
 
-/// Masks over every atom, up to five deep, that bind to a shape of this universe.
+/// Returns masks over all atoms, up to five deep, that bind to a shape of this universe.
 pub(crate) fn masks(u: Universe) -> BoxedStrategy<Mask> {
     expressions(u, atoms(u), 5, false)
 }
 
-/// A square or cached shape of this universe and facts for every atom in [`atoms`].
+/// Returns a square or cached shape of this universe, with facts for every atom in [`atoms`].
 pub(crate) fn settings(u: Universe) -> BoxedStrategy<(Shape, Facts)> {
     let (rows, len) = (u.batch as usize, u.len as usize);
     let shape = prop_oneof![Just(0..len), (0..len).prop_map(move |past| past..len)]
@@ -211,12 +212,12 @@ pub(crate) fn settings(u: Universe) -> BoxedStrategy<(Shape, Facts)> {
         .boxed()
 }
 
-/// Names that need quotes and escapes, and some that do not.
+/// Returns names that need quotes and escapes, and names that do not.
 pub(crate) fn wild_names() -> impl Strategy<Value = String> {
     prop_oneof!["[a-zé_][a-z0-9_]{0,6}", "\\PC{1,8}", any::<String>().prop_filter("not empty", |name| !name.is_empty())]
 }
 
-/// Atoms with parameters from all over their range, valid by themselves and hardly for any shape.
+/// Returns atoms with parameters from their whole range. They are valid by themselves but fit few shapes.
 pub(crate) fn wild_atoms() -> BoxedStrategy<Mask> {
     let limit = 1i64 << 62;
     let number = prop_oneof![0..20i64, -limit..=limit];

@@ -1,4 +1,5 @@
-//! The masks of `testdata/conformance/attention`, whose dense form PyTorch computed: definition and plan allow the same cells.
+//! The masks of `testdata/conformance/attention`: definition and plan allow the same cells as the dense form from
+//! PyTorch.
 
 use noren_mask::{Facts, Shape, Spec};
 use noren_testing::cells::Cells;
@@ -6,7 +7,7 @@ use noren_testing::drawn;
 use safetensors::SafeTensors;
 use serde::Deserialize;
 
-/// The part of a case that speaks of its mask.
+/// The mask of a conformance case.
 #[derive(Deserialize)]
 struct Case {
     name: String,

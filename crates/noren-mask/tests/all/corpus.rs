@@ -1,4 +1,4 @@
-//! Every case of the corpus: the definition, the plan, the text and the simplified mask all draw what the file draws.
+//! Every case of the corpus: the definition, the plan, the text and the simplified mask have the cells of the drawing.
 
 use noren_mask::{BoundMask, Mask, PlanOptions};
 use noren_testing::cells::Cells;
@@ -11,7 +11,7 @@ fn draw(cells: &Cells, batch: usize, head: usize) -> String {
     lines.join("\n")
 }
 
-/// Where `found` differs from what `case` draws.
+/// Adds a description to `wrong` if `found` differs from the drawing of `case`.
 fn compare(wrong: &mut Vec<String>, what: &str, file: &str, case: &drawn::Case, found: &Cells) {
     for batch in 0..found.dims[0] {
         for head in 0..found.dims[1] {
@@ -80,7 +80,7 @@ fn drawings_have_their_shape() {
     });
 }
 
-/// Every wrong input has a message of its own that names what is wrong and how to mend it.
+/// Every invalid input has its own message, which names the error and how to fix it.
 #[test]
 fn wrong_input_is_refused_with_its_message() {
     let mut wrong = Vec::new();

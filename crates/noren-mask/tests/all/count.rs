@@ -1,8 +1,8 @@
-//! Counts by arithmetic are those of the definition: allowed cells and empty rows.
+//! Counts by arithmetic are equal to those of the definition: allowed cells and empty rows.
 //!
 //!     NOREN_COUNTS=100000 cargo test -p noren-mask --test all count:: -- --nocapture
 //!
-//! `NOREN_COUNTS` is the number of (mask, shape, facts) cases, 3,000 unless given.
+//! `NOREN_COUNTS` is the number of (mask, shape, facts) cases. [default: 3,000]
 
 use noren_mask::{Facts, Mask, PlanOptions, Reorder, Shape};
 use noren_testing::cases::{masks, worlds};
@@ -33,7 +33,7 @@ fn counts_are_the_definitions() {
     });
 }
 
-/// What was counted pair by pair before.
+/// Counts of masks for which a visit of every pair would take too long.
 #[test]
 fn complements_of_strides_are_counted_at_a_million() {
     let n = 1u128 << 20;

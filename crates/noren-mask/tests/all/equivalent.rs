@@ -1,4 +1,4 @@
-//! `Mask::equivalent` against the comparison of cells.
+//! `Mask::equivalent`, compared with a comparison of all cells.
 
 use noren_mask::{Equivalence, Facts, Mask, Shape};
 
@@ -17,7 +17,7 @@ fn assert_equal(a: &str, b: &str) {
     }
 }
 
-/// The length, query and key of the first difference.
+/// Returns the length, query and key of the first difference.
 fn difference(a: &str, b: &str) -> (usize, usize, usize) {
     match equivalent(a, b) {
         Equivalence::Differ { shape, facts, cell, layer, only_first, .. } => {
@@ -75,7 +75,7 @@ fn the_first_difference_has_the_shortest_length() {
     assert_eq!(difference("padding & causal", "padding").0, 2);
     assert_eq!(difference("keys(label=\"a\")", "queries(label=\"a\")").0, 2);
     assert_eq!(difference("documents", "clearance").0, 2);
-    // with padding on the left, the listed documents begin at the first real token
+    // with padding on the left, the listed documents begin at the first non-padding token
     assert_eq!(difference("documents([5, 3]) & padding", "spans([0..5, 5..8]) & padding").0, 9);
     assert_eq!(difference("padding(lengths=[4]) & padding", "keys(..4) & padding").0, 5);
     let left = equivalent("padding(side=left, lengths=[2])", "keys(1..)");
@@ -126,7 +126,7 @@ fn hostile_masks_are_answered_soon() {
     equivalent(&chain(9000), &chain(8999));
 }
 
-/// A deterministic generator: the same pairs on every machine.
+/// A generator of pseudo-random numbers with the same pairs on every machine.
 struct Draw(u64);
 
 impl Draw {
@@ -136,7 +136,7 @@ impl Draw {
     }
 
     fn number(&mut self, n: u64) -> u64 {
-        // small numbers often, numbers near 64 to 150 sometimes
+        // mostly small numbers, sometimes numbers near 64 to 150
         match self.below(4) {
             0 => 60 + self.below(90),
             _ => self.below(n),
@@ -185,7 +185,7 @@ impl Draw {
         }
     }
 
-    /// Another text with the same cells.
+    /// Returns another text with the same cells.
     fn rewritten(&mut self, a: &str) -> String {
         match self.below(5) {
             0 => mask(a).simplify().to_string(),
@@ -196,7 +196,7 @@ impl Draw {
         }
     }
 
-    /// A text that differs little: in few cells, or far away only.
+    /// Returns a text with few different cells, or with differences only at large distances.
     fn nudged(&mut self, a: &str) -> String {
         let at = 65 + self.below(120);
         match self.below(5) {
@@ -209,13 +209,13 @@ impl Draw {
     }
 }
 
-/// Number of random pairs, times `NOREN_LENGTHS`.
+/// Returns the number of random pairs, times `NOREN_LENGTHS`.
 fn pairs() -> u64 {
     let times = std::env::var("NOREN_LENGTHS").ok().and_then(|n| n.parse::<u64>().ok()).unwrap_or(1);
     250 * times
 }
 
-/// Without facts a cell does not depend on the length, so the square of 200 has the cells of all shorter ones.
+/// Without facts a cell does not depend on the length, so a mask of length 200 has the cells of all smaller lengths.
 #[test]
 fn random_pairs_agree_with_the_cells() {
     let (mut equal, mut near, mut far) = (0, 0, 0);
@@ -244,7 +244,7 @@ fn random_pairs_agree_with_the_cells() {
                 }
             }
             (Equivalence::Differ { shape, .. }, None) => {
-                // they differ beyond 200 tokens, and not before
+                // a difference after 200 tokens, and none before
                 let n = shape.q_len();
                 assert!(n > 200, "{a}\n{b}");
                 assert!(bound(&a, n - 1).same_cells(&bound(&b, n - 1)).expect("one shape"), "{a}\n{b}");

@@ -1,8 +1,8 @@
-//! The checked path: in every order, the cells that a plan executes are the definition's.
+//! In every order, the cells that a plan executes are those of the definition.
 //!
 //!     NOREN_EXACT=100000 cargo test -p noren-mask --test all exact:: -- --nocapture
 //!
-//! `NOREN_EXACT` is the number of (mask, shape, facts, order) cases, 3,000 unless given.
+//! `NOREN_EXACT` is the number of (mask, shape, facts, order) cases. [default: 3,000]
 
 use noren_mask::{BoundMask, Facts, Kind, Mask, PatternPlan, Plan, PlanOptions, Reorder, Shape};
 use noren_testing::cases::{World, masks, worlds};
@@ -18,7 +18,7 @@ fn cases(name: &str, usual: u32) -> u32 {
     std::env::var(name).ok().map_or(usual, |text| text.parse().expect("a whole number"))
 }
 
-/// Checks the plan of every order, and that the statistics and the runs of rows count the same cells.
+/// Checks the plan of every order, and that the statistics and the runs of rows have the same number of cells.
 fn check_orders(bound: &BoundMask, block_q: u32, residues: u32) -> u64 {
     let cells = Cells::of(bound);
     for reorder in [Reorder::Never, Reorder::Auto, Reorder::Always, Reorder::Copies, Reorder::Residues(residues)] {
@@ -39,7 +39,8 @@ fn check_orders(bound: &BoundMask, block_q: u32, residues: u32) -> u64 {
     cells.count() as u64
 }
 
-/// What binds also binds in its canonical form, and allows the same cells, for other numbers of heads and batch rows too.
+/// Checks that the canonical form of a mask binds and allows the same cells, for other numbers of heads and batch rows
+/// too.
 fn check_simplified(world: &World, mask: &Mask) {
     let simple = mask.simplify();
     for heads in 1..5 {
@@ -71,7 +72,8 @@ fn executed_cells_are_the_definitions_in_every_order() {
     println!("{} cases ({done} masks in {ORDERS} orders), {allowed} allowed cells by mask: all equal", done * ORDERS);
 }
 
-/// Long sequences, where `Reorder::Auto` gathers keys: every executed cell of sampled rows, and the count of all of them.
+/// Long sequences in which `Reorder::Auto` gathers keys: every executed cell of sampled rows, and the number of all
+/// executed cells.
 #[test]
 fn long_plans_allow_what_plans_in_place_allow() {
     let count = cases("NOREN_EXACT", 3000).div_ceil(250);
@@ -96,7 +98,7 @@ fn long_plans_allow_what_plans_in_place_allow() {
     });
 }
 
-/// Every 37th row of two plans.
+/// Compares every 37th row of two plans.
 fn same_rows(plan: &Plan, in_place: &Plan, text: &str) {
     let len = plan.shape().kv_len() as u32;
     for pattern in plan.patterns() {
@@ -114,7 +116,7 @@ fn same_rows(plan: &Plan, in_place: &Plan, text: &str) {
     }
 }
 
-/// Which key places the query at a place reads.
+/// Returns for each place of keys whether the query at a place reads it.
 fn row_of(pattern: &PatternPlan, place: u32) -> Vec<bool> {
     let mut read = vec![false; pattern.key_places() as usize];
     let tile = pattern.tiles().find(|tile| (tile.start..tile.end).contains(&place)).expect("tiles cover all rows");

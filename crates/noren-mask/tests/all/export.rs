@@ -1,11 +1,11 @@
-//! What plans are exported as holds exactly their cells.
+//! The exports of a plan contain exactly its cells.
 
 use noren_mask::{Blocks, BoundMask, Plan, SliceKind};
 use noren_testing::drawn;
 
 type Grid = Vec<Vec<bool>>;
 
-/// The cells of a pattern by definition.
+/// Returns the cells of a pattern by definition.
 fn cells(bound: &BoundMask, plan: &Plan, pattern: usize) -> Grid {
     let shape = bound.shape();
     let pairs = (0..shape.batch_len()).flat_map(|b| (0..shape.head_count()).map(move |h| (b, h)));

@@ -1,4 +1,5 @@
-//! Facts from token ids, padding masks, segment ids, position ids and `cu_seqlens`: what is accepted, what is refused and how.
+//! Facts from token ids, padding masks, segment ids, position ids and `cu_seqlens`: accepted input, refused input,
+//! messages.
 
 use noren_mask::interval::IntervalSet;
 use noren_mask::{Error, Facts, Shape, Side, atoms};
@@ -84,10 +85,11 @@ fn segment_ids_become_documents_and_padding() {
     let ids = |rows: &[Vec<i64>]| Facts::from_segment_ids(rows);
     assert_eq!(ids(&[vec![1, 1, 2, 0]]).unwrap(), Facts::new().lengths([3]).documents(vec![vec![2, 1]]));
     assert_eq!(ids(&[vec![7, 3, 3]]).unwrap(), Facts::new().lengths([3]).documents(vec![vec![1, 2]]));
-    // Padding after each document: the real keys have holes, and the padding belongs to documents of its own.
+    // Padding after each document: the runs of non-padding keys have gaps, and the padding belongs to separate
+    // documents.
     let aligned = Facts::new().real_keys(vec![[0..2, 3..5].into_iter().collect()]).documents(vec![vec![2, 1, 2, 1]]);
     assert_eq!(ids(&[vec![1, 1, 0, 2, 2, 0]]).unwrap(), aligned);
-    // A hole inside a document stays part of it.
+    // A gap inside a document stays part of it.
     let hole = Facts::new().real_keys(vec![[0..1, 2..3].into_iter().collect()]).documents(vec![vec![3, 1]]);
     assert_eq!(ids(&[vec![1, 0, 1, 0]]).unwrap(), hole);
     let left = Facts::new().lengths([3]).side(Side::Left).documents(vec![vec![1, 2]]);

@@ -1,4 +1,4 @@
-//! Facts, shapes and arrays as JSON: values at their place, exact messages, hostile text, round trips.
+//! Facts, shapes and arrays as JSON: valid values, exact messages, hostile text, round trips.
 
 use noren_mask::interval::IntervalSet;
 use noren_mask::{Array, Facts, Rows, Shape, Side, Span};
@@ -8,7 +8,7 @@ fn read(json: &str) -> Facts {
     Facts::from_json(json).unwrap_or_else(|e| panic!("{json}: {e}"))
 }
 
-/// The message without its beginning, `facts: `.
+/// Returns the message without its prefix `facts: `.
 fn refusal(json: &str) -> String {
     let message = Facts::from_json(json).unwrap_err().to_string();
     message.strip_prefix("facts: ").unwrap_or_else(|| panic!("{message}")).to_string()
@@ -91,12 +91,12 @@ fn what_people_have_is_read() {
         read(r#"{"cu_seqlens": [0, 2, 5], "position_ids": [[0, 1, 0, 1, 2]]}"#),
         Facts::from_cu_seqlens(&[0, 2, 5]).unwrap()
     );
-    // Left padding as Hugging Face fills it.
+    // Position ids with left padding, in the form of Hugging Face.
     assert_eq!(
         read(r#"{"attention_mask": [[0, 0, 1, 1]], "position_ids": [[1, 1, 0, 1]]}"#),
         Facts::new().lengths([2]).side(Side::Left).documents(vec![vec![2]])
     );
-    // The pad id is the eos id: other facts decide, and padding must hold it.
+    // The pad id is the eos id: other facts decide, and the padding must have this id.
     assert_eq!(
         read(r#"{"token_ids": [[5, 2, 2, 2]], "pad_id": 2, "eos_id": [2, 9], "lengths": [2]}"#),
         Facts::new().lengths([2])
@@ -471,7 +471,7 @@ proptest! {
     }
 }
 
-/// Padding is counted from the ends of a table, so that a table of another length would be shifted.
+/// Padding is counted from the ends of a table, so a table of another length would shift the padding.
 #[test]
 fn tables_of_another_length_than_the_keys_are_refused() {
     use noren_mask::atoms::{causal, padding};

@@ -1,4 +1,4 @@
-//! The text language: what prints parses back, and no text does harm.
+//! The text language: printed text parses back, and no text causes a crash.
 
 use crate::common::{Universe, atoms, expressions, wild_atoms, wild_names};
 use noren_mask::atoms::*;
@@ -11,7 +11,7 @@ fn parsed(text: &str) -> Mask {
     text.parse().unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Each text prints as itself.
+/// Checks that each text prints as itself.
 #[test]
 fn canonical_texts() {
     for text in [
@@ -163,7 +163,7 @@ fn deep_nesting_is_refused_not_fatal() {
     ] {
         assert!(text.parse::<Mask>().is_err());
     }
-    // As deep as may be, and one deeper.
+    // The maximum depth, and one level more.
     for (open, close) in [("!", ""), ("heads(0: ", ")"), ("full - (", ")"), ("!heads(0: ", ")")] {
         let levels = 255 / open.matches(['!', ':', '-']).count().max(1);
         let levels = if open.starts_with("!h") { 127 } else { levels };
@@ -190,7 +190,7 @@ fn deep_builders_are_refused_and_freed() {
     assert!(mask.to_string().starts_with("... - ... - full - full"));
     let _ = mask.simplify();
     drop(mask);
-    // One node in memory at each level, 2^100 in the text.
+    // One node in memory at each level, but 2^100 nodes as text.
     let mut shared = causal();
     for _ in 0..100 {
         shared = heads([(0, shared.clone()), (1, shared)]);

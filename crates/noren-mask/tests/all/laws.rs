@@ -1,4 +1,4 @@
-//! The laws of the algebra, of the text and of questions about two masks, on random masks.
+//! Laws of the algebra, of the text and of comparisons of two masks, with random masks.
 
 use noren_mask::{BoundMask, Cell, Mask};
 use noren_testing::cases::{World, masks, options, worlds};

@@ -1,16 +1,17 @@
-//! Random expressions over all atoms at 1,048,576 x 1,048,576: each plans and counts within its budget, or says that it does not.
+//! Random expressions over all atoms at 1,048,576 x 1,048,576: each plans and counts within its budget or returns an
+//! error.
 //!
 //!     NOREN_MILLION=500 cargo test --release -p noren-mask --test all million:: -- --nocapture
 //!
-//! `NOREN_MILLION` is the number of expressions, 24 unless given, and then each must take less than 10 seconds of processor time
-//! and the whole less than 1 GiB.
+//! `NOREN_MILLION` is the number of expressions. [default: 24] With the default, each expression must take less than 10
+//! seconds of processor time, and all together less than 1 GiB of memory.
 
 use noren_mask::{Array, Budget, Error, Facts, Mask, PlanOptions, Shape, Side};
 use std::time::Instant;
 
 const LEN: u64 = 1 << 20;
 
-/// A small generator: what it gives depends on the seed alone.
+/// A small generator of pseudo-random numbers, which depend only on the seed.
 struct Dice(u64);
 
 impl Dice {
@@ -25,13 +26,13 @@ impl Dice {
         self.next() % n.max(1)
     }
 
-    /// Small numbers as often as large ones.
+    /// Returns a number of at most `most`. All orders of magnitude are equally frequent.
     fn size(&mut self, most: u64) -> u64 {
         let bits = self.below(65 - u64::from(most.leading_zeros()));
         1 + self.below(most.min(1 << bits))
     }
 
-    /// Parts of the sequence, `most` of them at most.
+    /// Returns at most `most` parts of the sequence.
     fn parts(&mut self, most: u64) -> Vec<u64> {
         let count = self.size(most);
         let mut cuts: Vec<u64> = (1..count).map(|_| self.below(LEN)).collect();
@@ -139,13 +140,13 @@ impl Dice {
     }
 }
 
-/// The most memory that the process ever had, in KiB, where the system says so.
+/// Returns the maximum memory of the process so far, in KiB, or `None` if the system does not provide it.
 fn peak() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?.trim().strip_suffix(" kB")?.parse().ok()
 }
 
-/// Seconds that this thread worked, where the system says so, and seconds of the clock elsewhere.
+/// Returns the processor time of this thread in seconds, or the elapsed time if the system does not provide it.
 fn worked(since: Instant) -> f64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
     let nanoseconds = stat.as_deref().and_then(|stat| stat.split(' ').next()?.parse::<f64>().ok());

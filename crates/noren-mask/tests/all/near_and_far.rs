@@ -1,4 +1,5 @@
-//! Masks that are planned with keys in two orders, or with queries in patches: at most twice the allowed cells are computed.
+//! Masks that are planned with keys in two orders, or with queries in patches: at most twice the allowed cells are
+//! computed.
 
 use noren_mask::{Budget, Facts, Kind, Mask, PlanOptions, Reorder, Shape, Stats};
 use noren_testing::cells::Cells;
@@ -41,7 +42,7 @@ fn neighborhoods_compute_at_most_twice_what_they_allow() {
     }
 }
 
-/// Small plans in these orders, every cell of them.
+/// Checks every cell of small plans in these orders.
 #[test]
 fn cells_in_two_orders_and_in_patches_are_the_definitions() {
     for (text, q_len, kv_len, offset) in [

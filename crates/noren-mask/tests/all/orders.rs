@@ -1,4 +1,4 @@
-//! When plans put queries and keys in another order, what that gains, and that it can be undone.
+//! Reordered plans: the masks that get them, the gain, and the way back to the original order.
 
 use noren_mask::{Facts, Kind, Mask, Plan, PlanOptions, Reorder, Shape};
 
@@ -67,7 +67,7 @@ fn masks_that_no_order_helps_are_left_as_they_are() {
     }
 }
 
-/// A stride beside a band has its keys in two orders.
+/// A stride in a union with a band has its keys in two orders.
 #[test]
 fn a_stride_beside_a_band_is_read_by_classes() {
     let stats = plan("causal & (stride(128) | sliding(128))", 8192).stats();
@@ -75,7 +75,8 @@ fn a_stride_beside_a_band_is_read_by_classes() {
     assert!(stats.computed_per_allowed <= 2.0, "{}", stats.computed_per_allowed);
 }
 
-/// Whether keys are put in residue classes hangs on the mask alone, so that a row's bits do not hang on its neighbours.
+/// Only the mask decides whether keys are put in residue classes, so that the bits of a row do not depend on its
+/// neighbors.
 #[test]
 fn strides_are_reordered_at_every_length() {
     for len in 2..200 {
@@ -86,7 +87,8 @@ fn strides_are_reordered_at_every_length() {
     }
 }
 
-/// Nothing shows which tile a query is in, so gathering queries may hang on the cost; gathering keys takes a long sequence.
+/// Results do not show the tile of a query, so gathering of queries may depend on the cost. Gathering of keys needs a
+/// long sequence.
 #[test]
 fn few_scattered_keys_stay_where_they_are() {
     for len in [20, 100, 300, 1000] {
@@ -158,13 +160,13 @@ fn ordered_plans_survive_json() {
         let error = Plan::from_json(&edited).unwrap_err().to_string();
         assert!(error.contains(problem), "{error}");
     }
-    // as written before there were orders
+    // the form of versions without reordering
     let old = bound.plan_with(&PlanOptions { reorder: Reorder::Never, ..Default::default() });
     let old = old.to_json().unwrap().replace(r#","reorder":"never""#, "");
     assert_eq!(Plan::from_json(&old).unwrap().options().reorder, Reorder::Never);
 }
 
-/// Without residues the keys before and after the gathered ones are two groups, and a row reads of both.
+/// Without residues, the keys before and after the gathered keys are two groups, and a row reads keys of both groups.
 #[test]
 fn a_grid_beside_gathered_keys_keeps_its_cells() {
     let mask: Mask = "keys([9, 20, 21]) | neighborhood(grid=[60], size=[4])".parse().unwrap();
@@ -176,7 +178,7 @@ fn a_grid_beside_gathered_keys_keeps_its_cells() {
     assert_eq!(plan.stats().allowed, expected);
 }
 
-/// Whether every executed cell is the definition's, for one batch row and head.
+/// Checks that every executed cell is that of the definition, for one batch row and head.
 fn assert_executes(mask: &str, len: usize, reorder: Reorder) {
     let bound = bound(mask, &Shape::square(len));
     let plan = bound.plan_with(&PlanOptions { reorder, ..PlanOptions::default() });
@@ -204,7 +206,7 @@ fn assert_executes(mask: &str, len: usize, reorder: Reorder) {
     assert_eq!((seen, plan.stats().allowed), (allowed, allowed), "{mask}: cells executed, allowed");
 }
 
-/// Gathered keys are in a group of their own, and a dilated neighborhood reads of it as of any other.
+/// Gathered keys have their own group. A dilated neighborhood reads this group in the same manner as the others.
 #[test]
 fn a_dilated_grid_beside_gathered_keys_hides_them() {
     let mask = "stride(8) & causal | global([1000, 5000]) - neighborhood(grid=[8192], size=[65], dilation=[8])";

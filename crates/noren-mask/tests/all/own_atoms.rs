@@ -7,12 +7,12 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Instant;
 
-/// The keys from `far` to `near` positions before the query: a window that leaves the nearest keys out.
+/// The keys from `far` to `near` positions before the query: a window without the nearest keys.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Echo {
     near: i64,
     far: i64,
-    /// The answer of the resolved form that is wrong.
+    /// The result of the resolved form that is wrong.
     wrong: Wrong,
 }
 
@@ -73,7 +73,8 @@ impl ResolvedAtom for Echo {
     }
 }
 
-/// Tokens with a label read the tokens with a label, in the batch rows that it names: no faster form than its cells.
+/// Tokens with a label read tokens with the label, in the listed batch rows. The atom has no faster form than its
+/// cells.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Club {
     label: &'static str,

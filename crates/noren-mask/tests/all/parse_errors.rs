@@ -1,8 +1,8 @@
-//! What the parser says: each kind of error with its whole message.
+//! The messages of the parser: each kind of error with its whole message.
 
 use noren_mask::{Mask, Spec};
 
-/// The message and the marked part of a text that is no mask (no spec, where it has scores).
+/// Returns the message and the marked part of an invalid mask, or of an invalid spec if the text has scores.
 fn refused(text: &str) -> (String, String) {
     let error = match text.parse::<Spec>() {
         Err(error) => error,
@@ -138,7 +138,7 @@ fn every_error_says_what_was_found_what_was_expected_and_how_to_mend_it() {
             "12abc",
             "`12abc` is no number, expected digits such as `4096`, `4_096`, `0.5` or `1e-7`: a name begins with a letter; put other names in quotes",
         ),
-        // Atoms that make no sense by themselves.
+        // Atoms that are invalid by themselves.
         ("sliding(0)", "sliding(0)", "`sliding`: window is 0: give at least 1"),
         (
             "window()",
@@ -213,7 +213,7 @@ fn every_error_says_what_was_found_what_was_expected_and_how_to_mend_it() {
             "==",
             "`==` is no operator of this language: a text says one mask; to compare two masks, give two texts (`noren diff`)",
         ),
-        // Where a mask begins and ends.
+        // Beginning and end of a mask.
         ("", "", "the text is empty, expected a mask: write `full` to allow everything"),
         ("causal &", "", "the text ends here, expected a mask: write for example `causal`"),
         ("- causal", "-", "found `-`, expected a mask: `-` stands between two masks; write `!a` for the complement"),

@@ -1,4 +1,4 @@
-//! A plan allows exactly the cells of its mask, whatever the mask, the shape, the facts and the tile sizes.
+//! A plan allows exactly the cells of its mask, for every mask, shape, facts and tile sizes.
 
 use noren_mask::{Kind, Mask, PatternPlan, Plan, PlanOptions, TileSpan};
 use noren_testing::cases::{World, masks, options, worlds};
@@ -53,7 +53,7 @@ fn each_batch_head(plan: &Plan, mut f: impl FnMut(usize, usize, &PatternPlan)) {
     }
 }
 
-/// Cell `[b, h, q, k]` where row and key are places in the pattern's order.
+/// Returns the cell `[b, h, q, k]` for a row and a key that are places in the pattern's order.
 fn at(cells: &Cells, pattern: &PatternPlan, [b, h, q, k]: [usize; 4]) -> bool {
     cells.get([b, h, pattern.query_at(q as u32) as usize, pattern.key_at(k as u32) as usize])
 }

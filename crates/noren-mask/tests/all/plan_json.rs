@@ -1,4 +1,4 @@
-//! Bound masks and plans as JSON: round trips, and tiles that nobody trusts.
+//! Bound masks and plans as JSON: round trips, and edited tiles that the reader refuses.
 
 use noren_mask::{Array, BoundMask, Facts, Kind, Mask, Plan, PlanOptions, Shape, Side, atoms};
 use proptest::prelude::*;
@@ -76,7 +76,11 @@ fn edited_plans_are_refused() {
             r#""block_q":0"#,
             "options.block_q: 0 is too small, expected a block size: a whole number from 1 to 4294967295".into(),
         ),
-        (r#""version":1"#, r#""version":2"#, "version 2 is given, but 1 is read here: plan the mask again".into()),
+        (
+            r#""version":1"#,
+            r#""version":2"#,
+            "the version is 2, but this program reads version 1: plan the mask again".into(),
+        ),
         (r#""version":1,"#, r#""#, "JSON: the key \"version\" is missing".into()),
         (r#""version":1"#, r#""version":1,"tiles":[]"#, "JSON: the key \"tiles\" is not known".into()),
         (r#""patterns":["#, r#""patterns":[{"rows":[0,1,2],"spans":[[]]},"#, differs("patterns")),

@@ -1,4 +1,4 @@
-//! A plan's size goes with the sequence and what is allowed in it, never with its square.
+//! The size of a plan is proportional to the sequence and its allowed ranges, not to the square of the length.
 
 use noren_mask::Shape;
 use noren_testing::long;

@@ -1,4 +1,4 @@
-//! Selected rows and keys allow the cells that they allow in the whole, by definition, in plans and in pictures.
+//! Selected rows and keys allow the same cells as in the whole mask: in the definition, in plans and in pictures.
 #![allow(clippy::single_range_in_vec_init)] // one run is a list of runs
 
 use noren_mask::{BoundMask, Facts, Mask, Plan, Shape, atoms};
@@ -8,7 +8,7 @@ use noren_testing::check;
 use proptest::prelude::*;
 use std::ops::Range;
 
-/// Runs of indices below `len`, at least one, by the bits of `entropy`.
+/// Returns runs of indices below `len`, at least one run, from the bits of `entropy`.
 fn runs(len: usize, entropy: u64) -> Vec<Range<usize>> {
     let longest = 1 + (entropy >> 60) as usize;
     let (mut found, mut at, mut bits) = (Vec::new(), 0, entropy);

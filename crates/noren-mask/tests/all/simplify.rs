@@ -1,4 +1,4 @@
-//! `simplify` never changes a cell, and brings what is the same to one form.
+//! `simplify` never changes a cell, and gives equal masks one form.
 
 use crate::common::{Universe, expressions, masks, position_atoms, settings};
 use noren_mask::atom::AtomRef;
@@ -33,7 +33,7 @@ fn laws() {
         ("padding | !padding & documents", "documents | padding"),
         ("(padding | documents) & !(padding | documents)", "none"),
         ("(padding | documents) & (padding | documents | clearance)", "documents | padding"),
-        // One part and its complement.
+        // One part together with its complement.
         ("causal & chunk(4) | causal & !chunk(4)", "causal"),
         ("(padding | documents) & (padding | !documents)", "padding"),
         ("causal & padding & keys(3) | (causal & padding) - keys(3)", "causal & padding"),
@@ -102,7 +102,7 @@ fn laws() {
     }
 }
 
-/// `every 1 from 3` names no head that is not there, and so must its canonical form.
+/// `every 1 from 3` selects only existing heads, and so must its canonical form.
 #[test]
 fn binds_where_the_mask_binds() {
     for text in [
@@ -127,7 +127,7 @@ fn binds_where_the_mask_binds() {
 
 #[test]
 fn stays_small() {
-    // A distributive law would make 2^20 terms of this.
+    // A distributive law would produce 2^20 terms.
     let text = (0..20).map(|i| format!("(dense(a{i}) | dense(b{i}))")).collect::<Vec<_>>().join(" & ");
     assert_eq!(simplified(&text).len(), text.len());
     let many = (0..20_000).map(|i| format!("keys({}) & dense(d{i})", 2 * i)).collect::<Vec<_>>().join(" | ");
@@ -155,7 +155,7 @@ fn layers_are_chosen() {
     }
 }
 
-/// The table of atoms, for those that look at positions only.
+/// Returns whether an atom that reads only positions allows a cell, from a table of atoms.
 fn by_position(atom: &AtomRef, q: i64, k: i64) -> Option<bool> {
     let holds = |spans: &[Span], at: i64| u64::try_from(at).is_ok_and(|at| spans.iter().any(|span| span.contains(at)));
     if let Some(Causal { offset }) = atom.downcast() {
@@ -192,7 +192,7 @@ fn by_position(atom: &AtomRef, q: i64, k: i64) -> Option<bool> {
     Some(spans.iter().any(|span| holds(&[*span], q) && holds(&[*span], k)))
 }
 
-/// Whether the mask allows a cell, straight from the table of atoms, for atoms that look at positions only.
+/// Returns whether the mask allows a cell, from the table of atoms that read only positions.
 fn allowed(mask: &Mask, batch: u64, head: u64, q: i64, k: i64) -> bool {
     let recurse = |mask: &Mask| allowed(mask, batch, head, q, k);
     let arm = |arms: &[noren_mask::Arm], index: u64| {
@@ -223,7 +223,7 @@ proptest! {
         let simple = mask.simplify();
         prop_assert_eq!(&simple.simplify(), &simple);
         prop_assert!(mask.check().is_err() || simple.check().is_ok());
-        // Queries from before the first key to beyond the last one; heads and batch rows beyond those the arms name.
+        // Queries from before the first key to after the last key; heads and batch rows beyond those of the arms.
         for (batch, head, q, k) in cells(3, 5, -12..22, 0..11) {
             prop_assert_eq!(
                 allowed(&mask, batch, head, q, k),
@@ -257,7 +257,7 @@ proptest! {
     }
 }
 
-/// Every cell of a box.
+/// Returns every cell of a box.
 fn cells(
     batch: u64,
     heads: u64,

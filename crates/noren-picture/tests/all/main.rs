@@ -1,4 +1,5 @@
-//! All tests of the crate, in one program: a file is a module, `cargo test -p noren-picture --test all MODULE::` runs one.
+//! All tests of the crate in one program. A file is a module, and `cargo test -p noren-picture --test all MODULE::`
+//! runs one module.
 
 mod atlas;
 mod pictures;

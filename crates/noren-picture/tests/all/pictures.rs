@@ -1,4 +1,4 @@
-//! Pictures as people see them: literal text, well-formed SVG, the errors of what cannot be drawn.
+//! Pictures as users see them: literal text, well-formed SVG, and the errors of pictures that cannot be drawn.
 
 use noren_mask::{BoundMask, Facts, Kind, Mask, PlanOptions, Shape};
 use noren_picture::{Draw, Picture, TerminalOptions};
@@ -244,7 +244,7 @@ fn color_changes_no_character() {
     assert_eq!(trimmed, text(&bound.picture()));
 }
 
-/// Walks the tags: each that opens is closed, attributes are quoted, no bare `&` or `<`.
+/// Checks the tags: each open tag is closed, attributes are quoted, and no `&` or `<` is unescaped.
 fn assert_well_formed(svg: &str) {
     let mut open: Vec<&str> = Vec::new();
     let mut rest = svg;
