@@ -13,8 +13,8 @@ pub(crate) struct Alignment {
     pub(crate) dims: [usize; 4],
     /// The sizes after broadcasting.
     pub(crate) sizes: Sizes,
-    /// True when the array has one row of keys for each batch row; it then defines padding only, and the slot adds
-    /// causality.
+    /// True when the array has one row of keys for each batch row; such an array defines
+    /// padding only, and the attention function adds causality.
     pub(crate) keys_only: bool,
     /// True when the batch size is declared or follows from an array given with the mask.
     pub(crate) batch_known: bool,

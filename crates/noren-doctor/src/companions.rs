@@ -129,7 +129,7 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
         (Some(place), _) => Some(Finding::of(
             "position_ids",
             Certainty::Certain,
-            format!("positions do not count the real tokens: {}", at(place)),
+            format!("positions do not count the non-padding tokens: {}", at(place)),
         )),
         (None, Some(place)) => {
             let severity = if relative || convention { Severity::Note } else { Severity::Error };

@@ -88,7 +88,7 @@ pub struct Context {
     pub layers: Option<usize>,
     /// The kind of each layer.
     pub layer_kinds: Vec<String>,
-    /// The causality flag that is passed beside the mask.
+    /// The `is_causal` flag that the caller passes with the mask.
     pub is_causal: Option<bool>,
     /// The maximum absolute value of the scores before masking.
     pub score_bound: Option<f64>,

@@ -319,7 +319,7 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
         && (seen.minus || hidden.count() > 0)
     {
         let text = format!(
-            "visible cells hold {own} and not 0: arithmetic went wrong, or a bias is not declared (adding one number to all cells of a row is harmless)"
+            "visible cells hold {own} instead of 0: an arithmetic mistake, or an undeclared bias (adding one number to all cells of a row is harmless)"
         );
         decoded
             .findings

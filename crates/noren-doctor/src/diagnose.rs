@@ -238,7 +238,7 @@ impl<'a> Case<'a> {
             None => 0,
         };
         let padding = format!("{hidden} key(s) at an end of their rows are padding: then every cell is as declared");
-        let real = format!("they are real tokens: then {hidden} key(s) are hidden that should be visible");
+        let real = format!("they are not padding: then {hidden} key(s) are hidden that should be visible");
         let question = "are the hidden keys padding? declare lengths, attention_mask, or input_ids with pad_token_id";
         Open::new(&[&padding, &real], question)
     }
@@ -474,7 +474,7 @@ impl<'a> Case<'a> {
             && self.two_readings().is_none()
         {
             report.unknown.push(format!(
-                "whether the {a} rows are queries, as they are read, or batch rows of {b} keys: declare role=key_padding for those"
+                "whether the {a} rows are queries, as assumed here, or batch rows of {b} keys: for batch rows, declare role=key_padding"
             ));
         }
     }

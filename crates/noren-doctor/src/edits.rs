@@ -9,9 +9,9 @@ use std::rc::Rc;
 pub(crate) enum Edit {
     /// The causal border moved by this number of keys.
     Causal(i64),
-    /// Queries counted from position 0 instead of from the end of the cache.
+    /// Queries placed from position 0 on instead of after the cache.
     TopLeft,
-    /// Queries counted as the last keys.
+    /// Queries placed at the positions of the last keys.
     BottomRight,
     DropCausal,
     /// An additive mask multiplied by a triangle: hidden future cells become 0 and so visible.
@@ -325,26 +325,25 @@ impl Edit {
                 left + 1 + by,
                 left + 1
             ),
-            Edit::DropWindow => "there is no window: every query reads all earlier keys (a mask of another layer?)".into(),
-            Edit::AddWindow(l) => format!("keys further back than {l} are hidden, but no window is declared (a mask of another layer?)"),
-            Edit::ChunkFromSlot => "chunk borders are counted from slot 0 and not from the first real token: left padding shifts them".into(),
+            Edit::DropWindow => "there is no window: every query reads all earlier keys (perhaps the mask is for another layer)".into(),
+            Edit::AddWindow(l) => format!("keys further back than {l} are hidden, but no window is declared (perhaps the mask is for another layer)"),
+            Edit::ChunkFromSlot => "chunk borders are counted from slot 0 instead of the first non-padding token: left padding shifts them".into(),
             Edit::ChunkSize(by) => format!("chunks hold {by:+} key(s) more than declared"),
-            Edit::ChunkShift(by) => format!("chunk borders are shifted by {by:+}"),
+            Edit::ChunkShift(by) => format!("chunk borders are shifted by { token(s)by:+}"),
             Edit::DropChunk => "there are no chunk borders".into(),
             Edit::DropDocuments => "documents packed into one row read each other".into(),
             Edit::Borders { by, .. } if by < 0 => {
-                "each border between documents is one token too early: the token that ends a document starts the next one \
-                 (cumsum(ids == eos) without a shift)"
+                "each border between documents is one token too early: the last token of a document becomes the first token of the next document (cumsum(ids == eos) without a shift)"
                     .into()
             }
             Edit::Borders { .. } => "each border between documents is one token too late: the first token of a document still belongs to the previous document".into(),
-            Edit::DropPadding => "padding keys are visible to real queries".into(),
+            Edit::DropPadding => "padding keys are visible to non-padding queries".into(),
             Edit::PaddingOnQueries => "padding is applied to queries (unsqueeze(3)) instead of keys: padding keys are still read".into(),
             Edit::PaddingFirst { .. } => "padding is hidden first and then made visible again by the prefix or block that is added later".into(),
             Edit::WindowLast => "the window is applied to the whole mask and cuts the prefix or the blocks, which should be fully visible".into(),
             Edit::DropPrefix => "the prefix is causal: every query should read the whole prefix".into(),
             Edit::WholePrefix => "the whole text counts as prefix: answers read their own labels".into(),
-            Edit::Prefix(by) => format!("the prefix is {by:+} token(s) off"),
+            Edit::Prefix(by) => format!("the length of the prefix is wrong by {by:+} token(s)"),
             Edit::DropBlocks => "blocks are causal, but all tokens of a block should read each other".into(),
             Edit::TreeAsChain => "the mask is triangular although drafts share parents: siblings read each other".into(),
             Edit::SlotOrder { .. } => "keys are compared by their slot instead of the position that is stored there: the ring buffer has wrapped".into(),

@@ -58,7 +58,7 @@ fn undeclared(kind: MaskKind, known: &Known, intent: &Intent) -> Vec<Rc<Open>> {
     let mut ask = |question: Open| open.push(Rc::new(question));
     if kind.packed && !kind.cross && known.segments.is_none() {
         ask(Open::new(
-            &["the documents end where the mask has them", "they end elsewhere, and the mask is wrong"],
+            &["the documents end as the mask shows", "the documents end elsewhere, and the mask is wrong"],
             "where do the documents end? declare segment_ids, cu_seqlens or position_ids",
         ));
     }
@@ -70,7 +70,7 @@ fn undeclared(kind: MaskKind, known: &Known, intent: &Intent) -> Vec<Rc<Open>> {
     }
     if kind.tree && intent.tree.is_none() {
         ask(Open::new(
-            &["a tree of the drafts that the mask has", "another tree"],
+            &["the tree of drafts is the one that the mask shows", "another tree"],
             "which draft continues which? declare parents",
         ));
     }
@@ -132,7 +132,10 @@ fn windowed(kind: MaskKind, context: &Context) -> Vec<(MaskKind, f64, Option<Rc<
     match context.window.is_some() && kind.causal && !kind.sliding && !kind.chunked && !kind.tree {
         true => {
             let open = Open::new(
-                &["this layer has the declared window", "this layer has none, the window is that of other layers"],
+                &[
+                    "this layer has the declared window",
+                    "this layer has no window; the declared window is for other layers",
+                ],
                 "does this layer have the declared window? declare kind=sliding, or leave window out",
             );
             vec![(MaskKind { sliding: true, ..kind }, 0.0, None), (kind, 0.05, Some(Rc::new(open.between())))]
@@ -269,7 +272,7 @@ fn windows(variant: &Variant, kind: MaskKind, context: &Context, given: Option<&
         return vec![variant.with(intent.clone(), Some(&Rc::new(open)))];
     };
     if context.window.is_none() {
-        let found = format!("a window of {width} keys, as the mask has it");
+        let found = format!("a window of {width} keys, as the mask shows");
         let open = Open::new(&[&found, "another window"], "how many keys may a query read? declare window");
         let read = if kind.causal { reach(width - 1, None) } else { around((width - 1) / 2) };
         return vec![variant.with(read, Some(&Rc::new(open)))];
@@ -301,7 +304,7 @@ fn widest(given: &Keep, intent: &Intent) -> Option<i64> {
 fn chunks(variant: &Variant, context: &Context, given: Option<&Keep>) -> Vec<Variant> {
     let intent = &variant.intent;
     let size = context.chunk.or_else(|| given.and_then(|g| widest(g, intent)));
-    let open = Open::new(&["chunks as the mask has them", "other chunks"], "how many keys has a chunk? declare chunk");
+    let open = Open::new(&["chunks as the mask shows", "other chunks"], "how many keys has a chunk? declare chunk");
     let open = Rc::new(open);
     let asked = context.chunk.is_none().then_some(&open);
     let Some(size) = size else { return vec![variant.with(intent.clone(), asked)] };
@@ -323,7 +326,7 @@ fn prefixes(variant: &Variant, context: &Context, given: Option<&Keep>) -> Vec<V
             if last <= intent.slot(b, first) + 1 { 0 } else { last }
         };
         let lengths: Vec<i64> = (0..intent.batch).map(read).collect();
-        let found = format!("prefixes of {lengths:?} keys, as the mask has them");
+        let found = format!("prefixes of {lengths:?} keys, as the mask shows");
         let open = Open::new(&[&found, "other prefixes"], "how many keys has the prefix? declare prefix_len");
         return vec![variant.with(with(lengths), Some(&Rc::new(open)))];
     }
@@ -341,7 +344,10 @@ fn prefixes(variant: &Variant, context: &Context, given: Option<&Keep>) -> Vec<V
         return vec![variant.with(from_slot(), None)];
     }
     let open = Open::new(
-        &["the prefix is counted from the first real token", "the prefix is counted from slot 0, padding included"],
+        &[
+            "the prefix is counted from the first non-padding token",
+            "the prefix is counted from slot 0, padding included",
+        ],
         "where does the prefix begin in a left-padded row? declare prefix_from=text or prefix_from=slot",
     );
     let open = Rc::new(open.between());

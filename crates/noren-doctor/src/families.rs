@@ -6,7 +6,7 @@ use noren_mask::bits::ends;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Returns the families with the sizes that the rows show, the simplest first. They are causal if `base` is. Known
+/// Returns the families with the sizes that the rows show, the simplest first. The families are causal if `base` is causal. Known
 /// documents are kept; [`with_documents`] finds other ones.
 pub(super) fn families(given: &Keep, base: &Intent) -> Vec<Intent> {
     let plain = Intent { left: None, right: None, chunk: None, prefix: None, ..base.clone() };

@@ -39,7 +39,7 @@ impl Case<'_> {
         let becomes = match self.decoded.fill {
             Fill::Infinite => "-inf in every cell makes NaN, which spreads through the values into the next layer",
             Fill::Finite => {
-                "a finite fill in every cell makes an even average over all keys, padding and future included"
+                "a finite fill in every cell gives an average over all keys, padding and later keys included"
             }
             Fill::Logical => "the output depends on the backend: 0, NaN, or an even average over all keys",
         };
@@ -47,7 +47,7 @@ impl Case<'_> {
             let mut finding = Finding::of(
                 "fully_masked_row",
                 Certainty::Certain,
-                format!("{} row(s) of real queries may read no key: {becomes}", real.len()),
+                format!("{} row(s) of non-padding queries can read no key: {becomes}", real.len()),
             );
             finding.first_cells = real.iter().copied().take(SHOWN).collect();
             report.findings.push(finding);
@@ -60,7 +60,7 @@ impl Case<'_> {
             };
             let severity = if harmful && !self.alignment.keys_only { Severity::Error } else { Severity::Note };
             let text = format!(
-                "{} row(s) of padding queries may read no key: {becomes}; let padding rows read themselves",
+                "{} row(s) of padding queries can read no key: {becomes}; let padding rows read themselves",
                 padding.len()
             );
             let mut finding = Finding::of("fully_masked_row", Certainty::Certain, text).severity(severity);

@@ -9,7 +9,7 @@ pub(crate) struct Held {
     pub(crate) keep: Keep,
     /// The intended mask that was compared with the given one.
     pub(crate) intent: Option<Intent>,
-    /// Which queries are non-padding tokens, if `intent` is `None`.
+    /// Whether each query is a non-padding token; used if `intent` is `None`.
     pub(crate) real: Option<PerRow<bool>>,
 }
 

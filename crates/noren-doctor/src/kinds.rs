@@ -30,7 +30,7 @@ pub struct MaskKind {
     pub causal: bool,
     /// True when tokens read only their own document.
     pub packed: bool,
-    /// True when a window around or before each query limits the keys.
+    /// True when queries read only keys in a window around or before them.
     pub sliding: bool,
     /// True when tokens read only their own chunk of equal length.
     pub chunked: bool,

@@ -402,8 +402,7 @@ impl Known {
                     continue;
                 };
                 if !is_fit(shape) {
-                    unfit
-                        .push(format!("`{name}` has shape {shape:?} where {expected} is expected: it is not compared"));
+                    unfit.push(format!("`{name}` has shape {shape:?} but {expected} is expected: it is not compared"));
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! The doctor: finds mistakes in attention masks that other programs made, and expressions for mask arrays.
 //!
 //! The doctor reads an array as it is stored, decodes its convention (keep, drop, additive) and compares its cells with the declared
-//! mask. If they differ, it searches for the mistake that turns the declared mask into the given one exactly. The catalogue of mistakes
+//! mask. If they differ, the doctor searches for the mistake that turns the declared mask into the given one exactly. The catalogue of mistakes
 //! is [`classes`].
 //!
 //! ```

@@ -25,7 +25,7 @@ pub(super) fn check_pairs(context: &Context, least: [usize; 2], len: usize) -> R
     let (pairs, most) = (batch * heads, MOST_PAIRS.max(len as u128));
     if pairs > most {
         let text = format!(
-            "the declared sizes make {pairs} pairs of batch row and head; the maximum is {most}: check batch and heads"
+            "the declared sizes give {pairs} pairs of batch row and head; the maximum is {most}: check batch and heads"
         );
         return Err(Error::fact("context", text));
     }
@@ -45,7 +45,7 @@ pub(super) fn check_sizes(mask: &Values, alignment: &Alignment, context: &Contex
             return Err(Error::fact(
                 "context",
                 format!(
-                    "the declared sizes make a mask of {all:?} (batch, heads, q_len, kv_len), which has {cells} cells; the maximum is {limit} for an array of shape {:?}: check batch, q_len, kv_len and past_len",
+                    "the declared sizes give a mask of {all:?} (batch, heads, q_len, kv_len), which has {cells} cells; the maximum is {limit} for an array of shape {:?}: check batch, q_len, kv_len and past_len",
                     mask.shape()
                 ),
             ));

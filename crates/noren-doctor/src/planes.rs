@@ -49,7 +49,7 @@ impl Plane {
             // In an array of queries by keys, inverting the whole mask is a more frequent mistake than inverting its
             // padding.
             let cost = if target.keys_only { 0.95 } else { 1.15 };
-            let text = "padding is inverted: real tokens are hidden and padding is visible";
+            let text = "padding is inverted: non-padding tokens are hidden and padding is visible";
             return say("inverted_polarity", text, cost);
         }
         if extra == 0
@@ -80,9 +80,11 @@ impl Plane {
             let written = (0..batch).map(|b| number(&right.past, b).max(0) as usize + right.q_len).max().unwrap_or(0);
             return match written < kv_len && right.past.iter().any(|p| *p != 0) {
                 true => say("unwritten_cache_visible", "unwritten slots of the cache are visible", 1.0),
-                false => {
-                    say("padding_keys_visible", "padding keys are visible to real queries: nothing is hidden", 1.0)
-                }
+                false => say(
+                    "padding_keys_visible",
+                    "padding keys are visible to non-padding queries: nothing is hidden",
+                    1.0,
+                ),
             };
         }
         if self.is(&each(&|r| other_side(r, kv_len))) {
@@ -90,13 +92,13 @@ impl Plane {
         }
         for by in 1..if target.part { 1 } else { batch.min(64) } {
             if self.is(&shifted_rows(valid, batch, by)) {
-                return say("batch_row_wrong", "batch rows have each other's padding", 1.2);
+                return say("batch_row_wrong", "batch rows have the padding of other rows", 1.2);
             }
         }
         Some(self.lengths(right, valid, (extra, missing), target))
     }
 
-    /// Returns a description if hidden non-padding tokens are exactly those whose id ends a text or pads it.
+    /// Returns a description if every hidden non-padding token has the id that ends a text or the id of padding.
     fn holes(&self, valid: &[Vec<u64>], target: &Target<'_>) -> Option<String> {
         let ids = target.ids?;
         let mut seen_id: Option<i64> = None;
@@ -113,7 +115,7 @@ impl Plane {
         }
         let id = seen_id?;
         Some(format!(
-            "real tokens with id {id} are hidden: the mask was made as ids != {id}, but {id} also ends texts; use lengths instead of ids"
+            "non-padding tokens with id {id} are hidden: the mask was made as ids != {id}, but {id} also ends texts; use lengths instead of ids"
         ))
     }
 
@@ -123,7 +125,7 @@ impl Plane {
         (first..last).any(|k| bit(&self.hidden[b], k) && bit(row(valid, b), k))
     }
 
-    /// Returns a description if the padding has other lengths than the texts.
+    /// Describes padding whose lengths differ from those of the texts; returns the mistake and its cost.
     fn lengths(
         &self,
         right: &Intent,
@@ -139,12 +141,13 @@ impl Plane {
         };
         let stale = extra == 0 || self.rows.iter().all(|&b| new_hidden(b));
         if past > 0 && missing > 0 && stale && right.k_positions.is_none() {
-            let text =
-                format!("{missing} real key(s) are hidden: the padding mask was not extended when the cache grew");
+            let text = format!(
+                "{missing} non-padding key(s) are hidden: the padding mask was not extended when the cache grew"
+            );
             return (("stale_decode_mask", text), 1.1);
         }
         let runs = (0..right.batch).all(|b| is_run(&self.seen[b]));
-        let text = |what: &str| format!("{what}: {extra} padding key(s) visible, {missing} real key(s) hidden");
+        let text = |what: &str| format!("{what}: {extra} padding key(s) visible, {missing} non-padding key(s) hidden");
         match () {
             () if runs && extra > 0 && missing == 0 && right.batch == 1 => {
                 (("stale_or_bucketed_mask", text("the mask was made for longer texts")), 1.2)
@@ -157,9 +160,12 @@ impl Plane {
                     ones(&real).next().map(|k| (b, k))
                 });
                 let place = hole.map_or(String::new(), |(b, k)| format!(", the first at key {k} of batch row {b}"));
-                (("pad_equals_eos_holes", format!("{missing} real key(s) are hidden inside the text{place}")), 1.3)
+                (
+                    ("pad_equals_eos_holes", format!("{missing} non-padding key(s) are hidden inside the text{place}")),
+                    1.3,
+                )
             }
-            () => (("stale_or_bucketed_mask", text("the padding in the mask is not that of these texts")), 1.4),
+            () => (("stale_or_bucketed_mask", text("the padding of the mask does not fit these texts")), 1.4),
         }
     }
 }

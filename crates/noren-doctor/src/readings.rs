@@ -11,7 +11,7 @@ use noren_mask::Keep;
 use noren_mask::bits::row_of;
 
 impl Case<'_> {
-    /// Returns whether neither a kind nor a size that only one kind has is declared.
+    /// Returns whether the kind is open: no kind is declared, and no size that only one kind has.
     fn open_kind(&self) -> bool {
         let context = self.context;
         context.kind.is_none()
@@ -62,7 +62,7 @@ impl Case<'_> {
         let intent = self.accept(&other, hypotheses).map(|found| found.0).or_else(family)?;
         let ignored = format!("true = ignored: then it is {}", resemble::in_words(&intent));
         Some(Open::new(
-            &["true = may attend: then the mask is no known one", &ignored],
+            &["true = may attend: then the mask is not a known one", &ignored],
             "does true mean \"may attend\" or \"ignored\"? declare convention=keep_bool or convention=ignore_bool",
         ))
     }
@@ -76,7 +76,8 @@ impl Case<'_> {
         if !whole || said || self.alignment.batch_known || a == 1 || a == b && !self.rows_of_keys() {
             return None;
         }
-        let keys = format!("{a} batch rows of {b} keys: 1 is a real token, as in the attention_mask of a tokenizer");
+        let keys =
+            format!("{a} batch rows of {b} keys: 1 is a non-padding token, as in the attention_mask of a tokenizer");
         let square = format!("{a} queries by {b} keys: 1 may attend");
         let question = format!(
             "{} [{a}, {b}] has two readings: is it {a} batch rows of keys or {a} queries by {b} keys? declare role=key_padding, or \

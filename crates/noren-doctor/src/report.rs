@@ -94,9 +94,9 @@ pub enum Severity {
 pub struct Finding {
     /// The class in the catalogue, see [`classes`](super::classes).
     pub class: &'static str,
-    /// The certainty.
+    /// The certainty of the finding.
     pub certainty: Certainty,
-    /// The severity.
+    /// The severity of the finding.
     pub severity: Severity,
     /// The description, in one or two sentences.
     pub says: String,
@@ -163,8 +163,8 @@ pub struct Report {
     /// The repaired cells, if a named mistake explains every wrong cell. Equal to `given` if all cells are correct.
     /// `None` without a verdict, or if no named mistake explains every wrong cell.
     pub fixed: Option<Keep>,
-    /// The declared cells, if they differ from the given ones for an unknown reason. If the intended mask was given as
-    /// a full expression, always the cells of that mask.
+    /// The declared cells, if they differ from the given ones for an unknown reason. If a full
+    /// expression is declared, the cells of that expression in every case.
     pub expected: Option<Keep>,
     /// The expression of the intended mask, if it has one.
     pub intended: Option<String>,

@@ -80,7 +80,7 @@ pub(super) fn in_words(intent: &Intent) -> String {
         _ if intent.tree.is_some() => "a tree of drafts".to_string(),
         (Some(0), None, _) => "causal".to_string(),
         (Some(by), None, _) => format!("causal, shifted by {by:+} keys"),
-        (Some(_), Some(left), _) => format!("causal, a window of {} keys with the query itself", left + 1),
+        (Some(_), Some(left), _) => format!("causal, a window of {} keys including the query itself", left + 1),
         (None, Some(left), Some(right)) => format!("a window of {left} keys before and {right} after each query"),
         (None, Some(left), None) => format!("a window of {left} keys before each query"),
         (None, None, _) => "every query reads every key".to_string(),
@@ -101,7 +101,7 @@ pub(super) fn in_words(intent: &Intent) -> String {
         parts.push("documents apart".to_string());
     }
     if intent.k_positions.is_some() {
-        parts.push("keys by their stored positions".to_string());
+        parts.push("keys compared by their stored positions".to_string());
     }
     if intent.past.iter().any(|past| *past != 0) {
         parts.push(format!("query 0 at position {}", listed(&intent.past)));

@@ -81,12 +81,12 @@ impl Target<'_> {
         let &(b, i) = empty.first().filter(|_| kept > 0)?;
         let count = empty.len();
         let says = format!(
-            "{count} row(s) of real queries are empty, the first is query {i} of batch row {b}: all other rows are correct"
+            "{count} row(s) of non-padding queries read nothing, the first is query {i} of batch row {b}: all other rows are correct"
         );
         Some((("fully_masked_row", says), if count == 1 { 1.2 } else { 1.45 }))
     }
 
-    /// Returns the mistake that batch rows are permuted. A row is not compared if its query is padding in the batch row
+    /// Returns a description if the batch rows of the array are permuted. A row is not compared if its query is padding in the batch row
     /// from which it came.
     pub(super) fn permuted_rows(&self, right: &Intent) -> Option<Mistake> {
         if right.batch > MOST_ROWS {

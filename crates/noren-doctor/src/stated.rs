@@ -15,7 +15,7 @@ use noren_mask::bits::{count, ends, row_of};
 use noren_mask::{BoundMask, Error, Keep};
 use std::collections::BTreeSet;
 
-/// Additional cost of a mistake that only some batch rows or heads have.
+/// Additional cost of a mistake in only some batch rows or heads.
 const PART: f64 = 0.15;
 
 /// Maximum number of pairs of mistakes that the search tries.

@@ -47,26 +47,29 @@ pub(super) fn pooling(
         })
     };
     let right: &[&str] = match context.pooling {
-        Some(Pooling::First) => &["first real token"],
-        Some(Pooling::Last) => &["last real token"],
-        Some(Pooling::Max) => &["maximum of real tokens"],
-        Some(Pooling::Mean) => &["mean of real tokens"],
-        Some(Pooling::Other) | None => {
-            &["mean of real tokens", "first real token", "last real token", "maximum of real tokens"]
-        }
+        Some(Pooling::First) => &["first non-padding token"],
+        Some(Pooling::Last) => &["last non-padding token"],
+        Some(Pooling::Max) => &["maximum of non-padding tokens"],
+        Some(Pooling::Mean) => &["mean of non-padding tokens"],
+        Some(Pooling::Other) | None => &[
+            "mean of non-padding tokens",
+            "first non-padding token",
+            "last non-padding token",
+            "maximum of non-padding tokens",
+        ],
     };
     if right.iter().any(|name| fits(name)) {
         return None;
     }
     let wrong = [
         "mean of all tokens, padding included",
-        "sum of real tokens over the padded length",
+        "sum of non-padding tokens over the padded length",
         "token 0",
         "token -1",
         "maximum of all tokens",
-        "mean of real tokens",
-        "first real token",
-        "last real token",
+        "mean of non-padding tokens",
+        "first non-padding token",
+        "last non-padding token",
     ];
     match wrong.iter().find(|name| fits(name)) {
         Some(name) => {
@@ -77,7 +80,7 @@ pub(super) fn pooling(
             Finding::of(
                 "pooling_includes_padding",
                 Certainty::Possible,
-                "no known formula makes the pooled state from the hidden ones",
+                "no known formula computes the pooled state from the hidden states",
             )
             .severity(Severity::Note),
         ),
@@ -95,14 +98,14 @@ fn pooled_by(name: &str, width: usize, (real, len): (&[usize], usize), at: impl 
     let max =
         |keys: &[usize]| (0..width).map(|d| keys.iter().map(|&k| at(k, d)).fold(f64::NEG_INFINITY, f64::max)).collect();
     match name {
-        "mean of real tokens" => sum(real, real.len()),
+        "mean of non-padding tokens" => sum(real, real.len()),
         "mean of all tokens, padding included" => sum(&all, len),
-        "sum of real tokens over the padded length" => sum(real, len),
-        "first real token" => pick(real.first().copied().unwrap_or(0)),
+        "sum of non-padding tokens over the padded length" => sum(real, len),
+        "first non-padding token" => pick(real.first().copied().unwrap_or(0)),
         "token 0" => pick(0),
-        "last real token" => pick(real.last().copied().unwrap_or(len - 1)),
+        "last non-padding token" => pick(real.last().copied().unwrap_or(len - 1)),
         "token -1" => pick(len - 1),
-        "maximum of real tokens" => max(real),
+        "maximum of non-padding tokens" => max(real),
         _ => max(&all),
     }
 }
@@ -193,7 +196,7 @@ pub(super) fn poisoned_values(beside: &Companions<'_>, verdict: &Held) -> Option
             let nan = (0..width).any(|d| values.at((r * kv_len + k) * width + d).is_nan());
             if nan && !read((r / per_batch).min(batch - 1), k) {
                 let text = format!(
-                    "the value of key {k} is NaN and no real query may read it: a dense product of probabilities and V still becomes NaN (0 * NaN)"
+                    "the value of key {k} is NaN and no non-padding query may read it: a dense product of probabilities and V still becomes NaN (0 * NaN)"
                 );
                 return Some(
                     Finding::of("NaN_through_masked_KV", Certainty::Certain, text).severity(Severity::Warning),

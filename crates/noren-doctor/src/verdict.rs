@@ -36,7 +36,7 @@ pub(super) fn decide(report: &mut Report, outcome: &Outcome, declared: Option<&s
         (false, Some(against)) if outcome.fits && outcome.open.is_empty() && report.compared == 0 => {
             let text = format!(
                 "no cell could be compared with what is declared ({against}): all {} row(s) belong to padding or redacted \
-                 queries; declare the real tokens (lengths, attention_mask, or input_ids with pad_token_id)",
+                 queries; declare the non-padding tokens (lengths, attention_mask, or input_ids with pad_token_id)",
                 report.rows_left_out
             );
             (Verdict::CannotTell, text)
@@ -54,7 +54,7 @@ pub(super) fn decide(report: &mut Report, outcome: &Outcome, declared: Option<&s
             let first = report.open.first();
             let question = first.map_or("the declaration is not complete", |open| open.question.as_str());
             let fits = if outcome.fits {
-                "the mask fits one reading of what is declared"
+                "the mask fits one reading of the declaration"
             } else {
                 "the declaration is not complete"
             };
@@ -83,8 +83,8 @@ fn undeclared(outcome: &Outcome, cells: u64) -> (Verdict, String) {
         }
         Some((name, off)) => (
             Verdict::CannotTell,
-            format!("the mask resembles no known one (the nearest is {name}, {off} of {cells} cells off): {ask}"),
+            format!("the mask resembles no known mask (the nearest is {name}, {off} of {cells} cells off): {ask}"),
         ),
-        None => (Verdict::CannotTell, format!("the mask resembles no known one: {ask}")),
+        None => (Verdict::CannotTell, format!("the mask resembles no known mask: {ask}")),
     }
 }

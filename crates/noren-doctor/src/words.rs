@@ -32,7 +32,7 @@ pub enum Pooling {
     First,
     Last,
     Max,
-    /// A formula that is not known here.
+    /// An unknown formula.
     Other,
 }
 
@@ -419,7 +419,7 @@ const MULTIHEAD: &[&str] = &[
     "transformerdecoder",
     "transformerdecoderlayer",
 ];
-/// Libraries in whose modules of that name true allows a cell.
+/// Libraries with an attention module in which true allows a cell.
 const KEEPING: &[&str] = &["keras", "tf", "tensorflow", "flax", "mlx", "jax", "haiku"];
 const OTHERS: &[&str] = &[
     "jax",
@@ -487,12 +487,12 @@ impl Api {
         !self.0.is_empty() && self.known()
     }
 
-    /// Returns true if floats are added to the scores.
+    /// Returns true if the function adds floats to the scores.
     pub(super) fn adds(&self) -> bool {
         self.sdpa() || self.is(FUSED) || self.multihead()
     }
 
-    /// Returns true if only floats that are added to scores are accepted.
+    /// Returns true if the function accepts only floats, which it adds to the scores.
     pub(super) fn additive(&self) -> bool {
         self.is(&["additive"])
     }

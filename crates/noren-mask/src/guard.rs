@@ -80,7 +80,7 @@ fn guarded(
     PatternPlan::within(plan.resolved(), &PlanOptions { reorder: Reorder::Never, ..*options }, meter)
 }
 
-/// Panics in debug builds when a plan differs from the definition.
+/// Panics in debug builds if a plan differs from the definition.
 fn debug_check(plan: &Plan) {
     if cfg!(debug_assertions)
         && !has_bounded_closure(plan.bound(), plan.bound().mask())

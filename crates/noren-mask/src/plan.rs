@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::time::Duration;
 
-/// The kind of a span: every query of a tile may read all its keys, or only some cells are allowed.
+/// The kind of a span of keys: every query of the tile may read all keys of the span, or some cells may be denied.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
@@ -89,7 +89,6 @@ fn never() -> Reorder {
 /// Example: `causal & stride(8)` allows an eighth of the causal cells, but has no empty tile. In the order of residue
 /// classes of the positions modulo 8, each class is a causal mask. In `window(left=256, right=256) | global([5, 900])`,
 /// two rows read every key. Gathered in one tile, they cost two rows, not two tiles.
-/// everything; put in a tile of their own they cost two rows, not two tiles.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
@@ -100,15 +99,15 @@ pub enum Reorder {
     /// change of the order in which a row adds its keys must save at least an eighth of the cost, and 2^20 cells.
     #[default]
     Auto,
-    /// No reordering: every query and key has its own place.
+    /// No reordering: query rows and keys stay in the order of their indices.
     Never,
-    /// Every order that the mask suggests, also if it saves nothing.
+    /// An order whenever the structure of the mask suggests one, also if it saves no cost.
     Always,
     /// Residue classes of the positions by this modulus (at most 4096), for every mask.
     Residues(u32),
     /// Keys in two orders, for masks that combine a stride with something else: in place for the cells that the mask
-    /// allows without its largest stride, and in residue classes for the others. The cost does not matter. Masks
-    /// without a stride are not reordered.
+    /// allows without its largest stride, and in residue classes for the others. The order is
+    /// used for every cost. Masks without a stride are not reordered.
     Copies,
 }
 
@@ -137,12 +136,12 @@ pub struct PatternPlan {
 }
 
 impl PatternPlan {
-    /// Returns the order of query rows, or `None` if every row has its own place.
+    /// Returns the order of query rows, or `None` if query rows are not reordered.
     pub fn query_order(&self) -> Option<&Order> {
         self.reordering.as_ref().map(|order| &order.queries).filter(|order| !order.is_identity())
     }
 
-    /// Returns the order of keys, or `None` if every key has its own place.
+    /// Returns the order of keys, or `None` if keys are not reordered.
     pub fn key_order(&self) -> Option<&Order> {
         self.reordering.as_ref().and_then(|order| order.keys.as_ref()).filter(|order| !order.is_identity())
     }

@@ -53,7 +53,7 @@ pub fn frame(shape: &Shape, facts: &Facts, row: usize) -> Frame {
 
 /// Returns the position of the first document, for documents of `sum` tokens in total. The position is that of the
 /// first non-padding token if the row has padding on the left and `sum` is its number of non-padding tokens; otherwise
-/// 0. If the facts give positions of keys, the position is 0.
+/// the position is 0. If the facts give positions of keys, the position is 0.
 pub fn documents_start(facts: &Facts, row: usize, sum: u64, kv_len: u32) -> i64 {
     match &facts.real {
         Some(RealTokens::Lengths { lengths, side: Side::Left })

@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Positions are those of [`Pair`](crate::atom::Pair). The library maps them to rows and keys, also for ring buffers.
 /// Equal values must allow the same cells, because equal patterns share a plan.
 pub trait ResolvedAtom: Value {
-    /// Calls `emit(start, end)` for runs of positions that the query at position `q` reads. They must be exactly the
+    /// Calls `emit(start, end)` for runs of positions that the query at position `q` reads. These must be exactly the
     /// positions that [`Atom::allows`](crate::atom::Atom::allows) allows. Positions outside of `keys` are ignored. Runs
     /// may have any order and may overlap.
     fn row(&self, q: i64, keys: Range<i64>, emit: &mut dyn FnMut(i64, i64));

@@ -48,7 +48,7 @@ pub struct Stats {
     pub planning_seconds: f64,
 }
 
-/// The effect of a changed order of queries and keys.
+/// The reordering of a plan: the orders of queries and keys, and the cells without them.
 #[derive(Clone, PartialEq, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Reordered {

@@ -16,7 +16,7 @@
 //!
 //! | modules | contents |
 //! |---|---|
-//! | `picture`, `scene` | the request, checked and down-sampled to panels of coloured cells, which all media draw |
+//! | `picture`, `scene` | the request, checked and down-sampled to panels of colored cells, which all media draw |
 //! | `draw`, `terminal`, `svg`, `png` | the methods of bound masks, and the three media |
 //! | `font`, `text` | characters for PNG; texts that the media share |
 

@@ -16,7 +16,7 @@ pub struct Class {
     pub shows: &'static str,
     /// The property of the arrays by which the doctor finds the mistake.
     pub found: &'static str,
-    /// The line of code that usually causes it.
+    /// The code that usually causes the mistake.
     pub cause: &'static str,
     /// The code or expression to write instead.
     pub repair: &'static str,

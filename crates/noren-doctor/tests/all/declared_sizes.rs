@@ -16,7 +16,7 @@ fn refusal(context: &str) -> String {
 fn more_batch_rows_than_anybody_has() {
     let said = refusal(r#"{"batch": 4294967}"#);
     assert!(
-        said.contains("the declared sizes make 4294967 pairs of batch row and head; the maximum is 65536"),
+        said.contains("the declared sizes give 4294967 pairs of batch row and head; the maximum is 65536"),
         "{said}"
     );
     assert!(refusal(r#"{"batch": 2147483647, "heads": 2147483647}"#).contains("check batch"));

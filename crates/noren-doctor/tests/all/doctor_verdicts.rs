@@ -70,7 +70,7 @@ fn random_cells_and_a_shuffled_triangle_have_no_verdict() {
     let cells: Vec<bool> = (0..24 * 24).map(|_| dice.chance(50)).collect();
     let mask = Values::bools(&[24, 24], cells).expect("all cells");
     let report = verdict(mask, &context(""), &[], Verdict::CannotTell);
-    assert!(report.sentence.contains("resembles no known one"), "{report}");
+    assert!(report.sentence.contains("resembles no known mask"), "{report}");
     let order: Vec<usize> = (0..24).map(|i| (i * 7 + 3) % 24).collect();
     let shuffled = bools(&[24, 24], |_, i, j| order[j] <= order[i]);
     verdict(shuffled, &context(""), &[], Verdict::CannotTell);

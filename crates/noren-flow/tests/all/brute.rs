@@ -23,7 +23,7 @@ pub(crate) struct Expected {
     pub(crate) reached: Vec<(usize, usize)>,
 }
 
-/// Both groups of a line as tokens, and the condition of their letters.
+/// The two groups of a line as tokens, and the condition of their letters.
 struct Line {
     from: Vec<bool>,
     to: Vec<bool>,

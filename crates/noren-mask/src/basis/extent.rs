@@ -57,7 +57,7 @@ impl Extent {
             return Ok(());
         }
         let fix = match real < all {
-            true => format!("it must be {real} (the real tokens) to {all}"),
+            true => format!("it must be {real} (the non-padding tokens) to {all}"),
             false if given < all => format!("it must be {all}, or lengths must mark the rest as padding on the right"),
             false => format!("it must be {all}"),
         };

@@ -72,9 +72,7 @@ struct Comparison<'a> {
 impl Comparison<'_> {
     fn run(&self) -> Result<Equivalence, Error> {
         let Some(lengths) = Lengths::of(&self.masks) else {
-            return Ok(undecided(
-                "there is no length at which both masks bind: their lists of positions have different sums",
-            ));
+            return Ok(undecided("no length fits both masks: their lists of positions have different sums"));
         };
         let indices = match self.indices() {
             Ok(indices) => indices,

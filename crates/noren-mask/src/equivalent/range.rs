@@ -79,9 +79,9 @@ impl Indices {
     pub(super) fn exactly(&mut self, count: usize) -> Result<(), String> {
         let count = count as u64;
         match self.exactly.replace(count) {
-            Some(other) if other != count => Err(format!(
-                "there is no batch size at which both masks bind: lists are given for {other} and for {count} batch rows"
-            )),
+            Some(other) if other != count => {
+                Err(format!("no batch size fits both masks: lists are given for {other} and for {count} batch rows"))
+            }
             _ => Ok(()),
         }
     }
@@ -89,7 +89,7 @@ impl Indices {
     pub(super) fn check(&self) -> Result<(), String> {
         match self.exactly {
             Some(count) if count < self.least => Err(format!(
-                "there is no batch size at which both masks bind: a list is given for {count} batch rows and an arm names row {}",
+                "no batch size fits both masks: a list is given for {count} batch rows and an arm names row {}",
                 self.least - 1
             )),
             _ => Ok(()),

@@ -50,7 +50,7 @@ const MODELS: &[Entry] = &[
     },
     Entry {
         title: "PaliGemma, T5-style prefix",
-        says: "A prefix that reads itself both ways, then causal text.",
+        says: "A prefix that reads itself in both directions, then causal text.",
         drawn: &[square("causal | prefix(4)", 8)],
     },
     Entry {
@@ -60,7 +60,7 @@ const MODELS: &[Entry] = &[
     },
     Entry {
         title: "Block diffusion",
-        says: "Blocks read themselves both ways and all earlier blocks.",
+        says: "Each block reads itself in both directions and all earlier blocks.",
         drawn: &[square("causal | chunk(3)", 9)],
     },
     Entry {
@@ -85,8 +85,9 @@ fn draw(out: &mut String, drawn: &Picture) {
 fn page() -> String {
     let mut out = String::from(
         "# Every mask\n\n\
-         `q` and `k` are the positions of the query and the key: query row `i` stands at position `i + query_offset`, key `j` at \
-         position `j`, or where the facts place it. In the pictures queries run down and keys across; the command draws them, for example\n\n\
+         `q` and `k` are the positions of the query and the key. Query row `i` has position `i + query_offset`. Key `j` has \
+         position `j`, unless the facts give another one. In the pictures, queries run down and keys across. The command draws \
+         them, for example\n\n\
          ```sh\nnoren show 'causal & documents([3, 1, 4])'\n```\n\n\
          Atoms combine with `!a` (or `~a`), `a - b` (a and not b), `a & b` and `a | b`, binding in this order from the tightest, \
          as in Rust and Python.\n\n## Atoms\n\n",
@@ -98,15 +99,15 @@ fn page() -> String {
     MODELS.iter().for_each(|entry| section(&mut out, entry));
     out.push_str(
         "## Scores\n\n\
-         A whole spec is a mask and what is done to the scores: `causal & padding + alibi + softcap(30)`. The order of operations \
+         A spec is a mask with score modifiers: `causal & padding + alibi + softcap(30)`. The order of operations \
          is fixed: scale, softcap, bias, soft weights, mask, softmax with sinks.\n\n\
-         | score | what it does |\n|---|---|\n\
+         | score | effect |\n|---|---|\n\
          | `bias`, `bias(name)` | adds the named array, broadcast over `[batch, heads, q_len, kv_len]` |\n\
          | `relative`, `relative(name)` | adds entry `clamp(k - q, -reach, reach) + reach` of the named table `[heads, 2 * reach + 1]` |\n\
-         | `alibi`, `alibi(slopes=[...])` | adds `-slope * distance`; slopes are `2^(-8 (h + 1) / heads)` unless given |\n\
-         | `softcap(c)` | `c * tanh(score / c)` |\n\
+         | `alibi`, `alibi(slopes=[...])` | adds `-slope * distance`; the default slope of head `h` is `2^(-8 (h + 1) / heads)` |\n\
+         | `softcap(c)` | replaces the score by `c * tanh(score / c)` |\n\
          | `soft`, `soft(name)` | multiplies `exp(score)` by weights in [0, 1]; 0 means not allowed |\n\
-         | `sinks`, `sinks(name)` | a logit by head that joins the softmax's denominator only |\n",
+         | `sinks`, `sinks(name)` | adds one logit per head to the softmax's denominator only |\n",
     );
     out
 }
