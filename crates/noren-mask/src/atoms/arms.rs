@@ -5,8 +5,8 @@ use crate::mask::{Arm, Mask, Node};
 use crate::set::Selector;
 use crate::syntax::{Entry, Picture};
 
-/// By query head: the arm that names the head says so; no arm means nothing is allowed.
-/// Text: `heads(0..4: causal, 4..: sliding(8))`.
+/// Returns a mask with one mask per query head: the mask of the arm that names the head. A head without an arm reads
+/// nothing. Text: `heads(0..4: causal, 4..: sliding(8))`.
 ///
 /// ```
 /// use noren_mask::atoms::*;
@@ -17,12 +17,13 @@ pub fn heads<S: Into<Selector>>(arms: impl IntoIterator<Item = (S, Mask)>) -> Ma
     Mask::new(Node::Heads(collect(arms)))
 }
 
-/// By batch row, as [`heads`]. Text: `batch(0: causal, else: full)`.
+/// Returns a mask with one mask per batch row, with arms as in [`heads`]. Text: `batch(0: causal, else: full)`.
 pub fn batch<S: Into<Selector>>(arms: impl IntoIterator<Item = (S, Mask)>) -> Mask {
     Mask::new(Node::Batch(collect(arms)))
 }
 
-/// By layer, as [`heads`]; [`Mask::at_layer`] picks one. Text: `layers(every 2: sliding(4096), else: causal)`.
+/// Returns a mask with one mask per layer, with arms as in [`heads`]; [`Mask::at_layer`] returns the mask of one layer.
+/// Text: `layers(every 2: sliding(4096), else: causal)`.
 pub fn layers<S: Into<Selector>>(arms: impl IntoIterator<Item = (S, Mask)>) -> Mask {
     Mask::new(Node::Layers(collect(arms)))
 }

@@ -15,12 +15,12 @@ pub struct Causal {
     pub offset: i64,
 }
 
-/// Keys up to the query itself: `k <= q`. Text: `causal`.
+/// Returns the mask in which a query reads itself and all earlier keys: `k <= q`. Text: `causal`.
 pub fn causal() -> Mask {
     causal_offset(0)
 }
 
-/// `k <= q + offset`; `-1` leaves the query itself out. Text: `causal(offset=n)`.
+/// Returns the mask of keys `k <= q + offset`; with offset `-1`, a query does not read itself. Text: `causal(offset=n)`.
 pub fn causal_offset(offset: i64) -> Mask {
     Mask::of(Causal { offset })
 }

@@ -14,7 +14,7 @@ pub struct Chunk {
     pub size: u64,
 }
 
-/// Query and key lie in the same chunk of `size` positions: `q / size == k / size`. Text: `chunk(C)`.
+/// Returns the mask in which query and key are in the same chunk of `size` positions: `q / size == k / size`. Text: `chunk(C)`.
 pub fn chunk(size: u64) -> Mask {
     Mask::of(Chunk { size })
 }

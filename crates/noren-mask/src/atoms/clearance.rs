@@ -14,7 +14,7 @@ use std::ops::Range;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Clearance;
 
-/// The query's level is at least the key's; levels are facts. Text: `clearance`.
+/// Returns the mask in which the level of the query is at least that of the key; levels are facts. Text: `clearance`.
 pub fn clearance() -> Mask {
     Mask::of(Clearance)
 }

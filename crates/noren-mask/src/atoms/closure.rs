@@ -17,7 +17,7 @@ pub struct Closure {
     pub name: String,
 }
 
-/// The named closure of the facts says so. Text: `closure(name)`.
+/// Returns the mask that the closure `name` of the facts defines. Text: `closure(name)`.
 pub fn closure(name: impl Into<String>) -> Mask {
     Mask::of(Closure { name: name.into() })
 }

@@ -4,12 +4,12 @@ use crate::definition::{Definition, Read, Word};
 use crate::mask::{Mask, Node};
 use crate::syntax::{Entry, Picture};
 
-/// Every cell. Text: `full`.
+/// Returns the mask that allows every cell. Text: `full`.
 pub fn full() -> Mask {
     Mask::new(Node::Full)
 }
 
-/// No cell. Text: `none`.
+/// Returns the mask that allows no cell. Text: `none`.
 pub fn none() -> Mask {
     Mask::new(Node::None)
 }

@@ -17,7 +17,7 @@ pub struct Dense {
     pub name: String,
 }
 
-/// The named keep-array of the facts says so. Text: `dense(name)`.
+/// Returns the mask of the cells that the array `name` of the facts allows. Text: `dense(name)`.
 pub fn dense(name: impl Into<String>) -> Mask {
     Mask::of(Dense { name: name.into() })
 }

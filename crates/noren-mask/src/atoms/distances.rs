@@ -16,8 +16,8 @@ pub struct Distances {
     pub distances: Vec<i64>,
 }
 
-/// The distance `q - k` is in the list: 0 is the query's own key, 1 the one before it, -1 the one after it.
-/// Text: `distances([0, 1, 2, 4, 8])`.
+/// Returns the mask in which the distance `q - k` is in the list: 0 is the query's own key, 1 the key before it, -1 the key
+/// after it. Text: `distances([0, 1, 2, 4, 8])`.
 pub fn distances(distances: impl Into<Vec<i64>>) -> Mask {
     Mask::of(Distances { distances: distances.into() })
 }

@@ -14,16 +14,16 @@ use std::ops::Range;
 /// Documents laid one after the other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Documents {
-    /// Their lengths, in every batch row; `None` takes the facts'.
+    /// Lengths of the documents in tokens, in every batch row; with `None`, the facts give the documents.
     pub lengths: Option<Vec<u64>>,
 }
 
-/// Query and key lie in the same document; the documents come from the facts. Text: `documents`.
+/// Returns the mask in which query and key are in the same document; the facts give the documents. Text: `documents`.
 pub fn documents() -> Mask {
     Mask::of(Documents { lengths: None })
 }
 
-/// [`documents`] with these lengths, one after the other, in every batch row. Text: `documents([33, 31])`.
+/// Returns the mask of [`documents`] with these lengths, one after another, in every batch row. Text: `documents([33, 31])`.
 pub fn documents_of(lengths: impl Into<Vec<u64>>) -> Mask {
     Mask::of(Documents { lengths: Some(lengths.into()) })
 }

@@ -17,9 +17,9 @@ use std::sync::Arc;
 struct Function(Closure);
 
 impl Mask {
-    /// The cells that a function over (batch, head, query row, key index) allows. It must be a pure function, and is called from
-    /// several threads at once. Planning looks at every cell that the other parts of the mask leave open; bounds
-    /// ([`from_fn_with_bounds`](Self::from_fn_with_bounds)) or an [atom](crate::atom) plan faster.
+    /// Returns the mask of the cells that a function over (batch row, head, query row, key index) allows. The function must be
+    /// pure; several threads call it at once. Planning checks every cell that the other parts of the mask leave open, so bounds
+    /// ([`from_fn_with_bounds`](Self::from_fn_with_bounds)) or an [atom](crate::atom) are faster.
     ///
     /// ```
     /// use noren_mask::{Facts, Mask, Shape, atoms::causal};
@@ -34,8 +34,8 @@ impl Mask {
         Mask::of(Function(Closure { allowed: Arc::new(allowed), bounds: None }))
     }
 
-    /// [`from_fn`](Self::from_fn) with bounds: for (batch, head, query rows) the keys that *some* row may read and the keys that
-    /// *every* row may read. Where they are wrong the mask is what the bounds say of whole tiles.
+    /// Returns the mask of [`from_fn`](Self::from_fn) with bounds. For (batch row, head, query rows), `bounds` returns the keys that
+    /// at least one row may read and the keys that every row may read. Wrong bounds change the mask in whole tiles.
     pub fn from_fn_with_bounds(
         allowed: impl Fn(usize, usize, usize, usize) -> bool + Send + Sync + 'static,
         bounds: impl Fn(usize, usize, Range<usize>) -> (Vec<Range<u32>>, Vec<Range<u32>>) + Send + Sync + 'static,

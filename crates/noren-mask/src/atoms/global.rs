@@ -15,7 +15,8 @@ pub struct Global(
     pub Set,
 );
 
-/// Query or key in a set: its tokens read everything and are read by everything. Text: `global(0..2)`.
+/// Returns the mask in which the query or the key is in the set: its tokens read all keys, and all queries read them.
+/// Text: `global(0..2)`.
 pub fn global(set: impl Into<Set>) -> Mask {
     Mask::of(Global(set.into()))
 }

@@ -15,7 +15,7 @@ pub struct Keys(
     pub Set,
 );
 
-/// Keys in a set. Text: `keys(0..4)`, `keys([3, 9, 10..14])`, `keys(label="pii")`.
+/// Returns the mask of keys in a set. Text: `keys(0..4)`, `keys([3, 9, 10..14])`, `keys(label="pii")`.
 ///
 /// ```
 /// use noren_mask::{atoms::*, Set};

@@ -1,8 +1,8 @@
-//! The atoms: one file and one builder for each thing a mask can say.
+//! The atoms: one module with a type and builders for each elementary mask.
 //!
-//! Builders take any number; a value that makes no sense (`chunk(0)`, a reversed range) is refused with its name when the
-//! mask is bound, or by the parser at its place in the text. The types hold the atoms' parameters:
-//! [`Mask::atom_as`](crate::Mask::atom_as) returns them. [`atom`](crate::atom) explains how to write an atom of your own.
+//! Builders accept any number. Invalid values (`chunk(0)`, a reversed range) give an error when the mask is bound or when text is
+//! parsed. The types hold the parameters of atoms; [`Mask::atom_as`](crate::Mask::atom_as) returns them.
+//! [`atom`](crate::atom) explains how to write an atom of your own.
 #![doc = ""]
 #![doc = include_str!("../../docs/masks.md")]
 
@@ -22,7 +22,7 @@ macro_rules! register {
     ($($module:ident: $atom:ident, $($builder:ident),+;)*) => {
         $(mod $module; pub use $module::{$atom, $($builder),+};)*
 
-        /// Every word that stands for a mask.
+        /// The definitions of all words for masks.
         pub(crate) static DEFINITIONS: &[Definition] = &[
             constants::FULL,
             constants::NONE,
@@ -57,17 +57,17 @@ register! {
     closure: Closure, closure;
 }
 
-/// The word called `name`.
+/// Returns the definition of the word `name`.
 pub(crate) fn definition(name: &str) -> Option<&'static Definition> {
     DEFINITIONS.iter().find(|definition| definition.names().any(|own| own == name))
 }
 
-/// Whether an atom is one of this crate's, which text can say.
+/// Returns whether an atom is built in, so that it can be written as text.
 fn is_builtin(atom: &dyn Atom) -> bool {
     DEFINITIONS.iter().any(|definition| (definition.is)(atom))
 }
 
-/// The first atom of a mask that is not of this crate, and that text therefore cannot say.
+/// Returns the first atom of a mask that is not built in, and therefore cannot be written as text.
 pub(crate) fn foreign(mask: &Mask) -> Option<&AtomRef> {
     mask.atoms().into_iter().find(|atom| !is_builtin(&***atom))
 }

@@ -22,15 +22,15 @@ pub struct Neighborhood {
     pub dilation: Vec<u64>,
 }
 
-/// The key lies in the window of grid cells around the query, shifted inward at edges (NATTEN). One to three
-/// dimensions, row-major. Text: `neighborhood(grid=[8, 9], size=[3, 5])`.
+/// Returns the mask in which the key is in the window of grid cells around the query. At edges the window is shifted inward
+/// (NATTEN). The grid has one to three dimensions, row-major. Text: `neighborhood(grid=[8, 9], size=[3, 5])`.
 pub fn neighborhood(grid: impl Into<Vec<u64>>, size: impl Into<Vec<u64>>) -> Mask {
     let grid = grid.into();
     let dilation = vec![1; grid.len()];
     neighborhood_dilated(grid, size, dilation)
 }
 
-/// [`neighborhood`] whose window takes every `dilation`-th cell.
+/// Returns the mask of [`neighborhood`] whose window has every `dilation`-th cell of each dimension.
 /// Text: `neighborhood(grid=[8, 9], size=[3, 3], dilation=[2, 2])`.
 pub fn neighborhood_dilated(
     grid: impl Into<Vec<u64>>,

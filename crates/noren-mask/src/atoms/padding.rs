@@ -17,25 +17,25 @@ use std::sync::Arc;
 /// The parameters of the atom `padding`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Padding {
-    /// Where the padding stands; `None` takes the side that the facts give (right unless they say otherwise).
+    /// Side of the padding; with `None`, the facts give the side [default: right].
     pub side: Option<Side>,
-    /// Number of real tokens by batch row; `None` takes the facts'.
+    /// Number of non-padding tokens in each batch row; with `None`, the facts give the numbers.
     pub lengths: Option<Vec<u64>>,
-    /// True when padding queries are emptied too (`on=both`).
+    /// Whether padding queries read no key (`on=both`).
     pub both: bool,
 }
 
-/// Keys that are real tokens of their batch row; lengths and side come from the facts. Text: `padding`.
+/// Returns the mask of non-padding keys; the facts give lengths and side. Text: `padding`.
 pub fn padding() -> Mask {
     padding_with(Padding::default())
 }
 
-/// [`padding`] with the side said here. Text: `padding(side=left)`.
+/// Returns the mask of [`padding`] with the given side. Text: `padding(side=left)`.
 pub fn padding_side(side: Side) -> Mask {
     padding_with(Padding { side: Some(side), ..Padding::default() })
 }
 
-/// [`padding`] with any of its parameters. Text: `padding(side=left, lengths=[5, 3], on=both)`.
+/// Returns the mask of [`padding`] with all parameters. Text: `padding(side=left, lengths=[5, 3], on=both)`.
 pub fn padding_with(padding: Padding) -> Mask {
     Mask::of(padding)
 }

@@ -17,7 +17,8 @@ pub struct Prefix {
     pub lengths: Rows<u64>,
 }
 
-/// The first `n` keys: `k < n`, one number or one for each batch row. Text: `prefix(n)`, `prefix([n0, n1, ...])`.
+/// Returns the mask of the first `n` keys: `k < n`, with one number for all batch rows or one for each.
+/// Text: `prefix(n)`, `prefix([n0, n1, ...])`.
 pub fn prefix(lengths: impl Into<Rows<u64>>) -> Mask {
     Mask::of(Prefix { lengths: lengths.into() })
 }

@@ -15,7 +15,7 @@ pub struct Queries(
     pub Set,
 );
 
-/// Queries in a set. Text: `queries(0..4)`.
+/// Returns the mask of queries in a set, which read every key. Text: `queries(0..4)`.
 pub fn queries(set: impl Into<Set>) -> Mask {
     Mask::of(Queries(set.into()))
 }

@@ -20,7 +20,8 @@ pub struct Random {
     pub seed: u64,
 }
 
-/// Each cell with probability `p`, fixed by `seed` and the positions. Text: `random(0.1, 42)`.
+/// Returns the mask in which each cell is allowed with probability `p`; the seed and the positions determine the cells.
+/// Text: `random(0.1, 42)`.
 pub fn random(p: f64, seed: u64) -> Mask {
     Mask::of(Random { p: Real::new(p), seed })
 }

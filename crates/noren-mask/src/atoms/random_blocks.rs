@@ -21,7 +21,8 @@ pub struct RandomBlocks {
     pub seed: u64,
 }
 
-/// For each block of `block` queries, `count` of the key blocks. Text: `random_blocks(64, 3, 42)`.
+/// Returns the mask in which each block of `block` queries reads `count` key blocks drawn at random. Text:
+/// `random_blocks(64, 3, 42)`.
 pub fn random_blocks(block: u64, count: u64, seed: u64) -> Mask {
     Mask::of(RandomBlocks { block, count, seed })
 }

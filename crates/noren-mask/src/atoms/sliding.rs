@@ -15,7 +15,8 @@ pub struct Sliding {
     pub window: u64,
 }
 
-/// The last `window` keys, the query's own included: `q - window < k <= q`. Text: `sliding(W)`, `sliding_window(W)`.
+/// Returns the mask of the last `window` keys, including the query's own: `q - window < k <= q`. Text: `sliding(W)`,
+/// `sliding_window(W)`.
 ///
 /// This is Mistral's and Hugging Face's `sliding_window=W`. flash-attention's `window_size=(L, 0)` is `sliding(L + 1)`.
 pub fn sliding(window: u64) -> Mask {

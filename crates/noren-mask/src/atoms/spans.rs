@@ -17,7 +17,7 @@ pub struct Spans {
     pub spans: Vec<Span>,
 }
 
-/// Query and key lie in the same span (an image among text). Text: `spans([4..20, 30..46])`.
+/// Returns the mask in which query and key are in the same span, such as an image within text. Text: `spans([4..20, 30..46])`.
 pub fn spans<S: Into<Span>>(spans: impl IntoIterator<Item = S>) -> Mask {
     Mask::of(Spans { spans: spans.into_iter().map(Into::into).collect() })
 }

@@ -14,7 +14,7 @@ pub struct Stride {
     pub step: u64,
 }
 
-/// The distance is a multiple of `step`: `(q - k) mod step == 0`. Text: `stride(S)`.
+/// Returns the mask in which the distance is a multiple of `step`: `(q - k) mod step == 0`. Text: `stride(S)`.
 pub fn stride(step: u64) -> Mask {
     Mask::of(Stride { step })
 }

@@ -19,7 +19,8 @@ pub struct Tree {
     pub start: u64,
 }
 
-/// Key is the query or one of its ancestors in a tree whose node `i` stands at position `start + i`; parent -1 is a root.
+/// Returns the mask in which the key is the query or one of its ancestors in a tree. Node `i` has position `start + i`; a root
+/// has parent -1.
 /// Text: `tree(parents=[-1, 0, 0], start=n)`.
 pub fn tree(parents: impl Into<Vec<i64>>, start: u64) -> Mask {
     Mask::of(Tree { parents: parents.into(), start })

@@ -17,7 +17,8 @@ pub struct Window {
     pub right: Option<i64>,
 }
 
-/// `q - left <= k <= q + right`, both ends included; `None` leaves a side open and a negative value shifts it.
+/// Returns the mask of keys `q - left <= k <= q + right`, both ends included. `None` leaves a side open, and a negative value
+/// moves that end to the other side of the query.
 /// Text: `window(left=L, right=R)`.
 pub fn window(left: impl Into<Option<i64>>, right: impl Into<Option<i64>>) -> Mask {
     Mask::of(Window { left: left.into(), right: right.into() })

@@ -1,6 +1,6 @@
-//! Facts from what people have: token ids, padding masks, segment ids, position ids, `cu_seqlens`.
+//! Facts from tensors that you already have: token ids, padding masks, segment ids, position ids, `cu_seqlens`.
 //!
-//! Each of these says less than [`Facts`] do. What cannot be known from them is refused with advice, never guessed.
+//! Each of these tensors has less information than [`Facts`]. Ambiguous input is an error with advice; nothing is guessed.
 
 use super::{Facts, RealTokens, Table, real_run};
 use crate::Error;
@@ -11,13 +11,13 @@ use crate::shape::Shape;
 use std::collections::HashSet;
 
 impl Facts {
-    /// Lengths and padding side from token ids `[batch, length]` that are filled up with `pad_id`.
+    /// Returns lengths and padding side from token ids `[batch, length]` that are padded with `pad_id`.
     ///
     /// A row may be padded at either end or at both. Rows that are padded at different ends become
-    /// [`real_keys`](Self::real_keys). Where `pad_id` is a real token too (GPT-2 style, pad = eos or bos), ids do not tell
-    /// which are real; two signs of that are refused: a pad id between real tokens, and rows padded at both ends with
-    /// exactly one pad id in every row at one of them. A last eos right before the padding leaves no sign: name such
-    /// ids to [`from_token_ids_with`](Self::from_token_ids_with).
+    /// [`real_keys`](Self::real_keys). If `pad_id` is also a real token (GPT-2 style, pad = eos or bos), padding cannot be
+    /// recognised from ids. Two signs of this case are an error: a pad id between real tokens, and rows padded at both ends with
+    /// exactly one pad id in every row at one of the ends. An eos right before the padding gives no sign: pass such ids to
+    /// [`from_token_ids_with`](Self::from_token_ids_with).
     ///
     /// ```
     /// use noren_mask::{Facts, Side};
@@ -31,13 +31,12 @@ impl Facts {
     /// ```
     ///
     /// # Errors
-    /// No rows, rows of different lengths, a pad id that is a real token too.
+    /// Returns an error if there are no rows, if rows have different lengths, or if the pad id is also a real token.
     pub fn from_token_ids<R: AsRef<[i64]>>(rows: &[R], pad_id: i64) -> Result<Self, Error> {
         Self::from_token_ids_with(rows, pad_id, &[])
     }
 
-    /// [`from_token_ids`](Self::from_token_ids), where `real_ids` (eos and bos, say) are known to occur as real tokens: when
-    /// the pad id is one of them and occurs, which of its occurrences are padding cannot be known.
+    /// Returns the facts of [`from_token_ids`](Self::from_token_ids), for known real tokens `real_ids`, such as eos and bos.
     ///
     /// ```
     /// use noren_mask::Facts;
@@ -48,7 +47,8 @@ impl Facts {
     /// ```
     ///
     /// # Errors
-    /// As above, and a pad id among `real_ids` that occurs.
+    /// Returns the errors of [`from_token_ids`](Self::from_token_ids), and an error if `pad_id` is in `real_ids` and occurs in a
+    /// row, because its padding cannot be recognised.
     pub fn from_token_ids_with<R: AsRef<[i64]>>(rows: &[R], pad_id: i64, real_ids: &[i64]) -> Result<Self, Error> {
         const ADVICE: &str = "give lengths or an attention_mask instead";
         let len = check_rows("token_ids", rows)?;
@@ -93,9 +93,10 @@ impl Facts {
         Ok(Facts { real: Some(real_tokens(keys, len as u32)), table: Table(Some(("token_ids", len))), ..Facts::new() })
     }
 
-    /// Real tokens from a padding mask `[batch, length]` in which true = real token (Hugging Face's `attention_mask`).
+    /// Returns the real tokens from a padding mask `[batch, length]` in which true = real token (Hugging Face's
+    /// `attention_mask`).
     ///
-    /// Padding at one end becomes [`lengths`](Self::lengths) with its side, anything else
+    /// Padding at one end in all rows becomes [`lengths`](Self::lengths) with its side; other padding becomes
     /// [`real_keys`](Self::real_keys).
     ///
     /// ```
@@ -106,12 +107,12 @@ impl Facts {
     /// ```
     ///
     /// # Errors
-    /// No rows, or rows of different lengths.
+    /// Returns an error if there are no rows, or if rows have different lengths.
     pub fn padding_from_keep<R: AsRef<[bool]>>(rows: &[R]) -> Result<Self, Error> {
         Self::padding_from("keep padding", rows, |keep| Ok(*keep))
     }
 
-    /// Real tokens from a padding mask `[batch, length]` in which true = padding (`key_padding_mask` of
+    /// Returns the real tokens from a padding mask `[batch, length]` in which true = padding (`key_padding_mask` of
     /// `nn.MultiheadAttention`).
     ///
     /// ```
@@ -122,13 +123,13 @@ impl Facts {
     /// ```
     ///
     /// # Errors
-    /// No rows, or rows of different lengths.
+    /// Returns an error if there are no rows, or if rows have different lengths.
     pub fn padding_from_drop<R: AsRef<[bool]>>(rows: &[R]) -> Result<Self, Error> {
         Self::padding_from("drop padding", rows, |drop| Ok(!drop))
     }
 
-    /// Real tokens from a padding mask `[batch, length]` that is added to scores: 0 = real token, -inf or a type's lowest
-    /// finite number = padding.
+    /// Returns the real tokens from a padding mask `[batch, length]` that is added to scores: 0 = real token, -inf or a type's
+    /// lowest finite number = padding.
     ///
     /// ```
     /// use noren_mask::Facts;
@@ -138,7 +139,7 @@ impl Facts {
     /// ```
     ///
     /// # Errors
-    /// No rows, rows of different lengths, other numbers.
+    /// Returns an error if there are no rows, if rows have different lengths, or if there is another number.
     pub fn padding_from_additive<R: AsRef<[f32]>>(rows: &[R]) -> Result<Self, Error> {
         Self::padding_from("additive padding", rows, |cell| {
             additive_keep((*cell).into())
@@ -223,7 +224,7 @@ impl Facts {
     /// ```
     ///
     /// # Errors
-    /// No rows, rows of different lengths, an id that returns after another one.
+    /// Returns an error if there are no rows, if rows have different lengths, or if an id returns after another id.
     pub fn from_segment_ids_with<R: AsRef<[i64]>>(rows: &[R], padding: Option<i64>) -> Result<Self, Error> {
         let len = check_rows("segment_ids", rows)?;
         let mut facts = match padding {
@@ -252,10 +253,10 @@ impl Facts {
         Ok(facts)
     }
 
-    /// Documents from position ids `[batch, length]` that restart at 0 with every document and rise by 1 within it.
+    /// Returns documents from position ids `[batch, length]` that start at 0 in every document and rise by 1 within it.
     ///
-    /// Says nothing of padding, which has position ids too (0 or 1, by custom): where a row holds padding, use
-    /// [`with_position_ids`](Self::with_position_ids) on facts that know it.
+    /// Padding has position ids too (usually 0 or 1), so it cannot be recognised. If a row has padding, call
+    /// [`with_position_ids`](Self::with_position_ids) on facts that give the padding.
     ///
     /// ```
     /// use noren_mask::Facts;
@@ -265,8 +266,9 @@ impl Facts {
     /// ```
     ///
     /// # Errors
-    /// No rows, rows of different lengths, a row that does not begin at 0, a step that is neither +1 nor a restart at 0, and
-    /// rows that begin or end with two or more 0: documents of one token, or padding?
+    /// Returns an error if there are no rows, if rows have different lengths, if a row does not begin at 0, or if a step is neither
+    /// +1 nor a restart at 0. Rows that begin or end with two or more zeros are also an error, because these may be documents
+    /// of one token or padding.
     pub fn from_position_ids<R: AsRef<[i64]>>(rows: &[R]) -> Result<Self, Error> {
         Facts::new().with_position_ids(rows)
     }
@@ -330,7 +332,7 @@ impl Facts {
         Ok(self)
     }
 
-    /// Documents of one batch row from `cu_seqlens`: 0 and the end of every document (FlashAttention's varlen form).
+    /// Returns the documents of one batch row from `cu_seqlens`: 0, then the end of every document (FlashAttention's varlen form).
     ///
     /// ```
     /// use noren_mask::Facts;
@@ -341,7 +343,8 @@ impl Facts {
     /// ```
     ///
     /// # Errors
-    /// Fewer than two entries, a first one that is not 0, a fall, more than [`Shape::MAX_LEN`] tokens.
+    /// Returns an error if there are fewer than two entries, if the first entry is not 0, if an entry is lower than the one before
+    /// it, or if there are more than [`Shape::MAX_LEN`] tokens.
     pub fn from_cu_seqlens(ends: &[i64]) -> Result<Self, Error> {
         const FORM: &str = "give 0 and then the end of every document, [0, 5, 32] for [5, 27]";
         let refuse = |problem: String| Err(Error::fact("cu_seqlens", problem));
