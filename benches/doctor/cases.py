@@ -91,7 +91,7 @@ def main() -> None:
     (args.out / "inputs.json").write_text(json.dumps(inputs, indent=1))
     (args.out / "labels.json").write_text(json.dumps(labels, indent=1))
     sick = sum(v["sick"] for v in labels.values())
-    print(f"{args.count} cases in {args.out}: {sick} sick, {args.count - sick} healthy")
+    print(f"{args.count} cases in {args.out}: {sick} faulty, {args.count - sick} correct")
 
 
 if __name__ == "__main__":

@@ -120,8 +120,8 @@ def flex(case):
 def ort(case):
     """ONNX Runtime: the attention operator with the most direct form of the mask.
 
-    A sequence without mask or with one that only an array says is MultiHeadAttention (the array as a bias made before
-    the timed runs); causal ones, windows and decode steps are GroupQueryAttention, whose cache is one buffer.
+    MultiHeadAttention runs sequences without a mask, and masks that need an array (a bias made before the timed runs).
+    GroupQueryAttention runs causal masks, windows and decode steps; its cache is one buffer.
     """
     try:
         import numpy as np
