@@ -57,7 +57,7 @@ pub(crate) fn run(args: &ExplainArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
-/// The verdict, and the signs before the parts, in colour.
+/// Colours the verdict and the signs before the parts.
 fn highlight(line: &str) -> String {
     for (sign, style) in [("allowed:", GOOD), ("denied:", BAD)] {
         if let Some(rest) = line.strip_prefix(sign) {

@@ -4,7 +4,7 @@ use noren_mask::Error as MaskError;
 use std::fmt;
 use std::io;
 
-/// Why a command stops.
+/// The error that ends a command.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// Something in what was given is wrong: exit code 2.
@@ -18,7 +18,7 @@ pub(crate) enum Failure {
     Output(io::Error),
 }
 
-/// What commands return.
+/// The result type of commands.
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {

@@ -187,7 +187,7 @@ fn run(cli: &Cli) -> Result<Verdict> {
     }
 }
 
-/// Tells what is wrong on standard error.
+/// Prints the error to standard error.
 fn report(message: &str, hint: Option<&str>) -> ExitCode {
     anstream::eprintln!("{} {message}", paint(BAD, "error:"));
     if let Some(hint) = hint {

@@ -11,9 +11,9 @@ use std::time::Duration;
 pub(crate) const DIM: Style = Style::new().dimmed();
 /// Headings and results.
 pub(crate) const STRONG: Style = Style::new().bold();
-/// What is as it should be.
+/// Style of correct results.
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
-/// What is not.
+/// Style of faulty results.
 pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
 
 /// When to use colour.
@@ -70,7 +70,7 @@ impl Screen {
         }
     }
 
-    /// One line.
+    /// Writes one line.
     pub(crate) fn line(&mut self, text: impl std::fmt::Display) -> Result<()> {
         self.text(format_args!("{text}\n"))
     }

@@ -30,7 +30,7 @@ pub(crate) struct PlanArgs {
     blocks: BlockArgs,
 }
 
-/// How a plan is cut.
+/// The sizes of the tiles of a plan.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BlockArgs {
     /// Most query rows in a tile

@@ -6,7 +6,7 @@ use noren_input::npy::write_npy_header;
 use std::io::{Result as IoResult, Write};
 use std::path::Path;
 
-/// How vectors are written.
+/// The file format of vectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Form {
     /// NumPy's, `[lines, width]`.

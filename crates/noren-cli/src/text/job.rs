@@ -15,17 +15,17 @@ use std::ops::Range;
 
 /// A map of who reads whom has the square of this many cells.
 const MOST_TOKENS: usize = 2048;
-/// Runs with other secrets.
+/// Number of runs with other secrets.
 const TRIALS: usize = 3;
 /// Candidates that are shown for a token.
 const CANDIDATES: usize = 5;
 
-/// What is asked.
+/// The settings of a run over a text.
 pub(crate) struct Job<'a> {
     pub(crate) source: &'a Source,
     pub(crate) text: &'a str,
     pub(crate) mask: Option<&'a str>,
-    /// What nobody may read.
+    /// The private text that no token may read.
     pub(crate) hide: &'a Detectors,
     /// What is looked for, `hide` among it.
     pub(crate) known: &'a Detectors,
@@ -34,7 +34,7 @@ pub(crate) struct Job<'a> {
     pub(crate) new_tokens: usize,
 }
 
-/// What came of it.
+/// The result of a run over a text.
 pub(crate) struct Ran<'a> {
     pub(crate) source: &'a Source,
     pub(crate) text: &'a str,
@@ -53,7 +53,7 @@ pub(crate) struct Ran<'a> {
     pub(crate) heads: usize,
     pub(crate) layer: usize,
     pub(crate) head: usize,
-    /// Of this layer.
+    /// The mask of the shown layer.
     pub(crate) bound: BoundMask,
     /// Between tokens, `[queries][keys]`, of this layer and head.
     pub(crate) weights: Vec<Vec<f32>>,
@@ -73,7 +73,7 @@ pub(crate) struct Ran<'a> {
     pub(crate) proof: Option<Proof>,
 }
 
-/// What a model says at one place.
+/// The prediction of a model at one position.
 pub(crate) struct Guess {
     /// The token that is masked; `None` for what follows the text.
     pub(crate) at: Option<usize>,

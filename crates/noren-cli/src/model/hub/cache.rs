@@ -7,7 +7,7 @@ use std::fs;
 use std::io::Result;
 use std::path::{Component, Path, PathBuf};
 
-/// The cache.
+/// The cache folder.
 pub(super) struct Cache(PathBuf);
 
 impl Cache {
