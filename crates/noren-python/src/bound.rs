@@ -38,7 +38,7 @@ pub(crate) fn bind_to(mask: &Mask, shape: &Bound<'_, PyAny>, facts: Option<&Boun
     mask.bind(&shape, &facts).map_err(raise).map(PyBound)
 }
 
-/// Reads the choice of reordering: `"auto"`, `"never"`, `"always"` or a modulus.
+/// The choice of reordering: `"auto"`, `"never"`, `"always"`, `"copies"` or a modulus.
 #[derive(FromPyObject)]
 pub(crate) enum Order {
     Modulus(u32),
