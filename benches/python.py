@@ -4,9 +4,9 @@
     python -m venv .venv && .venv/bin/pip install torch ./crates/noren-python
     .venv/bin/python benches/python.py [plan] [call] [ratio]
 
-`plan` plans the eight masks of the interval-plan benchmark at 131,072 tokens and fails where one takes 50 ms or more; the
-ratio to `create_block_mask` is of 8,192 tokens, which it can do. `call` fails where `noren.torch.sdpa` takes 30 microseconds
-beyond its kernel. `ratio` is the time of PyTorch's SDPA over noren's at 4,096 tokens, turn by turn.
+`plan` plans the eight masks of the interval-plan benchmark at 131,072 tokens and fails if one takes 50 ms or more. The
+ratio to `create_block_mask` is measured at 8,192 tokens, which PyTorch can plan. `call` fails if `noren.torch.sdpa` takes 30 microseconds
+more than its kernel. `ratio` is the time of PyTorch's SDPA over noren's at 4,096 tokens, measured alternately.
 """
 
 import statistics
@@ -25,7 +25,7 @@ MOST_PLANNING, MOST_OVERHEAD = 50e-3, 30e-6
 
 
 def median(call, least=5, budget=0.5):
-    """The median time of a call."""
+    """Returns the median time of a call."""
     times = []
     while len(times) < least or sum(times) < budget:
         start = time.perf_counter()

@@ -77,7 +77,7 @@ def shrink(root: Path, known: dict[str, int | None], found: Findings) -> int:
 
 
 def rewrite(root: Path, known: dict[str, int | None], found: Findings) -> int:
-    """Writes the baseline anew, after modules moved, and prints what it gained and lost; returns 0."""
+    """Writes the baseline again, after modules moved, and prints what it gained and lost; returns 0."""
     for finding in sorted(found.keys() - known.keys()):
         print("+", finding)
     for finding in sorted(known.keys() - found.keys()):

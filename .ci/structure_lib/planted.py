@@ -57,7 +57,7 @@ def circle_with_the_parent(root: Path) -> str:
 
 
 def no_circle(root: Path) -> None:
-    """What looks like circles: in comments, strings and tests, and re-exports of a parent."""
+    """Plants text that looks like circles but is none: in comments, strings and tests, and re-exports of a parent."""
     folder = "crates/noren-verify/src"
     append(root, f"{folder}/lib.rs", "mod planted;\n")
     (root / folder / "planted").mkdir()

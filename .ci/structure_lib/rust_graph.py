@@ -29,7 +29,7 @@ class Module:
 
 @dataclass(frozen=True)
 class Found:
-    """What a path refers to: a module, or an item (`name`) defined in it."""
+    """The target of a path: a module, or an item (`name`) defined in it."""
 
     module: Path
     name: str | None

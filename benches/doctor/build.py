@@ -1,6 +1,6 @@
-"""Parts that cases are made of: tokens and padding, intended masks, and the ways an array says a mask.
+"""Parts of cases: tokens and padding, intended masks, and the forms in which an array represents a mask.
 
-Everything here is about masks that are *right*. The bugs live in `sick.py`, the look-alikes in `healthy.py`.
+Every mask here is *correct*. The bugs are in `sick.py`, the correct masks that look faulty in `healthy.py`.
 
 Shapes: B batch, H heads, Q queries, K keys. A keep mask is bool [B, 1, Q, K], True where query i may read key j.
 """
@@ -20,7 +20,7 @@ class Case:
     """One question for the doctor, with its answer."""
 
     name: str
-    classes: list[str]  # empty: healthy
+    classes: list[str]  # empty: a correct mask
     why: str
     mask: np.ndarray
     context: dict
@@ -28,18 +28,18 @@ class Case:
     care: np.ndarray
     effective: np.ndarray
     inputs: dict[str, np.ndarray] = field(default_factory=dict)
-    accept: tuple[str, ...] = ()  # other names a right answer may put first
-    blind: bool = True  # can be told without the declared kind
-    values_only: bool = False  # sick in its values or companions: no wrong cell needed
+    accept: tuple[str, ...] = ()  # other names that a right answer may give first
+    blind: bool = True  # can be recognised without the declared kind
+    values_only: bool = False  # faulty in its values or companions: no wrong cell needed
     open_question: str = ""  # why a fair reader could disagree; such a case is not scored
 
 
 @dataclass
 class Intent:
-    """What a mask should be, and what the caller declares about it."""
+    """The intended mask, and the caller's declarations."""
 
     keep: np.ndarray  # [B, 1, Q, K]
-    real: np.ndarray  # [B, Q] rows of real tokens
+    real: np.ndarray  # [B, Q] rows of non-padding tokens
     kind: str
     valid: np.ndarray | None = None  # [B, K] real keys
     side: str | None = None
@@ -113,7 +113,7 @@ def band(q: int, k: int, past: int, w: int) -> np.ndarray:
 
 
 def settle(rng, keep: np.ndarray, real: np.ndarray, past: int, how: str | None = None) -> np.ndarray:
-    """Rows of padding queries, which nobody reads, as libraries leave them: their own key, or everything."""
+    """Returns `keep` with the rows of padding queries, whose outputs are unused, as libraries leave them: their own key, or every key."""
     how = how or pick(rng, "self", "self", "open")
     out = keep.copy()
     for b, i in zip(*np.where(~real)):
@@ -177,14 +177,14 @@ def intent(
     return Intent(keep, real, kind, valid, side, past, ctx, inputs)
 
 
-# ---- the ways an array says a mask ------------------------------------------------------------------------------
+# ---- the forms of a mask in an array -----------------------------------------------------------------------------
 
 KEEP_APIS = ("sdpa", "sdpa", "torch.nn.functional.scaled_dot_product_attention", "jax.nn.dot_product_attention")
 FILLS = {"float32": (-np.inf, float(np.finfo(np.float32).min), -1e9), "float16": (-np.inf, -65504.0)}
 
 
 def say(rng, keep: np.ndarray, form: str | None = None) -> tuple[np.ndarray, dict]:
-    """An array and the declaration that belongs to it, saying `keep` without a fault."""
+    """Returns an array that represents `keep` correctly, and its declaration."""
     forms = ["keep_bool", "keep_bool", "additive", "additive", "ignore_bool", "keep_01"]
     form = form or pick(rng, *forms)
     one = (keep == keep[:1]).all()
@@ -241,7 +241,7 @@ def say_plane(rng, valid: np.ndarray, form: str | None = None) -> tuple[np.ndarr
 
 
 def reads(mask: np.ndarray, ctx: dict, shape: tuple[int, int, int], causal: bool = False) -> np.ndarray:
-    """What a library that obeys the declared convention lets through: bool [B, 1 or H, Q, K]."""
+    """Returns the cells that a library with the declared convention allows: bool [B, 1 or H, Q, K]."""
     b, q, k = shape
     conv = ctx["convention"]
     if conv == "additive":

@@ -1,12 +1,12 @@
-"""Write labelled cases for `noren check --cases`: sick masks of the catalogue's classes and healthy ones.
+"""Write labelled cases for `noren check --cases`: faulty masks of the catalogue's classes and correct masks.
 
     python benches/doctor/cases.py OUT --count 2000 --seed 7
     noren check --cases OUT/inputs.json -o OUT/preds.json
     python benches/doctor/score.py OUT
 
-The folder has the format of the conformance cases: `inputs.json` is what a diagnosis may read, `labels.json` and
-`truth/` hold the answer. Half of the cases come without the declared kind (`--blind 0.5`); a case that nobody could
-tell without it is always declared. Needs NumPy only.
+The folder has the format of the conformance cases: `inputs.json` has the input of a diagnosis, `labels.json` and
+`truth/` hold the answer. Half of the cases come without the declared kind (`--blind 0.5`); a case that cannot be
+recognised without the kind is always declared. Needs NumPy only.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def main() -> None:
     args.add_argument("--count", type=int, default=2000)
     args.add_argument("--seed", type=int, default=0)
     args.add_argument("--blind", type=float, default=0.5, help="share of cases without the declared kind")
-    args.add_argument("--healthy", type=float, default=0.4, help="share of healthy cases")
+    args.add_argument("--healthy", type=float, default=0.4, help="share of correct masks")
     args = args.parse_args()
     (args.out / "truth").mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(args.seed)
@@ -91,7 +91,7 @@ def main() -> None:
     (args.out / "inputs.json").write_text(json.dumps(inputs, indent=1))
     (args.out / "labels.json").write_text(json.dumps(labels, indent=1))
     sick = sum(v["sick"] for v in labels.values())
-    print(f"{args.count} cases in {args.out}: {sick} sick, {args.count - sick} healthy")
+    print(f"{args.count} cases in {args.out}: {sick} faulty, {args.count - sick} correct")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Bugs that stand beside a healthy mask: in labels, pooled vectors, probabilities, cu_seqlens, position biases."""
+"""Bugs in the companions of a correct mask: labels, pooled vectors, probabilities, cu_seqlens, position biases."""
 
 from __future__ import annotations
 

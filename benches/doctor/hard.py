@@ -1,4 +1,4 @@
-"""Rarer roads: one head or one batch row only, a few cells, two mistakes at once, masks of the wrong sequence."""
+"""Rarer mistakes: one head or one batch row only, a few cells, two mistakes at once, masks of the wrong sequence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masks that are right, and the ones that only look wrong."""
+"""Correct masks, also correct masks that look faulty."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def h_packed(rng):
 def h_packed_named_short(rng):
     it, _ = packed(rng)
     it.kind = pick(rng, "packed", "packed", "varlen", "document")
-    return fine(rng, "H.kind_packed", "'packed' without saying causal", it)
+    return fine(rng, "H.kind_packed", "'packed' without declaring causal", it)
 
 
 @well

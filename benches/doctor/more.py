@@ -1,4 +1,4 @@
-"""Second helpings: the same classes reached by other roads, with other words and other companions."""
+"""More cases of the classes: other mistakes, other texts and other companions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def side(rng):
     return pick(rng, None, "left", "right")
 
 
-# ---- healthy --------------------------------------------------------------------------------------------------------
+# ---- correct --------------------------------------------------------------------------------------------------------
 
 
 @well
@@ -235,10 +235,10 @@ def h_packed_lengths(rng):
         return None
     pos = np.concatenate([np.arange((seg[0] == n).sum()) for n in range(1, seg.max() + 1)])[None]
     it.inputs, it.context = {"position_ids": pos.astype(np.int64)}, {}
-    return fine(rng, "H.packed_by_positions", "documents are told by positions only", it)
+    return fine(rng, "H.packed_by_positions", "documents are given by positions only", it)
 
 
-# ---- sick -----------------------------------------------------------------------------------------------------------
+# ---- faulty -----------------------------------------------------------------------------------------------------------
 
 
 @bug

@@ -1,4 +1,4 @@
-"""Write labelled cases for `noren check --cases` with a second generator, which knows the catalogue and not the doctor.
+"""Write labelled cases for `noren check --cases` with a second generator, written from the catalogue without the doctor's code.
 
     python benches/doctor/outsider.py OUT --count 3000 --seed 404
     noren check --cases OUT/inputs.json -o OUT/preds.json
@@ -110,7 +110,7 @@ def pick(rng, pool):
 
 
 def common(s, E, care):
-    """Is E [B,Q,K] on real rows a normal mask of a common kind, given what stands beside it? The kinds: full, causal, sliding, a window
+    """Is E [B,Q,K] on real rows a normal mask of a common kind, given its companions? The kinds: full, causal, sliding, a window
     on both sides, chunks (from slot or text), a prefix (from slot or text), each with padding as stated, or, where nothing states it, with
     any contiguous padding; with documents where they are stated. Every row of the batch may not choose its own kind."""
     Q, K = s.Q, s.K
@@ -182,10 +182,10 @@ def findable(c, noconv):
 
 
 def ambiguous(c, rng):
-    """Without the kind: does a mistake in a plainer kind (causal, full) give the same cells? Then the intended mask cannot be told."""
+    """Without the kind: does a mistake in a plainer kind (causal, full) give the same cells? Then the intended mask cannot be determined."""
     s = c.s
     if c.name.startswith(("pair:causal_dropped", "pair:sliding_window_off_by_one")):
-        return True  # documents or padding both ways, and another width, are as good readings
+        return True  # documents or padding without causality, and another width, are equally plausible
     if c.name.startswith(("causal_dropped", "implicit_causal")) and c.name.endswith("/row"):
         return True  # which of the rows is the right one is not in the cells
     if c.name.startswith("stale_or_bucketed_mask/chunked"):

@@ -85,7 +85,7 @@ def encode(s, rng, keep, need=None, empties_ok=False):
 
 
 def shape(s, rng, a, plane=False):
-    """Drop dimensions that say nothing. a [B,H,Q,K]."""
+    """Drops dimensions without information. a [B,H,Q,K]."""
     B, H, Q, K = a.shape
 
     def same(x, ax):
@@ -126,7 +126,7 @@ class Case:
     intended: np.ndarray
     effective: np.ndarray
     care: np.ndarray
-    classes: list[str]  # empty: healthy
+    classes: list[str]  # empty: a correct mask
     accept: tuple[str, ...] | list[str] = ()  # other classes that are right answers, "*" for any
     repair: bool = True
     value: bool = False  # wrong in values or companions: a blind case may always know

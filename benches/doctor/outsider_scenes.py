@@ -1,4 +1,4 @@
-"""Scenes of the second generator of cases: what a right mask is, and what stands beside it.
+"""Scenes of the second generator of cases: correct masks and their companions.
 
 Written from the catalogue alone, without the doctor's code and without `build.py`. A scene has B batch rows, Q queries and
 K keys; `build` returns its keep cells [B, Q, K], and every argument of `build` drops or changes one term of the mask.
@@ -195,7 +195,7 @@ def maybe_pad(s, p=0.5, **kw):
         pad_scene(s, **kw)
     elif s.rng.random() < 0.4:
         s.side = "right"
-        state_padding(s)  # companions which say that nothing is padding
+        state_padding(s)  # companions that declare no padding
     else:
         s.B = 1 if s.rng.random() < 0.6 else s.B
         s.V = np.ones((s.B, s.K), bool)
@@ -473,7 +473,7 @@ def with_redactions(s):
         if not (every and s.B == 1):
             item["batch"] = b
         if s.fam != "full" and rng.random() < 0.5:
-            # everybody after the key: nothing is carried on (causal only: elsewhere earlier tokens relay it)
+            # all queries after the key: no token passes its content on (causal only: without causality, earlier tokens pass it on)
             qs = [q for q in range(s.Q) if q + s.past > min(keys)]
             item["queries"] = qs
         else:

@@ -3,7 +3,7 @@
     python benches/doctor/outsider_score.py FOLDER [--failures]
 
 Printed for declared and blind cases: faulty masks found, first class right, exact repairs (equal to the intended cells in
-every row of a real query), false alarms and verdicts. A table by class follows: cases, found, first class, repairs asked for,
+every row of a real query), false alarms and verdicts. A table by class follows: cases, found, first class, repairs requested,
 exact repairs. Blind masks that are stored as `true = ignore` without any declaration of that are counted apart.
 """
 
@@ -28,7 +28,7 @@ def exact(folder: Path, answer: dict, label: dict) -> bool:
     except ValueError:
         return False
     if label["joined"]:
-        # A row of keys does not say whether its slot is causal.
+        # A row of keys does not contain whether its slot is causal.
         q, k = intended.shape[-2:]
         below = np.arange(k)[None] <= np.arange(q)[:, None] + k - q
         fixed, intended = fixed & below, intended & below
@@ -84,7 +84,7 @@ class Split:
         healthy = sum(n for verdict, n in self.healthy.items() if verdict != "open question")
         alarms = self.healthy["faulty"]
         print(
-            f"healthy {healthy}: false alarms {alarms} ({alarms / max(1, healthy):.2%}), verdicts {dict(self.healthy)}"
+            f"correct {healthy}: false alarms {alarms} ({alarms / max(1, healthy):.2%}), verdicts {dict(self.healthy)}"
         )
         print(f"verdicts of faulty {dict(self.faulty)}")
         if self.polarity:

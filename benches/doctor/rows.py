@@ -1,4 +1,4 @@
-"""What differs by batch row: redactions of one row, masks of which only row 0 is right, prefixes and blocks opened over padding.
+"""Differences between batch rows: redactions of one row, masks in which only row 0 is correct, prefixes and blocks opened over padding.
 
 The declared redactions are `{"batch": row, "keys": [...], "queries": [...]}`; without `batch` they hold for all rows, without
 `queries` for all queries.
@@ -37,7 +37,7 @@ def redacted(rng, kinds=("causal", "bidirectional", "sliding")) -> tuple[Intent,
         one = {"batch": int(row), "keys": [int(x) for x in keys]}
         said.append(one if everywhere else {**one, "queries": [int(x) for x in queries]})
         if everywhere:
-            # What stands at a redacted key reaches no output: its own row is not compared.
+            # The content of a redacted key reaches no output: the row of that key is not compared.
             it.real = it.real.copy()
             it.real[row, keys] = False
     # Without further layers a hidden key stays hidden.
@@ -45,7 +45,7 @@ def redacted(rng, kinds=("causal", "bidirectional", "sliding")) -> tuple[Intent,
     return it, before
 
 
-# ---- healthy --------------------------------------------------------------------------------------------------------
+# ---- correct --------------------------------------------------------------------------------------------------------
 
 
 @well

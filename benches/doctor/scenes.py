@@ -128,7 +128,7 @@ def packed(rng, kind=None, tail=None):
     for r in seg:
         end = n_tok - (int(rng.integers(1, max(2, n_tok // 4))) if tail else 0)
         cuts = np.sort(rng.choice(np.arange(2, end - 1), size=min(end - 3, int(rng.integers(1, 5))), replace=False))
-        cuts = cuts[np.diff(cuts, prepend=0) > 1]  # a document of one token looks like padding that stands still
+        cuts = cuts[np.diff(cuts, prepend=0) > 1]  # a document of one token looks like padding with a constant position
         for n, (s, e) in enumerate(zip([0, *cuts], [*cuts, end])):
             r[s:e] = n + 1
     real = seg > 0

@@ -4,9 +4,9 @@
 
 Printed by catalogue class and for all: cases, findings found, first class right, exact repairs (the repaired keep mask
 equals the intended one on every cell that a real row reads). Cases with an open question are listed, not counted.
-A sick case is found when its verdict is "faulty"; "looks like" and "cannot tell" are neither a find nor a false alarm.
-Below each table stand the verdicts of healthy and of sick cases: without a declared kind none may be "correct", and with it
-no sick one.
+A faulty case is found if its verdict is "faulty"; "looks like" and "cannot tell" are neither a finding nor a false alarm.
+The verdicts of correct and of faulty masks follow each table: without a declared kind none may be "correct", and with a
+declared kind no faulty mask may be.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def repaired(folder: Path, pred: dict, label: dict) -> bool:
     except ValueError:
         return False
     if label["split"] == "blind" and label["role"] == "key_padding":
-        # A plane cannot say whether its slot is causal: both readings are joined with causality.
+        # A plane does not contain whether its slot is causal: both masks are combined with causality.
         below = np.arange(k)[None, :] <= np.arange(q)[:, None] + k - q
         fixed, intended = fixed & below, intended & below
     return bool((fixed == intended)[care].all())
@@ -98,7 +98,7 @@ def report(split: str, table: dict, fails: dict, verbose: bool) -> None:
     print(f"{'all':34}{total[0]:6}{total[1] / n:7.1%}{total[2] / n:7.1%}{total[3] / n:7.1%}")
     alarms, cases = sum(v[1] for v in well.values()), max(1, sum(v[0] for v in well.values()))
     print(
-        f"healthy: {cases} cases, {alarms} false alarms ({alarms / cases:.2%}) "
+        f"correct masks: {cases} cases, {alarms} false alarms ({alarms / cases:.2%}) "
         + ", ".join(f"{k} {v[1]}/{v[0]}" for k, v in sorted(well.items()) if v[1])
     )
     if verbose:

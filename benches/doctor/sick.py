@@ -1,7 +1,7 @@
-"""How a bug becomes a case. The bugs are in `sick_values.py`, `sick_shape.py`, `sick_structure.py`, `companions.py`, `more.py`
-and `hard.py`, written the way they are written by mistake: one function per way, several ways per catalogue class.
+"""Makes cases of bugs. The bugs are in `sick_values.py`, `sick_shape.py`, `sick_structure.py`, `companions.py`, `more.py`
+and `hard.py`, written like the mistakes in real code: one function per mistake, several mistakes per catalogue class.
 
-A function takes a random generator and gives a `Case`, or None when this draw happens to be harmless (no cell that a
+A function takes a random generator and returns a `Case`, or None if this draw is harmless (no cell that a
 real row reads is wrong); the caller then draws again.
 """
 
@@ -30,7 +30,7 @@ def bug(f):
 
 
 def made(rng, name, classes, why, it: Intent, wrong, form=None, **more) -> Case | None:
-    """The case of a wrong keep mask told in a right way."""
+    """Returns the case of a wrong keep mask in a correct form."""
     if not ((wrong != it.keep) & it.care).any():
         return None
     mask, ctx = say(rng, wrong, form)

@@ -431,7 +431,7 @@ def c19_unwritten(rng):
         rng,
         "C19.unwritten",
         ["unwritten_cache_visible"],
-        "slots of the static cache that nobody wrote",
+        "slots of the static cache that were never written",
         it,
         m,
         accept=("causal_leak",),

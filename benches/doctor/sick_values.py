@@ -1,4 +1,4 @@
-"""Polarity, the causal edge, and what stands in the cells (C01 to C07, C10, C11, C14)."""
+"""Polarity, the causal edge, and the values of the cells (C01 to C07, C10, C11, C14)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Look-alikes: masks that a hasty rule would call sick. One for each warning in the catalogue's "FP" notes."""
+"""Correct masks that look faulty to a simple rule. One for each warning in the catalogue's "FP" notes."""
 
 from __future__ import annotations
 
@@ -362,4 +362,4 @@ def t_cache_padding_unsaid(rng):
     it.inputs = {}
     for key in ("pad_token_id", "padding_side"):
         it.context.pop(key, None)
-    return fine(rng, "H.trap.cache_padding_unsaid", "a left-padded cache, nobody said so", it)
+    return fine(rng, "H.trap.cache_padding_unsaid", "a left-padded cache, not declared", it)

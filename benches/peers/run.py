@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Times noren beside other projects' attention in one run and prints the ratios.
+"""Times noren and other projects' attention in one run and prints the ratios.
 
-    python -m venv .venv && .venv/bin/pip install -r benches/peers/requirements.txt   # FlexAttention wants a C++ compiler
+    python -m venv .venv && .venv/bin/pip install -r benches/peers/requirements.txt   # FlexAttention needs a C++ compiler
     .venv/bin/python benches/peers/run.py [--ops fwd,fwdbwd,decode,batch] [--dtypes f32,bf16,f16] [--masks full,causal] [--dims 64]
     .venv/bin/python benches/peers/run.py --peers all --len 1024
     .venv/bin/python benches/peers/run.py --publish        # everything, and docs/performance.md from it
@@ -10,7 +10,7 @@ Peers take turns, round after round, each measurement in a process of its own; a
 medians, and a ratio is the median of the rounds' ratios (peer time / noren time: above 1, noren is faster). A peer that is so
 slow that five runs take four times the budget is measured once only.
 GFLOP/s count operations of allowed pairs of each head, whatever a peer computes beside: 4 * head_dim forward and decoding,
-14 * head_dim forward and backward. `batch` is a forward pass over 32 padded rows of unequal length, to be asked for with a short
+14 * head_dim forward and backward. `batch` is a forward pass over 32 padded rows of unequal length, selected with a short
 --len; the mask is made in each run, from the lengths. GB/s of decoding count the allowed keys and values once for each key-value head.
 """
 
@@ -60,7 +60,7 @@ def target():
 
 
 def build(peers, command=False):
-    """Builds what is to be measured; returns the programs by peer, and None for those that do not build."""
+    """Builds the programs to measure; returns them by peer, with None for a program that does not build."""
     cargo = ["cargo", "build", "--release", "-q"]
     programs = {}
     if "noren" in peers:
@@ -71,7 +71,7 @@ def build(peers, command=False):
         programs["command"] = target() / "release" / "noren"
     native = [peer for peer in NATIVE if peer in peers]
     if native:
-        # All at once: one by one, packages that they share would be built again with other features.
+        # All in one build: in separate builds, shared packages would be built again with other features.
         env = dict(os.environ, RUSTFLAGS="-C target-cpu=native", CARGO_TARGET_DIR=str(target() / "peers"))
         done = subprocess.run([*cargo, "--keep-going"], cwd=HERE / "native", env=env)
         paths = {peer: target() / "peers" / "release" / NATIVE[peer][0] for peer in native}
@@ -88,7 +88,7 @@ def arguments(case, programs):
         return [sys.executable, str(HERE / "peers.py"), json.dumps(case)]
     keys = {"mask": "mask", "h": "heads", "hkv": "kv_heads", "d": "dim", "n": "n", "m": "m", "threads": "threads", "dtype": "dtype", "batch": "batch"}
     given = [x for k, v in keys.items() for x in (f"--{k}", str(case[v]))]
-    # To noren's program a decode step is a forward pass of one query over many keys.
+    # In noren's program, a decode step is a forward pass of one query over many keys.
     given += ["--op", "fwdbwd" if case["op"] == "fwdbwd" else "fwd", "--budget", str(case["budget"])]
     given += ["--runs", "15", "--minruns", "5"] if peer == "noren" else ["--impl", NATIVE[peer][1]]
     return [str(programs[peer]), *given]
@@ -119,7 +119,7 @@ def measure(case, programs, timeout):
 
 
 def compare(case, peers, rounds, programs, timeout):
-    """One row: medians by peer and ratios to noren, or why there is none."""
+    """Returns one row: medians by peer and ratios to noren, or the reason for a missing result."""
     medians, errors = {peer: [] for peer in peers}, {}
     for turn in range(rounds):
         for peer in peers:
@@ -232,7 +232,7 @@ def save(document, path):
 
 
 def publish(args, document):
-    """Measures what docs/performance.md shows, the machine's limits last, and writes it."""
+    """Measures the cases of docs/performance.md, then the machine's limits, and writes the page."""
     args.json = args.json or ROOT / "docs" / "performance.json"
     groups = []
     for ops, dtypes, masks, dims, lens, peers in PUBLISHED:

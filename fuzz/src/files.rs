@@ -1,4 +1,4 @@
-//! Any bytes as a file of arrays: nothing panics, and what is read is as long as its shape says.
+//! Reads any bytes as a file of arrays: nothing panics, and an array has the number of values that its shape requires.
 
 use noren_doctor::Values;
 use noren_input::arrays::read_from;
@@ -7,7 +7,7 @@ use noren_input::tensors::TensorFile;
 use noren_input::{Error, MOST_MEMORY};
 use std::io::Cursor;
 
-/// Reads the array of the npy file that `data` may be, with the file's length known and without.
+/// Reads `data` as an npy file, once with the file's length and once without.
 pub fn npy(data: &[u8]) {
     let known = read_npy(data, Some(data.len() as u64), MOST_MEMORY, "input");
     let unknown = read_npy(data, None, MOST_MEMORY, "input");
@@ -27,7 +27,7 @@ pub fn npy(data: &[u8]) {
     }
 }
 
-/// Reads every array of the file that `data` may be: npz, npy or safetensors, as its first bytes say.
+/// Reads every array of `data` as an npz, npy or safetensors file; the first bytes select the format.
 pub fn npz(data: &[u8]) {
     match read_from(Cursor::new(data), data.len() as u64, "input.npz") {
         Ok(arrays) => arrays.iter().for_each(|(_, values)| is_whole(values)),

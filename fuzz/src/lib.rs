@@ -1,4 +1,4 @@
-//! What must hold whatever bytes are given: one function for each fuzz target. `tests/all/seeds.rs` of
+//! Properties that hold for all input bytes: one function for each fuzz target. `tests/all/seeds.rs` of
 //! noren-mask, noren-verify and noren-input include the same files and replay the seeds.
 #![allow(unreachable_pub)]
 

@@ -1,4 +1,4 @@
-//! What must hold whatever text is given: nothing panics, what parses prints and parses again, and plans are exact.
+//! Properties that hold for every text: nothing panics, a parsed mask prints and parses again, and plans are exact.
 
 use noren_mask::{BoundMask, Facts, Kind, Mask, Plan, PlanOptions, Shape, Spec};
 
@@ -83,7 +83,7 @@ fn plan_is_exact(bound: &BoundMask) {
     is_exact(bound, &bound.plan_with(&PlanOptions { block_q: 4, block_kv: 4, ..PlanOptions::default() }));
 }
 
-/// Holds every cell of `plan`, reordered or not, against the definition.
+/// Compares every cell of `plan`, reordered or not, with the definition.
 fn is_exact(bound: &BoundMask, plan: &Plan) {
     let shape = bound.shape();
     for batch in 0..shape.batch_len() {

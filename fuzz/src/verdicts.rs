@@ -1,12 +1,12 @@
-//! Declarations, policies and certificates from any text: nothing panics, what is read is written and read again, and every error
-//! has words.
+//! Reads declarations, policies and certificates from any text: nothing panics, an accepted text is written and read again, and every
+//! error has a message.
 
 use noren_doctor::{Context, Patient, Values};
 use noren_flow::{Certificate, Fill, Flow, Policy};
 use noren_mask::{Error, Facts, Mask, Shape};
 use serde_json::Value;
 
-/// Largest product of the declared sizes whose diagnosis is run: the time of a diagnosis follows from its cells.
+/// Largest product of the declared sizes whose diagnosis is run: the time of a diagnosis grows with its cells.
 const MOST_CELLS: u128 = 1 << 20;
 
 /// Largest product of tokens, pairs of batch row and head, and layers of a stack that is computed.
@@ -101,7 +101,7 @@ pub fn policies(data: &[u8]) {
     }
 }
 
-/// Any text as a certificate. Its hashes are replaced by the right ones as well, so that what lies behind them is reached.
+/// Reads any text as a certificate. A second reading has the correct hashes, so that the checks after the hashes run too.
 pub fn certificates(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let certificate = match Certificate::from_json(text) {

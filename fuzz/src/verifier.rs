@@ -1,8 +1,8 @@
-//! Any text as a certificate for the independent verifier: it ends with a report or a refusal in words.
+//! Gives any text as a certificate to the independent verifier, which returns a report or an error with a message.
 
 use hmac_sha256::Hash;
 
-/// Verifies the certificate that `data` may be, as it is and with the hash of what it says, so that what lies behind the hash is reached.
+/// Verifies `data` as a certificate, once unchanged and once with the correct hash, so that the checks after the hash run too.
 pub fn verifier(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     ends(text);
@@ -17,7 +17,7 @@ fn ends(text: &str) {
     }
 }
 
-/// The same certificate with the hash of its other fields, where the hash is its last field.
+/// Returns the certificate with the hash of its other fields, if the hash is its last field.
 fn sealed(text: &str) -> Option<String> {
     let mut quoted = false;
     let mut escaped = false;

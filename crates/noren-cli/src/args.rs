@@ -1,4 +1,4 @@
-//! Arguments that several commands share: the mask, its shape and its facts, and what is assumed where they say nothing.
+//! Arguments that several commands share: the mask, its shape, its facts, and the defaults of all that is not given.
 
 use crate::failure::{Failure, Result};
 use clap::Args;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Shape")]
 pub(crate) struct ShapeArgs {
-    /// Queries and keys of self-attention [default: what the facts say, or 16]
+    /// Queries and keys of self-attention [default: from the facts, or 16]
     #[arg(long, short = 'n', value_name = "N", conflicts_with_all = ["q", "kv", "past", "new"])]
     pub(crate) len: Option<usize>,
     /// Queries; together with --kv
@@ -29,7 +29,7 @@ pub(crate) struct ShapeArgs {
     /// Position of the first query, one number or one per batch row: 7 or 7,3
     #[arg(long, value_name = "N", value_delimiter = ',', allow_negative_numbers = true)]
     pub(crate) query_offset: Vec<i64>,
-    /// Batch rows [default: what the facts say, or 1]
+    /// Batch rows [default: from the facts, or 1]
     #[arg(long, value_name = "B")]
     pub(crate) batch: Option<usize>,
     /// Query heads [default: what heads(...) names, or 1]
@@ -40,30 +40,30 @@ pub(crate) struct ShapeArgs {
     pub(crate) kv_heads: Option<usize>,
 }
 
-/// What the mask knows beside its shape.
+/// The facts of the mask.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Facts")]
 pub(crate) struct FactArgs {
-    /// Real tokens by batch row: 5,3
+    /// Non-padding tokens of each batch row: 5,3
     #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
     pub(crate) lengths: Vec<usize>,
-    /// Where padding stands [default: right]
+    /// Side of the padding [default: right]
     #[arg(long, value_enum, requires = "lengths", hide_possible_values = true, value_name = "left|right")]
     pub(crate) side: Option<SideArg>,
     /// JSON: {"lengths": [5, 3], "documents": [[2, 3], [3]], "levels": [0, 2], "labels": {"pii": [3, 4]}}
     #[arg(long, value_name = "FILE")]
     pub(crate) facts: Option<PathBuf>,
-    /// The layer that layers(...) is asked about
+    /// The layer for which layers(...) selects a mask
     #[arg(long, value_name = "L")]
     pub(crate) layer: Option<u64>,
 }
 
-/// The end at which padding stands.
+/// The end of a row at which padding is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(crate) enum SideArg {
-    /// Real tokens last
+    /// Non-padding tokens last
     Left,
-    /// Real tokens first
+    /// Non-padding tokens first
     Right,
 }
 
@@ -76,7 +76,7 @@ impl From<SideArg> for Side {
     }
 }
 
-/// Parses the texts and binds all masks to one shape, at least as large as `least` where nothing says how large.
+/// Parses the texts and binds all masks to one shape. A size that is not given is at least the size in `least`.
 pub(crate) fn bind(texts: &[String], shape: &ShapeArgs, facts: &FactArgs, least: &Sizes) -> Result<Bound> {
     let specs = texts.iter().map(|text| parse(text, facts.layer)).collect::<Result<Vec<_>>>()?;
     let named: Vec<String> = specs.iter().flat_map(|spec| array_names(&spec.mask)).collect();
@@ -85,7 +85,7 @@ pub(crate) fn bind(texts: &[String], shape: &ShapeArgs, facts: &FactArgs, least:
     Ok(request::bind(specs, &shape.request(), &facts, &known.or_else(least))?)
 }
 
-/// The shape and facts that masks over layers are asked about, and what was assumed.
+/// Returns the shape and the facts for masks over layers, and the assumptions that were made.
 pub(crate) fn bind_stack(
     masks: &[Mask],
     shape: &ShapeArgs,
@@ -101,13 +101,13 @@ pub(crate) fn bind_stack(
     Ok((shape, facts, assumed))
 }
 
-/// The spec that `text` defines, at `layer` when one is given.
+/// Returns the spec that `text` defines, at `layer` if a layer is given.
 pub(crate) fn parse(text: &str, layer: Option<u64>) -> Result<Spec> {
     Ok(request::parse(text, layer)?)
 }
 
 impl ShapeArgs {
-    /// The same for the library that resolves shapes.
+    /// Converts the arguments to the type of the library that resolves shapes.
     fn request(&self) -> ShapeRequest {
         ShapeRequest {
             len: self.len,
@@ -124,7 +124,7 @@ impl ShapeArgs {
 }
 
 impl FactArgs {
-    /// The facts, and the sizes that they imply together with the arrays `named`.
+    /// Returns the facts, and the sizes that follow from the facts and from the arrays `named`.
     pub(crate) fn read(&self, named: &[String]) -> Result<(Facts, Sizes)> {
         let (mut facts, mut sizes) = match &self.facts {
             Some(path) => read_facts(path, named)?,
@@ -146,7 +146,7 @@ fn read_facts(path: &Path, named: &[String]) -> Result<(Facts, Sizes)> {
     let name = path.display();
     let text = std::fs::read_to_string(path)
         .map_err(|e| Failure::new(format!("{name}: cannot be read: {e}")).hint("--facts takes a JSON file"))?;
-    // Some editors begin a file with a byte order mark, which is no part of the JSON.
+    // Some editors begin a file with a byte order mark, which is not part of the JSON.
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let facts = Facts::from_json(text).map_err(|e| Failure::from(e).of(&name))?;
     let sizes = facts_sizes(text, named);

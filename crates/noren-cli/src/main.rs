@@ -34,7 +34,7 @@ use crate::verdict::Verdict;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Attention masking: say any mask, see it, plan it, compute attention with it, prove what it lets through.
+/// Attention masking: define any mask, see it, plan it, compute attention with it, prove what it lets through.
 #[derive(Parser, Debug)]
 #[command(name = "noren", version, propagate_version = true, arg_required_else_help = true, max_term_width = 110)]
 #[command(after_help = EXAMPLES)]
@@ -89,7 +89,7 @@ enum Command {
     Plan(plan::PlanArgs),
     /// Split a mask over many ranks: who owns and computes what, what travels, and what others would do
     Partition(partition::PartitionArgs),
-    /// Say why a query may or may not read a key
+    /// Explain why a query may or may not read a key
     Explain(explain::ExplainArgs),
     /// Compare two masks; exit code 0 when cells and scores are the same, 1 when not
     Diff(diff::DiffArgs),

@@ -4,16 +4,16 @@ use crate::output::{DIM, paint};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// The line is drawn anew after this time at the earliest, so that drawing costs nothing.
+/// Minimum time between two drawings of the line, so that drawing costs little time.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Columns of the bar.
+/// Width of the bar, in columns.
 const WIDTH: u64 = 24;
 
 /// A line that shows how many of a number of steps are done.
 pub(crate) struct Progress {
     shown: bool,
     done: u64,
-    /// All steps, where their number is known.
+    /// Total number of steps, if it is known.
     all: Option<u64>,
     message: String,
     begun: Instant,
@@ -21,30 +21,30 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// A line for so many steps. Nothing is shown where standard error is no terminal.
+    /// Creates a line for a number of steps. Nothing is shown if standard error is not a terminal.
     pub(crate) fn new(all: Option<u64>) -> Self {
         let shown = std::io::stderr().is_terminal();
         Progress { shown, done: 0, all, message: String::new(), begun: Instant::now(), drawn: None }
     }
 
-    /// Whether the line is shown.
+    /// Returns true if the line is shown.
     #[cfg(feature = "models")]
     pub(crate) fn is_shown(&self) -> bool {
         self.shown
     }
 
-    /// So many more steps are done.
+    /// Adds a number of steps to the steps done.
     pub(crate) fn add(&mut self, steps: u64) {
         self.set(self.done + steps);
     }
 
-    /// So many steps are done.
+    /// Sets the number of steps done.
     pub(crate) fn set(&mut self, done: u64) {
         self.done = done;
         self.draw();
     }
 
-    /// Sets the text beside the bar; it is drawn with the next step.
+    /// Sets the text beside the bar; the next step draws the text.
     pub(crate) fn message(&mut self, text: impl Into<String>) {
         self.message = text.into();
     }
@@ -70,18 +70,18 @@ impl Progress {
         }
         self.drawn = Some(Instant::now());
         anstream::eprint!("\r\x1b[2K{} {}", self.bar(), paint(DIM, self.text()));
-        // What cannot be shown is no error.
+        // A failed write to the terminal is ignored.
         let _ = std::io::stderr().flush();
     }
 
-    /// The bar, where the number of steps is known.
+    /// Returns the bar, if the number of steps is known.
     fn bar(&self) -> String {
         let Some(all) = self.all else { return String::new() };
         let full = WIDTH * self.done.min(all) / all.max(1);
         format!("{}{}", "\u{2588}".repeat(full as usize), "\u{2591}".repeat((WIDTH - full) as usize))
     }
 
-    /// Steps, message and remaining time.
+    /// Returns the steps, the message and the remaining time as text.
     fn text(&self) -> String {
         let mut text = match self.all {
             Some(all) => format!("{}/{all}", self.done),
@@ -106,7 +106,7 @@ impl Drop for Progress {
     }
 }
 
-/// A duration in the two largest units: `1 h 20 min`, `3 min 5 s`, `12 s`.
+/// Formats a duration in its two largest units: `1 h 20 min`, `3 min 5 s`, `12 s`.
 fn short(seconds: f64) -> String {
     let seconds = seconds.round() as u64;
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {

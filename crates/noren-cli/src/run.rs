@@ -51,7 +51,7 @@ and with --generate the 64-bit whole numbers
 Examples:
   noren run --model llama --input tokens.safetensors -o out.safetensors
   noren run --model gpt2 --input tokens.safetensors --generate 12 -o out.safetensors";
-/// Tokens by which a text goes on unless said.
+/// Default number of tokens that continue a text.
 const GOES_ON: usize = 60;
 
 fn examples() -> String {
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &RunArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
-/// Everything that the architecture has, as 32-bit floats.
+/// Returns all outputs of the model as 32-bit floats.
 fn forward(model: &Model, Tokens { batch, decoder }: &Tokens) -> Result<Vec<(&'static str, Tensor)>> {
     let Output { last_hidden_state, logits, pooler_output } =
         model.forward_with(batch, decoder.as_ref(), Call::default())?;
@@ -98,7 +98,7 @@ fn forward(model: &Model, Tokens { batch, decoder }: &Tokens) -> Result<Vec<(&'s
     Ok(given)
 }
 
-/// The tokens that follow each row, all `new_tokens` of them whatever they are.
+/// Generates exactly `new_tokens` tokens after each row, whatever the tokens are.
 fn continued(model: &Model, Tokens { batch, decoder }: &Tokens, new_tokens: usize) -> Result<Tensor> {
     if new_tokens == 0 {
         return Err(Failure::new("--generate is 0: give at least 1, or leave it out"));
@@ -115,7 +115,7 @@ fn continued(model: &Model, Tokens { batch, decoder }: &Tokens, new_tokens: usiz
     Ok(Tensor::from_vec(ids, (rows.len(), new_tokens), &Device::Cpu).map_err(noren_candle::Error::from)?)
 }
 
-/// Writes tensors under a temporary name, which then takes the file's place.
+/// Writes tensors to a temporary file, which then replaces the output file.
 fn write(target: &Target, tensors: &[(&'static str, Tensor)]) -> Result<()> {
     let pairs = tensors.iter().map(|(name, tensor)| (*name, tensor));
     let bytes = safetensors::serialize(pairs, None)

@@ -64,7 +64,7 @@ fn texts(args: &ServeArgs) -> Option<Box<dyn Texts>> {
     Some(Box::new(crate::text::View::new(args.model.clone())))
 }
 
-/// No model: this program was built without models.
+/// The type without a model, for a program that was built without models.
 #[cfg(not(feature = "models"))]
 fn texts(_: &ServeArgs) -> Option<Box<dyn Texts>> {
     None
@@ -74,7 +74,7 @@ fn serve(args: &ServeArgs, screen: &mut Screen) -> Result<()> {
     let arguments = |kind: &str| ["serve", "--worker", kind].map(String::from).to_vec();
     #[cfg_attr(not(feature = "models"), expect(unused_mut, reason = "the model is an argument"))]
     let mut text_worker = arguments("model");
-    // A name is looked for, and downloaded, before anything is served: from then on the network is not used.
+    // A model given by name is downloaded before the server starts; the server does not use the network.
     #[cfg(feature = "models")]
     if let Some(model) = &args.model {
         let folder = hub::folder(model, &["tokenizer.json"])?;
@@ -94,7 +94,7 @@ fn serve(args: &ServeArgs, screen: &mut Screen) -> Result<()> {
     Ok(noren_explorer::serve(&listener, &Options::new(arguments("masks"), text_worker))?)
 }
 
-/// Opens an address in the browser, by the program that each system has for it.
+/// Opens an address in the browser, with the command of the operating system.
 fn open_browser(address: &str) -> std::io::Result<()> {
     let (program, arguments): (&str, &[&str]) = match std::env::consts::OS {
         "macos" => ("open", &[]),
@@ -103,6 +103,6 @@ fn open_browser(address: &str) -> std::io::Result<()> {
     };
     let mut command = Command::new(program);
     command.args(arguments).arg(address).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // It ends by itself, and is collected when this program ends.
+    // The started command ends by itself and is collected when this program ends.
     command.spawn().map(drop)
 }

@@ -1,4 +1,4 @@
-//! `noren show`: a mask to look at.
+//! `noren show`: a picture of a mask.
 
 use crate::args::{FactArgs, ShapeArgs, bind};
 use crate::failure::{Failure, Result};
@@ -70,7 +70,7 @@ Examples:
   noren show 'sliding(4096)' --len 1048576 --rows 4090..4110 --keys ..16
   noren show causal --past 12 --new 4";
 
-/// `a..b`, with either end left out.
+/// Parses a range `a..b`; both ends are optional.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Part {
     start: usize,
@@ -103,14 +103,14 @@ impl Part {
 }
 
 impl LookArgs {
-    /// The tokens, in order.
+    /// Returns the tokens, in their order.
     fn tokens(&self) -> Option<Vec<&str>> {
         let text = self.labels_tokens.as_deref()?;
         let spaced: Vec<&str> = text.split_whitespace().collect();
         Some(if spaced.len() > 1 { spaced } else { text.split(',').map(str::trim).collect() })
     }
 
-    /// `picture` with what was asked for.
+    /// Returns `picture` with the options of these arguments.
     pub(crate) fn apply<'a>(&self, mut picture: Picture<'a>, bound: &'a noren_mask::BoundMask) -> Picture<'a> {
         if let Some(head) = self.head {
             picture = picture.head(head);
@@ -130,7 +130,7 @@ impl LookArgs {
         }
     }
 
-    /// The least sizes that make sense of what was asked for.
+    /// Returns the minimum sizes that the given options need.
     pub(crate) fn sizes(&self) -> Sizes {
         let more = |n: usize| n.saturating_add(1);
         Sizes {
@@ -141,7 +141,7 @@ impl LookArgs {
         }
     }
 
-    /// How the terminal shows it.
+    /// Returns the picture for the terminal.
     pub(crate) fn terminal(&self, screen: &Screen) -> TerminalOptions {
         TerminalOptions {
             color: screen.color,
@@ -153,7 +153,7 @@ impl LookArgs {
 }
 
 pub(crate) fn run(args: &ShowArgs, screen: &mut Screen) -> Result<Verdict> {
-    // What cannot be written is better known before the work than after it.
+    // A file that cannot be written is reported before the picture is computed.
     let target = match &args.output {
         Some(path) => Some((Form::of(path)?, Target::new(path)?)),
         None => None,
@@ -161,7 +161,7 @@ pub(crate) fn run(args: &ShowArgs, screen: &mut Screen) -> Result<Verdict> {
     let sizes = args.look.sizes();
     let mut shape = args.shape.clone();
     if shape.len.is_none() && shape.q.is_none() && shape.past.is_none() {
-        // As many tokens as labels, also when they are fewer than usual.
+        // The number of tokens is the number of labels, also if this is less than the default.
         shape.len = sizes.len;
     }
     let bound = bind(std::slice::from_ref(&args.mask), &shape, &args.facts, &sizes)?;
@@ -185,13 +185,13 @@ pub(crate) fn run(args: &ShowArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
-/// The score modifiers of the spec as text.
+/// Returns the score modifiers of the spec as text.
 fn scores(bound: &Bound) -> Option<String> {
     let scores: Vec<String> = bound.specs[0].scores.iter().map(|s| format!("+ {s}")).collect();
     (!scores.is_empty()).then(|| scores.join(" "))
 }
 
-/// What a picture is written as.
+/// The file format of a picture.
 #[derive(Clone, Copy, Debug)]
 enum Form {
     Svg,
@@ -200,7 +200,7 @@ enum Form {
 }
 
 impl Form {
-    /// As the file's name asks for.
+    /// Returns the format for the extension of the file name.
     fn of(path: &Path) -> Result<Form> {
         let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
         match extension.as_str() {

@@ -5,15 +5,15 @@ use std::fs::{File, OpenOptions, Permissions};
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// More links in a row than this are taken for a circle, as the system does.
+/// Maximum number of symbolic links to follow. Longer chains are taken for a cycle, like in the operating system.
 const MOST_LINKS: usize = 40;
 
-/// A file that can be written, as far as can be told before it is.
+/// An output file that was checked before it is written.
 #[derive(Debug)]
 pub(crate) struct Target {
-    /// As it was given, for errors.
+    /// The path as the user gave it, for error messages.
     name: String,
-    /// Where links lead.
+    /// The path after symbolic links were followed.
     path: PathBuf,
     kind: Kind,
 }
@@ -21,14 +21,14 @@ pub(crate) struct Target {
 #[derive(Debug)]
 enum Kind {
     New,
-    /// A file to replace, whose permissions its successor takes.
+    /// A file to replace; the new file gets its permissions.
     File(Permissions),
-    /// A device or a pipe has no place to take, so it is written as it stands.
+    /// A device or a pipe, which cannot be replaced and is written directly.
     Device,
 }
 
 impl Target {
-    /// Refuses folders, files in folders that do not exist, and files that must not be written.
+    /// Returns an error if the path is a folder, if its folder does not exist, or if the file is not writable.
     pub(crate) fn new(given: &Path) -> Result<Target> {
         let name = given.display().to_string();
         let refuse = |problem: String| {
@@ -63,7 +63,7 @@ impl Target {
         Ok(Target { name, path, kind })
     }
 
-    /// Writes into a new file beside the target, which then takes its place.
+    /// Writes a new file beside the target. The new file then replaces the target.
     pub(crate) fn write(&self, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
         let named = |what: &str, e: std::io::Error| {
             Failure::new(format!("{}: {what}: {e}", self.name)).hint("give -o a file in a folder that you may write to")
@@ -86,27 +86,27 @@ impl Target {
             .map_err(failed)
             .and_then(|()| std::fs::rename(&part, &self.path).map_err(|e| named("cannot be put in place", e)));
         if done.is_err() {
-            // The error above is the one to tell.
+            // The error above is returned; an error here is ignored.
             let _ = std::fs::remove_file(&part);
         }
         done
     }
 }
 
-/// Where a link leads, also one to a file that is not there yet.
+/// Follows symbolic links, also to a file that does not exist.
 fn follow(path: &Path) -> std::io::Result<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..MOST_LINKS {
         match std::fs::read_link(&path) {
             Ok(link) => path = folder_of(&path).join(link),
-            // No link, or nothing at all.
+            // The path is not a link, or does not exist.
             Err(_) => return Ok(path),
         }
     }
     Err(std::io::Error::other("its links lead in a circle"))
 }
 
-/// The folder that a path's last part lies in.
+/// Returns the folder that contains the last part of a path.
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,

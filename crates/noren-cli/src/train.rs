@@ -64,7 +64,7 @@ pub(crate) fn run(args: &TrainArgs, screen: &mut Screen) -> Result<Verdict> {
     let trained = trainer.run(&args.output, |now| {
         progress.message(message(now));
         progress.set(now.steps[0]);
-        // Where no progress is shown there is a line for each validation.
+        // Without a progress line, each validation prints one line.
         if !progress.is_shown() && now.validation != told {
             told = now.validation;
             eprintln!("step {} of {}: {}", now.steps[0], now.steps[1], message(now));

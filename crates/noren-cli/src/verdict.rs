@@ -1,11 +1,11 @@
-//! [`Verdict`]: what a command that ran to its end tells the shell.
+//! [`Verdict`]: the exit code of a command that finished.
 
-/// The exit code of a command that ran to its end.
+/// The exit code of a command that finished.
 pub(crate) enum Verdict {
     /// Exit code 0.
     Yes,
     /// Exit code 1: the masks differ, or a check failed.
     No,
-    /// Exit code 3: too little is declared for a verdict.
+    /// Exit code 3: the declarations are not sufficient for a verdict.
     Open,
 }

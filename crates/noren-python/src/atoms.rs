@@ -1,4 +1,4 @@
-//! The atoms: thin functions over `noren_mask::atoms`, where each is drawn.
+//! Python functions for the atoms. `noren_mask::atoms` documents each atom with a picture.
 
 use crate::classes::{PyMask, PyScore};
 use crate::values::{arms, count, counts, per_row, set, spans as spans_of, wholes};
@@ -15,45 +15,45 @@ fn full() -> PyMask {
     PyMask(atoms::full())
 }
 
-/// Nobody reads anything.
+/// No query reads any key.
 #[pyfunction]
 fn none() -> PyMask {
     PyMask(atoms::none())
 }
 
-/// `k <= q + offset`: no later key.
+/// Allows `k <= q + offset`: no key after position `q + offset`.
 #[pyfunction]
 #[pyo3(signature = (offset=0))]
 fn causal(offset: i64) -> PyMask {
     PyMask(atoms::causal_offset(offset))
 }
 
-/// `q - left <= k <= q + right`, both ends included; a side left out is open, negative values shift it.
+/// Allows `q - left <= k <= q + right`, both ends included. A side that is not given has no limit. Values may be negative.
 #[pyfunction]
 #[pyo3(signature = (left=None, right=None))]
 fn window(left: Option<i64>, right: Option<i64>) -> PyMask {
     PyMask(atoms::window(left, right))
 }
 
-/// `q - window < k <= q`: so many keys with itself, as Mistral and transformers count.
+/// Allows `q - window < k <= q`: `window` keys, the query's own key included. Mistral and transformers count in this manner.
 #[pyfunction]
 fn sliding(window: Given<'_, '_>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::sliding(count(window, "sliding")?)))
 }
 
-/// Query and key lie in the same chunk of `size` positions.
+/// Allows cells whose query and key are in the same chunk of `size` positions.
 #[pyfunction]
 fn chunk(size: Given<'_, '_>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::chunk(count(size, "chunk")?)))
 }
 
-/// `(q - k) mod step == 0`.
+/// Allows `(q - k) mod step == 0`.
 #[pyfunction]
 fn stride(step: Given<'_, '_>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::stride(count(step, "stride")?)))
 }
 
-/// `k < n`, one number or one for each batch row.
+/// Allows `k < n`. `n` is one number, or one for each batch row.
 #[pyfunction]
 fn prefix(lengths: Given<'_, '_>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::prefix(per_row(lengths, "prefix")?)))
@@ -67,21 +67,21 @@ fn set_or_label(given: Option<Given<'_, '_>>, label: Option<String>, what: &str)
     }
 }
 
-/// These keys: a position, a range, a list of them, or a label of the facts.
+/// Allows the given keys: a position, a range, a list of these, or a label of the facts.
 #[pyfunction]
 #[pyo3(signature = (positions=None, *, label=None))]
 fn keys(positions: Option<Given<'_, '_>>, label: Option<String>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::keys(set_or_label(positions, label, "keys")?)))
 }
 
-/// These queries; as `keys`.
+/// Allows the given queries: a position, a range, a list of these, or a label of the facts.
 #[pyfunction]
 #[pyo3(signature = (positions=None, *, label=None))]
 fn queries(positions: Option<Given<'_, '_>>, label: Option<String>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::queries(set_or_label(positions, label, "queries")?)))
 }
 
-/// These positions read everything and are read by everybody; as `keys`.
+/// Lets the given positions read every key and be read by every query: a position, a range, a list of these, or a label.
 #[pyfunction]
 #[pyo3(signature = (positions=None, *, label=None))]
 fn global_(positions: Option<Given<'_, '_>>, label: Option<String>) -> PyResult<PyMask> {
@@ -97,7 +97,7 @@ fn side_of(name: &str) -> PyResult<Side> {
     }
 }
 
-/// Real tokens only, as the facts or `lengths` say; with `on="both"` padding queries read nothing.
+/// Allows only non-padding keys, from `lengths` or the facts. With `on="both"`, padding queries read nothing.
 #[pyfunction]
 #[pyo3(signature = (*, side=None, lengths=None, on="keys"))]
 fn padding(side: Option<&str>, lengths: Option<Given<'_, '_>>, on: &str) -> PyResult<PyMask> {
@@ -110,7 +110,7 @@ fn padding(side: Option<&str>, lengths: Option<Given<'_, '_>>, on: &str) -> PyRe
     Ok(PyMask(atoms::padding_with(Padding { side: side.map(side_of).transpose()?, lengths, both })))
 }
 
-/// Query and key lie in the same document, of these lengths or those of the facts.
+/// Allows cells whose query and key are in the same document. Document lengths are given here or in the facts.
 #[pyfunction]
 #[pyo3(signature = (lengths=None))]
 fn documents(lengths: Option<Given<'_, '_>>) -> PyResult<PyMask> {
@@ -120,32 +120,32 @@ fn documents(lengths: Option<Given<'_, '_>>) -> PyResult<PyMask> {
     }))
 }
 
-/// Query and key lie in the same span (an image among text).
+/// Allows cells whose query and key are in the same span, such as an image in text.
 #[pyfunction]
 fn spans(spans: Given<'_, '_>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::spans(spans_of(spans, "spans")?)))
 }
 
-/// Node `i` stands at `start + i` and reads itself and its ancestors; a parent of -1 is a root.
+/// Lets each node of a tree read itself and its ancestors. Node `i` has position `start + i`; a parent of -1 marks a root.
 #[pyfunction]
 #[pyo3(signature = (parents, start=0))]
 fn tree(parents: Given<'_, '_>, start: u64) -> PyResult<PyMask> {
     Ok(PyMask(atoms::tree(wholes(parents, "tree parents")?, start)))
 }
 
-/// The distance `q - k` is in the list: 0 is the query's own key, positive distances are keys before it (LogSparse).
+/// Allows the distances `q - k` in the list: 0 is the query's own key, positive distances are keys before it (LogSparse).
 #[pyfunction]
 fn distances(distances: Given<'_, '_>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::distances(wholes(distances, "distances")?)))
 }
 
-/// `level(q) >= level(k)`, by the levels of the facts.
+/// Allows `level(q) >= level(k)`, with the levels of the facts.
 #[pyfunction]
 fn clearance() -> PyMask {
     PyMask(atoms::clearance())
 }
 
-/// Keys in the window of grid cells around the query, shifted inward at edges (NATTEN).
+/// Allows the keys in the window of grid cells around the query. At edges the window shifts inward (NATTEN).
 #[pyfunction]
 #[pyo3(signature = (grid, size, dilation=None))]
 fn neighborhood(grid: Given<'_, '_>, size: Given<'_, '_>, dilation: Option<Given<'_, '_>>) -> PyResult<PyMask> {
@@ -156,19 +156,19 @@ fn neighborhood(grid: Given<'_, '_>, size: Given<'_, '_>, dilation: Option<Given
     }))
 }
 
-/// A fixed random pattern: each cell with probability `p`, the same on every machine.
+/// Allows each cell with probability `p`. The same seed gives equal cells on every machine.
 #[pyfunction]
 fn random(p: f64, seed: u64) -> PyMask {
     PyMask(atoms::random(p, seed))
 }
 
-/// `count` random blocks of keys for each block of queries, the same on every machine.
+/// Allows `count` random blocks of keys for each block of queries. The same seed gives equal blocks on every machine.
 #[pyfunction]
 fn random_blocks(block: u64, count: u64, seed: u64) -> PyMask {
     PyMask(atoms::random_blocks(block, count, seed))
 }
 
-/// What the named array of the facts says.
+/// Allows the cells of the named array of the facts.
 #[pyfunction]
 fn dense(name: String) -> PyMask {
     PyMask(atoms::dense(name))
@@ -183,19 +183,19 @@ fn by<'py>(
     Ok(PyMask(make(pairs.collect())))
 }
 
-/// By query head: a dict (or pairs) of heads and masks.
+/// Gives query heads different masks: a dict (or pairs) of heads and masks.
 #[pyfunction]
 fn heads(arms: Given<'_, '_>) -> PyResult<PyMask> {
     by("heads", arms, atoms::heads)
 }
 
-/// By batch row: a dict (or pairs) of rows and masks.
+/// Gives batch rows different masks: a dict (or pairs) of rows and masks.
 #[pyfunction]
 fn batch(arms: Given<'_, '_>) -> PyResult<PyMask> {
     by("batch", arms, atoms::batch)
 }
 
-/// By layer: a dict (or pairs) such as `{"every 2": ..., "else": ...}`.
+/// Gives layers different masks: a dict (or pairs) such as `{"every 2": ..., "else": ...}`.
 #[pyfunction]
 fn layers(arms: Given<'_, '_>) -> PyResult<PyMask> {
     by("layers", arms, atoms::layers)
@@ -208,34 +208,34 @@ fn bias(name: &str) -> PyScore {
     PyScore(Score::bias(name))
 }
 
-/// Adds the named table `[heads, 2 * reach + 1]` by distance.
+/// Adds to each score the entry of the named table `[heads, 2 * reach + 1]` for its distance.
 #[pyfunction]
 #[pyo3(signature = (name="relative"))]
 fn relative(name: &str) -> PyScore {
     PyScore(Score::relative(name))
 }
 
-/// Adds `-slope * distance`; slopes are `2^(-8 (h + 1) / heads)` unless given.
+/// Adds `-slope * distance` to scores, with one slope for each head [default: `2^(-8 (h + 1) / heads)`].
 #[pyfunction]
 #[pyo3(signature = (slopes=None))]
 fn alibi(slopes: Option<Vec<f64>>) -> PyScore {
     PyScore(Score::Alibi { slopes: slopes.map(|list| list.into_iter().map(Into::into).collect()) })
 }
 
-/// `cap * tanh(score / cap)` replaces the score.
+/// Replaces each score with `cap * tanh(score / cap)`.
 #[pyfunction]
 fn softcap(cap: f64) -> PyScore {
     PyScore(Score::softcap(cap))
 }
 
-/// The named weights in [0, 1] multiply `exp(score)`; 0 is not allowed.
+/// Multiplies `exp(score)` by the named weights, from 0 to 1. A weight of 0 denies the cell.
 #[pyfunction]
 #[pyo3(signature = (name="soft"))]
 fn soft(name: &str) -> PyScore {
     PyScore(Score::soft(name))
 }
 
-/// The named logits, one for each head, join the softmax's denominator only.
+/// Adds the named logits, one for each head, to the denominator of the softmax only.
 #[pyfunction]
 #[pyo3(signature = (name="sinks"))]
 fn sinks(name: &str) -> PyScore {

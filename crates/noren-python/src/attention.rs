@@ -16,25 +16,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// Multiplications above which a call takes tens of milliseconds and listens for Ctrl-C.
+/// Number of multiplications above which a call takes tens of milliseconds and checks for Ctrl-C.
 const LONG: u64 = 1 << 31;
 const LISTEN: Duration = Duration::from_millis(50);
 
-/// Set in a process that was forked: its threads are those of the parent, which are not there.
+/// True in a forked process, in which the parent's thread pool does not exist.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-/// Called in the child of a fork.
+/// Records that this process is the child of a fork.
 #[pyfunction]
 pub(crate) fn after_fork() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// The number of threads of a call: one in a process that was forked.
+/// Returns the number of threads of a call: one in a forked process.
 pub(crate) fn threads_allowed(wanted: Option<usize>) -> Option<usize> {
     if FORKED.load(Ordering::Relaxed) { Some(1) } else { wanted }
 }
 
-/// Everything about a call that is neither q, k, v nor the plan.
+/// The arguments of a call other than q, k, v and the plan.
 #[pyclass(name = "Modifiers", module = "noren", frozen)]
 pub(crate) struct Modifiers {
     scale: Option<f32>,
@@ -97,7 +97,7 @@ impl Modifiers {
     }
 }
 
-/// A whole number of a type that holds `range`.
+/// Converts a whole number to a type that holds `range`.
 fn whole<'py, T: FromPyObjectOwned<'py>>(given: &Bound<'py, PyAny>, name: &str, range: &str) -> PyResult<T> {
     given.extract().map_err(|_| {
         let given = repr(given);
@@ -106,7 +106,7 @@ fn whole<'py, T: FromPyObjectOwned<'py>>(given: &Bound<'py, PyAny>, name: &str, 
 }
 
 impl Modifiers {
-    /// All arrays with their names.
+    /// Returns all arrays with their names.
     fn tensors(&self) -> impl Iterator<Item = (&str, &Tensor)> {
         let named = [("relative", &self.relative), ("soft", &self.soft), ("sinks", &self.sinks)];
         let named = named.into_iter().filter_map(|(name, array)| array.as_ref().map(|array| (name, array)));
@@ -148,7 +148,7 @@ impl Modifiers {
     }
 }
 
-/// An exception where a Rust function wants an error of its own.
+/// Wraps a Python exception in the error type of a Rust function.
 struct Raised(PyErr);
 
 impl From<noren::Error> for Raised {
@@ -157,7 +157,7 @@ impl From<noren::Error> for Raised {
     }
 }
 
-/// Computes without the interpreter's lock; a long call listens for Ctrl-C meanwhile.
+/// Computes without the interpreter's lock. A long call checks for Ctrl-C.
 pub(crate) fn compute<R: Send>(
     py: Python<'_>,
     long: bool,
@@ -211,7 +211,7 @@ macro_rules! by_dtype {
 }
 pub(crate) use by_dtype;
 
-/// Writes `out` and, where given, `lse` (contiguous `float32`).
+/// Computes the forward pass. Writes `out` and, if given, `lse` (contiguous `float32`).
 #[pyfunction]
 #[pyo3(signature = (q, k, v, plan, modifiers, out, lse=None))]
 #[allow(clippy::too_many_arguments)] // called by this package alone
@@ -251,7 +251,7 @@ fn forward_of<T: Element>(
     attention_into(&inputs(q, k, v)?, &plan.plan, &options, outputs).map_err(raise)
 }
 
-/// Writes the gradients of q, k, v and, where given, of the biases, soft weights and sinks.
+/// Writes the gradients of q, k and v and, if given, of biases, soft weights and sinks.
 #[pyfunction]
 #[pyo3(signature = (q, k, v, plan, modifiers, saved, gradients, dbias=Vec::new(), dsoft=None, dsinks=None))]
 #[allow(clippy::too_many_arguments)] // called by this package alone
@@ -288,7 +288,7 @@ struct Call<'a> {
     v: Tensor,
     plan: &'a PyPlan,
     modifiers: &'a Modifiers,
-    /// The output, the log-sum-exps, the output's gradient.
+    /// The output, the log-sum-exps and the gradient of the output.
     saved: (Tensor, Tensor, Tensor),
 }
 
@@ -321,7 +321,7 @@ fn gradient(array: &mut Option<Tensor>) -> PyResult<Option<ViewMut<'_>>> {
     array.as_mut().map(|array| array.view_mut("the gradient of a score")).transpose()
 }
 
-/// Writes the probabilities, `[batch, heads, q_len, kv_len]` of contiguous `float32`.
+/// Writes the probabilities into a contiguous `float32` array `[batch, heads, q_len, kv_len]`.
 #[pyfunction]
 pub(crate) fn weights(
     py: Python<'_>,
@@ -365,7 +365,7 @@ fn weights_of<T: Element>(
     Ok(())
 }
 
-/// The processor paths this machine has, slowest first.
+/// Returns the processor paths of this machine, slowest first.
 #[pyfunction]
 pub(crate) fn isas() -> Vec<String> {
     Isa::available().iter().map(|isa| isa.to_string()).collect()

@@ -4,7 +4,7 @@ use crate::error::Error;
 use noren_flow::audit::{CHECKS, LENGTHS, MOST, PADS, ROWS, Reads, Scope, rounding};
 use pyo3::prelude::*;
 
-/// All checks and the sizes of what is tried, as JSON.
+/// Returns all checks and the sizes of their inputs as JSON.
 #[pyfunction]
 pub(crate) fn audit_catalogue() -> String {
     serde_json::json!({ "checks": CHECKS, "lengths": LENGTHS, "most": MOST, "pads": PADS, "rows": ROWS }).to_string()
@@ -13,7 +13,7 @@ pub(crate) fn audit_catalogue() -> String {
 /// What was done, what a failure means, changed tokens, whether one by one, compared outputs, whether they must move.
 type Change = (String, String, Vec<usize>, bool, Vec<(usize, usize)>, bool);
 
-/// The changes of a check, of a sequence whose `[length, length]` cells are given as bytes; an error says why there are none.
+/// Returns the changes of a check. `reach` and `direct` are bytes `[length, length]`. Returns an error if there are none.
 #[pyfunction]
 pub(crate) fn audit_changes(check: &str, length: usize, reach: &[u8], direct: &[u8]) -> PyResult<Vec<Change>> {
     if length == 0 || [reach, direct].iter().any(|cells| cells.len() != length * length) {
@@ -24,7 +24,7 @@ pub(crate) fn audit_changes(check: &str, length: usize, reach: &[u8], direct: &[
     Ok(changes.into_iter().map(|c| (c.what, c.broken, c.tokens, c.one_by_one, c.compared, c.moves)).collect())
 }
 
-/// What an audit leaves open, in words.
+/// Returns sentences that list what an audit did not test.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // called by this package alone
 pub(crate) fn audit_not_tested(
@@ -41,7 +41,7 @@ pub(crate) fn audit_not_tested(
     Scope { longest, rows, training, heads, layers, compiled, padding, checks: &checks }.not_tested()
 }
 
-/// The largest difference that is called rounding, as a part of the largest output.
+/// Returns the largest difference that counts as rounding, as a fraction of the largest output.
 #[pyfunction]
 pub(crate) fn audit_rounding(unit: f64, depth: usize, width: usize) -> f64 {
     rounding(unit, depth, width)

@@ -1,4 +1,4 @@
-//! `BoundMask` and `Plan`: questions, pictures, statistics, cells.
+//! `BoundMask` and `Plan`: membership, pictures, statistics and cells.
 
 use crate::classes::{PyMask, no_attribute, view};
 use crate::dlpack::{Kind, Tensor};
@@ -12,20 +12,20 @@ use pyo3::prelude::*;
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 
-/// A mask with its shape and facts, everything checked.
+/// A mask with its shape and facts, which were checked to fit.
 #[pyclass(name = "BoundMask", module = "noren", frozen)]
 pub(crate) struct PyBound(pub(crate) BoundMask);
 
-/// Query tiles with the keys they read: what kernels and exports read.
+/// Tiles of queries with the spans of keys that they read. Kernels and exports use a plan.
 #[pyclass(name = "Plan", module = "noren", frozen, weakref)]
 pub(crate) struct PyPlan {
     pub(crate) plan: Plan,
-    /// Cells that kernels compute, over all batch rows and heads.
+    /// The number of cells that kernels compute, over all batch rows and heads.
     pub(crate) computed: u64,
 }
 
 type CellTuple = (usize, usize, usize, usize);
-/// First row, row after, and the first key, key after and fullness of each span.
+/// A tile: `(first row, end row, [(first key, end key, full), ...])`; ends are exclusive.
 type TileTuple = (u32, u32, Vec<(u32, u32, bool)>);
 
 fn tuple(cell: Cell) -> CellTuple {
@@ -38,7 +38,7 @@ pub(crate) fn bind_to(mask: &Mask, shape: &Bound<'_, PyAny>, facts: Option<&Boun
     mask.bind(&shape, &facts).map_err(raise).map(PyBound)
 }
 
-/// `"auto"`, `"never"`, `"always"` or a modulus.
+/// Reads the choice of reordering: `"auto"`, `"never"`, `"always"` or a modulus.
 #[derive(FromPyObject)]
 pub(crate) enum Order {
     Modulus(u32),
@@ -61,7 +61,7 @@ fn reorder(order: Option<Order>) -> PyResult<Reorder> {
     }
 }
 
-/// Runs planning or counting within the usual budget; an interrupt (Ctrl-C) cancels.
+/// Runs planning or counting within the default budget. Ctrl-C cancels the call.
 fn within_budget<T: Send>(
     py: Python<'_>,
     run: impl FnOnce(&Budget<'_>) -> Result<T, noren_mask::Error> + Send,
@@ -121,7 +121,7 @@ impl PyBound {
         PyFacts(self.0.facts().clone())
     }
 
-    /// Number of distinct (batch, head) patterns.
+    /// The number of distinct patterns over all pairs of batch row and head.
     #[getter]
     fn pattern_count(&self) -> usize {
         self.0.pattern_count()
@@ -133,12 +133,12 @@ impl PyBound {
         within_budget(py, |budget| self.0.plan_within(&options, budget)).map(PyPlan::new)
     }
 
-    /// Whether the cell is allowed.
+    /// Returns True if the mask allows the cell.
     fn allowed(&self, batch: usize, head: usize, q: usize, k: usize) -> PyResult<bool> {
         self.0.explain(batch, head, q, k).map(|why| why.allowed).map_err(raise)
     }
 
-    /// Why a query may or may not read a key.
+    /// Explains why a query may or may not read a key.
     #[pyo3(signature = (q, k, *, batch=0, head=0))]
     pub(crate) fn explain<'py>(
         &self,
@@ -153,38 +153,38 @@ impl PyBound {
         view(py, "Explanation", (why.to_string(), json))
     }
 
-    /// The same mask on some of its query rows and keys, each a list of ranges `(first, after)`.
+    /// Returns this mask for some query rows and keys, each given as a list of ranges `(first, end)`; ends are exclusive.
     fn select(&self, rows: Vec<(usize, usize)>, keys: Vec<(usize, usize)>) -> PyResult<PyBound> {
         let ranges = |list: Vec<(usize, usize)>| list.into_iter().map(|(start, end)| start..end);
         self.0.select(ranges(rows), ranges(keys)).map_err(raise).map(PyBound)
     }
 
-    /// The same mask on some of its batch rows.
+    /// Returns this mask for some of its batch rows.
     fn select_batch(&self, batch: Vec<usize>) -> PyResult<PyBound> {
         self.0.select_batch(&batch).map_err(raise).map(PyBound)
     }
 
-    /// The cells as a NumPy array of booleans, `[batch, heads, q_len, kv_len]`.
+    /// Returns the cells as a NumPy array of booleans `[batch, heads, q_len, kv_len]`; True = allowed.
     fn dense<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         view(slf.py(), "dense", (slf,))
     }
 
-    /// Where two masks differ.
+    /// Compares two masks and returns their differences.
     fn diff<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         view(slf.py(), "Difference", (slf, other))
     }
 
-    /// The first cell that exactly one of the two allows.
+    /// Returns the first cell that exactly one of the two masks allows.
     fn first_difference(&self, py: Python<'_>, other: &Self) -> PyResult<Option<CellTuple>> {
         Ok(py.detach(|| self.0.first_difference(&other.0)).map_err(raise)?.map(tuple))
     }
 
-    /// Up to `limit` cells that exactly one of the two allows.
+    /// Returns up to `limit` cells that exactly one of the two masks allows.
     fn differences(&self, py: Python<'_>, other: &Self, limit: usize) -> PyResult<Vec<CellTuple>> {
         Ok(py.detach(|| self.0.differences(&other.0, limit)).map_err(raise)?.into_iter().map(tuple).collect())
     }
 
-    /// Number of cells that this allows and `other` does not.
+    /// Returns the number of cells that this mask allows and `other` denies.
     fn count_outside(&self, py: Python<'_>, other: &Self) -> PyResult<u128> {
         py.detach(|| self.0.count_outside(&other.0)).map_err(raise)
     }
@@ -213,7 +213,7 @@ impl PyBound {
         Ok(())
     }
 
-    /// Whether heads (batch rows) may differ.
+    /// Returns two booleans: True if batch rows differ, and True if heads of a batch row differ.
     #[getter]
     fn varies(&self) -> (bool, bool) {
         let (batch, heads) = (self.0.shape().batch_len(), self.0.shape().head_count());
@@ -223,7 +223,7 @@ impl PyBound {
         (by_row, by_head)
     }
 
-    /// A picture as text.
+    /// Returns a picture as text.
     #[pyo3(signature = (*, labels=None, width=100, height=48, color=false))]
     pub(crate) fn picture(
         &self,
@@ -235,7 +235,7 @@ impl PyBound {
         picture_text(&labelled(self.0.picture(), labels), color, width, height)
     }
 
-    /// A picture as SVG.
+    /// Returns a picture as SVG.
     #[pyo3(signature = (*, labels=None))]
     fn svg(&self, labels: Option<Vec<String>>) -> PyResult<String> {
         labelled(self.0.picture(), labels).to_svg().map_err(raise)
@@ -280,7 +280,7 @@ impl PyBound {
     }
 }
 
-/// The cells of one pattern, one byte each.
+/// Writes the cells of one pattern into `plane`, one byte for each.
 fn fill_plane(plan: &Plan, pattern: usize, plane: &mut [u8]) {
     let kv_len = plan.shape().kv_len();
     let pattern = &plan.patterns()[pattern];
@@ -319,26 +319,26 @@ impl PyPlan {
         PyShape(self.plan.shape().clone())
     }
 
-    /// Cells that kernels compute, over all batch rows and heads.
+    /// The number of cells that kernels compute, over all batch rows and heads.
     #[getter]
     fn computed(&self) -> u64 {
         self.computed
     }
 
-    /// Memory that tiles and spans take, in bytes.
+    /// The memory of tiles and spans, in bytes.
     #[getter]
     fn bytes(&self) -> usize {
         self.plan.bytes()
     }
 
-    /// What the plan costs, and what dense masking would.
+    /// Returns the cost of the plan and of dense masking.
     pub(crate) fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let stats = within_budget(py, |budget| self.plan.stats_within(budget))?;
         let json = serde_json::to_string(&stats).map_err(|e| Error::new_err(e.to_string()))?;
         view(py, "stats", (stats.to_string(), json))
     }
 
-    /// The tiles of a (batch, head): `(first row, row after, [(first key, key after, full), ...])`, at their own places.
+    /// Returns the tiles of a batch row and head: `(first row, end row, [(first key, end key, full), ...])`, ends exclusive.
     fn tiles(&self, batch: usize, head: usize) -> PyResult<Vec<TileTuple>> {
         let shape = self.plan.shape();
         if batch >= shape.batch_len() || head >= shape.head_count() {
@@ -354,13 +354,13 @@ impl PyPlan {
         Ok(pattern.tiles().map(|t| (t.start, t.end, t.spans.iter().map(span).collect())).collect())
     }
 
-    /// A picture of the tiles as text.
+    /// Returns a picture of the tiles as text.
     #[pyo3(signature = (*, width=100, height=48, color=false))]
     fn picture(&self, width: usize, height: usize, color: bool) -> PyResult<String> {
         picture_text(&self.plan.bound().picture().tiles(*self.plan.options()), color, width, height)
     }
 
-    /// A picture of the tiles as SVG.
+    /// Returns a picture of the tiles as SVG.
     fn svg(&self) -> PyResult<String> {
         self.plan.bound().picture().tiles(*self.plan.options()).to_svg().map_err(raise)
     }

@@ -6,17 +6,17 @@ use noren::{Mask, Score, Spec};
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::prelude::*;
 
-/// A set of allowed (query, key) cells, said without sizes; see `noren.parse` and the atoms.
+/// A set of allowed (query, key) cells, written without sizes; see `noren.parse` and the atoms.
 #[pyclass(name = "Mask", module = "noren", frozen, eq, hash, weakref, from_py_object)]
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PyMask(pub(crate) Mask);
 
-/// Something that is done to the scores beside the mask.
+/// A change of scores other than masking, such as a bias.
 #[pyclass(name = "Score", module = "noren", frozen, eq, hash, from_py_object)]
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PyScore(pub(crate) Score);
 
-/// A mask with what is done to the scores: `mask + score + ...`.
+/// A mask with score modifiers: `mask + score + ...`.
 #[pyclass(name = "Spec", module = "noren", frozen, eq, hash, weakref, from_py_object)]
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PySpec(pub(crate) Spec);
@@ -24,7 +24,7 @@ pub(crate) struct PySpec(pub(crate) Spec);
 /// Names that libraries look up on tensors: asking a mask for one means that it was given in the place of a tensor.
 const OF_TENSORS: [&str; 9] = ["ndim", "shape", "dtype", "device", "dim", "size", "to", "bool", "expand"];
 
-/// The error for an attribute that a mask does not have.
+/// Returns the error for an attribute that a mask does not have.
 pub(crate) fn no_attribute(kind: &str, text: &str, name: &str) -> PyErr {
     let advice = match OF_TENSORS.contains(&name) {
         true => {
@@ -37,7 +37,7 @@ pub(crate) fn no_attribute(kind: &str, text: &str, name: &str) -> PyErr {
     PyAttributeError::new_err(format!("noren.{kind} `{text}` has no attribute {name:?}{advice}"))
 }
 
-/// A mask, or the text of one.
+/// A mask, or its text.
 pub(crate) fn mask_of(object: &Bound<'_, PyAny>) -> PyResult<Mask> {
     if let Ok(mask) = object.cast::<PyMask>() {
         return Ok(mask.get().0.clone());
@@ -48,7 +48,7 @@ pub(crate) fn mask_of(object: &Bound<'_, PyAny>) -> PyResult<Mask> {
     }
 }
 
-/// Calls what `python/noren/_views.py` has of this name.
+/// Calls the function of this name in `python/noren/_views.py`.
 pub(crate) fn view<'py>(
     py: Python<'py>,
     name: &str,

@@ -6,7 +6,7 @@ use noren_dist::{Objective, Options, Partition, Travel, Wire};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// Who owns, computes, sends and receives what.
+/// The tokens and cells of each rank, and the data that ranks exchange.
 #[pyclass(name = "Partition", module = "noren.distributed", frozen)]
 pub(crate) struct PyPartition(pub(crate) Partition);
 
@@ -56,7 +56,7 @@ pub(crate) fn partition(
 
 #[pymethods]
 impl PyPartition {
-    /// What ranks compare before they exchange anything.
+    /// Returns the value that ranks compare before they exchange data.
     #[getter]
     fn hash(&self) -> &str {
         &self.0.hash
@@ -77,7 +77,7 @@ impl PyPartition {
         self.0.nodes
     }
 
-    /// Bytes that a rank receives and sends in the forward pass, and in the backward pass.
+    /// Returns the number of bytes that a rank receives and sends in the forward pass, and in the backward pass.
     fn traffic(&self, rank: usize, head_dim: usize, element_bytes: usize) -> PyResult<[u64; 4]> {
         let wire = Wire { head_dim, v_dim: head_dim, element: element_bytes, ..Wire::default() };
         let all = self.0.traffic(&wire);
@@ -92,7 +92,7 @@ impl PyPartition {
         py.detach(|| self.0.check(&bound.0)).map_err(raise_dist)
     }
 
-    /// Whether it was made for this mask with its shape and facts.
+    /// Returns whether the partition was made for this mask with its shape and facts.
     fn is_of(&self, py: Python<'_>, bound: &PyBound) -> bool {
         py.detach(|| self.0.hash_for(&bound.0) == self.0.hash)
     }
@@ -101,7 +101,7 @@ impl PyPartition {
         self.0.to_json()
     }
 
-    /// Reads a partition and holds it against the mask that it is for.
+    /// Reads a partition and checks that it fits its mask.
     #[staticmethod]
     fn from_json(py: Python<'_>, text: &str, bound: &PyBound) -> PyResult<Self> {
         py.detach(|| Partition::from_json(text, &bound.0)).map(PyPartition).map_err(raise_dist)

@@ -1,4 +1,4 @@
-//! The doctor and `recognise`: arrays that somebody else made.
+//! The doctor and `recognise`: diagnosis of mask arrays from other programs.
 
 use crate::bound::PyBound;
 use crate::classes::PyMask;
@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 use std::collections::BTreeMap;
 
-/// The array as it is stored.
+/// The array in its stored form.
 fn values(tensor: &Tensor) -> PyResult<Values> {
     let len = tensor.len_within(MOST_VALUES)?;
     let (dtype, numbers) = match tensor.kind {
@@ -47,7 +47,7 @@ fn collect<T>(tensor: &Tensor, len: usize, of: impl Fn(f64) -> T) -> Vec<T> {
     all
 }
 
-/// Sizes and one byte a cell.
+/// The sizes, and one byte for each cell.
 type Cells<'py> = ([usize; 4], Bound<'py, PyByteArray>);
 
 fn cells<'py>(py: Python<'py>, keep: &Keep) -> Cells<'py> {
@@ -96,13 +96,13 @@ pub(crate) fn check<'py>(
     Ok((fields.to_string(), classes, report.to_string(), arrays))
 }
 
-/// Every class of mistakes: name, what it is, what usually causes it.
+/// Returns every class of mistakes: name, description, usual cause.
 #[pyfunction]
 pub(crate) fn classes() -> Vec<(&'static str, &'static str, &'static str)> {
     noren_doctor::classes().iter().map(|class| (class.name, class.title, class.cause)).collect()
 }
 
-/// The cells of an array by a convention: `"keep"`, `"drop"` or `"additive"`.
+/// Reads the cells of an array in a convention: `"keep"`, `"drop"` or `"additive"`.
 fn keep(tensor: &Tensor, convention: &str) -> PyResult<Keep> {
     tensor.len_within(MOST_CELLS)?;
     let dims = match tensor.shape[..] {

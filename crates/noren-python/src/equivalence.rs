@@ -5,7 +5,7 @@ use noren::noren_mask::Equivalence;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
-/// What `Mask.equivalent` established: equality at every length, a difference, or neither.
+/// The result of `Mask.equivalent`: equality at every length, a difference, or nothing established.
 #[pyclass(name = "Equivalence", module = "noren", frozen)]
 pub(crate) struct PyEquivalence(pub(crate) Equivalence);
 
@@ -21,7 +21,7 @@ impl PyEquivalence {
         }
     }
 
-    /// The shortest and the longest length at which both masks bind, where equality was proved.
+    /// The shortest and the longest length at which both masks bind, if equality was proved.
     #[getter]
     fn lengths(&self) -> Option<(usize, usize)> {
         match &self.0 {
@@ -39,7 +39,7 @@ impl PyEquivalence {
         }
     }
 
-    /// The facts under which a difference was found; empty where none matter.
+    /// The facts with which a difference was found; empty if no facts matter.
     #[getter]
     fn facts(&self) -> Option<PyFacts> {
         match &self.0 {
@@ -66,7 +66,7 @@ impl PyEquivalence {
         }
     }
 
-    /// Whether the first mask allows the cell.
+    /// True if the first mask allows the cell.
     #[getter]
     fn only_first(&self) -> Option<bool> {
         match &self.0 {
@@ -75,7 +75,7 @@ impl PyEquivalence {
         }
     }
 
-    /// The atoms because of which nothing was established.
+    /// The atoms that prevented a result.
     #[getter]
     fn atoms(&self) -> Vec<String> {
         match &self.0 {

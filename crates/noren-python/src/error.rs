@@ -1,4 +1,4 @@
-//! Rust's errors as Python's exceptions, with the same words.
+//! Converts Rust errors to Python exceptions with equal messages.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -8,7 +8,7 @@ create_exception!(noren, Error, PyValueError, "What is wrong with a mask, its fa
 create_exception!(noren, ParseError, Error, "The text is no mask; the message points into it.");
 create_exception!(noren, ExportError, Error, "What another system's format cannot say, by name.");
 
-/// An error of any of the Rust crates on its way to Python.
+/// An error of a Rust crate, to be raised as a Python exception.
 pub(crate) fn raise(error: impl Into<noren::Error>) -> PyErr {
     match error.into() {
         noren::Error::Parse(error) => ParseError::new_err(error.to_string()),
@@ -16,7 +16,7 @@ pub(crate) fn raise(error: impl Into<noren::Error>) -> PyErr {
     }
 }
 
-/// A value as error messages show it.
+/// Returns a value in the form of error messages.
 pub(crate) fn repr(object: &Bound<'_, PyAny>) -> String {
     object.repr().map_or_else(|_| "it".to_owned(), |text| text.to_string())
 }

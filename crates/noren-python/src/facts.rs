@@ -8,12 +8,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::collections::BTreeMap;
 
-/// The sizes a mask is bound to.
+/// The sizes for which a mask is bound: batch rows, heads, queries and keys.
 #[pyclass(name = "Shape", module = "noren", frozen, eq, hash, from_py_object)]
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PyShape(pub(crate) Shape);
 
-/// Sizes for all constructors of a shape.
+/// Makes a shape from sizes. All constructors call this function.
 fn sized(shape: Shape, batch: Count, heads: Count, kv_heads: Option<Count>) -> PyResult<PyShape> {
     let shape = shape.batch(batch.0).heads(heads.0).kv_heads(kv_heads.map_or(heads.0, |n| n.0));
     shape.check().map_err(raise)?;
@@ -137,7 +137,7 @@ impl PyShape {
         self.0.kv_len()
     }
 
-    /// The position of the first query of each batch row.
+    /// The position of the first query, for each batch row.
     #[getter]
     fn query_offsets(&self) -> Vec<i64> {
         (0..self.0.batch_len()).map(|row| self.0.query_offset(row)).collect()
@@ -169,7 +169,7 @@ impl PyShape {
     }
 }
 
-/// A shape, or the length of a square one.
+/// A shape, or one length for queries and keys.
 pub(crate) fn shape_of(object: &Bound<'_, PyAny>) -> PyResult<Shape> {
     if let Ok(shape) = object.cast::<PyShape>() {
         return Ok(shape.get().0.clone());
@@ -206,19 +206,19 @@ fn cells(tensor: &Tensor) -> PyResult<Vec<bool>> {
 
 #[pymethods]
 impl PyArray {
-    /// True = may attend; `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`.
+    /// Reads booleans, True = allowed: `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`.
     #[staticmethod]
     fn keep(array: Tensor) -> PyResult<Self> {
         Array::keep(&array.shape, &cells(&array)?).map_err(raise).map(PyArray)
     }
 
-    /// True = ignored.
+    /// Reads booleans, True = not allowed.
     #[staticmethod]
     fn drop(array: Tensor) -> PyResult<Self> {
         Array::drop(&array.shape, &cells(&array)?).map_err(raise).map(PyArray)
     }
 
-    /// 0 = may attend, -inf or the type's lowest number = ignored.
+    /// Reads numbers: 0 = allowed; -inf or the lowest number of the type = not allowed.
     #[staticmethod]
     fn additive(array: Tensor) -> PyResult<Self> {
         let mut all = Vec::with_capacity(array.len_within(MOST_VALUES)?);
@@ -226,19 +226,19 @@ impl PyArray {
         Array::additive(&array.shape, &all).map_err(raise).map(PyArray)
     }
 
-    /// The allowed keys of each query row: compressed sparse rows.
+    /// Reads the allowed keys of each query row as compressed sparse rows.
     #[staticmethod]
     fn csr(q_len: usize, kv_len: usize, indptr: Vec<usize>, indices: Vec<u32>) -> PyResult<Self> {
         Array::csr(q_len, kv_len, &indptr, &indices).map_err(raise).map(PyArray)
     }
 
-    /// The allowed (query, key) cells.
+    /// Reads a list of allowed cells (query, key).
     #[staticmethod]
     fn cells(q_len: usize, kv_len: usize, cells: Vec<(u32, u32)>) -> PyResult<Self> {
         Array::cells(q_len, kv_len, &cells).map_err(raise).map(PyArray)
     }
 
-    /// The allowed (query block, key block) pairs.
+    /// Reads a list of allowed pairs (query block, key block).
     #[staticmethod]
     fn blocks(q_len: usize, kv_len: usize, block: (u32, u32), blocks: Vec<(u32, u32)>) -> PyResult<Self> {
         Array::blocks(q_len, kv_len, block, &blocks).map_err(raise).map(PyArray)
@@ -249,7 +249,7 @@ impl PyArray {
         self.0.shape()
     }
 
-    /// The allowed keys of query row 0 of a batch row and head, as ranges `(first, after)`.
+    /// Returns the allowed keys of query row 0 of a batch row and head, as ranges `(first, end)`; ends are exclusive.
     fn first_row(&self, batch: usize, head: usize) -> PyResult<Vec<(usize, usize)>> {
         let [batches, heads, _, kv_len] = self.0.shape();
         if batch >= batches || head >= heads {
@@ -270,12 +270,12 @@ impl PyArray {
     }
 }
 
-/// What a mask must know of the data of a call.
+/// The data that a mask needs: lengths, documents, labels, levels, positions and arrays.
 #[pyclass(name = "Facts", module = "noren", frozen, from_py_object)]
 #[derive(Clone)]
 pub(crate) struct PyFacts(pub(crate) Facts);
 
-/// Facts, a mapping of them, or none.
+/// Facts, a mapping of facts, or none.
 pub(crate) fn facts_of(object: Option<&Bound<'_, PyAny>>) -> PyResult<Facts> {
     let Some(object) = object.filter(|object| !object.is_none()) else { return Ok(Facts::new()) };
     match object.cast::<PyFacts>() {
@@ -285,7 +285,7 @@ pub(crate) fn facts_of(object: Option<&Bound<'_, PyAny>>) -> PyResult<Facts> {
 }
 
 impl PyFacts {
-    /// From a mapping whose values may be arrays of any library.
+    /// Reads facts from a mapping. Its values may be arrays of any library.
     fn read(mapping: &Bound<'_, PyAny>) -> PyResult<Self> {
         let (text, arrays): (String, BTreeMap<String, PyArray>) =
             mapping.py().import("noren._facts")?.call_method1("read", (mapping,))?.extract()?;
@@ -308,7 +308,7 @@ impl PyFacts {
         Ok(format!("Facts.from_json({:?})", self.to_json()?))
     }
 
-    /// From JSON, with arrays beside it.
+    /// Reads facts from JSON, and arrays from a separate argument.
     #[staticmethod]
     #[pyo3(signature = (text, arrays=None))]
     fn from_json(text: &str, arrays: Option<BTreeMap<String, PyArray>>) -> PyResult<Self> {
@@ -320,7 +320,7 @@ impl PyFacts {
         self.0.to_json().map_err(raise)
     }
 
-    /// Whether the facts give the position of each key.
+    /// Returns whether the facts give the position of each key.
     #[getter]
     fn place_keys(&self) -> bool {
         self.0.place_keys()

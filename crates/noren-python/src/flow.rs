@@ -15,13 +15,13 @@ use serde::Serialize;
 #[pyclass(name = "_Flow", module = "noren", frozen, subclass)]
 pub(crate) struct PyFlow(Flow);
 
-/// A policy's verdict over a stack, with everything needed to reach it again.
+/// A policy's verdict over a stack of layers, with all data that a second program needs to check it.
 #[pyclass(name = "_Certificate", module = "noren", frozen, subclass)]
 pub(crate) struct PyCertificate(Certificate, String);
 
 type Ranges = Vec<(u32, u32)>;
 
-/// A ruling's verdict, its summary, and each of its rules in words.
+/// The verdict of a ruling, its summary, and each rule in words.
 type Words = (String, String, Vec<String>);
 
 fn words(ruling: &Ruling) -> Words {
@@ -42,7 +42,7 @@ fn json(value: &impl Serialize) -> PyResult<String> {
 }
 
 impl PyFlow {
-    /// A token, a range, a list of them: tokens of the stack.
+    /// Reads tokens of the stack: a token, a range, or a list of these.
     fn tokens_of(&self, given: &Bound<'_, PyAny>, what: &str) -> PyResult<IntervalSet> {
         let n = self.0.tokens();
         let mut out = IntervalSet::new();
@@ -120,7 +120,7 @@ impl PyFlow {
         Ok(py.detach(|| self.0.back(row, &targets)).iter().map(ranges).collect())
     }
 
-    /// The path as JSON and in words.
+    /// Returns the path as JSON and in words.
     #[pyo3(signature = (sources, targets, *, batch=0))]
     fn _witness(
         &self,
@@ -155,7 +155,7 @@ impl PyFlow {
         Ok(PyByteArray::new(py, &bytes))
     }
 
-    /// The ruling as JSON and in words.
+    /// Returns the ruling as JSON and in words.
     fn _check(&self, py: Python<'_>, policy: &str) -> PyResult<(String, Words)> {
         let policy = policy.parse::<Policy>().map_err(raise)?;
         let ruling = py.detach(|| policy.check(&self.0)).map_err(raise)?;
@@ -201,7 +201,7 @@ impl PyCertificate {
         &self.0.sha256
     }
 
-    /// The ruling, after a second implementation has made all of it again, as JSON and in words.
+    /// Returns the ruling as JSON and in words, after a second implementation has checked it.
     fn _verify(&self, py: Python<'_>) -> PyResult<(String, Words)> {
         py.detach(|| noren_verify::verify(&self.1))
             .map_err(|refusal| crate::error::Error::new_err(refusal.to_string()))?;

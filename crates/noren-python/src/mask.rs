@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 const NO_TRUTH: &str = "a mask is no truth value: combine masks with & (and), | (or), ~ (not) and -; compare cells with \
                         mask.diff(other, shape)";
 
-/// Reads a mask or a mask with scores from its text; a `Spec` only where the text has scores.
+/// Reads a mask from its text. Returns a `Spec` if the text has score modifiers.
 #[pyfunction]
 pub(crate) fn parse(py: Python<'_>, text: &str) -> PyResult<Py<PyAny>> {
     let spec: Spec = text.parse().map_err(Error::from).map_err(raise)?;
@@ -71,13 +71,13 @@ impl PyMask {
         Ok((slf.get_type().into_any().unbind(), (slf.get().0.to_string(),)))
     }
 
-    /// The mask with its shape (or length) and facts, everything checked.
+    /// Binds the mask to a shape (or length) and facts, after checks that they fit.
     #[pyo3(signature = (shape, facts=None))]
     fn bind(&self, shape: &Bound<'_, PyAny>, facts: Option<&Bound<'_, PyAny>>) -> PyResult<PyBound> {
         crate::bound::bind_to(&self.0, shape, facts)
     }
 
-    /// The tiles that kernels and exports read.
+    /// Returns the plan: the tiles that kernels and exports use.
     #[pyo3(signature = (shape, facts=None, *, block_q=96, block_kv=64, reorder=None))]
     fn plan(
         &self,
@@ -91,14 +91,14 @@ impl PyMask {
         self.bind(shape, facts)?.plan(py, block_q, block_kv, reorder)
     }
 
-    /// The cells as a NumPy array of booleans, `[batch, heads, q_len, kv_len]`.
+    /// Returns the cells as a NumPy array of booleans `[batch, heads, q_len, kv_len]`; True = allowed.
     #[pyo3(signature = (shape, facts=None))]
     fn dense<'py>(&self, shape: &Bound<'py, PyAny>, facts: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
         let bound = self.bind(shape, facts)?;
         view(shape.py(), "dense", (bound,))
     }
 
-    /// Why a query may or may not read a key.
+    /// Explains why a query may or may not read a key.
     #[pyo3(signature = (q, k, shape, facts=None, *, batch=0, head=0))]
     fn explain<'py>(
         &self,
@@ -112,7 +112,7 @@ impl PyMask {
         self.bind(shape, facts)?.explain(shape.py(), q, k, batch, head)
     }
 
-    /// Where two masks differ.
+    /// Compares two masks and returns their differences.
     #[pyo3(signature = (other, shape, facts=None))]
     fn diff<'py>(
         &self,
@@ -124,14 +124,14 @@ impl PyMask {
         view(shape.py(), "Difference", (a, b))
     }
 
-    /// What the mask costs, and what dense masking would.
+    /// Returns the cost of the mask and of dense masking.
     #[pyo3(signature = (shape, facts=None))]
     fn stats<'py>(&self, shape: &Bound<'py, PyAny>, facts: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
         let py = shape.py();
         self.plan(py, shape, facts, 96, 64, None)?.stats(py)
     }
 
-    /// A picture as text.
+    /// Returns a picture as text.
     #[pyo3(signature = (shape=None, facts=None, *, labels=None, width=100, height=48, color=false))]
     #[allow(clippy::too_many_arguments)] // they are keywords
     fn picture<'py>(
@@ -148,7 +148,7 @@ impl PyMask {
         self.bind(shape.unwrap_or(&usual), facts)?.picture(labels, width, height, color)
     }
 
-    /// What a notebook shows: the mask on as many tokens as it needs to be seen, unless it needs facts.
+    /// Returns a picture for notebooks, with enough tokens to show the mask, unless the mask needs facts.
     fn _repr_svg_(&self, py: Python<'_>) -> PyResult<Option<String>> {
         let len = self.usual_len().into_pyobject(py)?.into_any();
         match self.bind(&len, None) {
@@ -157,23 +157,23 @@ impl PyMask {
         }
     }
 
-    /// A canonical form that allows the same cells.
+    /// Returns a canonical form that allows the same cells.
     fn simplify(&self) -> Self {
         PyMask(self.0.simplify())
     }
 
-    /// Whether both masks allow the same cells at every length; see `Equivalence`.
+    /// Tests whether both masks allow the same cells at every length; see `Equivalence`.
     fn equivalent(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<PyEquivalence> {
         let other = mask_of(other)?;
         py.detach(|| self.0.equivalent(&other)).map(PyEquivalence).map_err(raise)
     }
 
-    /// The mask of one layer, where it has `layers(...)`.
+    /// Returns the mask of one layer, if the mask has `layers(...)`.
     fn at_layer(&self, layer: u64) -> Self {
         PyMask(self.0.at_layer(layer))
     }
 
-    /// Whether it has `layers(...)`, so that `at_layer` must pick one before it can be bound.
+    /// True if the mask has `layers(...)`. Then `at_layer` must select a layer before the mask is bound.
     #[getter]
     fn has_layers(&self) -> bool {
         self.0.has_layers()
@@ -181,7 +181,7 @@ impl PyMask {
 }
 
 impl PyMask {
-    /// So many tokens that the largest number in the mask's text can be seen.
+    /// Returns the number of tokens that a picture needs to show the largest number in the mask's text.
     fn usual_len(&self) -> usize {
         let text = self.0.to_string();
         let numbers = text.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse::<usize>().ok());
@@ -225,7 +225,7 @@ impl PyScore {
         })
     }
 
-    /// The array that it names; `None` for `alibi` and `softcap`.
+    /// The name of the array; `None` for `alibi` and `softcap`.
     #[getter]
     fn name(&self) -> Option<&str> {
         match &self.0 {
@@ -236,7 +236,7 @@ impl PyScore {
         }
     }
 
-    /// The slopes of `alibi`, where they are given.
+    /// The slopes of `alibi`, if they were given.
     #[getter]
     fn slopes(&self) -> Option<Vec<f64>> {
         match &self.0 {
@@ -266,13 +266,13 @@ impl PySpec {
         text.parse().map_err(Error::from).map_err(raise).map(PySpec)
     }
 
-    /// Which cells are allowed.
+    /// The mask: the allowed cells.
     #[getter]
     fn mask(&self) -> PyMask {
         PyMask(self.0.mask.clone())
     }
 
-    /// What is done to the scores.
+    /// The score modifiers.
     #[getter]
     fn scores(&self) -> Vec<PyScore> {
         self.0.scores.iter().cloned().map(PyScore).collect()

@@ -1,4 +1,4 @@
-//! Masks given as tensors, read in one pass: the allowed cells as bits, and whether the tensor adds anything beside.
+//! Reads mask tensors in one pass: the allowed cells as bits, and whether the tensor adds other numbers to scores.
 
 use crate::dlpack::{Kind, Plain, Tensor};
 use crate::error::{Error, raise};
@@ -14,10 +14,10 @@ const LOW: f32 = -6.9e37;
 const LOWEST_F16: u16 = 0xfbff;
 const INFINITE_F16: u16 = 0xfc00;
 
-/// Cells whose bits take 2 GiB.
+/// The maximum number of cells; their bits take 2 GiB.
 pub(crate) const MOST_CELLS: usize = 1 << 34;
 
-/// What a tensor holds beside allowed and forbidden cells.
+/// The contents of a tensor other than allowed and denied cells.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     /// A number other than 0 in an allowed cell.
@@ -55,7 +55,7 @@ pub(crate) fn read_mask(py: Python<'_>, mask: Tensor, drop: bool, kv_len: usize)
     Ok((PyArray(array), seen.added, seen.lowest))
 }
 
-/// Calls `each` with every row as bytes, 1 = may attend.
+/// Calls `each` with every row as bytes, 1 = allowed.
 fn read_rows(mask: &Tensor, drop: bool, mut each: impl FnMut(&[u8])) -> PyResult<Seen> {
     let mut cells = vec![0u8; mask.shape.last().copied().unwrap_or(0)];
     let mut seen = Seen::default();
@@ -74,7 +74,7 @@ fn read_rows(mask: &Tensor, drop: bool, mut each: impl FnMut(&[u8])) -> PyResult
     Ok(seen)
 }
 
-/// Zero, an ignored cell (-inf or the lowest number), or 1 for every other number.
+/// Converts the bits of a float16: 0, -inf and the lowest number keep their meaning, every other number becomes 1.
 fn half(bits: u16) -> f32 {
     match bits {
         INFINITE_F16 => f32::NEG_INFINITY,

@@ -28,7 +28,7 @@ create_exception!(noren.distributed, Disagreement, GroupError, "The ranks were a
 
 // --- the link -----------------------------------------------------------------------------------------------------------------
 
-/// A rank's place in its group, and the Python object that carries messages.
+/// A rank's index in its group, and the Python object that carries messages.
 #[pyclass(name = "Link", module = "noren.distributed", frozen)]
 pub(crate) struct PyLink {
     job: Mutex<Job>,
@@ -44,20 +44,20 @@ impl PyLink {
         Ok(PyLink { job: Mutex::new(Job::new(rank, ranks, seconds)), carrier })
     }
 
-    /// Bytes of arrays sent and received, and bytes sent for agreements.
+    /// The number of bytes of arrays that were sent and received, and of bytes that were sent for agreements.
     #[getter]
     fn traffic(&self) -> (u64, u64, u64) {
         let traffic = self.job().traffic();
         (traffic.sent, traffic.received, traffic.agreements)
     }
 
-    /// Raises `Disagreement` on every rank unless all ranks give the same.
+    /// Raises `Disagreement` on every rank unless all ranks give equal values.
     fn agree(&self, py: Python<'_>, what: &str, said: Vec<(String, String)>) -> PyResult<()> {
         let said: Vec<(&str, String)> = said.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
         self.run(py, |link, _| noren_ranks::agree(link, what, &said))
     }
 
-    /// Tells the others, who are about to make a call, that this rank refuses its input.
+    /// Sends the other ranks, before their next call, the message that this rank refuses its input.
     fn refuse(&self, py: Python<'_>) -> PyResult<()> {
         self.run(py, |link, _| {
             noren_ranks::refuse(link);
@@ -65,25 +65,25 @@ impl PyLink {
         })
     }
 
-    /// The bytes of all ranks, in their order.
+    /// Returns the bytes of all ranks, in the order of ranks.
     fn gather(&self, py: Python<'_>, mine: Vec<u8>) -> PyResult<Vec<Py<PyByteArray>>> {
         let all = self.run(py, |link, _| noren_ranks::gather(link, mine))?;
         Ok(all.iter().map(|bytes| PyByteArray::new(py, bytes).unbind()).collect())
     }
 
-    /// The message of a `GroupError` on this rank.
+    /// Returns the message of a `GroupError` on this rank.
     fn lost(&self, what: &str) -> String {
         self.job().lost(what).to_string()
     }
 }
 
 impl PyLink {
-    /// A call on another thread may have panicked; the link is then broken and says so.
+    /// A call on another thread may have panicked. The link is then broken and returns an error.
     fn job(&self) -> MutexGuard<'_, Job> {
         self.job.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a call over the link without the interpreter's lock, and listens for Ctrl-C.
+    /// Runs a call over the link without the interpreter's lock, and checks for Ctrl-C.
     fn run<R: Send>(
         &self,
         py: Python<'_>,
@@ -123,7 +123,7 @@ struct GroupLink<'a> {
 }
 
 impl GroupLink<'_> {
-    /// Calls Python; an exception there is a lost rank here.
+    /// Calls Python. An exception counts as a lost rank.
     fn call<R>(&self, what: &str, call: impl FnOnce(Python<'_>) -> PyResult<R>) -> Result<R, noren_ranks::Error> {
         Python::attach(|py| {
             call(py).map_err(|error| {
@@ -173,7 +173,7 @@ impl Arrivals for Arriving<'_> {
 
 // --- attention ----------------------------------------------------------------------------------------------------------------
 
-/// What is done to scores: scale, softcap, slopes of ALiBi.
+/// The changes of scores: scale, softcap, slopes of ALiBi.
 type Scores = (Option<f32>, Option<f32>, Option<Vec<f32>>);
 
 fn options(scores: Scores, gradients: bool, cancel: &Arc<AtomicBool>) -> Options {
@@ -210,7 +210,7 @@ impl PyAttended {
     }
 }
 
-/// A mask over the ranks of a link, as one of them sees it.
+/// A mask over the ranks of a link, in the state of one rank.
 #[pyclass(name = "RankSplit", module = "noren.distributed", frozen)]
 pub(crate) struct PySplit {
     split: Split,
@@ -242,7 +242,7 @@ impl PySplit {
         PyPartition(self.split.partition().clone())
     }
 
-    /// The query rows and keys of a batch row that a rank owns, as ranges.
+    /// Returns the query rows and keys of a batch row that a rank owns, as ranges.
     fn owned(&self, batch: usize, rank: usize) -> PyResult<(Runs, Runs)> {
         let partition = self.split.partition();
         if batch >= partition.row_of.len() || rank >= partition.ranks {
@@ -259,7 +259,7 @@ impl PySplit {
         self.split.lengths().into()
     }
 
-    /// Whether batch rows are split alike.
+    /// True if all batch rows are split equally.
     #[getter]
     fn uniform(&self) -> bool {
         self.split.partition().rows.len() == 1
@@ -270,7 +270,7 @@ impl PySplit {
         self.split.queries_travel()
     }
 
-    /// Bytes sent and received in a forward, and in a backward pass.
+    /// The number of bytes sent and received in a forward pass, and in a backward pass.
     fn predicted(&self, head_dim: usize, v_dim: usize, element_bytes: usize) -> [(u64, u64); 2] {
         self.split.predicted([head_dim, v_dim], element_bytes).map(|traffic| (traffic.sent, traffic.received))
     }
@@ -333,7 +333,7 @@ fn backward_of<T: Element>(
 
 // --- decoding -----------------------------------------------------------------------------------------------------------------
 
-/// A cache whose keys are shared out over the ranks of a link.
+/// A key-value cache whose keys are distributed over the ranks of a link.
 #[pyclass(name = "RankShards", module = "noren.distributed", frozen)]
 pub(crate) struct PyShards {
     shards: Shards,
@@ -342,7 +342,7 @@ pub(crate) struct PyShards {
 
 #[pymethods]
 impl PyShards {
-    /// `keys` gives for each rank the ranges of keys that it holds; equal runs unless given.
+    /// Makes a cache. `keys` gives the ranges of keys of each rank [default: runs of equal length].
     #[new]
     fn new(py: Python<'_>, plan: &PyPlan, keys: Option<Vec<Vec<(usize, usize)>>>, link: Py<PyLink>) -> PyResult<Self> {
         let shards = link.get().run(py, |link, _| match keys {
@@ -355,7 +355,7 @@ impl PyShards {
         Ok(PyShards { shards, link })
     }
 
-    /// The ranges of keys that a rank holds.
+    /// Returns the ranges of keys that a rank holds.
     fn held(&self, rank: usize) -> PyResult<Vec<(usize, usize)>> {
         let held = self.shards.held().get(rank);
         let problem = || PyIndexError::new_err(format!("rank {rank}: there are {}", self.shards.held().len()));

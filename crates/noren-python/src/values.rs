@@ -1,4 +1,4 @@
-//! Python's values as the mask language's: counts, sets, selectors.
+//! Converts Python values to counts, sets and selectors of the mask language.
 
 use crate::classes::mask_of;
 use crate::error::{raise, repr};
@@ -10,7 +10,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyRange, PyRangeMethods as _, PySlice, PyString, PyTuple};
 
-/// A whole number; a bool is none.
+/// Reads a whole number. Refuses a bool.
 pub(crate) fn whole(object: &Bound<'_, PyAny>, what: &str) -> PyResult<i64> {
     let is_bool = object.is_instance_of::<PyBool>();
     object
@@ -20,18 +20,18 @@ pub(crate) fn whole(object: &Bound<'_, PyAny>, what: &str) -> PyResult<i64> {
         .ok_or_else(|| PyTypeError::new_err(format!("{what}: {} is no whole number", repr(object))))
 }
 
-/// A whole number from 0 on.
+/// Reads a whole number of at least 0.
 pub(crate) fn count(object: &Bound<'_, PyAny>, what: &str) -> PyResult<u64> {
     let n = whole(object, what)?;
     u64::try_from(n).map_err(|_| PyValueError::new_err(format!("{what}: {n} is negative: give 0 or more")))
 }
 
-/// A list, tuple, range or array of numbers.
+/// Reads a list, tuple, range or array of numbers of at least 0.
 pub(crate) fn counts(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<u64>> {
     listed(object, what)?.iter().map(|n| count(n, what)).collect()
 }
 
-/// As [`counts`], of any sign.
+/// Reads a list, tuple, range or array of whole numbers of any sign.
 pub(crate) fn wholes(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<i64>> {
     short_enough(object, what)?;
     match object.extract::<Vec<i64>>() {
@@ -40,7 +40,7 @@ pub(crate) fn wholes(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<i64>
     }
 }
 
-/// Items of a list that is spread out.
+/// The maximum number of items of an expanded list.
 const MOST_ITEMS: usize = 1 << 27;
 
 /// Refuses longer lists before they take all memory.
@@ -58,7 +58,7 @@ fn short_enough(object: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
     Ok(())
 }
 
-/// The items of anything that can be iterated; arrays as Python's own numbers.
+/// Returns the items of an iterable; those of an array as Python numbers.
 fn listed<'py>(object: &Bound<'py, PyAny>, what: &str) -> PyResult<Vec<Bound<'py, PyAny>>> {
     short_enough(object, what)?;
     let list = match object.getattr(intern!(object.py(), "tolist")) {
@@ -68,17 +68,17 @@ fn listed<'py>(object: &Bound<'py, PyAny>, what: &str) -> PyResult<Vec<Bound<'py
     list.try_iter()?.collect()
 }
 
-/// One number, or one for each batch row.
+/// Reads one number, or one for each batch row.
 pub(crate) fn per_row(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Rows<u64>> {
     if object.try_iter().is_ok() { Ok(Rows::Each(counts(object, what)?)) } else { Ok(count(object, what)?.into()) }
 }
 
-/// `3`, `range(4)`, `slice(2, None)`, `"3.."`, or a list of these.
+/// Reads a set: `3`, `range(4)`, `slice(2, None)`, `"3.."`, or a list of these.
 pub(crate) fn set(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Set> {
     Ok(Set::Spans(spans(object, what)?))
 }
 
-/// The spans of a set.
+/// Returns the spans of a set.
 pub(crate) fn spans(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Span>> {
     if let Ok(range) = object.cast::<PyRange>() {
         let (start, stop, step) = (range.start()?, range.stop()?, range.step()?);
@@ -120,7 +120,7 @@ pub(crate) fn spans(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Span>
     Ok(vec![count(object, what)?.into()])
 }
 
-/// The arms of `heads`, `batch`, `layers`: a dict, or pairs.
+/// Reads the arms of `heads`, `batch` or `layers` from a dict or pairs.
 pub(crate) fn arms(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Arm>> {
     let pairs = match object.getattr(intern!(object.py(), "items")) {
         Ok(items) => items.call0()?,
@@ -137,7 +137,7 @@ pub(crate) fn arms(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Arm>> 
     pairs.try_iter()?.map(arm).collect()
 }
 
-/// As a set, or `"else"`, `"every 2"`, `"every 6 from 5"`.
+/// Reads a selector: a set, `"else"`, `"every 2"` or `"every 6 from 5"`.
 fn selector(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Selector> {
     let Ok(text) = object.cast::<PyString>() else {
         return Ok(Selector::Spans(spans(object, what)?));

@@ -15,13 +15,13 @@ pub(crate) struct AttendArgs {
     /// JSON: {"lengths": [5, 3], "documents": [[2, 3], [3]], "levels": [0, 2], "labels": {"pii": [3, 4]}}
     #[arg(long, value_name = "FILE")]
     pub(super) facts: Option<PathBuf>,
-    /// Real tokens by batch row: 5,3
+    /// Non-padding tokens of each batch row: 5,3
     #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
     pub(super) lengths: Vec<usize>,
-    /// Where padding stands [default: right]
+    /// Side of the padding [default: right]
     #[arg(long, value_enum, requires = "lengths", hide_possible_values = true, value_name = "left|right")]
     pub(super) side: Option<SideArg>,
-    /// The layer that layers(...) is asked about
+    /// The layer for which layers(...) selects a mask
     #[arg(long, value_name = "L")]
     pub(super) layer: Option<u64>,
     /// Position of the first query, one number or one per batch row; needed when q and k differ in length
@@ -68,7 +68,7 @@ Examples:
   noren attend step.safetensors --mask causal --query-offset 100 --json";
 
 impl AttendArgs {
-    /// Where the facts come from.
+    /// The sources of the facts.
     pub(super) fn facts(&self) -> FactArgs {
         FactArgs { lengths: self.lengths.clone(), side: self.side, facts: self.facts.clone(), layer: self.layer }
     }

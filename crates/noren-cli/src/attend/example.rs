@@ -18,11 +18,11 @@ use noren_mask::{Facts, PlanOptions, Reorder, Spec, atoms};
 use serde::{Deserialize, Serialize};
 use std::io::Cursor;
 
-/// q, k, v and out of attention layer 3 of all-MiniLM-L6-v2, `[8, 12, 27, 32]`; assets/README.md says how they were made.
+/// q, k, v and out of attention layer 3 of all-MiniLM-L6-v2, `[8, 12, 27, 32]`; see assets/README.md for their origin.
 const TENSORS: &[u8] = include_bytes!("../../assets/minilm-layer3.safetensors");
 /// The sentences and their tokens.
 const SENTENCES: &str = include_str!("../../assets/minilm-tokens.json");
-/// The sequences are shorter than a usual tile; narrow ones show what is skipped.
+/// Size of a tile. The sequences are shorter than a usual tile; narrow tiles show the skipped cells.
 const BLOCKS: PlanOptions = PlanOptions { block_q: 64, block_kv: 8, reorder: Reorder::Auto };
 
 #[derive(Deserialize)]
@@ -30,7 +30,7 @@ struct Sentence {
     tokens: Vec<String>,
 }
 
-/// What the example did, as JSON.
+/// The result of the example, as JSON.
 #[derive(Serialize)]
 struct ExampleReport {
     #[serde(flatten)]
@@ -39,7 +39,7 @@ struct ExampleReport {
     stored: Option<Check>,
 }
 
-/// What the screen shows.
+/// The result of the example, as text for a terminal.
 struct Example<'a> {
     job: &'a Job<'a>,
     sentences: &'a [Sentence],
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &AttendArgs, target: Option<&Target>, screen: &mut Scree
     }
     let done = job.run()?;
     let reference = against_reference(&job, &done)?;
-    // The model's own output says something about its own mask only.
+    // The stored output of the model can only be compared with the output under the model's own mask.
     let own_mask = spec == Spec::from(atoms::padding()) && !own_facts && args.scale.is_none();
     let own_mask = own_mask && args.query_offset.iter().all(|o| *o == 0);
     let stored = if own_mask { Some(against(&done.output.out, &file.read("out")?.data)) } else { None };
@@ -112,7 +112,7 @@ impl Example<'_> {
         }
     }
 
-    /// The tokens, and a dot for each padding key.
+    /// Prints the tokens, and a dot for each padding key.
     fn print_sentences(&self, screen: &mut Screen) -> Result<()> {
         let kv_len = self.job.inputs.dims().kv_len;
         for (row, sentence) in self.sentences.iter().enumerate() {
@@ -136,7 +136,7 @@ impl Example<'_> {
         screen.line("")
     }
 
-    /// The mask of each sentence for the chosen head.
+    /// Prints the mask of each sentence for the selected head.
     fn print_masks(&self, report: &Report, screen: &mut Screen) -> Result<()> {
         let mask = self.job.plan.bound();
         let panels = self.sentences.iter().enumerate().map(|(row, sentence)| {
@@ -159,7 +159,7 @@ impl Example<'_> {
         screen.line("")
     }
 
-    /// Who reads whom in the chosen sentence.
+    /// Prints the attention weights of the selected sentence.
     fn print_heat(&self, screen: &mut Screen) -> Result<()> {
         let (row, head) = (self.args.batch_row, self.args.head);
         let sentence = &self.sentences[row];
@@ -182,7 +182,7 @@ impl Example<'_> {
         screen.line("")
     }
 
-    /// `[tokens, keys]` for one batch row and head: attention over an identity matrix is the probabilities themselves.
+    /// Returns the probabilities `[tokens, keys]` of one batch row and head: the attention output for an identity matrix as v.
     fn probabilities(&self, row: usize, head: usize) -> Result<Vec<Vec<f32>>> {
         let dims = self.job.inputs.dims();
         let n = dims.kv_len;

@@ -1,33 +1,33 @@
-//! Who reads whom: the probabilities of one sentence and head as a heat map.
+//! The attention probabilities of one sentence and head as a heat map.
 
 use crate::output::{DIM, STRONG, cut, paint};
 use anstyle::{Ansi256Color, Style};
 
-/// Colours from nothing to everything.
+/// Colours from probability 0 to probability 1.
 const RAMP: [u8; 9] = [234, 17, 18, 19, 25, 31, 37, 43, 50];
-/// Shades for terminals without colour.
+/// Shades for terminals without colour, from probability 0 to probability 1.
 const SHADES: [char; 5] = [' ', '░', '▒', '▓', '█'];
-/// A reader is said to read what has at least this much of its attention, if anything has.
+/// Minimum probability of a key that is named beside the map.
 const NOTABLE: f32 = 0.15;
-/// Columns that the words beside the map take.
+/// Width of the words beside the map, in columns.
 const WORDS: usize = 34;
 
-/// One sentence and head.
+/// The heat map of one sentence and head.
 pub(crate) struct Heat<'a> {
-    /// The tokens that are real.
+    /// The non-padding tokens.
     pub(crate) tokens: &'a [String],
-    /// `[tokens, keys]`: how much of each query's attention goes to each key; keys beyond the tokens are padding.
+    /// The probability of each key for each query, `[tokens, keys]`; keys after the last token are padding.
     pub(crate) probabilities: Vec<Vec<f32>>,
-    /// `[tokens, tokens]`, where it is known: cells that nothing allows stay blank.
+    /// The allowed cells, `[tokens, tokens]`, if they are known: other cells stay blank.
     pub(crate) allowed: Option<&'a [Vec<bool>]>,
-    /// True where colour reaches the reader.
+    /// True if the terminal shows colours.
     pub(crate) color: bool,
-    /// Columns there are.
+    /// Width of the terminal, in columns.
     pub(crate) width: usize,
 }
 
 impl Heat<'_> {
-    /// The map, a line for each query.
+    /// Draws the map, with one line for each query.
     pub(crate) fn lines(&self) -> Vec<String> {
         let chars = |text: &String| text.chars().count();
         let label = self.tokens.iter().map(chars).max().unwrap_or(0).min(12);
@@ -46,10 +46,10 @@ impl Heat<'_> {
 
     fn header(&self, label: usize, cell: usize) -> String {
         let names: String = match cell {
-            // Coloured cells end with a blank, so that numbers stay apart from the next colour.
+            // Coloured cells end with a blank, which separates a number from the next colour.
             4.. if self.color => self.tokens.iter().map(|t| format!("{:>1$} ", cut(t, cell - 1), cell - 1)).collect(),
             4.. => self.tokens.iter().map(|t| format!("{:>cell$}", cut(t, cell - 1))).collect(),
-            // Too narrow for tokens: a place mark at every fifth.
+            // The columns are too narrow for tokens: every fifth column has its index.
             _ => (0..self.tokens.len().div_ceil(5)).map(|i| format!("{:<1$}", 5 * i, 5 * cell)).collect(),
         };
         paint(DIM, format!("{:label$}  {names}", "").trim_end())
@@ -76,7 +76,7 @@ impl Heat<'_> {
         shade.to_string().repeat(width)
     }
 
-    /// What the query reads most, in words.
+    /// Names the keys with the highest probabilities of a query.
     fn words(&self, row: &[f32]) -> String {
         let mut order: Vec<usize> = (0..self.tokens.len()).collect();
         order.sort_by(|a, b| row[*b].total_cmp(&row[*a]));

@@ -1,4 +1,4 @@
-//! The arrays of one job, checked against each other before anything is computed.
+//! The arrays of one job. Their shapes are compared before the computation starts.
 
 use crate::failure::{Failure, Result};
 use noren::View;
@@ -7,7 +7,7 @@ use noren_mask::{Score, Spec};
 use std::collections::BTreeMap;
 use std::io::{Read, Seek};
 
-/// `q`, `k`, `v` and the tables that the spec's scores name.
+/// `q`, `k`, `v` and the tables that the scores of the spec name.
 pub(crate) struct Inputs {
     q: Tensor,
     k: Tensor,
@@ -28,7 +28,7 @@ pub(crate) struct Dims {
 }
 
 impl Inputs {
-    /// Reads what the job needs and nothing else.
+    /// Reads only the tensors that the job needs.
     pub(crate) fn read<R: Read + Seek>(file: &mut TensorFile<R>, spec: &Spec) -> Result<Self> {
         let [q, k, v] = [file.read("q")?, file.read("k")?, file.read("v")?];
         let mut tables = BTreeMap::new();
@@ -78,7 +78,7 @@ impl Inputs {
         fits("v", &self.v.shape, [d.batch, d.kv_heads, d.kv_len, d.v_dim], "q's batch and k's heads and length")
     }
 
-    /// The sizes that q, k and v have.
+    /// Returns the sizes of q, k and v.
     pub(crate) fn dims(&self) -> Dims {
         let (q, k) = (&self.q.shape, &self.k.shape);
         Dims {
@@ -92,18 +92,18 @@ impl Inputs {
         }
     }
 
-    /// `q`, `k` and `v` as they lie.
+    /// Returns views of `q`, `k` and `v`.
     pub(crate) fn arrays(&self) -> Result<noren::Inputs<'_>> {
         Ok(noren::Inputs { q: view(&self.q)?, k: view(&self.k)?, v: view(&self.v)? })
     }
 
-    /// Memory that the arrays take.
+    /// Returns the memory of the arrays, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let tensors = [&self.q, &self.k, &self.v].into_iter().chain(self.tables.values());
         tensors.map(|t| 4 * t.data.len() as u64).sum()
     }
 
-    /// The table that a score names, its shape brought to four dimensions.
+    /// Returns the table that a score names, with its shape extended to four dimensions.
     pub(crate) fn table(&self, score: &Score) -> Result<Option<View<'_>>> {
         let Some((name, tensor)) = table_name(score).and_then(|name| self.tables.get_key_value(name)) else {
             return Ok(None);
@@ -150,7 +150,7 @@ fn view(tensor: &Tensor) -> Result<View<'_>> {
     Ok(View::new(&tensor.data, [a, b, c, d])?)
 }
 
-/// The tensor that a score reads.
+/// Returns the name of the tensor that a score reads.
 fn table_name(score: &Score) -> Option<&str> {
     match score {
         Score::Bias { name } | Score::Relative { name } | Score::Soft { name } | Score::Sinks { name } => Some(name),

@@ -10,10 +10,10 @@ use noren_input::tensors;
 use noren_mask::{Facts, Plan, PlanOptions, Shape, Spec};
 use std::time::{Duration, Instant};
 
-/// More threads than this are surely a mistake: thousands take longer to start than most jobs to compute.
+/// Maximum number of threads. Starting thousands of threads takes longer than the computation of most jobs.
 const MOST_THREADS: usize = 256;
 
-/// What is to be computed.
+/// One computation: arrays, mask, plan and options.
 pub(crate) struct Job<'a> {
     pub(crate) inputs: &'a Inputs,
     pub(crate) spec: &'a Spec,
@@ -22,7 +22,7 @@ pub(crate) struct Job<'a> {
     pool: rayon::ThreadPool,
 }
 
-/// What was computed.
+/// The result of a job.
 pub(crate) struct Done {
     pub(crate) output: Attention,
     pub(crate) time: Duration,
@@ -31,7 +31,7 @@ pub(crate) struct Done {
 }
 
 impl Done {
-    /// Writes `out` and `lse` where they are wanted.
+    /// Writes `out` and `lse` to the output file, if one is given.
     pub(super) fn save(&self, target: Option<&Target>) -> Result<()> {
         let Some(target) = target else { return Ok(()) };
         let (output, shape) = (&self.output, self.output.shape);
@@ -40,12 +40,12 @@ impl Done {
 }
 
 impl<'a> Job<'a> {
-    /// Binds the spec's mask to the arrays' sizes and gathers what the scores name.
+    /// Binds the mask of the spec to the sizes of the arrays and collects the tensors that the scores name.
     pub(crate) fn new(inputs: &'a Inputs, spec: &'a Spec, facts: &Facts, args: &AttendArgs) -> Result<Self> {
         Self::with_blocks(inputs, spec, facts, args, &PlanOptions::default())
     }
 
-    /// The same with a plan cut as `blocks` says.
+    /// Creates a job whose plan has tiles of the sizes in `blocks`.
     pub(crate) fn with_blocks(
         inputs: &'a Inputs,
         spec: &'a Spec,
@@ -67,7 +67,7 @@ impl<'a> Job<'a> {
         Ok(Job { inputs, spec, plan, options, pool })
     }
 
-    /// Computes.
+    /// Computes the attention of the job.
     pub(crate) fn run(&self) -> Result<Done> {
         let inputs = self.inputs.arrays()?;
         let isa = Isa::choose(None)?;
@@ -76,7 +76,7 @@ impl<'a> Job<'a> {
         Ok(Done { output, time: start.elapsed(), isa, threads: self.pool.current_num_threads() })
     }
 
-    /// Runs `work` on this job's threads.
+    /// Runs `work` on the threads of this job.
     pub(crate) fn install<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.pool.install(work)
     }
@@ -93,7 +93,7 @@ fn shape(dims: &Dims, query_offset: &[i64]) -> Result<Shape> {
     })
 }
 
-/// The kernels' options for the scores of a spec.
+/// Returns the options of the kernels for the scores of a spec.
 fn options<'a>(inputs: &'a Inputs, spec: &Spec) -> Result<Options<'a>> {
     Options::for_scores(&spec.scores, inputs.dims().heads, |score, _| {
         inputs.table(score)?.ok_or_else(|| Failure::new(format!("`{score}`: the file has no such tensor")))

@@ -1,14 +1,14 @@
-//! Masks as small as they get: one braille sign for 2 x 4 cells, several masks side by side.
+//! Small pictures of masks: one braille character for 2 x 4 cells, several masks side by side.
 
 use crate::failure::Result;
 use noren_mask::{BoundMask, Cover, GridOptions};
 
-/// Bits of a braille sign's dots, by row and column.
+/// The bit of each dot of a braille character, by row and column.
 const DOTS: [[u32; 2]; 4] = [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]];
-/// Most cells on a side; longer sequences are down-sampled, and a dot says that something in its rectangle is allowed.
+/// Maximum number of cells per side. Longer sequences are down-sampled: a dot then means at least one allowed cell.
 const MOST: usize = 48;
 
-/// A mask as lines of equal width.
+/// A mask drawn as lines of equal width.
 pub(crate) fn minimap(mask: &BoundMask, batch: usize, head: usize) -> Result<Vec<String>> {
     let options = GridOptions { max_rows: MOST, max_cols: MOST, ..GridOptions::default() };
     let grid = mask.grid(batch, head, &options)?;
@@ -29,7 +29,7 @@ pub(crate) fn minimap(mask: &BoundMask, batch: usize, head: usize) -> Result<Vec
     Ok((0..rows).step_by(4).map(line).collect())
 }
 
-/// Panels side by side under their captions, in as few bands as `width` allows, evenly filled.
+/// Draws panels side by side under their captions, in the smallest number of bands that fits into `width` columns.
 pub(crate) fn beside(panels: &[(String, Vec<String>)], width: usize) -> Vec<String> {
     const GAP: usize = 3;
     let chars = |line: &str| line.chars().count();

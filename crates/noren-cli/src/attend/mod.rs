@@ -19,7 +19,7 @@ use job::Job;
 use noren_input::tensors::TensorFile;
 
 pub(crate) fn run(args: &AttendArgs, screen: &mut Screen) -> Result<Verdict> {
-    // What cannot be written is better known before the work than after it.
+    // A file that cannot be written is reported before the computation starts.
     let target = args.output.as_deref().map(Target::new).transpose()?;
     let Some(path) = &args.input else { return example::run(args, target.as_ref(), screen) };
     let spec = crate::args::parse(args.mask.as_deref().unwrap_or("full"), args.layer)?;

@@ -1,4 +1,4 @@
-//! What a job did, for people and as JSON.
+//! The report of a job, as text and as JSON.
 
 use super::args::AttendArgs;
 use super::job::{Done, Job};
@@ -8,7 +8,7 @@ use crate::output::{BAD, GOOD, Screen, paint};
 use noren_mask::{Stats, short_bytes, short_count};
 use serde::Serialize;
 
-/// What a job did.
+/// The report of a job.
 #[derive(Serialize)]
 pub(crate) struct Report {
     /// The mask and its scores.
@@ -20,13 +20,13 @@ pub(crate) struct Report {
     gflops_on_allowed: f64,
     isa: String,
     threads: usize,
-    /// Share of all cells that no kernel looks at.
+    /// Fraction of all cells that no kernel computes.
     skipped_cells: f64,
-    /// Share of all tiles that no kernel looks at.
+    /// Fraction of all tiles that no kernel computes.
     skipped_tiles: f64,
-    /// Memory of the arrays that were read.
+    /// Memory of the input arrays, in bytes.
     input_bytes: u64,
-    /// The most memory that this process has held, where the system tells.
+    /// The largest memory of this process so far, in bytes, if the system reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     peak_bytes: Option<u64>,
     /// Cells, tiles, bytes.
@@ -61,7 +61,7 @@ impl Report {
         }
     }
 
-    /// All lines.
+    /// Returns all lines of the report.
     pub(crate) fn print(&self, screen: &mut Screen) -> Result<()> {
         let [batch, heads, q_len, kv_len] = self.plan.shape;
         let shared = if self.kv_heads == heads { String::new() } else { format!(" over {}", self.kv_heads) };
@@ -86,7 +86,7 @@ impl Report {
         }
     }
 
-    /// What was allowed, what was skipped, how long it took.
+    /// Describes the allowed cells, the skipped cells and the time.
     pub(crate) fn print_cost(&self, screen: &mut Screen) -> Result<()> {
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         let empty = match self.plan.empty_rows {
@@ -105,7 +105,7 @@ impl Report {
     }
 }
 
-/// A label and what it says.
+/// Returns one line with a label and its text.
 pub(crate) fn line(screen: &mut Screen, label: &str, text: impl std::fmt::Display) -> Result<()> {
     screen.line(format!("{label:<9} {text}"))
 }
@@ -119,7 +119,7 @@ pub(crate) fn print_check(screen: &mut Screen, label: &str, what: &str, check: &
     line(screen, label, format!("{verdict}: {}", differences(what, check)))
 }
 
-/// The differences in words: first what no difference can say, then the largest ones and how far they are from too large.
+/// Describes the differences: first NaN and infinite values on one side only, then the largest ones.
 fn differences(what: &str, check: &Check) -> String {
     let one_sided = match check.one_sided {
         0 => "largest".to_string(),
@@ -147,14 +147,14 @@ fn memory(peak: u64, inputs: u64) -> String {
     }
 }
 
-/// The largest resident set of this process so far; Linux tells.
+/// Returns the largest resident set of this process so far, in bytes; only on Linux.
 fn peak_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? * 1024)
 }
 
-/// A time for people.
+/// Formats a time with its unit.
 pub(crate) fn duration(seconds: f64) -> String {
     match seconds {
         s if s < 1e-3 => format!("{:.0} µs", s * 1e6),

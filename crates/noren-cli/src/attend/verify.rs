@@ -1,4 +1,4 @@
-//! The output held against the 64-bit reference, row by row, so that memory stays small.
+//! Comparison of the output with the 64-bit reference, row by row, so that memory stays small.
 
 use super::job::{Done, Job};
 use crate::failure::Result;
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// Differences up to this share of what they are measured against are rounding, where scores are of ordinary size.
 const TOLERANCE: f64 = 1e-5;
-/// Beyond this size of a row's scores its tolerance grows with them.
+/// Size of the scores of a row above which the tolerance of the row grows with the scores.
 const ORDINARY: f64 = 20.0;
 
 /// How far the output is from the reference. Every row is judged by its own scores: one row of vast scores, whose rounding
@@ -19,17 +19,17 @@ pub(crate) struct Check {
     pub(crate) out: f64,
     /// The largest difference of a log-sum-exp.
     pub(crate) lse: f64,
-    /// What outputs are measured against: the largest output value of the reference.
+    /// The largest output value of the reference; output differences are relative to this value.
     pub(crate) scale: f64,
     /// The largest difference as a share of the limit of its row: up to 1 is rounding.
     pub(crate) worst: f64,
-    /// Values that are NaN or infinite on one side only, such as those of a row that only one side takes for empty.
+    /// Number of values that are NaN or infinite on one side only, such as in a row that is empty on one side only.
     pub(crate) one_sided: usize,
     /// True when all differences are rounding and none is one-sided.
     pub(crate) holds: bool,
 }
 
-/// Differences and magnitudes seen so far.
+/// Differences and magnitudes of the rows compared until now.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     out: f64,
@@ -74,7 +74,7 @@ impl Seen {
         }
     }
 
-    /// The difference of two values; both infinite or both no number is none.
+    /// Returns the difference of two values; 0 if both are the same infinity or both are NaN.
     fn difference(&mut self, given: f32, reference: f64) -> f64 {
         let given = f64::from(given);
         if given == reference || (given.is_nan() && reference.is_nan()) {
@@ -93,7 +93,7 @@ impl Check {
         let scale = seen.most_out;
         let of_out = match seen.worst_out {
             0.0 => 0.0,
-            // JSON has no infinity.
+            // JSON cannot represent infinity.
             worst => (worst / scale).min(f64::MAX),
         };
         let worst = of_out.max(seen.worst_lse);
@@ -102,7 +102,7 @@ impl Check {
     }
 }
 
-/// Runs the reference and compares.
+/// Runs the reference and compares its output with the given output.
 pub(crate) fn against_reference(job: &Job<'_>, done: &Done) -> Result<Check> {
     let [batch, heads, q_len, v_dim] = done.output.shape;
     let inputs = job.inputs.arrays()?;
@@ -117,7 +117,7 @@ pub(crate) fn against_reference(job: &Job<'_>, done: &Done) -> Result<Check> {
     Ok(Check::new(seen))
 }
 
-/// Compares with another output of the same shape, such as one that was stored.
+/// Compares the output with another output of the same shape, such as a stored output.
 pub(crate) fn against(given: &[f32], stored: &[f32]) -> Check {
     Check::new(Seen::row(given, stored.iter().map(|x| f64::from(*x)), None))
 }

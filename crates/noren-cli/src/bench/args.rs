@@ -65,13 +65,13 @@ Examples:
   noren bench --threads 1,2 --budget 3 --json > bench.json";
 
 impl BenchArgs {
-    /// The memory to read. All of a gigabyte has to be written before; a quarter is beyond most caches too.
+    /// Returns the memory to read. With `--quick`, at most 1 GiB is available, because all of it must be written first.
     pub(super) fn memory(&self) -> Memory {
         let memory = machine::memory();
         Memory { available: memory.available.min(if self.quick { 1 << 30 } else { usize::MAX }), ..memory }
     }
 
-    /// How long a probe runs, and how long a row.
+    /// Returns the duration of a probe and the duration of a row of the table.
     pub(super) fn times(&self) -> Result<(Duration, Duration)> {
         let (probe, row) = if self.quick { (0.01, 0.05) } else { (0.15, 1.0) };
         let row = self.budget.unwrap_or(row);

@@ -1,4 +1,4 @@
-//! Which cases are measured: every combination of what was asked for.
+//! The measured cases: all combinations of the given masks, lengths and other options.
 
 use super::args::BenchArgs;
 use super::op::Op;
@@ -12,20 +12,20 @@ const QUICK_MASKS: &str = "full, causal, sliding(256)";
 /// In one row of a decode step most masks are the same.
 const DECODE_MASKS: &str = "causal, sliding(256)";
 
-/// Sixteenths of the length.
+/// Lengths of the documents, in sixteenths of the sequence length.
 const DOCUMENTS: [usize; 8] = [1, 2, 1, 3, 4, 2, 2, 1];
 
-/// More than this is surely a mistake.
+/// Upper limits of threads, heads and bytes. Larger values are taken for mistakes and refused.
 const MOST_THREADS: usize = 256;
 const MOST_HEADS: usize = 1 << 12;
 const MOST_BYTES: usize = 1 << 36;
 
-/// One row of the table to come.
+/// One row of the table, before its measurement.
 pub(super) struct Case {
     pub(super) op: Op,
     pub(super) dtype: Dtype,
     pub(super) spec: Spec,
-    /// Keys; as many queries, or one when decoding.
+    /// Number of keys. The number of queries is equal, or 1 for decode.
     pub(super) len: usize,
     pub(super) dim: usize,
     pub(super) heads: usize,
@@ -34,7 +34,7 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// All combinations, each of them checked.
+    /// Returns all combinations, after a check of each.
     pub(super) fn all(args: &BenchArgs) -> Result<Vec<Case>> {
         let or = |given: &[usize], usual: &[usize]| if given.is_empty() { usual.to_vec() } else { given.to_vec() };
         let lens = or(&args.lens, if args.quick { &[1024] } else { &[1024, 4096] });
@@ -71,7 +71,7 @@ impl Case {
         Ok(cases)
     }
 
-    /// Refuses sizes that nobody means, and masks that this shape and these facts do not fit.
+    /// Returns an error if a size is too large, or if the mask does not fit this shape and these facts.
     fn check(&self) -> Result<()> {
         let Case { len, dim, heads, kv_heads, threads, .. } = *self;
         for (name, value, most) in
@@ -95,7 +95,7 @@ impl Case {
         self.options().map(drop)
     }
 
-    /// Queries.
+    /// Returns the number of queries.
     pub(super) fn q_len(&self) -> usize {
         match self.op {
             Op::Decode => 1,
@@ -103,13 +103,13 @@ impl Case {
         }
     }
 
-    /// The mask over this case's shape and facts.
+    /// Returns the mask bound to the shape and the facts of this case.
     pub(super) fn bind(&self) -> Result<BoundMask> {
         let shape = Shape::cached(self.len - self.q_len(), self.q_len()).heads(self.heads).kv_heads(self.kv_heads);
         Ok(self.spec.mask.bind(&shape, &self.facts())?)
     }
 
-    /// What masks may ask for: documents, and lengths.
+    /// Returns the facts that masks can use: documents and lengths.
     pub(super) fn facts(&self) -> Facts {
         let borders = DOCUMENTS.iter().scan(0, |sum, share| {
             let start = *sum;
@@ -120,7 +120,7 @@ impl Case {
         Facts::new().documents(vec![documents]).lengths([self.len.div_ceil(2)])
     }
 
-    /// What the scores of the mask ask for.
+    /// Returns the options for the score modifiers of the mask.
     pub(super) fn options(&self) -> Result<Options<'static>> {
         Options::for_scores(&self.spec.scores, self.heads, |score, name| {
             let failure = Failure::new(format!("`{score}`: there is no array {name:?} to measure with"));
@@ -135,7 +135,7 @@ impl fmt::Display for Case {
     }
 }
 
-/// The masks of a list with commas between them; commas inside parentheses and quotes belong to a mask.
+/// Splits a list of masks at its commas; commas inside parentheses and quotes are part of a mask.
 fn masks(list: &str) -> Result<Vec<Spec>> {
     let (mut depth, mut quoted, mut start) = (0i32, false, 0);
     let mut parts = Vec::new();

@@ -1,22 +1,22 @@
-//! The machine's limits, and the least time that they leave for some work.
+//! The limits of the machine, and the shortest time in which work can be done under these limits.
 
 use noren::machine::{Memory, Probe, Rate, Unit};
 use noren::{Dtype, Isa};
 use serde::Serialize;
 use std::time::Duration;
 
-/// What a case cannot do without.
+/// The minimum work of a case.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Work {
-    /// Operations of both products over allowed pairs.
+    /// Operations of both matrix products over allowed cells.
     pub(super) flop: f64,
-    /// Scores that become weights.
+    /// Number of scores to which the softmax is applied.
     pub(super) weights: f64,
     /// Bytes read and written, each once.
     pub(super) bytes: f64,
 }
 
-/// Which limit a case comes to first.
+/// The limit that determines the shortest time of a case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Bound {
@@ -26,13 +26,13 @@ pub(super) enum Bound {
     Memory,
 }
 
-/// What was measured of the machine.
+/// The measured limits of the machine.
 pub(super) struct Limits {
     /// The processor path that computes.
     pub(super) isa: Isa,
-    /// The memory that was read.
+    /// Sizes of the memory that was read.
     pub(super) memory: Memory,
-    /// Probes, threads, rates, in the order of measuring.
+    /// Probe, number of threads and rate of each measurement, in the order of measurement.
     pub(super) rates: Vec<(Probe, usize, Rate)>,
 }
 
@@ -56,12 +56,12 @@ impl Limits {
         Limits { isa, memory, rates: Vec::new() }
     }
 
-    /// Runs a probe.
+    /// Runs one probe and stores its rate.
     pub(super) fn measure(&mut self, probe: Probe, threads: usize, time: Duration) {
         self.rates.extend(probe.measure(threads, time).map(|rate| (probe, threads, rate)));
     }
 
-    /// The median rate of a probe.
+    /// Returns the median rate of a probe.
     fn rate(&self, probe: Probe, threads: usize) -> Option<f64> {
         let found = self.rates.iter().find(|(p, n, _)| *p == probe && *n == threads);
         found.map(|(_, _, rate)| rate.median)
@@ -89,7 +89,7 @@ impl Limits {
         Some(if memory > compute { (memory, Bound::Memory) } else { (compute, Bound::Compute) })
     }
 
-    /// A probe's name, with the level of memory that it reads, and the unit of its rate divided by 10^9.
+    /// Returns the name of a probe, with the level of memory that it reads, and the unit of its rate divided by 10^9.
     pub(super) fn describe(&self, probe: &Probe, threads: usize) -> (String, &'static str) {
         match (probe, probe.unit()) {
             (Probe::Read { bytes }, _) => {

@@ -1,4 +1,4 @@
-//! `noren bench`: what this machine can do at best, and how much of that attention reaches.
+//! `noren bench`: the limits of this machine, and the fraction of them that attention reaches.
 
 mod args;
 mod cases;
@@ -18,7 +18,7 @@ use noren::Isa;
 use report::{Report, Row};
 
 pub(crate) fn run(args: &BenchArgs, screen: &mut Screen) -> Result<Verdict> {
-    // What cannot be measured is better known before the limits are.
+    // Errors in the cases are reported before the limits are measured.
     let cases = Case::all(args)?;
     let isa = Isa::choose(None)?;
     let (probe_time, budget) = args.times()?;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// An operation.
+/// An operation to measure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(super) enum Op {
     /// All queries of a sequence
@@ -14,7 +14,7 @@ pub(super) enum Op {
 }
 
 impl Op {
-    /// All of them.
+    /// All operations.
     pub(super) const ALL: [Op; 3] = [Op::Forward, Op::Backward, Op::Decode];
 }
 

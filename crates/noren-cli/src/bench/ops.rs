@@ -1,4 +1,4 @@
-//! What is measured: one small function for each operation.
+//! The measured operations: one small function for each.
 
 use super::cases::Case;
 use super::limits::Work;
@@ -11,22 +11,22 @@ use noren::{
 use noren_mask::{Plan, PlanOptions, Stats};
 use std::time::{Duration, Instant};
 
-/// Query rows in a tile: what the kernels take at once.
+/// Query rows per tile: the number that the kernels compute together.
 const BLOCK_Q: u32 = 96;
 const LEAST_RUNS: usize = 3;
 const MOST_RUNS: usize = 1000;
 
-/// What was measured.
+/// The measurement of one case.
 pub(super) struct Measured {
     /// The times of the runs, shortest first; at least one.
     pub(super) times: Vec<Duration>,
-    /// What the plan counts.
+    /// The counts of the plan.
     pub(super) stats: Stats,
-    /// What cannot be done without.
+    /// The minimum work of the case.
     pub(super) work: Work,
 }
 
-/// Runs one case for about `budget`.
+/// Measures one case for about the time `budget`.
 pub(super) fn measure(case: &Case, budget: Duration) -> Result<Measured> {
     let plan = case.bind()?.plan_with(&PlanOptions { block_q: BLOCK_Q, ..PlanOptions::default() });
     let stats = plan.stats();
@@ -42,7 +42,7 @@ pub(super) fn measure(case: &Case, budget: Duration) -> Result<Measured> {
     Ok(Measured { times, work: case.work(&stats), stats })
 }
 
-/// What every operation needs.
+/// The data that every operation needs.
 struct Setup<'a> {
     case: &'a Case,
     plan: Plan,
@@ -59,7 +59,7 @@ impl Setup<'_> {
         }
     }
 
-    /// Attention of a whole sequence, planned before.
+    /// Measures the forward pass over a whole sequence, without the time of planning.
     fn forward<T: Element>(&self) -> Result<Vec<Duration>> {
         let [q_shape, kv_shape] = self.case.shapes();
         let [q, k, v] = [(q_shape, 1), (kv_shape, 2), (kv_shape, 3)].map(|(shape, seed)| values::<T>(shape, seed));
@@ -71,7 +71,7 @@ impl Setup<'_> {
         })
     }
 
-    /// The backward pass alone.
+    /// Measures only the backward pass.
     fn backward<T: Element>(&self) -> Result<Vec<Duration>> {
         let [q_shape, kv_shape] = self.case.shapes();
         let [q, k, v] = [(q_shape, 1), (kv_shape, 2), (kv_shape, 3)].map(|(shape, seed)| values::<T>(shape, seed));
@@ -89,7 +89,7 @@ impl Setup<'_> {
         })
     }
 
-    /// A step of decoding: the newest token is appended to the cache, planned and computed.
+    /// Measures one decode step: appends the newest token to the cache, plans and computes.
     fn decode<T: Element>(&self) -> Result<Vec<Duration>> {
         let Case { len, dim, heads, kv_heads, .. } = *self.case;
         let (chunk, new) = ([1, kv_heads, len.min(256), dim], [1, kv_heads, 1, dim]);
@@ -124,7 +124,7 @@ impl Setup<'_> {
 }
 
 impl Case {
-    /// The shapes of queries and of keys.
+    /// Returns the shapes of the queries and of the keys.
     fn shapes(&self) -> [[usize; 4]; 2] {
         [[1, self.heads, self.q_len(), self.dim], [1, self.kv_heads, self.len, self.dim]]
     }
@@ -151,12 +151,12 @@ impl Case {
     }
 }
 
-/// A view of the first values.
+/// Returns a view of the first values.
 fn first<T: Element>(values: &[T], shape: [usize; 4]) -> Result<View<'_, T>> {
     Ok(View::new(&values[..shape.iter().product()], shape)?)
 }
 
-/// Numbers between -2 and 2 that do not repeat soon.
+/// Returns numbers between -2 and 2 with a long period.
 fn values<T: Element>(shape: [usize; 4], seed: u64) -> Vec<T> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut next = || {

@@ -1,4 +1,4 @@
-//! What was measured, as a table for people and as JSON.
+//! The measurements as a text table and as JSON.
 
 use super::cases::Case;
 use super::limits::{Bound, Limits};
@@ -10,22 +10,22 @@ use noren_mask::short_bytes;
 use serde::{Serialize, Serializer};
 use std::fmt::Write;
 
-/// Everything that was measured.
+/// All measurements.
 #[derive(Serialize)]
 pub(super) struct Report {
     noren: &'static str,
     processor: String,
     isa: String,
-    /// Numbers of threads that the limits were measured for.
+    /// Numbers of threads with which the limits were measured.
     threads: Vec<usize>,
     #[serde(serialize_with = "limits_as_json")]
     pub(super) limits: Limits,
-    /// What was not measured, and why.
+    /// The measurements that were left out, with the reasons.
     not_measured: Vec<String>,
     pub(super) rows: Vec<Row>,
 }
 
-/// One case.
+/// The result of one case.
 #[derive(Serialize)]
 pub(super) struct Row {
     op: String,
@@ -48,7 +48,7 @@ pub(super) struct Row {
     gflops: f64,
     /// Bytes that had to be read and written, by the median.
     gb_per_s: f64,
-    /// The least time that the limits leave.
+    /// The shortest possible time under the limits of the machine.
     limit_ms: Option<f64>,
     bound: Option<Bound>,
     /// `limit_ms / ms_median`.
@@ -77,7 +77,7 @@ impl Report {
         }
     }
 
-    /// The machine and its limits.
+    /// Describes the machine and its limits.
     pub(super) fn print_limits(&self, screen: &mut Screen) -> Result<()> {
         screen.line(format!("{}, {}", self.processor, self.isa))?;
         let mut head = format!("{:<18}", "limit");
@@ -139,7 +139,7 @@ impl Row {
         }
     }
 
-    /// One line of the table, under its heading when it is the first.
+    /// Returns one line of the table; the first line follows the heading.
     pub(super) fn print(&self, first: bool, screen: &mut Screen) -> Result<()> {
         if first {
             let head = format!(
@@ -171,7 +171,7 @@ impl Row {
     }
 }
 
-/// A number with three digits that say something.
+/// Formats a number with three significant digits.
 fn significant(value: f64) -> String {
     let digits = match value.abs() {
         x if x >= 100.0 => 0,

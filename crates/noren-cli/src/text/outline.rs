@@ -1,10 +1,10 @@
-//! What came of a text, as JSON.
+//! The result of a text, as JSON.
 
 use super::job::{Guess, Ran};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What came of a text.
+/// The result of a text.
 #[derive(Serialize)]
 pub(crate) struct Outline<'a> {
     model: &'a str,
@@ -25,15 +25,15 @@ pub(crate) struct Outline<'a> {
     guesses: Vec<Said<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     continued: Option<&'a str>,
-    /// Whether what follows the text is held back, because its last token is private.
+    /// True if the prediction after the text is withheld, because its last token is private.
     withheld: bool,
-    /// Tokens by kind of what was found.
+    /// The tokens of the private text that was found, by kind.
     private: BTreeMap<&'a str, Vec<usize>>,
-    /// The kinds that were looked for.
+    /// The kinds of private text that were searched.
     looked_for: &'a [String],
-    /// A sentence about the kinds that were not: the text may hold them, and no proof covers them.
+    /// A sentence about the kinds that were not searched: the text can contain them, and no proof covers them.
     not_looked_for: &'a str,
-    /// Tokens that nobody may read.
+    /// The hidden tokens, which no other token may read.
     hidden: Vec<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     proof: Option<Proof<'a>>,
@@ -58,7 +58,7 @@ struct Proof<'a> {
     holds: bool,
     /// Runs in which other secrets took the place of the text's own.
     trials: usize,
-    /// Numbers that were compared in each.
+    /// Number of values that were compared in each run.
     compared: usize,
     /// Released tokens whose output changed.
     leaks: &'a [usize],

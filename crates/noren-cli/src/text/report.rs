@@ -1,4 +1,4 @@
-//! What came of a text, for people.
+//! The result of a text, as text for a terminal.
 
 use super::job::{Guess, Ran};
 use super::units::printable;
@@ -10,18 +10,18 @@ use noren_candle::Proof;
 use noren_picture::{Draw, TerminalOptions};
 use std::path::Path;
 
-/// What is private.
+/// The colour of private text.
 const SECRET: Style = AnsiColor::Yellow.on_default().bold();
-/// Columns of the captions.
+/// Width of the captions, in columns.
 const CAPTION: usize = 11;
 /// Columns of the map of attention that are no cells: the longest label, gaps, and the words at its right.
 const BESIDE: usize = 12 + 2 + 34;
-/// Columns of the bar of a probability.
+/// Width of the bar of a probability, in columns.
 const BAR: usize = 24;
-/// Numbers of a state that are shown.
+/// Number of values of a state that are shown.
 const NUMBERS: usize = 6;
 
-/// All of it.
+/// Prints the whole report.
 pub(super) fn print(ran: &Ran<'_>, picture: Option<&Path>, screen: &mut Screen) -> Result<()> {
     print_text(ran, screen)?;
     print_mask(ran, screen)?;
@@ -38,7 +38,7 @@ fn caption(screen: &mut Screen, name: &str, text: impl std::fmt::Display) -> Res
     screen.line(format_args!("{}{text}", paint(STRONG, format!("{name:<CAPTION$}"))))
 }
 
-/// The text with its secrets in brackets, the model, the tokens.
+/// Prints the text with its secrets in brackets, the model and the tokens.
 fn print_text(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     let room = screen.width - CAPTION;
     for (at, line) in wrapped(&pieces(ran), room).into_iter().enumerate() {
@@ -78,7 +78,7 @@ fn pieces(ran: &Ran<'_>) -> Vec<(String, bool)> {
     pieces
 }
 
-/// Lines of at most `room` characters.
+/// Breaks a text into lines of at most `room` characters.
 fn wrapped(pieces: &[(String, bool)], room: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut columns = 0;
@@ -142,7 +142,7 @@ fn print_attention(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     screen.line("")
 }
 
-/// Representations, guesses, what follows.
+/// Prints the states, the predictions for masked tokens, and the continuation.
 fn print_outcome(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     if !ran.state.is_empty() {
         let numbers: Vec<String> = ran.state.iter().take(NUMBERS).map(|x| format!("{x:+.3}")).collect();
@@ -185,7 +185,7 @@ fn print_guess(guess: &Guess, screen: &mut Screen) -> Result<()> {
     Ok(())
 }
 
-/// What was found, what is hidden, what stays visible, and the proof.
+/// Prints the private text that was found, the hidden and the visible parts, and the proof.
 fn print_secrets(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     screen.line("")?;
     if ran.found.is_empty() {
@@ -210,7 +210,7 @@ fn print_secrets(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     caption(screen, "", paint(DIM, "for the hidden tokens; private text that was not found is not covered"))
 }
 
-/// The kinds that were looked for, and those that were not.
+/// Prints the kinds of private text that were searched, and the kinds that were not.
 fn print_kinds(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     let room = screen.width - CAPTION;
     let looked_for = format!("{}; {}", ran.looked_for.join(", "), ran.not_looked_for);
@@ -236,7 +236,7 @@ fn verdict(proof: &Proof) -> String {
     }
 }
 
-/// Ascending positions as runs: `3..9, 12`.
+/// Formats ascending positions as ranges: `3..9, 12`.
 fn runs(at: &[usize]) -> String {
     let mut spans: Vec<std::ops::Range<usize>> = Vec::new();
     for &at in at {

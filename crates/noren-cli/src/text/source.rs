@@ -10,19 +10,19 @@ use noren_candle::model::{Config, Model};
 use noren_text::{ByteTokenizer, HfTokenizer, Tokenizer};
 use std::path::Path;
 
-/// The weights of the embedded model, as 16-bit floats; docs/model-card.md says how they came about.
+/// The weights of the embedded model, as 16-bit floats; docs/model-card.md describes their training.
 const WEIGHTS: &[u8] = include_bytes!("../../assets/model/model.safetensors");
 const CONFIG: &str = include_str!("../../assets/model/config.json");
 
 /// A model that reads text.
 pub(crate) struct Source {
-    /// What it is called.
+    /// The name of the model.
     pub(crate) name: String,
     pub(crate) model: Model,
     pub(crate) tokenizer: Box<dyn Tokenizer>,
 }
 
-/// The model of a folder or of the hub, or the embedded one.
+/// Loads the model from a folder or from the hub, or the embedded model.
 pub(crate) fn load(given: Option<&Path>) -> Result<Source> {
     let Some(given) = given else { return embedded() };
     let folder = &hub::folder(given, &["tokenizer.json"])?;

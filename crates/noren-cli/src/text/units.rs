@@ -4,15 +4,15 @@ use noren_mask::BoundMask;
 use noren_text::{Encoding, PrivateTokens};
 use std::ops::Range;
 
-/// So many tokens are shown one by one.
+/// Maximum number of tokens that are shown one by one.
 const MOST_TOKENS: usize = 24;
 
-/// Neighbouring tokens that are shown as one.
+/// Neighbouring tokens that are shown as one unit.
 pub(crate) struct Unit {
     /// What people read: the word, or the kind of what is private.
     pub(crate) label: String,
     pub(crate) tokens: Range<usize>,
-    /// Whether it holds private text, found or hidden.
+    /// True if the unit contains private text, found or hidden.
     pub(crate) private: bool,
 }
 
@@ -21,11 +21,11 @@ pub(crate) struct Unit {
 enum Part {
     Private(String),
     Word(usize),
-    /// A token that stands for no text.
+    /// A token without text, such as a special token.
     Sign,
 }
 
-/// The units of a text; `names` are its tokens as people read them.
+/// Returns the units of a text; `names` are the tokens as readable text.
 pub(crate) fn units(text: &str, encoding: &Encoding, names: &[String], private: &PrivateTokens) -> Vec<Unit> {
     if encoding.len() <= MOST_TOKENS {
         let one = |(at, name): (usize, &String)| Unit {
@@ -74,7 +74,7 @@ pub(crate) fn units(text: &str, encoding: &Encoding, names: &[String], private: 
     units
 }
 
-/// A text on one line, without what would steer a terminal.
+/// Returns a text on one line, without terminal control characters.
 pub(crate) fn printable(text: &str) -> String {
     text.chars()
         .map(|c| {
@@ -89,7 +89,7 @@ pub(crate) fn printable(text: &str) -> String {
         .collect()
 }
 
-/// Runs of what is no white space.
+/// Returns the runs of characters that are not white space.
 fn words(text: &str) -> Vec<Range<usize>> {
     let place = |word: &str| {
         let start = word.as_ptr() as usize - text.as_ptr() as usize;
@@ -98,7 +98,7 @@ fn words(text: &str) -> Vec<Range<usize>> {
     text.split_whitespace().map(place).collect()
 }
 
-/// How much of a unit's attention goes to each: over its queries the mean, over keys the sum.
+/// Returns the attention between units: the mean over the queries of a unit, the sum over the keys of a unit.
 pub(crate) fn gather(units: &[Unit], weights: &[Vec<f32>]) -> Vec<Vec<f32>> {
     let between = |reader: &Unit, read: &Unit| {
         let rows = &weights[reader.tokens.clone()];
@@ -107,7 +107,7 @@ pub(crate) fn gather(units: &[Unit], weights: &[Vec<f32>]) -> Vec<Vec<f32>> {
     units.iter().map(|reader| units.iter().map(|read| between(reader, read)).collect()).collect()
 }
 
-/// What share of the cells between two units is allowed.
+/// Returns the fraction of the cells between two units that is allowed.
 pub(crate) fn allowed(units: &[Unit], bound: &BoundMask, head: usize) -> Vec<Vec<f32>> {
     let between = |reader: &Unit, read: &Unit| {
         let cells = reader.tokens.clone().flat_map(|q| read.tokens.clone().map(move |k| (q, k)));

@@ -1,5 +1,5 @@
-//! Times candle on the CPU: its fused attention (`--impl flash`), or the two products and the softmax that people write by
-//! hand (`--impl plain`), which is the only one that can be differentiated.
+//! Times candle on the CPU: its fused attention (`--impl flash`), or two products and a softmax
+//! (`--impl plain`), which is the only implementation with gradients.
 
 use candle_core::{D, DType, Device, Result, Tensor, Var};
 use candle_nn::attention::{AttnMask, flash_attn};
@@ -26,7 +26,7 @@ fn array(case: &Case, shape: (usize, usize, usize, usize), seed: u64) -> Result<
     Tensor::from_vec(normal(len, seed), shape, &Device::Cpu)?.to_dtype(dtype(case))
 }
 
-/// 0 where the query may attend, minus infinity elsewhere.
+/// Returns 0 where the query may attend, minus infinity elsewhere.
 fn additive(case: &Case) -> Result<Tensor> {
     let values: Vec<f32> = case.keep().into_iter().map(|keep| if keep { 0.0 } else { f32::NEG_INFINITY }).collect();
     Tensor::from_vec(values, (case.n, case.m), &Device::Cpu)?.to_dtype(dtype(case))
@@ -67,7 +67,7 @@ fn products(case: &Case) -> Result<()> {
     let scale = 1.0 / (case.dim as f64).sqrt();
     let scores = (1, case.heads, case.n, case.m);
     let run = || -> Result<()> {
-        // A detached query, key and value keep no graph, as in inference.
+        // A detached query, key and value keep no graph of gradients, as in inference.
         let [q, k, v] = [&q, &k, &v].map(|x| if backward { x.as_tensor().clone() } else { x.as_detached_tensor() });
         let mut weights = (q.matmul(&k.transpose(2, 3)?)? * scale)?.reshape(scores)?;
         if let Some(mask) = &mask {

@@ -1,21 +1,21 @@
-//! What the peers' programs share: the arguments that `run.py` gives, the masks, the clock.
+//! Code that the peers' programs share: the arguments of `run.py`, the masks, the clock.
 
 use std::time::Instant;
 
-/// Sixteenths of the sequence.
+/// Lengths of the documents, in sixteenths of the sequence.
 const DOCUMENTS: [usize; 8] = [1, 2, 1, 3, 4, 2, 2, 1];
 const WINDOW: usize = 256;
 
-/// What to measure. `run.py` gives every argument.
+/// The case to measure. `run.py` passes every argument.
 pub struct Case {
     pub op: String,
     pub dtype: String,
     pub mask: String,
     pub heads: usize,
     pub kv_heads: usize,
-    /// Queries, the last of the keys.
+    /// Number of queries; they are the last of the keys.
     pub n: usize,
-    /// Keys.
+    /// Number of keys.
     pub m: usize,
     pub dim: usize,
     budget: f64,
@@ -42,12 +42,12 @@ impl Case {
         }
     }
 
-    /// Whether a mask is needed: one query that reads everything needs none.
+    /// Returns whether a mask is needed: one query that reads every key needs none.
     pub fn is_masked(&self) -> bool {
         !(self.mask == "full" || self.mask == "causal" && self.n == 1)
     }
 
-    /// `[n, m]`, true where the query may attend.
+    /// Returns the mask as `[n, m]`, true where the query may attend.
     pub fn keep(&self) -> Vec<bool> {
         let borders: Vec<usize> =
             DOCUMENTS.iter().scan(0, |sum, share| Some({ *sum += share; *sum * self.m / 16 })).collect();
@@ -66,7 +66,7 @@ impl Case {
         keep
     }
 
-    /// Times `run` and prints the milliseconds: warm for 0.3 s, then 5 to 15 runs, as the budget allows.
+    /// Times `run` and prints the times in milliseconds: warm-up for 0.3 s, then 5 to 15 runs, as the budget allows.
     pub fn measure(&self, mut run: impl FnMut()) {
         let mut once = || {
             let start = Instant::now();
@@ -85,7 +85,7 @@ impl Case {
     }
 }
 
-/// `len` roughly normal numbers: sums of twelve uniform ones.
+/// Returns `len` approximately normal numbers, each a sum of twelve uniform numbers.
 pub fn normal(len: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut uniform = move || {
@@ -97,7 +97,7 @@ pub fn normal(len: usize, seed: u64) -> Vec<f32> {
     (0..len).map(|_| (0..12).map(|_| uniform()).sum::<f32>() - 6.0).collect()
 }
 
-/// Says that the peer cannot do the case, and ends.
+/// Prints that the peer cannot run the case, and ends the process.
 pub fn refuse(why: impl std::fmt::Display) -> ! {
     println!("{}", error_line(&why.to_string()));
     std::process::exit(0)
