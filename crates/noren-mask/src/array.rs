@@ -1,4 +1,4 @@
-//! [`Array`]: a mask given cell by cell, dense, sparse or by blocks.
+//! [`Array`]: a mask given as a dense array, a sparse array or a list of blocks.
 
 #[cfg(feature = "serde")]
 mod json;
@@ -7,11 +7,12 @@ use crate::Error;
 use crate::bits::runs;
 use crate::interval::IntervalSet;
 
-/// Named cells for the atom `dense(name)`: shape `[batch, heads, q_len, kv_len]`, where batch and heads may be 1 for all.
+/// An array for the atom `dense(name)`, with shape `[batch, heads, q_len, kv_len]`. A size of 1 for batch or heads applies to
+/// all batch rows or heads.
 ///
-/// Polarity is always said: [`keep`](Array::keep) (true may attend), [`drop`](Array::drop) (true is ignored),
-/// [`additive`](Array::additive) (0 may attend, -inf or the type's lowest number is ignored). Sparse forms list what is
-/// allowed.
+/// The constructor names the convention: [`keep`](Array::keep) (true allows a cell), [`drop`](Array::drop) (true hides a cell),
+/// [`additive`](Array::additive) (0 allows a cell; -inf or the type's lowest number hides it). Sparse forms list the
+/// allowed cells.
 ///
 /// ```
 /// use noren_mask::{Array, Facts, Shape, atoms::*};
@@ -24,7 +25,7 @@ use crate::interval::IntervalSet;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Array {
     shape: [usize; 4],
-    /// One for each (batch, head) of `shape`.
+    /// One slice for each (batch row, head) of `shape`.
     slices: Vec<Slice>,
 }
 
@@ -32,13 +33,13 @@ pub struct Array {
 pub(crate) enum Slice {
     /// Bit `k % 64` of word `k / 64` of each row.
     Bits { row_words: usize, words: Vec<u64> },
-    /// Ascending keys of each row.
+    /// Ascending allowed keys of each row.
     Rows(Compressed),
     /// Ascending allowed key blocks of each query block.
     Blocks { block_q: u32, block_kv: u32, list: Compressed },
 }
 
-/// Lists of numbers by row. Rows whose list is empty take no memory, so that a few cells of a vast array stay few bytes.
+/// Lists of numbers by row. Rows with an empty list take no memory, so a large array with few cells stays small.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Compressed {
     /// The rows that have a list, ascending.
@@ -53,7 +54,7 @@ impl Compressed {
         Compressed { rows: Vec::new(), indptr: vec![0], indices: Vec::new() }
     }
 
-    /// Appends `index` to the list of `row`; pairs come in order.
+    /// Appends `index` to the list of `row`; pairs (row, index) must be appended in ascending order.
     fn push(&mut self, row: u32, index: u32) {
         if self.rows.last() != Some(&row) {
             self.rows.push(row);
@@ -65,7 +66,7 @@ impl Compressed {
         }
     }
 
-    /// From (row, index) pairs in any order, repeated ones once.
+    /// Returns lists from pairs (row, index) in any order; repeated pairs count once.
     fn from_pairs(rows: usize, pairs: &[(u32, u32)], what: &str) -> Result<Self, Error> {
         let mut sorted = pairs.to_vec();
         sorted.sort_unstable();
@@ -87,18 +88,20 @@ impl Compressed {
 }
 
 impl Array {
-    /// From booleans, row-major, true = may attend. `shape` is `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`.
+    /// Returns an array from booleans in row-major order; true allows the cell. `shape` is `[q_len, kv_len]` or
+    /// `[batch, heads, q_len, kv_len]`.
     pub fn keep(shape: &[usize], cells: &[bool]) -> Result<Self, Error> {
         Self::from_cells(shape, cells.len(), |i| Ok(cells[i]))
     }
 
-    /// From booleans, row-major, true = ignored.
+    /// Returns an array from booleans in row-major order; true hides the cell. `shape` is `[q_len, kv_len]` or
+    /// `[batch, heads, q_len, kv_len]`.
     pub fn drop(shape: &[usize], cells: &[bool]) -> Result<Self, Error> {
         Self::from_cells(shape, cells.len(), |i| Ok(!cells[i]))
     }
 
-    /// From numbers that are added to scores: 0 = may attend; -inf or the lowest finite f64, f32, bf16 or f16 = ignored.
-    /// Anything else is refused: it is a bias, not a mask.
+    /// Returns an array from numbers that are added to scores: 0 allows the cell; -inf or the lowest finite f64, f32, bf16 or f16
+    /// hides it. Other numbers are an error, because they are a bias and not a mask.
     pub fn additive(shape: &[usize], cells: &[f32]) -> Result<Self, Error> {
         Self::from_cells(shape, cells.len(), |i| {
             additive_keep(cells[i].into()).ok_or_else(|| {
@@ -110,8 +113,8 @@ impl Array {
         })
     }
 
-    /// From the words of all rows of `[batch, heads, q_len, kv_len]`: bit `k % 64` of word `k / 64` of a row is true where its
-    /// query may attend to key `k`. Bits beyond `kv_len` are ignored.
+    /// Returns an array of shape `[batch, heads, q_len, kv_len]` from 64-bit words, `kv_len / 64` rounded up for each row. Bit
+    /// `k % 64` of word `k / 64` of a row is 1 if its query may read key `k`. Bits beyond `kv_len` are ignored.
     ///
     /// ```
     /// use noren_mask::Array;
@@ -121,7 +124,7 @@ impl Array {
     /// ```
     ///
     /// # Errors
-    /// A size of 0, or another number of words than the shape needs.
+    /// Returns an error if a size is 0 or if the number of words does not fit the shape.
     pub fn keep_words(shape: [usize; 4], words: &[u64]) -> Result<Self, Error> {
         let [batch, heads, q_len, kv_len] = Self::check_shape(&shape)?;
         let row_words = kv_len.div_ceil(64);
@@ -142,7 +145,7 @@ impl Array {
         Ok(Array { shape, slices: words.chunks(q_len * row_words).map(slice).collect() })
     }
 
-    /// From the allowed cells of each query row of one `[q_len, kv_len]` mask: compressed sparse rows.
+    /// Returns an array `[q_len, kv_len]` from compressed sparse rows: row `i` may read keys `indices[indptr[i]..indptr[i + 1]]`.
     pub fn csr(q_len: usize, kv_len: usize, indptr: &[usize], indices: &[u32]) -> Result<Self, Error> {
         let shape = Self::check_shape(&[q_len, kv_len])?;
         let wrong = |problem: String| Err(Error::fact("csr array", problem));
@@ -178,7 +181,7 @@ impl Array {
         Ok(Array { shape, slices: vec![Slice::Rows(list)] })
     }
 
-    /// From allowed (query row, key) cells in any order.
+    /// Returns an array `[q_len, kv_len]` from allowed cells (query row, key) in any order.
     pub fn cells(q_len: usize, kv_len: usize, cells: &[(u32, u32)]) -> Result<Self, Error> {
         let shape = Self::check_shape(&[q_len, kv_len])?;
         if let Some(cell) = cells.iter().find(|cell| cell.1 as usize >= kv_len) {
@@ -190,7 +193,8 @@ impl Array {
         Ok(Array { shape, slices: vec![Slice::Rows(Compressed::from_pairs(q_len, cells, "cell list")?)] })
     }
 
-    /// From allowed (query block, key block) pairs in any order; blocks of `block_q` by `block_kv` cells, the last ones cut.
+    /// Returns an array `[q_len, kv_len]` from allowed pairs (query block, key block) in any order. A block has `block_q` queries
+    /// and `block_kv` keys; the last blocks may be smaller.
     pub fn blocks(
         q_len: usize,
         kv_len: usize,
@@ -209,12 +213,12 @@ impl Array {
         Ok(Array { shape, slices: vec![Slice::Blocks { block_q, block_kv, list }] })
     }
 
-    /// `[batch, heads, q_len, kv_len]`; 1 for batch or heads means "all".
+    /// Returns the shape `[batch, heads, q_len, kv_len]`; 1 for batch or heads means "all".
     pub fn shape(&self) -> [usize; 4] {
         self.shape
     }
 
-    /// True when the cell is allowed.
+    /// Returns whether the cell is allowed.
     pub fn allowed(&self, batch: usize, head: usize, q: usize, k: usize) -> bool {
         let key = k as u32;
         match self.slice(self.slice_index(batch, head)) {
@@ -235,7 +239,7 @@ impl Array {
         &self.slices[index]
     }
 
-    /// `[batch, heads, q_len, kv_len]` for a given rank, refusing what is ambiguous or empty.
+    /// Returns `shape` as `[batch, heads, q_len, kv_len]`, or an error if it is ambiguous or has an invalid size.
     fn check_shape(shape: &[usize]) -> Result<[usize; 4], Error> {
         let full = match *shape {
             [q, k] => [1, 1, q, k],
@@ -288,12 +292,12 @@ impl Array {
 }
 
 impl Slice {
-    /// True when the slice holds a bit for each cell.
+    /// Returns whether the slice stores one bit for each cell.
     pub(crate) fn is_dense(&self) -> bool {
         matches!(self, Slice::Bits { .. })
     }
 
-    /// The allowed keys of row `q` within `start..end`, as ascending intervals.
+    /// Calls `emit(start, end)` with the allowed keys of row `q` within `start..end`, as ascending intervals.
     pub(crate) fn row(&self, q: usize, start: u32, end: u32, mut emit: impl FnMut(u32, u32)) {
         match self {
             Slice::Bits { row_words, words } => {
@@ -316,7 +320,7 @@ impl Slice {
         }
     }
 
-    /// The query rows that share one list of keys with row `q`: its block, or the row alone.
+    /// Returns the end of the query rows from `q` on that share one list of keys: the end of the block, or `q + 1`.
     pub(crate) fn rows_alike(&self, q: u32) -> u32 {
         match self {
             Slice::Blocks { block_q, .. } => (q / block_q + 1).saturating_mul(*block_q),
@@ -324,7 +328,7 @@ impl Slice {
         }
     }
 
-    /// Union and intersection of the rows `start..end` of a dense slice, by words; `None` for lists, whose rows are as quick.
+    /// Returns the union and the intersection of the rows `start..end` of a dense slice, or `None` for other slices.
     pub(crate) fn bounds(&self, start: u32, end: u32, kv_len: u32) -> Option<(IntervalSet, IntervalSet)> {
         let Slice::Bits { row_words, words } = self else { return None };
         let row = |q: u32| &words[q as usize * row_words..(q as usize + 1) * row_words];
@@ -337,10 +341,10 @@ impl Slice {
     }
 }
 
-/// What an additive mask may hold, for errors.
+/// The values that an additive mask may hold, for error messages.
 pub(crate) const ADDITIVE: &str = "a mask holds 0 (may attend) and -inf or the type's lowest number (ignored)";
 
-/// True for 0, false for -inf and the lowest finite f64, f32, bf16 and f16; `None` for anything else.
+/// Returns true for 0, false for -inf and the lowest finite f64, f32, bf16 and f16, and `None` for other numbers.
 pub(crate) fn additive_keep(cell: f64) -> Option<bool> {
     const LOWEST: [f32; 3] = [f32::MIN, -3.389_531_4e38, -65504.0];
     // As f32, because a lowest f32 that was printed shortly is no exact f32 any more.

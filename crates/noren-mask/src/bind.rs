@@ -1,4 +1,4 @@
-//! [`BoundMask`]: a mask with its shape and facts, everything checked.
+//! [`BoundMask`]: a mask with its shape and facts, after all checks.
 
 mod atoms;
 mod sound;
@@ -16,22 +16,22 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A mask bound to a shape and facts: every atom has its data, everything is in range. Made by [`Mask::bind`].
+/// A mask with a shape and facts that fit it; returned by [`Mask::bind`].
 ///
-/// It answers questions about cells ([`allowed`](Self::allowed), [`explain`](Self::explain)), compares with other masks
-/// ([`first_difference`](Self::first_difference)) and makes a [`Plan`](crate::Plan); the crate `noren-picture` draws it. Two bound
-/// masks are equal when mask, shape and facts are equal; [`first_difference`](Self::first_difference) compares their cells.
+/// A bound mask gives cells ([`allowed`](Self::allowed)), explanations ([`explain`](Self::explain)), comparisons with other masks
+/// ([`first_difference`](Self::first_difference)) and a [`Plan`](crate::Plan). The crate `noren-picture` draws it. Two bound
+/// masks are equal if mask, shape and facts are equal; [`first_difference`](Self::first_difference) compares their cells.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BoundMask {
     mask: Mask,
     shape: Shape,
     facts: Arc<Facts>,
     frames: Vec<Frame>,
-    /// The distinct patterns, each with the batch row whose frame it lies in.
+    /// The distinct patterns, each with its frame.
     patterns: Vec<Resolved>,
     /// Index into `patterns` of each (batch, head), batch-major.
     pattern_of: Vec<u32>,
-    /// What it was selected from, where it was.
+    /// The selection that made this mask; `None` for a mask that was not selected from another.
     whole: Option<Arc<Whole>>,
 }
 
@@ -42,18 +42,18 @@ pub(crate) struct Resolved {
     pub(crate) pattern: Pattern,
 }
 
-/// The mask that another was selected from, and what was selected.
+/// The original mask of a selection, and the selected batch rows, queries and keys.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Whole {
     pub(crate) bound: BoundMask,
-    /// Its batch rows, where some were left out.
+    /// The selected batch rows of the original mask; `None` if all are selected.
     pub(crate) batch: Option<Vec<usize>>,
     pub(crate) rows: Arc<Chosen>,
     pub(crate) keys: Arc<Chosen>,
 }
 
 impl Whole {
-    /// The mask, with the indices that a cell of the selection has there.
+    /// Returns the original mask, and the batch row, query row and key in it for a cell of the selection.
     pub(crate) fn cell(&self, batch: usize, row: usize, key: usize) -> (&BoundMask, usize, usize, usize) {
         let batch = self.batch.as_ref().map_or(batch, |rows| rows[batch]);
         (&self.bound, batch, self.rows.origin(row as u32) as usize, self.keys.origin(key as u32) as usize)
@@ -61,7 +61,7 @@ impl Whole {
 }
 
 impl Mask {
-    /// Checks the mask against a shape and facts and resolves it.
+    /// Binds the mask to a shape and facts, after checking all of them.
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, atoms::*};
@@ -70,8 +70,8 @@ impl Mask {
     /// ```
     ///
     /// # Errors
-    /// A shape that makes no sense, an atom whose parameters make none, facts that are missing, malformed or do not fit
-    /// the shape, `layers(...)` without [`at_layer`](Mask::at_layer).
+    /// Returns an error if the shape or a parameter of an atom is invalid, if facts are missing, malformed or do not fit the
+    /// shape, or if the mask contains `layers(...)` (call [`at_layer`](Mask::at_layer) first).
     pub fn bind(&self, shape: &Shape, facts: &Facts) -> Result<BoundMask, Error> {
         shape.check()?;
         self.check()?;
@@ -107,22 +107,22 @@ impl Mask {
 }
 
 impl BoundMask {
-    /// The expression as it was given.
+    /// Returns the mask as given to [`Mask::bind`].
     pub fn mask(&self) -> &Mask {
         &self.mask
     }
 
-    /// The shape.
+    /// Returns the shape.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// The facts.
+    /// Returns the facts.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// The position of query row `row` of batch row `batch`.
+    /// Returns the position of query row `row` of batch row `batch`.
     pub fn query_position(&self, batch: usize, row: usize) -> i64 {
         match &self.whole {
             None => self.shape.query_offset(batch) + row as i64,
@@ -133,7 +133,7 @@ impl BoundMask {
         }
     }
 
-    /// The position of key `key` of batch row `batch`; negative for an empty slot.
+    /// Returns the position of key `key` of batch row `batch`; negative for an empty slot.
     pub fn key_position(&self, batch: usize, key: usize) -> i64 {
         match &self.whole {
             None => self.frames[batch].key(key as u32),
@@ -144,12 +144,12 @@ impl BoundMask {
         }
     }
 
-    /// Number of distinct (batch, head) patterns.
+    /// Returns the number of distinct patterns over all pairs of batch row and head.
     pub fn pattern_count(&self) -> usize {
         self.patterns.len()
     }
 
-    /// Which of the distinct patterns holds for this batch row and query head.
+    /// Returns the index of the pattern of this batch row and query head.
     pub fn pattern_of(&self, batch: usize, head: usize) -> usize {
         self.pattern_of[batch * self.shape.head_count() + head] as usize
     }
@@ -158,7 +158,7 @@ impl BoundMask {
     /// `rows.len() * bits::row_words(keys.len())` words, row after row, and is overwritten. Bits beyond the keys are 0.
     ///
     /// # Panics
-    /// If there is no such pattern, or the rectangle reaches outside.
+    /// Panics if there is no such pattern, or if the rectangle is not inside the shape.
     pub fn fill_bits(&self, pattern: usize, rows: Range<u32>, keys: Interval, words: &mut [u64]) {
         let Resolved { frame, pattern } = &self.patterns[pattern];
         assert!(rows.end <= frame.q_len && keys.end <= frame.kv_len, "{rows:?} x {keys:?}");
@@ -169,17 +169,17 @@ impl BoundMask {
         &self.patterns
     }
 
-    /// What it was selected from, where it was.
+    /// Returns the selection that made this mask, or `None` if it was not selected from another.
     pub(crate) fn whole(&self) -> Option<&Whole> {
         self.whole.as_deref()
     }
 
-    /// The pattern of each (batch, head), batch-major.
+    /// Returns the index of the pattern of each pair (batch row, head), in batch-major order.
     pub(crate) fn pattern_list(&self) -> &[u32] {
         &self.pattern_of
     }
 
-    /// This mask with the shape, the frames and the patterns of a selection.
+    /// Returns this mask with the shape, the frames and the patterns of a selection.
     pub(crate) fn narrowed(
         &self,
         shape: Shape,
@@ -195,13 +195,13 @@ impl BoundMask {
         &self.frames[batch]
     }
 
-    /// What the facts mean in batch row `row`.
+    /// Returns the facts of batch row `row`.
     pub(crate) fn row_facts(&self, row: usize) -> RowFacts<'_> {
         RowFacts { facts: &self.facts, frame: &self.frames[row], row }
     }
 }
 
-/// True when two heads of one batch row may differ.
+/// Returns whether the cells of two heads of one batch row may differ.
 fn depends_on_head(mask: &Mask, facts: &Facts) -> bool {
     match mask.node() {
         Node::Heads(_) => true,

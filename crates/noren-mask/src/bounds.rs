@@ -1,11 +1,10 @@
-//! [`Bounds`]: what a pattern answers about a range of query rows, and how combinations combine.
+//! [`Bounds`]: bounds on the keys that a range of query rows reads, and their combination.
 
 use crate::interval::IntervalSet;
 
-/// Which keys some row of a range may read, and which every row must read.
+/// The keys that at least one row of a range may read (`upper`), and the keys that every row may read (`lower`).
 ///
-/// `lower` is always a subset of what every row reads and `upper` a superset of what any row reads. An inexact bound costs
-/// time and never correctness.
+/// `upper` may hold too many keys and `lower` too few. Inexact bounds make planning slower but never wrong.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Bounds {
     pub(crate) upper: IntervalSet,
@@ -13,17 +12,17 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Both bounds are `set`: all rows read exactly these keys.
+    /// Returns bounds for rows that all read exactly the keys of `set`.
     pub(crate) fn exact(set: IntervalSet) -> Self {
         Bounds { upper: set.clone(), lower: set }
     }
 
-    /// No row reads any key.
+    /// Returns bounds for rows that read no key.
     pub(crate) fn nothing() -> Self {
         Bounds::exact(IntervalSet::new())
     }
 
-    /// Perhaps everything, surely nothing.
+    /// Returns bounds without information: `upper` has all keys and `lower` none.
     pub(crate) fn unknown(kv_len: u32) -> Self {
         Bounds { upper: IntervalSet::all(kv_len), lower: IntervalSet::new() }
     }
@@ -36,7 +35,7 @@ impl Bounds {
         Bounds { upper: self.upper.union(&other.upper), lower: self.lower.union(&other.lower) }
     }
 
-    /// Bounds of the rows of both: `or` and `and` combine masks of the same rows, this combines rows of the same mask.
+    /// Returns the bounds of two ranges of rows of one mask together.
     pub(crate) fn any_of(self, other: &Self) -> Self {
         Bounds { upper: self.upper.union(&other.upper), lower: self.lower.intersect(&other.lower) }
     }

@@ -1,4 +1,4 @@
-//! [`Budget`]: how much planning and counting may take, how they report progress and how they are cancelled.
+//! [`Budget`]: limits, progress reports and cancellation of planning and counting.
 
 use crate::Error;
 use std::fmt;
@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 
 /// Limits of planning and counting, and a function that is called with their progress and may cancel them.
 ///
-/// Limits are numbers of tiles and steps and not seconds, so the same mask gets the same answer on every machine. A step is
-/// a key interval that is looked at, or a word of 64 cells that is filled: 10 to 50 nanoseconds.
+/// Limits are numbers of tiles, spans and steps, not seconds, so the result is equal on every machine. One step reads one key
+/// interval or fills one word of 64 cells, in 10 to 50 nanoseconds.
 ///
 /// ```
 /// use noren_mask::{Budget, Facts, PlanOptions, Shape, atoms::*};
@@ -26,13 +26,13 @@ pub struct Budget<'a> {
     watch: Option<&'a dyn Fn(Progress) -> ControlFlow<()>>,
 }
 
-/// What is at work.
+/// The computation that is running.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Stage {
-    /// Tiles are made.
+    /// Computation of tiles.
     Planning,
-    /// Allowed cells are counted.
+    /// Count of allowed cells.
     Counting,
 }
 
@@ -45,17 +45,17 @@ impl fmt::Display for Stage {
     }
 }
 
-/// How far planning or counting is.
+/// Progress of planning or counting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Progress {
     /// Planning or counting.
     pub stage: Stage,
-    /// Query rows that are done, over all distinct patterns.
+    /// Number of query rows that are done, over all distinct patterns.
     pub rows: u64,
-    /// All query rows of all distinct patterns.
+    /// Total number of query rows, over all distinct patterns.
     pub all_rows: u64,
-    /// Steps taken so far.
+    /// Number of steps so far.
     pub steps: u64,
 }
 
@@ -75,12 +75,13 @@ impl Default for Budget<'_> {
 }
 
 impl<'a> Budget<'a> {
-    /// At most 16,777,216 tiles, 33,554,432 spans (400 MB) and 67,108,864 steps: a few seconds and less than 1 GiB.
+    /// Returns the default budget: at most 16,777,216 tiles, 33,554,432 spans (400 MB) and 67,108,864 steps, which is a few
+    /// seconds and less than 1 GiB.
     pub fn new() -> Self {
         Budget { tiles: 1 << 24, spans: 1 << 25, steps: 1 << 26, watch: None }
     }
 
-    /// No limit.
+    /// Returns a budget without limits.
     pub fn unlimited() -> Self {
         Budget { tiles: u64::MAX, spans: u64::MAX, steps: u64::MAX, watch: None }
     }
@@ -90,17 +91,18 @@ impl<'a> Budget<'a> {
         Budget { tiles, ..self }
     }
 
-    /// Limits the number of spans, over all distinct patterns of a plan; one takes 12 bytes.
+    /// Limits the number of spans, over all distinct patterns of a plan; one span takes 12 bytes.
     pub fn spans(self, spans: u64) -> Self {
         Budget { spans, ..self }
     }
 
-    /// Limits the number of steps of a plan, and of counting it.
+    /// Limits the number of steps of planning, and of counting.
     pub fn steps(self, steps: u64) -> Self {
         Budget { steps, ..self }
     }
 
-    /// Calls `watch` with the progress, a few hundred times a second; it cancels by [`ControlFlow::Break`].
+    /// Calls `watch` with the progress, a few hundred times a second. If `watch` returns [`ControlFlow::Break`], the computation
+    /// is cancelled.
     ///
     /// ```
     /// use noren_mask::{Budget, Error, Facts, PlanOptions, Shape, atoms::*};
@@ -116,10 +118,10 @@ impl<'a> Budget<'a> {
     }
 }
 
-/// Steps between two calls of the function that watches.
+/// Number of steps between two calls of the watch function.
 const REPORTED: u64 = 1 << 17;
 
-/// What is left of a budget.
+/// A budget and the amount used so far.
 pub(crate) struct Meter<'a> {
     budget: Budget<'a>,
     progress: Progress,
@@ -134,20 +136,20 @@ impl<'a> Meter<'a> {
         Meter { budget: *budget, progress, next_report: REPORTED, tiles: 0, spans: 0 }
     }
 
-    /// Takes `steps` steps.
+    /// Uses `steps` steps of the budget.
     ///
     /// # Errors
-    /// The budget has no more of them, or the watching function cancels.
+    /// Returns an error if the budget has too few steps, or if the watch function cancels.
     #[inline]
     pub(crate) fn step(&mut self, steps: u64) -> Result<(), Error> {
         self.progress.steps = self.progress.steps.saturating_add(steps);
         if self.progress.steps >= self.next_report { self.report() } else { Ok(()) }
     }
 
-    /// Looks whether so many steps are left.
+    /// Checks that at least `steps` steps are left.
     ///
     /// # Errors
-    /// They are not.
+    /// Returns an error if fewer are left.
     pub(crate) fn needs(&self, steps: u64) -> Result<(), Error> {
         let (needed, most) = (self.progress.steps.saturating_add(steps), self.budget.steps);
         match needed <= most {
@@ -179,10 +181,10 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Runs what may fail without harm on at most `steps` steps of its own; `None` where they are not enough.
+    /// Runs `run` with a separate budget of `steps` steps; returns `None` if they are too few.
     ///
     /// # Errors
-    /// The watching function cancels.
+    /// Returns an error if the watch function cancels.
     pub(crate) fn trial<T>(
         &self,
         steps: u64,
@@ -201,10 +203,10 @@ impl<'a> Meter<'a> {
         self.progress.rows += rows;
     }
 
-    /// Takes what a pattern of `rows` query rows in tiles of `block_q` needs at least.
+    /// Uses the tiles that a pattern of `rows` query rows needs at least, with `block_q` rows per tile.
     ///
     /// # Errors
-    /// The budget has not as many tiles.
+    /// Returns an error if the budget has too few tiles.
     pub(crate) fn tiles(&mut self, rows: u32, block_q: u32) -> Result<(), Error> {
         self.tiles = self.tiles.saturating_add(u64::from(rows.div_ceil(block_q.max(1))));
         match self.tiles <= self.budget.tiles {
@@ -217,10 +219,10 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Takes the spans of a tile.
+    /// Uses the spans of a tile.
     ///
     /// # Errors
-    /// The budget has not as many spans.
+    /// Returns an error if the budget has too few spans.
     pub(crate) fn spans(&mut self, spans: u64) -> Result<(), Error> {
         self.spans += spans;
         match self.spans <= self.budget.spans {
@@ -233,7 +235,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Gives back what a discarded plan of so many spans took.
+    /// Returns the spans of a discarded plan to the budget.
     pub(crate) fn forget_spans(&mut self, spans: u64) {
         self.spans = self.spans.saturating_sub(spans);
     }

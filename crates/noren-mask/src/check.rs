@@ -44,7 +44,7 @@ impl Mask {
 }
 
 impl Spec {
-    /// [`Mask::check`], and the same for the parameters of the scores.
+    /// Checks the mask, as [`Mask::check`] does, and the parameters of the scores.
     ///
     /// ```
     /// use noren_mask::{Score, atoms::*};
@@ -57,7 +57,7 @@ impl Spec {
     }
 }
 
-/// The mask as it prints, cut to what a message can hold.
+/// Returns the text of the mask, cut to 100 characters for messages.
 fn abridged(mask: &Mask) -> String {
     let text = mask.to_string();
     match text.char_indices().nth(100) {
@@ -66,7 +66,7 @@ fn abridged(mask: &Mask) -> String {
     }
 }
 
-/// The problem of the parameters of one node; its parts are not looked at.
+/// Checks the parameters of one node, but not those of its parts.
 pub(crate) fn check_node(node: &Node) -> Checked {
     match node {
         Node::Atom(atom) => atom.check(),
@@ -75,7 +75,7 @@ pub(crate) fn check_node(node: &Node) -> Checked {
     }
 }
 
-/// What is wrong with the parameters of a score.
+/// Checks the parameters of a score.
 pub(crate) fn check_score(score: &Score) -> Checked {
     match score {
         Score::Softcap { cap } if cap.get() > 0.0 && cap.get().is_finite() => Ok(()),
@@ -91,7 +91,7 @@ pub(crate) fn check_score(score: &Score) -> Checked {
     }
 }
 
-/// What is wrong with the arms' selectors, and which arm it concerns.
+/// Checks the selectors of arms; the error is the problem and the index of the arm.
 pub(crate) fn check_arms(arms: &[Arm]) -> Result<(), (String, Option<usize>)> {
     if arms.is_empty() {
         return Err(("there are no arms, so nothing would be allowed: write `none`".into(), None));
@@ -131,10 +131,10 @@ pub(crate) fn check_arms(arms: &[Arm]) -> Result<(), (String, Option<usize>)> {
     }
 }
 
-/// Two arms that share an index, and the first index they share.
+/// Returns two arms that share an index, and that index.
 fn first_overlap(spans: &mut [(Span, usize)], every: &[(u64, u64, usize)]) -> Option<(usize, usize, u64)> {
     spans.sort_by_key(|(span, arm)| (span.start, *arm));
-    // Beyond this all spans so far have ended; `None` when one of them never ends.
+    // The highest end of the spans so far, and its arm; an end of `None` means an open span.
     let mut reach: Option<(Option<u64>, usize)> = None;
     for &(span, arm) in spans.iter() {
         if let Some((end, holder)) = reach
@@ -166,7 +166,7 @@ fn first_overlap(spans: &mut [(Span, usize)], every: &[(u64, u64, usize)]) -> Op
     None
 }
 
-/// The first number in both progressions, each (step, first).
+/// Returns the first number that is in both progressions, each given as (step, first number).
 fn first_common(a: (u64, u64), b: (u64, u64)) -> Option<u64> {
     let ((step_a, from_a), (step_b, from_b)) = ((i128::from(a.0), i128::from(a.1)), (i128::from(b.0), i128::from(b.1)));
     let (gcd, inverse) = extended_gcd(step_a, step_b);
@@ -183,7 +183,7 @@ fn first_common(a: (u64, u64), b: (u64, u64)) -> Option<u64> {
     u64::try_from(first).ok().filter(|first| *first <= LIMIT)
 }
 
-/// The greatest common divisor and `x` with `a * x = gcd` modulo `b`.
+/// Returns (`gcd`, `x`): the greatest common divisor, and `x` with `a * x = gcd` modulo `b`.
 fn extended_gcd(a: i128, b: i128) -> (i128, i128) {
     let (mut r, mut x) = ((a, b), (1, 0));
     while r.1 != 0 {

@@ -1,4 +1,4 @@
-//! Questions about two masks on one shape: equality, difference, subset, disjointness. Each is the search for one cell.
+//! Comparisons of two masks on one shape: equality, difference, subset, disjointness. Each comparison searches for one cell.
 
 use crate::Error;
 use crate::bind::{BoundMask, Resolved};
@@ -28,19 +28,19 @@ impl std::fmt::Display for Cell {
     }
 }
 
-/// What is asked of the cells of two masks.
+/// The condition on a cell in a comparison of two masks.
 #[derive(Clone, Copy)]
 enum Ask {
-    /// Allowed by exactly one.
+    /// Exactly one mask allows the cell.
     Differ,
-    /// Allowed by the first and not by the second.
+    /// The first mask allows the cell and the second does not.
     OnlyFirst,
-    /// Allowed by both.
+    /// Both masks allow the cell.
     Both,
 }
 
 impl BoundMask {
-    /// True when both allow the same cells.
+    /// Returns whether both masks allow the same cells.
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, atoms::*};
@@ -52,37 +52,41 @@ impl BoundMask {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Compare`] when batch, heads or lengths differ; the same holds for every comparison below.
+    /// Returns [`Error::Compare`] if the batch sizes, heads or lengths differ.
     pub fn same_cells(&self, other: &Self) -> Result<bool, Error> {
         Ok(self.first_difference(other)?.is_none())
     }
 
-    /// The first cell, by batch row, head, query and key, that exactly one of the two allows.
+    /// Returns the first cell that exactly one of the two masks allows, in the order of batch row, head, query and key. The
+    /// errors are those of [`same_cells`](Self::same_cells).
     pub fn first_difference(&self, other: &Self) -> Result<Option<Cell>, Error> {
         self.first_cell(other, Ask::Differ)
     }
 
-    /// The first cell that `self` allows and `other` does not; `None` when `self` is a subset of `other`.
+    /// Returns the first cell that `self` allows and `other` does not, or `None` if `self` is a subset of `other`. The errors are
+    /// those of [`same_cells`](Self::same_cells).
     pub fn first_outside(&self, other: &Self) -> Result<Option<Cell>, Error> {
         self.first_cell(other, Ask::OnlyFirst)
     }
 
-    /// True when `other` allows every cell that `self` allows.
+    /// Returns whether `other` allows every cell that `self` allows. The errors are those of [`same_cells`](Self::same_cells).
     pub fn is_subset_of(&self, other: &Self) -> Result<bool, Error> {
         Ok(self.first_outside(other)?.is_none())
     }
 
-    /// The first cell that both allow; `None` when they are disjoint.
+    /// Returns the first cell that both masks allow, or `None` if there is none. The errors are those of
+    /// [`same_cells`](Self::same_cells).
     pub fn first_common(&self, other: &Self) -> Result<Option<Cell>, Error> {
         self.first_cell(other, Ask::Both)
     }
 
-    /// True when no cell is allowed by both.
+    /// Returns whether no cell is allowed by both masks. The errors are those of [`same_cells`](Self::same_cells).
     pub fn is_disjoint_from(&self, other: &Self) -> Result<bool, Error> {
         Ok(self.first_common(other)?.is_none())
     }
 
-    /// Up to `limit` cells that exactly one of the two allows, in order.
+    /// Returns the first cells that exactly one of the two masks allows, at most `limit`. The errors are those of
+    /// [`same_cells`](Self::same_cells).
     pub fn differences(&self, other: &Self, limit: usize) -> Result<Vec<Cell>, Error> {
         self.check_comparable(other)?;
         let mut found = Vec::new();
@@ -100,7 +104,7 @@ impl BoundMask {
         Ok(found)
     }
 
-    /// Number of cells that `self` allows and `other` does not.
+    /// Returns the number of cells that `self` allows and `other` does not.
     pub fn count_outside(&self, other: &Self) -> Result<u128, Error> {
         self.check_comparable(other)?;
         let mut counts: HashMap<(usize, usize), u64> = HashMap::new();
@@ -118,10 +122,10 @@ impl BoundMask {
         (0..self.shape().batch_len()).flat_map(move |b| (0..heads).map(move |h| (b, h)))
     }
 
-    /// Refuses a mask of another size.
+    /// Checks that both masks have the same batch size, heads and lengths.
     ///
     /// # Errors
-    /// [`Error::Compare`], with both sizes.
+    /// Returns [`Error::Compare`] with both sizes if they differ.
     pub fn check_comparable(&self, other: &Self) -> Result<(), Error> {
         let sizes = |m: &Self| [m.shape().batch_len(), m.shape().head_count(), m.shape().q_len(), m.shape().kv_len()];
         if sizes(self) == sizes(other) {
@@ -164,7 +168,7 @@ impl BoundMask {
     }
 }
 
-/// Two patterns, each in its own frame, and a question about their cells.
+/// Two patterns, each in its own frame, and a condition on their cells.
 struct Pair<'a> {
     first: &'a Resolved,
     second: &'a Resolved,

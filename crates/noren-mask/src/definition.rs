@@ -1,33 +1,33 @@
-//! [`Definition`]: a word of the language: how it is read, what it means and what it looks like.
+//! [`Definition`]: a word of the language, with its parser, documentation and pictures.
 
 use crate::mask::{Arm, Atom, Mask, Node};
 use crate::syntax::{Arguments, Entry, Parsed, Picture};
 
-/// What the language and the documentation know of a word.
+/// A word of the language with its documentation.
 pub(crate) struct Word {
     pub(crate) entry: Entry,
     /// Other names.
     pub(crate) aliases: &'static [&'static str],
-    /// The forms it takes: `` `causal`, `causal(offset=n)` ``.
+    /// The forms of the word: `` `causal`, `causal(offset=n)` ``.
     pub(crate) title: &'static str,
-    /// What it allows: a paragraph of Markdown.
+    /// A paragraph of Markdown about the cells that the word allows.
     pub(crate) doc: &'static str,
     pub(crate) pictures: &'static [Picture],
 }
 
-/// An atom of this crate: it has a word, and text is read as it.
+/// An atom of this crate: it has a word and can be parsed from text.
 pub(crate) trait Builtin: Atom + Sized {
     /// The word.
     const WORD: Word;
 
-    /// The atom with these arguments.
+    /// Returns the atom with these arguments.
     fn read(arguments: &Arguments) -> Parsed<Self>;
 }
 
-/// The node of a combination with these arms.
+/// A function that returns the node of a combination with the given arms.
 pub(crate) type Arms = fn(Vec<Arm>) -> Node;
 
-/// How what follows a word is read.
+/// The parser for the text after a word.
 pub(crate) enum Read {
     /// Arguments.
     Arguments(fn(&Arguments) -> Parsed<Mask>),
@@ -39,7 +39,7 @@ pub(crate) enum Read {
 pub(crate) struct Definition {
     pub(crate) word: Word,
     pub(crate) read: Read,
-    /// Whether an atom is of this type.
+    /// Returns whether an atom is of this type.
     pub(crate) is: fn(&dyn Atom) -> bool,
 }
 
@@ -52,12 +52,12 @@ impl Definition {
         }
     }
 
-    /// A word that is no atom.
+    /// Returns the definition of a word that is not an atom.
     pub(crate) const fn new(word: Word, read: Read) -> Self {
         Definition { word, read, is: |_| false }
     }
 
-    /// The names under which it is written.
+    /// Returns the name and the aliases of the word.
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
         std::iter::once(self.word.entry.name).chain(self.word.aliases.iter().copied())
     }

@@ -1,16 +1,16 @@
-//! Everything that can be wrong with what a caller gives to this crate.
+//! [`Error`]: the errors of this crate.
 
 use crate::syntax::ParseError;
 
-/// What is wrong, with the values given, what was expected, and how to mend it.
+/// An error whose message has the given values, the expected values and the repair.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The text is no mask; the message points into it.
+    /// The text is not a mask; the message shows the place in the text.
     #[error(transparent)]
     Parse(#[from] ParseError),
 
-    /// An atom's parameters make no sense by themselves.
+    /// An atom has invalid parameters, whatever the shape and facts.
     #[error("`{atom}`: {problem}")]
     Atom {
         /// The atom as it prints.
@@ -19,7 +19,7 @@ pub enum Error {
         problem: String,
     },
 
-    /// The shape makes no sense.
+    /// The shape is invalid.
     #[error("shape: {0}")]
     Shape(String),
 
@@ -37,9 +37,9 @@ pub enum Error {
     Missing {
         /// The atom as it prints.
         atom: String,
-        /// What it needs.
+        /// The missing fact.
         what: String,
-        /// Where to give it.
+        /// The way to provide the fact.
         fix: String,
     },
 
@@ -47,34 +47,34 @@ pub enum Error {
     #[error("cannot compare: {0}")]
     Compare(String),
 
-    /// A picture of something that is not there.
+    /// A picture cannot be drawn.
     #[error("picture: {0}")]
     Picture(String),
 
-    /// A policy that does not read, or names what the facts do not have.
+    /// A policy cannot be parsed, or names something that the facts do not have.
     #[error("policy: {0}")]
     Policy(String),
 
-    /// Something that has no serial form, or a serial form that does not fit.
+    /// A plan or a mask has no serial form, or a serial form is invalid.
     #[error("plan: {0}")]
     Plan(String),
 
-    /// Planning or counting takes more than its [`Budget`](crate::Budget) has.
+    /// Planning or counting exceeds its [`Budget`](crate::Budget).
     #[error("{0}")]
     Budget(String),
 
-    /// The function that watches a [`Budget`](crate::Budget) cancelled.
+    /// The watch function of a [`Budget`](crate::Budget) cancelled the computation.
     #[error("cancelled")]
     Cancelled,
 }
 
 impl Error {
-    /// Returns the error of a fact that is malformed or contradicts the shape.
+    /// Returns an error about a fact that is malformed or contradicts the shape.
     pub fn fact(fact: impl Into<String>, problem: impl Into<String>) -> Self {
         Error::Fact { fact: fact.into(), problem: problem.into() }
     }
 
-    /// Returns the error of a mask whose parameters are wrong.
+    /// Returns an error about an atom with invalid parameters.
     pub fn atom(atom: impl std::fmt::Display, problem: impl Into<String>) -> Self {
         Error::Atom { atom: atom.to_string(), problem: problem.into() }
     }

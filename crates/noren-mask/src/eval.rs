@@ -1,19 +1,19 @@
-//! What a mask allows, cell by cell, straight from the definition. Everything else in noren is tested against this.
+//! The allowed cells of a mask, computed one by one from the definition. All other code of noren is tested against this.
 
 use crate::basis::Pair;
 use crate::bind::BoundMask;
 use crate::mask::{Arm, Mask, Node};
 
 impl BoundMask {
-    /// True when query row `q` of batch row `batch` and query head `head` may attend to key `k`.
+    /// Returns whether query row `q` of batch row `batch` and query head `head` may read key `k`.
     ///
     /// # Panics
-    /// When an index is outside the shape.
+    /// Panics if an index is outside the shape.
     pub fn allowed(&self, batch: usize, head: usize, q: usize, k: usize) -> bool {
         self.allows(self.mask(), batch, head, q, k)
     }
 
-    /// The same question about a part of the mask.
+    /// Returns whether `mask`, a part of this mask, allows the cell.
     pub(crate) fn allows(&self, mask: &Mask, batch: usize, head: usize, row: usize, key: usize) -> bool {
         let shape = self.shape();
         assert!(
@@ -28,7 +28,7 @@ impl BoundMask {
         pair.k >= 0 && allowed(mask, &pair)
     }
 
-    /// The query and the key of a cell `[batch, head, row, key]`; the key's position is negative in an empty slot.
+    /// Returns the query and the key of a cell `[batch, head, row, key]`; the key's position is negative in an empty slot.
     pub(crate) fn pair_at(&self, [batch, head, row, key]: [usize; 4]) -> Pair<'_> {
         let (q, k) = (self.query_position(batch, row), self.key_position(batch, key));
         Pair { q, k, row, key, batch, head, facts: self.row_facts(batch) }

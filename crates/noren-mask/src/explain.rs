@@ -1,4 +1,4 @@
-//! Why a cell is allowed or denied: the expression tree with the truth of every part, in words.
+//! Explanations of why a cell is allowed or denied: the expression tree, with the result of every part in words.
 
 use crate::Error;
 use crate::basis::Pair;
@@ -7,7 +7,7 @@ use crate::compare::Cell;
 use crate::mask::{Arm, Mask, Node};
 use std::fmt;
 
-/// The truth of one cell and of every part of the mask there; made by [`BoundMask::explain`].
+/// The result of a mask and of each of its parts for one cell; returned by [`BoundMask::explain`].
 #[derive(Clone, PartialEq, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Explanation {
@@ -17,28 +17,28 @@ pub struct Explanation {
     pub query_position: i64,
     /// Position of the key; negative for an empty slot.
     pub key_position: i64,
-    /// True when the query may attend to the key.
+    /// Whether the query may read the key.
     pub allowed: bool,
     /// The whole mask.
     pub root: Part,
 }
 
-/// One part of a mask and its truth at a cell.
+/// One part of a mask and its result for a cell.
 #[derive(Clone, PartialEq, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Part {
     /// The part as text.
     pub mask: String,
-    /// What it says of the cell.
+    /// Whether the part allows the cell.
     pub allowed: bool,
-    /// Why, in words.
+    /// The reason, as a sentence.
     pub why: String,
-    /// Its own parts.
+    /// The parts of this part.
     pub parts: Vec<Part>,
 }
 
 impl BoundMask {
-    /// Says for every part of the mask whether it allows the cell, and why.
+    /// Returns for every part of the mask whether the part allows the cell, and why.
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, atoms::*};
@@ -51,7 +51,7 @@ impl BoundMask {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Shape`] when the cell is outside the shape.
+    /// Returns [`Error::Shape`] if the cell is outside the shape.
     pub fn explain(&self, batch: usize, head: usize, q: usize, k: usize) -> Result<Explanation, Error> {
         let shape = self.shape();
         for (name, index, count) in [
@@ -103,7 +103,7 @@ impl Words<'_> {
         Part { mask: mask.to_string(), allowed, why, parts }
     }
 
-    /// One sentence on a part whose own parts are known.
+    /// Returns one sentence that explains the result of `mask` from the results of its `parts`.
     fn why(&self, mask: &Mask, allowed: bool, parts: &[Part]) -> String {
         let first = |truth: bool| parts.iter().find(|p| p.allowed == truth);
         let from = |verb: &str, p: &Part| match p.parts.is_empty() {
@@ -136,7 +136,7 @@ impl Words<'_> {
     }
 }
 
-/// A verdict line and the tree of parts.
+/// Writes one line with the result, then the tree of parts.
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Cell { batch, head, q, k } = self.cell;

@@ -1,4 +1,4 @@
-//! [`Facts`]: what a mask must know about the data of one call.
+//! [`Facts`]: the data of one call that a mask needs.
 
 #[cfg(feature = "serde")]
 mod agree;
@@ -18,22 +18,22 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Which keys are real tokens, by batch row.
+/// The non-padding keys of each batch row.
 #[derive(Clone, PartialEq, Debug)]
 pub enum RealTokens {
-    /// So many, at one end of the sequence.
+    /// A number of non-padding tokens, at one end of the sequence.
     Lengths {
-        /// Number of real tokens by batch row.
+        /// Number of non-padding tokens in each batch row.
         lengths: Vec<u64>,
-        /// Where the padding stands.
+        /// The side of the padding.
         side: Side,
     },
-    /// These keys.
+    /// The non-padding keys of each batch row, as intervals of key indices.
     Keys(Vec<IntervalSet>),
 }
 
-/// The table `[batch, keys]` that real tokens were read from: its name and its number of keys, which must be those of the
-/// shape, because padding is counted from its ends. Two facts with the same real tokens are equal whatever table they come from.
+/// The name and the number of keys of the table `[batch, keys]` from which the non-padding tokens were read. The number must
+/// equal the keys of the shape, because padding is counted from both ends. Comparisons of facts ignore the table.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Table(pub(crate) Option<(&'static str, usize)>);
 
@@ -60,15 +60,15 @@ impl fmt::Debug for Closure {
 }
 
 impl PartialEq for Closure {
-    /// The same closure, not one that computes the same.
+    /// Returns whether both are the same function object; functions with equal results are still different.
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.allowed, &other.allowed)
     }
 }
 
-/// What masks need to know beside the shape: lengths, documents, labels, levels, key positions, named arrays.
+/// The data that masks need in addition to the shape: lengths, documents, labels, levels, key positions, named arrays.
 ///
-/// Everything is optional; [`Mask::bind`](crate::Mask::bind) refuses a mask whose facts are missing or do not fit.
+/// Every fact is optional. [`Mask::bind`](crate::Mask::bind) returns an error if a fact is missing or does not fit.
 ///
 /// ```
 /// use noren_mask::{Facts, Shape, atoms::*};
@@ -78,9 +78,9 @@ impl PartialEq for Closure {
 /// # Ok::<(), noren_mask::Error>(())
 /// ```
 ///
-/// The same as JSON, for `Facts::from_json` (feature `serde`): `{"lengths": [5, 3], "documents": [[2, 3], [3]]}`.
+/// These facts as JSON, for `Facts::from_json` (feature `serde`): `{"lengths": [5, 3], "documents": [[2, 3], [3]]}`.
 ///
-/// Facts come as well from what a data pipeline has: token ids with a pad id ([`from_token_ids`](Facts::from_token_ids)),
+/// Facts can also be read from arrays of a data pipeline: token ids with a pad id ([`from_token_ids`](Facts::from_token_ids)),
 /// padding masks of either polarity ([`padding_from_keep`](Facts::padding_from_keep),
 /// [`padding_from_drop`](Facts::padding_from_drop), [`padding_from_additive`](Facts::padding_from_additive)),
 /// [segment ids](Facts::from_segment_ids), [position ids](Facts::from_position_ids) and
@@ -94,19 +94,19 @@ pub struct Facts {
     pub(crate) labels: BTreeMap<String, Rows<Vec<Span>>>,
     pub(crate) levels: Option<Rows<Vec<i64>>>,
     pub(crate) positions: Option<Rows<Vec<i64>>>,
-    /// The same by runs, for each batch row.
+    /// Key positions as runs, for each batch row.
     pub(crate) runs: Option<Vec<Arc<[PlacedKeys]>>>,
     pub(crate) arrays: BTreeMap<String, Arc<Array>>,
     pub(crate) closures: BTreeMap<String, Closure>,
 }
 
 impl Facts {
-    /// No facts.
+    /// Returns empty facts.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Number of real tokens in each batch row; padding stands on the right unless [`side`](Self::side) says otherwise.
+    /// Sets the number of non-padding tokens in each batch row. [`side`](Self::side) sets the side of the padding [default: right].
     pub fn lengths(mut self, lengths: impl Into<Vec<usize>>) -> Self {
         let side = self.padding_side();
         self.real = Some(RealTokens::Lengths { lengths: counts(lengths.into()), side });
@@ -114,7 +114,7 @@ impl Facts {
         self
     }
 
-    /// Where padding stands, for [`lengths`](Self::lengths), which must be given too.
+    /// Sets the side of the padding, for [`lengths`](Self::lengths), which must be given too.
     pub fn side(mut self, to: Side) -> Self {
         match &mut self.real {
             Some(RealTokens::Lengths { side, .. }) => *side = to,
@@ -124,59 +124,60 @@ impl Facts {
         self
     }
 
-    /// The real keys of each batch row, when they are not a run at one end.
+    /// Sets the non-padding keys of each batch row, for padding that is not on one side only.
     pub fn real_keys(mut self, keys: Vec<IntervalSet>) -> Self {
         self.real = Some(RealTokens::Keys(keys));
         self.table = Table(None);
         self
     }
 
-    /// Number of real queries in each batch row, counted over the query rows: for `padding(on=both)` when queries and keys are
-    /// different sequences, and for lists of positions, which then need not reach to queries that are padding on the right.
+    /// Sets the number of non-padding queries in each batch row. `padding(on=both)` needs this number when queries and keys are
+    /// different sequences. With this number, lists of positions need no entries for queries that are padding on the right.
     pub fn query_lengths(mut self, lengths: impl Into<Vec<usize>>) -> Self {
         self.query_lengths = Some(counts(lengths.into()));
         self
     }
 
-    /// Lengths of the documents packed one after the other from position 0, or, where they sum to the real tokens of a
-    /// left-padded row, from its first real token: one list for all batch rows, or one for each.
+    /// Sets the lengths of the documents, in tokens: one list for all batch rows, or one for each. Documents are packed one after
+    /// another from position 0. In a left-padded row they start at the first non-padding token if they have exactly its
+    /// number of non-padding tokens.
     pub fn documents(mut self, lengths: impl Into<Rows<Vec<usize>>>) -> Self {
         self.documents = Some(lengths.into().map(counts));
         self
     }
 
-    /// The positions that carry `label`: one list for all batch rows, or one for each.
+    /// Sets the positions that have `label`, equal in all batch rows.
     pub fn label<S: Into<Span>>(mut self, label: impl Into<String>, at: impl IntoIterator<Item = S>) -> Self {
         self.labels.insert(label.into(), Rows::All(at.into_iter().map(Into::into).collect()));
         self
     }
 
-    /// The positions that carry `label`, by batch row.
+    /// Sets the positions that have `label`, one list for each batch row.
     pub fn label_rows(mut self, label: impl Into<String>, rows: Vec<Vec<Span>>) -> Self {
         self.labels.insert(label.into(), Rows::Each(rows));
         self
     }
 
-    /// The level of each position: one list for all batch rows, or one for each.
+    /// Sets the clearance level of each position: one list for all batch rows, or one for each.
     pub fn levels(mut self, levels: impl Into<Rows<Vec<i64>>>) -> Self {
         self.levels = Some(levels.into());
         self
     }
 
-    /// The position at which each key stands (a ring buffer): a negative one marks an empty slot, which nobody may read.
+    /// Sets the position of each key, such as in a ring buffer. A negative position marks an empty slot, which no query may read.
     pub fn positions(mut self, positions: impl Into<Rows<Vec<i64>>>) -> Self {
         self.positions = Some(positions.into());
         self.runs = None;
         self
     }
 
-    /// [`positions`](Self::positions) by runs, for each batch row: keys `keys` stand at positions from the number beside
-    /// them on, and a key in no run is an empty slot. Binding takes time by the run and not by the key, which is what a
-    /// cache needs at every step.
+    /// Sets the [`positions`](Self::positions) of each batch row as runs (range of keys, position of its first key). Positions
+    /// rise by 1 per key. A key in no run is an empty slot. The time of binding grows with the number of runs, not of keys,
+    /// so a cache can bind at every step.
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, atoms::*};
-    /// // A ring of 4 slots: the oldest key left stands at position 6, in slot 2.
+    /// // A ring of 4 slots: the oldest key has position 6 and is in slot 2.
     /// let facts = Facts::new().position_runs(vec![vec![(0..2, 8), (2..4, 6)]]);
     /// let bound = causal().bind(&Shape::new(1, 4, 8), &facts)?;
     /// assert_eq!([0, 1, 2, 3].map(|key| bound.allowed(0, 0, 0, key)), [true, false, true, true]);
@@ -192,14 +193,14 @@ impl Facts {
         self
     }
 
-    /// The cells that `dense(name)` means.
+    /// Sets the array that `dense(name)` refers to.
     pub fn array(mut self, name: impl Into<String>, array: Array) -> Self {
         self.arrays.insert(name.into(), Arc::new(array));
         self
     }
 
-    /// The predicate that `closure(name)` means, over (batch, head, query row, key index). It must be a pure function, and is
-    /// called from several threads at once.
+    /// Sets the predicate that `closure(name)` refers to, over (batch row, head, query row, key index). The predicate must be a
+    /// pure function; several threads call it at once.
     pub fn closure(
         mut self,
         name: impl Into<String>,
@@ -209,9 +210,9 @@ impl Facts {
         self
     }
 
-    /// [`closure`](Self::closure) with bounds: for (batch, head, query rows) the keys that *some* row may read and the keys
-    /// that *every* row may read. Bounds that hold make planning skip what the predicate would deny; where they are wrong
-    /// the mask is what the bounds say of whole tiles and what the predicate says elsewhere.
+    /// Sets a [`closure`](Self::closure) with bounds. For (batch row, head, query rows), `bounds` returns the keys that at least
+    /// one row may read and the keys that every row may read. Correct bounds make planning faster. Wrong bounds change the
+    /// mask: the bounds decide about whole tiles, and the predicate decides about the other cells.
     pub fn closure_with_bounds(
         mut self,
         name: impl Into<String>,
@@ -238,22 +239,22 @@ impl Facts {
         self.arrays.iter().map(|(name, array)| (name.as_str(), &**array))
     }
 
-    /// Whether they say how many queries of each batch row are real.
+    /// Returns whether the numbers of non-padding queries are given.
     pub fn has_query_lengths(&self) -> bool {
         self.query_lengths.is_some()
     }
 
-    /// Names of the labels that are declared.
+    /// Returns the names of the labels.
     pub fn label_names(&self) -> impl Iterator<Item = &str> {
         self.labels.keys().map(String::as_str)
     }
 
-    /// Whether the facts give the position of each key.
+    /// Returns whether the position of each key is given.
     pub fn place_keys(&self) -> bool {
         self.positions.is_some() || self.runs.is_some()
     }
 
-    /// The position after that of the last key of batch row `row`, where they say where keys stand.
+    /// Returns the highest key position of batch row `row` plus 1, or `None` if no positions are given.
     pub(crate) fn keys_end(&self, row: usize) -> Option<i64> {
         let listed = self.positions.as_ref().and_then(|p| p.get(row));
         let listed = listed.map(|list| list.iter().max().map_or(0, |p| p + 1));
@@ -261,7 +262,7 @@ impl Facts {
         listed.or_else(|| runs.map(|runs| runs.iter().map(|run| run.end()).max().unwrap_or(0)))
     }
 
-    /// Where padding stands, right unless they say otherwise.
+    /// Returns the side of the padding [default: right].
     pub fn padding_side(&self) -> Side {
         match self.real {
             Some(RealTokens::Lengths { side, .. }) => side,
@@ -270,12 +271,12 @@ impl Facts {
     }
 }
 
-/// Counts as they are stored, of the same width on every machine.
+/// Converts counts to 64 bits, the width in which they are stored on every machine.
 fn counts(list: Vec<usize>) -> Vec<u64> {
     list.into_iter().map(|n| n as u64).collect()
 }
 
-/// The real keys of a row with `length` real tokens out of `kv_len`.
+/// Returns the non-padding keys of a row of `kv_len` keys with `length` non-padding tokens.
 pub(crate) fn real_run(length: u64, side: Side, kv_len: u32) -> Interval {
     let n = u32::try_from(length).unwrap_or(u32::MAX).min(kv_len);
     match side {

@@ -1,7 +1,7 @@
-//! [`Frame`]: where query rows and keys of one batch row stand.
+//! [`Frame`]: the positions of the query rows and keys of one batch row.
 //!
-//! Atoms speak of positions, kernels of indices. Query rows map by an offset; keys map one to one, or by runs when the facts
-//! place them (a ring buffer is two runs).
+//! Atoms use positions; kernels use indices. The position of a query row is its index plus an offset. The position of a key is
+//! its index, or the facts give the positions as runs (a ring buffer has two runs).
 
 use crate::interval::{Interval, IntervalSet};
 use std::sync::Arc;
@@ -15,11 +15,11 @@ pub struct Frame {
     pub kv_len: u32,
     /// Position of query row 0.
     pub offset: i64,
-    /// `None`: key `j` stands at position `j`.
+    /// The positions of the keys as runs; `None` means that key `j` has position `j`.
     pub runs: Option<Arc<[PlacedKeys]>>,
 }
 
-/// Adjacent keys that stand at adjacent positions.
+/// Adjacent keys at adjacent positions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PlacedKeys {
     /// The keys, by index.
@@ -34,14 +34,14 @@ impl PlacedKeys {
         self.position + i64::from(self.keys.len())
     }
 
-    /// Position minus index, which all its keys share.
+    /// Returns position minus index, which is equal for all keys of the run.
     fn shift(self) -> i64 {
         self.position - i64::from(self.keys.start)
     }
 }
 
 impl Frame {
-    /// Cuts a list of key positions into runs; negative positions are left out.
+    /// Returns the runs of a list of key positions, without keys at negative positions.
     pub fn runs_of(positions: &[i64]) -> Arc<[PlacedKeys]> {
         let mut runs: Vec<PlacedKeys> = Vec::new();
         for (index, &position) in positions.iter().enumerate() {
@@ -56,12 +56,12 @@ impl Frame {
         runs.into()
     }
 
-    /// Position of query row `row`.
+    /// Returns the position of query row `row`.
     pub fn query(&self, row: u32) -> i64 {
         self.offset + i64::from(row)
     }
 
-    /// Position of key `index`; -1 for an empty slot.
+    /// Returns the position of key `index`, or -1 for an empty slot.
     pub fn key(&self, index: u32) -> i64 {
         let Some(runs) = &self.runs else { return i64::from(index) };
         let i = runs.partition_point(|run| run.keys.end <= index);
@@ -76,14 +76,14 @@ impl Frame {
         }
     }
 
-    /// The slots that hold a key, when some do not.
+    /// Returns the slots that hold a key, or `None` if every slot holds a key.
     pub fn live(&self) -> Option<IntervalSet> {
         let live: IntervalSet = self.runs.as_ref()?.iter().map(|run| run.keys.start..run.keys.end).collect();
         (live.count() < u64::from(self.kv_len)).then_some(live)
     }
 
-    /// Calls `piece(start, end, shift)` for the parts of `keys` in which position = index + shift, by ascending index; empty
-    /// slots are in none.
+    /// Calls `piece(start, end, shift)` for the parts of `keys` in which position = index + shift, by ascending index. Empty slots
+    /// are in no part.
     pub fn pieces(&self, keys: (u32, u32), piece: &mut impl FnMut(u32, u32, i64)) {
         match &self.runs {
             None => piece(keys.0, keys.1, 0),
@@ -96,7 +96,7 @@ impl Frame {
         }
     }
 
-    /// Calls `emit(start, end)` with the keys among `keys` whose positions lie in `from..to`, by ascending index.
+    /// Calls `emit(start, end)` with the keys among `keys` whose positions are in `from..to`, by ascending index.
     pub fn emit(&self, from: i64, to: i64, keys: (u32, u32), emit: &mut impl FnMut(u32, u32)) {
         self.pieces(keys, &mut |first, last, shift| {
             let a = (from - shift).max(i64::from(first));

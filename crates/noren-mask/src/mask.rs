@@ -1,4 +1,4 @@
-//! [`Mask`]: which query may read which key, as a value; [`Atom`]: what it is made of.
+//! [`Mask`]: an expression that defines which query may read which key; [`Atom`]: the trait of elementary masks.
 
 use crate::Error;
 use crate::basis::{Binding, Case, Family, Input, Line, Pair, Places, Rank, Site, Sizes, Value};
@@ -11,13 +11,13 @@ use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A set of allowed (batch, head, query, key) cells, said without sizes.
+/// A set of allowed cells (batch row, head, query, key), defined without lengths.
 ///
 /// A mask is an expression: atoms (see [`atoms`](crate::atoms)) combined with `&` (both), `|` (either), `!` (not) and
-/// `-` (the first but not the second). True means "may attend"; there is no other polarity. It knows no lengths:
-/// [`bind`](Mask::bind) gives it a [`Shape`](crate::Shape) and [`Facts`](crate::Facts).
+/// `-` (the first but not the second). True always means "may read". A mask holds no lengths:
+/// [`bind`](Mask::bind) adds a [`Shape`](crate::Shape) and [`Facts`](crate::Facts).
 ///
-/// Masks compare, hash, clone cheaply, print as text and parse from it:
+/// Masks can be compared, hashed, cloned at low cost, printed as text and parsed from text:
 ///
 /// ```
 /// use noren_mask::{Mask, atoms::*};
@@ -26,10 +26,10 @@ use std::sync::Arc;
 /// assert_eq!(mask, "sliding(4096) | causal & keys(0..4)".parse::<Mask>().unwrap());
 /// ```
 ///
-/// Equality (and order, which serves only to sort) compares expressions, not cells: `!!causal()` differs from `causal()` as a value.
-/// [`simplify`](Mask::simplify) brings both to one form; [`BoundMask`](crate::BoundMask) answers questions about cells.
+/// Equality compares expressions, not cells: `!!causal()` differs from `causal()`. The order of masks is only for sorting.
+/// [`simplify`](Mask::simplify) gives both expressions one form. [`BoundMask`](crate::BoundMask) compares cells.
 ///
-/// A mask is no truth value. Python's `and`, `or` and `if` have no counterpart here, so Rust refuses them by type.
+/// A mask is not a boolean, so it cannot be used in `if`, `&&` or `||`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Mask(pub(crate) Arc<Node>);
 
@@ -41,19 +41,19 @@ pub enum Node {
     Full,
     /// No cell.
     None,
-    /// An atom, built in or the user's: see [`Mask::atom_as`].
+    /// An atom, built in or defined by the user: see [`Mask::atom_as`].
     Atom(AtomRef),
-    /// By query head, the arm that names it.
+    /// For each query head, the mask of the arm that names it.
     Heads(Vec<Arm>),
-    /// By batch row, the arm that names it.
+    /// For each batch row, the mask of the arm that names it.
     Batch(Vec<Arm>),
-    /// By layer, the arm that names it.
+    /// For each layer, the mask of the arm that names it.
     Layers(Vec<Arm>),
     /// The cells that the mask does not allow.
     Not(Mask),
-    /// Two or more masks, none of them itself an `And`.
+    /// The intersection of two or more masks, none of which is an `And`.
     And(Vec<Mask>),
-    /// Two or more masks, none of them itself an `Or`.
+    /// The union of two or more masks, none of which is an `Or`.
     Or(Vec<Mask>),
     /// The cells of the first mask that the second does not allow.
     Minus(Mask, Mask),
@@ -62,9 +62,9 @@ pub enum Node {
 /// One arm of `heads(...)`, `batch(...)` or `layers(...)`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Arm {
-    /// The indices it speaks for.
+    /// The indices of the heads, batch rows or layers to which the arm applies.
     pub selector: Selector,
-    /// What holds there.
+    /// The mask for these indices.
     pub mask: Mask,
 }
 
@@ -77,13 +77,13 @@ impl Arm {
 }
 
 impl Mask {
-    /// The mask of one node. `And` and `Or` nodes are built with [`Mask::all`] and [`Mask::any`] or the operators, which
-    /// keep them flat.
+    /// Returns the mask of one node. Build `And` and `Or` nodes with [`Mask::all`], [`Mask::any`] or the operators, which keep
+    /// them flat.
     pub fn new(node: Node) -> Self {
         Mask(Arc::new(node))
     }
 
-    /// The mask of one atom: a built-in one (see [`atoms`](crate::atoms)) or [your own](crate::atom).
+    /// Returns the mask of one atom: a built-in atom (see [`atoms`](crate::atoms)) or [your own](crate::atom).
     ///
     /// ```
     /// use noren_mask::{Mask, atoms::Sliding};
@@ -95,7 +95,7 @@ impl Mask {
         Mask::new(Node::Atom(AtomRef::new(atom)))
     }
 
-    /// The atom, where the mask is one and no combination, `full` or `none`.
+    /// Returns the atom if the mask is an atom, and `None` if it is a combination, `full` or `none`.
     pub fn atom(&self) -> Option<&AtomRef> {
         match self.node() {
             Node::Atom(atom) => Some(atom),
@@ -103,12 +103,12 @@ impl Mask {
         }
     }
 
-    /// The parameters of the atom, where the mask is one of type `A`.
+    /// Returns the atom if the mask is an atom of type `A`, else `None`.
     pub fn atom_as<A: Atom>(&self) -> Option<&A> {
         self.atom()?.downcast()
     }
 
-    /// Every atom of the mask, from left to right, arms included.
+    /// Returns all atoms of the mask from left to right, including those of arms.
     pub fn atoms(&self) -> Vec<&AtomRef> {
         match self.atom() {
             Some(atom) => vec![atom],
@@ -116,12 +116,12 @@ impl Mask {
         }
     }
 
-    /// The expression.
+    /// Returns the expression.
     pub fn node(&self) -> &Node {
         &self.0
     }
 
-    /// The intersection of all `masks`; `full` when there is none.
+    /// Returns the intersection of `masks`, or `full` if there are none.
     pub fn all(masks: impl IntoIterator<Item = Mask>) -> Self {
         let mut parts = Vec::new();
         for mask in masks {
@@ -137,7 +137,7 @@ impl Mask {
         }
     }
 
-    /// The union of all `masks`; `none` when there is none.
+    /// Returns the union of `masks`, or `none` if there are none.
     pub fn any(masks: impl IntoIterator<Item = Mask>) -> Self {
         let mut parts = Vec::new();
         for mask in masks {
@@ -153,7 +153,7 @@ impl Mask {
         }
     }
 
-    /// The direct parts of a combination, arms included; empty for an atom.
+    /// Returns the direct parts of a combination, including the masks of arms; empty for an atom.
     pub fn children(&self) -> Vec<&Mask> {
         match self.node() {
             Node::Not(a) => vec![a],
@@ -164,7 +164,7 @@ impl Mask {
         }
     }
 
-    /// The same expression with every direct part replaced by `f(part)`; an atom is returned as it is.
+    /// Returns a copy of the expression in which `f(part)` replaces every direct part; an atom is returned unchanged.
     pub fn map_children(&self, mut f: impl FnMut(&Mask) -> Mask) -> Mask {
         let mut arms = |arms: &[Arm]| -> Vec<Arm> {
             arms.iter().map(|a| Arm { selector: a.selector.clone(), mask: f(&a.mask) }).collect()
@@ -200,7 +200,7 @@ impl Node {
     }
 }
 
-/// Frees a deep expression without recursion: `mask = mask - part` in a loop may nest as deep as memory allows.
+/// Frees a deep expression without recursion, because `mask = mask - part` in a loop may nest very deep.
 impl Drop for Mask {
     fn drop(&mut self) {
         let mut parts = Vec::new();
@@ -220,23 +220,23 @@ impl Drop for Mask {
 /// An atom is a value: it derives `Debug`, `PartialEq`, `Eq`, `PartialOrd`, `Ord` and `Hash` over its parameters ([`Value`]). A parameter
 /// of type `f64` is held as a [`Real`](crate::Real). Two atoms that are equal must allow the same cells. [`Mask::of`] makes a mask of an atom.
 ///
-/// [`allows`](Self::allows) is the definition. Cells, explanations and comparisons ask it and nothing else.
-/// [`resolve`](Self::resolve) gives planning a faster form of the same cells; without one, planning looks at every cell that the
-/// other parts of a mask leave open. [`verify`](crate::atom::verify) compares the two.
+/// [`allows`](Self::allows) is the definition: cells, explanations and comparisons call only this function.
+/// [`resolve`](Self::resolve) gives planning a faster form of the same cells. Without this form, planning checks every cell
+/// that the other parts of a mask leave open. [`verify`](crate::atom::verify) compares the two.
 pub trait Atom: Value {
-    /// The word under which masks name the atom.
+    /// Returns the name of the atom in masks.
     fn name(&self) -> &'static str;
 
-    /// Writes the atom as it stands in a mask: the name and the parameters that are not the default.
+    /// Writes the atom in the text form of masks: the name and the parameters that are not the default.
     ///
     /// # Errors
-    /// Those of the formatter.
+    /// Returns an error if the formatter fails.
     fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 
-    /// Refuses parameters that make no sense whatever the shape, in words that say how to fix them: `size is 0: give at least 1`.
+    /// Checks the parameters as far as possible without a shape.
     ///
     /// # Errors
-    /// The problem.
+    /// Returns the problem and its fix if a parameter is invalid: `size is 0: give at least 1`.
     fn check(&self) -> Result<(), String> {
         Ok(())
     }
@@ -247,57 +247,58 @@ pub trait Atom: Value {
         Vec::new()
     }
 
-    /// Refuses a shape or facts that the atom cannot be bound to: facts that are missing, lists of another length.
+    /// Checks that the atom can be bound to the shape and facts.
     ///
     /// # Errors
-    /// [`Binding::missing`] or [`Binding::refuse`].
+    /// Returns [`Binding::missing`] if a fact is missing, or [`Binding::refuse`] if the shape or a fact does not fit.
     fn fits(&self, binding: &Binding<'_>) -> Result<(), Error> {
         let _ = binding;
         Ok(())
     }
 
-    /// Whether the query may read the key: the definition. It is called after [`check`](Self::check) and [`fits`](Self::fits) and is a
-    /// pure function; planning calls it from several threads.
+    /// Returns whether the query may read the key: the definition of the atom. This function must be pure: planning calls it from
+    /// several threads, after [`check`](Self::check) and [`fits`](Self::fits).
     fn allows(&self, pair: &Pair<'_>) -> bool;
 
-    /// One sentence, without a capital and a full stop, on why the pair is `allowed` or not.
+    /// Returns one sentence on why the pair is `allowed` or not, without a capital letter and a full stop.
     fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
         let verb = if allowed { "may read" } else { "may not read" };
         format!("query {} {verb} key {}", pair.q, pair.k)
     }
 
-    /// The same cells in the form that planning asks, for one batch row and head; `None` leaves planning to [`allows`](Self::allows).
-    /// Documents, labels and other facts are looked up here, once.
+    /// Returns the atom's cells in the form that planning uses, for one batch row and head. With `None`, planning calls
+    /// [`allows`](Self::allows). Facts such as documents and labels are looked up here, once.
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {
         let _ = site;
         None
     }
 
-    /// A simpler expression of the same cells for every shape and all facts. Simplifying it again must not change it.
+    /// Returns a simpler expression that allows the same cells for all shapes and facts. Simplifying the result again must not
+    /// change it.
     fn simplify(&self) -> Simplified {
         Simplified::Same
     }
 
-    /// Where [`Mask::simplify`] puts the atom among the operands of `&` and `|`.
+    /// Returns the rank by which [`Mask::simplify`] sorts the operands of `&` and `|`.
     fn rank(&self) -> Rank {
         Family::Own.into()
     }
 
-    /// What [`Mask::equivalent`] must know of the atom: nothing, the positions and distances at which its
-    /// cells change, or another mask of the same cells.
+    /// Returns the data that [`Mask::equivalent`] needs: nothing, the positions and distances at which the atom's cells change, or
+    /// another mask that allows the same cells.
     fn every_length(&self, case: Case) -> EveryLength {
         let _ = case;
         EveryLength::Unknown
     }
 
-    /// The lengths and the batch that the atom's lists are for.
+    /// Returns the lengths and the batch size that the atom's lists require.
     fn sizes(&self, case: Case) -> Sizes {
         let _ = case;
         Sizes::default()
     }
 }
 
-/// The answer of [`Atom::simplify`].
+/// The result of [`Atom::simplify`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Simplified {
@@ -305,30 +306,30 @@ pub enum Simplified {
     Same,
     /// This mask allows the same cells and is in its simplest form, perhaps the atom itself.
     Mask(Mask),
-    /// The cells depend on one number only, so that any number of such atoms joins into one.
+    /// The cells depend on one number only, so several such atoms can be joined into one.
     Line(Line),
 }
 
 impl Simplified {
-    /// The cells of a line; the atom itself where there is none.
+    /// Returns the simplified form of a line, or [`Simplified::Same`] if there is no line.
     pub(crate) fn line(line: impl Into<Option<Line>>) -> Self {
         line.into().map_or(Simplified::Same, Simplified::Line)
     }
 }
 
-/// The answer of [`Atom::every_length`].
+/// The result of [`Atom::every_length`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum EveryLength {
-    /// The cells depend on more than positions, or change at more places than can be listed: any cell may be either.
+    /// Nothing is known: the cells depend on more than positions, or change at too many places.
     Unknown,
-    /// Whether a cell is allowed changes at these places only.
+    /// The cells change only at these places.
     Places(Places),
     /// This mask allows the same cells.
     Mask(Mask),
 }
 
-/// A shared atom of any type. It compares by value.
+/// A shared atom of any type. Comparisons use the value of the atom.
 #[derive(Clone)]
 pub struct AtomRef(Arc<dyn Atom>);
 
@@ -337,12 +338,12 @@ impl AtomRef {
         AtomRef(Arc::new(atom))
     }
 
-    /// The atom as one of type `A`; `None` when it is another.
+    /// Returns the atom if its type is `A`, else `None`.
     pub fn downcast<A: Atom>(&self) -> Option<&A> {
         self.0.as_any().downcast_ref()
     }
 
-    /// By rank, then by name and type.
+    /// Returns the sort key: rank, name, type.
     fn order(&self) -> (Rank, &'static str, TypeId) {
         (self.0.rank(), self.0.name(), self.0.as_any().type_id())
     }
@@ -389,7 +390,7 @@ impl fmt::Debug for AtomRef {
     }
 }
 
-/// The atom as text.
+/// Writes the atom as text.
 impl fmt::Display for AtomRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.write(f)

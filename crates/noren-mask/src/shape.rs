@@ -1,14 +1,14 @@
-//! [`Shape`]: how many queries and keys there are, and where the queries stand.
+//! [`Shape`]: the numbers of batch rows, heads, queries and keys, and the positions of the queries.
 
 #[cfg(feature = "serde")]
 mod json;
 
 use crate::Error;
 
-/// The sizes a mask is bound to: batch rows, heads, queries and keys, and the position of the first query.
+/// The shape of a bound mask: numbers of batch rows, heads, queries and keys, and the position of the first query.
 ///
-/// Query row `i` stands at position `i + query_offset`, key `j` at position `j`. When there are as many queries as keys
-/// nothing needs to be said; otherwise the caller chooses, because alignment is never guessed:
+/// Query row `i` has position `i + query_offset`, and key `j` has position `j`. The caller always chooses the alignment of
+/// queries and keys; no constructor guesses it:
 ///
 /// ```
 /// use noren_mask::Shape;
@@ -26,108 +26,115 @@ pub struct Shape {
     kv_heads: usize,
     q_len: usize,
     kv_len: usize,
-    /// One entry for all batch rows, or one for each.
+    /// Position of the first query: one entry for all batch rows, or one for each.
     query_offsets: Vec<i64>,
 }
 
 impl Shape {
-    /// Lengths and offsets beyond this are refused: positions are 32-bit inside plans.
+    /// The maximum length and offset, in tokens, because positions in plans have 32 bits.
     pub const MAX_LEN: usize = (u32::MAX / 2) as usize;
 
-    /// More pairs of batch row and head than this are refused: a plan lists its pattern for each.
+    /// The maximum number of pairs of batch row and head, because a plan lists the pattern of each pair.
     const MAX_PAIRS: usize = 1 << 22;
 
-    /// `q_len` queries over `kv_len` keys, the first query at position `query_offset`; one batch row, one head.
+    /// Returns a shape with `q_len` queries, `kv_len` keys, one batch row and one head; the first query has position
+    /// `query_offset`.
     pub fn new(q_len: usize, kv_len: usize, query_offset: i64) -> Self {
         Shape { batch: 1, heads: 1, kv_heads: 1, q_len, kv_len, query_offsets: vec![query_offset] }
     }
 
-    /// Self-attention over `len` tokens.
+    /// Returns the shape of self-attention over `len` tokens.
     pub fn square(len: usize) -> Self {
         Self::new(len, len, 0)
     }
 
-    /// `new` tokens after `past` cached ones: `new` queries over `past + new` keys, the first at position `past`.
+    /// Returns the shape of `new` tokens after `past` cached tokens: `new` queries and `past + new` keys; the first query has
+    /// position `past`.
     pub fn cached(past: usize, new: usize) -> Self {
         Self::new(new, past.saturating_add(new), past.min(i64::MAX as usize) as i64)
     }
 
-    /// Cross-attention: `q_len` queries over `kv_len` keys of another sequence, both counted from 0.
+    /// Returns the shape of cross-attention: `q_len` queries and `kv_len` keys of another sequence, both with positions from 0.
     pub fn cross(q_len: usize, kv_len: usize) -> Self {
         Self::new(q_len, kv_len, 0)
     }
 
-    /// The same with `batch` rows.
+    /// Sets the number of batch rows [default: 1].
     pub fn batch(mut self, batch: usize) -> Self {
         self.batch = batch;
         self
     }
 
-    /// The same with `heads` query heads and as many key-value heads.
+    /// Sets the number of query heads and of key-value heads [default: 1].
     pub fn heads(mut self, heads: usize) -> Self {
         self.heads = heads;
         self.kv_heads = heads;
         self
     }
 
-    /// The same with `kv_heads` key-value heads, each shared by `heads / kv_heads` query heads (GQA, MQA).
+    /// Sets the number of key-value heads; `heads / kv_heads` query heads share each of them (GQA, MQA) [default: the number of
+    /// query heads].
     pub fn kv_heads(mut self, kv_heads: usize) -> Self {
         self.kv_heads = kv_heads;
         self
     }
 
-    /// The same with the first query of batch row `b` at position `offsets[b]`.
+    /// Sets the position of the first query of each batch row `b` to `offsets[b]`; one entry applies to all batch rows.
     pub fn query_offsets(mut self, offsets: impl Into<Vec<i64>>) -> Self {
         self.query_offsets = offsets.into();
         self
     }
 
-    /// Number of batch rows.
+    /// Returns the number of batch rows.
     pub fn batch_len(&self) -> usize {
         self.batch
     }
 
-    /// Number of query heads.
+    /// Returns the number of query heads.
     pub fn head_count(&self) -> usize {
         self.heads
     }
 
-    /// Number of key-value heads.
+    /// Returns the number of key-value heads.
     pub fn kv_head_count(&self) -> usize {
         self.kv_heads
     }
 
-    /// The key-value head that query head `head` reads.
+    /// Returns the index of the key-value head that query head `head` reads.
     pub fn kv_head(&self, head: usize) -> usize {
         head / (self.heads / self.kv_heads)
     }
 
-    /// Number of query rows.
+    /// Returns the number of query rows.
     pub fn q_len(&self) -> usize {
         self.q_len
     }
 
-    /// Number of keys.
+    /// Returns the number of keys.
     pub fn kv_len(&self) -> usize {
         self.kv_len
     }
 
-    /// Position of the first query of batch row `row`.
+    /// Returns the position of the first query of batch row `row`.
     pub fn query_offset(&self, row: usize) -> i64 {
         if self.query_offsets.len() == 1 { self.query_offsets[0] } else { self.query_offsets[row] }
     }
 
-    /// The same with other lengths, the first query at position 0.
+    /// Returns a copy with other lengths and the first query at position 0.
     pub(crate) fn with_lens(&self, q_len: usize, kv_len: usize) -> Self {
         Shape { q_len, kv_len, query_offsets: vec![0], ..self.clone() }
     }
 
-    /// All cells: `batch * heads * q_len * kv_len`.
+    /// Returns the number of cells: `batch * heads * q_len * kv_len`.
     pub fn cells(&self) -> u128 {
         [self.batch, self.heads, self.q_len, self.kv_len].iter().map(|&n| n as u128).product()
     }
 
-    /// Refuses zero sizes, lengths above [`Shape::MAX_LEN`], heads that do not divide and a wrong number of offsets.
+    /// Checks the shape.
+    ///
+    /// # Errors
+    /// Returns an error if a size is 0 or above [`Shape::MAX_LEN`], if `heads` is not a multiple of `kv_heads`, if `batch * heads`
+    /// is above 4,194,304, or if the number or value of a query offset is invalid.
     pub fn check(&self) -> Result<(), Error> {
         let refuse = |text: String| Err(Error::Shape(text));
         for (name, value) in [
