@@ -1,7 +1,7 @@
 //! [`audit`]: what a running model lets through, tested by pairs of calls whose outputs must agree, or must not.
 //!
 //! Something that must not matter is changed, the model runs again, and outputs are compared to the bit: attention, linear
-//! layers and norms of this crate give a row the same bits whatever stands beside it, so there is no rounding to excuse.
+//! layers and norms of this crate give a row the same bits beside any other rows, so no difference is rounding.
 //!
 //! ```
 //! use candle_core::{DType, Device};

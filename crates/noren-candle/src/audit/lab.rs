@@ -13,9 +13,9 @@ use std::collections::BTreeSet;
 /// The tokens of a call.
 #[derive(Clone)]
 pub(super) struct Input {
-    /// What a model without an encoder of its own reads, or the encoder.
+    /// The tokens of the encoder, or of a model without an encoder of its own.
     pub(super) text: Batch,
-    /// What a decoder that reads an encoder is given.
+    /// The tokens of a decoder that reads an encoder.
     pub(super) decoder: Option<Batch>,
 }
 

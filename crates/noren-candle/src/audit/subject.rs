@@ -11,7 +11,7 @@ pub(super) type Run<'a> = Box<dyn Fn(&Batch, Option<&Batch>, Option<&mut Trace>)
 /// Tokens chosen one by one after a prompt, read in chunks of so many, and the logits by which they were chosen.
 pub(super) type Steps<'a> = Box<dyn Fn(&[u32], usize, usize) -> Result<(Vec<u32>, Vec<Vec<f32>>)> + 'a>;
 
-/// What is tested, and what it is meant to do.
+/// The tested model or function, with its declared masks.
 pub struct Subject<'a> {
     pub(super) masks: Vec<Declared>,
     pub(super) vocab: usize,
@@ -56,7 +56,7 @@ impl<'a> Subject<'a> {
         Subject { masks, vocab, positions: None, run: Box::new(run), steps: None }
     }
 
-    /// The same with other masks that it should keep to.
+    /// Returns the subject with other declared masks.
     #[must_use]
     pub fn declared(self, masks: Vec<Declared>) -> Self {
         Subject { masks, ..self }

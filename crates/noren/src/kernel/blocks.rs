@@ -17,7 +17,7 @@ pub(crate) struct KeyBlock {
 /// How the cells of a block are allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cells {
-    /// All of them, to the end of the last lane group.
+    /// All cells are allowed, to the end of the last lane group.
     Full,
     /// For every row the keys whose bits are set.
     Uniform(u64),
@@ -31,7 +31,7 @@ pub(crate) struct KeyBlocks<'a> {
     pub(crate) spans: &'a [TileSpan],
     pub(crate) hull: Range<usize>,
     pub(crate) lanes: usize,
-    /// Most keys in a full block.
+    /// The maximum number of keys in a full block.
     pub(crate) widest: usize,
     /// No block crosses a multiple of this many keys, which is one of `lanes`.
     pub(crate) page: usize,

@@ -2,7 +2,7 @@
 
 use super::simd::Simd;
 
-/// What the running maximum of a row starts from, an integer. Scores below it count as minus infinity: their weight is 0.
+/// The start value of a row's running maximum, an integer. Scores below it count as minus infinity: their weight is 0.
 pub(crate) const NOTHING: f32 = -1e38;
 
 /// `(2^f - 1) / f` for `f` in -0.5..=0.5, lowest power first: the polynomial of this degree that makes the largest

@@ -211,7 +211,7 @@ struct Shared<S: Simd, P> {
     jobs_left: AtomicUsize,
 }
 
-/// What the threads of a call share.
+/// The state that the threads of a call share.
 struct Queue<S: Simd, P> {
     steps: Vec<Step>,
     next: AtomicUsize,
@@ -271,7 +271,7 @@ impl<'a> Forward<'a> {
         steps
     }
 
-    /// What a thread does: takes steps until none is left.
+    /// Runs one thread: takes steps until none is left.
     fn work<S: Simd, P: Product>(&self, s: S, queue: &Queue<S, P>) {
         let mut scratch: Option<Scratch<S>> = None;
         while let Some(step) = queue.steps.get(queue.next.fetch_add(1, Ordering::Relaxed)) {

@@ -23,7 +23,7 @@ impl Lines {
         try_zeroed(len).map(Lines)
     }
 
-    /// All of it as values.
+    /// Returns the whole memory as values.
     #[inline(always)]
     pub(crate) fn values<T: Element>(&self) -> &[T] {
         // SAFETY: the lines are initialised and `len` values fill them; alignment of `T` is smaller; `Element` is sealed,
@@ -31,7 +31,7 @@ impl Lines {
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), self.len::<T>()) }
     }
 
-    /// All of it as values, to be changed.
+    /// Returns the whole memory as mutable values.
     #[inline(always)]
     pub(crate) fn values_mut<T: Element>(&mut self) -> &mut [T] {
         // SAFETY: as in `values`, and the borrow is as exclusive as the one given.

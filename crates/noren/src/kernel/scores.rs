@@ -1,4 +1,4 @@
-//! What is done to scores between the product and the softmax: softcap, bias, soft weights.
+//! The changes of scores between the product and the softmax: softcap, bias, soft weights.
 //!
 //! Scores are in base 2 here: what the caller gives in natural units is multiplied by `log2(e)`.
 
@@ -13,7 +13,7 @@ use std::f32::consts::LOG2_E;
 /// The score modifiers of a call, broadcast to `[batch, heads, q_len, kv_len]`.
 pub(crate) struct Modifiers<'a> {
     plan: &'a Plan,
-    /// What queries are multiplied by before the product.
+    /// The factor of queries before the product.
     pub(crate) query_factor: f32,
     /// The cap, in base 2.
     pub(crate) softcap: Option<f32>,
@@ -29,7 +29,7 @@ enum Term<'a> {
     Alibi(&'a [f32]),
 }
 
-/// Where a row of a block stands.
+/// The position of a row of a block.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) batch: usize,

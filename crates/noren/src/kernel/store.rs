@@ -16,7 +16,7 @@ use crate::{Dtype, Element, Error, Isa, View, bf16, f16};
 use half::slice::HalfFloatSliceExt;
 use std::ops::Range;
 
-/// How keys and values lie: fixed by their sizes and the processor path.
+/// The memory layout of keys and values: fixed by their sizes and the processor path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Packing {
     pub(crate) head_dim: usize,
@@ -78,7 +78,7 @@ impl Packing {
     }
 }
 
-/// Where the keys of a sequence lie among the slots of its pages.
+/// The slots of a sequence's pages that hold its keys.
 ///
 /// Keys at positions before `sink_tokens` lie in the slots of these numbers, and the others in a ring of `len` slots from slot `kept`
 /// on, position `p` in slot `kept + p % len`. A kernel sees them by *index*: the first `kept` indices are the first slots, and

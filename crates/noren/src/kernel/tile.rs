@@ -32,7 +32,7 @@ pub(crate) const ROWS: usize = 96;
 /// Rows whose scores are made before their weights: scores, keys and values of a phase share the nearest cache.
 const PHASE: usize = 24;
 
-/// What all jobs of a call share.
+/// The data that all jobs of a call share.
 pub(crate) struct Context<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) q: Rows<'a>,
@@ -122,7 +122,7 @@ pub(crate) struct TileKernel<'a, 'b, S: Simd, P> {
     pub(crate) scratch: &'a mut Scratch<S>,
 }
 
-/// What a row has summed so far.
+/// The sums of a row so far.
 struct RowState<'a, S: Simd> {
     maximum: &'a mut f32,
     sum: &'a mut S::V,

@@ -1,4 +1,4 @@
-//! How large the levels of memory are.
+//! The sizes of caches and main memory.
 
 use std::fs;
 use std::sync::OnceLock;

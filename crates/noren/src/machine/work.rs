@@ -1,4 +1,4 @@
-//! What the probes do, written once over [`Simd`] as the kernels are.
+//! The work of the probes, written once over [`Simd`] as the kernels are.
 
 use super::stage::Stage;
 use crate::kernel::dispatch::Task;
@@ -188,7 +188,7 @@ fn scores<S: Simd>(_: S) -> Vec<S::V> {
 /// Memory read from end to end.
 pub(super) struct Read<'a> {
     pub(super) stage: &'a Stage,
-    /// What each thread reads.
+    /// The number of bytes that each thread reads.
     pub(super) bytes: usize,
 }
 

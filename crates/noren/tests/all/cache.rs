@@ -388,7 +388,7 @@ fn guesses_of_a_tree_are_taken_back() {
     }
 }
 
-/// What nobody may read, NaN, in slots never written, given back, forgotten or hidden, changes no bit.
+/// NaN in slots that no query may read (never written, given back, forgotten or hidden) changes no bit.
 fn stale_content_changes_no_bit<T: Element>() {
     let (len, d) = (70, 40);
     let q = random::<T>([2, 4, len, d], 1);

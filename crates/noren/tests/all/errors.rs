@@ -1,4 +1,4 @@
-//! Wrong input is refused by name, with what was given, what was expected and how to mend it.
+//! Wrong input is refused by name, with what was given, what was expected and how to fix it.
 
 use crate::common::{Array, inputs, plan};
 use noren::{Bias, Error, Inputs, Isa, Options, Outputs, View, ViewMut, attention, attention_into};

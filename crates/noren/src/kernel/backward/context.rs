@@ -1,4 +1,4 @@
-//! What all work of a call reads, and how ranges are cut.
+//! The data that all work of a call reads, and the division of ranges.
 
 use crate::kernel::rows::Rows;
 use crate::kernel::scores::Modifiers;
@@ -9,7 +9,7 @@ use std::ops::Range;
 /// Rows with a larger log-sum-exp are careful: at half of it an `f32` has 2e-6.
 pub(super) const CAREFUL: f32 = 64.0;
 
-/// What all work of a call reads.
+/// The data that all work of a call reads.
 pub(crate) struct Context<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) q: Rows<'a>,

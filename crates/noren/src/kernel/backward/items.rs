@@ -91,7 +91,7 @@ fn turn(spans: &[TileSpan], item: usize, keys: usize) -> Option<Turn> {
     has_share.then_some(Turn { before: before as u32, last: next <= item + 1 })
 }
 
-/// What the threads of a call share.
+/// The state that the threads of a call share.
 struct Queue {
     patterns: Vec<Pattern>,
     /// `[batch row, key-value head, number in the head]`, in the order in which they are begun.

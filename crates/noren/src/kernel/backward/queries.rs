@@ -22,7 +22,7 @@ pub(super) struct Queries<S: Simd> {
     pub(super) tops: Vec<f32>,
     /// The same for careful rows.
     pub(super) bases: Vec<f64>,
-    /// What powers are multiplied by to become weights; 0 for rows that read nothing.
+    /// The factor that turns powers into weights; 0 for rows that read nothing.
     pub(super) factors: Vec<f32>,
     /// Mean gradients of the weights, times the factor; without it where products are of pairs.
     pub(super) deltas: Vec<f32>,
@@ -72,7 +72,7 @@ impl<S: Simd> QueryPairs<S> {
     }
 }
 
-/// Most rows in a part.
+/// The maximum number of rows in a part.
 const MOST: usize = ROWS + 1;
 
 impl<S: Simd> Queries<S> {

@@ -200,21 +200,21 @@ path! {
     }
 }
 
-/// The same bits, as pairs.
+/// Returns the bits unchanged, as pairs.
 #[inline(always)]
 fn bf16s(pairs: __m512) -> __m512bh {
     // SAFETY: both are 512 bits of which every pattern is valid.
     unsafe { std::mem::transmute(pairs) }
 }
 
-/// The same bits, as words.
+/// Returns the bits unchanged, as words.
 #[inline(always)]
 fn m512_of(pairs: __m512bh) -> __m512 {
     // SAFETY: as in `bf16s`.
     unsafe { std::mem::transmute(pairs) }
 }
 
-/// The same bits, as integers.
+/// Returns the bits unchanged, as integers.
 #[inline(always)]
 fn m256i_of(halves: __m256bh) -> __m256i {
     // SAFETY: both are 256 bits of which every pattern is valid.

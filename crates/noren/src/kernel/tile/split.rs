@@ -27,7 +27,7 @@ pub(crate) struct Part<S: Simd> {
     maxima: Vec<f32>,
 }
 
-/// What a thread does for a tile.
+/// The work of one thread for a tile.
 pub(crate) enum Task<'c, S: Simd> {
     /// Cuts the blocks into at most so many parts.
     Cut(usize, &'c mut Vec<Part<S>>),
