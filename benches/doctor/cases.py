@@ -20,7 +20,7 @@ import numpy as np
 
 from build import Case
 from healthy import HEALTHY
-from sick import SICK
+from faulty import FAULTY
 
 # Each of these registers its cases.
 for _module in ("sick_values", "sick_shape", "sick_structure", "companions", "more", "hard", "traps", "rows"):
@@ -29,7 +29,7 @@ for _module in ("sick_values", "sick_shape", "sick_structure", "companions", "mo
 
 def draw(rng: np.random.Generator, healthy: float) -> Case:
     """One case; a draw that turns out harmless is drawn again."""
-    pool = HEALTHY if rng.random() < healthy else SICK
+    pool = HEALTHY if rng.random() < healthy else FAULTY
     while True:
         case = pool[int(rng.integers(len(pool)))](rng)
         if case is not None:
@@ -57,7 +57,7 @@ def write(folder: Path, number: int, case: Case, blind: bool) -> tuple[str, dict
     label = {
         "name": case.name,
         "split": "blind" if blind else "declared",
-        "sick": bool(case.classes),
+        "faulty": bool(case.classes),
         "classes": case.classes or ["healthy"],
         "accept": list(case.accept),
         "explanation": case.why,
@@ -90,8 +90,8 @@ def main() -> None:
         inputs[key], labels[key] = inputs_of, label
     (args.out / "inputs.json").write_text(json.dumps(inputs, indent=1))
     (args.out / "labels.json").write_text(json.dumps(labels, indent=1))
-    sick = sum(v["sick"] for v in labels.values())
-    print(f"{args.count} cases in {args.out}: {sick} faulty, {args.count - sick} correct")
+    faulty = sum(v["faulty"] for v in labels.values())
+    print(f"{args.count} cases in {args.out}: {faulty} faulty, {args.count - sick} correct")
 
 
 if __name__ == "__main__":

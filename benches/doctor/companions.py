@@ -6,7 +6,7 @@ import numpy as np
 
 from build import EOS, PAD, Case, batch, chance, intent, length, padding, pick, positions, say, say_plane
 from scenes import packed
-from sick import bug, plane_case
+from faulty import bug, plane_case
 
 
 def beside(name, classes, why, it, mask, ctx, inputs, **more):

@@ -21,7 +21,7 @@ from build import (
     tri,
 )
 from scenes import chunked, cross, packed, tree
-from sick import bug, made, plane_case
+from faulty import bug, made, plane_case
 
 
 def side(rng):

@@ -22,7 +22,7 @@ from build import (
 )
 from companions import corpus, scored, softmax
 from scenes import chunked, cross, images, packed, ring, tree
-from sick import plane_case
+from faulty import plane_case
 
 HEALTHY: list = []
 

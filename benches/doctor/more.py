@@ -26,7 +26,7 @@ from build import (
 from companions import corpus
 from healthy import fine, fine_plane, well
 from scenes import chunked, packed
-from sick import bug, made, plane_case
+from faulty import bug, made, plane_case
 
 NAMES = {
     "causal": ("causal", "decoder", "causal_lm", "autoregressive"),

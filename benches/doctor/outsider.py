@@ -47,7 +47,7 @@ from outsider_mistakes import (
     sick_flip,
     sick_invert,
     sick_pair,
-    sick_structure,
+    faulty_structure,
 )
 from outsider_values import (
     sick_axis,
@@ -59,15 +59,15 @@ from outsider_values import (
     sick_rank,
     sick_redaction,
     sick_segcast,
-    sick_values,
+    faulty_values,
 )
 
-SICK = [
-    (sick_structure, 14),
+FAULTY = [
+    (faulty_structure, 14),
     (sick_pair, 2),
     (sick_flip, 2),
     (sick_invert, 2),
-    (sick_values, 3.5),
+    (faulty_values, 3.5),
     (sick_double, 1),
     (sick_empty, 1.5),
     (sick_plane, 3),
@@ -225,7 +225,7 @@ def main():
     (a.out / "truth").mkdir(parents=True, exist_ok=True)
     ins, labs, drop = {}, {}, {}
     for i in range(a.count):
-        c = pick(rng, SICK if rng.random() < 0.45 else WELL)
+        c = pick(rng, FAULTY if rng.random() < 0.45 else WELL)
         s = c.s
         key = f"o{i:05d}"
         files = {n: store(a.out, f"{key}_{n}.npy", x) for n, x in {"mask": c.mask, **s.inputs}.items()}
@@ -247,7 +247,7 @@ def main():
             labs[kk] = {
                 "name": c.name,
                 "split": split,
-                "sick": bool(c.classes),
+                "faulty": bool(c.classes),
                 "classes": c.classes or ["healthy"],
                 "accept": sorted(set(c.accept)),
                 "repair": bool(c.repair and c.classes and not (split == "blind" and ambiguous(c, rng))),

@@ -160,10 +160,10 @@ def softmax(x):
         return e / e.sum(-1, keepdims=True)
 
 
-def tensors(rng, sick):
+def tensors(rng, faulty):
     """Probabilities, pooled states, values."""
     w = str(
-        rng.choice(["after", "before", "ignored", "pool", "nanv"] if sick else ["fine", "renorm", "pool_ok", "v_ok"])
+        rng.choice(["after", "before", "ignored", "pool", "nanv"] if faulty else ["fine", "renorm", "pool_ok", "v_ok"])
     )
     if w.startswith("pool"):
         s = text_scene(rng, bi=True)
@@ -173,7 +173,7 @@ def tensors(rng, sick):
         v = s.V[:, :, None]
         mean = (h * v).sum(1) / v.sum(1)
         last = h[np.arange(s.B), s.K - 1 - np.argmax(s.V[:, ::-1], 1)]
-        if sick:
+        if faulty:
             bad = h.mean(1) if rng.random() < 0.5 else (h[:, -1] if s.side == "right" else h[:, 0])
             s.inputs.update(hidden=h, pooled=bad)
             return mask_ok(s, rng, "pooling_includes_padding", ["pooling_includes_padding"])
@@ -197,10 +197,10 @@ def tensors(rng, sick):
         if not hid.any():
             return None
         b, k = np.nonzero(hid)
-        v[b, :, k] = np.nan if sick else 1e4
+        v[b, :, k] = np.nan if faulty else 1e4
         s.inputs["v"] = v
         return mask_ok(
-            s, rng, "NaN_through_masked_KV" if sick else "H:values", ["NaN_through_masked_KV"] if sick else []
+            s, rng, "NaN_through_masked_KV" if faulty else "H:values", ["NaN_through_masked_KV"] if faulty else []
         )
     sc = rng.normal(size=G.shape)
     ninf = np.where(G, sc, -np.inf)
@@ -216,7 +216,7 @@ def tensors(rng, sick):
     else:
         p = softmax(sc)
     s.inputs["probabilities"] = p.astype("float32")
-    if not sick:
+    if not faulty:
         return mask_ok(s, rng, f"H:probabilities/{w}", [])
     cls = {"after": "mask_after_softmax", "before": "multiplied_before_softmax", "ignored": "mask_ignored_by_backend"}[
         w

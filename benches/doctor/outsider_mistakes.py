@@ -179,7 +179,7 @@ def finish(s, rng, name, good, bad, classes, accept, **kw):
     return Case(s, name, a, keys, G, X, s.care()[:, None, :, None], classes, accept, **kw)
 
 
-def sick_structure(rng):
+def faulty_structure(rng):
     """One structural mistake; in all rows, one row, one head, or late."""
     n, s = draw_scene(rng)
     alts = alternatives(s)

@@ -51,8 +51,8 @@ class Split:
     def add(self, key: str, label: dict, answer: dict) -> None:
         verdict, first = answer.get("verdict", "unusable"), (answer["classes"] or ["none"])[0]
         if label["polarity"]:
-            self.polarity["faulty" if label["sick"] else "healthy", verdict] += 1
-        elif label["sick"]:
+            self.polarity["faulty" if label["faulty"] else "healthy", verdict] += 1
+        elif label["faulty"]:
             self.add_faulty(key, label, answer, verdict, first)
         elif label["open"] and (verdict != "faulty" or first == "fully_masked_row"):
             self.healthy["open question"] += 1

@@ -35,7 +35,7 @@ def value_scene(rng):
     return n, s, gg
 
 
-def sick_values(rng):
+def faulty_values(rng):
     v = value_scene(rng)
     if v is None:
         return None

@@ -12,7 +12,7 @@ from build import EOS, PAD, Case, Intent, batch, chance, intent, length, padding
 from companions import softmax
 from healthy import fine, well
 from scenes import images
-from sick import bug, made
+from faulty import bug, made
 
 
 def redacted(rng, kinds=("causal", "bidirectional", "sliding")) -> tuple[Intent, np.ndarray]:

@@ -52,7 +52,7 @@ def main() -> None:
     labels = json.loads((args.folder / "labels.json").read_text())
     preds = json.loads((args.preds or args.folder / "preds.json").read_text())
     for split in ("declared", "blind"):
-        verdicts = {"healthy": Counter(), "sick": Counter()}
+        verdicts = {"healthy": Counter(), "faulty": Counter()}
         table = defaultdict(lambda: [0, 0, 0, 0])
         fails: dict[str, list[str]] = defaultdict(list)
         for key, label in labels.items():
@@ -60,25 +60,25 @@ def main() -> None:
                 continue
             if args.only not in label["name"]:
                 continue
-            p = preds.get(key, {"sick": False, "classes": ["missing"]})
+            p = preds.get(key, {"faulty": False, "classes": ["missing"]})
             first = (p["classes"] or ["none"])[0]
             named = first in {label["classes"][0], *label.get("accept", [])}
             exact = repaired(args.folder, p, label)
             if label.get("open_question"):
                 fails["? " + label["name"]].append(f"{key}:{first if p['sick'] else 'healthy'}")
                 continue
-            verdicts["sick" if label["sick"] else "healthy"][p.get("verdict", "none")] += 1
+            verdicts["faulty" if label["faulty"] else "healthy"][p.get("verdict", "none")] += 1
             row = table[label["name"]]
             row[0] += 1
-            if label["sick"]:
-                row[1] += p["sick"]
-                row[2] += named and p["sick"]
+            if label["faulty"]:
+                row[1] += p["faulty"]
+                row[2] += named and p["faulty"]
                 row[3] += exact
-                if not (p["sick"] and named and exact):
+                if not (p["faulty"] and named and exact):
                     fails[label["name"]].append(f"{key}:{first if p['sick'] else 'MISSED'}{'' if exact else '!'}")
             else:
-                row[1] += p["sick"]
-                if p["sick"]:
+                row[1] += p["faulty"]
+                if p["faulty"]:
                     fails[label["name"]].append(f"{key}:{first}")
         report(split, table, fails, args.failures)
         for state, counts in verdicts.items():
@@ -86,14 +86,14 @@ def main() -> None:
 
 
 def report(split: str, table: dict, fails: dict, verbose: bool) -> None:
-    sick = {k: v for k, v in table.items() if not k.startswith("H")}
+    faulty = {k: v for k, v in table.items() if not k.startswith("H")}
     well = {k: v for k, v in table.items() if k.startswith("H")}
     print(f"\n== {split}\n{'sick':34}{'cases':>6}{'found':>7}{'first':>7}{'exact':>7}")
-    for name in sorted(sick):
-        n, f, c, e = sick[name]
+    for name in sorted(faulty):
+        n, f, c, e = faulty[name]
         mark = "" if f == n and c == n and e == n else "  <"
         print(f"{name:34}{n:6}{f:7}{c:7}{e:7}{mark}")
-    total = np.sum(list(sick.values()) or [[0] * 4], axis=0)
+    total = np.sum(list(faulty.values()) or [[0] * 4], axis=0)
     n = max(1, total[0])
     print(f"{'all':34}{total[0]:6}{total[1] / n:7.1%}{total[2] / n:7.1%}{total[3] / n:7.1%}")
     alarms, cases = sum(v[1] for v in well.values()), max(1, sum(v[0] for v in well.values()))

@@ -23,7 +23,7 @@ from build import (
 )
 from healthy import fine, fine_plane, well
 from scenes import packed
-from sick import bug, made
+from faulty import bug, made
 
 
 @well

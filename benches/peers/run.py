@@ -212,15 +212,15 @@ def run(groups, args, document):
     print(f"# {m['processor']}, {m['cores']} cores, {args.threads} threads; commit {m['commit']}; {m['date']}")
     print("# ms, GFLOP/s on allowed pairs (decode: GB/s), and peer time / noren time")
     print("  ".join(["op    ", "type", "mask    ", " dim", "   len"] + [f"{peer:>24}" for peer in peers]), flush=True)
-    told = set()
+    reported = set()
     for group, its_peers in groups:
         for case in group:
             row = compare(case, its_peers, args.rounds, programs, args.timeout)
             document["rows"].append(row)
             show(row, peers)
             for peer, figure in row["peers"].items():
-                if "error" in figure and (peer, figure["error"]) not in told:
-                    told.add((peer, figure["error"]))
+                if "error" in figure and (peer, figure["error"]) not in reported:
+                    reported.add((peer, figure["error"]))
                     print(f"# {peer}: {case['op']} {case['dtype']} {case['mask']}: {figure['error']}", file=sys.stderr)
             save(document, args.json)
     return programs

@@ -1,7 +1,7 @@
 //! Reads declarations, policies and certificates from any text: nothing panics, an accepted text is written and read again, and every
 //! error has a message.
 
-use noren_doctor::{Context, Patient, Values};
+use noren_doctor::{Context, Input, Values};
 use noren_flow::{Certificate, Fill, Flow, Policy};
 use noren_mask::{Error, Facts, Mask, Shape};
 use serde_json::Value;
@@ -22,8 +22,8 @@ pub fn contexts(data: &[u8]) {
     if !are_quick(&context) {
         return;
     }
-    for patient in patients() {
-        match patient.context(context.clone()).diagnose() {
+    for input in inputs() {
+        match input.context(context.clone()).diagnose() {
             Ok(report) => {
                 assert!(!report.description.is_empty(), "{text}");
                 if let Some(fixed) = &report.fixed {
@@ -49,7 +49,7 @@ fn are_quick(context: &Context) -> bool {
 }
 
 /// Masks of several shapes and types: causal, keys with padding on the left, additive with a cache, documents with ids beside.
-fn patients() -> Vec<Patient> {
+fn inputs() -> Vec<Input> {
     let causal = (0..36).map(|at| at % 6 <= at / 6).collect();
     let padding = vec![0, 0, 1, 1, 1, 0, 1, 1, 1, 1];
     let cached = (0..2 * 3 * 7).map(|at| if at % 7 <= at / 7 % 3 + 4 { 0.0 } else { f32::MIN }).collect();
@@ -61,11 +61,11 @@ fn patients() -> Vec<Patient> {
         Values::floats(&[2, 1, 3, 7], cached),
         Values::ints(&[1, 1, 6, 6], documents),
     ];
-    let mut patients: Vec<Patient> = values.into_iter().map(|v| Patient::new(v.expect("an array"))).collect();
-    let last = patients.pop().expect("a mask").companion("input_ids", ids().expect("ids"));
-    patients.push(last);
-    patients.push(Patient::without_mask().companion("input_ids", ids().expect("ids")));
-    patients
+    let mut inputs: Vec<Input> = values.into_iter().map(|v| Input::new(v.expect("an array"))).collect();
+    let last = inputs.pop().expect("a mask").companion("input_ids", ids().expect("ids"));
+    inputs.push(last);
+    inputs.push(Input::without_mask().companion("input_ids", ids().expect("ids")));
+    inputs
 }
 
 /// Any text as a policy, checked over stacks with every kind of group.

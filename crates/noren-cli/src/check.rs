@@ -6,7 +6,7 @@ use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint};
 use crate::target::Target;
 use crate::verdict::Verdict;
 use clap::Args;
-use noren_doctor::{Context, Patient, Report, Severity};
+use noren_doctor::{Context, Input, Report, Severity};
 use noren_input::Sizes;
 use noren_input::arrays::{read_all, read_one};
 use noren_input::npy::write_npy;
@@ -74,18 +74,18 @@ pub(crate) fn run(args: &CheckArgs, screen: &mut Screen) -> Result<Verdict> {
     let Some(file) = &args.file else { return Err(Failure::new("there is no mask: give a file")) };
     let target = args.fix.as_deref().map(Target::new).transpose()?;
     let picture = args.output.as_deref().map(Target::new).transpose()?;
-    let mut patient = Patient::of_arrays(read_all(file)?);
+    let mut input = Input::of_arrays(read_all(file)?);
     for pair in &args.with {
         let (name, path) =
             pair.split_once('=').ok_or_else(|| Failure::new(format!("--with {pair}: give NAME=FILE")))?;
-        patient = patient.companion(name, read_one(Path::new(path))?);
+        input = input.companion(name, read_one(Path::new(path))?);
     }
-    patient = patient.context(declared(args)?);
+    input = input.context(declared(args)?);
     if let Some(text) = &args.meant {
         let bound = bind(std::slice::from_ref(text), &args.shape, &args.facts, &Sizes::default())?;
-        patient = patient.meant(&bound.masks[0]);
+        input = input.meant(&bound.masks[0]);
     }
-    let report = patient.diagnose()?;
+    let report = input.diagnose()?;
     if let (Some(target), Some(fixed)) = (&target, &report.fixed) {
         target.write(|out| write_npy(out, fixed))?;
     }
@@ -187,7 +187,7 @@ fn tell(report: &Report, screen: &mut Screen) -> Result<()> {
         screen.line(format!("\n{} {text}", paint(DIM, "not known:")))?;
     }
     let small = report.given.as_ref().is_some_and(|g| g.dims().iter().product::<usize>() <= MOST_DRAWN);
-    if small && report.sick() {
+    if small && report.faulty() {
         let options = TerminalOptions { color: screen.color, max_width: screen.width, ..TerminalOptions::default() };
         if let Some(picture) = report.picture(&options)? {
             screen.text(format!("\n{picture}"))?;
@@ -206,11 +206,11 @@ fn run_cases(cases: &Path, output: &Path, screen: &mut Screen) -> Result<Verdict
     let beside = output.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let beside = beside.canonicalize().map_err(|e| Failure::new(format!("{}: {e}", beside.display())))?;
     let mut answers = Map::new();
-    let (mut sick, mut unusable, mut correct) = (0, 0, 0);
+    let (mut faulty, mut unusable, mut correct) = (0, 0, 0);
     for (id, case) in &all {
         let answer = match one_case(case, folder) {
             Ok(report) => {
-                sick += usize::from(report.sick());
+                faulty += usize::from(report.faulty());
                 correct += usize::from(report.verdict == noren_doctor::Verdict::Correct);
                 let fixed = match &report.fixed {
                     Some(fixed) => {
@@ -220,12 +220,12 @@ fn run_cases(cases: &Path, output: &Path, screen: &mut Screen) -> Result<Verdict
                     }
                     None => Value::Null,
                 };
-                let classes = if report.sick() { report.classes() } else { vec!["healthy"] };
-                json!({ "verdict": report.verdict, "sick": report.sick(), "classes": classes, "fixed": fixed })
+                let classes = if report.faulty() { report.classes() } else { vec!["healthy"] };
+                json!({ "verdict": report.verdict, "faulty": report.faulty(), "classes": classes, "fixed": fixed })
             }
             Err(Failure::Input { message, .. }) => {
                 unusable += 1;
-                json!({ "sick": null, "classes": [], "fixed": null, "error": message })
+                json!({ "faulty": null, "classes": [], "fixed": null, "error": message })
             }
             Err(other) => return Err(other),
         };
@@ -234,11 +234,11 @@ fn run_cases(cases: &Path, output: &Path, screen: &mut Screen) -> Result<Verdict
     let text = serde_json::to_string_pretty(&answers).map_err(|e| Failure::new(e.to_string()))?;
     target.write(|out| writeln!(out, "{text}"))?;
     screen.line(format!(
-        "{} cases: {correct} correct, {sick} faulty, {} without a verdict, {unusable} unusable",
+        "{} cases: {correct} correct, {faulty} faulty, {} without a verdict, {unusable} unusable",
         all.len(),
-        all.len() - correct - sick - unusable
+        all.len() - correct - faulty - unusable
     ))?;
-    match (unusable, sick) {
+    match (unusable, faulty) {
         (0, 0) if correct < all.len() => Ok(Verdict::Open),
         (0, 0) => Ok(Verdict::Yes),
         (0, _) => Ok(Verdict::No),
@@ -272,6 +272,6 @@ fn one_case(case: &Value, folder: &Path) -> Result<Report> {
             _ => beside.push((name.clone(), values)),
         }
     }
-    let patient = mask.map_or_else(Patient::without_mask, Patient::new).context(context);
-    Ok(beside.into_iter().fold(patient, |p, (name, values)| p.companion(name, values)).diagnose()?)
+    let input = mask.map_or_else(Input::without_mask, Input::new).context(context);
+    Ok(beside.into_iter().fold(input, |p, (name, values)| p.companion(name, values)).diagnose()?)
 }

@@ -6,7 +6,7 @@ use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint, with_note};
 use crate::target::Target;
 use crate::verdict::Verdict;
 use clap::Args;
-use noren_doctor::Patient;
+use noren_doctor::Input;
 use noren_flow::{CHANNELS, Certificate, Fill, Flow, Policy, RuleVerdict, Ruling, Verdict as Found};
 use noren_input::Sizes;
 use noren_input::arrays::read_one;
@@ -174,7 +174,7 @@ fn build(stack: &[Mask], shape: &Shape, facts: &Facts, fill: FillArg) -> Result<
 
 /// The cells of a file as the doctor reads them; the sizes are raised to the array's.
 fn cells_of(path: &Path, sizes: &mut Sizes) -> Result<Array> {
-    let report = Patient::new(read_one(path)?).diagnose()?;
+    let report = Input::new(read_one(path)?).diagnose()?;
     let keep = report.given.ok_or_else(|| Failure::new(format!("{}: no mask", path.display())))?;
     let dims = keep.dims();
     if dims[2] != dims[3] {

@@ -60,13 +60,13 @@ pub(crate) fn run(args: &TrainArgs, screen: &mut Screen) -> Result<Verdict> {
     screen.line(format!("{:<10} {} parameters", "model", trainer.parameters()))?;
 
     let mut progress = Progress::new(Some(config.steps));
-    let mut told = None;
+    let mut reported = None;
     let trained = trainer.run(&args.output, |now| {
         progress.message(message(now));
         progress.set(now.steps[0]);
         // Without a progress line, each validation prints one line.
-        if !progress.is_shown() && now.validation != told {
-            told = now.validation;
+        if !progress.is_shown() && now.validation != reported {
+            reported = now.validation;
             eprintln!("step {} of {}: {}", now.steps[0], now.steps[1], message(now));
         }
     });

@@ -66,12 +66,12 @@ fn tell(report: &Report, screen: &mut Screen) -> Result<()> {
         }
     };
     screen.line(format!("\n{verdict}"))?;
-    let told: Vec<&RuleReport> = report.rules.iter().filter(|rule| rule.violated || broken == 0).collect();
-    for rule in told.iter().take(LISTED) {
+    let listed: Vec<&RuleReport> = report.rules.iter().filter(|rule| rule.violated || broken == 0).collect();
+    for rule in listed.iter().take(LISTED) {
         screen.line(format!("  {}", line(rule)))?;
     }
-    if told.len() > LISTED {
-        screen.line(paint(DIM, format!("  ... and {} more", told.len() - LISTED)))?;
+    if listed.len() > LISTED {
+        screen.line(paint(DIM, format!("  ... and {} more", listed.len() - LISTED)))?;
     }
     Ok(())
 }

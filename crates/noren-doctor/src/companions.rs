@@ -146,15 +146,19 @@ fn packed_lengths(beside: &Companions<'_>, context: &Context, verdict: Option<&H
     let total = verdict.map(|v| v.keep.dims()).map(|[batch, _, _, kv_len]| (batch * kv_len) as i64);
     let total = total.or_else(|| beside.get(IDS).map(|ids| ids.len() as i64));
     let longest = ends.windows(2).map(|w| w[1] - w[0]).max();
-    let told = beside.list(LONGEST).and_then(|l| l.first().copied()).or(context.max_seqlen);
+    let given = beside.list(LONGEST).and_then(|l| l.first().copied()).or(context.max_seqlen);
     let problem = match () {
         () if ends.first() != Some(&0) => format!("it begins with {:?} and not with 0", ends.first()),
         () if ends.windows(2).any(|w| w[1] <= w[0]) => "it does not rise: a document without tokens".into(),
         () if total.is_some_and(|t| ends.last() != Some(&t)) => {
             format!("it ends with {:?}, but there are {total:?} tokens", ends.last())
         }
-        () if told.is_some() && told != longest => {
-            format!("max_seqlen is {}, but the longest document has {} tokens", told.unwrap_or(0), longest.unwrap_or(0))
+        () if given.is_some() && given != longest => {
+            format!(
+                "max_seqlen is {}, but the longest document has {} tokens",
+                given.unwrap_or(0),
+                longest.unwrap_or(0)
+            )
         }
         () => return borders(beside, &ends),
     };

@@ -6,12 +6,12 @@ use super::context::Context;
 use super::decode::{Decoded, decode};
 use super::expect::{Hypothesis, assumed_padding, hypotheses};
 use super::held::Held;
+use super::input::Input;
 use super::intent::Intent;
 use super::kinds::Role;
 use super::known::{Companions, Known};
 use super::leaks::Leaks;
 use super::limits::{MOST_BUILT, check_pairs, check_sizes};
-use super::patient::Patient;
 use super::report::{Certainty, Finding, Open, Report, SHOWN, Severity, Verdict};
 use super::resemble::in_words;
 use super::search::Explanation;
@@ -24,14 +24,14 @@ use noren_mask::Error;
 use noren_mask::Keep;
 use std::rc::Rc;
 
-pub(crate) fn diagnose(patient: &Patient) -> Result<Report, Error> {
-    let beside = Companions(&patient.companions);
+pub(crate) fn diagnose(input: &Input) -> Result<Report, Error> {
+    let beside = Companions(&input.companions);
     let mut report = Report::default();
-    let Some(mask) = &patient.mask else {
-        check_pairs(&patient.context, [1, 1], 0)?;
+    let Some(mask) = &input.mask else {
+        check_pairs(&input.context, [1, 1], 0)?;
         report.description = "no mask was given: only the other arrays were checked".into();
-        report.findings = companions::look(&beside, &patient.context, None);
-        report.unknown.extend(patient.context.left_out.iter().cloned());
+        report.findings = companions::look(&beside, &input.context, None);
+        report.unknown.extend(input.context.left_out.iter().cloned());
         decide(&mut report, &Outcome::default(), None);
         if report.verdict != Verdict::Faulty {
             report.sentence = "no mask was given; no mistake was found in the other arrays".into();
@@ -39,13 +39,13 @@ pub(crate) fn diagnose(patient: &Patient) -> Result<Report, Error> {
         return Ok(report);
     };
     report.unknown = companions::unread(&beside);
-    let alignment = align(mask, &beside, &patient.context)?;
-    check_sizes(mask, &alignment, &patient.context)?;
-    if let Some(meant) = &patient.meant {
-        against_expression(mask, patient, &alignment, meant, &mut report)?;
+    let alignment = align(mask, &beside, &input.context)?;
+    check_sizes(mask, &alignment, &input.context)?;
+    if let Some(meant) = &input.meant {
+        against_expression(mask, input, &alignment, meant, &mut report)?;
         return Ok(report);
     }
-    let case = Case::new(mask, &beside, &patient.context, alignment);
+    let case = Case::new(mask, &beside, &input.context, alignment);
     let mut outcome = Outcome::default();
     let held = match case.two_readings() {
         Some(open) => case.asked(open, &mut report, &mut outcome),
@@ -53,13 +53,13 @@ pub(crate) fn diagnose(patient: &Patient) -> Result<Report, Error> {
     };
     let unfit = case.known.unfit(&beside);
     outcome.open.extend(unfit.into_iter().map(|text| Rc::new(Open::new(&[], text))));
-    report.findings.extend(companions::look(&beside, &patient.context, Some(&held)));
+    report.findings.extend(companions::look(&beside, &input.context, Some(&held)));
     if let Some(intent) = &held.intent {
-        report.findings.extend(super::bias::look(mask, &case.decoded, &case.known, &patient.context, intent));
+        report.findings.extend(super::bias::look(mask, &case.decoded, &case.known, &input.context, intent));
     }
     report.findings.extend(case.against_scores(&beside));
     report.findings.extend(case.memory());
-    if patient.context.kind.is_none() && !report.sick() {
+    if input.context.kind.is_none() && !report.faulty() {
         report.near = case.neighbours(&held.keep);
     }
     case.describe(&mut report, held.intent.as_ref());
@@ -201,8 +201,8 @@ impl<'a> Case<'a> {
     pub(super) fn accept(&self, given: &Keep, hypotheses: &[Hypothesis]) -> Option<(Intent, Vec<Rc<Open>>)> {
         let target = Target::new(given);
         if let Some(hypothesis) = hypotheses.iter().find(|h| target.is(&h.intent)) {
-            let alike = hypotheses.iter().all(|h| target.is(&h.intent));
-            let open = hypothesis.open.iter().filter(|open| !(alike && open.between)).cloned().collect();
+            let same_cells = hypotheses.iter().all(|h| target.is(&h.intent));
+            let open = hypothesis.open.iter().filter(|open| !(same_cells && open.between)).cloned().collect();
             return Some((hypothesis.intent.clone(), open));
         }
         let unsaid_documents = self.context.kind.is_some_and(|k| k.packed) && self.known.segments.is_none();
@@ -460,7 +460,7 @@ impl<'a> Case<'a> {
             report.intended = Some(self.expression(expected, intent));
         }
         report.unknown.extend(self.context.left_out.iter().cloned());
-        if self.context.kind.is_none() && report.sick() {
+        if self.context.kind.is_none() && report.faulty() {
             report.unknown.push(
                 "the kind of the mask: `kind` is not declared, so the kind that the mask resembles is assumed to be intended"
                     .into(),

@@ -1,34 +1,34 @@
 //! Diagnoses an array with one mask per layer: each mask is compared with the kind of its own layer.
 
 use super::context::Context;
-use super::patient::Patient;
+use super::input::Input;
 use super::report::{Certainty, Finding, Report, Verdict};
 use noren_mask::Error;
 use noren_mask::Keep;
 
 /// Returns the report on a stack of masks; `None` when the given array is not such a stack.
-pub(crate) fn diagnose(patient: &Patient) -> Option<Result<Report, Error>> {
-    let kinds = &patient.context.layer_kinds;
-    let mask = patient.mask.as_ref()?;
+pub(crate) fn diagnose(input: &Input) -> Option<Result<Report, Error>> {
+    let kinds = &input.context.layer_kinds;
+    let mask = input.mask.as_ref()?;
     let batch =
-        patient.context.batch.or_else(|| patient.companions.get("input_ids").and_then(|v| v.shape().first().copied()));
+        input.context.batch.or_else(|| input.companions.get("input_ids").and_then(|v| v.shape().first().copied()));
     let stacked =
         kinds.len() > 1 && mask.shape().len() >= 3 && mask.shape()[0] == kinds.len() && batch != Some(kinds.len());
-    stacked.then(|| each(patient))
+    stacked.then(|| each(input))
 }
 
-fn each(patient: &Patient) -> Result<Report, Error> {
-    let kinds = &patient.context.layer_kinds;
-    let Some(mask) = &patient.mask else { return super::diagnose::diagnose(patient) };
+fn each(input: &Input) -> Result<Report, Error> {
+    let kinds = &input.context.layer_kinds;
+    let Some(mask) = &input.mask else { return super::diagnose::diagnose(input) };
     let mut reports = Vec::with_capacity(kinds.len());
     for (layer, name) in kinds.iter().enumerate() {
-        reports.push(of_layer(patient, mask, layer, name)?);
+        reports.push(of_layer(input, mask, layer, name)?);
     }
-    let sick: Vec<usize> = (0..kinds.len()).filter(|&l| reports[l].sick()).collect();
-    let mut all = reports[sick.first().copied().unwrap_or(0)].clone();
+    let faulty: Vec<usize> = (0..kinds.len()).filter(|&l| reports[l].faulty()).collect();
+    let mut all = reports[faulty.first().copied().unwrap_or(0)].clone();
     all.description = format!("{} layers; layer 0: {}", kinds.len(), reports[0].description);
     for (layer, report) in reports.iter().enumerate() {
-        for finding in report.findings.iter().filter(|_| Some(&layer) != sick.first()) {
+        for finding in report.findings.iter().filter(|_| Some(&layer) != faulty.first()) {
             let known = all.findings.iter_mut().find(|f| f.class == finding.class && f.severity == finding.severity);
             match known {
                 Some(known) => known.wrong_cells += finding.wrong_cells,
@@ -36,15 +36,15 @@ fn each(patient: &Patient) -> Result<Report, Error> {
             }
         }
     }
-    if let Some(text) = swapped(patient, mask, &sick)? {
+    if let Some(text) = swapped(input, mask, &faulty)? {
         all.findings.insert(0, Finding::of("window_missing_or_wrong_layer", Certainty::Certain, text));
-    } else if !sick.is_empty() && kinds.len() > 1 {
-        let list: Vec<String> = sick.iter().map(usize::to_string).collect();
+    } else if !faulty.is_empty() && kinds.len() > 1 {
+        let list: Vec<String> = faulty.iter().map(usize::to_string).collect();
         all.unknown.push(format!(
             "layers {} of {} are faulty; cells and pictures are those of layer {}",
             list.join(", "),
             kinds.len(),
-            sick[0]
+            faulty[0]
         ));
     }
     judge(&mut all, &reports);
@@ -57,12 +57,12 @@ fn each(patient: &Patient) -> Result<Report, Error> {
 fn judge(all: &mut Report, reports: &[Report]) {
     all.compared = reports.iter().map(|r| r.compared).sum();
     all.rows_left_out = reports.iter().map(|r| r.rows_left_out).sum();
-    let worst = match all.sick() {
+    let worst = match all.faulty() {
         true => None,
         false => reports.iter().enumerate().find(|(_, r)| r.verdict != Verdict::Correct),
     };
     (all.verdict, all.sentence) = match worst {
-        _ if all.sick() => (Verdict::Faulty, all.findings.first().map(|f| f.says.clone()).unwrap_or_default()),
+        _ if all.faulty() => (Verdict::Faulty, all.findings.first().map(|f| f.says.clone()).unwrap_or_default()),
         Some((layer, report)) => (report.verdict, format!("layer {layer}: {}", report.sentence)),
         None => {
             let against: Vec<&str> = reports.iter().map(|r| r.sentence.as_str()).take(1).collect();
@@ -78,33 +78,33 @@ fn judge(all: &mut Report, reports: &[Report]) {
     all.open = worst.map(|(_, report)| report.open.clone()).unwrap_or_default();
 }
 
-fn of_layer(patient: &Patient, mask: &super::Values, layer: usize, kind: &str) -> Result<Report, Error> {
+fn of_layer(input: &Input, mask: &super::Values, layer: usize, kind: &str) -> Result<Report, Error> {
     let context = Context {
-        kind: patient.context.kind_of_layer(kind)?,
+        kind: input.context.kind_of_layer(kind)?,
         kind_name: Some(kind.to_string()),
         layer_kinds: Vec::new(),
         layers: None,
-        ..patient.context.clone()
+        ..input.context.clone()
     };
-    let one = Patient { mask: Some(mask.slice(layer)?), context, companions: patient.companions.clone(), meant: None };
+    let one = Input { mask: Some(mask.slice(layer)?), context, companions: input.companions.clone(), meant: None };
     super::diagnose::diagnose(&one)
 }
 
 /// Returns a note if every faulty layer has the mask of the other kind of layer.
-fn swapped(patient: &Patient, mask: &super::Values, sick: &[usize]) -> Result<Option<String>, Error> {
-    let kinds = &patient.context.layer_kinds;
-    for &layer in sick {
+fn swapped(input: &Input, mask: &super::Values, faulty: &[usize]) -> Result<Option<String>, Error> {
+    let kinds = &input.context.layer_kinds;
+    for &layer in faulty {
         let others = kinds.iter().filter(|k| **k != kinds[layer]);
         let mut fits = false;
         for other in others {
-            fits |= !of_layer(patient, mask, layer, other)?.sick();
+            fits |= !of_layer(input, mask, layer, other)?.faulty();
         }
         if !fits {
             return Ok(None);
         }
     }
-    let list: Vec<String> = sick.iter().map(usize::to_string).collect();
-    Ok((!sick.is_empty())
+    let list: Vec<String> = faulty.iter().map(usize::to_string).collect();
+    Ok((!faulty.is_empty())
         .then(|| format!("layers {} have the mask that is declared for layers of the other kind", list.join(", "))))
 }
 

@@ -5,11 +5,11 @@
 //! is [`classes`].
 //!
 //! ```
-//! use noren_doctor::{Context, Patient, Values};
+//! use noren_doctor::{Context, Input, Values};
 //! // A causal mask that allows one key too many: the one after each query.
 //! let mask = Values::bools(&[3, 3], vec![true, true, false, true, true, true, true, true, true])?;
 //! let context = Context::from_json(r#"{"api": "sdpa", "convention": "keep_bool", "kind": "causal"}"#)?;
-//! let report = Patient::new(mask).context(context).diagnose()?;
+//! let report = Input::new(mask).context(context).diagnose()?;
 //! assert_eq!(report.classes(), ["causal_leak"]);
 //! assert!(!report.fixed.unwrap().get([0, 0, 0, 1]));
 //! # Ok::<(), noren_mask::Error>(())
@@ -17,7 +17,7 @@
 //!
 //! # Where to go next
 //!
-//! * [`Patient`]: an array with its declarations, ready to be diagnosed; [`Context`]: the declarations
+//! * [`Input`]: an array with its declarations, ready to be diagnosed; [`Context`]: the declarations
 //! * [`Report`], [`Verdict`], [`Finding`]: the results
 //! * [`recognise`](recognise()): the smallest expression for the cells of an array
 //! * `docs/doctor.md`: every mistake with its picture, usual cause and repair; `noren check` is the command
@@ -46,13 +46,13 @@ mod expect;
 mod families;
 mod follow;
 mod held;
+mod input;
 mod intent;
 mod kinds;
 mod known;
 mod layers;
 mod leaks;
 mod limits;
-mod patient;
 mod planes;
 mod reader;
 mod readings;
@@ -73,8 +73,8 @@ mod words;
 
 pub use catalogue::{Class, Example, classes};
 pub use context::Context;
+pub use input::Input;
 pub use kinds::{Convention, MaskKind, Redaction, Role};
-pub use patient::Patient;
 pub use recognise::{Recognised, recognise};
 pub use report::{Certainty, Finding, Open, Report, Severity, Verdict};
 pub use values::{Dtype, Numbers, Values};
@@ -82,7 +82,7 @@ pub use words::{Pooling, WindowMeans};
 
 use noren_mask::Error;
 
-impl Patient {
+impl Input {
     /// Runs all checks and returns their report.
     ///
     /// # Errors

@@ -27,8 +27,8 @@ impl Plane {
 
     /// Returns whether the seen and hidden keys fit the non-padding keys `other`.
     fn is(&self, other: &[Vec<u64>]) -> bool {
-        let told = |b: usize| self.seen[b].iter().zip(&self.hidden[b]).zip(row(other, b));
-        (0..self.seen.len()).all(|b| told(b).all(|((s, h), o)| s & !o == 0 && h & o == 0))
+        let of_row = |b: usize| self.seen[b].iter().zip(&self.hidden[b]).zip(row(other, b));
+        (0..self.seen.len()).all(|b| of_row(b).all(|((s, h), o)| s & !o == 0 && h & o == 0))
     }
 
     pub(super) fn judge(&self, right: &Intent, valid: &[Vec<u64>], target: &Target<'_>) -> Option<(Mistake, f64)> {

@@ -172,7 +172,7 @@ pub struct Report {
 
 impl Report {
     /// Returns true if a finding is a warning or an error.
-    pub fn sick(&self) -> bool {
+    pub fn faulty(&self) -> bool {
         self.findings.iter().any(|f| f.severity > Severity::Note)
     }
 
@@ -199,7 +199,7 @@ impl Report {
             "sentence": self.sentence,
             "compared_cells": self.compared,
             "questions": self.open,
-            "sick": self.sick(),
+            "faulty": self.faulty(),
             "classes": self.classes(),
             "description": self.description,
             "expression": self.expression,

@@ -3,7 +3,7 @@
 use super::align::Alignment;
 use super::decode::decode;
 use super::edits::Post;
-use super::patient::Patient;
+use super::input::Input;
 use super::planes::Plane;
 use super::report::{Certainty, Finding, Report, SHOWN};
 use super::rewrites::{Rewrite, real_keys, rewrites, terms, without_padding};
@@ -27,12 +27,12 @@ const CLOSE: f64 = 0.25;
 /// Compares the mask with its full declared expression.
 pub(super) fn against_expression(
     mask: &Values,
-    patient: &Patient,
+    input: &Input,
     alignment: &Alignment,
     bound: &BoundMask,
     report: &mut Report,
 ) -> Result<(), Error> {
-    let decoded = decode(mask, alignment.dims, &patient.context, alignment.keys_only);
+    let decoded = decode(mask, alignment.dims, &input.context, alignment.keys_only);
     report.findings.extend(decoded.findings.iter().cloned());
     let (meant, text) = (Keep::of(bound), bound.mask().to_string());
     let [batch, heads, q_len, kv_len] = meant.dims();
@@ -62,7 +62,7 @@ pub(super) fn against_expression(
     report.given = Some(given);
     report.rank();
     report.compared = dims.iter().map(|&n| n as u64).product();
-    report.unknown.extend(patient.context.left_out.iter().cloned());
+    report.unknown.extend(input.context.left_out.iter().cloned());
     let outcome = Outcome { fits: difference.wrong == 0, ..Outcome::default() };
     decide(report, &outcome, Some(&format!("`{text}`, {}", decoded.reading)));
     report.intended = Some(text);
@@ -117,8 +117,8 @@ impl Difference {
                     if wrong > 0 {
                         out.wrong += wrong;
                         out.slices.insert((b, h));
-                        let room = SHOWN - out.first.len();
-                        out.first.extend(noren_mask::bits::ones(&row).take(room).map(|k| [b, h, i, k]));
+                        let left = SHOWN - out.first.len();
+                        out.first.extend(noren_mask::bits::ones(&row).take(left).map(|k| [b, h, i, k]));
                     }
                 }
             }

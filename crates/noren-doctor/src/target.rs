@@ -121,8 +121,8 @@ impl<'a> Target<'a> {
                     let wrong: Vec<u64> = words.iter().zip(self.given.row(b, h, i)).map(|(a, g)| a ^ g).collect();
                     total += count(&wrong);
                     if cells.len() < first {
-                        let room = first - cells.len();
-                        cells.extend(ones(&wrong).take(room).map(|k| [b, h, i, k]));
+                        let left = first - cells.len();
+                        cells.extend(ones(&wrong).take(left).map(|k| [b, h, i, k]));
                     }
                 }
             }

@@ -215,8 +215,8 @@ fn forbidden_cells(given: &Keep, loosest: &Intent) -> (u64, Vec<[usize; 4]>) {
                 let pairs = given.row(b, h, i).iter().zip(allowed.row(b, h, i));
                 let wrong: Vec<u64> = pairs.map(|(g, a)| g & !a).collect();
                 total += noren_mask::bits::count(&wrong);
-                let room = SHOWN - first.len();
-                first.extend(noren_mask::bits::ones(&wrong).take(room).map(|k| [b, h, i, k]));
+                let left = SHOWN - first.len();
+                first.extend(noren_mask::bits::ones(&wrong).take(left).map(|k| [b, h, i, k]));
             }
         }
     }

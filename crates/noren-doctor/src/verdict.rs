@@ -28,7 +28,7 @@ const FAR: u64 = 10;
 /// Sets the verdict and its sentence from the findings and the open questions.
 pub(super) fn decide(report: &mut Report, outcome: &Outcome, declared: Option<&str>) {
     report.open = outcome.open.iter().map(|open| (**open).clone()).collect();
-    let (verdict, sentence) = match (report.sick(), declared) {
+    let (verdict, sentence) = match (report.faulty(), declared) {
         (true, _) => {
             let worst = report.findings.iter().find(|f| f.severity > Severity::Note);
             (Verdict::Faulty, worst.map(|f| f.says.clone()).unwrap_or_default())

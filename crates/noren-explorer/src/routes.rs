@@ -271,7 +271,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn paths_are_told_apart() {
+    fn paths_are_distinguished() {
         let tile = "/api/masks/{id}/tiles/{level}/{row}/{col}";
         let found = places(tile, "/api/masks/a%20b/tiles/0/1/2").expect("its path").expect("UTF-8");
         assert_eq!(found, ["a b", "0", "1", "2"]);

@@ -243,14 +243,14 @@ impl Flow {
             layers += if found { 0 } else { *count };
             found
         })?;
-        let mut at = reach[run].1.intersect(targets).hull()?.start;
+        let mut at = reach[run].1.intersect(targets).covering_range()?.start;
         let mut steps = Vec::new();
         // A set that did not grow in a layer already contained the token before: only the borders of runs are steps.
         while run > 0 {
             let (count, before) = &reach[run - 1];
             if !before.contains(at) {
                 steps.push((layers - 1, at));
-                at = self.read_in(batch, layers - 1, at).intersect(before).hull()?.start;
+                at = self.read_in(batch, layers - 1, at).intersect(before).covering_range()?.start;
             }
             (run, layers) = (run - 1, layers - count);
         }

@@ -173,7 +173,7 @@ fn by_targets(classes: Vec<(IntervalSet, IntervalSet)>) -> impl Iterator<Item = 
     }
     let mut together: Vec<(IntervalSet, IntervalSet)> =
         together.into_iter().map(|(targets, sources)| (targets, sources.into_iter().collect())).collect();
-    together.sort_by_key(|(_, sources)| sources.hull());
+    together.sort_by_key(|(_, sources)| sources.covering_range());
     together.into_iter()
 }
 

@@ -105,7 +105,7 @@ impl Check<'_> {
             };
             let mut row = 0;
             while row < rows.len() {
-                let next = leaf.alike(frame, row as u32) as usize;
+                let next = leaf.equal_until(frame, row as u32) as usize;
                 let first = keys(row);
                 if let Some(other) = (row + 1..next.min(rows.len())).find(|other| keys(*other) != first) {
                     return Err(format!(
@@ -128,10 +128,10 @@ impl Check<'_> {
                 let bounds = self.pattern.bounds(frame, start as u32..end as u32);
                 for (row, allowed) in rows.iter().enumerate().take(end).skip(start) {
                     let range = format!("the bounds of query rows {start}..{end}");
-                    if let Some(key) = allowed.minus(&bounds.upper).hull() {
+                    if let Some(key) = allowed.minus(&bounds.upper).covering_range() {
                         return Err(format!("{range} leave out key {}, which {} reads", key.start, self.name(row)));
                     }
-                    if let Some(key) = bounds.lower.minus(allowed).hull() {
+                    if let Some(key) = bounds.lower.minus(allowed).covering_range() {
                         return Err(format!(
                             "{range} give key {} to every row, and {} does not read it",
                             key.start,

@@ -321,7 +321,7 @@ impl Slice {
     }
 
     /// Returns the end of the query rows from `q` on that share one list of keys: the end of the block, or `q + 1`.
-    pub(crate) fn rows_alike(&self, q: u32) -> u32 {
+    pub(crate) fn equal_rows_end(&self, q: u32) -> u32 {
         match self {
             Slice::Blocks { block_q, .. } => (q / block_q + 1).saturating_mul(*block_q),
             _ => q + 1,

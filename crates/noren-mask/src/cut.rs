@@ -354,8 +354,8 @@ fn tile_bounds(
                     None => next,
                     Some(all) => all.and(&next),
                 };
-                let Some(hull) = both.upper.hull() else { return Ok(Bounds::nothing()) };
-                keys = (keys.0.max(hull.start), keys.1.min(hull.end));
+                let Some(covering) = both.upper.covering_range() else { return Ok(Bounds::nothing()) };
+                keys = (keys.0.max(covering.start), keys.1.min(covering.end));
                 if keys.0 >= keys.1 {
                     return Ok(Bounds::nothing());
                 }

@@ -85,7 +85,7 @@ impl IntervalSet {
     }
 
     /// Returns the smallest interval that contains the set, or `None` if the set is empty.
-    pub fn hull(&self) -> Option<Interval> {
+    pub fn covering_range(&self) -> Option<Interval> {
         Some(Interval::new(self.0.first()?.start, self.0.last()?.end))
     }
 
@@ -182,8 +182,8 @@ impl IntervalSet {
 
     /// Returns the positions that are in `self` and not in `other`.
     pub fn minus(&self, other: &Self) -> Self {
-        match self.hull() {
-            Some(hull) => self.intersect(&other.complement(hull.end)),
+        match self.covering_range() {
+            Some(covering) => self.intersect(&other.complement(covering.end)),
             None => Self::new(),
         }
     }

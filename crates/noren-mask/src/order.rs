@@ -101,7 +101,7 @@ impl Order {
         let mut order = Order::new(modulus);
         let rest = gathered.complement(frame.kv_len);
         if modulus == 1 {
-            let first = gathered.hull().map_or(0, |hull| hull.start);
+            let first = gathered.covering_range().map_or(0, |covering| covering.start);
             order.group(Some(0), rest.within(0, first).map(adjacent));
             order.group(None, gathered.iter().map(adjacent));
             order.group(Some(0), rest.within(first, frame.kv_len).map(adjacent));

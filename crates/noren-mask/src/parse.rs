@@ -66,7 +66,7 @@ fn parse(text: &str, scores: bool) -> Result<Spec, ParseError> {
         let beginning: String = text.chars().take(80).collect();
         let message = format!("the text has {} bytes, more than the {MAX_TEXT} allowed", text.len());
         let mut error = ParseError::at(0..beginning.len(), message)
-            .mend("give what is long (documents, lengths, labels, arrays) as facts and name it here");
+            .suggest("give what is long (documents, lengths, labels, arrays) as facts and name it here");
         error.text = beginning;
         return Err(*error);
     }
@@ -209,7 +209,7 @@ impl<'a> Parser<'a> {
     fn arms(&mut self, entry: &'static Entry, name: Token, wrap: Arms) -> Parsed<Part> {
         if self.token.kind != Kind::LeftParen {
             let message = format!("`{}` needs arms", entry.name);
-            return Err(ParseError::at(name.span(), message).mend(format!("write for example `{}`", entry.example)));
+            return Err(ParseError::at(name.span(), message).suggest(format!("write for example `{}`", entry.example)));
         }
         let open = self.advance()?;
         self.deeper(1)?;
@@ -220,7 +220,7 @@ impl<'a> Parser<'a> {
             let selector = self.selector(entry)?;
             places.push(start..self.last_end);
             if self.token.kind != Kind::Colon {
-                return Err(self.unexpected(&["`:`"]).mend("an arm is written `set: mask`, as in `0..4: causal`"));
+                return Err(self.unexpected(&["`:`"]).suggest("an arm is written `set: mask`, as in `0..4: causal`"));
             }
             self.advance()?;
             let part = self.union()?;
@@ -300,7 +300,7 @@ impl<'a> Parser<'a> {
             return Ok(Argument { key: None, written });
         }
         let Value::Name(key) = written.value else {
-            return Err(self.unexpected(&["`,`", "`)`"]).mend("only a parameter's name stands before `=`"));
+            return Err(self.unexpected(&["`,`", "`)`"]).suggest("only a parameter's name stands before `=`"));
         };
         self.advance()?;
         Ok(Argument { key: Some((key, written.span)), written: self.value()? })
@@ -314,7 +314,7 @@ impl<'a> Parser<'a> {
         let mut items = Vec::new();
         while self.token.kind != Kind::RightBracket {
             if self.token.kind == Kind::LeftBracket {
-                return Err(self.unexpected(&["a number", "a range"]).mend("lists do not nest: write one list"));
+                return Err(self.unexpected(&["a number", "a range"]).suggest("lists do not nest: write one list"));
             }
             items.push(self.item()?);
             if self.token.kind != Kind::Comma {
@@ -365,7 +365,7 @@ impl<'a> Parser<'a> {
             }
             Kind::Minus => {
                 return Err(ParseError::at(self.token.span(), "a range ends at 0 or later")
-                    .mend("positions count from 0; write `a..` for everything from `a` on"));
+                    .suggest("positions count from 0; write `a..` for everything from `a` on"));
             }
             _ => None,
         };
@@ -375,7 +375,9 @@ impl<'a> Parser<'a> {
     fn whole_number(&mut self) -> Parsed<u64> {
         let token = self.token;
         if token.kind != Kind::Int {
-            return Err(self.unexpected(&["a whole number"]).mend("write for example `every 2` or `every 6 from 5`"));
+            return Err(self
+                .unexpected(&["a whole number"])
+                .suggest("write for example `every 2` or `every 6 from 5`"));
         }
         bound(self.int()?, token)
     }
@@ -389,11 +391,9 @@ impl<'a> Parser<'a> {
     fn float(&mut self) -> Parsed<f64> {
         let token = self.advance()?;
         let digits = self.slice(token).replace('_', "");
-        digits
-            .parse()
-            .ok()
-            .filter(|x: &f64| x.is_finite())
-            .ok_or_else(|| ParseError::at(token.span(), "the number is too large").mend("at most 1.7e308 is possible"))
+        digits.parse().ok().filter(|x: &f64| x.is_finite()).ok_or_else(|| {
+            ParseError::at(token.span(), "the number is too large").suggest("at most 1.7e308 is possible")
+        })
     }
 
     fn text_of_next(&mut self) -> Parsed<String> {
@@ -415,7 +415,7 @@ impl<'a> Parser<'a> {
 }
 
 fn number_too_large(token: Token) -> Box<ParseError> {
-    ParseError::at(token.span(), "the number is too large").mend("at most 18446744073709551615 is possible")
+    ParseError::at(token.span(), "the number is too large").suggest("at most 18446744073709551615 is possible")
 }
 
 fn bound(n: i128, token: Token) -> Parsed<u64> {
@@ -431,9 +431,9 @@ fn arm_span(item: &Written) -> Parsed<Span> {
         Value::Range(start, end) => {
             let (start, end) = (start.unwrap_or(0), end.unwrap_or(0));
             let message = format!("range {start}..{end} is reversed");
-            Err(ParseError::at(item.span.clone(), message).mend(format!("write {end}..{start}")))
+            Err(ParseError::at(item.span.clone(), message).suggest(format!("write {end}..{start}")))
         }
         _ => Err(ParseError::at(item.span.clone(), "an arm names indices from 0 on")
-            .mend("write a number, a range such as `0..4`, or a list of these")),
+            .suggest("write a number, a range such as `0..4`, or a list of these")),
     }
 }

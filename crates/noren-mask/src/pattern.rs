@@ -155,7 +155,7 @@ impl Pattern {
     }
 
     /// Returns the first row after `row` that may read other keys than `row`.
-    pub(crate) fn alike(&self, frame: &Frame, row: u32) -> u32 {
+    pub(crate) fn equal_until(&self, frame: &Frame, row: u32) -> u32 {
         let q = frame.query(row);
         let at = |position: Option<i64>| {
             position.map_or(frame.q_len, |p| p.saturating_sub(frame.offset).clamp(0, u32::MAX.into()) as u32)
@@ -169,8 +169,8 @@ impl Pattern {
             }
             Pattern::Documents(borders) => at(borders.get(borders.partition_point(|&b| b <= q)).copied()),
             Pattern::Atom(atom) => at(Some(atom.next_change(q))),
-            Pattern::Array(array, slice) => array.0.slice(*slice).rows_alike(row),
-            Pattern::Selected(selection, leaf) => selection.alike(leaf, row),
+            Pattern::Array(array, slice) => array.0.slice(*slice).equal_rows_end(row),
+            Pattern::Selected(selection, leaf) => selection.equal_until(leaf, row),
             _ => row + 1,
         };
         end.clamp(row + 1, frame.q_len.max(row + 1))
@@ -258,7 +258,7 @@ impl Pattern {
                     Some(lower) => lower.intersect(&set),
                 });
             }
-            next = self.alike(frame, row);
+            next = self.equal_until(frame, row);
         }
         match lower {
             None => Bounds::unknown(frame.kv_len),
@@ -293,7 +293,7 @@ impl Pattern {
                     self.row(frame, row, (keys.start, keys.end), &mut |a, z| {
                         set_range(line, (a - keys.start) as usize, (z - keys.start) as usize);
                     });
-                    let next = self.alike(frame, row).min(rows.end);
+                    let next = self.equal_until(frame, row).min(rows.end);
                     for copy in 1..(next - row) as usize {
                         words.copy_within(at..at + stride, at + copy * stride);
                     }
@@ -338,7 +338,7 @@ impl Pattern {
             _ if self.has_blocks() || matches!(self, Pattern::Array(..)) => {
                 let (mut row, mut found) = (after, None);
                 loop {
-                    let next = self.alike(frame, row);
+                    let next = self.equal_until(frame, row);
                     if next > upto || next >= frame.q_len {
                         return found;
                     }
@@ -460,14 +460,14 @@ impl Selection {
                 leaf.row(&self.frame, row, (run.start, run.end), &mut &mut *by_place);
             }
         } else {
-            let hull = (self.keys.origin(keys.0), self.keys.origin(keys.1 - 1) + 1);
-            leaf.row(&self.frame, row, hull, &mut &mut *by_place);
+            let covering = (self.keys.origin(keys.0), self.keys.origin(keys.1 - 1) + 1);
+            leaf.row(&self.frame, row, covering, &mut &mut *by_place);
         }
     }
 
     /// Applies [`Pattern::alike`] of `leaf`, by places.
-    pub(crate) fn alike(&self, leaf: &Pattern, row: u32) -> u32 {
-        self.rows.place(leaf.alike(&self.frame, self.rows.origin(row)))
+    pub(crate) fn equal_until(&self, leaf: &Pattern, row: u32) -> u32 {
+        self.rows.place(leaf.equal_until(&self.frame, self.rows.origin(row)))
     }
 
     /// Applies [`Pattern::bounds`] of `leaf`, by places.

@@ -232,7 +232,7 @@ impl PatternPlan {
     }
 
     /// Returns the smallest range of keys that contains every span, or `0..0` if there is no span.
-    pub fn key_hull(&self) -> Range<u32> {
+    pub fn covering_keys(&self) -> Range<u32> {
         let ends = self.tiles().filter_map(|t| Some((t.spans.first()?.start, t.spans.last()?.end)));
         ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).map_or(0..0, |(a, z)| a..z)
     }

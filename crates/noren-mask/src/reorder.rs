@@ -131,7 +131,7 @@ struct Keys<'a> {
     start: u32,
     end: u32,
     /// The enclosing range of their indices.
-    hull: (u32, u32),
+    covering: (u32, u32),
 }
 
 impl<'a> Keys<'a> {
@@ -139,12 +139,12 @@ impl<'a> Keys<'a> {
     fn of(order: Option<&'a Order>, places: Range<u32>) -> SmallVec<[Self; 4]> {
         let Some(order) = order else {
             let (start, end) = (places.start, places.end);
-            return [Keys { order: None, start, end, hull: (start, end) }].into_iter().collect();
+            return [Keys { order: None, start, end, covering: (start, end) }].into_iter().collect();
         };
         let groups = order.groups()[order.group_at(places.start)..].iter();
         let keys = groups.take_while(|g| g.start < places.end).map(|group| {
             let (start, end) = (group.start.max(places.start), group.end.min(places.end));
-            Keys { order: Some((order, group)), start, end, hull: (order.origin(start), order.origin(end - 1) + 1) }
+            Keys { order: Some((order, group)), start, end, covering: (order.origin(start), order.origin(end - 1) + 1) }
         });
         keys.collect()
     }
@@ -256,24 +256,26 @@ impl Pattern {
     fn bounds_of(&self, rows: &Rows<'_>) -> Bounds {
         let frame = rows.frame;
         let (first, last) = (rows.rows[0].start, rows.rows[rows.rows.len() - 1].last());
-        let hull = first..last + 1;
+        let covering = first..last + 1;
         match self {
-            _ if rows.rows.len() == 1 && rows.rows[0].adjacent() => self.bounds(frame, hull),
+            _ if rows.rows.len() == 1 && rows.rows[0].adjacent() => self.bounds(frame, covering),
             Pattern::Neighborhood(_) if rows.rows.iter().all(|run| run.adjacent()) => {
                 let by_run = rows.rows.iter().map(|run| self.bounds(frame, run.start..run.last() + 1));
                 by_run.reduce(|a, b| a.any_of(&b)).unwrap_or_else(Bounds::nothing)
             }
-            Pattern::Array(array, slice) => match array.0.slice(*slice).bounds(hull.start, hull.end, frame.kv_len) {
-                Some((upper, lower)) => Bounds { upper, lower },
-                None => self.bounds_by_rows(frame, rows.each()),
-            },
+            Pattern::Array(array, slice) => {
+                match array.0.slice(*slice).bounds(covering.start, covering.end, frame.kv_len) {
+                    Some((upper, lower)) => Bounds { upper, lower },
+                    None => self.bounds_by_rows(frame, rows.each()),
+                }
+            }
             Pattern::Atom(atom) => match atom.bounds_of(frame, rows.each()) {
                 Some(bounds) => bounds,
                 None if self.has_blocks() => self.bounds_by_rows(frame, rows.each()),
-                None => self.bounds(frame, hull),
+                None => self.bounds(frame, covering),
             },
             _ if self.has_blocks() => self.bounds_by_rows(frame, rows.each()),
-            _ => self.bounds(frame, hull),
+            _ => self.bounds(frame, covering),
         }
     }
 
@@ -362,7 +364,7 @@ impl Pattern {
                             set_range(line, (a - start) as usize, (z - start) as usize);
                         });
                     }
-                    let next = indices.below(self.alike(frame, indices.at(i)));
+                    let next = indices.below(self.equal_until(frame, indices.at(i)));
                     for copy in 1..(next - i) as usize {
                         words.copy_within(at..at + stride, at + copy * stride);
                     }
@@ -398,7 +400,7 @@ impl Pattern {
                 if lines_are_classes(grid, order, class) =>
             {
                 if key == query {
-                    grid.lines_of(frame, frame.query(row), keys.hull, &mut emit_indices);
+                    grid.lines_of(frame, frame.query(row), keys.covering, &mut emit_indices);
                 }
             }
             // an atom that evaluates every key evaluates only these keys, not the keys between them
@@ -411,7 +413,7 @@ impl Pattern {
                     }
                 }
             }
-            _ => self.row(frame, row, keys.hull, &mut emit_indices),
+            _ => self.row(frame, row, keys.covering, &mut emit_indices),
         }
     }
 

@@ -40,8 +40,8 @@ const PALETTE: [[u8; 3]; 14] = [
 
 pub(super) fn draw(scene: &Scene) -> Result<Vec<u8>, Error> {
     let most = scene.panels.iter().map(|p| p.row_count().max(p.col_count())).max().unwrap_or(1);
-    let room = if scene.panels.len() > 1 { 400 } else { 768 };
-    let cell = (room / most).clamp(1, 36);
+    let space = if scene.panels.len() > 1 { 400 } else { 768 };
+    let cell = (space / most).clamp(1, 36);
     let frames: Vec<Frame<'_>> = scene.panels.iter().map(|panel| Frame::new(panel, cell)).collect();
     let (mut x, mut y, mut high, mut width) = (0, 0, 0, 480);
     let mut places = Vec::new();
@@ -122,11 +122,11 @@ struct Frame<'a> {
 
 impl<'a> Frame<'a> {
     fn new(panel: &'a Panel, cell: usize) -> Self {
-        let marks = |range: std::ops::Range<u32>, offset, cells: usize, room: usize| -> Vec<(usize, String)> {
+        let marks = |range: std::ops::Range<u32>, offset, cells: usize, space: usize| -> Vec<(usize, String)> {
             let (len, pixels) = (range.len(), cells * cell);
             let middle = if cells == len { cell / 2 } else { 0 };
             let at = |index: u32| (u64::from(index - range.start) * pixels as u64 / len as u64) as usize + middle;
-            let most = (pixels / room.max(cell)).max(1);
+            let most = (pixels / space.max(cell)).max(1);
             ticks(&range, offset, most).into_iter().map(|(index, text)| (at(index), text)).collect()
         };
         let rows = marks(panel.queries(), panel.offset, panel.row_count(), LINE + 14);

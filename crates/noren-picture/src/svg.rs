@@ -36,8 +36,8 @@ const STYLE: &str = "\
 
 pub(super) fn draw(picture: &Picture<'_>, scene: &Scene) -> String {
     let most = scene.panels.iter().map(|p| p.row_count().max(p.col_count())).max().unwrap_or(1);
-    let room = if scene.panels.len() > 1 { 300 } else { 560 };
-    let cell = (room / most).clamp(2, 28);
+    let space = if scene.panels.len() > 1 { 300 } else { 560 };
+    let cell = (space / most).clamp(2, 28);
     let frames: Vec<Frame<'_>> = scene.panels.iter().map(|p| Frame::new(picture, scene, p, cell)).collect();
     let (places, shelf_width, shelf_height) = place(&frames);
     let page_width = shelf_width.max(420);
@@ -324,12 +324,12 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Returns marks at round positions, at least about `room` pixels apart. A mark is in the middle of a cell if this is
+/// Returns marks at round positions, at least about `space` pixels apart. A mark is in the middle of a cell if this is
 /// one cell of the mask, and otherwise at the place of its position.
-fn positions(range: &Range<u32>, offset: i64, cells: usize, cell: usize, room: usize) -> Vec<Mark> {
+fn positions(range: &Range<u32>, offset: i64, cells: usize, cell: usize, space: usize) -> Vec<Mark> {
     let (len, pixels) = (range.len(), cells * cell);
     let middle = if cells == len { cell / 2 } else { 0 };
-    let most = (pixels / room.max(cell)).max(1);
+    let most = (pixels / space.max(cell)).max(1);
     let mark = |(index, text): (u32, String)| Mark {
         at: ((index - range.start) as u64 * pixels as u64 / len as u64) as usize + middle,
         text,

@@ -69,13 +69,13 @@ fn choose(picture: &Picture<'_>, layout: &Layout, options: &TerminalOptions) -> 
     let (q, k) = (layout.queries.len(), layout.keys.len());
     let most = picture.max_cells.unwrap_or(usize::MAX);
     let gutter = (3 + gutter_width(picture, layout, q <= MOST_SIGNS.min(most))).max(LEAST_GUTTER);
-    let room = options.max_width.saturating_sub(gutter);
-    if q.max(k) <= MOST_SIGNS.min(most) && 2 * k <= room && q + 2 <= options.max_height.max(MOST_SIGNS) {
+    let space = options.max_width.saturating_sub(gutter);
+    if q.max(k) <= MOST_SIGNS.min(most) && 2 * k <= space && q + 2 <= options.max_height.max(MOST_SIGNS) {
         return Ok((layout.scene(picture, q, k)?, Style::Signs));
     }
-    let panel_room =
+    let panel_space =
         if layout.groups.len() > 1 { (options.max_width.saturating_sub(GAP) / 2).max(40) } else { usize::MAX };
-    let cols = room.min(panel_room.saturating_sub(gutter)).saturating_sub(2).clamp(4, 4096).min(most);
+    let cols = space.min(panel_space.saturating_sub(gutter)).saturating_sub(2).clamp(4, 4096).min(most);
     let lines = options.max_height.saturating_sub(3).clamp(2, 4096);
     if options.unicode {
         let (rows, cols) = layout.size((2 * lines).min(most), cols, 1);
@@ -298,8 +298,8 @@ impl Writer<'_> {
     fn key_ticks(&self, panel: &Panel, gutter: usize, wide: usize) -> (Line, Vec<usize>) {
         let keys = panel.keys();
         let longest = (keys.end - 1).to_string().len();
-        let room = panel.col_count() * wide;
-        let marks = ticks(&keys, 0, (room / (longest + if wide > 1 { 1 } else { 4 })).max(1));
+        let space = panel.col_count() * wide;
+        let marks = ticks(&keys, 0, (space / (longest + if wide > 1 { 1 } else { 4 })).max(1));
         let mut line = Line::default();
         line.pad_to(gutter);
         let mut at = Vec::new();

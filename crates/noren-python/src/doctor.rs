@@ -8,7 +8,7 @@ use crate::facts::PyShape;
 use crate::masks::MOST_CELLS;
 use noren::Dtype;
 use noren::noren_mask::Keep;
-use noren_doctor::{Context, Numbers, Patient, Values};
+use noren_doctor::{Context, Input, Numbers, Values};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
@@ -67,18 +67,18 @@ pub(crate) fn check<'py>(
     context: &str,
     meant: Option<&PyBound>,
 ) -> PyResult<Checked<'py>> {
-    let mut patient = match &mask {
-        Some(mask) => Patient::new(values(mask)?),
-        None => Patient::without_mask(),
+    let mut input = match &mask {
+        Some(mask) => Input::new(values(mask)?),
+        None => Input::without_mask(),
     };
-    patient = patient.context(Context::from_json(context).map_err(raise)?);
+    input = input.context(Context::from_json(context).map_err(raise)?);
     for (name, tensor) in &companions {
-        patient = patient.companion(name, values(tensor)?);
+        input = input.companion(name, values(tensor)?);
     }
     if let Some(bound) = meant {
-        patient = patient.meant(&bound.0);
+        input = input.meant(&bound.0);
     }
-    let report = py.detach(|| patient.diagnose()).map_err(raise)?;
+    let report = py.detach(|| input.diagnose()).map_err(raise)?;
     let fields = serde_json::json!({
         "verdict": report.verdict,
         "sentence": report.sentence,

@@ -51,13 +51,13 @@ def run(rank: int, ranks: int, folder: str, name: str, *arguments: Any) -> None:
 # --- the same as in one process -------------------------------------------------------------------------------------
 
 
-def close(found: Tensor, expected: Tensor, room: float = 0.0) -> None:
-    """To 1e-6 of the largest value, or of 1; with `room` beside."""
+def close(found: Tensor, expected: Tensor, tolerance: float = 0.0) -> None:
+    """To 1e-6 of the largest value, or of 1; plus `tolerance`."""
     assert found.shape == expected.shape and not found.isnan().any()
     if found.numel():
         scale = max(1.0, float(expected.abs().max()))
         worst = float((found - expected).abs().max())
-        assert worst <= 1e-6 * scale + room, f"{worst} of {scale}, {room}"
+        assert worst <= 1e-6 * scale + tolerance, f"{worst} of {scale}, {tolerance}"
 
 
 def draw(shape: nr.Shape, head_dim: int, v_dim: int) -> list[Tensor]:

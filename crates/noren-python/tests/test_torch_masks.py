@@ -334,9 +334,9 @@ def test_arrays_of_a_call_share_no_memory() -> None:
     plan = nr.causal().plan(4)
     with pytest.raises(nr.Error, match="out and v share memory"):
         _noren.forward(x.copy(), x.copy(), x, plan, _noren.Modifiers(), x[:, :, ::-1])
-    room = np.ones(33, np.float32).view(np.uint8)[1:-3].view(np.float32).reshape(1, 1, 4, 8)
+    memory = np.ones(33, np.float32).view(np.uint8)[1:-3].view(np.float32).reshape(1, 1, 4, 8)
     with pytest.raises(BufferError, match="not aligned"):
-        _noren.forward(x, x, x, plan, _noren.Modifiers(), room)
+        _noren.forward(x, x, x, plan, _noren.Modifiers(), memory)
 
 
 def test_padding_in_an_expression_on_a_batch_without_padding() -> None:

@@ -24,7 +24,7 @@ use crate::{Bias, Element, Error, Inputs, Options, View};
 use noren_mask::{BoundMask, Plan, Shape};
 
 /// The cells `[batch, head, query row, key]` that a mask allows: a [`Plan`], a [`BoundMask`] or two functions
-/// ([`Told`]).
+/// ([`FromFns`]).
 pub trait Cells {
     /// Returns the sizes that the arrays must have, or `None` if any sizes are accepted.
     fn shape(&self) -> Option<&Shape>;
@@ -64,14 +64,14 @@ impl Cells for Plan {
 }
 
 /// [`Cells`] that two functions define.
-pub struct Told<A, D> {
+pub struct FromFns<A, D> {
     /// Returns whether the query may read the key.
     pub allowed: A,
     /// Returns the position of the key minus that of the query.
     pub distance: D,
 }
 
-impl<A: Fn([usize; 4]) -> bool, D: Fn([usize; 4]) -> i64> Cells for Told<A, D> {
+impl<A: Fn([usize; 4]) -> bool, D: Fn([usize; 4]) -> i64> Cells for FromFns<A, D> {
     fn shape(&self) -> Option<&Shape> {
         None
     }

@@ -31,8 +31,8 @@ impl Heat<'_> {
     pub(crate) fn lines(&self) -> Vec<String> {
         let chars = |text: &String| text.chars().count();
         let label = self.tokens.iter().map(chars).max().unwrap_or(0).min(12);
-        let room = self.width.saturating_sub(label + 2 + WORDS);
-        let cell = (room / self.tokens.len().max(1)).clamp(2, 6);
+        let space = self.width.saturating_sub(label + 2 + WORDS);
+        let cell = (space / self.tokens.len().max(1)).clamp(2, 6);
         let mut lines = vec![self.header(label, cell)];
         for (query, (token, row)) in self.tokens.iter().zip(&self.probabilities).enumerate() {
             let denied = |key: usize| self.allowed.is_some_and(|allowed| !allowed[query][key]);

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_sided_values_are_told() {
+    fn one_sided_values_are_reported() {
         let check = Check { out: 1e-7, lse: 0.0, scale: 1.0, worst: 0.01, one_sided: 2, holds: false };
         let expected = "2 values are NaN or infinite on one side only; elsewhere the largest difference to it 1.0e-7 \
                         (at most 1.0 % of the limit of its row)";

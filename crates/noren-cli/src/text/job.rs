@@ -294,10 +294,10 @@ impl<'a> Job<'a> {
     /// How the text goes on, as the model has it: drawn, since the most probable token after token runs in circles.
     fn continued(&self, model: &Model, ids: &[u32], facts: &Facts) -> Result<String> {
         let tokenizer = &self.source.tokenizer;
-        let room =
+        let limit =
             model.positions().map_or(self.new_tokens, |most| self.new_tokens.min((most + 1).saturating_sub(ids.len())));
         let options = GenerateOptions {
-            new_tokens: room,
+            new_tokens: limit,
             sampling: Sampling { temperature: 0.5, top_p: Some(0.9), ..Sampling::default() },
             stop: ends(model, tokenizer.as_ref()),
             facts: facts.clone(),

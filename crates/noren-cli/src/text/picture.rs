@@ -96,14 +96,14 @@ impl Page {
     fn maps(&mut self, ran: &Ran<'_>) {
         let first = ran.units.len().saturating_sub(MOST_UNITS);
         let units = &ran.units[first..];
-        let room = (WIDTH - 2 * MARGIN - 2 * LABELS - GAP) / 2;
-        let cell = (room as f64 / units.len() as f64).min(26.0);
+        let space = (WIDTH - 2 * MARGIN - 2 * LABELS - GAP) / 2;
+        let cell = (space as f64 / units.len() as f64).min(26.0);
         let top = self.y + LABELS;
         let of = if first > 0 { format!(" (the last {MOST_UNITS} of {})", ran.units.len()) } else { String::new() };
         let captions = [format!("may read{of}"), format!("reads{of}")];
         let maps = [(&ran.allowed, "nrt-allowed"), (&ran.attention, "nrt-read")];
         for (at, ((rows, class), caption)) in maps.into_iter().zip(captions).enumerate() {
-            let left = MARGIN + LABELS + at * (room + LABELS + GAP);
+            let left = MARGIN + LABELS + at * (space + LABELS + GAP);
             self.text(left, "nrt-bold", &caption);
             self.labels(units, (left as f64, top as f64), cell);
             for (q, row) in rows[first..].iter().enumerate() {

@@ -40,8 +40,8 @@ fn caption(screen: &mut Screen, name: &str, text: impl std::fmt::Display) -> Res
 
 /// Prints the text with its secrets in brackets, the model and the tokens.
 fn print_text(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
-    let room = screen.width - CAPTION;
-    for (at, line) in wrapped(&pieces(ran), room).into_iter().enumerate() {
+    let space = screen.width - CAPTION;
+    for (at, line) in wrapped(&pieces(ran), space).into_iter().enumerate() {
         caption(screen, if at == 0 { "text" } else { "" }, line)?;
     }
     let heads = ran.heads;
@@ -50,7 +50,7 @@ fn print_text(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     let mut columns = line.len();
     for (at, name) in ran.names.iter().enumerate() {
         columns += 1 + name.chars().count();
-        if columns + 2 > room {
+        if columns + 2 > space {
             line.push_str(" …");
             break;
         }
@@ -78,13 +78,13 @@ fn pieces(ran: &Ran<'_>) -> Vec<(String, bool)> {
     pieces
 }
 
-/// Breaks a text into lines of at most `room` characters.
-fn wrapped(pieces: &[(String, bool)], room: usize) -> Vec<String> {
+/// Breaks a text into lines of at most `space` characters.
+fn wrapped(pieces: &[(String, bool)], space: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut columns = 0;
     for (text, secret) in pieces {
         let width = text.trim_end().chars().count();
-        if columns > 0 && columns + width > room {
+        if columns > 0 && columns + width > space {
             lines.push(String::new());
             columns = 0;
         }
@@ -212,10 +212,10 @@ fn print_secrets(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
 
 /// Prints the kinds of private text that were searched, and the kinds that were not.
 fn print_kinds(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
-    let room = screen.width - CAPTION;
+    let space = screen.width - CAPTION;
     let looked_for = format!("{}; {}", ran.looked_for.join(", "), ran.not_looked_for);
     let pieces: Vec<(String, bool)> = looked_for.split_inclusive(' ').map(|word| (word.to_owned(), false)).collect();
-    for (at, line) in wrapped(&pieces, room).into_iter().enumerate() {
+    for (at, line) in wrapped(&pieces, space).into_iter().enumerate() {
         caption(screen, if at == 0 { "looked for" } else { "" }, paint(DIM, line))?;
     }
     Ok(())

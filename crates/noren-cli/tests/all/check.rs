@@ -32,8 +32,8 @@ fn square(n: usize, cell: impl Fn(usize, usize) -> bool) -> Vec<u8> {
 }
 
 #[test]
-fn a_sick_mask_is_named_drawn_and_repaired() {
-    let folder = folder("sick");
+fn a_faulty_mask_is_named_drawn_and_repaired() {
+    let folder = folder("faulty");
     std::fs::write(folder.join("mask.npy"), square(6, |i, j| j <= i + 1)).expect("written");
     let (code, said) =
         noren(&folder, &["check", "mask.npy", "-d", "kind=causal", "--fix", "fixed.npy", "-o", "wrong.svg"]);

@@ -173,7 +173,7 @@ fn a_cache_that_lacks_a_shard_is_filled() {
 }
 
 #[test]
-fn a_hub_that_cannot_be_reached_is_told_and_the_cache_needs_none() {
+fn an_unreachable_hub_is_reported_and_the_cache_needs_none() {
     let folder = Folder::new("hub-none");
     let cache = folder.file("cache");
     let ask = |offline: bool, name: &str| inspect("http://127.0.0.1:9", &cache, offline, name);
@@ -190,7 +190,7 @@ fn a_hub_that_cannot_be_reached_is_told_and_the_cache_needs_none() {
 }
 
 #[test]
-fn names_that_the_hub_does_not_have_are_told() {
+fn names_that_the_hub_does_not_have_are_reported() {
     let hub = Hub::new(vec![("model.safetensors", file("model.safetensors"))]);
     let folder = Folder::new("hub-hostile");
     refused(&hub.inspect(&folder.file("cache"), false), "on the Hugging Face hub it has no config.json");

@@ -309,9 +309,9 @@ fn tiles_are_what_the_mask_says() {
         let first = a.first_difference(&b).expect("comparable").expect("a difference");
         let said = explorer.get(&format!("/api/masks/{id}/difference?other={second}")).json();
         assert_eq!([&said["first"]["q"], &said["first"]["k"]], [&json!(first.q), &json!(first.k)]);
-        let told = explorer.get(&format!("/api/masks/{id}/explain?q=9&k=7&batch=1&other={second}")).json();
-        assert_eq!(told["text"], json!(a.explain(1, 0, 9, 7).expect("inside").to_string()));
-        assert_eq!(told["other_allowed"], json!(b.allowed(1, 0, 9, 7)));
+        let answer = explorer.get(&format!("/api/masks/{id}/explain?q=9&k=7&batch=1&other={second}")).json();
+        assert_eq!(answer["text"], json!(a.explain(1, 0, 9, 7).expect("inside").to_string()));
+        assert_eq!(answer["other_allowed"], json!(b.allowed(1, 0, 9, 7)));
         let stats = explorer.get(&format!("/api/masks/{id}/cost")).json();
         assert_eq!(stats["allowed"], json!(a.plan().stats().allowed.to_string()));
     }
@@ -354,7 +354,7 @@ fn the_snippet_in_rust_runs() {
 }
 
 #[test]
-fn a_sick_mask_is_repaired() {
+fn a_faulty_mask_is_repaired() {
     let explorer = Explorer::start();
     let mut file = b"\x93NUMPY\x01\x00".to_vec();
     let header = "{'descr': '|b1', 'fortran_order': False, 'shape': (6, 6), }\n";
@@ -403,12 +403,12 @@ fn a_text_keeps_its_secret() {
     let explorer = Explorer::start();
     let asked =
         json!({ "text": "Mail ann@x.example today, please, before the ball begins", "hide": ["email"], "layer": 1 });
-    let told = explorer.post("/api/text", &asked).json();
-    assert_eq!((&told["proof"]["holds"], &told["proof"]["leaks"]), (&json!(true), &json!([])), "{told}");
-    let units = told["units"].as_array().expect("units");
+    let answer = explorer.post("/api/text", &asked).json();
+    assert_eq!((&answer["proof"]["holds"], &answer["proof"]["leaks"]), (&json!(true), &json!([])), "{answer}");
+    let units = answer["units"].as_array().expect("units");
     assert!(units.iter().any(|unit| unit["private"] == "email" && unit["hidden"] == true), "{units:?}");
-    assert_eq!(told["attention"].as_array().map(Vec::len), Some(units.len()));
-    let id = told["id"].as_str().expect("a mask");
+    assert_eq!(answer["attention"].as_array().map(Vec::len), Some(units.len()));
+    let id = answer["id"].as_str().expect("a mask");
     assert_eq!(explorer.get(&format!("/api/masks/{id}/tiles/0/0/0?head=3")).status, 200);
     for wrong in [
         json!({ "text": " " }),

@@ -184,7 +184,7 @@ fn standard_input_is_text_or_refused() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_is_told() {
+fn a_full_disk_is_reported() {
     let full = || Stdio::from(File::options().write(true).open("/dev/full").expect("a full disk"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_noren"));
     let output = command.args(["run", "hi"]).stdout(full()).output().expect("the command starts");

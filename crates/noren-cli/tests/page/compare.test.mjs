@@ -17,10 +17,10 @@ test("a second mask is compared cell by cell", async () => {
   await page.getByRole("button", { name: "Compare with another mask" }).click();
   await page.getByText("The same cells.").waitFor();
   await say(page, "sliding(5) - keys(0)", "Mask compared with");
-  const told = page.locator(".difference");
-  await told.getByText("4 only the first").waitFor(); // what is half typed is compared too
-  assert.match(await told.innerText(), /4 only the first/);
-  assert.match(await told.innerText(), /7 only the second/);
+  const shown = page.locator(".difference");
+  await shown.getByText("4 only the first").waitFor(); // what is half typed is compared too
+  assert.match(await shown.innerText(), /4 only the first/);
+  assert.match(await shown.innerText(), /7 only the second/);
   await settled(page);
   await page.waitForFunction(() => ((document.querySelector(".picture").picture.cell(5, 1)?.byte >> 4) & 3) === 2);
   assert.deepEqual([await bits(page, 0, 0), await bits(page, 5, 5)], [1, 0]);
@@ -55,16 +55,16 @@ test("side by side, both move together", async () => {
 
 test("a difference is not that of a text with an error", async () => {
   const page = await site.open({ shape: { len: 8 }, mask: "causal", other: "sliding(3)" });
-  const told = page.locator(".comparison");
-  await told.getByText("only the first").waitFor();
+  const shown = page.locator(".comparison");
+  await shown.getByText("only the first").waitFor();
   await say(page, "slidin(3)", "Mask compared with");
-  await told.getByText("The second text has an error. What is shown is of the last text without one.").waitFor();
+  await shown.getByText("The second text has an error. What is shown is of the last text without one.").waitFor();
   assert.ok(await page.getByRole("button", { name: "Export" }).isDisabled());
   await say(page, "causal", "Mask compared with");
-  await told.getByText("The same cells.").waitFor();
-  assert.doesNotMatch(await told.innerText(), /has an error/);
+  await shown.getByText("The same cells.").waitFor();
+  assert.doesNotMatch(await shown.innerText(), /has an error/);
   await say(page, "causl");
-  await told.getByText("The first text has an error.").waitFor();
+  await shown.getByText("The first text has an error.").waitFor();
   assert.ok(await page.getByRole("button", { name: "Export" }).isDisabled());
   await page.finish();
 });

@@ -66,9 +66,9 @@ test("what the server did not count is not shown as counted", async () => {
   await page.locator(".figures-line", { hasText: "between 100,000 and 250,000 allowed, between 10 % and 25 %" }).waitFor();
   await page.getByRole("navigation").getByText("Cost").press("Enter");
   await page.locator(".plot").nth(1).waitFor();
-  const told = await page.locator(".cost-figures").innerText();
-  assert.match(told, /between 100 k and 250 k[\s\S]*between 10 % and 25 % of 1 M/);
-  assert.match(told, /how many of them are allowed was not counted/);
+  const shown = await page.locator(".cost-figures").innerText();
+  assert.match(shown, /between 100 k and 250 k[\s\S]*between 10 % and 25 % of 1 M/);
+  assert.match(shown, /how many of them are allowed was not counted/);
   assert.match(await page.locator(".cost-tiles").innerText(), /tiles were not counted/);
   await page.getByText("The numbers").click();
   assert.equal(await page.locator("table.figures tbody tr:first-child td").first().innerText(), "not counted");

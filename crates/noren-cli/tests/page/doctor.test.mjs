@@ -69,7 +69,7 @@ test("a file without a mask is not correct", async () => {
   assert.match(await said.first().innerText(), /no mask in this file[\s\S]*input_ids[\s\S]*mask/i);
   assert.equal(await page.locator(".doctor-verdict.good").count(), 0);
   // And where the doctor found nothing wrong with such a file.
-  const report = { sick: false, classes: [], description: "", findings: [], arrays: ["ids", "lengths"], dims: null, given: null };
+  const report = { faulty: false, classes: [], description: "", findings: [], arrays: ["ids", "lengths"], dims: null, given: null };
   await page.route("**/api/doctor?*", (route) => route.fulfill({ json: report }));
   await give(page, "other.safetensors", bytes);
   await verdict(page, "No mask in this file");

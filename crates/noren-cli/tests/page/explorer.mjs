@@ -70,7 +70,7 @@ export async function explorer() {
         problems.push(`elsewhere: ${request.url()}`);
     });
     page.setDefaultTimeout(15_000);
-    const told = Object.assign(page, {
+    const extended = Object.assign(page, {
       problems,
       finish: async () => {
         await page.close();
@@ -87,7 +87,7 @@ export async function explorer() {
       await page.goto(`${server.address}#${fragment}`);
     }
     await page.waitForFunction(() => document.documentElement.dataset.ready);
-    return told;
+    return extended;
   }
 
   return {

@@ -16,7 +16,7 @@ after(() => site?.close());
 const open = (flow, { len = 20, facts = {}, ...options } = {}) => site.open({ view: "flow", shape: { len }, facts, flow }, options);
 
 /** Waits for a sentence in the summary. */
-const told = (page, sentence) =>
+const shown = (page, sentence) =>
   page.waitForFunction((wanted) => document.querySelector(".flow-summary").textContent.includes(wanted), sentence, { timeout: 10_000 });
 
 /** Waits for a verdict on the policy. */
@@ -92,9 +92,9 @@ test("the same at a command line", () => {
 
 test("the receptive field grows with the layers", async () => {
   const page = await open({ layers: ["sliding(3)"], depth: 4, token: 19 });
-  await told(page, "After 4 layers token 19 depends on 9 of 20 inputs (11..20) and reaches 1 output (19).");
+  await shown(page, "After 4 layers token 19 depends on 9 of 20 inputs (11..20) and reaches 1 output (19).");
   await page.locator(".flow-stack input[type=number]").fill("2");
-  await told(page, "After 2 layers token 19 depends on 5 of 20 inputs (15..20)");
+  await shown(page, "After 2 layers token 19 depends on 5 of 20 inputs (15..20)");
   await page.locator(".flow-notes summary").first().click();
   const sets = await page.locator(".flow-table tbody tr").evaluateAll((rows) => rows.map((row) => row.cells[2].textContent));
   assert.deepEqual(sets, ["19", "17..20", "15..20"]);
@@ -103,18 +103,18 @@ test("the receptive field grows with the layers", async () => {
 
 test("a token is chosen by a click, by keys, by its number", async () => {
   const page = await open({ layers: ["sliding(2)"], depth: 3, token: 10 });
-  await told(page, "token 10 depends on 4 of 20 inputs (7..11) and reaches 4 outputs (10..14).");
+  await shown(page, "token 10 depends on 4 of 20 inputs (7..11) and reaches 4 outputs (10..14).");
   assert.deepEqual([await inkAt(page, 8, 0), await inkAt(page, 13, 3)], [BACK, REACH]);
   await click(page, 5);
-  await told(page, "token 5 depends on 4 of 20 inputs (2..6)");
+  await shown(page, "token 5 depends on 4 of 20 inputs (2..6)");
   await page.locator(".flow-stage").focus();
   for (const key of ["ArrowRight", "ArrowRight", "ArrowLeft"]) await page.keyboard.press(key);
-  await told(page, "token 6 depends on");
+  await shown(page, "token 6 depends on");
   assert.equal(await page.locator(".flow-stage").getAttribute("aria-valuenow"), "6");
   await page.keyboard.press("End");
-  await told(page, "token 19 depends on");
+  await shown(page, "token 19 depends on");
   await page.getByLabel("Token", { exact: true }).first().fill("3");
-  await told(page, "token 3 depends on 4 of 20 inputs (0..4)");
+  await shown(page, "token 3 depends on 4 of 20 inputs (0..4)");
   await page.waitForFunction(() => location.hash.includes("'token':3"));
   await page.getByRole("button", { name: "Whom it reaches" }).click();
   await page.waitForFunction(() => location.hash.includes("'directions':'reach'"));
@@ -132,7 +132,7 @@ test("a leak is followed", async () => {
   assert.match(await row.innerText(), /token 2 → token 3 in layer 0 → token 7 in layer 1/);
   assert.match(await row.innerText(), /No single layer is enough/);
   await row.click();
-  await told(page, "token 7 depends on");
+  await shown(page, "token 7 depends on");
   assert.equal(await row.getAttribute("aria-pressed"), "true");
   for (const [token, level] of [[2, 0], [3, 1], [7, 2]]) assert.deepEqual(await inkAt(page, token, level), WARN, `${token} at ${level}`);
   await page.waitForFunction(() => location.hash.includes("'violation':0"));
@@ -165,21 +165,21 @@ test("rules that cannot be read are told by line", async () => {
 
 test("masks take turns, are added, moved and removed", async () => {
   const page = await open({ layers: ["sliding(2)"], depth: 2, token: 19 });
-  await told(page, "depends on 3 of 20");
+  await shown(page, "depends on 3 of 20");
   await page.getByRole("button", { name: "Add a mask" }).click();
   const second = page.locator(".flow-layer").nth(1).locator("textarea");
   await second.fill("causal");
-  await told(page, "depends on 20 of 20");
+  await shown(page, "depends on 20 of 20");
   await page.getByRole("button", { name: "Move up: mask 1" }).click();
   await page.waitForFunction(() => location.hash.includes("['causal','sliding(2)']"));
   await page.getByRole("button", { name: "Remove: mask 0" }).click();
-  await told(page, "depends on 3 of 20");
+  await shown(page, "depends on 3 of 20");
   await page.finish();
 });
 
 test("a mask that is wrong is marked in its row, and the last picture stays", async () => {
   const page = await open({ layers: ["causal", "sliding(2)"], depth: 2, token: 9 });
-  await told(page, "token 9 depends on");
+  await shown(page, "token 9 depends on");
   await page.locator(".flow-layer").nth(1).locator("textarea").fill("slidin(2)");
   await page.locator(".flow-layer").nth(1).locator(".editor-error").waitFor();
   assert.equal(await page.locator(".flow-layer").nth(0).locator("textarea").getAttribute("aria-invalid"), "false");
@@ -191,11 +191,11 @@ test("a mask that is wrong is marked in its row, and the last picture stays", as
 test("65,536 tokens stay quick", async () => {
   const layers = [...Array(5).fill("sliding(1024)"), "causal & stride(4096)"];
   const page = await open({ layers, depth: 24, token: 40000 }, { len: 65536 });
-  await told(page, "token 40,000 depends on");
+  await shown(page, "token 40,000 depends on");
   await page.locator(".flow-stage").focus();
   const started = Date.now();
   await page.keyboard.press("ArrowRight");
-  await told(page, "token 40,001 depends on");
+  await shown(page, "token 40,001 depends on");
   const waited = Date.now() - started;
   assert.ok(waited < 2000, `${waited} ms to the next token`);
   const frames = await page.evaluate(() => {
@@ -224,7 +224,7 @@ test("an address that holds nonsense breaks nothing", async () => {
     { layers: [], depth: 1.5, token: 1e300, violation: 99 },
   ]) {
     const page = await open(flow, { len: 12 });
-    await told(page, "After 4 layers token");
+    await shown(page, "After 4 layers token");
     await page.finish();
   }
 });
@@ -233,22 +233,22 @@ test("a stack of too many layers is refused, not replaced", async () => {
   const page = await open({ layers: ["causal"], depth: 600 }, { len: 12 });
   await page.locator(".flow-picture .notice.bad", { hasText: "at most 512 layers" }).waitFor();
   await page.locator(".flow-stack input[type=number]").fill("3");
-  await told(page, "After 3 layers token");
+  await shown(page, "After 3 layers token");
   await page.finish();
 });
 
 test("sets of very many ranges are counted whole, and the picture says what it lacks", async () => {
   const page = await open({ layers: ["causal & stride(2)"], depth: 2, token: 16383 }, { len: 16384 });
-  await told(page, "token 16,383 depends on 8,192 of 16,384 inputs (1, 3, 5, … (more than 4096 runs))");
+  await shown(page, "token 16,383 depends on 8,192 of 16,384 inputs (1, 3, 5, … (more than 4096 runs))");
   assert.match(await page.locator(".flow-lacks").innerText(), /lacks ranges/);
   await page.getByLabel("Token", { exact: true }).first().fill("7");
-  await told(page, "token 7 depends on 4 of 16,384 inputs (1, 3, 5, … (4 runs))");
+  await shown(page, "token 7 depends on 4 of 16,384 inputs (1, 3, 5, … (4 runs))");
   await page.finish();
 });
 
 test("a batch row that another mask had is not asked for", async () => {
   const page = await site.open({ view: "flow", shape: { len: 12 }, flow: { layers: ["causal"], depth: 2 }, at: [3, 0] });
-  await told(page, "After 2 layers token");
+  await shown(page, "After 2 layers token");
   assert.equal(await page.locator(".flow-picture .notice.bad").isVisible(), false);
   await page.locator(".flow-presets button").first().click();
   await page.waitForFunction(() => !location.hash.includes("at:") && !location.hash.includes("'at'"));

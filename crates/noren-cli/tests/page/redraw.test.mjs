@@ -131,10 +131,10 @@ for (const len of [24, 1 << 20, 4_000_000]) {
       const canvas = picture.element.querySelector("canvas");
       const context = canvas.getContext("2d");
       const draw = context.fillText.bind(context);
-      const told = [];
+      const drawn = [];
       context.fillText = (words, x, y) => {
         const { actualBoundingBoxLeft: left, actualBoundingBoxRight: right } = context.measureText(words);
-        told.push({ words, left: x - left, right: x + right });
+        drawn.push({ words, left: x - left, right: x + right });
         draw(words, x, y);
       };
       const frames = () => new Promise((next) => requestAnimationFrame(() => requestAnimationFrame(next)));
@@ -143,7 +143,7 @@ for (const len of [24, 1 << 20, 4_000_000]) {
       picture.jump({ q: last, k: last });
       await frames();
       const width = canvas.clientWidth;
-      return { count: told.length, wrong: told.filter(({ words, left, right }) => left < 0 || right > width || words.includes("…")) };
+      return { count: drawn.length, wrong: drawn.filter(({ words, left, right }) => left < 0 || right > width || words.includes("…")) };
     }, len - 1);
     assert.ok(cut.count > 10, `${cut.count} numbers`);
     assert.deepEqual(cut.wrong, []);

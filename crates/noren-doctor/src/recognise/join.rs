@@ -22,8 +22,8 @@ pub(super) fn join(fits: &[Fit], which: &[usize], dims: [usize; 4]) -> Mask {
     let left = rows.iter().all(|f| run(f).1 == kv_len);
     let right = rows.iter().all(|f| run(f).0 == 0);
     let padded = rows.iter().any(|f| f.real.is_some());
-    let alike = rows.iter().all(|f| f.mask == rows[0].mask);
-    if !by_head && alike && (left || right) {
+    let uniform = rows.iter().all(|f| f.mask == rows[0].mask);
+    if !by_head && uniform && (left || right) {
         if !padded {
             return rows[0].mask.clone();
         }
@@ -38,7 +38,7 @@ pub(super) fn join(fits: &[Fit], which: &[usize], dims: [usize; 4]) -> Mask {
             _ => rows[0].mask.clone() & padding,
         };
     }
-    if !by_head && alike_but_prefix(&rows) && !padded {
+    if !by_head && uniform_but_prefix(&rows) && !padded {
         let lengths = rows.iter().filter_map(|f| prefix_of(&f.mask)).collect::<Vec<u64>>();
         return atoms::causal() | atoms::prefix(lengths);
     }
@@ -73,7 +73,7 @@ fn prefix_of(mask: &Mask) -> Option<u64> {
     }
 }
 
-fn alike_but_prefix(rows: &[&Fit]) -> bool {
+fn uniform_but_prefix(rows: &[&Fit]) -> bool {
     rows.iter().all(|f| prefix_of(&f.mask).is_some())
 }
 

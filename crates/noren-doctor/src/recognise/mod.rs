@@ -190,14 +190,14 @@ fn differences(keep: &Keep, bound: &BoundMask, which: &[usize]) -> (u64, Vec<[us
                 bound.fill_bits(number, i as u32..i as u32 + 1, keys, &mut words);
                 words.iter_mut().zip(keep.row(b, h, i)).for_each(|(w, g)| *w ^= g);
                 off += count(&words);
-                let room = (MOST_EXCEPTIONS + 1).saturating_sub(cells.len());
-                cells.extend(ones(&words).take(room).map(|k| [i, k]));
+                let left = (MOST_EXCEPTIONS + 1).saturating_sub(cells.len());
+                cells.extend(ones(&words).take(left).map(|k| [i, k]));
             }
             (off, cells)
         });
         wrong += *off;
-        let room = (MOST_EXCEPTIONS + 1).saturating_sub(exceptions.len());
-        exceptions.extend(cells.iter().take(room).map(|&[q, k]| [b, h, q, k]));
+        let left = (MOST_EXCEPTIONS + 1).saturating_sub(exceptions.len());
+        exceptions.extend(cells.iter().take(left).map(|&[q, k]| [b, h, q, k]));
     }
     if wrong > MOST_EXCEPTIONS as u64 {
         exceptions.clear();

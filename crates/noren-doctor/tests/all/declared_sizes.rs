@@ -1,12 +1,12 @@
 //! Declared sizes are checked against limits before memory is allocated.
 
-use noren_doctor::{Context, Patient, Values};
+use noren_doctor::{Context, Input, Values};
 
 fn refusal(context: &str) -> String {
     let cells = (0..36).map(|at| at % 6 <= at / 6).collect();
-    let patient = Patient::new(Values::bools(&[6, 6], cells).expect("a mask"));
+    let input = Input::new(Values::bools(&[6, 6], cells).expect("a mask"));
     let context = Context::from_json(context).expect("a context");
-    match patient.context(context).diagnose() {
+    match input.context(context).diagnose() {
         Err(error) => error.to_string(),
         Ok(report) => panic!("accepted: {}", report.description),
     }
@@ -29,8 +29,8 @@ fn declared_heads_count_beside_a_small_array_and_without_one() {
     let context = Context::from_json(sizes).expect("a context");
     let ids = Values::ints(&[1, 6], vec![5, 6, 7, 2, 8, 0]).expect("ids");
     let added = Values::floats(&[2, 1, 3, 7], vec![0.0; 42]).expect("a mask");
-    for patient in [Patient::without_mask().companion("input_ids", ids), Patient::new(added)] {
-        let error = patient.context(context.clone()).diagnose().expect_err("too many pairs").to_string();
+    for input in [Input::without_mask().companion("input_ids", ids), Input::new(added)] {
+        let error = input.context(context.clone()).diagnose().expect_err("too many pairs").to_string();
         assert!(error.contains("check batch and heads"), "{error}");
     }
 }
@@ -39,7 +39,7 @@ fn declared_heads_count_beside_a_small_array_and_without_one() {
 fn a_mask_of_another_size_is_named_and_not_built() {
     let mask = Values::bools(&[6, 6], (0..36).map(|at| at % 6 <= at / 6).collect()).expect("a mask");
     let context = Context::from_json(r#"{"kind": "causal", "q_len": 8000, "kv_len": 8000}"#).expect("a context");
-    let report = Patient::new(mask).context(context).diagnose().expect("a report");
+    let report = Input::new(mask).context(context).diagnose().expect("a report");
     assert_eq!(report.classes(), ["stale_or_bucketed_mask"], "{report}");
     assert!(report.fixed.is_none() && report.unknown.iter().any(|text| text.contains("64000000 cells")), "{report}");
 }

@@ -4,10 +4,10 @@
 
 use crate::doctor;
 use crate::doctor::Dice;
-use crate::doctor::faults::{FAULTS, Sick};
+use crate::doctor::faults::{FAULTS, Faulty};
 use crate::doctor::more::MORE;
 use crate::doctor::scene::{FAMILIES, Scene};
-use noren_doctor::{Context, Dtype, Numbers, Patient, Report, Values};
+use noren_doctor::{Context, Dtype, Input, Numbers, Report, Values};
 use noren_mask::Keep;
 use noren_testing::cases::{masks, worlds};
 use noren_testing::check;
@@ -18,16 +18,16 @@ fn factor() -> usize {
 }
 
 /// Returns whether the repaired cells equal the intended ones in every row of a non-padding query.
-fn repaired(sick: &Sick, report: &Report) -> bool {
+fn repaired(faulty: &Faulty, report: &Report) -> bool {
     let Some(fixed) = &report.fixed else { return false };
     let [b, h, q, k] = fixed.dims();
-    let meant: &Keep = &sick.meant;
+    let meant: &Keep = &faulty.meant;
     let [batch, _, q_meant, k_meant] = meant.dims();
     // A mask with one batch row applies to all rows.
     if (b != 1 && b != batch) || [q, k] != [q_meant, k_meant] {
         return false;
     }
-    let cares = |b: usize, i: &usize| sick.scene.cares(b, *i);
+    let cares = |b: usize, i: &usize| faulty.scene.cares(b, *i);
     let same =
         |n: usize, h: usize, i: usize| (0..k).all(|j| fixed.get([n.min(b - 1), h, i, j]) == meant.get([n, 0, i, j]));
     (0..batch).all(|n| (0..h).all(|h| (0..q).filter(|i| cares(n, i)).all(|i| same(n, h, i))))
@@ -43,34 +43,34 @@ fn known_mistakes_stored_in_unusual_ways() {
     known_mistakes(true);
 }
 
-fn known_mistakes(wild: bool) {
+fn known_mistakes(varied: bool) {
     let each = 60 * factor();
     let mut failures = Vec::new();
     println!("{:36} {:>6} {:>8} {:>8} {:>8}", "mistake", "cases", "found %", "named %", "fixed %");
     let mut totals = [0usize; 4];
     for (number, (name, plant)) in FAULTS.iter().chain(MORE).enumerate() {
         let (mut cases, mut found, mut named, mut fixed) = (0, 0, 0, 0);
-        let mut seed = (number as u64) << 32 | u64::from(wild) << 31;
+        let mut seed = (number as u64) << 32 | u64::from(varied) << 31;
         let mut missed: Vec<String> = Vec::new();
         let first = seed;
         // Some mistakes need rare scenes.
         while cases < each && seed < first + 200 * each as u64 {
             seed += 1;
-            let mut dice = Dice::new(seed, wild);
+            let mut dice = Dice::new(seed, varied);
             let largest = if seed.is_multiple_of(10) { 70 } else { 24 };
-            let Some(sick) = plant(&mut dice, largest) else { continue };
+            let Some(faulty) = plant(&mut dice, largest) else { continue };
             cases += 1;
-            let report = sick.patient.diagnose().unwrap_or_else(|e| panic!("{name}, seed {seed}: {e}"));
-            let right_class = report.classes().first().is_some_and(|c| sick.classes.contains(c));
-            let right_repair = repaired(&sick, &report);
-            found += usize::from(report.sick());
+            let report = faulty.input.diagnose().unwrap_or_else(|e| panic!("{name}, seed {seed}: {e}"));
+            let right_class = report.classes().first().is_some_and(|c| faulty.classes.contains(c));
+            let right_repair = repaired(&faulty, &report);
+            found += usize::from(report.faulty());
             named += usize::from(right_class);
             fixed += usize::from(right_repair);
-            if (!report.sick() || !right_class || !right_repair) && missed.len() < 3 {
-                let s = &sick.scene;
+            if (!report.faulty() || !right_class || !right_repair) && missed.len() < 3 {
+                let s = &faulty.scene;
                 missed.push(format!(
                     "  seed {seed:#x}: {:?} kind {} batch {} {}x{} past {} lengths {:?} left {} {:?} {:?}: {:?} fixed {right_repair} | {}",
-                    s.family, s.declare_kind, s.batch, s.q, s.k, s.past, s.lengths, s.left, s.code, s.told, report.classes(), report.description
+                    s.family, s.declare_kind, s.batch, s.q, s.k, s.past, s.lengths, s.left, s.code, s.given, report.classes(), report.description
                 ));
             }
         }
@@ -107,11 +107,11 @@ fn healthy_masks_raise_no_alarm() {
         let scene = Scene::new(FAMILIES[at], &mut dice, if seed % 50 == 0 { 90 } else { 22 });
         let keys = matches!(scene.family, doctor::scene::Family::KeysBoth | doctor::scene::Family::KeysCausal);
         let cells = if keys { scene.plane() } else { scene.stored() };
-        let report = scene.patient(&cells, &mut dice).diagnose().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-        if report.sick() {
+        let report = scene.input(&cells, &mut dice).diagnose().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        if report.faulty() {
             alarms[at].push(format!(
                 "  seed {seed}: kind {} batch {} {}x{} past {} lengths {:?} left {} {:?} {:?} window {:?}: {:?}\n{report}",
-                scene.declare_kind, scene.batch, scene.q, scene.k, scene.past, scene.lengths, scene.left, scene.code, scene.told, scene.window, report.classes()
+                scene.declare_kind, scene.batch, scene.q, scene.k, scene.past, scene.lengths, scene.left, scene.code, scene.given, scene.window, report.classes()
             ));
         }
     }
@@ -146,9 +146,9 @@ fn random_masks_with_their_declaration_raise_no_alarm() {
             _ => (additive(f32::MIN, Dtype::F32), "additive"),
         };
         let context = Context::from_json(&format!(r#"{{"convention": "{convention}"}}"#)).expect("a context");
-        let patient = Patient::new(values.expect("all cells")).context(context).meant(&bound);
-        let report = patient.diagnose().expect("a sound mask");
-        assert!(!report.sick(), "{mask}: {report}");
+        let input = Input::new(values.expect("all cells")).context(context).meant(&bound);
+        let report = input.diagnose().expect("a sound mask");
+        assert!(!report.faulty(), "{mask}: {report}");
     });
     println!("no alarm in {count} random masks");
 }

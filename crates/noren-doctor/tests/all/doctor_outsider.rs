@@ -1,6 +1,6 @@
 //! Hand-drawn masks on which the doctor was wrong; a second generator of cases (`benches/doctor/outsider.py`) found them.
 
-use noren_doctor::{Context, Patient, Report, Values, Verdict};
+use noren_doctor::{Context, Input, Report, Values, Verdict};
 
 /// Returns the shape and cells of a drawing: `/` separates batch rows, `|` heads, a space queries; `#` allows a cell.
 fn cells(drawing: &str) -> (Vec<usize>, Vec<bool>) {
@@ -32,9 +32,9 @@ fn list(numbers: &[i64]) -> Values {
 
 fn report(mask: Values, context: &str, beside: &[(&str, Values)]) -> Report {
     let context = Context::from_json(&format!("{{{context}}}")).expect("a context");
-    let patient = Patient::new(mask).context(context);
-    let patient = beside.iter().fold(patient, |p, (name, values)| p.companion(*name, values.clone()));
-    patient.diagnose().expect("a usable mask")
+    let input = Input::new(mask).context(context);
+    let input = beside.iter().fold(input, |p, (name, values)| p.companion(*name, values.clone()));
+    input.diagnose().expect("a usable mask")
 }
 
 /// Checks that the first class is `class`, and that the repair equals `meant` in every row that has a visible key
@@ -157,7 +157,7 @@ fn a_repair_holds_no_padding_that_nothing_declares() {
     let holes = "#...... ##..... ..#.... ..#.... ....#.. ....##. .......";
     for (mask, context) in [("..###.###..", cached), (".##.", three), (holes, chunked)] {
         let found = report(keep(mask), context, &[]);
-        assert!(found.sick() && found.fixed.is_none(), "{found}");
+        assert!(found.faulty() && found.fixed.is_none(), "{found}");
     }
 }
 

@@ -24,7 +24,7 @@ noren check mask.npy --meant 'causal & padding' --lengths 9,5        # the full 
 noren check --cases inputs.json -o preds.json                        # many cases in one file
 ```
 
-In Rust it is `noren_doctor::Patient`, in Python `nr.check`. Files are npy, npz or safetensors; pickled data is never
+In Rust it is `noren_doctor::Input`, in Python `nr.check`. Files are npy, npz or safetensors; pickled data is never
 loaded.
 
 **Verdicts.**

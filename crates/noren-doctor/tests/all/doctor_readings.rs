@@ -1,6 +1,6 @@
 //! The doctor on small masks whose declarations are easily misread: ring buffers, layers, labels, positions, other sequences.
 
-use noren_doctor::{Context, Patient, Report, Values};
+use noren_doctor::{Context, Input, Report, Values};
 
 /// Returns a mask `[batch, 1, rows, keys]` drawn with `1` and `.`; `/` separates batch rows, a space rows.
 fn drawn(text: &str) -> Values {
@@ -16,18 +16,18 @@ fn rows(rows: &[&[i64]]) -> Values {
 
 fn report(mask: Values, context: &str, beside: &[(&str, Values)]) -> Report {
     let context = Context::from_json(context).expect("a context");
-    let patient = Patient::new(mask).context(context);
-    let patient = beside.iter().fold(patient, |p, (name, values)| p.companion(*name, values.clone()));
-    patient.diagnose().expect("a usable mask")
+    let input = Input::new(mask).context(context);
+    let input = beside.iter().fold(input, |p, (name, values)| p.companion(*name, values.clone()));
+    input.diagnose().expect("a usable mask")
 }
 
 fn healthy(mask: &str, context: &str, beside: &[(&str, Values)]) {
     let report = report(drawn(mask), context, beside);
-    assert!(!report.sick(), "{mask}: {:?}", report.findings);
+    assert!(!report.faulty(), "{mask}: {:?}", report.findings);
 }
 
 #[track_caller]
-fn sick(mask: &str, context: &str, beside: &[(&str, Values)], class: &str, meant: &str) {
+fn faulty(mask: &str, context: &str, beside: &[(&str, Values)], class: &str, meant: &str) {
     let report = report(drawn(mask), context, beside);
     assert_eq!(report.classes().first().copied(), Some(class), "{:?}", report.findings);
     let fixed: Vec<bool> = report.fixed.expect("a repair").cells().collect();
@@ -46,11 +46,11 @@ fn one_step_in_a_ring() {
     let ring = [("kv_positions", rows(&[&[4, 5, 2, 3]])), ("position_ids", rows(&[&[5]]))];
     let declared = context(r#""kind": "sliding", "window": 3, "window_means": "keys visible, self included""#);
     healthy("11.1", &declared, &ring);
-    sick(".111", &declared, &ring, "ring_buffer_misaligned", "11.1");
+    faulty(".111", &declared, &ring, "ring_buffer_misaligned", "11.1");
 }
 
 #[test]
-fn padding_of_a_cache_that_nobody_declared() {
+fn undeclared_padding_of_a_cache() {
     let declared = context(r#""kind": "causal", "past_len": 4, "q_len": 1, "kv_len": 8"#);
     healthy("..111...", &declared, &[]);
     let report = report(drawn("..111111"), &declared, &[]);
@@ -70,8 +70,8 @@ fn the_width_of_another_layer() {
     let (window, causal) = ("1... 11.. .11. ..11", "1... 11.. 111. 1111");
     healthy(window, &layer(0), &[]);
     healthy(causal, &layer(1), &[]);
-    sick(causal, &layer(0), &[], "window_missing_or_wrong_layer", window);
-    sick(window, &layer(1), &[], "window_missing_or_wrong_layer", causal);
+    faulty(causal, &layer(0), &[], "window_missing_or_wrong_layer", window);
+    faulty(window, &layer(1), &[], "window_missing_or_wrong_layer", causal);
 }
 
 #[test]
@@ -81,14 +81,14 @@ fn a_window_laid_over_blocks() {
     let blocks = [("block_ids", rows(&[&[0, 1, 1, 1, 0]]))];
     let right = "1.... 1111. .111. .111. ...11";
     healthy(right, &declared, &blocks);
-    sick("1.... 1111. .111. ..11. ...11", &declared, &blocks, "prefix_lm_or_block_wrong", right);
+    faulty("1.... 1111. .111. ..11. ...11", &declared, &blocks, "prefix_lm_or_block_wrong", right);
 }
 
 #[test]
 fn the_mask_of_row_0_with_its_padding_left_as_it_was() {
     let ids = [("input_ids", rows(&[&[5, 6, 7, 0, 0], &[5, 6, 7, 8, 9]]))];
     let row = "111.. 111.. 111.. ...1. ....1";
-    sick(
+    faulty(
         &format!("{row} / {row}"),
         &context(r#""kind": "bidirectional", "pad_token_id": 0"#),
         &ids,
@@ -100,7 +100,7 @@ fn the_mask_of_row_0_with_its_padding_left_as_it_was() {
 #[test]
 fn the_decoders_own_mask_in_cross_attention() {
     let declared = context(r#""kind": "cross_attention", "role": "cross_attn", "q_len": 3, "kv_len": 4"#);
-    sick("1.. 11. 111", &declared, &[], "cross_attention_mask", "1111 1111 1111");
+    faulty("1.. 11. 111", &declared, &[], "cross_attention_mask", "1111 1111 1111");
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn packed_without_a_word_on_causality() {
     let documents = [("segment_ids", rows(&[&[1, 1, 2, 2]]))];
     healthy("1... 11.. ..1. ..11", &context(r#""kind": "packed""#), &documents);
     healthy("11.. 11.. ..11 ..11", &context(r#""kind": "packed""#), &documents);
-    sick("1... 11.. 111. 1111", &context(r#""kind": "packed""#), &documents, "cross_document", "1... 11.. ..1. ..11");
+    faulty("1... 11.. 111. 1111", &context(r#""kind": "packed""#), &documents, "cross_document", "1... 11.. ..1. ..11");
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn document_numbers_in_a_whole_mask() {
     let declared = r#"{"api": "transformers.attention_mask", "convention": "keep_01"}"#;
     assert_eq!(report(mask, declared, &[]).classes()[0], "segment_ids_cast_to_bool");
     let apart = Values::ints(&[1, 1, 4, 4], vec![1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 2, 0, 0, 0, 2, 2]).expect("a mask");
-    assert!(!report(apart, declared, &[]).sick());
+    assert!(!report(apart, declared, &[]).faulty());
 }
 
 #[test]

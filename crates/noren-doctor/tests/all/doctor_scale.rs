@@ -1,14 +1,14 @@
 //! Large masks are diagnosed quickly. `cargo test -p noren-doctor --test all doctor_scale:: -- --nocapture` prints the times.
 
-use noren_doctor::{Context, Dtype, Numbers, Patient, Values};
+use noren_doctor::{Context, Dtype, Input, Numbers, Values};
 use std::time::{Duration, Instant};
 
 const N: usize = 8192;
 
 fn diagnosed(name: &str, values: Values, context: &str) -> (Vec<&'static str>, Duration) {
-    let patient = Patient::new(values).context(Context::from_json(context).expect("a context"));
+    let input = Input::new(values).context(Context::from_json(context).expect("a context"));
     let start = Instant::now();
-    let report = patient.diagnose().expect("a sound array");
+    let report = input.diagnose().expect("a sound array");
     let took = start.elapsed();
     println!("{name:44} {:5.2} s  {:?}  {}", took.as_secs_f64(), report.classes(), report.description);
     (report.classes(), took)

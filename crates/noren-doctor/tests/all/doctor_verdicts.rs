@@ -4,7 +4,7 @@
 //! `NOREN_DOCTOR=n` runs n times the number of random masks.
 
 use crate::doctor::Dice;
-use noren_doctor::{Certainty, Context, Patient, Report, Values, Verdict};
+use noren_doctor::{Certainty, Context, Input, Report, Values, Verdict};
 use noren_mask::{Facts, Mask, Shape};
 
 const SDPA: &str = r#""api": "sdpa", "convention": "keep_bool""#;
@@ -26,9 +26,9 @@ fn rows(rows: &[&[i64]]) -> Values {
 
 fn report(mask: Values, context: &str, beside: &[(&str, Values)]) -> Report {
     let context = Context::from_json(context).expect("a context");
-    let patient = Patient::new(mask).context(context);
-    let patient = beside.iter().fold(patient, |p, (name, values)| p.companion(*name, values.clone()));
-    patient.diagnose().expect("a usable mask")
+    let input = Input::new(mask).context(context);
+    let input = beside.iter().fold(input, |p, (name, values)| p.companion(*name, values.clone()));
+    input.diagnose().expect("a usable mask")
 }
 
 #[track_caller]
@@ -142,7 +142,7 @@ fn what_was_meant_is_a_repair_only_of_a_named_mistake() {
     let against = |cell: fn(usize, usize) -> bool| {
         let context = Context::from_json(&context("")).expect("a context");
         let mask = bools(&[6, 6], |_, i, j| cell(i, j));
-        Patient::new(mask).context(context).meant(&bound).diagnose().expect("a usable mask")
+        Input::new(mask).context(context).meant(&bound).diagnose().expect("a usable mask")
     };
     let scattered = against(|i, j| j <= i && (i * 7 + j * 5) % 11 != 3);
     named(&scattered, "unexplained_difference");
@@ -271,7 +271,7 @@ fn huge_declared_sizes_are_refused_before_anything_is_allocated() {
         let context = Context::from_json(declared).expect("numbers in range");
         let row = Values::bools(&[1, 4], vec![true; 4]).expect("a row");
         for mask in [mask(), row] {
-            if let Err(error) = Patient::new(mask).context(context.clone()).diagnose() {
+            if let Err(error) = Input::new(mask).context(context.clone()).diagnose() {
                 assert!(error.to_string().contains("declared sizes"), "{declared}: {error}");
             }
         }
@@ -279,10 +279,10 @@ fn huge_declared_sizes_are_refused_before_anything_is_allocated() {
     assert!(Context::from_json(r#"{"past_len": 1000000000000, "q_len": 4}"#).is_err());
     let parents = Values::ints(&[200_000], vec![-1; 200_000]).expect("a list");
     let tree = Context::from_json(r#"{"kind": "tree"}"#).expect("a context");
-    assert!(Patient::new(mask()).context(tree).companion("parents", parents).diagnose().is_ok());
+    assert!(Input::new(mask()).context(tree).companion("parents", parents).diagnose().is_ok());
     let nothing = Values::ints(&[0, 4], Vec::new()).expect("an empty table");
     let causal = Context::from_json(r#"{"kind": "causal", "pad_token_id": 0}"#).expect("a context");
-    assert!(Patient::new(mask()).context(causal).companion("input_ids", nothing).diagnose().is_ok());
+    assert!(Input::new(mask()).context(causal).companion("input_ids", nothing).diagnose().is_ok());
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn redactions_by_batch_row() {
     named(&verdict(bools(&[6, 6], |_, i, j| j <= i), &context(by_row), &[], Verdict::Faulty), "multi_hop_leak");
     let beyond =
         Context::from_json(r#"{"kind": "causal", "redactions": [{"batch": 2, "keys": [1]}]}"#).expect("a context");
-    let error = Patient::new(bools(&[2, 1, 4, 4], |_, i, j| j <= i)).context(beyond).diagnose().unwrap_err();
+    let error = Input::new(bools(&[2, 1, 4, 4], |_, i, j| j <= i)).context(beyond).diagnose().unwrap_err();
     assert!(error.to_string().contains("`batch` holds 2, but the mask has 2 of them"), "{error}");
 }
 
@@ -429,14 +429,14 @@ fn arrays_of_any_shape_beside_the_mask_never_panic() {
             _ => format!(r#"{{"role": "key_padding", "batch": {size}, "kv_len": 6, "lengths": [{size}, 900000000]}}"#),
         };
         let context = Context::from_json(&declared).expect("a context");
-        let mut patient = Patient::new(mask).context(context);
+        let mut input = Input::new(mask).context(context);
         for _ in 0..dice.of(0, 5) {
             if let Some(Ok(values)) = array(&mut dice) {
-                patient = patient.companion(dice.pick(&names), values);
+                input = input.companion(dice.pick(&names), values);
             }
         }
         // An error is a valid result too.
-        let _ = patient.diagnose();
+        let _ = input.diagnose();
     }
 }
 
@@ -481,7 +481,7 @@ fn nothing_is_correct_without_a_declaration() {
         let values = values.expect("all cells");
         let declared = if dice.chance(50) { "{}" } else { r#"{"api": "sdpa", "heads": 1}"# };
         let context = Context::from_json(declared).expect("a context");
-        let report = Patient::new(values).context(context).diagnose().expect("a usable mask");
+        let report = Input::new(values).context(context).diagnose().expect("a usable mask");
         assert_ne!(report.verdict, Verdict::Correct, "seed {seed}: {report}");
         assert!(!report.sentence.is_empty(), "seed {seed}: {report}");
         counts[report.verdict as usize] += 1;

@@ -1,6 +1,6 @@
 //! Masks compared with a full expression: the doctor finds every named mistake in every expression to which it can apply.
 
-use noren_doctor::{Certainty, Context, Patient, Report, Values, Verdict};
+use noren_doctor::{Certainty, Context, Input, Report, Values, Verdict};
 use noren_mask::{BoundMask, Facts, Keep, Mask, Shape};
 
 fn bound(mask: &str, shape: &Shape, facts: &Facts) -> BoundMask {
@@ -11,7 +11,7 @@ fn bound(mask: &str, shape: &Shape, facts: &Facts) -> BoundMask {
 fn against(given: &Keep, meant: &BoundMask) -> Report {
     let context = Context::from_json(r#"{"convention": "keep_bool"}"#).expect("a context");
     let values = Values::bools(&given.dims(), given.cells().collect()).expect("all cells");
-    Patient::new(values).context(context).meant(meant).diagnose().expect("a usable mask")
+    Input::new(values).context(context).meant(meant).diagnose().expect("a usable mask")
 }
 
 /// Returns the problems in the report on the array `given` against `meant`. The only class should be `class`.

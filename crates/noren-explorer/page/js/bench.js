@@ -55,8 +55,8 @@ export const showError = (editor, error) =>
 export function sceneCommand([name, ...masks], { shape, facts, layer }) {
   const line = command(name, ...masks, ...shapeOptions(shape), ["--layer", layer]);
   if (Object.keys(facts).length === 0) return line;
-  const told = JSON.stringify(facts);
-  return `${line} --facts ${told.length > LONG ? "facts.json" : `<(echo ${quoted(told)})`}`;
+  const given = JSON.stringify(facts);
+  return `${line} --facts ${given.length > LONG ? "facts.json" : `<(echo ${quoted(given)})`}`;
 }
 
 /**

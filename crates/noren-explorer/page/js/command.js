@@ -8,7 +8,7 @@ export const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${Stri
 
 /** Words as one command, options given as `[name, value]`; null and undefined leave one out. */
 export function command(...words) {
-  const told = words.flatMap((word) => {
+  const given = words.flatMap((word) => {
     if (word === null || word === undefined) return [];
     if (!Array.isArray(word)) return [quoted(word)];
     const [name, value] = word;
@@ -16,7 +16,7 @@ export function command(...words) {
     const to = String(value);
     return [`${name}${to.startsWith("-") ? "=" : " "}${quoted(to)}`]; // what begins with a dash would be an option of its own
   });
-  return ["noren", ...told].join(" ");
+  return ["noren", ...given].join(" ");
 }
 
 /** Sizes as options. */
@@ -45,12 +45,12 @@ export function textCommand({ text, mask, hide, words, layer, head }) {
 
 /** The doctor view's: what is meant has the sizes of the mask that was given, its queries at the end of the keys, as the view has it. */
 export function doctorCommand(name, context, meant, dims) {
-  const told = ([key, value]) => ["-d", `${key}=${typeof value === "string" ? value : JSON.stringify(value)}`];
+  const given = ([key, value]) => ["-d", `${key}=${typeof value === "string" ? value : JSON.stringify(value)}`];
   const [batch, heads, q, kv] = dims;
   const several = (count) => (count > 1 ? count : null);
   const shape = { q, kv, query_offset: q === kv ? null : kv - q, batch: several(batch), heads: several(heads) };
   const sizes = meant ? shapeOptions(shape) : [];
-  return command("check", name.startsWith("-") ? `./${name}` : name, ...Object.entries(context).map(told), ["--meant", meant || null], ...sizes);
+  return command("check", name.startsWith("-") ? `./${name}` : name, ...Object.entries(context).map(given), ["--meant", meant || null], ...sizes);
 }
 
 /** A part that folds open: `{root, show(line)}`. */

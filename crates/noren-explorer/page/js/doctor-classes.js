@@ -37,7 +37,7 @@ export class Catalogue {
       el("summary", {},
         el("span", { class: "doctor-code" }, code),
         el("span", {}, title),
-        el("span", { class: "told" }, tier)),
+        el("span", { class: "note" }, tier)),
       body);
     let filled = false;
     element.addEventListener("toggle", () => {

@@ -25,9 +25,9 @@ export function npy(array) {
   const shape = array.shape.join(", ") + (array.shape.length === 1 ? "," : "");
   const header = `{'descr': '${type}', 'fortran_order': False, 'shape': (${shape}), }`;
   // Magic, version and length take 10 bytes; the numbers begin at a multiple of 64, after a line break.
-  const room = Math.ceil((10 + header.length + 1) / 64) * 64 - 10;
-  const text = new TextEncoder().encode(header.padEnd(room - 1) + "\n");
-  const magic = [0x93, ...new TextEncoder().encode("NUMPY"), 1, 0, room & 0xff, room >> 8];
+  const space = Math.ceil((10 + header.length + 1) / 64) * 64 - 10;
+  const text = new TextEncoder().encode(header.padEnd(space - 1) + "\n");
+  const magic = [0x93, ...new TextEncoder().encode("NUMPY"), 1, 0, space & 0xff, space >> 8];
   return joined(Uint8Array.from(magic), text, bytesOf(array));
 }
 

@@ -110,14 +110,14 @@ export class DoctorPicture {
 
   /** The repair to take: its expression, its cells. */
   offer() {
-    const { fixed, expression, findings, intended, sick } = this.report;
-    const shown = sick ? findings.find((finding) => finding.repair)?.repair ?? intended : expression;
+    const { fixed, expression, findings, intended, faulty } = this.report;
+    const shown = faulty ? findings.find((finding) => finding.repair)?.repair ?? intended : expression;
     fill(this.offered,
       shown && el("div", { class: "doctor-expression" },
-        el("span", { class: "soft small" }, sick ? "Repaired, it is" : "It is"), el("code", {}, shown),
+        el("span", { class: "soft small" }, faulty ? "Repaired, it is" : "It is"), el("code", {}, shown),
         copyButton(() => shown, this.ctx.toast),
         button("Open as a mask", () => this.openAsMask(shown))),
-      fixed && sick && button("Take the repair (.npy)",
+      fixed && faulty && button("Take the repair (.npy)",
         () => this.ctx.api.download(fixed, { as: "npy" }).catch((error) => this.fail(error)), { class: "primary" }));
   }
 

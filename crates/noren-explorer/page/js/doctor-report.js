@@ -13,7 +13,7 @@ export function cellInWords([b, h, q, k], [batch, heads] = [1, 1]) {
 }
 
 /** Whether there was no mask to find anything wrong with: only arrays that stand beside one. */
-const maskless = (report) => report.given === null && !report.sick;
+const maskless = (report) => report.given === null && !report.faulty;
 
 const NO_MASK = "No mask in this file";
 const SIGNS = { bad: "✗", good: "✓", none: "?" };
@@ -22,7 +22,7 @@ const VERDICTS = { correct: "Correct", looks_like: "Looks like", cannot_tell: "C
 /** The verdict as a sentence. */
 export function verdictInWords(report) {
   if (maskless(report)) return NO_MASK;
-  if (!report.sick) return `${VERDICTS[report.verdict] ?? VERDICTS.cannot_tell}: ${report.sentence}`;
+  if (!report.faulty) return `${VERDICTS[report.verdict] ?? VERDICTS.cannot_tell}: ${report.sentence}`;
   const classes = report.classes.map((name) => name.replaceAll("_", " "));
   return classes.length ? classes.join(", ") : "Sick";
 }
@@ -32,17 +32,17 @@ export function reportOf(report, titles, { onCell, onClass }) {
   const aside = (title, lines) =>
     lines?.length ? el("div", { class: "doctor-aside" }, el("h3", {}, title), el("ul", {}, lines.map((line) => el("li", {}, line)))) : null;
   const none = maskless(report);
-  const verdict = report.sick ? "bad" : report.verdict === "correct" ? "good" : "none";
+  const verdict = report.faulty ? "bad" : report.verdict === "correct" ? "good" : "none";
   const questions = (report.questions ?? []).map(({ question, readings }) => [question, ...readings].join(" — "));
-  const sickness = () => report.classes.map((name) => titles.get(name) ?? name).join(" · ") || "Sick";
+  const faults = () => report.classes.map((name) => titles.get(name) ?? name).join(" · ") || "Sick";
   return [
     el("header", { class: `doctor-verdict ${verdict}` },
       el("span", { class: "doctor-sign", "aria-hidden": "true" }, SIGNS[verdict]),
       el("div", {},
-        el("h2", {}, report.sick ? sickness() : none ? NO_MASK : VERDICTS[report.verdict] ?? VERDICTS.cannot_tell),
+        el("h2", {}, report.faulty ? faults() : none ? NO_MASK : VERDICTS[report.verdict] ?? VERDICTS.cannot_tell),
         none
           ? el("p", {}, `Arrays: ${report.arrays?.join(", ") || "none"}. Call the one of the mask `, el("code", {}, "mask"), ".")
-          : [!report.sick && el("p", {}, report.sentence), el("p", {}, report.description)].filter(Boolean))),
+          : [!report.faulty && el("p", {}, report.sentence), el("p", {}, report.description)].filter(Boolean))),
     report.findings.length > 0 &&
       el("ol", { class: "doctor-findings" }, report.findings.map((f) => finding(f, report, titles, onCell, onClass))),
     aside("To be answered", questions),

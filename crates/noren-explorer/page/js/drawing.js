@@ -8,11 +8,11 @@ export class Drawing {
   #frame = 0;
   #resized = new ResizeObserver(() => this.redraw());
 
-  /** `room` is the element whose size the drawing follows. */
-  constructor(canvas, room = canvas) {
+  /** `space` is the element whose size the drawing follows. */
+  constructor(canvas, space = canvas) {
     this.canvas = canvas;
     this.context = canvas.getContext("2d");
-    this.#resized.observe(room);
+    this.#resized.observe(space);
   }
 
   redraw() {

@@ -10,9 +10,9 @@ import { el, fill, inline, number } from "./dom.js";
 export function deciding(node) {
   const parts = node.parts ?? [];
   if (parts.length === 0) return [node];
-  const alike = parts.filter((part) => part.allowed === node.allowed);
-  if (alike.length === parts.length) return parts.flatMap(deciding);
-  return deciding(alike[0] ?? parts[0]);
+  const equal = parts.filter((part) => part.allowed === node.allowed);
+  if (equal.length === parts.length) return parts.flatMap(deciding);
+  return deciding(equal[0] ?? parts[0]);
 }
 
 const sign = (allowed) =>

@@ -45,11 +45,11 @@ export class Facts {
 
   /** Part of the controls that can be folded away; its line says what is set. */
   #fold(title, says, children, open = false) {
-    const told = el("span", { class: "told" });
+    const note = el("span", { class: "note" });
     this.#controls.push((now) => {
-      told.textContent = says(now) ?? "";
+      note.textContent = says(now) ?? "";
     });
-    return el("details", { class: "fold", open }, el("summary", {}, title, told), children);
+    return el("details", { class: "fold", open }, el("summary", {}, title, note), children);
   }
 
   /** A field whose text is written by `write` unless the user types in it. */
@@ -145,12 +145,12 @@ export class Facts {
   #assumed() {
     const assumed = el("p", { class: "small soft assumed", hidden: true });
     this.#controls.push((_, bound) => {
-      const told = bound?.assumed ?? [];
-      assumed.hidden = told.length === 0;
+      const note = bound?.assumed ?? [];
+      assumed.hidden = note.length === 0;
       fill(
         assumed,
         "Nobody said, so assumed: ",
-        told.map((said, i) => [i ? ", " : "", el("code", {}, said)]),
+        note.map((said, i) => [i ? ", " : "", el("code", {}, said)]),
       );
     });
     return assumed;

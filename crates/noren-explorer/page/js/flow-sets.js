@@ -15,7 +15,7 @@ export function has(set, token) {
 }
 
 /** How many tokens each set has. */
-export const counts = (sets, told) => sets.map((set, index) => told?.[index] ?? count(set));
+export const counts = (sets, given) => sets.map((set, index) => given?.[index] ?? count(set));
 
 /** Whether a set of so many tokens holds this one; null where the ranges end before it and tokens are missing. */
 export function holds(set, token, tokens) {
@@ -28,9 +28,9 @@ export function inWords(set, most = 4, tokens = 0) {
   const more = count(set) < tokens;
   if (set.length === 0) return more ? "…" : "none";
   const run = ([a, b]) => (b - a === 1 ? `${a}` : `${a}..${b}`);
-  const told = set.slice(0, most).map(run).join(", ");
-  if (more) return `${told}, … (more than ${set.length} runs)`;
-  return set.length > most ? `${told}, … (${set.length} runs)` : told;
+  const given = set.slice(0, most).map(run).join(", ");
+  if (more) return `${given}, … (more than ${set.length} runs)`;
+  return set.length > most ? `${given}, … (${set.length} runs)` : given;
 }
 
 /** What is the same from layer `index` on is said once: the number of leading sets that differ from the one after, of so many tokens. */

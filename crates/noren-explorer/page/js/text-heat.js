@@ -48,18 +48,18 @@ export class HeatMap extends Drawing {
     this.ink = this.inks();
     c.font = `${FONT}px ${this.ink.font}`;
     const names = units.map((unit) => unit.text.trim() || "␣");
-    const room = Math.min(Math.max(...names.map((name) => c.measureText(name).width), 10), wide < 420 ? 64 : WIDEST);
-    const left = Math.ceil(room + 10);
+    const space = Math.min(Math.max(...names.map((name) => c.measureText(name).width), 10), wide < 420 ? 64 : WIDEST);
+    const left = Math.ceil(space + 10);
     // The last labels lean out to the right.
-    const lean = Math.min(room * 0.56, wide * 0.1);
+    const lean = Math.min(space * 0.56, wide * 0.1);
     const cell = Math.max(Math.min((wide - left - lean) / units.length, LARGEST), 1);
-    const top = cell >= 7 ? Math.ceil(room * 0.75) + 14 : 10;
+    const top = cell >= 7 ? Math.ceil(space * 0.75) + 14 : 10;
     this.area = { left, top, cell };
     const high = Math.ceil(top + cell * units.length + 4);
     this.canvas.style.height = `${high}px`;
     this.size(wide, high);
     this.drawCells();
-    this.drawLabels(names, room);
+    this.drawLabels(names, space);
     this.drawCross();
   }
 
@@ -94,7 +94,7 @@ export class HeatMap extends Drawing {
     c.restore();
   }
 
-  drawLabels(names, room) {
+  drawLabels(names, space) {
     const { context: c, ink, answer, lit } = this;
     const { left, top, cell } = this.area;
     c.textBaseline = "middle";
@@ -103,7 +103,7 @@ export class HeatMap extends Drawing {
       const on = at === lit.row || at === lit.col;
       c.fillStyle = rgb(unit.private ? ink.secret : ink.label);
       c.font = `${on || unit.private ? "600 " : ""}${FONT}px ${ink.font}`;
-      const text = clip(c, names[at], room);
+      const text = clip(c, names[at], space);
       c.textAlign = "right";
       c.fillText(text, left - 6, top + (at + 0.5) * cell);
       if (cell < 7) continue;

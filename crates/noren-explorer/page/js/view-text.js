@@ -100,7 +100,7 @@ class TextView extends AskingView {
     this.mask = new MaskCanvas({ api, label: "The mask over the tokens" });
     this.strip = new Strip({ api, inks: () => this.inks, onPlace: (layer, head) => this.change({ layer, head }, { replace: false }) });
     this.tokens = el("ol", { class: "text-tokens" });
-    this.tokenCount = el("span", { class: "told" });
+    this.tokenCount = el("span", { class: "note" });
     return el("div", { class: "text-main" },
       this.problem,
       panel("text-read", "What each word reads", this.words.root, this.reads),

@@ -6,7 +6,7 @@ use crate::problem::{Problem, Result};
 use crate::scene::{Known, cells_definition};
 use crate::state::{Answer, json};
 use crate::wire::Frame;
-use noren_doctor::{Context, Patient};
+use noren_doctor::{Context, Input};
 use noren_input::arrays::read_from;
 use noren_mask::{Keep, Shape};
 use serde_json::json as object;
@@ -21,13 +21,12 @@ pub(crate) fn doctor(request: &DoctorRequest, file: &[u8]) -> Answer {
         let problem = Problem::new(format!("{}: no mask in this file, which has {}", request.name, listed(&names)));
         return Err(problem.hint("call the array of the mask `mask`; others stand beside it").into());
     }
-    let mut patient = Patient::of_arrays(arrays).context(context);
+    let mut input = Input::of_arrays(arrays).context(context);
     if let Some(text) = &request.meant {
-        let given =
-            patient.diagnose()?.given.ok_or_else(|| Problem::new("there is no mask to compare with `meant`"))?;
-        patient = patient.meant(&meant(text, given.dims())?.bound);
+        let given = input.diagnose()?.given.ok_or_else(|| Problem::new("there is no mask to compare with `meant`"))?;
+        input = input.meant(&meant(text, given.dims())?.bound);
     }
-    let report = patient.diagnose()?;
+    let report = input.diagnose()?;
     let drawn = |keep: &Option<Keep>, name: &str| keep.as_ref().map(|keep| cells_definition(name, keep));
     let definitions: Vec<Option<Vec<u8>>> = vec![drawn(&report.given, "given"), drawn(&report.fixed, "repaired")];
     let ids: Vec<Option<String>> = definitions.iter().map(|d| d.as_deref().map(crate::store::identity)).collect();

@@ -201,8 +201,8 @@ fn every_batch_row_is_established() {
     let policy: Policy =
         "deny: document(i) -> document(j)\ndeny: document(1) -> document(0)".parse().expect("a policy");
     let ruling = policy.check(&flow).expect("it checks");
-    let told: Vec<_> = ruling.rules.iter().map(|rule| (rule.batch, rule.pairs, rule.reached_pairs)).collect();
-    assert_eq!(told, [(0, 32, 0), (1, 12, 6), (0, 16, 0), (1, 6, 0)]);
+    let found: Vec<_> = ruling.rules.iter().map(|rule| (rule.batch, rule.pairs, rule.reached_pairs)).collect();
+    assert_eq!(found, [(0, 32, 0), (1, 12, 6), (0, 16, 0), (1, 6, 0)]);
     assert_eq!((ruling.pairs, ruling.batch_rows), (66, 2));
     assert_eq!(
         ruling.summary(),

@@ -29,11 +29,11 @@ pub(super) fn read_set(arguments: &Arguments) -> Parsed<Set> {
         (None, None) => {
             let message = format!("`{name}` needs a set: a position, a range, a list of these, or a label");
             Err(ParseError::at(arguments.span.clone(), message)
-                .mend(format!("write for example `{name}(0..4)` or `{name}(label=\"name\")`")))
+                .suggest(format!("write for example `{name}(0..4)` or `{name}(label=\"name\")`")))
         }
         (Some(_), Some(_)) => {
             Err(ParseError::at(arguments.span.clone(), format!("`{name}` takes positions or a label, not both"))
-                .mend(format!("write `{name}(..) | {name}(label=..)`")))
+                .suggest(format!("write `{name}(..) | {name}(label=..)`")))
         }
     }
 }

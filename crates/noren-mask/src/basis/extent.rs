@@ -39,7 +39,7 @@ impl Extent {
         let real_keys = |row: usize| match &facts.real {
             _ if facts.place_keys() => keys[row],
             Some(RealTokens::Lengths { lengths, side: Side::Right }) => lengths[row],
-            Some(RealTokens::Keys(keys)) => keys[row].hull().map_or(0, |h| u64::from(h.end)),
+            Some(RealTokens::Keys(keys)) => keys[row].covering_range().map_or(0, |h| u64::from(h.end)),
             _ => keys[row],
         };
         // queries after the last key are not padding

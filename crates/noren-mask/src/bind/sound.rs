@@ -31,7 +31,9 @@ pub(super) fn check_facts(facts: &Facts, shape: &Shape) -> Result<(), Error> {
         }
         Some(RealTokens::Keys(keys)) => {
             rows("real keys", Some(keys.len()))?;
-            if let Some(end) = keys.iter().filter_map(|k| k.hull()).map(|h| h.end as usize).find(|&e| e > kv_len) {
+            if let Some(end) =
+                keys.iter().filter_map(|k| k.covering_range()).map(|h| h.end as usize).find(|&e| e > kv_len)
+            {
                 return Err(Error::fact(
                     "real keys",
                     format!("key {} is listed, but there are {kv_len} keys", end - 1),

@@ -94,10 +94,10 @@ impl<'a> Zones<'a> {
                     let (Some(first), Some(last)) = (segments.first(), segments.last()) else {
                         return Ok(Zone { segments, end });
                     };
-                    let hull = (first.start, last.end);
-                    let next = part.at(frame, row, hull, meter)?;
+                    let covering = (first.start, last.end);
+                    let next = part.at(frame, row, covering, meter)?;
                     // a part that reads none of the keys makes the result empty until its own zone ends
-                    let alone = hull == keys && next.segments.is_empty();
+                    let alone = covering == keys && next.segments.is_empty();
                     let end = if alone { next.end } else { end.min(next.end) };
                     all = Some(Zone { segments: intersect(&segments, &next.segments, meter)?.into(), end });
                 }
@@ -188,7 +188,7 @@ fn rows_zone(leaf: &Pattern, frame: &Frame, row: u32, keys: (u32, u32), meter: &
     let set: IntervalSet = pieces.into_iter().collect();
     let always = |i: crate::interval::Interval| Segment { start: i.start, end: i.end, distances: Distances::always() };
     let segments: Segments = set.iter().map(always).collect();
-    Ok(Zone { segments: segments.into(), end: leaf.alike(frame, row) })
+    Ok(Zone { segments: segments.into(), end: leaf.equal_until(frame, row) })
 }
 
 fn complement(segments: &[Segment], keys: (u32, u32)) -> Segments {

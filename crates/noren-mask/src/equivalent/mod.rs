@@ -101,10 +101,10 @@ impl Comparison<'_> {
     fn answer(&self, search: Search, lengths: Lengths, sizes: (u64, u64)) -> Result<Equivalence, Error> {
         let Search { compared, found, mut open, unknowns, .. } = search;
         open.sort_unstable();
-        let mut room = MOST_FACTS;
+        let mut budget = MOST_FACTS;
         for (candidate, class) in found.iter().chain(&open) {
             if let Some(answer) =
-                witness::realise(&self.masks, (*candidate, *class), sizes, unknowns.is_empty(), &mut room)?
+                witness::realise(&self.masks, (*candidate, *class), sizes, unknowns.is_empty(), &mut budget)?
             {
                 return Ok(answer);
             }

@@ -13,14 +13,14 @@ use crate::shape::Shape;
 use std::collections::BTreeSet;
 
 /// Binds both masks at the candidate's length, first without facts, then with facts that give its cell different
-/// properties. Returns a cell that was evaluated in both masks. `room` is the number of values that facts may still
+/// properties. Returns a cell that was evaluated in both masks. `budget` is the number of values that facts may still
 /// have in total.
 pub(super) fn realise(
     masks: &[&Mask; 2],
     (candidate, class): (Candidate, Class),
     (batches, heads): (u64, u64),
     shortest: bool,
-    room: &mut u64,
+    budget: &mut u64,
 ) -> Result<Option<Equivalence>, Error> {
     let Class { layer, batch, head } = class;
     let shape = Shape::square(candidate.len as usize)
@@ -38,8 +38,8 @@ pub(super) fn realise(
             let facts = Box::new(facts);
             return Ok(Some(Equivalence::Differ { layer, shape, shortest, facts, cell, only_first: allowed[0] }));
         }
-        *room = room.saturating_sub(64 + if needs.levels { candidate.len } else { 0 });
-        if *room == 0 {
+        *budget = budget.saturating_sub(64 + if needs.levels { candidate.len } else { 0 });
+        if *budget == 0 {
             break;
         }
     }

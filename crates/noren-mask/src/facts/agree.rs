@@ -90,12 +90,12 @@ impl Claim {
         let ours = real_sets(self.name, &self.real, batch, len)?;
         for (row, (a, b)) in ours.iter().zip(&theirs).enumerate() {
             for (real, padding, more) in [(self.name, name, a.minus(b)), (name, self.name, b.minus(a))] {
-                if let Some(hull) = more.hull() {
+                if let Some(covering) = more.covering_range() {
                     return Err(Error::fact(
                         name,
                         format!(
                             "contradicts {}: key {} of batch row {row} is a real token in {real} and padding in {padding}",
-                            self.name, hull.start
+                            self.name, covering.start
                         ),
                     ));
                 }

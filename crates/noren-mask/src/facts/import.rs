@@ -408,7 +408,9 @@ pub(super) fn real_sets(fact: &str, real: &RealTokens, batch: usize, len: u32) -
     let refuse = |problem: String| Err(Error::fact(fact, problem));
     let (count, longest) = match real {
         RealTokens::Lengths { lengths, .. } => (lengths.len(), lengths.iter().copied().max()),
-        RealTokens::Keys(keys) => (keys.len(), keys.iter().filter_map(|k| Some(u64::from(k.hull()?.end))).max()),
+        RealTokens::Keys(keys) => {
+            (keys.len(), keys.iter().filter_map(|k| Some(u64::from(k.covering_range()?.end))).max())
+        }
     };
     if count != batch {
         return refuse(format!("has {batch} rows but the real tokens are given for {count}"));

@@ -24,7 +24,7 @@ impl Parser<'_> {
 
     pub(super) fn too_deep(&self) -> Box<ParseError> {
         ParseError::at(self.token.span(), format!("the mask is nested more than {MAX_DEPTH} deep"))
-            .mend("write `a - (b | c | d)` in place of `a - b - c - d`, and `a | b | c` without parentheses")
+            .suggest("write `a - (b | c | d)` in place of `a - b - c - d`, and `a | b | c` without parentheses")
     }
 
     pub(super) fn close(&mut self, kind: Kind, open: Token, what: &str) -> Parsed<()> {
@@ -35,7 +35,7 @@ impl Parser<'_> {
         let closing = if kind == Kind::RightParen { "`)`" } else { "`]`" };
         if self.token.kind == Kind::End {
             return Err(
-                ParseError::at(open.span(), format!("this `{what}` is never closed")).mend(format!("add {closing}"))
+                ParseError::at(open.span(), format!("this `{what}` is never closed")).suggest(format!("add {closing}"))
             );
         }
         Err(if kind == Kind::RightParen { self.after_mask(&["`)`"]) } else { self.unexpected(&["`,`", closing]) })
@@ -49,13 +49,15 @@ impl Parser<'_> {
         let expected = ["`&`", "`|`", "`-`"].iter().chain(closing).copied().collect::<Vec<_>>();
         let error = self.unexpected(&expected);
         match self.token.kind {
-            Kind::Plus if !self.scores => error.mend("a mask takes no scores: read this text as a spec"),
-            Kind::Plus => error.mend("scores are added at the end of the text, outside parentheses"),
-            Kind::RightParen => error.mend("there is no `(` before it: leave it out"),
-            Kind::Name | Kind::LeftParen | Kind::Not => error.mend("put `&` (both) or `|` (either) between two masks"),
-            Kind::Comma => error.mend("join two masks with `&` (both) or `|` (either)"),
-            Kind::Colon => error.mend("arms stand inside `heads(..)`, `batch(..)` or `layers(..)`"),
-            _ => error.mend("leave it out, or join a further mask with `&` or `|`"),
+            Kind::Plus if !self.scores => error.suggest("a mask takes no scores: read this text as a spec"),
+            Kind::Plus => error.suggest("scores are added at the end of the text, outside parentheses"),
+            Kind::RightParen => error.suggest("there is no `(` before it: leave it out"),
+            Kind::Name | Kind::LeftParen | Kind::Not => {
+                error.suggest("put `&` (both) or `|` (either) between two masks")
+            }
+            Kind::Comma => error.suggest("join two masks with `&` (both) or `|` (either)"),
+            Kind::Colon => error.suggest("arms stand inside `heads(..)`, `batch(..)` or `layers(..)`"),
+            _ => error.suggest("leave it out, or join a further mask with `&` or `|`"),
         }
     }
 
@@ -63,9 +65,9 @@ impl Parser<'_> {
         let error = self.unexpected(&["`+` and a score", "the end of the text"]);
         match self.token.kind {
             Kind::And | Kind::Or | Kind::Minus => {
-                error.mend("write the whole mask first and add the scores at its end")
+                error.suggest("write the whole mask first and add the scores at its end")
             }
-            _ => error.mend("put `+` between two scores"),
+            _ => error.suggest("put `+` between two scores"),
         }
     }
 
@@ -77,12 +79,14 @@ impl Parser<'_> {
         }
         let error = self.unexpected(&["`,`", "`)`"]);
         match self.token.kind {
-            Kind::End => ParseError::at(open.span(), "this `(` is never closed").mend("add `)`"),
+            Kind::End => ParseError::at(open.span(), "this `(` is never closed").suggest("add `)`"),
             Kind::LeftParen | Kind::And | Kind::Or | Kind::Minus | Kind::Not => {
-                error.mend(format!("`{}` takes no mask; write for example `{}`", entry.name, entry.example))
+                error.suggest(format!("`{}` takes no mask; write for example `{}`", entry.name, entry.example))
             }
-            Kind::Colon => error.mend(format!("`{}` takes no arms; write for example `{}`", entry.name, entry.example)),
-            _ => error.mend("put `,` between two arguments"),
+            Kind::Colon => {
+                error.suggest(format!("`{}` takes no arms; write for example `{}`", entry.name, entry.example))
+            }
+            _ => error.suggest("put `,` between two arguments"),
         }
     }
 
@@ -90,7 +94,7 @@ impl Parser<'_> {
     fn foreign_operator(&self) -> Option<Box<ParseError>> {
         let text = self.slice(self.token);
         let word = self.token.kind == Kind::Name;
-        let mend = match text {
+        let suggestion = match text {
             "&&" | "and" | "AND" | "*" | "intersect" => "write `&` for both",
             "||" | "or" | "OR" | "union" => "write `|` for either",
             "not" | "NOT" => "write `!` for the complement, as in `a & !b`",
@@ -105,7 +109,7 @@ impl Parser<'_> {
         if !word && !matches!(self.token.kind, Kind::Foreign | Kind::Assign) {
             return None;
         }
-        Some(ParseError::at(self.token.span(), format!("`{text}` is no operator of this language")).mend(mend))
+        Some(ParseError::at(self.token.span(), format!("`{text}` is no operator of this language")).suggest(suggestion))
     }
 
     /// Where a mask must begin and something else stands.
@@ -117,15 +121,17 @@ impl Parser<'_> {
         match self.token.kind {
             Kind::End if self.text.trim().is_empty() => {
                 ParseError::at(self.token.span(), "the text is empty, expected a mask")
-                    .mend("write `full` to allow everything")
+                    .suggest("write `full` to allow everything")
             }
             Kind::Int | Kind::DotDot | Kind::LeftBracket => {
-                error.mend("positions stand in an atom, as in `keys(0..4)`")
+                error.suggest("positions stand in an atom, as in `keys(0..4)`")
             }
-            Kind::Quoted => error.mend("a name stands in an atom, as in `dense(\"name\")` or `keys(label=\"name\")`"),
-            Kind::Minus => error.mend("`-` stands between two masks; write `!a` for the complement"),
-            Kind::RightParen | Kind::End => error.mend("write for example `causal`"),
-            _ => error.mend("write a mask such as `causal` or `(causal | prefix(4))`"),
+            Kind::Quoted => {
+                error.suggest("a name stands in an atom, as in `dense(\"name\")` or `keys(label=\"name\")`")
+            }
+            Kind::Minus => error.suggest("`-` stands between two masks; write `!a` for the complement"),
+            Kind::RightParen | Kind::End => error.suggest("write for example `causal`"),
+            _ => error.suggest("write a mask such as `causal` or `(causal | prefix(4))`"),
         }
     }
 
@@ -136,18 +142,18 @@ impl Parser<'_> {
         }
         if vocabulary::score(name).is_some() {
             return ParseError::at(span, format!("`{name}` is a score, expected a mask"))
-                .mend(format!("add it at the end of the text, as in `causal + {name}`"));
+                .suggest(format!("add it at the end of the text, as in `causal + {name}`"));
         }
         if matches!(name, "every" | "else") {
             return ParseError::at(span, format!("`{name}` is no mask"))
-                .mend("it stands before the colon of an arm, as in `layers(every 2: causal, else: full)`");
+                .suggest("it stands before the colon of an arm, as in `layers(every 2: causal, else: full)`");
         }
         let error = ParseError::at(span, format!("unknown name `{}`", clip(name)))
             .expecting(atoms::DEFINITIONS.iter().map(|known| format!("`{}`", known.word.entry.name)));
         match nearest(name, atoms::DEFINITIONS.iter().flat_map(Definition::names)) {
-            Some(near) => error.mend(format!("did you mean `{near}`?")),
+            Some(near) => error.suggest(format!("did you mean `{near}`?")),
             None => match synonym(name) {
-                Some(own) => error.mend(format!("here that is `{own}`")),
+                Some(own) => error.suggest(format!("here that is `{own}`")),
                 None => error,
             },
         }
@@ -157,33 +163,33 @@ impl Parser<'_> {
         let (name, span) = (self.slice(self.token), self.token.span());
         let names = || vocabulary::SCORES.iter().map(|entry| entry.name);
         if self.token.kind != Kind::Name {
-            return self.unexpected(&["a score"]).mend("write for example `softcap(5)`");
+            return self.unexpected(&["a score"]).suggest("write for example `softcap(5)`");
         }
         if atoms::definition(name).is_some() {
             return ParseError::at(span, format!("`{name}` is a mask, expected a score"))
-                .mend("join masks with `&` (both) or `|` (either); `+` adds scores");
+                .suggest("join masks with `&` (both) or `|` (either); `+` adds scores");
         }
         let error = ParseError::at(span, format!("unknown score `{}`", clip(name)))
             .expecting(names().map(|name| format!("`{name}`")));
         match nearest(name, names()) {
-            Some(near) => error.mend(format!("did you mean `{near}`?")),
+            Some(near) => error.suggest(format!("did you mean `{near}`?")),
             None => error,
         }
     }
 
     pub(super) fn no_selector(&self, entry: &Entry) -> Box<ParseError> {
         self.unexpected(&["indices", "`every n`", "`else`"])
-            .mend(format!("an arm is written `set: mask`, as in `{}`", entry.example))
+            .suggest(format!("an arm is written `set: mask`, as in `{}`", entry.example))
     }
 
     pub(super) fn no_value(&self) -> Box<ParseError> {
         let error = self.unexpected(&["a value"]);
         match self.token.kind {
-            Kind::End => error.mend("close the parentheses"),
+            Kind::End => error.suggest("close the parentheses"),
             Kind::LeftParen | Kind::Not => {
-                error.mend("an argument is a number, a range, a list, a name or a quoted text")
+                error.suggest("an argument is a number, a range, a list, a name or a quoted text")
             }
-            _ => error.mend("an argument is a number, a range, a list `[..]`, a name or a quoted text"),
+            _ => error.suggest("an argument is a number, a range, a list `[..]`, a name or a quoted text"),
         }
     }
 }

@@ -73,8 +73,8 @@ fn write_bands(runs: &[(i64, i64)], join: Join) -> Vec<Mask> {
     let (first, last) = (runs[0], runs[runs.len() - 1]);
     let holes = runs.windows(2).map(|pair| (pair[0].1 + 1, pair[1].0 - 1));
     if join == Join::All {
-        let hull = (first.0 != i64::MIN || last.1 != i64::MAX).then(|| band(first.0, last.1));
-        return hull.into_iter().chain(holes.map(|(first, last)| !band(first, last))).collect();
+        let covering = (first.0 != i64::MIN || last.1 != i64::MAX).then(|| band(first.0, last.1));
+        return covering.into_iter().chain(holes.map(|(first, last)| !band(first, last))).collect();
     }
     if first.0 != i64::MIN || last.1 != i64::MAX {
         return runs.iter().map(|&(first, last)| band(first, last)).collect();

@@ -53,7 +53,7 @@ impl ParseError {
         self
     }
 
-    pub(crate) fn mend(mut self: Box<Self>, suggestion: impl Into<String>) -> Box<Self> {
+    pub(crate) fn suggest(mut self: Box<Self>, suggestion: impl Into<String>) -> Box<Self> {
         self.suggestion = Some(suggestion.into());
         self
     }

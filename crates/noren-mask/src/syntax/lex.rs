@@ -126,7 +126,7 @@ impl<'a> Lexer<'a> {
             self.skip_while(|c| c.is_ascii_alphanumeric());
             let found = &self.text[start..self.at];
             return Err(
-                ParseError::at(start..self.at, format!("`{found}` is no number")).mend(format!("write `0{found}`"))
+                ParseError::at(start..self.at, format!("`{found}` is no number")).suggest(format!("write `0{found}`"))
             );
         }
         Ok(match c {
@@ -165,7 +165,7 @@ impl<'a> Lexer<'a> {
                     let found = &self.text[start..self.at];
                     let message = format!("`{found}.` is no number");
                     return Err(
-                        ParseError::at(start..self.at + 1, message).mend(format!("write `{found}` or `{found}.0`"))
+                        ParseError::at(start..self.at + 1, message).suggest(format!("write `{found}` or `{found}.0`"))
                     );
                 }
             }
@@ -183,7 +183,7 @@ impl<'a> Lexer<'a> {
             let message = format!("`{}` is no number", clip(&self.text[start..self.at]));
             return Err(ParseError::at(start..self.at, message)
                 .expecting(["digits such as `4096`", "`4_096`", "`0.5`", "`1e-7`"])
-                .mend("a name begins with a letter; put other names in quotes"));
+                .suggest("a name begins with a letter; put other names in quotes"));
         }
         Ok(kind)
     }
@@ -206,7 +206,7 @@ impl<'a> Lexer<'a> {
         }
         let end = self.text[start..].find('\n').map_or(self.text.len(), |i| start + i);
         Err(ParseError::at(start..end, format!("the text that begins with `{quote}` has no end"))
-            .mend(format!("close it with `{quote}` on the same line")))
+            .suggest(format!("close it with `{quote}` on the same line")))
     }
 }
 
@@ -254,7 +254,7 @@ fn unicode_escape(rest: &str) -> Option<(char, usize)> {
 
 fn bad_escape(start: usize, escape: &str) -> Box<ParseError> {
     ParseError::at(start..start + 1 + escape.len(), format!("`\\{escape}` is no escape"))
-        .mend("write `\\\\` for a backslash, or one of `\\\"`, `\\'`, `\\n`, `\\t`, `\\r`, `\\0`, `\\u{1f600}`")
+        .suggest("write `\\\\` for a backslash, or one of `\\\"`, `\\'`, `\\n`, `\\t`, `\\r`, `\\0`, `\\u{1f600}`")
 }
 
 #[cfg(test)]

@@ -58,14 +58,14 @@ impl Arguments {
             if values[index].is_some() {
                 let place = argument.key.map_or(argument.written.span, |(_, place)| place);
                 let message = format!("`{}`: `{}` is given twice", entry.name, entry.params[index].name);
-                return Err(ParseError::at(place, message).mend("leave one out"));
+                return Err(ParseError::at(place, message).suggest("leave one out"));
             }
             values[index] = Some(argument.written);
         }
         for (param, value) in entry.params.iter().zip(&values) {
             if param.required && value.is_none() {
                 let message = format!("`{}` needs `{}`, the {}", entry.name, param.name, param.what);
-                return Err(ParseError::at(span, message).mend(format!("write for example `{}`", entry.example)));
+                return Err(ParseError::at(span, message).suggest(format!("write for example `{}`", entry.example)));
             }
         }
         Ok(Arguments { entry, span, values })
@@ -91,28 +91,27 @@ fn keyword(entry: &'static Entry, key: &str, place: &Range<usize>) -> Parsed<usi
     let error = ParseError::at(place.clone(), format!("`{}` has no argument `{}`", entry.name, super::lex::clip(key)))
         .expecting(names().map(|name| format!("`{name}`")));
     Err(match super::suggest::nearest(key, names()) {
-        Some(name) => error.mend(format!("did you mean `{name}`?")),
-        None if entry.params.is_empty() => error.mend(format!("write `{}`", entry.name)),
-        None => error.mend(format!("write for example `{}`", entry.example)),
+        Some(name) => error.suggest(format!("did you mean `{name}`?")),
+        None if entry.params.is_empty() => error.suggest(format!("write `{}`", entry.name)),
+        None => error.suggest(format!("write for example `{}`", entry.example)),
     })
 }
 
 fn too_many(entry: &'static Entry, span: Range<usize>) -> Box<ParseError> {
     let names: Vec<String> = entry.params.iter().take(entry.positional).map(|p| format!("`{}`", p.name)).collect();
     match names.len() {
-        0 => {
-            ParseError::at(span, format!("`{}` takes no arguments", entry.name)).mend(format!("write `{}`", entry.name))
-        }
+        0 => ParseError::at(span, format!("`{}` takes no arguments", entry.name))
+            .suggest(format!("write `{}`", entry.name)),
         _ if entry.lists => ParseError::at(span, format!("`{}` takes one value here", entry.name))
-            .mend(format!("put several into a list, `{}([.., ..])`", entry.name)),
+            .suggest(format!("put several into a list, `{}([.., ..])`", entry.name)),
         n if n < entry.params.len() => {
             ParseError::at(span, format!("`{}` takes further arguments by name only", entry.name))
-                .mend(format!("write for example `{}`", entry.example))
+                .suggest(format!("write for example `{}`", entry.example))
         }
         n => {
             let plural = if n == 1 { "argument" } else { "arguments" };
             let message = format!("`{}` takes {n} {plural} ({}) and this is one more", entry.name, names.join(", "));
-            ParseError::at(span, message).mend(format!("write for example `{}`", entry.example))
+            ParseError::at(span, message).suggest(format!("write for example `{}`", entry.example))
         }
     }
 }
@@ -136,12 +135,12 @@ impl Given<'_> {
     fn wrong(&self, item: &Written, wanted: &str) -> Box<ParseError> {
         let message =
             format!("`{}`: `{}` must be {wanted}, found {}", self.entry.name, self.param.name, item.value.describe());
-        ParseError::at(item.span.clone(), message).mend(format!("write for example `{}`", self.entry.example))
+        ParseError::at(item.span.clone(), message).suggest(format!("write for example `{}`", self.entry.example))
     }
 
     fn too_large(&self, item: &Written, limit: &str) -> Box<ParseError> {
         let message = format!("`{}`: `{}` is too large", self.entry.name, self.param.name);
-        ParseError::at(item.span.clone(), message).mend(format!("at most {limit} is possible"))
+        ParseError::at(item.span.clone(), message).suggest(format!("at most {limit} is possible"))
     }
 
     fn whole_of(&self, item: &Written) -> Parsed<u64> {
@@ -150,7 +149,7 @@ impl Given<'_> {
             Value::Int(n) => u64::try_from(n).map_err(|_| self.too_large(item, "18446744073709551615")),
             Value::Float(x) if x >= 0.0 && x.fract() == 0.0 && x < 1e15 => {
                 let message = format!("`{}`: `{}` is a whole number", self.entry.name, self.param.name);
-                Err(ParseError::at(item.span.clone(), message).mend(format!("write `{x}`")))
+                Err(ParseError::at(item.span.clone(), message).suggest(format!("write `{x}`")))
             }
             _ => Err(self.wrong(item, "a whole number")),
         }
@@ -182,7 +181,7 @@ impl Given<'_> {
                 let start = start.unwrap_or(0);
                 if let Some(end) = end.filter(|end| *end < start) {
                     let message = format!("range {start}..{end} is reversed");
-                    return Err(ParseError::at(item.span.clone(), message).mend(format!("write {end}..{start}")));
+                    return Err(ParseError::at(item.span.clone(), message).suggest(format!("write {end}..{start}")));
                 }
                 Ok(Span { start, end })
             }

@@ -213,12 +213,12 @@ pub(crate) fn settings(u: Universe) -> BoxedStrategy<(Shape, Facts)> {
 }
 
 /// Returns names that need quotes and escapes, and names that do not.
-pub(crate) fn wild_names() -> impl Strategy<Value = String> {
+pub(crate) fn unusual_names() -> impl Strategy<Value = String> {
     prop_oneof!["[a-zé_][a-z0-9_]{0,6}", "\\PC{1,8}", any::<String>().prop_filter("not empty", |name| !name.is_empty())]
 }
 
 /// Returns atoms with parameters from their whole range. They are valid by themselves but fit few shapes.
-pub(crate) fn wild_atoms() -> BoxedStrategy<Mask> {
+pub(crate) fn unusual_atoms() -> BoxedStrategy<Mask> {
     let limit = 1i64 << 62;
     let number = prop_oneof![0..20i64, -limit..=limit];
     let whole = prop_oneof![1..20u64, 1..=1u64 << 62];
@@ -232,9 +232,9 @@ pub(crate) fn wild_atoms() -> BoxedStrategy<Mask> {
         vec(whole.clone(), 0..3).prop_map(prefix),
         spans_in(1 << 61).prop_map(keys),
         spans_in(1 << 61).prop_map(spans),
-        wild_names().prop_map(|name| keys(Set::label(name))),
-        wild_names().prop_map(dense),
-        wild_names().prop_map(closure),
+        unusual_names().prop_map(|name| keys(Set::label(name))),
+        unusual_names().prop_map(dense),
+        unusual_names().prop_map(closure),
         (probability, any::<u64>()).prop_map(|(p, seed)| random(p, seed)),
         (whole.clone(), whole, any::<u64>()).prop_map(|(block, count, seed)| random_blocks(block, count, seed)),
     ]

@@ -45,7 +45,7 @@ fn token_ids_whose_pad_id_is_real_are_refused() {
 }
 
 #[test]
-fn rows_must_be_alike() {
+fn rows_must_be_equal() {
     let none: &[Vec<i64>] = &[];
     assert_eq!(message(Facts::from_token_ids(none, 0)), "facts: token_ids: has no rows: give one per batch row");
     assert_eq!(

@@ -13,7 +13,7 @@ fn refused(text: &str) -> (String, String) {
 }
 
 #[test]
-fn every_error_says_what_was_found_what_was_expected_and_how_to_mend_it() {
+fn every_error_names_the_cause_the_expected_text_and_the_repair() {
     for (text, marked, message) in [
         // Names.
         ("padding & cuasal", "cuasal", "unknown name `cuasal`: did you mean `causal`?"),

@@ -104,8 +104,8 @@ query ↓  key →         query ↓  key →       query ↓  key →         q
     let one = text(&bound.picture().batch(1).head(2));
     assert!(one.contains("batch 1, head 2\n") && !one.contains("batch 0"), "{one}");
     assert!(text(&bound.picture().max_panels(2)).contains("the first 2 of 4 patterns"));
-    let alike = bind("causal & padding", &shape, &Facts::new().lengths([4, 4]));
-    assert!(text(&alike.picture()).contains("\nbatch 0-1, heads 0-2\n"));
+    let uniform = bind("causal & padding", &shape, &Facts::new().lengths([4, 4]));
+    assert!(text(&uniform.picture()).contains("\nbatch 0-1, heads 0-2\n"));
 }
 
 #[test]

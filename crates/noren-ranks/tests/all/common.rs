@@ -206,24 +206,24 @@ fn steps_of_decoding(link: &dyn Link) {
 }
 
 /// Each way to differ is an error on every rank that says how; afterwards the link works.
-pub(crate) fn disagreements_are_told(link: &dyn Link) {
+pub(crate) fn disagreements_are_reported(link: &dyn Link) {
     let shape = Shape::square(64).heads(2);
     let odd = link.rank() == 1;
     let with = |mask: &str, facts: &str, options: Options| World::of(mask, shape.clone(), facts, [8, 8], options);
     let causal = with("causal", "{}", Options::default());
     let other = |world: World| if odd { world } else { with("causal", "{}", Options::default()) };
-    let told = |world: &World, says: &str| {
+    let refused = |world: &World, says: &str| {
         let split = Split::new(&world.plan, link).unwrap();
         let error = world.compute(&split, link).unwrap_err();
         assert!(matches!(error, Error::Disagreement(_)) && error.to_string().contains(says), "{says}: {error}");
     };
-    told(&other(with("sliding(63)", "{}", Options::default())), "differ in: mask");
+    refused(&other(with("sliding(63)", "{}", Options::default())), "differ in: mask");
     let scaled = Options { scale: Some(0.5), ..Options::default() };
-    told(&other(with("causal", "{}", scaled)), "differ in: options");
+    refused(&other(with("causal", "{}", scaled)), "differ in: options");
     let lengths = format!(r#"{{"lengths": [{}]}}"#, if odd { 60 } else { 61 });
-    told(&with("causal & padding", &lengths, Options::default()), "differ in: facts");
+    refused(&with("causal & padding", &lengths, Options::default()), "differ in: facts");
     let longer = World::of("causal", Shape::square(65).heads(2), "{}", [8, 8], Options::default());
-    told(&other(longer), "differ in: shape");
+    refused(&other(longer), "differ in: shape");
     let split = Split::new(&causal.plan, link).unwrap();
     let error = if odd { causal.compute_as::<bf16>(&split, link) } else { causal.compute(&split, link) }.unwrap_err();
     assert!(error.to_string().contains("differ in: types"), "{error}");

@@ -3,7 +3,7 @@
 //! Each test runs this very program again under `mpirun`, where `rank` is the only test that runs.
 #![cfg(feature = "mpi")]
 
-use crate::common::{World, disagreements_are_told, everything_agrees};
+use crate::common::{World, disagreements_are_reported, everything_agrees};
 use noren_mask::Shape;
 use noren_ranks::{Link, Mpi, Options, Split};
 use std::process::{Command, Output};
@@ -19,7 +19,7 @@ fn rank() {
     let link = Mpi::start(Duration::from_secs(if task.contains("gone") { 2 } else { 60 })).expect("the first");
     match task.as_str() {
         "agrees" => everything_agrees(&link),
-        "differs" => disagreements_are_told(&link),
+        "differs" => disagreements_are_reported(&link),
         _ => {
             let world = World::of("causal", Shape::square(96).heads(2), "{}", [8, 8], Options::default());
             let split = Split::new(&world.plan, &link).expect("a split");
@@ -78,7 +78,7 @@ fn two_three_and_four_processes_agree_with_one() {
 }
 
 #[test]
-fn what_differs_is_told_to_all() {
+fn differences_are_reported_to_all() {
     all_done(3, "differs");
 }
 

@@ -1,6 +1,6 @@
 //! Ranks that are threads: every mask of the corpus over 2, 3 and 4 of them, what differs, and who leaves.
 
-use crate::common::{World, disagreements_are_told, everything_agrees};
+use crate::common::{World, disagreements_are_reported, everything_agrees};
 use noren_dist::{Options as Wishes, Travel, partition};
 use noren_mask::{Facts, Shape, atoms};
 use noren_ranks::{Error, Link, Options, Shards, Split, threads};
@@ -38,8 +38,8 @@ fn all_sizes_options_types_and_steps_agree() {
 }
 
 #[test]
-fn what_differs_is_told_to_all() {
-    threads(3, PATIENCE, |link| disagreements_are_told(link));
+fn differences_are_reported_to_all() {
+    threads(3, PATIENCE, |link| disagreements_are_reported(link));
 }
 
 #[test]

@@ -25,11 +25,11 @@ pub(crate) enum Cells {
     Mixed,
 }
 
-/// The blocks of a tile's spans in ascending order, nothing outside `hull`.
+/// The blocks of a tile's spans in ascending order, nothing outside `key_range`.
 #[derive(Clone)]
 pub(crate) struct KeyBlocks<'a> {
     pub(crate) spans: &'a [TileSpan],
-    pub(crate) hull: Range<usize>,
+    pub(crate) key_range: Range<usize>,
     pub(crate) lanes: usize,
     /// The maximum number of keys in a full block.
     pub(crate) widest: usize,
@@ -46,8 +46,8 @@ impl Iterator for KeyBlocks<'_> {
     fn next(&mut self) -> Option<KeyBlock> {
         let from = loop {
             let span = self.spans.first()?;
-            let from = (span.start as usize).max(self.hull.start).max(self.next);
-            if from < self.hull.end.min(span.end as usize) {
+            let from = (span.start as usize).max(self.key_range.start).max(self.next);
+            if from < self.key_range.end.min(span.end as usize) {
                 break from;
             }
             self.spans = &self.spans[1..];
@@ -57,7 +57,7 @@ impl Iterator for KeyBlocks<'_> {
         let limit = page_end.min(start + BLOCK);
         let inside = self.spans.iter().take_while(|span| (span.start as usize) < limit);
         let last = inside.clone().last().map_or(start, |span| span.end as usize);
-        let end = last.min(limit).min(self.hull.end);
+        let end = last.min(limit).min(self.key_range.end);
         let groups = start / self.lanes..end.div_ceil(self.lanes);
         let covers = |span: &TileSpan| span.start as usize <= start && span.end as usize >= groups.end * self.lanes;
         let cells = if inside.clone().any(|span| span.kind == Kind::Mixed) {
@@ -69,7 +69,7 @@ impl Iterator for KeyBlocks<'_> {
             Cells::Uniform(inside.fold(0, |word, span| word | set(span)))
         };
         if cells == Cells::Full {
-            let end = (self.spans[0].end as usize).min(self.hull.end) / self.lanes * self.lanes;
+            let end = (self.spans[0].end as usize).min(self.key_range.end) / self.lanes * self.lanes;
             let end = end.min(start + self.widest).min(page_end).max(groups.end * self.lanes);
             self.next = end;
             return Some(KeyBlock { keys: start..end, groups: groups.start..end / self.lanes, cells });
@@ -102,7 +102,7 @@ mod tests {
 
     fn blocks_of_pages(spans: &[(u32, u32, Kind)], page: usize) -> Vec<KeyBlock> {
         let spans: Vec<_> = spans.iter().map(|&(start, end, kind)| TileSpan { start, end, kind }).collect();
-        KeyBlocks { spans: &spans, hull: 0..1000, lanes: 16, widest: 128, page, next: 0 }.collect()
+        KeyBlocks { spans: &spans, key_range: 0..1000, lanes: 16, widest: 128, page, next: 0 }.collect()
     }
 
     #[test]

@@ -36,7 +36,7 @@ struct Unit {
     /// A pattern whose keys have that order.
     pattern: usize,
     /// No key outside is allowed for any of the jobs.
-    hull: Range<usize>,
+    key_range: Range<usize>,
     jobs: Range<usize>,
     /// Cells its jobs compute.
     cost: u64,
@@ -70,17 +70,21 @@ impl Jobs {
                 while let Some((first, _)) = rest.first() {
                     let unit = *first;
                     let order = plan.patterns()[unit].key_order();
-                    let alike = |pattern: usize| pattern == unit || plan.patterns()[pattern].key_order() == order;
-                    let (now, later): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(pattern, _)| alike(*pattern));
+                    let same_order = |pattern: usize| pattern == unit || plan.patterns()[pattern].key_order() == order;
+                    let (now, later): (Vec<_>, Vec<_>) =
+                        rest.into_iter().partition(|(pattern, _)| same_order(*pattern));
                     rest = later;
                     let mut found: Vec<(u64, Job)> = Vec::new();
-                    let mut hull: Option<Range<usize>> = None;
+                    let mut key_range: Option<Range<usize>> = None;
                     for (pattern, heads) in now {
                         let plan = &plan.patterns()[pattern];
-                        let keys = plan.key_hull();
+                        let keys = plan.covering_keys();
                         if !keys.is_empty() {
                             let (start, end) = (keys.start as usize, keys.end as usize);
-                            hull = Some(hull.map_or(start..end, |hull| hull.start.min(start)..hull.end.max(end)));
+                            key_range =
+                                Some(key_range.map_or(start..end, |key_range| {
+                                    key_range.start.min(start)..key_range.end.max(end)
+                                }));
                         }
                         cut(plan, pattern, batch, heads, rows(batch), &mut bits, &mut found);
                     }
@@ -89,8 +93,8 @@ impl Jobs {
                     total += cost;
                     let first = jobs.len();
                     jobs.extend(found.into_iter().map(|(_, job)| job));
-                    let (hull, jobs) = (hull.unwrap_or(0..0), first..jobs.len());
-                    units.push(Unit { batch, kv_head, pattern: unit, hull, jobs, cost });
+                    let (key_range, jobs) = (key_range.unwrap_or(0..0), first..jobs.len());
+                    units.push(Unit { batch, kv_head, pattern: unit, key_range, jobs, cost });
                 }
             }
         }
@@ -313,12 +317,12 @@ impl<'a> Forward<'a> {
         packed: Option<&'b Packed<S, P>>,
         scratch: &'b mut Scratch<S>,
     ) -> TileKernel<'b, 'a, S, P> {
-        let Unit { batch, kv_head, ref hull, .. } = self.jobs.units[unit];
+        let Unit { batch, kv_head, ref key_range, .. } = self.jobs.units[unit];
         let source = match &self.keys {
             Keys::Given { k, v } => Source::Given(self.head(unit, *k, *v), packed),
             Keys::Stored(heads) => Source::Stored(heads[batch * self.context.plan.shape().kv_head_count() + kv_head]),
         };
-        TileKernel { context: &self.context, job: &self.jobs.jobs[job], source, hull: hull.clone(), scratch }
+        TileKernel { context: &self.context, job: &self.jobs.jobs[job], source, key_range: key_range.clone(), scratch }
     }
 
     /// Memory for any of the jobs.
@@ -380,9 +384,9 @@ impl<'a> Forward<'a> {
     }
 
     fn head(&self, unit: usize, k: Rows<'a>, v: Rows<'a>) -> Head<'a> {
-        let Unit { batch, kv_head, pattern, ref hull, cost, .. } = self.jobs.units[unit];
+        let Unit { batch, kv_head, pattern, ref key_range, cost, .. } = self.jobs.units[unit];
         let order = self.context.plan.patterns()[pattern].key_order();
-        let align_values = cost / WORTH_ALIGNING > hull.len() as u64;
+        let align_values = cost / WORTH_ALIGNING > key_range.len() as u64;
         Head { k, v, batch, head: kv_head, order, align_values }
     }
 
@@ -391,7 +395,7 @@ impl<'a> Forward<'a> {
         let mut packed = lock(&queue.shared[unit].packed);
         let pack = || {
             let mut memory = lock(&queue.spare).pop().unwrap_or_else(Packed::empty);
-            s.run(Refill { packed: &mut memory, head, hull: self.jobs.units[unit].hull.clone() });
+            s.run(Refill { packed: &mut memory, head, key_range: self.jobs.units[unit].key_range.clone() });
             Arc::new(memory)
         };
         packed.get_or_insert_with(pack).clone()

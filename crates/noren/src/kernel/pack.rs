@@ -47,7 +47,7 @@ pub(crate) struct Packed<S: Simd, P> {
     /// `[LANES * groups][v_width]`, where values cannot be used in place.
     values: Option<Vec<S::V>>,
     /// Whether block number `i` of `BLOCK` keys, counted from the first group, holds a value that is not finite.
-    wild: Vec<bool>,
+    non_finite: Vec<bool>,
     product: PhantomData<P>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Block<'a, S: Simd> {
     /// `[keys / TERMS][v_width]`; may end early at the last key of the sequence.
     pub(crate) values: &'a [f32],
     /// Whether some value of the block may be infinite or NaN.
-    pub(crate) wild: bool,
+    pub(crate) non_finite: bool,
     /// Where keys and values come from far memory: those that are read next.
     pub(crate) far: Option<(&'a [S::V], &'a [f32])>,
 }
@@ -163,28 +163,28 @@ impl<'a> Head<'a> {
 impl<S: Simd, P: Product> Packed<S, P> {
     /// Memory for nothing yet.
     pub(crate) fn empty() -> Self {
-        Packed { first_group: 0, keys: Vec::new(), values: None, wild: Vec::new(), product: PhantomData }
+        Packed { first_group: 0, keys: Vec::new(), values: None, non_finite: Vec::new(), product: PhantomData }
     }
 
-    /// Packs keys and values of the groups that hold keys `hull`, into the memory of a head that nobody needs any more.
+    /// Packs keys and values of the groups that hold keys `key_range`, into the memory of a head that is no longer used.
     #[inline(always)]
-    pub(crate) fn refill(&mut self, s: S, head: &Head<'_>, hull: Range<usize>) {
-        self.first_group = hull.start / group::<S, P>();
-        let groups = self.first_group..hull.end.div_ceil(group::<S, P>());
+    pub(crate) fn refill(&mut self, s: S, head: &Head<'_>, key_range: Range<usize>) {
+        self.first_group = key_range.start / group::<S, P>();
+        let groups = self.first_group..key_range.end.div_ceil(group::<S, P>());
         let keys = head.keys_of::<S, P>(&groups);
         resize(&mut self.keys, groups.len() * P::TERMS * head.words::<P>());
         head.pack_keys::<S, P>(s, groups, &mut self.keys);
         let width = head.v_width::<S>();
-        self.wild = match head.values_in_place::<S, P>(keys.start) {
+        self.non_finite = match head.values_in_place::<S, P>(keys.start) {
             Some(values) => {
                 self.values = None;
-                wild_blocks::<P>(&values[..keys.len() * width], width)
+                non_finite_blocks::<P>(&values[..keys.len() * width], width)
             }
             None => {
                 let values = self.values.get_or_insert_default();
                 resize(values, keys.len().div_ceil(P::TERMS) * width / S::LANES);
                 head.pack_values::<S, P>(keys, values);
-                wild_blocks::<P>(floats(values), width)
+                non_finite_blocks::<P>(floats(values), width)
             }
         };
     }
@@ -202,11 +202,11 @@ impl<S: Simd, P: Product> Packed<S, P> {
             Some(values) => &floats(values)[first * S::LANES * head.v_width::<S>()..],
         };
         let last_key = (first + groups.len()) * group::<S, P>() - 1;
-        let blocks = first * group::<S, P>() / BLOCK..(last_key / BLOCK + 1).min(self.wild.len());
+        let blocks = first * group::<S, P>() / BLOCK..(last_key / BLOCK + 1).min(self.non_finite.len());
         Block {
             keys: &self.keys[first * vectors..][..groups.len() * vectors],
             values,
-            wild: self.wild[blocks].contains(&true),
+            non_finite: self.non_finite[blocks].contains(&true),
             far: None,
         }
     }
@@ -234,14 +234,14 @@ impl<S: Simd> BlockScratch<S> {
     pub(crate) fn block<'a, P: Product>(&'a mut self, s: S, head: &Head<'a>, groups: Range<usize>) -> Block<'a, S> {
         let keys = head.keys_of::<S, P>(&groups);
         let packed = groups.len() * P::TERMS * head.words::<P>();
-        let mut wild = false;
-        s.run(PackBlock::<S, P> { scratch: self, head, groups, wild: &mut wild, product: PhantomData });
+        let mut non_finite = false;
+        s.run(PackBlock::<S, P> { scratch: self, head, groups, non_finite: &mut non_finite, product: PhantomData });
         let width = head.v_width::<S>();
         let values = match head.values_in_place::<S, P>(keys.start) {
             Some(values) => &values[..keys.len() * width],
             None => &floats(&self.values)[..keys.len().div_ceil(P::TERMS) * width],
         };
-        Block { keys: &self.keys[..packed], values, wild, far: None }
+        Block { keys: &self.keys[..packed], values, non_finite, far: None }
     }
 }
 
@@ -299,8 +299,8 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
             Source::Stored(head) => {
                 let far = Some(head.ahead::<S, P>(groups.end * group::<S, P>()));
                 let (keys, values) = scratch.parts();
-                let (values, wild) = head.values::<S, P>(s, groups.clone(), 0..self.v_width() / S::LANES, values);
-                Block { keys: head.keys::<S, P>(s, groups, keys), values, wild, far }
+                let (values, non_finite) = head.values::<S, P>(s, groups.clone(), 0..self.v_width() / S::LANES, values);
+                Block { keys: head.keys::<S, P>(s, groups, keys), values, non_finite, far }
             }
         }
     }
@@ -339,7 +339,7 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
             Source::Stored(head) => head.values::<S, P>(s, groups, columns, scratch.parts().1),
             _ => {
                 let block = self.block(s, groups, scratch);
-                (block.values, block.wild)
+                (block.values, block.non_finite)
             }
         }
     }
@@ -351,14 +351,14 @@ struct PackBlock<'a, 'b, S: Simd, P> {
     head: &'a Head<'b>,
     groups: Range<usize>,
     /// Set where a value is infinite or NaN.
-    wild: &'a mut bool,
+    non_finite: &'a mut bool,
     product: PhantomData<P>,
 }
 
 impl<S: Simd, P: Product> Kernel<S> for PackBlock<'_, '_, S, P> {
     #[inline(always)]
     fn run(self, s: S) {
-        let PackBlock { scratch, head, groups, wild, .. } = self;
+        let PackBlock { scratch, head, groups, non_finite, .. } = self;
         let keys = head.keys_of::<S, P>(&groups);
         let packed = groups.len() * P::TERMS * head.words::<P>();
         head.pack_keys::<S, P>(s, groups, &mut scratch.keys[..packed]);
@@ -371,7 +371,7 @@ impl<S: Simd, P: Product> Kernel<S> for PackBlock<'_, '_, S, P> {
                 &floats(&scratch.values)[..rows * width]
             }
         };
-        *wild = !all_finite::<P>(values);
+        *non_finite = !all_finite::<P>(values);
     }
 }
 
@@ -379,13 +379,13 @@ impl<S: Simd, P: Product> Kernel<S> for PackBlock<'_, '_, S, P> {
 pub(crate) struct Refill<'a, S: Simd, P> {
     pub(crate) packed: &'a mut Packed<S, P>,
     pub(crate) head: Head<'a>,
-    pub(crate) hull: Range<usize>,
+    pub(crate) key_range: Range<usize>,
 }
 
 impl<S: Simd, P: Product> Kernel<S> for Refill<'_, S, P> {
     #[inline(always)]
     fn run(self, s: S) {
-        self.packed.refill(s, &self.head, self.hull);
+        self.packed.refill(s, &self.head, self.key_range);
     }
 }
 
@@ -400,6 +400,6 @@ fn resize<V: Lanes>(vectors: &mut Vec<V>, len: usize) {
 }
 
 /// For each block of `BLOCK` keys, in rows of `width` words, whether a value is infinite or NaN.
-fn wild_blocks<P: Product>(values: &[f32], width: usize) -> Vec<bool> {
+fn non_finite_blocks<P: Product>(values: &[f32], width: usize) -> Vec<bool> {
     values.chunks(BLOCK / P::TERMS * width).map(|block| !all_finite::<P>(block)).collect()
 }

@@ -127,7 +127,7 @@ pub(crate) struct Store {
     region: [usize; 2],
     lines: Lines,
     /// For each vector of keys of each region whether a value among them is infinite or NaN.
-    wild: Vec<bool>,
+    non_finite: Vec<bool>,
 }
 
 /// A key-value head of a sequence.
@@ -161,8 +161,8 @@ impl Store {
                 problem: "there is not so much memory: give a smaller capacity".to_owned(),
             });
         };
-        let wild = vec![false; pages * kv_heads * (page / packing.lanes)];
-        Ok(Store { packing, dtype, kv_heads, page, region, lines, wild })
+        let non_finite = vec![false; pages * kv_heads * (page / packing.lanes)];
+        Ok(Store { packing, dtype, kv_heads, page, region, lines, non_finite })
     }
 
     /// Bytes of memory.
@@ -250,7 +250,7 @@ impl Store {
         }
         for vector in slots.start / lanes..slots.end.div_ceil(lanes) {
             let rows = values + vector * lanes / terms * v_width..values + (vector + 1) * lanes / terms * v_width;
-            self.wild[first_vector + vector] = match terms {
+            self.non_finite[first_vector + vector] = match terms {
                 2 => !all_finite::<Pairs>(&self.lines.values::<f32>()[rows]),
                 _ => !self.lines.values::<T>()[rows].iter().all(|x| x.finite()),
             };
@@ -317,9 +317,9 @@ impl<'a> StoredHead<'a> {
         }
     }
 
-    /// The keys of groups `groups`, at most a block of them, where they lie or put together in `room`.
+    /// The keys of groups `groups`, at most a block of them, in place or copied to `space`.
     #[inline(always)]
-    pub(crate) fn keys<'b, S: Simd, P: Product>(&self, s: S, groups: Range<usize>, room: &'b mut [S::V]) -> &'b [S::V]
+    pub(crate) fn keys<'b, S: Simd, P: Product>(&self, s: S, groups: Range<usize>, space: &'b mut [S::V]) -> &'b [S::V]
     where
         'a: 'b,
     {
@@ -334,8 +334,8 @@ impl<'a> StoredHead<'a> {
         {
             return vectors(&store.lines.values::<f32>()[start(page) + slot * words..][..keys.len() * words]);
         }
-        let room = &mut room[..keys.len() * words / S::LANES];
-        let mut rest = floats_mut(room);
+        let space = &mut space[..keys.len() * words / S::LANES];
+        let mut rest = floats_mut(space);
         while !keys.is_empty() {
             let (page, slot, run) = self.locate(keys.start);
             keys.start += run.min(keys.len());
@@ -347,18 +347,18 @@ impl<'a> StoredHead<'a> {
                 None => now.fill(0.0),
             }
         }
-        room
+        space
     }
 
-    /// The values of groups `groups`, at most a block of them, and whether some may be infinite or NaN: where they lie, or put
-    /// together in `room`, where only columns `columns`, counted in vectors, are written.
+    /// The values of groups `groups`, at most a block of them, and whether some may be infinite or NaN: where they lie, or copied
+    /// to `space`, where only columns `columns`, counted in vectors, are written.
     #[inline(always)]
     pub(crate) fn values<'b, S: Simd, P: Product>(
         &self,
         s: S,
         groups: Range<usize>,
         columns: Range<usize>,
-        room: &'b mut [f32],
+        space: &'b mut [f32],
     ) -> (&'b [f32], bool)
     where
         'a: 'b,
@@ -367,9 +367,9 @@ impl<'a> StoredHead<'a> {
         let Packing { v_width, word_bytes, .. } = store.packing;
         let mut keys = groups.start * group::<S, P>()..groups.end * group::<S, P>();
         let start = |page| (store.region(page, self.head).0 + store.region[0]) / word_bytes;
-        let wild = |page, slot: usize, run: usize| {
+        let non_finite = |page, slot: usize, run: usize| {
             let vector = store.region(page, self.head).1 + slot / S::LANES;
-            store.wild[vector..vector + run / S::LANES].contains(&true)
+            store.non_finite[vector..vector + run / S::LANES].contains(&true)
         };
         let columns = columns.start * S::LANES..columns.end * S::LANES;
         if word_bytes == 4
@@ -377,10 +377,10 @@ impl<'a> StoredHead<'a> {
             && run >= keys.len()
         {
             let values = &store.lines.values::<f32>()[start(page) + slot / P::TERMS * v_width..];
-            return (&values[..keys.len() / P::TERMS * v_width], wild(page, slot, keys.len()));
+            return (&values[..keys.len() / P::TERMS * v_width], non_finite(page, slot, keys.len()));
         }
-        let room = &mut room[..keys.len() / P::TERMS * v_width];
-        let (mut found_wild, mut rest) = (false, &mut room[..]);
+        let space = &mut space[..keys.len() / P::TERMS * v_width];
+        let (mut found_non_finite, mut rest) = (false, &mut space[..]);
         while !keys.is_empty() {
             let (page, slot, run) = self.locate(keys.start);
             let run = run.min(keys.len());
@@ -391,7 +391,7 @@ impl<'a> StoredHead<'a> {
                 now.fill(0.0);
                 continue;
             };
-            found_wild |= wild(page, slot, run);
+            found_non_finite |= non_finite(page, slot, run);
             let first = start(page) + slot / P::TERMS * v_width;
             if columns.len() == v_width {
                 store.widen(s, first, now);
@@ -401,6 +401,6 @@ impl<'a> StoredHead<'a> {
                 store.widen(s, first + row * v_width + columns.start, &mut now[columns.clone()]);
             }
         }
-        (room, found_wild)
+        (space, found_non_finite)
     }
 }

@@ -118,7 +118,7 @@ pub(crate) struct TileKernel<'a, 'b, S: Simd, P> {
     pub(crate) job: &'a Job,
     pub(crate) source: Source<'a, 'b, S, P>,
     /// No key outside is allowed for any row of the key-value head.
-    pub(crate) hull: Range<usize>,
+    pub(crate) key_range: Range<usize>,
     pub(crate) scratch: &'a mut Scratch<S>,
 }
 
@@ -230,8 +230,9 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         let tile = context.plan.patterns()[self.job.pattern].tile(self.job.tile);
         // soft weights of 0 hide cells of full blocks, which then need a word of bits for a row
         let widest = if context.modifiers.soften() { BLOCK } else { WIDE };
-        let (hull, lanes, page) = (self.hull.clone(), group::<S, P>(), self.source.page(self.row_count() <= S::ROWS));
-        KeyBlocks { spans: tile.spans, hull, lanes, widest, page, next: 0 }
+        let (key_range, lanes, page) =
+            (self.key_range.clone(), group::<S, P>(), self.source.page(self.row_count() <= S::ROWS));
+        KeyBlocks { spans: tile.spans, key_range, lanes, widest, page, next: 0 }
     }
 
     fn row_count(&self) -> usize {
@@ -409,7 +410,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         for (tile, keys) in tiles {
             let weights = &scratch.scores[(tile.start - rows.start) * per_row..];
             let acc = &mut scratch.acc[tile.start * width..];
-            if !masked || !block.wild {
+            if !masked || !block.non_finite {
                 let keys = keys.start / P::TERMS..keys.end.div_ceil(P::TERMS);
                 match block.far.filter(|_| tile.start == 0) {
                     Some((_, next)) => {

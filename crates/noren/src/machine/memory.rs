@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_ascend_and_leave_room() {
+    fn sizes_ascend_below_the_limit() {
         let memory = Memory { l1: 48 << 10, l2: 1 << 20, l3: 32 << 20, available: 16 << 30 };
         let sizes: Vec<_> = memory.sizes(2).collect();
         assert_eq!(sizes, [("L1", 48 << 10), ("L2", 1 << 20), ("L3", 16 << 20), ("DRAM", 1 << 30)]);

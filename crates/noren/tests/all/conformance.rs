@@ -3,7 +3,7 @@
 use crate::common;
 use crate::common::{Tensors, check_accuracy, check_gradients, difference, inputs, run};
 use crate::stored::{Case, doubles, floats};
-use noren::reference::{self, Told};
+use noren::reference::{self, FromFns};
 use noren::{Element, Isa, Options, bf16, f16};
 use noren_mask::{Facts, PlanOptions, Reorder, Shape};
 
@@ -53,7 +53,7 @@ fn the_reference_is_the_stored_definition() {
             ["q", "k", "v", "out", "lse", "dout", "dq", "dk", "dv", "keep"].map(|name| case.tensors.array(name));
         let allowed = |at: [usize; 4]| keep.view().broadcast(score_shape(&case)).unwrap().get(at) != 0.0;
         let distance = |[b, _, i, j]: [usize; 4]| case.plan.key_position(b, j) - case.plan.query_position(b, i);
-        let cells = Told { allowed, distance };
+        let cells = FromFns { allowed, distance };
         case.with_options(|options| {
             let forward = reference::forward(&inputs(&q, &k, &v), &cells, options).unwrap();
             let worst = difference(&floats(&forward.out), &doubles(&out))

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_told_from_paths() {
+    fn names_and_paths_are_distinguished() {
         assert!(["gpt2", "sentence-transformers/all-MiniLM-L6-v2", "a/b.c_d"].iter().all(|name| is_name(name)));
         assert!(
             ["", "/tmp/x", "./x", "../x", "a/b/c", "a//b", "a/", "a b", "a/../b"].iter().all(|name| !is_name(name))

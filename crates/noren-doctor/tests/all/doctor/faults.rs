@@ -1,14 +1,14 @@
 //! Adds one known mistake to a correct scene.
 
 use super::Dice;
-use super::scene::{Code, Family, PadRows, Scene, Told, encode};
-use noren_doctor::{Dtype, Numbers, Patient, Values};
+use super::scene::{Code, Family, Given, PadRows, Scene, encode};
+use noren_doctor::{Dtype, Input, Numbers, Values};
 use noren_mask::Keep;
 use serde_json::json;
 
 /// A mask with one mistake, and the expected findings.
-pub(crate) struct Sick {
-    pub(crate) patient: Patient,
+pub(crate) struct Faulty {
+    pub(crate) input: Input,
     /// Classes that are accepted as the first finding.
     pub(crate) classes: &'static [&'static str],
     pub(crate) scene: Scene,
@@ -16,7 +16,7 @@ pub(crate) struct Sick {
     pub(crate) meant: Keep,
 }
 
-pub(crate) type Plant = fn(&mut Dice, usize) -> Option<Sick>;
+pub(crate) type Plant = fn(&mut Dice, usize) -> Option<Faulty>;
 
 /// Every mistake by name.
 pub(crate) const FAULTS: &[(&str, Plant)] = &[
@@ -75,10 +75,15 @@ pub(crate) fn scene(dice: &mut Dice, n: usize, families: &[Family]) -> Scene {
 }
 
 /// Returns the cells of `wrong` instead of those of `right`, if they differ in a row of a non-padding query.
-pub(crate) fn sick(right: &Scene, wrong: &Scene, dice: &mut Dice, classes: &'static [&'static str]) -> Option<Sick> {
+pub(crate) fn faulty(
+    right: &Scene,
+    wrong: &Scene,
+    dice: &mut Dice,
+    classes: &'static [&'static str],
+) -> Option<Faulty> {
     let (meant, cells) = (right.keep(), wrong.stored());
-    differ(right, &meant, &cells).then(|| Sick {
-        patient: right.patient(&cells, dice),
+    differ(right, &meant, &cells).then(|| Faulty {
+        input: right.input(&cells, dice),
         classes,
         scene: right.clone(),
         meant,
@@ -99,7 +104,7 @@ use Family::{
     PackedBidirectional, Prefix, Ring, Sinks, Sliding, SlidingBoth, StaticCache, Tree,
 };
 
-fn inverted(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn inverted(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Causal, Bidirectional, Packed, Sliding, Prefix, Cached, Cross]);
     right.pad_rows = PadRows::AsTheRule;
     if !right.padding && matches!(right.family, Bidirectional | Cross) {
@@ -108,34 +113,34 @@ fn inverted(dice: &mut Dice, n: usize) -> Option<Sick> {
     right.declare_kind |= !right.padding && !matches!(right.family, Causal);
     let meant = right.keep();
     let cells = keep_of(&meant, |c| !c);
-    Some(Sick { patient: right.patient(&cells, dice), classes: &["inverted_polarity"], scene: right, meant })
+    Some(Faulty { input: right.input(&cells, dice), classes: &["inverted_polarity"], scene: right, meant })
 }
 
-fn inverted_padding(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn inverted_padding(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let right = scene(dice, n, &[KeysBoth, KeysCausal]);
     if !right.padding {
         return None;
     }
     let cells = keep_of(&right.plane(), |c| !c);
     let meant = right.keep();
-    Some(Sick { patient: right.patient(&cells, dice), classes: &["inverted_polarity"], scene: right, meant })
+    Some(Faulty { input: right.input(&cells, dice), classes: &["inverted_polarity"], scene: right, meant })
 }
 
-fn causal(dice: &mut Dice, n: usize, by: i64, classes: &'static [&'static str]) -> Option<Sick> {
+fn causal(dice: &mut Dice, n: usize, by: i64, classes: &'static [&'static str]) -> Option<Faulty> {
     let right = scene(dice, n, &[Causal, Packed, Sliding, Cached, Chunked]);
     let mut wrong = right.clone();
     wrong.causal = Some(by);
-    sick(&right, &wrong, dice, classes)
+    faulty(&right, &wrong, dice, classes)
 }
 
-fn alignment(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn alignment(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let right = scene(dice, n, &[Cached, CachedSliding]);
     let mut wrong = right.clone();
     wrong.stands = 0;
-    sick(&right, &wrong, dice, &["causal_alignment"])
+    faulty(&right, &wrong, dice, &["causal_alignment"])
 }
 
-fn two_planes(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn two_planes(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Causal]);
     if !right.padding {
         return None;
@@ -161,25 +166,25 @@ fn two_planes(dice: &mut Dice, n: usize) -> Option<Sick> {
         })
         .collect();
     let values = Values::new(&[right.batch, 1, right.q, right.k], dtype, Numbers::Single(cells)).ok()?;
-    both.then(|| Sick { patient: right.with_mask(values), classes: &["double_mask_overflow"], scene: right, meant })
+    both.then(|| Faulty { input: right.with_mask(values), classes: &["double_mask_overflow"], scene: right, meant })
 }
 
-fn too_low(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn too_low(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Causal, Sliding, Packed]);
     let fill = dice.pick(&[-1e9, f64::from(f32::MIN)]);
     right.code = Code::Additive(fill, Dtype::F32);
     right.context.insert("compute_dtype".into(), json!("float16"));
     let meant = right.keep();
     let cells = right.stored();
-    Some(Sick {
-        patient: right.patient(&cells, dice),
+    Some(Faulty {
+        input: right.input(&cells, dice),
         classes: &["double_mask_overflow", "fill_value_wrong"],
         scene: right,
         meant,
     })
 }
 
-fn fill(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn fill(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Causal, Bidirectional, Sliding, Packed, Cached, Prefix]);
     if right.family == Bidirectional && !right.padding {
         return None;
@@ -189,12 +194,12 @@ fn fill(dice: &mut Dice, n: usize) -> Option<Sick> {
     right.code = Code::Additive(fill, Dtype::F32);
     let meant = right.keep();
     (meant.count() < meant.cells().count() as u64).then(|| {
-        let patient = right.patient(&meant, dice);
-        Sick { patient, classes: &["fill_value_wrong"], scene: right, meant }
+        let input = right.input(&meant, dice);
+        Faulty { input, classes: &["fill_value_wrong"], scene: right, meant }
     })
 }
 
-fn empty_rows(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn empty_rows(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Causal, Sliding]);
     if !right.padding {
         return None;
@@ -204,10 +209,10 @@ fn empty_rows(dice: &mut Dice, n: usize) -> Option<Sick> {
     right.pad_rows = PadRows::AsTheRule;
     right.code = Code::Additive(f64::NEG_INFINITY, dice.pick(&[Dtype::F32, Dtype::F16]));
     let meant = right.keep();
-    Some(Sick { patient: right.patient(&meant, dice), classes: &["fully_masked_row"], scene: right, meant })
+    Some(Faulty { input: right.input(&meant, dice), classes: &["fully_masked_row"], scene: right, meant })
 }
 
-fn wrong_axis(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn wrong_axis(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Bidirectional, SlidingBoth]);
     if !right.padding {
         return None;
@@ -217,10 +222,10 @@ fn wrong_axis(dice: &mut Dice, n: usize) -> Option<Sick> {
     open.padding = false;
     let meant = right.keep();
     let cells = Keep::from_fn(meant.dims(), |[b, _, i, j]| open.cell(b, i, j) && right.real(b, i));
-    Some(Sick { patient: right.patient(&cells, dice), classes: &["broadcast_wrong_axis"], scene: right, meant })
+    Some(Faulty { input: right.input(&cells, dice), classes: &["broadcast_wrong_axis"], scene: right, meant })
 }
 
-fn rank(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn rank(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n.min(16), &[Bidirectional]);
     if !right.padding {
         return None;
@@ -233,10 +238,10 @@ fn rank(dice: &mut Dice, n: usize) -> Option<Sick> {
     let plane = right.plane();
     let values = encode(&[right.k, right.k], plane.cells().collect(), Code::KeepBool);
     let meant = right.keep();
-    Some(Sick { patient: right.with_mask(values), classes: &["rank_ambiguity"], scene: right, meant })
+    Some(Faulty { input: right.with_mask(values), classes: &["rank_ambiguity"], scene: right, meant })
 }
 
-fn float01(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn float01(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Causal, Bidirectional, Packed, Sliding]);
     if right.family == Bidirectional && !right.padding {
         return None;
@@ -249,10 +254,10 @@ fn float01(dice: &mut Dice, n: usize) -> Option<Sick> {
     if dice.chance(50) {
         right.context.insert("api".into(), json!("sdpa"));
     }
-    Some(Sick { patient: right.with_mask(values), classes: &["float01_added"], scene: right, meant })
+    Some(Faulty { input: right.with_mask(values), classes: &["float01_added"], scene: right, meant })
 }
 
-fn nan(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn nan(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Causal, Bidirectional, Sliding]);
     if right.family == Bidirectional && !right.padding {
         return None;
@@ -261,10 +266,10 @@ fn nan(dice: &mut Dice, n: usize) -> Option<Sick> {
     let meant = right.keep();
     let cells: Vec<f32> = meant.cells().map(|c| if c { f32::NAN } else { f32::NEG_INFINITY }).collect();
     let values = Values::floats(&meant.dims(), cells).ok()?;
-    Some(Sick { patient: right.with_mask(values), classes: &["mask_built_with_NaN_or_int_ops"], scene: right, meant })
+    Some(Faulty { input: right.with_mask(values), classes: &["mask_built_with_NaN_or_int_ops"], scene: right, meant })
 }
 
-fn int_not(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn int_not(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[KeysBoth, KeysCausal]);
     if !right.padding {
         return None;
@@ -276,33 +281,33 @@ fn int_not(dice: &mut Dice, n: usize) -> Option<Sick> {
     let dtype = if byte { Dtype::U8 } else { Dtype::Int };
     let values = Values::new(&[right.batch, right.k], dtype, Numbers::Int(cells)).ok()?;
     let meant = right.keep();
-    Some(Sick { patient: right.with_mask(values), classes: &["mask_built_with_NaN_or_int_ops"], scene: right, meant })
+    Some(Faulty { input: right.with_mask(values), classes: &["mask_built_with_NaN_or_int_ops"], scene: right, meant })
 }
 
-fn implicit_causal(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn implicit_causal(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Bidirectional, PackedBidirectional, SlidingBoth]);
     right.declare_kind = true;
     let mut wrong = right.clone();
     wrong.causal = Some(0);
-    sick(&right, &wrong, dice, &["implicit_causal"])
+    faulty(&right, &wrong, dice, &["implicit_causal"])
 }
 
-fn causal_dropped(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn causal_dropped(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Causal, Cached, Packed]);
     right.declare_kind = true;
     let mut wrong = right.clone();
     wrong.causal = None;
-    sick(&right, &wrong, dice, &["causal_dropped"])
+    faulty(&right, &wrong, dice, &["causal_dropped"])
 }
 
-fn padding_visible(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn padding_visible(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let right = scene(dice, n, &[Causal, Bidirectional, Sliding, SlidingBoth, Prefix]);
     let mut wrong = right.clone();
     wrong.padding = false;
-    sick(&right, &wrong, dice, &["padding_keys_visible"])
+    faulty(&right, &wrong, dice, &["padding_keys_visible"])
 }
 
-fn padding_visible_keys(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn padding_visible_keys(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let right = scene(dice, n, &[KeysBoth, KeysCausal]);
     let mut wrong = right.clone();
     wrong.padding = false;
@@ -311,10 +316,10 @@ fn padding_visible_keys(dice: &mut Dice, n: usize) -> Option<Sick> {
         return None;
     }
     let cells = keep_of(&right.plane(), |_| true);
-    Some(Sick { patient: right.patient(&cells, dice), classes: &["padding_keys_visible"], scene: right, meant })
+    Some(Faulty { input: right.input(&cells, dice), classes: &["padding_keys_visible"], scene: right, meant })
 }
 
-fn other_side(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn other_side(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let right = scene(dice, n, &[KeysBoth]);
     let mut wrong = right.clone();
     wrong.left = !right.left;
@@ -322,10 +327,10 @@ fn other_side(dice: &mut Dice, n: usize) -> Option<Sick> {
     if !right.padding || !differ(&right, &meant, &wrong.keep()) {
         return None;
     }
-    Some(Sick { patient: right.patient(&wrong.plane(), dice), classes: &["padding_side"], scene: right, meant })
+    Some(Faulty { input: right.input(&wrong.plane(), dice), classes: &["padding_side"], scene: right, meant })
 }
 
-fn positions(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn positions(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Causal]);
     if !right.padding {
         return None;
@@ -338,13 +343,13 @@ fn positions(dice: &mut Dice, n: usize) -> Option<Sick> {
         right.context.insert("position_encoding".into(), json!("learned"));
     }
     let (meant, cells) = (right.keep(), right.stored());
-    Some(Sick { patient: right.patient(&cells, dice), classes: &["position_ids"], scene: right, meant })
+    Some(Faulty { input: right.input(&cells, dice), classes: &["position_ids"], scene: right, meant })
 }
 
-fn stale_decode(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn stale_decode(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Cached]);
     right.declare_kind = true;
-    right.told = Told::Ids;
+    right.given = Given::Ids;
     right.code = Code::KeepInt;
     right.context.insert("api".into(), json!("transformers.attention_mask"));
     right.context.insert("role".into(), json!("key_padding"));
@@ -355,32 +360,32 @@ fn stale_decode(dice: &mut Dice, n: usize) -> Option<Sick> {
         false => Values::ints(&[b, k], (0..b * k).map(|i| i64::from(i % k < past)).collect()),
     };
     let meant = right.keep();
-    Some(Sick { patient: right.with_mask(values.ok()?), classes: &["stale_decode_mask"], scene: right, meant })
+    Some(Faulty { input: right.with_mask(values.ok()?), classes: &["stale_decode_mask"], scene: right, meant })
 }
 
-fn unwritten(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn unwritten(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[StaticCache]);
-    right.told = Told::Nothing;
+    right.given = Given::Nothing;
     let (meant, written) = (right.keep(), right.past + right.q);
     let cells = Keep::from_fn(meant.dims(), |[b, h, i, j]| meant.get([b, h, i, j]) || j >= written);
-    differ(&right, &meant, &cells).then(|| Sick {
-        patient: right.patient(&cells, dice),
+    differ(&right, &meant, &cells).then(|| Faulty {
+        input: right.input(&cells, dice),
         classes: &["unwritten_cache_visible"],
         scene: right,
         meant,
     })
 }
 
-fn ring(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn ring(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Ring]);
     right.window = Some(dice.of(2, right.k - 2) as i64);
     let mut wrong = right.clone();
     wrong.slots = None;
     wrong.stands = right.k as i64 - 1;
-    sick(&right, &wrong, dice, &["ring_buffer_misaligned"])
+    faulty(&right, &wrong, dice, &["ring_buffer_misaligned"])
 }
 
-fn window(dice: &mut Dice, n: usize, by_one: bool) -> Option<Sick> {
+fn window(dice: &mut Dice, n: usize, by_one: bool) -> Option<Faulty> {
     let right = scene(
         dice,
         n,
@@ -397,10 +402,15 @@ fn window(dice: &mut Dice, n: usize, by_one: bool) -> Option<Sick> {
     if gone {
         return None;
     }
-    sick(&right, &wrong, dice, if by_one { &["sliding_window_off_by_one"] } else { &["window_missing_or_wrong_layer"] })
+    faulty(
+        &right,
+        &wrong,
+        dice,
+        if by_one { &["sliding_window_off_by_one"] } else { &["window_missing_or_wrong_layer"] },
+    )
 }
 
-fn chunk(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn chunk(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Chunked]);
     if !right.padding {
         return None;
@@ -409,23 +419,23 @@ fn chunk(dice: &mut Dice, n: usize) -> Option<Sick> {
     right.tokens_again(dice);
     let mut wrong = right.clone();
     wrong.chunk = right.chunk.map(|(c, _)| (c, false));
-    sick(&right, &wrong, dice, &["chunk_boundary"])
+    faulty(&right, &wrong, dice, &["chunk_boundary"])
 }
 
-fn tree(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn tree(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let right = scene(dice, n, &[Tree]);
     let mut wrong = right.clone();
     wrong.parents = None;
     wrong.stands = (right.k - right.q) as i64;
-    sick(&right, &wrong, dice, &["tree_mask"])
+    faulty(&right, &wrong, dice, &["tree_mask"])
 }
 
-fn cross_document(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn cross_document(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let right = scene(dice, n, &[Packed, PackedBidirectional]);
     let mut wrong = right.clone();
     let flat = right.segments.as_ref()?.iter().map(|r| r.iter().map(|s| i64::from(*s > 0)).collect()).collect();
     wrong.segments = Some(flat);
-    sick(&right, &wrong, dice, &["cross_document"])
+    faulty(&right, &wrong, dice, &["cross_document"])
 }
 
 pub(crate) fn position_rows(segments: &[Vec<i64>]) -> Vec<i64> {
@@ -440,7 +450,7 @@ pub(crate) fn position_rows(segments: &[Vec<i64>]) -> Vec<i64> {
     out
 }
 
-fn cross_document_positions(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn cross_document_positions(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let right = scene(dice, n, &[Packed]);
     let segments = right.segments.clone()?;
     let mut wrong = right.clone();
@@ -449,15 +459,16 @@ fn cross_document_positions(dice: &mut Dice, n: usize) -> Option<Sick> {
     if !differ(&right, &meant, &cells) {
         return None;
     }
-    let mut told = right.clone();
-    told.companions
+    let mut given = right.clone();
+    given
+        .companions
         .push(("position_ids".into(), Values::ints(&[right.batch, right.k], position_rows(&segments)).ok()?));
-    told.segments = None;
-    let patient = told.patient(&cells, dice);
-    Some(Sick { patient, classes: &["cross_document"], scene: right, meant })
+    given.segments = None;
+    let input = given.input(&cells, dice);
+    Some(Faulty { input, classes: &["cross_document"], scene: right, meant })
 }
 
-fn cast(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn cast(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Packed]);
     let segments = right.segments.clone()?;
     if segments.iter().flatten().all(|s| *s < 2) {
@@ -467,14 +478,14 @@ fn cast(dice: &mut Dice, n: usize) -> Option<Sick> {
     right.context.insert("role".into(), json!("key_padding"));
     let values = Values::ints(&[right.batch, right.k], segments.concat()).ok()?;
     let meant = right.keep();
-    let mut told = right.clone();
+    let mut given = right.clone();
     if dice.chance(50) {
-        told.segments = None;
+        given.segments = None;
     }
-    Some(Sick { patient: told.with_mask(values), classes: &["segment_ids_cast_to_bool"], scene: right, meant })
+    Some(Faulty { input: given.with_mask(values), classes: &["segment_ids_cast_to_bool"], scene: right, meant })
 }
 
-fn borders(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn borders(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let right = scene(dice, n, &[Packed, PackedBidirectional]);
     let early = dice.chance(60);
     let mut wrong = right.clone();
@@ -498,10 +509,10 @@ fn borders(dice: &mut Dice, n: usize) -> Option<Sick> {
             .collect()
     };
     wrong.segments = Some(right.segments.as_ref()?.iter().map(moved).collect());
-    sick(&right, &wrong, dice, &["document_boundary_off_by_one"])
+    faulty(&right, &wrong, dice, &["document_boundary_off_by_one"])
 }
 
-fn prefix(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn prefix(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Prefix, Blocks]);
     right.declare_kind = true;
     let mut wrong = right.clone();
@@ -511,10 +522,10 @@ fn prefix(dice: &mut Dice, n: usize) -> Option<Sick> {
     } else if right.prefix.is_some() {
         wrong.prefix = Some(vec![right.k]);
     }
-    sick(&right, &wrong, dice, &["prefix_lm_or_block_wrong", "causal_dropped"])
+    faulty(&right, &wrong, dice, &["prefix_lm_or_block_wrong", "causal_dropped"])
 }
 
-fn later_op(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn later_op(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Prefix, Blocks]);
     if !right.padding {
         return None;
@@ -535,10 +546,10 @@ fn later_op(dice: &mut Dice, n: usize) -> Option<Sick> {
     }
     let mut wrong = right.clone();
     wrong.padding_first = true;
-    sick(&right, &wrong, dice, &["padding_unmasked_by_later_op", "padding_keys_visible"])
+    faulty(&right, &wrong, dice, &["padding_unmasked_by_later_op", "padding_keys_visible"])
 }
 
-fn cross(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn cross(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Cross]);
     right.declare_kind = true;
     let mut wrong = right.clone();
@@ -547,10 +558,10 @@ fn cross(dice: &mut Dice, n: usize) -> Option<Sick> {
         1 => wrong.causal = Some(0),
         _ => wrong.lengths = right.q_lengths.iter().map(|&l| l.min(right.k)).collect(),
     }
-    sick(&right, &wrong, dice, &["cross_attention_mask"])
+    faulty(&right, &wrong, dice, &["cross_attention_mask"])
 }
 
-fn heads_first(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn heads_first(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Causal, Bidirectional]);
     if !right.padding || right.batch < 2 {
         return None;
@@ -566,29 +577,29 @@ fn heads_first(dice: &mut Dice, n: usize) -> Option<Sick> {
     // Head `h` of batch row `b` has the mask of batch row `(b * heads + h) % batch`.
     let moved = Keep::from_fn(meant.dims(), |[n, _, i, j]| stored.get([(n * h + h - 1) % b, 0, i, j]));
     let moved_first = Keep::from_fn(meant.dims(), |[n, _, i, j]| stored.get([n * h % b, 0, i, j]));
-    (differ(&right, &meant, &moved) || differ(&right, &meant, &moved_first)).then(|| Sick {
-        patient: right.with_mask(values),
+    (differ(&right, &meant, &moved) || differ(&right, &meant, &moved_first)).then(|| Faulty {
+        input: right.with_mask(values),
         classes: &["head_batch_layout"],
         scene: right,
         meant,
     })
 }
 
-fn row_zero(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn row_zero(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Causal, Bidirectional, Packed, Sliding]);
     if right.batch < 2 || right.segments.is_none() && (!right.padding || right.lengths[0] == right.k) {
         return None;
     }
-    right.told = Told::Ids;
+    right.given = Given::Ids;
     let mut wrong = right.clone();
     wrong.lengths = vec![right.lengths[0]; right.batch];
     wrong.segments = right.segments.as_ref().map(|s| vec![s[0].clone(); right.batch]);
-    sick(&right, &wrong, dice, &["batch_row_wrong"])
+    faulty(&right, &wrong, dice, &["batch_row_wrong"])
 }
 
-fn holes(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn holes(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[KeysCausal, KeysBoth]);
-    right.told = Told::Ids;
+    right.given = Given::Ids;
     right.pad_id = right.eos_id;
     right.tokens_again(dice);
     let eos = right.eos_id;
@@ -603,10 +614,10 @@ fn holes(dice: &mut Dice, n: usize) -> Option<Sick> {
     right.companions.push(("lengths".into(), Values::ints(&[right.batch], lengths).ok()?));
     let cells = Keep::from_fn([right.batch, 1, 1, right.k], |[b, _, _, j]| right.ids[b][j] != eos);
     let meant = right.keep();
-    Some(Sick { patient: right.patient(&cells, dice), classes: &["pad_equals_eos_holes"], scene: right, meant })
+    Some(Faulty { input: right.input(&cells, dice), classes: &["pad_equals_eos_holes"], scene: right, meant })
 }
 
-fn stale(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn stale(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let right = scene(dice, n, &[KeysBoth, Bidirectional]);
     if !right.padding {
         return None;
@@ -620,8 +631,8 @@ fn stale(dice: &mut Dice, n: usize) -> Option<Sick> {
         return None;
     }
     let keys = right.family == KeysBoth;
-    let patient = right.patient(&if keys { wrong.plane() } else { wrong.stored() }, dice);
-    Some(Sick { patient, classes: &["stale_or_bucketed_mask"], scene: right, meant })
+    let input = right.input(&if keys { wrong.plane() } else { wrong.stored() }, dice);
+    Some(Faulty { input, classes: &["stale_or_bucketed_mask"], scene: right, meant })
 }
 
 /// Returns a correct mask with labels.
@@ -630,15 +641,15 @@ pub(crate) fn with_labels(
     labels: Vec<i64>,
     dice: &mut Dice,
     classes: &'static [&'static str],
-) -> Option<Sick> {
-    right.told = Told::Ids;
+) -> Option<Faulty> {
+    right.given = Given::Ids;
     right.companions.push(("labels".into(), Values::ints(&[right.batch, right.k], labels).ok()?));
     right.context.insert("eos_token_id".into(), json!(right.eos_id));
     let (meant, cells) = (right.keep(), right.stored());
-    Some(Sick { patient: right.patient(&cells, dice), classes, scene: right, meant })
+    Some(Faulty { input: right.input(&cells, dice), classes, scene: right, meant })
 }
 
-fn boundary_label(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn boundary_label(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let right = scene(dice, n, &[Packed]);
     let segments = right.segments.clone()?;
     let several = segments.iter().any(|s| s.iter().any(|x| *x > 1));
@@ -655,7 +666,7 @@ fn boundary_label(dice: &mut Dice, n: usize) -> Option<Sick> {
     with_labels(right, labels, dice, &["boundary_label"])
 }
 
-fn labels(dice: &mut Dice, n: usize, kind: usize) -> Option<Sick> {
+fn labels(dice: &mut Dice, n: usize, kind: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Causal]);
     right.declare_kind = true;
     if kind == 1 && !right.padding {
@@ -687,11 +698,11 @@ fn labels(dice: &mut Dice, n: usize, kind: usize) -> Option<Sick> {
     with_labels(right, labels, dice, classes)
 }
 
-fn completion(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn completion(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Causal]);
     right.padding = false;
     right.lengths = vec![right.k; right.batch];
-    right.told = Told::Ids;
+    right.given = Given::Ids;
     right.tokens_again(dice);
     let end = dice.of(2, 6);
     let ids: Vec<i64> = (0..right.batch * 9)
@@ -709,19 +720,19 @@ fn completion(dice: &mut Dice, n: usize) -> Option<Sick> {
     right.companions.push(("completion_mask".into(), Values::ints(&[right.batch, 9], vec![1; right.batch * 9]).ok()?));
     right.context.insert("eos_token_id".into(), json!(right.eos_id));
     let (meant, cells) = (right.keep(), right.stored());
-    Some(Sick { patient: right.patient(&cells, dice), classes: &["RL_completion_mask"], scene: right, meant })
+    Some(Faulty { input: right.input(&cells, dice), classes: &["RL_completion_mask"], scene: right, meant })
 }
 
 pub(crate) fn noise(dice: &mut Dice) -> f32 {
     (dice.next() % 2001) as f32 / 1000.0 - 1.0
 }
 
-fn pooling(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn pooling(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[KeysBoth, Bidirectional]);
     if !right.padding {
         return None;
     }
-    right.told = Told::Ids;
+    right.given = Given::Ids;
     let width = 4;
     let hidden: Vec<f32> = (0..right.batch * right.k * width).map(|_| noise(dice)).collect();
     let at = |b: usize, j: usize, d: usize| hidden[(b * right.k + j) * width + d];
@@ -733,10 +744,10 @@ fn pooling(dice: &mut Dice, n: usize) -> Option<Sick> {
     let keys = right.family == KeysBoth;
     let meant = right.keep();
     let cells = if keys { right.plane() } else { right.stored() };
-    Some(Sick { patient: right.patient(&cells, dice), classes: &["pooling_includes_padding"], scene: right, meant })
+    Some(Faulty { input: right.input(&cells, dice), classes: &["pooling_includes_padding"], scene: right, meant })
 }
 
-fn probabilities(dice: &mut Dice, n: usize, kind: usize) -> Option<Sick> {
+fn probabilities(dice: &mut Dice, n: usize, kind: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Causal, Bidirectional]);
     if right.family == Bidirectional && !right.padding {
         return None;
@@ -754,21 +765,21 @@ fn probabilities(dice: &mut Dice, n: usize, kind: usize) -> Option<Sick> {
     right.companions.push(("probabilities".into(), Values::floats(&[b, 1, q, k], probabilities).ok()?));
     let class: &'static [&'static str] =
         [&["mask_after_softmax"], &["multiplied_before_softmax"], &["mask_ignored_by_backend"]][kind];
-    Some(Sick { patient: right.patient(&cells, dice), classes: class, scene: right, meant })
+    Some(Faulty { input: right.input(&cells, dice), classes: class, scene: right, meant })
 }
 
-fn multi_hop(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn multi_hop(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Causal]);
     (right.padding, right.left) = (false, false);
     right.lengths = vec![right.k; right.batch];
-    right.told = Told::Nothing;
+    right.given = Given::Nothing;
     let (secret, output) = (dice.of(0, 2), dice.of(4, right.k - 1));
     right.context.insert("redactions".into(), json!([{ "keys": [secret], "queries": [output] }]));
     right.context.insert("layers".into(), json!(dice.of(2, 6)));
     let open = right.keep();
     let cells = Keep::from_fn(open.dims(), |[b, h, i, j]| open.get([b, h, i, j]) && (i, j) != (output, secret));
     let meant = Keep::from_fn(open.dims(), |[b, h, i, j]| open.get([b, h, i, j]) && (j != secret || i == secret));
-    Some(Sick { patient: right.patient(&cells, dice), classes: &["multi_hop_leak"], scene: right, meant })
+    Some(Faulty { input: right.input(&cells, dice), classes: &["multi_hop_leak"], scene: right, meant })
 }
 
 impl Scene {

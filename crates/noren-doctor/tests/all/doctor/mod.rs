@@ -8,12 +8,12 @@ pub(crate) mod scene;
 pub(crate) struct Dice {
     state: u64,
     /// True to draw scenes with unusual storage and declarations too.
-    pub(crate) wild: bool,
+    pub(crate) varied: bool,
 }
 
 impl Dice {
-    pub(crate) fn new(seed: u64, wild: bool) -> Self {
-        Dice { state: seed, wild }
+    pub(crate) fn new(seed: u64, varied: bool) -> Self {
+        Dice { state: seed, varied }
     }
 
     pub(crate) fn next(&mut self) -> u64 {

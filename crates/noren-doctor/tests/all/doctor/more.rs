@@ -1,8 +1,8 @@
 //! Further mistakes: masks of keys used as full masks, companion arrays, layers, two mistakes together.
 
 use super::Dice;
-use super::faults::{Plant, Sick, differ, keep_of, noise, scene, sick, with_labels};
-use super::scene::{Code, Family, Scene, Told, encode};
+use super::faults::{Faulty, Plant, differ, faulty, keep_of, noise, scene, with_labels};
+use super::scene::{Code, Family, Given, Scene, encode};
 use noren_doctor::{Dtype, Values};
 use noren_mask::Keep;
 use serde_json::json;
@@ -60,11 +60,11 @@ fn padded(dice: &mut Dice, n: usize, families: &[Family]) -> Option<Scene> {
     right.padding.then_some(right)
 }
 
-fn plane(dice: &mut Dice, n: usize, fault: u8, classes: &'static [&'static str]) -> Option<Sick> {
+fn plane(dice: &mut Dice, n: usize, fault: u8, classes: &'static [&'static str]) -> Option<Faulty> {
     let mut right = padded(dice, n, &[Family::KeysBoth])?;
     right.plane4 = true;
     right.declare_kind = dice.chance(70);
-    right.told = if dice.chance(70) { Told::Ids } else { Told::Plane };
+    right.given = if dice.chance(70) { Given::Ids } else { Given::Plane };
     right.code = dice.pick(&[
         Code::KeepBool,
         Code::Additive(f64::NEG_INFINITY, Dtype::F32),
@@ -105,41 +105,41 @@ fn plane(dice: &mut Dice, n: usize, fault: u8, classes: &'static [&'static str])
         right.code = Code::Additive(-1e9, Dtype::F32);
     }
     let seen = Keep::from_fn(meant.dims(), |[b, _, _, j]| cells.get([b, 0, 0, j]));
-    (fault >= 5 || differ(&right, &meant, &seen)).then(|| Sick {
-        patient: right.with_mask(values),
+    (fault >= 5 || differ(&right, &meant, &seen)).then(|| Faulty {
+        input: right.with_mask(values),
         classes,
         scene: right,
         meant,
     })
 }
 
-fn query_column(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn query_column(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = padded(dice, n, &[Family::Bidirectional])?;
     right.code = dice.pick(&[Code::KeepBool, Code::Additive(-1e4, Dtype::F32), Code::Additive(-1e9, Dtype::F32)]);
-    right.told = Told::Ids;
+    right.given = Given::Ids;
     let meant = right.keep();
     let cells = (0..right.batch * right.q).map(|at| right.real(at / right.q, at % right.q)).collect();
     let values = encode(&[right.batch, 1, right.q, 1], cells, right.code);
-    Some(Sick { patient: right.with_mask(values), classes: &["broadcast_wrong_axis"], scene: right, meant })
+    Some(Faulty { input: right.with_mask(values), classes: &["broadcast_wrong_axis"], scene: right, meant })
 }
 
-fn query_causal(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn query_causal(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = padded(dice, n, &[Family::Causal])?;
     right.left = true;
-    right.told = Told::Ids;
+    right.given = Given::Ids;
     right.tokens_again(dice);
     right.code = Code::KeepBool;
     let meant = right.keep();
     let cells = Keep::from_fn(meant.dims(), |[b, _, i, j]| j <= i && right.real(b, i));
-    differ(&right, &meant, &cells).then(|| Sick {
-        patient: right.patient(&cells, dice),
+    differ(&right, &meant, &cells).then(|| Faulty {
+        input: right.input(&cells, dice),
         classes: &["broadcast_wrong_axis"],
         scene: right,
         meant,
     })
 }
 
-fn malformed(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn malformed(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Family::Packed]);
     if right.batch > 1 || right.padding {
         return None;
@@ -156,10 +156,10 @@ fn malformed(dice: &mut Dice, n: usize) -> Option<Sick> {
     }
     right.companions.push(("cu_seqlens".into(), Values::ints(&[ends.len()], ends).ok()?));
     let (meant, cells) = (right.keep(), right.stored());
-    Some(Sick { patient: right.patient(&cells, dice), classes: &["document_boundary_off_by_one"], scene: right, meant })
+    Some(Faulty { input: right.input(&cells, dice), classes: &["document_boundary_off_by_one"], scene: right, meant })
 }
 
-fn mlm(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn mlm(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = padded(dice, n, &[Family::Bidirectional])?;
     right.context.insert("mlm_probability".into(), json!(0.15));
     let on_padding = dice.chance(50);
@@ -175,7 +175,7 @@ fn mlm(dice: &mut Dice, n: usize) -> Option<Sick> {
     with_labels(right, labels, dice, &["MLM_masks_padding_or_special"])
 }
 
-fn few_labels(dice: &mut Dice, n: usize, prompt: bool) -> Option<Sick> {
+fn few_labels(dice: &mut Dice, n: usize, prompt: bool) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Family::Causal]);
     (right.padding, right.left) = (false, false);
     right.lengths = vec![right.k; right.batch];
@@ -192,26 +192,26 @@ fn few_labels(dice: &mut Dice, n: usize, prompt: bool) -> Option<Sick> {
     with_labels(right, labels, dice, &["loss_mask_missing"])
 }
 
-fn written(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn written(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Family::StaticCache]);
-    right.told = Told::Nothing;
+    right.given = Given::Nothing;
     let written = right.past + right.q;
     let flags = (0..right.k).map(|j| i64::from(j < written)).collect();
     right.companions.push(("kv_written".into(), Values::ints(&[right.k], flags).ok()?));
     let meant = right.keep();
     let cells = keep_of(&meant, |_| true);
-    differ(&right, &meant, &cells).then(|| Sick {
-        patient: right.patient(&cells, dice),
+    differ(&right, &meant, &cells).then(|| Faulty {
+        input: right.input(&cells, dice),
         classes: &["unwritten_cache_visible", "causal_dropped"],
         scene: right,
         meant,
     })
 }
 
-fn alibi(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn alibi(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Family::Bidirectional]);
     right.declare_kind = true;
-    right.told = Told::Ids;
+    right.given = Given::Ids;
     right.context.insert("bias".into(), json!("alibi"));
     right.code = Code::Additive(f64::NEG_INFINITY, Dtype::F32);
     let (meant, heads) = (right.keep(), 2);
@@ -222,15 +222,15 @@ fn alibi(dice: &mut Dice, n: usize) -> Option<Sick> {
         if seen { j as f32 * 0.5f32.powi(head as i32 + 1) } else { f32::NEG_INFINITY }
     });
     let values = Values::floats(&[b, heads, q, k], cells.collect()).ok()?;
-    Some(Sick { patient: right.with_mask(values), classes: &["relative_bias_with_padding"], scene: right, meant })
+    Some(Faulty { input: right.with_mask(values), classes: &["relative_bias_with_padding"], scene: right, meant })
 }
 
-fn layers(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn layers(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Family::Sliding]);
     (right.padding, right.left) = (false, false);
     right.lengths = vec![right.k; right.batch];
     right.batch = 1;
-    right.told = Told::Nothing;
+    right.given = Given::Nothing;
     right.declare_kind = false;
     right.context.insert(
         "layer_types".into(),
@@ -244,76 +244,76 @@ fn layers(dice: &mut Dice, n: usize) -> Option<Sick> {
     let meant = Keep::from_fn([4, 1, q, k], |[l, _, i, j]| planes[l % 2].get([0, 0, i, j]));
     let values = encode(&[4, 1, q, k], cells, Code::KeepBool);
     right.code = Code::KeepBool;
-    let patient = right.with_mask(values);
-    let mut told = right.clone();
-    (told.batch, told.lengths) = (4, vec![k; 4]);
-    Some(Sick { patient, classes: &["window_missing_or_wrong_layer"], scene: told, meant })
+    let input = right.with_mask(values);
+    let mut given = right.clone();
+    (given.batch, given.lengths) = (4, vec![k; 4]);
+    Some(Faulty { input, classes: &["window_missing_or_wrong_layer"], scene: given, meant })
 }
 
-fn flag(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn flag(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Family::Bidirectional, Family::Cross]);
     right.declare_kind = true;
     right.context.insert("is_causal".into(), json!(true));
     let (meant, cells) = (right.keep(), right.stored());
-    Some(Sick { patient: right.patient(&cells, dice), classes: &["implicit_causal"], scene: right, meant })
+    Some(Faulty { input: right.input(&cells, dice), classes: &["implicit_causal"], scene: right, meant })
 }
 
-fn weak_for_scores(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn weak_for_scores(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Family::Causal, Family::Sliding]);
     right.code = Code::Additive(-1e4, Dtype::F32);
     right.context.insert("score_bound".into(), json!(dice.of(6000, 90000)));
     let (meant, cells) = (right.keep(), right.stored());
-    Some(Sick { patient: right.patient(&cells, dice), classes: &["fill_value_wrong"], scene: right, meant })
+    Some(Faulty { input: right.input(&cells, dice), classes: &["fill_value_wrong"], scene: right, meant })
 }
 
-fn nan_values(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn nan_values(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = padded(dice, n, &[Family::Bidirectional])?;
     let width = 3;
     let real = |at: usize| right.real(at / (right.k * width), at / width % right.k);
     let values = (0..right.batch * right.k * width).map(|at| if real(at) { noise(dice) } else { f32::NAN }).collect();
     right.companions.push(("v".into(), Values::floats(&[right.batch, right.k, width], values).ok()?));
     let meant = right.keep();
-    Some(Sick {
-        patient: right.patient(&meant, dice),
+    Some(Faulty {
+        input: right.input(&meant, dice),
         classes: &["NaN_through_masked_KV", "fully_masked_row"],
         scene: right,
         meant,
     })
 }
 
-fn owners(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn owners(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Family::Cached]);
-    (right.padding, right.left, right.told) = (false, false, Told::Nothing);
+    (right.padding, right.left, right.given) = (false, false, Given::Nothing);
     right.lengths = vec![right.k; right.batch];
     let keys = (0..right.k).map(|j| i64::from(j < right.past)).collect();
     right.companions.push(("kv_seq_ids".into(), Values::ints(&[right.k], keys).ok()?));
     right.companions.push(("query_seq_ids".into(), Values::ints(&[right.q], vec![0; right.q]).ok()?));
     let (meant, cells) = (right.keep(), right.stored());
-    Some(Sick { patient: right.patient(&cells, dice), classes: &["cross_request_contamination"], scene: right, meant })
+    Some(Faulty { input: right.input(&cells, dice), classes: &["cross_request_contamination"], scene: right, meant })
 }
 
-fn times_tril(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn times_tril(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = padded(dice, n, &[Family::Causal])?;
     // Left-padded; non-padding queries read all non-padding keys, as in a mask that is not causal.
     right.declare_kind = true;
     right.code = Code::Additive(f64::from(f32::MIN), Dtype::F32);
     let meant = right.keep();
     let cells = Keep::from_fn(meant.dims(), |[b, _, i, j]| j > i || right.real(b, j));
-    differ(&right, &meant, &cells).then(|| Sick {
-        patient: right.patient(&cells, dice),
+    differ(&right, &meant, &cells).then(|| Faulty {
+        input: right.input(&cells, dice),
         classes: &["causal_dropped", "causal_leak", "padding_unmasked_by_later_op", "mask_built_with_NaN_or_int_ops"],
         scene: right,
         meant,
     })
 }
 
-fn top_left_padded(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn top_left_padded(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = padded(dice, n, &[Family::Cached])?;
-    right.told = if dice.chance(50) { Told::Plane } else { Told::Ids };
+    right.given = if dice.chance(50) { Given::Plane } else { Given::Ids };
     right.tokens_again(dice);
     let mut wrong = right.clone();
     wrong.stands = 0;
-    sick(&right, &wrong, dice, &["causal_alignment"])
+    faulty(&right, &wrong, dice, &["causal_alignment"])
 }
 
 fn two(
@@ -322,7 +322,7 @@ fn two(
     families: &[Family],
     classes: &'static [&'static str],
     change: &dyn Fn(&mut Scene, &mut Dice),
-) -> Option<Sick> {
+) -> Option<Faulty> {
     let mut right = scene(dice, n, families);
     right.declare_kind = true;
     if !right.padding && right.segments.is_none() {
@@ -330,28 +330,28 @@ fn two(
     }
     let mut wrong = right.clone();
     change(&mut wrong, dice);
-    sick(&right, &wrong, dice, classes)
+    faulty(&right, &wrong, dice, classes)
 }
 
-fn inverted_and(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn inverted_and(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = scene(dice, n, &[Family::Causal]);
     right.declare_kind = true;
     let mut wrong = right.clone();
     wrong.causal = Some(1);
     let meant = right.keep();
     let cells = keep_of(&wrong.keep(), |c| !c);
-    differ(&right, &meant, &cells).then(|| Sick {
-        patient: right.patient(&cells, dice),
+    differ(&right, &meant, &cells).then(|| Faulty {
+        input: right.input(&cells, dice),
         classes: &["inverted_polarity", "causal_leak", "causal_self_excluded"],
         scene: right,
         meant,
     })
 }
 
-fn pooled_last(dice: &mut Dice, n: usize) -> Option<Sick> {
+fn pooled_last(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let mut right = padded(dice, n, &[Family::Causal, Family::Bidirectional])?;
     right.left = dice.chance(50);
-    right.told = Told::Ids;
+    right.given = Given::Ids;
     right.tokens_again(dice);
     let width = 4;
     let hidden: Vec<f32> = (0..right.batch * right.k * width).map(|_| noise(dice)).collect();
@@ -364,8 +364,8 @@ fn pooled_last(dice: &mut Dice, n: usize) -> Option<Sick> {
     right.companions.push(("hidden".into(), Values::floats(&[right.batch, right.k, width], hidden).ok()?));
     right.companions.push(("pooled".into(), Values::floats(&[right.batch, width], pooled).ok()?));
     let (meant, cells) = (right.keep(), right.stored());
-    Some(Sick {
-        patient: right.patient(&cells, dice),
+    Some(Faulty {
+        input: right.input(&cells, dice),
         classes: &["pooling_includes_padding", "fully_masked_row"],
         scene: right,
         meant,

@@ -1,7 +1,7 @@
 //! Correct scenes: a family, sizes, padding and documents; the cells by the simplest rule; the arrays as users store them.
 
 use super::Dice;
-use noren_doctor::{Context, Dtype, Numbers, Patient, Values};
+use noren_doctor::{Context, Dtype, Input, Numbers, Values};
 use noren_mask::Keep;
 use serde_json::{Map, Value, json};
 
@@ -59,7 +59,7 @@ pub(crate) enum Code {
 
 /// The array that marks padding.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Told {
+pub(crate) enum Given {
     Nothing,
     Ids,
     Lengths,
@@ -110,7 +110,7 @@ pub(crate) struct Scene {
     pub(crate) declare_kind: bool,
     pub(crate) companions: Vec<(String, Values)>,
     pub(crate) context: Map<String, Value>,
-    pub(crate) told: Told,
+    pub(crate) given: Given,
     /// True when batch rows and heads share one dimension, or when the array has batch rows and no dimension of heads.
     pub(crate) flat: bool,
     /// The declaration of documents: segment numbers, their ends, or positions.
@@ -122,7 +122,7 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) fn new(family: Family, dice: &mut Dice, largest: usize) -> Self {
-        let n = if dice.wild { dice.of(6, largest) } else { dice.of(9, largest) };
+        let n = if dice.varied { dice.of(6, largest) } else { dice.of(9, largest) };
         let batch = if dice.chance(40) { 1 } else { dice.of(2, 4) };
         let mut scene = Scene {
             family,
@@ -155,7 +155,7 @@ impl Scene {
             declare_kind: dice.chance(60),
             companions: Vec::new(),
             context: Map::new(),
-            told: Told::Ids,
+            given: Given::Ids,
             flat: false,
             documents_by: 0,
             kind_name: 0,
@@ -209,7 +209,7 @@ impl Scene {
             }
             Family::Sliding => {
                 self.window = Some(dice.of(2, n - 3) as i64);
-                pad(self, dice, if dice.wild { 60 } else { 30 });
+                pad(self, dice, if dice.varied { 60 } else { 30 });
             }
             Family::SlidingBoth => {
                 self.causal = None;
@@ -233,7 +233,7 @@ impl Scene {
                 if self.family == Family::CachedSliding {
                     self.window = Some(dice.of(2, n - 1) as i64);
                 }
-                if dice.wild && self.batch > 1 {
+                if dice.varied && self.batch > 1 {
                     pad(self, dice, 60);
                     self.left = true;
                 }
@@ -343,14 +343,14 @@ impl Scene {
         if !keys && dice.chance(15) {
             self.heads = dice.of(2, 4);
         }
-        self.told = if self.padding || dice.chance(50) { Told::Ids } else { Told::Nothing };
-        if dice.wild {
-            self.wild(dice, keys);
+        self.given = if self.padding || dice.chance(50) { Given::Ids } else { Given::Nothing };
+        if dice.varied {
+            self.varied(dice, keys);
         }
     }
 
     /// Draws unusual storage and declarations.
-    fn wild(&mut self, dice: &mut Dice, keys: bool) {
+    fn varied(&mut self, dice: &mut Dice, keys: bool) {
         let infinite = f64::NEG_INFINITY;
         if !keys && dice.chance(50) {
             self.code = dice.pick(&[
@@ -365,7 +365,7 @@ impl Scene {
         }
         let plain = !matches!(self.family, Family::Cross | Family::Ring | Family::Tree) && self.segments.is_none();
         if plain && dice.chance(40) {
-            self.told = dice.pick(&[Told::Lengths, Told::Plane]);
+            self.given = dice.pick(&[Given::Lengths, Given::Plane]);
         }
         self.flat = dice.chance(25);
         self.documents_by = if self.batch == 1 { dice.of(0, 2) as u8 } else { 2 * u8::from(dice.chance(40)) };
@@ -525,13 +525,13 @@ impl Scene {
         if let Code::Additive(_, dtype) = self.code {
             put("compute_dtype", json!(dtype.name()));
         }
-        if self.told == Told::Lengths && self.padding {
+        if self.given == Given::Lengths && self.padding {
             put("padding_side", json!(if self.left { "left" } else { "right" }));
         }
         if self.flat && self.heads > 1 {
             put("heads", json!(self.heads));
         }
-        if self.told == Told::Ids {
+        if self.given == Given::Ids {
             put("pad_token_id", json!(self.pad_id));
             if self.padding && self.left && self.family != Family::KeysBoth {
                 put("padding_side", json!("left"));
@@ -574,16 +574,16 @@ impl Scene {
         let table =
             |rows: &[Vec<i64>]| Values::ints(&[rows.len(), rows[0].len()], rows.concat()).expect("a full table");
         let mut out = Vec::new();
-        if self.told == Told::Lengths && self.padding {
+        if self.given == Given::Lengths && self.padding {
             let lengths = self.lengths.iter().map(|&n| n as i64).collect();
             out.push(("lengths".to_string(), Values::ints(&[self.batch], lengths).expect("a list")));
         }
-        if self.told == Told::Plane {
+        if self.given == Given::Plane {
             let plane: Vec<Vec<i64>> =
                 (0..self.batch).map(|b| (0..self.k).map(|j| i64::from(self.real(b, j))).collect()).collect();
             out.push(("attention_mask".to_string(), table(&plane)));
         }
-        if self.told == Told::Ids && self.family != Family::Ring {
+        if self.given == Given::Ids && self.family != Family::Ring {
             let name = if self.family == Family::Cross { "encoder_input_ids" } else { "input_ids" };
             out.push((name.to_string(), table(&self.ids)));
         }
@@ -625,7 +625,7 @@ impl Scene {
     }
 
     /// Returns the doctor's input whose mask holds `cells`.
-    pub(crate) fn patient(&self, cells: &Keep, dice: &mut Dice) -> Patient {
+    pub(crate) fn input(&self, cells: &Keep, dice: &mut Dice) -> Input {
         let keys = matches!(self.family, Family::KeysCausal | Family::KeysBoth);
         let values = match keys {
             true => {
@@ -635,9 +635,9 @@ impl Scene {
             }
             false => {
                 let [b, _, q, k] = cells.dims();
-                let alike =
+                let uniform =
                     (1..b).all(|n| (0..q).all(|i| (0..k).all(|j| cells.get([n, 0, i, j]) == cells.get([0, 0, i, j]))));
-                let b = if alike && dice.chance(50) { 1 } else { b };
+                let b = if uniform && dice.chance(50) { 1 } else { b };
                 let all = (0..b * self.heads * q * k)
                     .map(|at| cells.get([at / (q * k * self.heads), 0, at / k % q, at % k]))
                     .collect();
@@ -654,10 +654,10 @@ impl Scene {
     }
 
     /// Returns the doctor's input with this stored mask.
-    pub(crate) fn with_mask(&self, values: Values) -> Patient {
+    pub(crate) fn with_mask(&self, values: Values) -> Input {
         let context = Context::from_map(&self.declaration()).expect("a sound declaration");
-        let patient = Patient::new(values).context(context);
-        self.beside().into_iter().fold(patient, |p, (name, values)| p.companion(name, values))
+        let input = Input::new(values).context(context);
+        self.beside().into_iter().fold(input, |p, (name, values)| p.companion(name, values))
     }
 
     /// Returns the non-padding keys as a key padding mask `[batch, 1, 1, kv_len]`.

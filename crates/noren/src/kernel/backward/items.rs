@@ -227,7 +227,7 @@ impl<S: Simd> Kernel<S> for Item<'_, '_, S> {
                 self.load(turn.before == 0);
                 let widest = if context.modifiers.soften() || self.scratch.queries.dead { BLOCK } else { WIDE };
                 for block in
-                    (KeyBlocks { spans, hull: keys.clone(), lanes: S::LANES, widest, page: usize::MAX, next: 0 })
+                    (KeyBlocks { spans, key_range: keys.clone(), lanes: S::LANES, widest, page: usize::MAX, next: 0 })
                 {
                     let block = prepare(context, &mut self.scratch.queries, &block);
                     for rows in even_pieces(part.rows.clone(), PHASE) {
@@ -325,7 +325,7 @@ impl<S: Simd> Item<'_, '_, S> {
         let words = &queries.words[rows.clone()];
         let per_row = WIDE / S::LANES;
 
-        let wild = block.masked && queries.wild;
+        let non_finite = block.masked && queries.non_finite;
         // The first row is the second of its pair where it is odd; the part's first row counts pairs from 0.
         let odd = (queries.rows.start + rows.start) % 2;
         let first_pair = (rows.start + queries.rows.start % 2) / 2;
@@ -336,7 +336,7 @@ impl<S: Simd> Item<'_, '_, S> {
         for (weights, values, row_pairs, width, acc) in operands {
             let vectors = width / S::LANES;
             let (acc, values) = (&mut acc[start * vectors..], &values[rows.start * vectors..]);
-            if wild {
+            if non_finite {
                 let cell =
                     |r: usize, key: usize| (floats(&weights[r * per_row..])[key], &values[r * vectors..][..vectors]);
                 match of_pairs::<S>() {
@@ -378,7 +378,7 @@ impl<S: Simd> Item<'_, '_, S> {
         let per_row = WIDE / S::LANES;
         let vectors = k / S::LANES;
         let sums = &mut queries.sums[rows.start * vectors..];
-        if block.masked && keys.wild(&block.groups) {
+        if block.masked && keys.non_finite(&block.groups) {
             let values = &keys.rows[start * vectors..];
             let cell =
                 |r: usize, key: usize| (floats(&tables.grads[r * per_row..])[key], &values[key * vectors..][..vectors]);

@@ -26,7 +26,7 @@ pub(super) struct Keys<S: Simd> {
     /// The values as lane groups, `[groups][v_width]`.
     pub(super) values_across: Vec<S::V>,
     /// For each lane group whether one of its keys holds a value that is not finite.
-    wild: Vec<bool>,
+    non_finite: Vec<bool>,
     /// A lane group of rows.
     line: Vec<S::V>,
     pub(super) pairs: KeyPairs<S>,
@@ -99,7 +99,7 @@ impl<S: Simd> Keys<S> {
             rows: zeroed(keys * k / S::LANES),
             across: zeroed(keys * k / S::LANES),
             values_across: zeroed(keys * v / S::LANES),
-            wild: vec![false; keys / S::LANES],
+            non_finite: vec![false; keys / S::LANES],
             line: zeroed(v),
             pairs: KeyPairs::new(keys, widths),
         }
@@ -119,7 +119,7 @@ impl<S: Simd> Keys<S> {
             let part = from..keys.end.min(from + S::LANES);
             let rows = &mut self.rows[group * k..][..k];
             copy_rows::<S>(&context.k, [batch, kv_head], &part, k, rows);
-            self.wild[group] = !all_finite::<Single>(floats(rows));
+            self.non_finite[group] = !all_finite::<Single>(floats(rows));
             across(s, rows, &mut self.across[group * k..][..k]);
             copy_rows::<S>(&context.v, [batch, kv_head], &part, v, &mut self.line);
             across(s, &self.line, &mut self.values_across[group * v..][..v]);
@@ -134,9 +134,9 @@ impl<S: Simd> Keys<S> {
     }
 
     /// Whether one of the lane groups `groups`, counted from key 0, has a key that is not finite.
-    pub(super) fn wild(&self, groups: &Range<usize>) -> bool {
+    pub(super) fn non_finite(&self, groups: &Range<usize>) -> bool {
         let first = self.first / S::LANES;
-        self.wild[groups.start - first..groups.end - first].contains(&true)
+        self.non_finite[groups.start - first..groups.end - first].contains(&true)
     }
 }
 

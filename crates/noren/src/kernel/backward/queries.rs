@@ -36,7 +36,7 @@ pub(super) struct Queries<S: Simd> {
     pub(super) careful_rows: Vec<bool>,
     pub(super) careful: bool,
     /// Whether `q` or `dout` hold a value that is not finite.
-    pub(super) wild: bool,
+    pub(super) non_finite: bool,
 }
 
 /// The same rows as pairs of `bf16`; empty where products are of `f32`.
@@ -94,7 +94,7 @@ impl<S: Simd> Queries<S> {
             dead: false,
             careful_rows: vec![false; MOST],
             careful: false,
-            wild: false,
+            non_finite: false,
         }
     }
 
@@ -132,7 +132,7 @@ impl<S: Simd> Queries<S> {
             self.careful |= stats.careful;
         }
         let finite = |values: &[S::V], width: usize| all_finite::<Single>(&floats(values)[..rows.len() * width]);
-        self.wild = !finite(&self.q, k) || !finite(&self.dout, v);
+        self.non_finite = !finite(&self.q, k) || !finite(&self.dout, v);
         if of_pairs::<S>() {
             self.pairs.fill(s, [&self.q, &self.dout], Widths { k, v }, rows.len(), rows.start % 2);
         }

@@ -138,9 +138,9 @@ impl<S: Simd> Kernel<S> for Walk<'_, '_, S> {
                 for rows in pieces(rows, ROWS) {
                     self.scratch.queries.fill(s, context, self.head, rows.clone());
                     let widest = if context.modifiers.soften() || self.scratch.queries.dead { BLOCK } else { WIDE };
-                    let hull = keys.clone();
+                    let key_range = keys.clone();
                     for block in
-                        (KeyBlocks { spans: tile.spans, hull, lanes: S::LANES, widest, page: usize::MAX, next: 0 })
+                        (KeyBlocks { spans: tile.spans, key_range, lanes: S::LANES, widest, page: usize::MAX, next: 0 })
                     {
                         let block = prepare(context, &mut self.scratch.queries, &block);
                         for rows in pieces(0..rows.len(), PHASE) {

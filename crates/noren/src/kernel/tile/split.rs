@@ -180,7 +180,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
                 let mut scratch = std::mem::replace(&mut self.scratch.block, BlockScratch::empty());
                 let source = self.source;
                 let (_, next) = source.ahead(block.groups.end);
-                let (values, wild) = source.values(s, block.groups.clone(), columns.clone(), &mut scratch);
+                let (values, non_finite) = source.values(s, block.groups.clone(), columns.clone(), &mut scratch);
                 for from in (0..rows).step_by(S::ROWS) {
                     let tile = from..rows.min(from + S::ROWS);
                     let words = &part.words[i * rows..][tile.clone()];
@@ -191,7 +191,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
                     if P::TERMS == 2 {
                         weights.chunks_exact_mut(Self::PER_ROW).for_each(|row| pair_weights(s, row));
                     }
-                    if !wild || words.iter().all(|word| *word == u64::MAX) {
+                    if !non_finite || words.iter().all(|word| *word == u64::MAX) {
                         let (tile, columns) = (tile.len(), columns.clone());
                         let acc = &mut acc[from * width..];
                         if from == 0 {

@@ -14,7 +14,7 @@ from build import (
     tri,
 )
 from scenes import chunked, cross, images, is_causal, packed, tree
-from sick import bug, made, side
+from faulty import bug, made, side
 
 # ---- windows, chunks ----
 

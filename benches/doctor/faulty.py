@@ -21,11 +21,11 @@ from build import (
     tri,
 )
 
-SICK: list = []
+FAULTY: list = []
 
 
 def bug(f):
-    SICK.append(f)
+    FAULTY.append(f)
     return f
 
 

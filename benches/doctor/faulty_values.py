@@ -16,7 +16,7 @@ from build import (
     settle,
     tri,
 )
-from sick import bug, made, plane_case, side
+from faulty import bug, made, plane_case, side
 
 # ---- polarity ----
 

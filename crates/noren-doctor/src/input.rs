@@ -1,4 +1,4 @@
-//! [`Patient`]: a mask with its declarations and companion arrays.
+//! [`Input`]: a mask with its declarations and companion arrays.
 
 use super::context::Context;
 use super::values::Values;
@@ -7,22 +7,22 @@ use std::collections::BTreeMap;
 
 /// A mask with its declarations and companion arrays, ready for a diagnosis.
 #[derive(Clone, Debug, Default)]
-pub struct Patient {
+pub struct Input {
     pub(crate) mask: Option<Values>,
     pub(crate) companions: BTreeMap<String, Values>,
     pub(crate) context: Context,
     pub(crate) meant: Option<BoundMask>,
 }
 
-impl Patient {
+impl Input {
     /// Creates the input of a diagnosis from a stored mask.
     pub fn new(mask: Values) -> Self {
-        Patient { mask: Some(mask), ..Patient::default() }
+        Input { mask: Some(mask), ..Input::default() }
     }
 
     /// Creates an input without a mask, for companion arrays such as labels, positions and pooled states.
     pub fn without_mask() -> Self {
-        Patient::default()
+        Input::default()
     }
 
     /// Creates an input from the arrays of a file. The mask is the only array, or the array named `mask`; the others
@@ -30,8 +30,8 @@ impl Patient {
     pub fn of_arrays(arrays: Vec<(String, Values)>) -> Self {
         let only = arrays.len() == 1;
         let (masks, beside): (Vec<_>, Vec<_>) = arrays.into_iter().partition(|(name, _)| only || name == "mask");
-        let patient = masks.into_iter().next_back().map_or_else(Patient::without_mask, |(_, mask)| Patient::new(mask));
-        beside.into_iter().fold(patient, |patient, (name, values)| patient.companion(name, values))
+        let input = masks.into_iter().next_back().map_or_else(Input::without_mask, |(_, mask)| Input::new(mask));
+        beside.into_iter().fold(input, |input, (name, values)| input.companion(name, values))
     }
 
     /// Sets the declarations.

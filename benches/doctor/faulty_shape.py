@@ -24,7 +24,7 @@ from build import (
     tri,
 )
 from scenes import packed, ring
-from sick import bug, made, plane_case
+from faulty import bug, made, plane_case
 
 # ---- shape, broadcast, batch ----
 
