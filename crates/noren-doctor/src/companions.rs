@@ -147,11 +147,13 @@ fn packed_lengths(beside: &Companions<'_>, context: &Context, verdict: Option<&H
     let total = total.or_else(|| beside.get(IDS).map(|ids| ids.len() as i64));
     let longest = ends.windows(2).map(|w| w[1] - w[0]).max();
     let given = beside.list(LONGEST).and_then(|l| l.first().copied()).or(context.max_seqlen);
+    let (first, last) = (ends.first().copied().unwrap_or(0), ends.last().copied().unwrap_or(0));
     let problem = match () {
-        () if ends.first() != Some(&0) => format!("it begins with {:?} and not with 0", ends.first()),
+        () if ends.is_empty() => "it is empty: its first value is 0 and its last one the number of tokens".into(),
+        () if first != 0 => format!("it begins with {first} and not with 0"),
         () if ends.windows(2).any(|w| w[1] <= w[0]) => "it does not rise: a document without tokens".into(),
-        () if total.is_some_and(|t| ends.last() != Some(&t)) => {
-            format!("it ends with {:?}, but there are {total:?} tokens", ends.last())
+        () if total.is_some_and(|total| total != last) => {
+            format!("it ends with {last}, but there are {} tokens", total.unwrap_or(0))
         }
         () if given.is_some() && given != longest => {
             format!(

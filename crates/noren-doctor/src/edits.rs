@@ -329,7 +329,7 @@ impl Edit {
             Edit::AddWindow(l) => format!("keys further back than {l} are hidden, but no window is declared (perhaps the mask is for another layer)"),
             Edit::ChunkFromSlot => "chunk borders are counted from slot 0 instead of the first non-padding token: left padding shifts them".into(),
             Edit::ChunkSize(by) => format!("chunks hold {by:+} key(s) more than declared"),
-            Edit::ChunkShift(by) => format!("chunk borders are shifted by { token(s)by:+}"),
+            Edit::ChunkShift(by) => format!("chunk borders are shifted by {by:+} token(s)"),
             Edit::DropChunk => "there are no chunk borders".into(),
             Edit::DropDocuments => "documents packed into one row read each other".into(),
             Edit::Borders { by, .. } if by < 0 => {

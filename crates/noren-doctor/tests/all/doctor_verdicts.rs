@@ -286,6 +286,22 @@ fn huge_declared_sizes_are_refused_before_anything_is_allocated() {
 }
 
 #[test]
+fn malformed_cu_seqlens_are_reported_in_plain_numbers() {
+    let blocks = || bools(&[1, 1, 6, 6], |_, i, j| i / 3 == j / 3 && j <= i);
+    for (ends, problem) in [
+        (vec![1, 3, 6], "it begins with 1 and not with 0"),
+        (vec![0, 3, 5], "it ends with 5, but there are 6 tokens"),
+        (vec![], "it is empty"),
+    ] {
+        let ends = Values::ints(&[ends.len()], ends).expect("a list");
+        let declared = context(r#""kind": "packed""#);
+        let report = verdict(blocks(), &declared, &[("cu_seqlens", ends)], Verdict::Faulty);
+        let says = report.findings.iter().map(|f| f.says.as_str()).collect::<Vec<_>>().join("\n");
+        assert!(says.contains(problem), "{says}");
+    }
+}
+
+#[test]
 fn redactions_by_batch_row() {
     let by_row = r#""kind": "causal", "redactions": [{"batch": 1, "keys": [2], "queries": [3, 4, 5]}], "layers": 1"#;
     let right = bools(&[2, 1, 6, 6], |b, i, j| j <= i && !(b == 1 && j == 2 && i > 2));
