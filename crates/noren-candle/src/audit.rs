@@ -108,7 +108,8 @@ impl fmt::Display for Report {
     }
 }
 
-/// Runs all checks on texts of `length` tokens [default: longer than the range of tokens that a window can reach, if possible].
+/// Runs all checks on texts of `length` tokens [default: the shortest tested length at which windows
+/// hide a token].
 ///
 /// # Errors
 /// Returns an error if the vocabulary or the number of positions is too small for the checks, if masks need facts, and if a

@@ -255,7 +255,7 @@ impl Model {
         let types = if let Model::Bert(model) = self { model.config().types } else { 0 };
         match batch.types().into_iter().flatten().flatten().find(|given| **given as usize >= types) {
             Some(given) => {
-                Err(Error::input("a token type", given, format!("the model has {types} token types, counted from 0")))
+                Err(Error::input("a token type", given, format!("the model has {types} types, counted from 0")))
             }
             None => Ok(()),
         }

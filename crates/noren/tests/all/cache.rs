@@ -581,7 +581,7 @@ fn wrong_use_is_refused_by_name() {
     assert_eq!(
         message(ring.append(x.view(), x.view())),
         "cache: 10 tokens were appended to sequence 0 at once, but the cache was made for 4: append and plan in chunks, or make \
-         it with a larger `ahead`"
+         the cache with a larger `ahead`"
     );
     for _ in 0..40 {
         ring.append(part(&x, 0..4).view(), part(&x, 0..4).view()).unwrap();
