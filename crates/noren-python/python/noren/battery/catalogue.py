@@ -18,7 +18,7 @@ LENGTHS: tuple[int, ...] = tuple(_CATALOGUE["lengths"])
 ROWS: int = _CATALOGUE["rows"]
 """The number of rows of a pass that tests one token or length in each row."""
 MOST: float = _CATALOGUE["most"]
-"""The difference from which nothing is called rounding, as a fraction of the largest output."""
+"""The limit above which a difference is never called rounding, as a fraction of the largest output."""
 
 
 @dataclass(frozen=True)

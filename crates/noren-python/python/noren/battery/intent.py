@@ -61,7 +61,7 @@ class Intent:
                 raise Error(f"layers={layers}: give the number of layers, 1 or more")
             return Intent((one,) * (layers or 1), depth=layers, **more)
         if layers is not None and layers != len(mask):
-            raise Error(f"the intent lists {len(mask)} masks, but layers={layers}: leave out layers=, or give {layers} masks")
+            raise Error(f"the intent lists {len(mask)} masks, but layers={layers}: leave out layers=, or give one mask for each layer")
         if not mask:
             raise Error("the intent lists no mask: give one for each layer, or one for all")
         return Intent(tuple(full() if m == "bidirectional" else Mask(m) for m in mask), depth=len(mask), **more)
@@ -146,7 +146,7 @@ def _is_causal(model: Any) -> bool:
         return flags.pop()
     if model.can_generate() if hasattr(model, "can_generate") else False:
         return True
-    raise Error(f"{type(model).__name__} does not show whether it is causal: give intent=\"causal\" or intent=\"bidirectional\"")
+    raise Error(f"the model {type(model).__name__} does not show whether it is causal: give intent=\"causal\" or \"bidirectional\"")
 
 
 def _kinds(config: Any) -> list[str]:
