@@ -254,9 +254,7 @@ impl Model {
         self.check_len(longest)?;
         let types = if let Model::Bert(model) = self { model.config().types } else { 0 };
         match batch.types().into_iter().flatten().flatten().find(|given| **given as usize >= types) {
-            Some(given) => {
-                Err(Error::input("a token type", given, format!("the model has {types} types, counted from 0")))
-            }
+            Some(given) => Err(Error::input("a token type", given, format!("the model has {types} types, from 0 on"))),
             None => Ok(()),
         }
     }
