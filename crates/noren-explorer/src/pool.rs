@@ -116,9 +116,7 @@ impl Turn<'_> {
             (Err(_), true) => {
                 Err(beyond(408, format!("this takes longer than {} s, the explorer's limit", limit.as_secs())))
             }
-            (Err(_), false) => {
-                Err(beyond(507, "this takes more memory than the explorer's limit for one request".into()))
-            }
+            (Err(_), false) => Err(beyond(507, "this takes more memory than the limit for one request".into())),
         }
     }
 }

@@ -164,9 +164,7 @@ fn explain(server: &Server, request: Request<'_, '_>) -> Result<Response> {
 
 fn difference(server: &Server, request: Request<'_, '_>) -> Result<Response> {
     let (id, query) = (request.id(), request.query()?);
-    let Some(other) = query.text("other") else {
-        return Err(Problem::new("the second mask is missing: give its identity as other=ID"));
-    };
+    let Some(other) = query.text("other") else { return Err(Problem::new("the second mask is missing: give other")) };
     question(server, request.body, Call::Difference { id, other })
 }
 
