@@ -33,7 +33,7 @@ pub(crate) fn checked<R>(
     Ok(found)
 }
 
-/// Tells the other ranks that this rank refused its input before a call of attention or decoding. The other ranks,
+/// Reports to the other ranks that this rank refused its input before a call of attention or decoding. The other ranks,
 /// which make the call, return [`Error::Disagreement`].
 pub fn refuse(link: &dyn Link) {
     link.job().call();

@@ -212,7 +212,7 @@ const MOMENT: Duration = Duration::from_micros(200);
 struct Packed {
     /// Arrays with a row for each key, in the type of the call.
     by_key: Vec<Array>,
-    /// Of rows, each with the type that it travels in.
+    /// Arrays with a row for each query, each with the type in which it is sent.
     by_row: Vec<(Array, Dtype)>,
 }
 

@@ -4,7 +4,7 @@ use crate::Error;
 use std::cell::Cell;
 use std::time::Duration;
 
-/// Messages to ranks, ascending by rank; none is empty.
+/// Messages with their destination ranks, ascending by rank. No message is empty.
 pub type Messages = Vec<(usize, Vec<u8>)>;
 
 /// Ranks, ascending, with the number of bytes from each. No number is 0.

@@ -270,7 +270,7 @@ impl Flight<'_> {
 
 impl Arrivals for Flight<'_> {
     fn take(&mut self, rank: usize) -> Result<Vec<u8>, Error> {
-        let mut letter = self.arriving.remove(&rank).expect("each rank that sends is asked for once");
+        let mut letter = self.arriving.remove(&rank).expect("each message is taken once");
         self.wait(&mut letter)?;
         Ok(std::mem::take(&mut letter.bytes))
     }

@@ -107,7 +107,7 @@ impl Split {
         if partition.ranks != link.ranks() {
             let (made, there) = (partition.ranks, link.ranks());
             return Err(Error::Input(format!(
-                "the partition is for {made} ranks, but the link has {there}: make a partition for {there} ranks"
+                "the partition is for {made} ranks, but the link has {there}: make a partition for this link"
             )));
         }
         if partition.hash_for(plan.bound()) != partition.hash {

@@ -80,7 +80,7 @@ struct Arriving<'a> {
 
 impl Arrivals for Arriving<'_> {
     fn take(&mut self, rank: usize) -> Result<Vec<u8>, Error> {
-        let size = self.expected.remove(&rank).expect("each rank that sends is asked for once");
+        let size = self.expected.remove(&rank).expect("each message is taken once");
         let start = Instant::now();
         let message = self.link.from[rank].recv_timeout(self.link.timeout()).map_err(|error| {
             let how = if error == RecvTimeoutError::Disconnected { "left" } else { "said nothing" };

@@ -198,7 +198,7 @@ fn borders(what: &str, tile: u64, level: u32, len: usize) -> Result<Vec<u32>> {
     let step = 1u64 << level.min(MOST_LEVEL);
     let start = tile.checked_mul(SIDE * step).filter(|start| *start < len && level <= MOST_LEVEL);
     let Some(start) = start else {
-        return Err(Problem::status(404, format!("tile {what} {tile} of level {level} lies beyond {len}")));
+        return Err(Problem::status(404, format!("tile {what} {tile} of level {level} begins after the end, {len}")));
     };
     let end = len.min(start + SIDE * step);
     Ok((0..).map(|i| start + i * step).take_while(|at| *at < end).chain([end]).map(|at| at as u32).collect())
