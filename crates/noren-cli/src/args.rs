@@ -1,4 +1,4 @@
-//! Arguments that several commands share: the mask, its shape, its facts, and the defaults of all that is not given.
+//! Arguments that several commands share: the mask, its shape, its facts, and the defaults of missing arguments.
 
 use crate::failure::{Failure, Result};
 use clap::Args;
@@ -76,7 +76,8 @@ impl From<SideArg> for Side {
     }
 }
 
-/// Parses the texts and binds all masks to one shape. A size that is not given is at least the size in `least`.
+/// Parses the texts and binds all masks to one shape. A size that the arguments, the facts and the masks do not
+/// determine is taken from `least`.
 pub(crate) fn bind(texts: &[String], shape: &ShapeArgs, facts: &FactArgs, least: &Sizes) -> Result<Bound> {
     let specs = texts.iter().map(|text| parse(text, facts.layer)).collect::<Result<Vec<_>>>()?;
     let named: Vec<String> = specs.iter().flat_map(|spec| array_names(&spec.mask)).collect();
@@ -85,7 +86,8 @@ pub(crate) fn bind(texts: &[String], shape: &ShapeArgs, facts: &FactArgs, least:
     Ok(request::bind(specs, &shape.request(), &facts, &known.or_else(least))?)
 }
 
-/// Returns the shape and the facts for masks over layers, and the assumptions that were made.
+/// Returns the shape and the facts for the masks of all layers, and the assumed options. `of_files` are the sizes of
+/// masks that were read from files.
 pub(crate) fn bind_stack(
     masks: &[Mask],
     shape: &ShapeArgs,
@@ -101,7 +103,7 @@ pub(crate) fn bind_stack(
     Ok((shape, facts, assumed))
 }
 
-/// Returns the spec that `text` defines, at `layer` if a layer is given.
+/// Parses `text` as a spec. If a layer is given, `layers(...)` is replaced by the mask of that layer.
 pub(crate) fn parse(text: &str, layer: Option<u64>) -> Result<Spec> {
     Ok(request::parse(text, layer)?)
 }

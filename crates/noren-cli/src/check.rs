@@ -1,4 +1,4 @@
-//! `noren check`: what is wrong with a mask that somebody else made.
+//! `noren check`: diagnoses and repairs a mask in a file.
 
 use crate::args::{FactArgs, ShapeArgs, bind};
 use crate::failure::{Failure, Result};
@@ -64,7 +64,7 @@ Examples:
   noren check mask.npy --meant 'causal & padding' --lengths 9,5
   noren check --cases inputs.json -o preds.json";
 
-/// Larger masks are not drawn.
+/// Maximum number of cells of a mask that is drawn.
 const MOST_DRAWN: usize = 1 << 24;
 
 pub(crate) fn run(args: &CheckArgs, screen: &mut Screen) -> Result<Verdict> {
@@ -113,7 +113,7 @@ fn exit(verdict: noren_doctor::Verdict) -> Verdict {
     }
 }
 
-/// The context of the file and of `--declare`, the latter first.
+/// Returns the declarations of the context file and of `--declare`. For the same key, `--declare` replaces the file.
 fn declared(args: &CheckArgs) -> Result<Context> {
     let mut map = match &args.context {
         Some(path) => match read_json(path)? {
@@ -196,7 +196,7 @@ fn tell(report: &Report, screen: &mut Screen) -> Result<()> {
     Ok(())
 }
 
-/// Every case of a file in the format of testdata/conformance/doctor.
+/// Diagnoses every case of a file in the format of testdata/conformance/doctor.
 fn run_cases(cases: &Path, output: &Path, screen: &mut Screen) -> Result<Verdict> {
     let target = Target::new(output)?;
     let Value::Object(all) = read_json(cases)? else {
@@ -246,7 +246,7 @@ fn run_cases(cases: &Path, output: &Path, screen: &mut Screen) -> Result<Verdict
     }
 }
 
-/// A case's name as part of a file's.
+/// Returns the name of a case as part of a file name: other characters than letters, digits, `-`, `_` and `.` become `_`.
 fn file_stem(id: &str) -> String {
     id.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
 }

@@ -1,4 +1,4 @@
-//! `noren diff`: where two masks differ.
+//! `noren diff`: lists the cells in which two masks differ.
 
 use crate::args::{FactArgs, ShapeArgs, bind, parse};
 use crate::failure::{Failure, Result};
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(verdict)
 }
 
-/// Compares at every length. Masks of all layers are compared unless `--layer` picks one.
+/// Compares two masks at every length. The masks of all layers are compared, unless `--layer` selects one layer.
 fn all_lengths(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
     let [first, second] = [&args.first, &args.second].map(|text| parse(text, args.facts.layer));
     let (first, second) = (first?, second?);
@@ -108,7 +108,8 @@ fn all_lengths(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(verdict)
 }
 
-/// How many cells, and what that makes of the two.
+/// Formats the number of different cells, and which mask contains the other. The array has the number of cells that only
+/// the first mask allows, of cells that only the second allows, and of all cells.
 fn summary([only_first, only_second, all]: [u128; 3]) -> String {
     let count = only_first + only_second;
     let relation = match (only_first, only_second) {
@@ -138,7 +139,7 @@ fn list_cells(args: &DiffArgs, first: &BoundMask, second: &BoundMask, screen: &m
     Ok(())
 }
 
-/// The scores that only one of the two has; their order has no meaning.
+/// Returns the scores that only one list has, with the name of the list. The order of scores has no meaning.
 fn score_differences<'a>(a: &'a [Score], b: &'a [Score]) -> Vec<(&'a Score, &'static str)> {
     let mut rest: Vec<&Score> = b.iter().collect();
     let mut found = Vec::new();

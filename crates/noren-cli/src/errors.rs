@@ -1,4 +1,4 @@
-//! The errors of the libraries as [`Failure`]s. Those of noren-mask and noren-input are beside [`Failure`].
+//! Converts errors of the libraries to [`Failure`]. The conversions for noren-mask and noren-input are in `failure.rs`.
 
 use crate::failure::Failure;
 

@@ -1,4 +1,4 @@
-//! [`Failure`]: why a command stops, in words, and what to try.
+//! [`Failure`]: the error that ends a command, with a hint for the user.
 
 use noren_mask::Error as MaskError;
 use std::fmt;
@@ -7,14 +7,14 @@ use std::io;
 /// The error that ends a command.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Something in what was given is wrong: exit code 2.
+    /// An argument or an input file is wrong: exit code 2.
     Input {
-        /// What is wrong, with the values given and what was expected.
+        /// The problem, with the given values and the expected ones.
         message: String,
-        /// What to try, as a line of its own.
+        /// A suggestion to fix the problem, printed on a separate line.
         hint: Option<String>,
     },
-    /// The output cannot be written. A reader that has gone away (`noren show ... | head`) is no error and never gets here.
+    /// The output cannot be written. A closed pipe (`noren show ... | head`) is not an error.
     Output(io::Error),
 }
 
@@ -22,12 +22,12 @@ pub(crate) enum Failure {
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
-    /// An error without a hint.
+    /// Creates an error without a hint.
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Failure::Input { message: message.into(), hint: None }
     }
 
-    /// The same with a hint, in place of any that it had.
+    /// Returns the error with a new hint, which replaces an earlier hint.
     pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
         match self {
             Failure::Input { message, .. } => Failure::Input { message, hint: Some(hint.into()) },
@@ -35,7 +35,7 @@ impl Failure {
         }
     }
 
-    /// The same, said of `what`: `facts.json: not valid JSON`.
+    /// Returns the error with the name `what` before its message, as in `facts.json: not valid JSON`.
     pub(crate) fn of(self, what: impl fmt::Display) -> Self {
         match self {
             Failure::Input { message, hint } => Failure::Input { message: format!("{what}: {message}"), hint },

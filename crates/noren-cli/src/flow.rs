@@ -1,4 +1,4 @@
-//! `noren flow`: which tokens can reach which outputs over several layers.
+//! `noren flow`: shows which tokens can influence which outputs over several layers, and checks policies.
 
 use crate::args::{FactArgs, ShapeArgs, bind_stack, parse};
 use crate::failure::{Failure, Result};
@@ -40,7 +40,7 @@ pub(crate) struct FlowArgs {
     json: bool,
 }
 
-/// Masks by layer with what they are bound to.
+/// The masks of all layers, with their shape and facts.
 #[derive(Args, Debug)]
 pub(crate) struct StackArgs {
     /// The masks of the layers in order, as expressions or as files of cells (npy, npz, safetensors); fewer masks than layers
@@ -59,13 +59,13 @@ pub(crate) struct StackArgs {
     facts: FactArgs,
 }
 
-/// What a row of hidden scores becomes.
+/// The result of a query that may read no key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 pub(crate) enum FillArg {
     /// 0
     #[default]
     Nothing,
-    /// An even average over everything
+    /// Mean over all keys
     Finite,
 }
 
@@ -83,24 +83,24 @@ Examples:
   noren flow 'causal - (queries(7) & keys(2))' --layers 6 --len 8 --deny 'token(2) -> token(7)'
   noren flow layer0.npy layer1.npy --policy policy.txt --facts facts.json -o certificate.json";
 
-/// More layers than any model has.
+/// Maximum number of layers, more than any model has.
 const MOST_LAYERS: usize = 4096;
-/// Layers of a receptive field that are listed one by one.
+/// Maximum number of layers of a receptive field, and of lines about rules, that are listed one by one.
 const LISTED: usize = 40;
 
 impl StackArgs {
-    /// True when there is a stack at all.
+    /// Returns true if at least one mask is given.
     pub(crate) fn given(&self) -> bool {
         !self.masks.is_empty()
     }
 
-    /// The stack, and what was assumed for it.
+    /// Returns the flow through the layers, and the assumed options.
     pub(crate) fn flow(&self) -> Result<(Flow, Vec<String>)> {
         let stack = self.stack()?;
         Ok((build(&stack.masks, &stack.shape, &stack.facts, self.fill)?, stack.assumed))
     }
 
-    /// What a certificate must be about: everything when there are masks, otherwise the options that were given.
+    /// Returns the fields that a certificate must have: all fields if masks are given, otherwise those of the given options.
     pub(crate) fn expected(&self) -> Result<noren_verify::Given> {
         let mut given = noren_verify::Given { depth: self.layers, ..Default::default() };
         if self.given() {
@@ -156,7 +156,7 @@ impl StackArgs {
     }
 }
 
-/// The masks of a stack by layer, what they are bound to, and what was assumed for them.
+/// The mask of each layer, their shape and facts, and the assumed options.
 struct Stack {
     masks: Vec<Mask>,
     shape: Shape,
@@ -172,7 +172,8 @@ fn build(stack: &[Mask], shape: &Shape, facts: &Facts, fill: FillArg) -> Result<
     Ok(with_note("planning the layers ...", || Flow::of_stack(stack, shape, facts, fill))?)
 }
 
-/// The cells of a file as the doctor reads them; the sizes are raised to the array's.
+/// Returns the cells of a mask file, in the convention that the doctor recognises. Sets missing fields of `sizes` to the
+/// sizes of the array.
 fn cells_of(path: &Path, sizes: &mut Sizes) -> Result<Array> {
     let report = Input::new(read_one(path)?).diagnose()?;
     let keep = report.given.ok_or_else(|| Failure::new(format!("{}: no mask", path.display())))?;
@@ -253,7 +254,7 @@ fn as_json(flow: &Flow, ruling: Option<&Ruling>, field: &[IntervalSet]) -> serde
     value
 }
 
-/// The policy of the file, then the rules of the command line; none when neither is given.
+/// Returns a policy with the rules of the file, then the rules of the command line; `None` if neither is given.
 fn policy(args: &FlowArgs) -> Result<Option<Policy>> {
     if args.policy.is_none() && args.deny.is_empty() && args.allow.is_empty() {
         return Ok(None);
@@ -276,7 +277,7 @@ fn ranges(set: &IntervalSet) -> Vec<[u32; 2]> {
     set.iter().map(|i| [i.start, i.end]).collect()
 }
 
-/// Whose content an output of batch row 0 depends on, by layers.
+/// Prints the tokens that an output of batch row 0 depends on, for each number of layers.
 fn tell_field(field: &[IntervalSet], token: u32, rows: usize, screen: &mut Screen) -> Result<()> {
     if field.is_empty() {
         return Ok(());
@@ -307,7 +308,7 @@ fn tell_field(field: &[IntervalSet], token: u32, rows: usize, screen: &mut Scree
     Ok(())
 }
 
-/// What a policy says: the verdict, then its lines.
+/// Prints the verdict of a policy, then one line per rule. A broken rule has one line per batch row.
 pub(crate) fn tell_ruling(ruling: &Ruling, screen: &mut Screen) -> Result<()> {
     screen.line("")?;
     let (verdict, summary) = (ruling.verdict(), ruling.summary());
@@ -331,7 +332,7 @@ pub(crate) fn tell_ruling(ruling: &Ruling, screen: &mut Screen) -> Result<()> {
     Ok(())
 }
 
-/// A line that is not broken, over its batch rows.
+/// Formats the line of a rule that no batch row breaks. `rows` are the results of its batch rows.
 fn in_all_rows(rows: &[RuleVerdict]) -> String {
     let rule = &rows[0].rule;
     let pairs = rows.iter().map(|row| row.pairs).fold(0, u64::saturating_add);
@@ -346,7 +347,7 @@ fn in_all_rows(rows: &[RuleVerdict]) -> String {
     }
 }
 
-/// What no answer covers.
+/// Prints the channels that flow does not cover.
 pub(crate) fn tell_channels(screen: &mut Screen) -> Result<()> {
     screen.line(format!("\n{}", paint(DIM, "Not covered, because it does not pass through attention:")))?;
     CHANNELS.iter().try_for_each(|channel| screen.line(paint(DIM, format!("  - {channel}"))))

@@ -136,7 +136,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help for a reader that has gone away is no error either.
+            // A closed pipe is not an error, also for help texts.
             let _ = error.print();
             return ExitCode::from(error.exit_code() as u8);
         }

@@ -1,4 +1,4 @@
-//! Where commands write: colour, width, and readers that go away.
+//! Standard output of commands: colour, width, and closed pipes.
 
 use crate::failure::{Failure, Result};
 use anstream::{AutoStream, ColorChoice};
@@ -7,9 +7,9 @@ use std::io::{IsTerminal, Stdout, Write};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Labels and captions.
+/// Style of labels and captions.
 pub(crate) const DIM: Style = Style::new().dimmed();
-/// Headings and results.
+/// Style of headings and results.
 pub(crate) const STRONG: Style = Style::new().bold();
 /// Style of correct results.
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
@@ -29,7 +29,7 @@ pub(crate) enum Color {
 }
 
 impl Color {
-    /// The same for the library that writes.
+    /// Converts the choice to the type of the library `anstream`.
     pub(crate) fn choice(self) -> ColorChoice {
         match self {
             Color::Auto => ColorChoice::Auto,
@@ -39,19 +39,19 @@ impl Color {
     }
 }
 
-/// Standard output: what is written through it loses its colour where nobody wants any.
+/// Standard output. Colour codes are removed from the text if colour is off.
 pub(crate) struct Screen {
     out: AutoStream<Stdout>,
-    /// True when colour reaches the reader.
+    /// True if colour is on.
     pub(crate) color: bool,
-    /// Columns; 100 when standard output is no terminal.
+    /// Width in columns, between 40 and 160; 100 if standard output is not a terminal.
     pub(crate) width: usize,
-    /// True once nobody reads any more: the rest is dropped, so that the verdict is reached all the same.
+    /// True after the reader closed the pipe. Further output is dropped, and the command continues to its exit code.
     gone: bool,
 }
 
 impl Screen {
-    /// Standard output with the colour that was asked for.
+    /// Creates the standard output with the given choice of colour.
     pub(crate) fn new(color: Color) -> Self {
         let stdout = std::io::stdout();
         let choice = match color.choice() {
@@ -75,7 +75,7 @@ impl Screen {
         self.text(format_args!("{text}\n"))
     }
 
-    /// Lines that end as they should.
+    /// Writes text without a line break at its end.
     pub(crate) fn text(&mut self, text: impl std::fmt::Display) -> Result<()> {
         if self.gone {
             return Ok(());
@@ -89,19 +89,19 @@ impl Screen {
         }
     }
 
-    /// `value` as JSON on several lines.
+    /// Writes `value` as JSON on several lines.
     pub(crate) fn json(&mut self, value: &impl serde::Serialize) -> Result<()> {
         let text = serde_json::to_string_pretty(value).map_err(|e| Failure::new(format!("no JSON form: {e}")))?;
         self.line(text)
     }
 }
 
-/// Text between the marks of a style.
+/// Returns the text with the colour codes of a style around it.
 pub(crate) fn paint(style: Style, text: impl std::fmt::Display) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// At most `most` characters, the last one an ellipsis where something was cut.
+/// Returns at most `most` characters of a text. A longer text ends with an ellipsis.
 pub(crate) fn cut(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         None => text.to_string(),
@@ -109,7 +109,8 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
     }
 }
 
-/// Runs `work`; when standard error is a terminal and the work lasts, `note` appears there meanwhile.
+/// Runs `work` and returns its result. If the work takes longer than a second, prints `note` to standard error if that is
+/// a terminal.
 pub(crate) fn with_note<T>(note: &str, work: impl FnOnce() -> T) -> T {
     match std::io::stderr().is_terminal() {
         true => patiently(Duration::from_secs(1), || anstream::eprintln!("{}", paint(DIM, note)), work),
@@ -117,7 +118,7 @@ pub(crate) fn with_note<T>(note: &str, work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Runs `work`, and `note` beside it once `patience` is over.
+/// Runs `work` and returns its result. If the work takes longer than `patience`, another thread runs `note`.
 fn patiently<T>(patience: Duration, note: impl FnOnce() + Send, work: impl FnOnce() -> T) -> T {
     std::thread::scope(|scope| {
         let (working, done) = mpsc::channel::<()>();
@@ -126,10 +127,10 @@ fn patiently<T>(patience: Duration, note: impl FnOnce() + Send, work: impl FnOnc
                 note();
             }
         };
-        // Without a thread for it there is no note.
+        // If the thread cannot be started, no note is printed.
         let _ = std::thread::Builder::new().spawn_scoped(scope, waiting);
         let result = work();
-        // Also dropped when `work` panics: then nobody waits.
+        // A panic of `work` also drops the sender, which ends the waiting thread.
         drop(working);
         result
     })

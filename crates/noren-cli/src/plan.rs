@@ -1,4 +1,4 @@
-//! `noren plan`: what a mask costs.
+//! `noren plan`: shows the cost of a mask: cells, tiles and memory.
 
 use crate::args::{FactArgs, ShapeArgs, bind};
 use crate::failure::{Failure, Result};
@@ -42,7 +42,7 @@ pub(crate) struct BlockArgs {
 }
 
 impl BlockArgs {
-    /// The same as options; sizes of 0 are refused.
+    /// Converts the sizes to plan options. Returns an error if a size is 0.
     pub(crate) fn options(&self) -> Result<PlanOptions> {
         for (name, value) in [("--block-q", self.block_q), ("--block-kv", self.block_kv)] {
             if value == 0 {
@@ -79,7 +79,8 @@ pub(crate) fn run(args: &PlanArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
-/// Shows on a terminal how far planning and counting are, every second from the first one on.
+/// Returns a function that prints the progress of planning and counting to standard error each second, if that is a
+/// terminal.
 fn watch() -> impl Fn(Progress) -> ControlFlow<()> {
     let (start, shown) = (Instant::now(), Cell::new(0));
     move |progress| {
@@ -92,7 +93,7 @@ fn watch() -> impl Fn(Progress) -> ControlFlow<()> {
     }
 }
 
-/// What the same costs where a mask is an array.
+/// Formats the cost of attention that computes every cell, as with a mask in an array.
 fn dense(stats: &Stats) -> String {
     let times = match stats.computed {
         0 => "while here nothing is computed".to_string(),

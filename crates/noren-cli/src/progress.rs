@@ -1,4 +1,4 @@
-//! [`Progress`]: a line on standard error, when that is a terminal, which shows how far long work is.
+//! [`Progress`]: a line that shows the progress of long work on standard error, if that is a terminal.
 
 use crate::output::{DIM, paint};
 use std::io::{IsTerminal, Write};
@@ -56,7 +56,7 @@ impl Progress {
         }
     }
 
-    /// Runs `print` with the line removed, and draws it again.
+    /// Removes the line, runs `print`, and draws the line again.
     pub(crate) fn aside<T>(&mut self, print: impl FnOnce() -> T) -> T {
         self.clear();
         let result = print();

@@ -1,7 +1,6 @@
-//! `noren run`: a model over tokens in a file.
+//! `noren run --input`: runs a model over tokens in a file.
 //!
-//! The command has two forms. This file is the one for programs, `--input`. The one for people, over a text, lives in
-//! [`text`].
+//! The other form of the command, `noren run TEXT`, is in [`text`].
 
 use crate::failure::{Failure, Result};
 use crate::model::{load, tokens::Tokens};
@@ -98,7 +97,8 @@ fn forward(model: &Model, Tokens { batch, decoder }: &Tokens) -> Result<Vec<(&'s
     Ok(given)
 }
 
-/// Generates exactly `new_tokens` tokens after each row, whatever the tokens are.
+/// Generates exactly `new_tokens` tokens after each row, also after an end token. Returns them as
+/// `[batch, new_tokens]`.
 fn continued(model: &Model, Tokens { batch, decoder }: &Tokens, new_tokens: usize) -> Result<Tensor> {
     if new_tokens == 0 {
         return Err(Failure::new("--generate is 0: give at least 1, or leave it out"));

@@ -1,4 +1,4 @@
-//! `noren serve`: the explorer of noren-explorer, with the model of the text view.
+//! `noren serve`: starts the explorer of noren-explorer, with the model of the text view.
 
 use crate::failure::{Failure, Result};
 #[cfg(feature = "models")]
@@ -31,12 +31,12 @@ pub(crate) struct ServeArgs {
     worker: Option<WorkerKind>,
 }
 
-/// The calls that a worker answers.
+/// The kind of calls that a worker process answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum WorkerKind {
-    /// Questions about masks, with a limit on memory
+    /// Calls about masks, with a limit on memory
     Masks,
-    /// Questions about texts
+    /// Calls about texts
     Model,
 }
 
@@ -58,13 +58,13 @@ pub(crate) fn run(args: &ServeArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
-/// The model of the text view.
+/// Returns the text view with its model.
 #[cfg(feature = "models")]
 fn texts(args: &ServeArgs) -> Option<Box<dyn Texts>> {
     Some(Box::new(crate::text::View::new(args.model.clone())))
 }
 
-/// The type without a model, for a program that was built without models.
+/// Returns `None`: this program was built without models.
 #[cfg(not(feature = "models"))]
 fn texts(_: &ServeArgs) -> Option<Box<dyn Texts>> {
     None

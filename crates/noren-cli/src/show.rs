@@ -1,4 +1,4 @@
-//! `noren show`: a picture of a mask.
+//! `noren show`: draws a mask.
 
 use crate::args::{FactArgs, ShapeArgs, bind};
 use crate::failure::{Failure, Result};
@@ -35,7 +35,7 @@ pub(crate) struct ShowArgs {
     tiles: bool,
 }
 
-/// Which part of a mask a picture shows, and with which signs.
+/// The part of a mask that a picture shows, and its characters.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Picture")]
 pub(crate) struct LookArgs {
@@ -70,7 +70,7 @@ Examples:
   noren show 'sliding(4096)' --len 1048576 --rows 4090..4110 --keys ..16
   noren show causal --past 12 --new 4";
 
-/// Parses a range `a..b`; both ends are optional.
+/// A range `a..b`, whose ends are optional.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Part {
     start: usize,
@@ -103,7 +103,7 @@ impl Part {
 }
 
 impl LookArgs {
-    /// Returns the tokens, in their order.
+    /// Returns the tokens of `--labels-tokens`: words between spaces, or, if there is only one, parts between commas.
     fn tokens(&self) -> Option<Vec<&str>> {
         let text = self.labels_tokens.as_deref()?;
         let spaced: Vec<&str> = text.split_whitespace().collect();
@@ -141,7 +141,7 @@ impl LookArgs {
         }
     }
 
-    /// Returns the picture for the terminal.
+    /// Returns the options of a picture for the terminal.
     pub(crate) fn terminal(&self, screen: &Screen) -> TerminalOptions {
         TerminalOptions {
             color: screen.color,

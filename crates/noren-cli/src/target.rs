@@ -1,14 +1,15 @@
-//! [`Target`]: the file that a command writes, checked before anything is computed and written whole or not at all.
+//! [`Target`]: the output file of a command. The path is checked before the computation; the file is written completely
+//! or not at all.
 
 use crate::failure::{Failure, Result};
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// Maximum number of symbolic links to follow. Longer chains are taken for a cycle, like in the operating system.
+/// Maximum number of symbolic links to follow. A longer chain is treated as a cycle, as operating systems do.
 const MOST_LINKS: usize = 40;
 
-/// An output file that was checked before it is written.
+/// An output file whose path was checked.
 #[derive(Debug)]
 pub(crate) struct Target {
     /// The path as the user gave it, for error messages.
@@ -28,6 +29,10 @@ enum Kind {
 }
 
 impl Target {
+    /// Returns the output file for a path.
+    ///
+    /// # Errors
+    ///
     /// Returns an error if the path is a folder, if its folder does not exist, or if the file is not writable.
     pub(crate) fn new(given: &Path) -> Result<Target> {
         let name = given.display().to_string();
@@ -63,7 +68,8 @@ impl Target {
         Ok(Target { name, path, kind })
     }
 
-    /// Writes a new file beside the target. The new file then replaces the target.
+    /// Writes a temporary file in the folder of the target, which then replaces the target. A device or a pipe is written
+    /// directly.
     pub(crate) fn write(&self, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
         let named = |what: &str, e: std::io::Error| {
             Failure::new(format!("{}: {what}: {e}", self.name)).hint("give -o a file in a folder that you may write to")
@@ -115,8 +121,7 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// A new file in `folder`. Its name is short, so that the longest name of a target has room beside it; another process
-/// that was ended may have left one of the same name.
+/// Creates a temporary file in `folder`. If the name exists, left by a process that was ended, other names are tried.
 fn create_part(folder: &Path) -> std::io::Result<(File, PathBuf)> {
     let id = std::process::id();
     let mut part = folder.join(format!(".noren-{id}.tmp"));

@@ -1,4 +1,4 @@
-//! `noren train`: a model from a text.
+//! `noren train`: trains a model on a text.
 
 use crate::failure::{Failure, Result};
 use crate::output::{DIM, STRONG, Screen, paint};

@@ -182,7 +182,8 @@ impl Example<'_> {
         screen.line("")
     }
 
-    /// Returns the probabilities `[tokens, keys]` of one batch row and head: the attention output for an identity matrix as v.
+    /// Returns the attention probabilities `[tokens, keys]` of one batch row and head, computed as the attention output
+    /// for an identity matrix as v.
     fn probabilities(&self, row: usize, head: usize) -> Result<Vec<Vec<f32>>> {
         let dims = self.job.inputs.dims();
         let n = dims.kv_len;

@@ -110,7 +110,7 @@ pub(crate) fn line(screen: &mut Screen, label: &str, text: impl std::fmt::Displa
     screen.line(format!("{label:<9} {text}"))
 }
 
-/// How far from `what`, and whether that is rounding.
+/// Prints the differences to `what`, and whether rounding explains them.
 pub(crate) fn print_check(screen: &mut Screen, label: &str, what: &str, check: &Check) -> Result<()> {
     let verdict = match check.holds {
         true => paint(GOOD, "ok"),
@@ -135,10 +135,11 @@ fn differences(what: &str, check: &Check) -> String {
     format!("{one_sided} difference to {what} {:.1e}{lse} (at most {worst} the limit of its row)", check.out)
 }
 
-/// Below this the program itself takes more memory than the arrays, and a ratio says nothing.
+/// Minimum memory of the inputs, in bytes, for which the ratio to the used memory is shown. Below, the program itself takes
+/// more memory than the arrays.
 const TELLING: u64 = 16 << 20;
 
-/// The most memory held, against that of the arrays where it tells something.
+/// Formats the largest memory of the process, and for large inputs its ratio to the memory of the arrays.
 fn memory(peak: u64, inputs: u64) -> String {
     let held = format!("at most {}", short_bytes(peak.into()));
     match inputs {

@@ -6,13 +6,13 @@ use noren::reference;
 use rayon::prelude::*;
 use serde::Serialize;
 
-/// Differences up to this share of what they are measured against are rounding, where scores are of ordinary size.
+/// Relative differences up to this value are rounding, in rows whose scores are not large.
 const TOLERANCE: f64 = 1e-5;
 /// Size of the scores of a row above which the tolerance of the row grows with the scores.
 const ORDINARY: f64 = 20.0;
 
-/// How far the output is from the reference. Every row is judged by its own scores: one row of vast scores, whose rounding
-/// is vast too, makes no room for errors in others.
+/// The differences between an output and the reference. The tolerance of each row depends only on the scores of the row: a
+/// row with large scores, and so large rounding errors, does not hide errors in other rows.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Check {
     /// The largest difference of an output value.
@@ -25,7 +25,7 @@ pub(crate) struct Check {
     pub(crate) worst: f64,
     /// Number of values that are NaN or infinite on one side only, such as in a row that is empty on one side only.
     pub(crate) one_sided: usize,
-    /// True when all differences are rounding and none is one-sided.
+    /// True if all differences are rounding, and no value is NaN or infinite on one side only.
     pub(crate) holds: bool,
 }
 
@@ -34,16 +34,16 @@ pub(crate) struct Check {
 struct Seen {
     out: f64,
     lse: f64,
-    /// The largest `out / tolerance` of a row; it becomes a share of a limit once the scale of all rows is known.
+    /// The largest `out / tolerance` of a row. The share of the limit is computed from this value and the scale of all rows.
     worst_out: f64,
-    /// The largest share of a log-sum-exp's limit.
+    /// The largest difference of a log-sum-exp, as a share of its limit.
     worst_lse: f64,
     most_out: f64,
     one_sided: usize,
 }
 
 impl Seen {
-    /// One row: the given values and those of the reference, with the log-sum-exp where both have one.
+    /// Adds one row: the given values and those of the reference, with the log-sum-exp if both have one.
     fn row(given: &[f32], reference: impl IntoIterator<Item = f64>, lse: Option<(f32, f64)>) -> Seen {
         let mut seen = Seen::default();
         let size = lse.map_or(0.0, |(_, reference)| finite(reference));
@@ -56,9 +56,9 @@ impl Seen {
             seen.out = seen.out.max(difference);
             seen.most_out = seen.most_out.max(finite(reference));
         }
-        // Rounding moves a score of size `s` by about `s * 2^-24`, and the softmax makes of that a relative error of its
-        // weights. For scores of ordinary size the sums over keys and head_dim dominate; beyond, the log-sum-exp tells
-        // how large those scores are that weigh anything.
+        // Rounding changes a score of size `s` by about `s * 2^-24`, which is the relative error of its softmax weight.
+        // For small scores, the rounding of the sums over keys and head_dim dominates. For large scores, the log-sum-exp
+        // gives the size of the scores that have any weight.
         seen.worst_out = seen.out / (TOLERANCE * (size / ORDINARY).max(1.0));
         seen
     }

@@ -9,13 +9,13 @@ use std::fmt;
 
 const MASKS: &str = "full, causal, sliding(256), causal & documents, padding";
 const QUICK_MASKS: &str = "full, causal, sliding(256)";
-/// In one row of a decode step most masks are the same.
+/// Default masks of decode. In a decode step with one query, most masks allow equal cells.
 const DECODE_MASKS: &str = "causal, sliding(256)";
 
 /// Lengths of the documents, in sixteenths of the sequence length.
 const DOCUMENTS: [usize; 8] = [1, 2, 1, 3, 4, 2, 2, 1];
 
-/// Upper limits of threads, heads and bytes. Larger values are taken for mistakes and refused.
+/// Maximum number of threads, of heads and of bytes. Larger values return an error.
 const MOST_THREADS: usize = 256;
 const MOST_HEADS: usize = 1 << 12;
 const MOST_BYTES: usize = 1 << 36;

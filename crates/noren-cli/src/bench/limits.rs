@@ -36,7 +36,7 @@ pub(super) struct Limits {
     pub(super) rates: Vec<(Probe, usize, Rate)>,
 }
 
-/// All probes to run: one after the other, each for every number of threads, reading last.
+/// Returns the probes in the order in which they run, each with its number of threads; reading is last.
 pub(super) fn probes(memory: &Memory, threads: &[usize]) -> Vec<(Probe, usize)> {
     let mut probes: Vec<_> =
         threads.iter().flat_map(|&n| Probe::all(memory, n).into_iter().map(move |p| (p, n))).collect();
@@ -67,9 +67,9 @@ impl Limits {
         found.map(|(_, _, rate)| rate.median)
     }
 
-    /// The least seconds that `work` takes on so many threads, and what makes them so many.
+    /// Returns the shortest possible time of `work` on this number of threads, in seconds, and the limit that determines it.
     pub(super) fn least_seconds(&self, work: &Work, dtype: Dtype, threads: usize) -> Option<(f64, Bound)> {
-        // The ISA of bf16 products differs in these alone.
+        // This ISA differs from AVX-512 only in its bf16 products.
         let (isa, pairs) = match self.isa {
             Isa::Avx512Bf16 => (Isa::Avx512, dtype == Dtype::Bf16),
             isa => (isa, false),
@@ -78,7 +78,7 @@ impl Limits {
         let dot = self.rate(Probe::Bf16Dot, threads).filter(|_| pairs);
         let products = work.flop / dot.map_or(fma, |dot| dot.max(fma));
         let compute = products + work.weights / self.rate(Probe::SoftmaxRow(isa), threads)?;
-        // The smallest piece of memory that holds as much; beyond the largest it is as slow as that.
+        // The rate of the smallest measured size that is large enough, or of the largest measured size.
         let reads = self.rates.iter().filter_map(|(probe, n, rate)| match probe {
             Probe::Read { bytes } if *n == threads => Some((*bytes as f64, rate.median)),
             _ => None,

@@ -129,16 +129,16 @@ impl Case {
         [[1, self.heads, self.q_len(), self.dim], [1, self.kv_heads, self.len, self.dim]]
     }
 
-    /// What this case cannot do without, by what its plan counts.
+    /// Returns the minimum work of the case, from the counts of its plan.
     fn work(&self, stats: &Stats) -> Work {
         let pairs = stats.allowed as f64;
-        // Rows of head_dim that are read or written by query, and by key.
+        // Rows of head_dim numbers that are read or written per query, and per key.
         let (products, by_query, by_key) = match self.op {
             Op::Forward | Op::Decode => (2, 2, 2),
             Op::Backward => (5, 4, 4),
         };
         let keys = match self.op {
-            // The heads of a group read the same keys, and no others than they may.
+            // The heads of a group share the keys; only allowed keys are read.
             Op::Decode => pairs / self.heads as f64,
             _ => self.len as f64,
         };

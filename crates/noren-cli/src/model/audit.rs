@@ -1,4 +1,4 @@
-//! `noren audit`: what a model lets through, tested by running it.
+//! `noren audit`: runs a model and tests whether hidden tokens change its outputs.
 
 use crate::failure::Result;
 use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint, with_note};

@@ -1,4 +1,4 @@
-//! `noren embed`: one vector for each line of a text.
+//! `noren embed`: computes one vector for each line of a text.
 
 use super::hub;
 use super::part::{Part, mark};
@@ -15,7 +15,7 @@ use std::cell::Cell;
 use std::io::{BufRead, BufReader, Seek};
 use std::path::{Path, PathBuf};
 
-/// Lines that are read, computed and kept together.
+/// Number of lines that are read, computed and stored together.
 const LINES: usize = 512;
 
 #[derive(Args, Debug)]
@@ -91,7 +91,8 @@ pub(crate) fn run(args: &EmbedArgs, screen: &mut Screen) -> Result<Verdict> {
     lines.verdict(&mut progress)
 }
 
-/// What tells one way to vectors from another: names, lengths and times of the model's files, and what is made of its states.
+/// Returns a line that identifies the model and the pooling. It contains a hash of the names, lengths and times of the
+/// model's files, and of the steps from states to vectors.
 fn about(folder: &Path, embedder: &Embedder) -> String {
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut files: Vec<String> = files
@@ -107,13 +108,13 @@ fn about(folder: &Path, embedder: &Embedder) -> String {
     format!("noren embed 1 {:016x}", mark(files.join("\n").as_bytes()))
 }
 
-/// A line and its number, counted from 1.
+/// One line of the text, without its line break, with its number, counted from 1.
 struct Line {
     number: u64,
     bytes: Vec<u8>,
 }
 
-/// The lines of a text, and what is wrong with some of them.
+/// The lines of a text that remain to be read, and the counts of lines without a vector and of truncated lines.
 struct Lines {
     name: String,
     len: Option<u64>,
@@ -150,14 +151,14 @@ impl Lines {
         Ok(Lines { len, name, reader, number: 0, bad: 0.into(), cut: 0.into() })
     }
 
-    /// The progress over all lines.
+    /// Creates the progress line for all lines.
     fn progress(&self) -> Progress {
         let mut progress = Progress::new(self.len);
         progress.message("lines");
         progress
     }
 
-    /// The next lines, `most` at most; `None` at the end.
+    /// Returns the next lines, at most `most`; `None` at the end of the text.
     fn next(&mut self, most: usize) -> Result<Option<Vec<Line>>> {
         let mut lines = Vec::new();
         while lines.len() < most {
@@ -176,7 +177,11 @@ impl Lines {
         Ok(if lines.is_empty() { None } else { Some(lines) })
     }
 
-    /// Goes past the lines whose vectors are there already; bad ones among them are reported again.
+    /// Skips the lines whose vectors are already in `part`. Lines without a vector are reported again.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a line differs from the line of its vector, or if there are fewer lines than vectors.
     fn skip(&mut self, embedder: &Embedder, part: &Part, output: &Path, progress: &mut Progress) -> Result<()> {
         let refuse = |problem: String| {
             let message = format!("{}.part is of another text: {problem}", output.display());
@@ -206,7 +211,7 @@ impl Lines {
         Ok(())
     }
 
-    /// The vectors of lines, in their order; of bad ones NaN.
+    /// Returns the vector of each line, in order. Lines that cannot be encoded are reported, and their vectors are NaN.
     fn embed(&self, embedder: &Embedder, lines: &[Line], budget: usize) -> Result<Vec<Vec<f32>>> {
         let tokens: Vec<_> = lines.par_iter().map(|line| tokens(embedder, line)).collect();
         let good: Vec<Vec<u32>> = tokens.iter().flatten().map(|(ids, _)| ids.clone()).collect();
@@ -228,13 +233,13 @@ impl Lines {
         self.cut.set(self.cut.get() + u64::from(too_many > 0));
     }
 
-    /// Reports a line that has no vector.
+    /// Counts a line that has no vector, and prints the problem.
     fn report(&self, line: &Line, problem: &str) {
         self.bad.set(self.bad.get() + 1);
         anstream::eprintln!("{} {}, line {}: {problem}", paint(DIM, "no vector:"), self.name, line.number);
     }
 
-    /// Exit code 1 where a line was bad.
+    /// Returns exit code 1 if a line has no vector. Prints the number of truncated lines.
     fn verdict(&self, progress: &mut Progress) -> Result<Verdict> {
         progress.clear();
         let cut = self.cut.get();
@@ -245,7 +250,7 @@ impl Lines {
     }
 }
 
-/// The tokens of a line and how many there were too many, or what is wrong with the line.
+/// The tokens of a line and the number of tokens that were cut off, or the problem of the line.
 type Tokens = std::result::Result<(Vec<u32>, usize), String>;
 
 fn tokens(embedder: &Embedder, line: &Line) -> Tokens {

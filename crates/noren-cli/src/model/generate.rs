@@ -1,4 +1,4 @@
-//! `noren generate`: a model continues prompts.
+//! `noren generate`: continues prompts with a model.
 
 use super::{ends, hub, load};
 use crate::failure::{Failure, Result};
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &GenerateArgs, screen: &mut Screen) -> Result<Verdict> {
     let options = GenerateOptions { new_tokens: args.tokens, stop, sampling, ..GenerateOptions::default() };
     let streams = prompts.len() == 1 && !args.json;
     let mut written = Ok(());
-    // What an encoder read does not go on: an answer to it follows.
+    // An encoder-decoder does not continue the prompt: its output is a new text, on a new line.
     let between = if matches!(model, Model::T5(_)) { "\n" } else { "" };
     if streams {
         written = screen.text(format_args!("{}{between}", paint(DIM, &args.prompts[0])));
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &GenerateArgs, screen: &mut Screen) -> Result<Verdict> {
     let mut texts = vec![Text::default(); prompts.len()];
     let mut decoders: Vec<_> = prompts.iter().map(|_| tokenizer.decode_stream(true)).collect();
     if between.is_empty() {
-        // A first token loses the space before it in many tokenizers, so a text's own tokens come first.
+        // Many tokenizers drop the space before the first token, so the prompt's tokens are decoded first.
         for (decoder, prompt) in decoders.iter_mut().zip(&prompts) {
             prompt.iter().for_each(|id| drop(decoder.step(*id)));
         }
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &GenerateArgs, screen: &mut Screen) -> Result<Verdict> {
         let text = &mut texts[step.row];
         let goes_on = match decoders[step.row].step(step.token) {
             Ok(Some(piece)) => text.push(&piece, &args.stop),
-            // A character that is not whole yet.
+            // The bytes are an incomplete character.
             _ => true,
         };
         if streams && written.is_ok() {
@@ -108,7 +108,7 @@ pub(crate) fn run(args: &GenerateArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
-/// What was made for a prompt, and how much of it has been shown.
+/// The generated text of a prompt, and the number of its bytes that were shown.
 #[derive(Clone, Default)]
 struct Text {
     made: String,
@@ -116,7 +116,7 @@ struct Text {
 }
 
 impl Text {
-    /// Appends a piece; `false` when one of `stops` appeared, before which the text then ends.
+    /// Appends a piece. If the text now contains one of `stops`, ends the text before it and returns `false`.
     fn push(&mut self, piece: &str, stops: &[String]) -> bool {
         self.made.push_str(piece);
         let end = stops.iter().filter_map(|stop| self.made.find(stop.as_str())).min();
@@ -124,7 +124,7 @@ impl Text {
         end.is_none()
     }
 
-    /// What may be shown now: all but an end that one of `stops` may begin with.
+    /// Returns the new text that can be shown. An end that may be the beginning of one of `stops` is held back.
     fn ready(&mut self, stops: &[String]) -> &str {
         let begins = |at: &usize| stops.iter().any(|stop| stop.starts_with(&self.made[*at..]));
         let places = self.made.char_indices().map(|(at, _)| at);
@@ -133,7 +133,7 @@ impl Text {
         &self.made[from..end]
     }
 
-    /// All that was not shown yet.
+    /// Returns all text that was not shown yet.
     fn rest(&mut self) -> &str {
         self.ready(&[])
     }

@@ -1,4 +1,4 @@
-//! `noren inspect`: the masks of a model, layer by layer.
+//! `noren inspect`: draws the masks of a model, layer by layer.
 
 use crate::failure::{Failure, Result};
 use crate::output::{DIM, STRONG, Screen, paint};
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &InspectArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
-/// A mask, and a picture for each kind of layer.
+/// Draws the mask of an attention stack: one picture for all layers with equal masks.
 fn draw(declared: &Declared, len: usize, screen: &mut Screen) -> Result<()> {
     let Declared { stack, layers, heads: [heads, kv_heads], spec } = declared;
     let about = format!("{} attention, {layers} layers, {heads} query heads, {kv_heads} key-value heads", stack.name());

@@ -1,4 +1,4 @@
-//! Commands that run a model, besides `run`: `embed`, `generate`, `inspect`, `audit`; and where models come from.
+//! The commands `embed`, `generate`, `inspect` and `audit`, and the loading of models.
 
 pub(crate) mod audit;
 pub(crate) mod embed;
@@ -19,19 +19,19 @@ impl From<noren_candle::Error> for Failure {
     fn from(error: noren_candle::Error) -> Self {
         match error {
             noren_candle::Error::Noren(error) => error.into(),
-            // errors of the tensor library may carry a backtrace
+            // Errors of the tensor library can contain a backtrace; only the first line is shown.
             other => Failure::new(first_line(&other.to_string())),
         }
     }
 }
 
-/// The tokens that end a text: those of the configuration, and what the tokenizer calls its end.
+/// Returns the tokens that end a text: those of the configuration, and the end token of the tokenizer.
 pub(crate) fn ends(model: &Model, tokenizer: &dyn Tokenizer) -> Vec<u32> {
     let config = model.config();
     config.stop().iter().copied().chain(tokenizer.special(Role::End)).collect()
 }
 
-/// Loads a model from a folder, or by its name on the hub, and tells how to mend what is wrong with it.
+/// Loads a model from a folder, or by its name on the Hugging Face hub. Errors have a hint about the expected files.
 pub(crate) fn load(given: &Path) -> Result<Model> {
     let hint = "--model takes a folder with config.json and model.safetensors, as save_pretrained writes them";
     Model::load(hub::folder(given, &[])?).map_err(|error| Failure::from(error).hint(hint))

@@ -1,17 +1,17 @@
-//! [`Part`]: vectors that are finished, kept beside the output until all are.
+//! [`Part`]: the file of finished vectors, stored beside the output file until all vectors are finished.
 
 use crate::failure::{Failure, Result};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// Bytes before the first row: what the vectors are of, as text filled up with spaces.
+/// Length of the header, in bytes: the text `about`, padded with spaces.
 const HEAD: usize = 256;
-/// Bytes before each vector: the mark of its line.
+/// Length of a mark, in bytes; each vector follows the mark of its line.
 const MARK: usize = 8;
 
-/// A file `OUT.part`: for each line its mark and its vector, in the order of the lines. A run that was ended goes on where it
-/// stopped, if the lines are the same.
+/// A file `OUT.part`: the mark and the vector of each line, in the order of the lines. A run that was ended continues from
+/// this file, if the lines are unchanged.
 pub(crate) struct Part {
     path: PathBuf,
     file: File,
@@ -19,13 +19,18 @@ pub(crate) struct Part {
     marks: Vec<u64>,
 }
 
-/// What tells a line from another one: FNV-1a of its bytes.
+/// Returns the mark of a line: the FNV-1a hash of its bytes.
 pub(crate) fn mark(line: &[u8]) -> u64 {
     line.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 impl Part {
-    /// Opens the part beside `output`, or begins it. `about` says what made the vectors, all of `width` numbers.
+    /// Opens or creates the file beside `output`. `about` identifies the model and the pooling; each vector has `width`
+    /// numbers.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if another process writes the file, or if its header differs from `about`.
     pub(crate) fn open(output: &Path, about: &str, width: usize) -> Result<Part> {
         let mut name = output.as_os_str().to_owned();
         name.push(".part");
@@ -51,7 +56,7 @@ impl Part {
                 return Err(Failure::new(problem).hint("delete it to begin anew, or give -o another name"));
             }
             let mut row = vec![0; MARK + 4 * width];
-            // A row that was cut off is computed again.
+            // An incomplete last row is computed again.
             while reader.read_exact(&mut row).is_ok() {
                 marks.push(row.first_chunk().map_or(0, |mark| u64::from_le_bytes(*mark)));
             }
@@ -61,12 +66,12 @@ impl Part {
         Ok(Part { path, file, width, marks })
     }
 
-    /// The marks of the lines whose vectors it holds.
+    /// Returns the marks of the lines whose vectors are in the file.
     pub(crate) fn marks(&self) -> &[u64] {
         &self.marks
     }
 
-    /// Appends the vectors of lines with these marks and has them reach the disk.
+    /// Appends the vectors of the lines with these marks, and waits until the disk has them.
     pub(crate) fn append(&mut self, marks: &[u64], vectors: &[Vec<f32>]) -> Result<()> {
         let mut bytes = Vec::with_capacity(vectors.len() * (MARK + 4 * self.width));
         for (mark, vector) in marks.iter().zip(vectors) {
@@ -82,7 +87,7 @@ impl Part {
         Ok(())
     }
 
-    /// Copies all vectors, one by one.
+    /// Calls `vector` with the bytes of each vector, in order.
     pub(crate) fn copy(&mut self, mut vector: impl FnMut(&[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
         self.file.seek(SeekFrom::Start(HEAD as u64))?;
         let mut reader = BufReader::with_capacity(1 << 20, &self.file);
@@ -94,7 +99,7 @@ impl Part {
         Ok(())
     }
 
-    /// Removes the file: its vectors stand in the output.
+    /// Removes the file, after its vectors were written to the output.
     pub(crate) fn remove(self) -> Result<()> {
         let failed = |e| Failure::new(format!("{}: cannot be removed: {e}", self.path.display()));
         std::fs::remove_file(&self.path).map_err(failed)

@@ -1,4 +1,4 @@
-//! [`Tokens`]: the tokens that a program gives to a model, in a safetensors file.
+//! [`Tokens`]: the input tokens of a model, read from a safetensors file.
 
 use crate::failure::{Failure, Result};
 use half::{bf16, f16};
@@ -7,15 +7,15 @@ use noren_candle::model::Batch;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use std::path::Path;
 
-/// A batch, and what the decoder of an encoder-decoder begins with.
+/// A batch, and the first tokens of the decoder for an encoder-decoder.
 pub(crate) struct Tokens {
     pub(crate) batch: Batch,
     pub(crate) decoder: Option<Batch>,
 }
 
 impl Tokens {
-    /// Reads `input_ids`, and where they are there `attention_mask`, `token_type_ids`, `decoder_input_ids` and
-    /// `decoder_attention_mask`. Other tensors of the file are left alone.
+    /// Reads `input_ids` and, if the file has them, `attention_mask`, `token_type_ids`, `decoder_input_ids` and
+    /// `decoder_attention_mask`. Other tensors of the file are ignored.
     pub(crate) fn read(path: &Path) -> Result<Tokens> {
         let hint = "--input takes a safetensors file with input_ids, whole numbers [batch, length]";
         Self::read_file(path).map_err(|failure| failure.of(path.display()).hint(hint))
@@ -23,7 +23,7 @@ impl Tokens {
 
     fn read_file(path: &Path) -> Result<Tokens> {
         let bytes = std::fs::read(path).map_err(|e| Failure::new(format!("cannot be read: {e}")))?;
-        // The crate that reads such files checks the header before anything else.
+        // The safetensors crate checks the header first.
         let file = SafeTensors::deserialize(&bytes)
             .map_err(|e| Failure::new(format!("not a safetensors file, or cut off: {e}")))?;
         let batch = |ids: &str, mask: &str| -> Result<Option<Batch>> {
@@ -36,14 +36,15 @@ impl Tokens {
             return Err(Failure::new(format!("there is no tensor \"input_ids\": the file has {given}")));
         };
         if let Some(types) = rows(&file, "token_type_ids", false)? {
-            // Read as ids are: whole numbers from 0.
+            // Token types are whole numbers from 0, like token ids.
             tokens = tokens.token_types(Batch::from_tensors(&types, None)?.ids().to_vec())?;
         }
         Ok(Tokens { batch: tokens, decoder: batch("decoder_input_ids", "decoder_attention_mask")? })
     }
 }
 
-/// A tensor of whole numbers of any type; of a mask also floats and truth values, as long as all are 0 or 1.
+/// Reads a tensor `[batch, length]` of whole numbers of any type; `None` if the file lacks it. For a mask, all values must
+/// be 0 or 1; floats and truth values are accepted.
 fn rows(file: &SafeTensors<'_>, name: &str, mask: bool) -> Result<Option<Tensor>> {
     let Ok(view) = file.tensor(name) else { return Ok(None) };
     let refuse =
@@ -69,7 +70,8 @@ fn rows(file: &SafeTensors<'_>, name: &str, mask: bool) -> Result<Option<Tensor>
     Ok(Some(Tensor::from_vec(numbers, view.shape(), &Device::Cpu).map_err(noren_candle::Error::from)?))
 }
 
-/// The values of a tensor of whole numbers. What has no place in 64 bits with a sign is no token, and is said to be -1.
+/// Returns the values of a tensor of whole numbers; `None` for another type. A value above the range of `i64` becomes -1,
+/// which is not a valid token.
 fn whole_numbers(view: &TensorView<'_>) -> Option<Vec<i64>> {
     macro_rules! read {
         ($type:ty) => {{
@@ -90,7 +92,7 @@ fn whole_numbers(view: &TensorView<'_>) -> Option<Vec<i64>> {
     })
 }
 
-/// The values of a mask of floats, if all of them are 0 or 1.
+/// Returns the values of a mask of floats, if all of them are 0 or 1.
 fn flags(view: &TensorView<'_>) -> Option<Vec<i64>> {
     let flag = |x: f64| if x == 0.0 || x == 1.0 { Some(x as i64) } else { None };
     match view.dtype() {

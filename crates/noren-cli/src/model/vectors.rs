@@ -1,4 +1,4 @@
-//! Forms that vectors are written in: `.npy`, `.safetensors`, `.jsonl`.
+//! File formats for vectors: `.npy`, `.safetensors`, `.jsonl`.
 
 use super::part::Part;
 use crate::failure::{Failure, Result};
@@ -9,16 +9,16 @@ use std::path::Path;
 /// The file format of vectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Form {
-    /// NumPy's, `[lines, width]`.
+    /// NumPy's format, one array `[lines, width]`.
     Npy,
-    /// One tensor `embeddings`, `[lines, width]`.
+    /// The safetensors format, one tensor `embeddings` `[lines, width]`.
     Safetensors,
-    /// A JSON list for each line.
+    /// One JSON list per line.
     Jsonl,
 }
 
 impl Form {
-    /// As the file's name says.
+    /// Returns the format for the extension of the file name.
     pub(crate) fn of(path: &Path) -> Result<Form> {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("npy") => Ok(Form::Npy),
@@ -31,7 +31,7 @@ impl Form {
         }
     }
 
-    /// Writes all vectors of a part.
+    /// Writes all vectors of a part to `out`.
     pub(crate) fn write(self, part: &mut Part, width: usize, out: &mut dyn Write) -> IoResult<()> {
         let rows = part.marks().len();
         match self {
@@ -57,7 +57,7 @@ impl Form {
     }
 }
 
-/// A vector as a line of JSON; that of a bad line is null.
+/// Writes a vector as a line of JSON; a vector with NaN becomes `null`.
 pub(crate) fn write_json(vector: &[f32], out: &mut dyn Write) -> IoResult<()> {
     if vector.iter().any(|x| x.is_nan()) {
         return out.write_all(b"null\n");

@@ -1,4 +1,4 @@
-//! `noren partition`: a mask split over many ranks.
+//! `noren partition`: splits a mask over many ranks.
 
 mod report;
 
@@ -46,7 +46,7 @@ pub(crate) struct PartitionArgs {
     facts: FactArgs,
 }
 
-/// What things weigh, and how fast the simulated machine is.
+/// Sizes of the exchanged data in bytes, and speeds of the simulated machine.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Machine (simulated)")]
 struct WireArgs {

@@ -1,4 +1,4 @@
-//! What `noren partition` prints.
+//! The output of `noren partition`.
 
 use crate::failure::{Failure, Result};
 use crate::output::{DIM, STRONG, paint};
@@ -8,21 +8,21 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// Ranks are listed one by one up to so many.
+/// Maximum number of ranks that are listed one by one.
 const MOST_RANKS: usize = 16;
 
-/// `value` as one line of JSON.
+/// Returns `value` as one line of JSON.
 pub(super) fn json(value: &impl Serialize) -> Result<String> {
     serde_json::to_string(value).map_err(|e| Failure::new(format!("no JSON form: {e}")))
 }
 
-/// The split, what was tried, what others would do, and the simulation.
+/// Returns the JSON document of `--json`: the partition, the search, the methods of other projects, and the simulation.
 pub(super) fn everything(found: &Search, others: &[Baseline], simulated: &Simulation) -> Value {
     let others: Vec<Value> = others.iter().map(|o| json!({"name": o.name, "measures": o.measures})).collect();
     json!({"partition": found.partition, "search": found.rows, "others": others, "simulation": simulated})
 }
 
-/// MagiAttention's slices by batch row and rank.
+/// Returns the slices for MagiAttention, by batch row and rank.
 pub(super) fn magi(split: &Partition, plan: &Plan) -> Result<Value> {
     let mut rows = Vec::new();
     for batch in 0..split.shape[0] {
@@ -42,7 +42,7 @@ pub(super) fn magi(split: &Partition, plan: &Plan) -> Result<Value> {
     Ok(json!(rows))
 }
 
-/// The whole table. `slow` are the simulations of `others`.
+/// Returns the whole report as text. `slow` are the simulations of `others`, in the same order.
 pub(super) fn table(
     found: &Search,
     options: &Options,
@@ -111,7 +111,7 @@ fn line(out: &mut String, mark: &str, name: &str, m: &Measures, seconds: Option<
     let _ = writeln!(out, "{}", row.trim_end());
 }
 
-/// What each rank owns and does.
+/// Writes one line per rank: tokens, cells and traffic.
 fn ranks(out: &mut String, found: &Search, options: &Options) {
     let split = &found.partition;
     if split.ranks > MOST_RANKS {

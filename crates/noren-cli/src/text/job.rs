@@ -1,4 +1,4 @@
-//! [`Job`]: what is asked of a model and a text; [`Ran`]: what came of it.
+//! [`Job`]: a run of a model over a text; [`Ran`]: its result.
 
 use super::source::Source;
 use super::units::{Unit, allowed, gather, printable, units};
@@ -13,11 +13,11 @@ use noren_mask::{BoundMask, Facts, Shape, atoms};
 use noren_text::{Detectors, Encoding, Finding, Kind, Policy, PrivateTokens, Role};
 use std::ops::Range;
 
-/// A map of who reads whom has the square of this many cells.
+/// Maximum number of tokens of a text: a map of attention has the square of this number of cells.
 const MOST_TOKENS: usize = 2048;
-/// Number of runs with other secrets.
+/// Number of runs with other secrets, for the proof.
 const TRIALS: usize = 3;
-/// Candidates that are shown for a token.
+/// Number of candidate tokens that are shown for a prediction.
 const CANDIDATES: usize = 5;
 
 /// The settings of a run over a text.
@@ -27,7 +27,7 @@ pub(crate) struct Job<'a> {
     pub(crate) mask: Option<&'a str>,
     /// The private text that no token may read.
     pub(crate) hide: &'a Detectors,
-    /// What is looked for, `hide` among it.
+    /// All detectors, including those of `hide`; their findings are labelled and reported.
     pub(crate) known: &'a Detectors,
     pub(crate) layer: Option<usize>,
     pub(crate) head: usize,
@@ -38,14 +38,14 @@ pub(crate) struct Job<'a> {
 pub(crate) struct Ran<'a> {
     pub(crate) source: &'a Source,
     pub(crate) text: &'a str,
-    /// Tokens as people read them, and the bytes of the text that each stands for.
+    /// The tokens as readable text, and the bytes of the text that each token represents.
     pub(crate) names: Vec<String>,
     pub(crate) ranges: Vec<Range<usize>>,
     pub(crate) found: Vec<Finding>,
-    /// The kinds that were looked for, and a sentence about those that were not.
+    /// The kinds of private text that were searched, and a sentence about other kinds.
     pub(crate) looked_for: Vec<String>,
     pub(crate) not_looked_for: String,
-    /// All that was found, by token, and what is hidden of it.
+    /// The tokens of all private text that was found, and the tokens that are hidden.
     pub(crate) private: PrivateTokens,
     pub(crate) hidden: PrivateTokens,
     pub(crate) units: Vec<Unit>,
@@ -53,35 +53,35 @@ pub(crate) struct Ran<'a> {
     pub(crate) heads: usize,
     pub(crate) layer: usize,
     pub(crate) head: usize,
-    /// The mask of the shown layer.
+    /// The bound mask of the shown layer.
     pub(crate) bound: BoundMask,
-    /// Between tokens, `[queries][keys]`, of this layer and head.
+    /// Attention weights between tokens, `[queries][keys]`, of the shown layer and head.
     pub(crate) weights: Vec<Vec<f32>>,
-    /// Between units: attention, and the share of cells that are allowed.
+    /// Between units, `[queries][keys]`: attention, and the share of cells that are allowed.
     pub(crate) attention: Vec<Vec<f32>>,
     pub(crate) allowed: Vec<Vec<f32>>,
     /// Mean of the states of tokens that are released.
     pub(crate) state: Vec<f32>,
     pub(crate) guesses: Vec<Guess>,
-    /// Of a classifier, the score of each class.
+    /// The score of each class, for a classifier.
     pub(crate) classes: Option<Vec<f32>>,
     pub(crate) continued: Option<String>,
-    /// Whether the model could go on, but what it said would come from a secret.
+    /// True if the continuation is withheld, because it would depend on a secret.
     pub(crate) withheld: bool,
-    /// Whether there are scores of classes, which would come from a secret.
+    /// True if the scores of classes are withheld, because they would depend on a secret.
     pub(crate) withheld_classes: bool,
     pub(crate) proof: Option<Proof>,
 }
 
 /// The prediction of a model at one position.
 pub(crate) struct Guess {
-    /// The token that is masked; `None` for what follows the text.
+    /// The index of the masked token; `None` for the token that follows the text.
     pub(crate) at: Option<usize>,
     /// The most probable tokens.
     pub(crate) best: Vec<(String, f32)>,
 }
 
-/// What a model gives for each token, and for the text.
+/// The outputs of a model for each token, and for the whole text.
 struct Given {
     states: Vec<Vec<f32>>,
     logits: Option<Vec<Vec<f32>>>,
@@ -131,7 +131,7 @@ impl<'a> Job<'a> {
         let last = encoding.len() - 1;
         let goes_on = matches!(model, Model::Decoder(_)) && masked.is_empty();
         let released = policy.released(&hidden, last);
-        // What a model says of a text it says at its first token.
+        // The scores of classes are computed from the first token.
         let of_text = policy.released(&hidden, 0);
         let mut places: Vec<Option<usize>> = masked.into_iter().map(Some).collect();
         if goes_on && released {
@@ -182,13 +182,14 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// Places at which the text itself has the mask token.
+    /// Returns the indices of the mask tokens in the text.
     fn masked(&self, encoding: &Encoding) -> Vec<usize> {
         let mask = self.source.tokenizer.special(Role::Mask);
         (0..encoding.len()).filter(|at| Some(encoding.ids[*at]) == mask).collect()
     }
 
-    /// The model with the mask that was asked for, out of which what is hidden is taken.
+    /// Returns the model with the mask of `--mask`, if given, in which no token may read the hidden tokens. `fills` is true
+    /// if the text has masked tokens to predict.
     fn masking(&self, model: &Model, hidden: &PrivateTokens, fills: bool) -> Result<Model> {
         let given = self.mask.map(|text| crate::args::parse(text, None)).transpose()?;
         if let Some(score) = given.as_ref().and_then(|spec| spec.scores.first()) {
@@ -199,13 +200,13 @@ impl<'a> Job<'a> {
         }
         let mut changed = model.clone();
         for declared in model.masks() {
-            // A decoder that reads an encoder sees nothing of the text but what the encoder and the cross-attention let through.
+            // The decoder reads the text only through the encoder and the cross-attention, whose masks are changed.
             if matches!((model, declared.stack), (Model::T5(_), Stack::Decoder)) {
                 continue;
             }
             let mask = match &given {
                 Some(spec) if declared.stack != Stack::Cross => spec.mask.clone(),
-                // What stands on both sides tells what a masked token was.
+                // A masked token is predicted from the tokens on both sides.
                 None if fills && matches!(model, Model::Decoder(_)) => atoms::full(),
                 _ => declared.spec.mask,
             };
@@ -215,7 +216,11 @@ impl<'a> Job<'a> {
         Ok(changed)
     }
 
-    /// Number of layers and heads, and the layer that is shown.
+    /// Returns the number of layers, the number of heads, and the index of the shown layer.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the model does not have the layer or the head.
     fn place(&self, model: &Model) -> Result<[usize; 3]> {
         let declared = &model.masks()[0];
         let [layers, heads] = [declared.layers, declared.heads[0]];
@@ -264,16 +269,16 @@ impl<'a> Job<'a> {
             for (state, logits) in states.iter_mut().zip(logits.into_iter().flatten()) {
                 state.extend(logits);
             }
-            // What a model says of the whole text it says at the first token.
+            // The outputs for the whole text are compared at the first token.
             states[0].extend(of_text);
             Ok(states)
         };
         Ok(prove(ids, hidden, &Policy::Hide, &choices, TRIALS, run)?)
     }
 
-    /// The most probable tokens at these places.
+    /// Returns the most probable tokens at these indices; `None` is the token after the text.
     fn guesses(&self, given: &Given, places: &[Option<usize>], last: usize) -> Vec<Guess> {
-        // The classes of a token classifier are no tokens.
+        // The logits of a token classifier are scores of classes, not of tokens.
         let guesses = !matches!(
             self.source.model.config(),
             Config::Bert(BertConfig { head: BertHead::TokenClassifier { .. }, .. })
@@ -291,7 +296,7 @@ impl<'a> Job<'a> {
         places.iter().map(guess).collect()
     }
 
-    /// How the text goes on, as the model has it: drawn, since the most probable token after token runs in circles.
+    /// Returns the continuation of the text. The tokens are sampled, because the most probable tokens often repeat.
     fn continued(&self, model: &Model, ids: &[u32], facts: &Facts) -> Result<String> {
         let tokenizer = &self.source.tokenizer;
         let limit =
@@ -304,7 +309,7 @@ impl<'a> Job<'a> {
             ..GenerateOptions::default()
         };
         let made = with_note("going on ...", || generate(model, &[ids.to_vec()], &options, &mut |_| true))?;
-        // A first token loses the space before it in many tokenizers, so the text's own tokens come first.
+        // Many tokenizers drop the space before the first token, so the tokens of the text are decoded first.
         let whole = tokenizer.decode(&[ids, &made.tokens[0]].concat())?;
         match whole.strip_prefix(&tokenizer.decode(ids)?) {
             Some(text) => Ok(text.to_owned()),
@@ -313,7 +318,8 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Labels: what is hidden is `private`, and each kind has its own whether it was found or not, so that masks can speak of it.
+/// Returns facts with labels for masks: `private` for all hidden tokens, and one label per kind. A kind that was not found
+/// has an empty label.
 fn facts(kinds: &[Kind], private: &PrivateTokens, hidden: &PrivateTokens) -> Facts {
     let names = kinds.iter().map(Kind::as_str).chain(["word"]);
     let known = names.fold(Facts::new(), |facts, kind| facts.label_rows(kind, vec![Vec::new()]));
@@ -321,7 +327,7 @@ fn facts(kinds: &[Kind], private: &PrivateTokens, hidden: &PrivateTokens) -> Fac
     Policy::Hide.facts(&[hidden], found)
 }
 
-/// Refuses states that are no numbers: nothing that is said of them means anything.
+/// Returns an error if a state is NaN or infinite.
 fn check_finite(states: &[Vec<f32>]) -> noren_candle::Result<()> {
     match states.iter().flatten().find(|x| !x.is_finite()) {
         None => Ok(()),

@@ -1,4 +1,4 @@
-//! `noren run TEXT`: one text the whole way through a model: tokens, mask, attention, what comes out, what was hidden and the proof.
+//! `noren run TEXT`: runs a model over a text and shows tokens, mask, attention, predictions, hidden text and the proof.
 
 mod job;
 mod outline;
@@ -28,13 +28,13 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What runs where no text is given. Whoever wrote it has many secrets, all of them made up: numbers that nobody has.
+/// The text that is used if no text is given. All its secrets are invented; the numbers are not in use.
 pub(crate) const EXAMPLE: &str = "Dear Jane, write to jane.bennet@longbourn.example or call +44 20 7946 0958 before the ball; \
     pay with 4111 1111 1111 1111, and tell nobody that Mr. Bingley is";
-/// Bytes of standard input that are read at most; what is longer than any model's positions need not be read.
+/// Maximum number of bytes that are read from standard input, more than the positions of any model.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// The part of `noren run` that is about a text.
+/// The arguments of `noren run` for a text.
 #[derive(Args, Debug)]
 pub(crate) struct TextArgs {
     /// The text; - reads standard input; a letter full of secrets unless given
@@ -64,7 +64,7 @@ pub(crate) struct TextArgs {
     json: bool,
 }
 
-/// What `noren run --help` shows of texts.
+/// The part of `noren run --help` about texts.
 pub(crate) const EXAMPLES: &str = "\
 A text goes the whole way: tokens, mask, attention, what comes out, what was hidden, and the proof: the model runs again
 with other secrets of the same length in their places, and no bit that is released may change (exit code 1 if one does).
@@ -77,7 +77,7 @@ Only the kinds that are looked for are found, and not every one of those: the re
   noren run 'Call 030 1234567 now' --hide all --mask 'causal & sliding(16)' --layer 2 --head 1
   noren run --model path/to/model --json < /dev/null";
 
-/// Runs a text.
+/// Runs a model over a text, and prints the result or writes a picture.
 pub(crate) fn run(
     args: &TextArgs,
     model: Option<&Path>,
@@ -111,7 +111,7 @@ pub(crate) fn run(
     Ok(if ran.proof.as_ref().is_none_or(|proof| proof.holds()) { Verdict::Yes } else { Verdict::No })
 }
 
-/// The file of a picture.
+/// Returns the output file of a picture. Returns an error if its extension is not `.svg`, except for devices.
 fn svg_target(path: &Path) -> Result<Target> {
     let device = std::fs::metadata(path).is_ok_and(|about| !about.is_file());
     match path.extension().is_some_and(|end| end == "svg") || device {
@@ -124,7 +124,7 @@ fn svg_target(path: &Path) -> Result<Target> {
 }
 
 impl TextArgs {
-    /// The text, which has something to read in it.
+    /// Returns the text. Returns an error if the text is empty or only white space.
     fn read(&self) -> Result<String> {
         let text = match self.text.as_deref() {
             None => EXAMPLE.to_string(),
@@ -138,7 +138,7 @@ impl TextArgs {
         }
     }
 
-    /// What is hidden, and all that is looked for.
+    /// Returns the detectors of hidden text, and all detectors.
     fn detectors(&self) -> Result<(Detectors, Detectors)> {
         let kinds = match (&self.hide, &self.text) {
             (Some(names), _) if names.iter().all(|name| name.trim().is_empty()) => {
@@ -159,7 +159,8 @@ impl TextArgs {
     }
 }
 
-/// What is hidden, kinds with commas between them and words, and all that is looked for: the latter is labelled, and reported.
+/// Returns the detectors of hidden text, and all detectors, whose findings are labelled and reported. `kinds` are the kinds
+/// to hide, with commas between them; `words` are words to hide.
 pub(crate) fn detectors(kinds: &str, words: &[String]) -> Result<(Detectors, Detectors)> {
     let mut hide = if kinds.is_empty() { Detectors::new() } else { kinds.parse()? };
     let mut known: Detectors = BUILT_IN.join(",").parse()?;

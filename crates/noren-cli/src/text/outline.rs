@@ -16,7 +16,7 @@ pub(crate) struct Outline<'a> {
     heads: usize,
     layer: usize,
     head: usize,
-    /// `[queries][keys]`.
+    /// Attention weights between tokens, `[queries][keys]`.
     attention: &'a [Vec<f32>],
     /// Mean of the states of tokens that are released.
     state: &'a [f32],
@@ -41,7 +41,7 @@ pub(crate) struct Outline<'a> {
 
 #[derive(Serialize)]
 struct Said<'a> {
-    /// The masked token; left out for what follows the text.
+    /// The index of the masked token; left out for the token that follows the text.
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<usize>,
     best: Vec<Candidate<'a>>,
@@ -56,13 +56,13 @@ struct Candidate<'a> {
 #[derive(Serialize)]
 struct Proof<'a> {
     holds: bool,
-    /// Runs in which other secrets took the place of the text's own.
+    /// Number of runs in which other secrets replaced those of the text.
     trials: usize,
     /// Number of values that were compared in each run.
     compared: usize,
     /// Released tokens whose output changed.
     leaks: &'a [usize],
-    /// Secret tokens whose own output changed: that something was swapped.
+    /// Number of secret tokens whose own output changed, which shows that the secrets were replaced.
     secret_changed: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What came of a text as one SVG: the text, who may read whom beside who does, what comes next, what is hidden.
+//! The result of a text as one SVG: the text, the allowed cells, the attention, the predictions, and the hidden text.
 
 use super::job::Ran;
 use super::units::Unit;
@@ -6,21 +6,21 @@ use crate::output::cut;
 use noren_mask::text::escape;
 use std::fmt::Write;
 
-/// Width of the page, and the space around everything.
+/// Width of the page and width of its margins, in pixels.
 const WIDTH: usize = 1040;
 const MARGIN: usize = 28;
 /// Width of a character of the page's font, in pixels.
 const CHARACTER: f64 = 7.3;
-/// Longer labels are cut.
+/// Maximum length of a label, in characters; longer labels are cut.
 const MOST_LABEL: usize = 12;
-/// Room for labels at the left of a map and above it.
+/// Space for labels at the left of a map and above a map, in pixels.
 const LABELS: usize = 96;
-/// Space between the two maps.
+/// Space between the two maps, in pixels.
 const GAP: usize = 24;
-/// More units than this are not drawn: the last ones are.
+/// Maximum number of units that are drawn. Of longer texts, the last units are drawn.
 const MOST_UNITS: usize = 120;
 
-/// In the reader's light or dark colours. Class names are prefixed, so that files can stand inside one page.
+/// The style sheet, with light and dark colours. Class names have a prefix, so that one page can contain several pictures.
 const STYLE: &str = "\
 .nrt{font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace}\
 .nrt-page{fill:#fcfbf8}.nrt text{fill:#22263a}.nrt .nrt-soft{fill:#6f7287}.nrt-bold{font-weight:600}\
@@ -30,7 +30,7 @@ const STYLE: &str = "\
 .nrt-page{fill:#14161f}.nrt text{fill:#e7e7ee}.nrt .nrt-soft{fill:#9a9db3}.nrt-word{fill:#212432}.nrt-secret{fill:#8a6a2e}\
 .nrt-denied{fill:#212432}.nrt-allowed{fill:#7f9ff0}.nrt-read{fill:#f08a70}.nrt-bar{fill:#45b8a8}}";
 
-/// The picture.
+/// Returns the picture as SVG.
 pub(super) fn svg(ran: &Ran<'_>) -> String {
     let mut page = Page { body: String::new(), y: MARGIN + 14 };
     page.text(MARGIN, "nrt-title", &ran.bound.mask().to_string());
@@ -53,7 +53,7 @@ pub(super) fn svg(ran: &Ran<'_>) -> String {
     )
 }
 
-/// What is drawn so far, and how far down.
+/// The elements drawn until now, and the vertical position of the next element, in pixels.
 struct Page {
     body: String,
     y: usize,
@@ -72,7 +72,7 @@ impl Page {
         );
     }
 
-    /// The units of the text, those that are private marked.
+    /// Draws the units of the text; private units have another colour.
     fn words(&mut self, ran: &Ran<'_>) {
         let mut x = MARGIN;
         self.y += 8;
@@ -92,7 +92,7 @@ impl Page {
         self.y += 44;
     }
 
-    /// Who may read whom, and who does.
+    /// Draws two maps: the allowed cells, and the attention.
     fn maps(&mut self, ran: &Ran<'_>) {
         let first = ran.units.len().saturating_sub(MOST_UNITS);
         let units = &ran.units[first..];
@@ -109,7 +109,7 @@ impl Page {
             for (q, row) in rows[first..].iter().enumerate() {
                 for (k, share) in row[first..].iter().enumerate() {
                     let place = [left as f64 + k as f64 * cell, top as f64 + q as f64 * cell, cell - 1.0, cell - 1.0];
-                    // Nothing is drawn where nothing may be read: the gaps are the mask.
+                    // Denied cells stay empty.
                     if ran.allowed[first + q][first + k] > 0.0 {
                         self.rect(place, "nrt-denied", 1.0);
                         self.rect(place, class, share.sqrt());
@@ -120,7 +120,7 @@ impl Page {
         self.y = top + (cell * units.len() as f64) as usize + 30;
     }
 
-    /// The names of rows and columns, where there is room for them.
+    /// Draws the labels of rows and columns, if the cells are large enough.
     fn labels(&mut self, units: &[Unit], (left, top): (f64, f64), cell: f64) {
         let size = cell.clamp(5.0, 12.0);
         for (at, unit) in units.iter().enumerate().filter(|_| cell >= 5.0) {
@@ -139,7 +139,7 @@ impl Page {
         }
     }
 
-    /// Bars of what the model says.
+    /// Draws a bar for each predicted token, and the continuation of the text.
     fn guesses(&mut self, ran: &Ran<'_>) {
         for guess in &ran.guesses {
             let name = guess.at.map_or_else(|| "next".to_string(), |at| format!("token {at}"));
@@ -159,7 +159,7 @@ impl Page {
         }
     }
 
-    /// What is hidden, and the proof.
+    /// Writes the hidden kinds of private text, and the proof.
     fn secrets(&mut self, ran: &Ran<'_>) {
         let kinds: Vec<&str> = ran.hidden.kinds().map(|(kind, _)| kind.as_str()).collect();
         if let Some(proof) = &ran.proof {

@@ -14,7 +14,7 @@ use std::path::Path;
 const SECRET: Style = AnsiColor::Yellow.on_default().bold();
 /// Width of the captions, in columns.
 const CAPTION: usize = 11;
-/// Columns of the map of attention that are no cells: the longest label, gaps, and the words at its right.
+/// Width of the text beside the map of attention, in columns: the longest label, gaps, and the words at the right.
 const BESIDE: usize = 12 + 2 + 34;
 /// Width of the bar of a probability, in columns.
 const BAR: usize = 24;
@@ -61,7 +61,7 @@ fn print_text(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     screen.line("")
 }
 
-/// The text in pieces that a line may end after, and whether each is private.
+/// Splits the text into pieces; a line may end after each piece. The second value is true for private text.
 fn pieces(ran: &Ran<'_>) -> Vec<(String, bool)> {
     let words =
         |text: &str| text.split_inclusive(char::is_whitespace).map(|word| (printable(word), false)).collect::<Vec<_>>();
@@ -108,7 +108,7 @@ fn print_mask(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     let picture = ran.bound.picture().head(ran.head);
     let picture = if ran.names.len() > ran.units.len() { picture } else { picture.labels(&ran.names) };
     let drawn = picture.to_terminal(&options)?;
-    // Its title and its caption stand above.
+    // The title and the caption of the picture were printed above.
     let lines = drawn.lines().skip_while(|line| !line.is_empty()).skip(1);
     for line in lines.filter(|line| *line != format!("head {}", ran.head)) {
         screen.line(line)?;

@@ -1,4 +1,4 @@
-//! [`Source`]: a model with its tokenizer, from a folder or the one in the program.
+//! [`Source`]: a model with its tokenizer, from a folder, from the hub, or embedded in the program.
 
 use crate::failure::{Failure, Result};
 use crate::model::hub;
@@ -46,7 +46,7 @@ fn embedded() -> Result<Source> {
     let weights = VarBuilder::from_slice_safetensors(WEIGHTS, DType::F32, &Device::Cpu);
     let weights = weights.map_err(|e| damaged(e.to_string()))?;
     let model = Model::new(&Config::read(&config)?, &weights)?;
-    // The same tokens by way of tokenizer.json, which finds <mask> in a text.
+    // This tokenizer has the tokens of `ByteTokenizer`, and also recognises `<mask>` in a text.
     let tokenizer = Box::new(HfTokenizer::from_bytes(ByteTokenizer.to_json().as_bytes())?);
     Ok(Source { name: "the small one in this program".into(), model, tokenizer })
 }

@@ -1,4 +1,4 @@
-//! [`Unit`]: what a text is shown in: its tokens, or its words where there are many; a private piece is one unit.
+//! [`Unit`]: a piece of a text in reports: a token of a short text, a word of a long text, or one piece of private text.
 
 use noren_mask::BoundMask;
 use noren_text::{Encoding, PrivateTokens};
@@ -9,14 +9,14 @@ const MOST_TOKENS: usize = 24;
 
 /// Neighbouring tokens that are shown as one unit.
 pub(crate) struct Unit {
-    /// What people read: the word, or the kind of what is private.
+    /// The shown text: the word or token, or the kind of private text.
     pub(crate) label: String,
     pub(crate) tokens: Range<usize>,
     /// True if the unit contains private text, found or hidden.
     pub(crate) private: bool,
 }
 
-/// Which unit a token belongs to; neighbours of the same are together.
+/// The unit of a token. Neighbouring tokens with equal values form one unit.
 #[derive(PartialEq)]
 enum Part {
     Private(String),
@@ -45,7 +45,7 @@ pub(crate) fn units(text: &str, encoding: &Encoding, names: &[String], private: 
         if range.is_empty() {
             return Part::Sign;
         }
-        // White space by itself goes with the word before it, or with the next where that is a secret.
+        // A token of white space belongs to the word before it, or to the next word if private text is before it.
         let blank = text[range.clone()].chars().take_while(|c| c.is_whitespace()).map(char::len_utf8).sum::<usize>();
         let after = blank == range.len() && matches!(last, Part::Private(_));
         let first = if blank < range.len() { range.start + blank } else { range.start };

@@ -1,4 +1,4 @@
-//! [`View`]: the text view of the explorer, a text through a model as JSON.
+//! [`View`]: the text view of the explorer: runs a model over a text and returns the result as JSON.
 
 use super::{EXAMPLE, Job, Outline, Ran, Source, Unit, detectors, load};
 use crate::failure::{Failure, Result};
@@ -10,19 +10,19 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Tokens up to which the attention between tokens is sent.
+/// Maximum number of tokens for which the attention between tokens is sent.
 const MOST_TOKENS: usize = 256;
-/// Tokens that a decoder generates.
+/// Number of tokens that a decoder generates after the text.
 const NEW_TOKENS: usize = 24;
 
-/// A model that is loaded when the first text comes.
+/// A model that is loaded with the first request.
 pub(crate) struct View {
     folder: Option<PathBuf>,
     source: Option<Source>,
 }
 
 impl View {
-    /// The model of a folder, or the small one in this program.
+    /// Creates a view with the model of a folder, or the small model in this program.
     pub(crate) fn new(folder: Option<PathBuf>) -> Self {
         View { folder, source: None }
     }
@@ -35,7 +35,7 @@ impl View {
     }
 }
 
-/// The error for the explorer.
+/// Converts an error to the type of the explorer.
 fn error(failure: Failure) -> Error {
     match failure {
         Failure::Input { message, hint } => Error { message, hint },
@@ -88,7 +88,7 @@ fn run(source: &Source, request: &TextRequest) -> Result<TextAnswer> {
     Ok(TextAnswer { value, scene })
 }
 
-/// The mask of the layer that is shown, with its shape and its facts.
+/// Returns the mask of the shown layer, with its shape and facts, as JSON.
 fn scene(ran: &Ran<'_>) -> serde_json::Result<Value> {
     let shape = ran.bound.shape();
     Ok(json!({
@@ -105,7 +105,7 @@ fn outline(ran: &Ran<'_>) -> serde_json::Result<Value> {
     let hidden = ran.hidden.positions();
     let unit = |unit: &Unit| {
         let own = ran.ranges[unit.tokens.start].start..ran.ranges[unit.tokens.end - 1].end;
-        // A private piece is labelled with its kind; here the page shows it struck out.
+        // The label of private text is its kind; the page shows the text itself, struck out.
         let own = if unit.private { ran.text[own].trim() } else { "" };
         let text = if own.is_empty() { &unit.label } else { own };
         json!({

@@ -1,4 +1,5 @@
-//! [`Hub`]: downloads from the Hugging Face hub by the program `curl`, which brings the machine's own certificates and proxies.
+//! [`Hub`]: downloads from the Hugging Face hub with the program `curl`, which uses the certificates and proxies of the
+//! machine.
 
 use super::cache::{Cache, Repo};
 use std::fs::{self, File, OpenOptions};
@@ -6,11 +7,12 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Results with the problem in words.
+/// A result whose error is a message for the user.
 type Result<T> = std::result::Result<T, String>;
 
-/// The arguments of every call: no settings of the user's own, which could change what is printed; errors as such; redirections; and
-/// an end to transfers in which nothing happens for a minute. The rest comes from standard input, where other users do not see it.
+/// The arguments of every call: ignore the user's settings, which could change the output; fail on HTTP errors; follow
+/// redirections; end a transfer that makes no progress for a minute. Further settings are read from standard input, so that
+/// other users of the machine cannot see them.
 const CURL: [&str; 15] = [
     "--disable",
     "--config",
@@ -29,29 +31,30 @@ const CURL: [&str; 15] = [
     concat!("noren/", env!("CARGO_PKG_VERSION")),
 ];
 
-/// The hub.
+/// The address of the hub and the access token for it.
 pub(super) struct Hub {
     endpoint: String,
     token: Option<String>,
 }
 
-/// What the hub says of a file.
+/// The headers of a file on the hub.
 struct About {
-    /// The name of its content.
+    /// The ETag of the content, which names it in the cache.
     etag: String,
     commit: String,
     bytes: u64,
 }
 
 impl Hub {
-    /// The hub of `HF_ENDPOINT`, asked with `HF_TOKEN` or the token of the cache.
+    /// Creates the hub at `HF_ENDPOINT` [default: https://huggingface.co]. Requests use the token in `HF_TOKEN`, or the token
+    /// of the cache.
     pub(super) fn new(cache: &Cache) -> Hub {
         let endpoint = std::env::var("HF_ENDPOINT").unwrap_or_else(|_| "https://huggingface.co".to_owned());
         let token = std::env::var("HF_TOKEN").ok().or_else(|| cache.token());
         Hub { endpoint: endpoint.trim_end_matches('/').to_owned(), token }
     }
 
-    /// The names of a model's files.
+    /// Returns the names of a model's files.
     pub(super) fn files(&self, name: &str) -> Result<Vec<String>> {
         let list =
             self.curl(&format!("/api/models/{name}/revision/main"), &["--silent", "--show-error"], Stdio::piped())?;
@@ -61,7 +64,7 @@ impl Hub {
         Ok(files.iter().filter_map(|file| file["rfilename"].as_str().map(str::to_owned)).collect())
     }
 
-    /// Downloads what the cache lacks of a file, and returns its path there.
+    /// Downloads the bytes of a file that the cache lacks, and returns the path of the file in the cache.
     pub(super) fn get(&self, repo: &Repo, name: &str, file: &str) -> Result<PathBuf> {
         let url = format!("/{name}/resolve/main/{file}");
         let About { etag, commit, bytes } = self.about(&url)?;
@@ -70,7 +73,7 @@ impl Hub {
         let is_whole = || fs::metadata(&blob).is_ok_and(|about| about.len() == bytes);
         if !is_whole() {
             let mut out = OpenOptions::new().create(true).append(true).open(&part).map_err(broken)?;
-            // Another process that downloads the same file is waited for.
+            // The lock waits for another process that downloads this file.
             out.lock().map_err(broken)?;
             if !is_whole() {
                 self.append(&url, &mut out, bytes)?;
@@ -80,7 +83,7 @@ impl Hub {
         repo.link(&commit, file, &blob).map_err(broken)
     }
 
-    /// Appends to `out` the bytes that it lacks.
+    /// Downloads the missing bytes of a file and appends them to `out`. `bytes` is the length of the whole file.
     fn append(&self, url: &str, out: &mut File, bytes: u64) -> Result<()> {
         let broken = |e: std::io::Error| format!("the cache cannot be written: {e}");
         let known = out.metadata().map_err(broken)?.len();
@@ -100,13 +103,13 @@ impl Hub {
         }
     }
 
-    /// Asks for the first byte of a file: the headers say the rest.
+    /// Requests the first byte of a file and returns its headers.
     fn about(&self, url: &str) -> Result<About> {
         let options = ["--silent", "--show-error", "--range", "0-0", "--output", NOWHERE, "--dump-header", "-"];
         let heads = self.curl(url, &options, Stdio::piped())?;
         let heads = String::from_utf8_lossy(&heads);
         let lines: Vec<(&str, &str)> = heads.lines().filter_map(|line| line.split_once(':')).collect();
-        // Where a file is stored elsewhere, the first of several heads has the tag of its content.
+        // After a redirection there are several groups of headers; the first group has the ETag of the content.
         let named = |name: &'static str| lines.iter().filter(move |(key, _)| key.eq_ignore_ascii_case(name));
         let header = |name| named(name).map(|(_, value)| value.trim());
         let missing = |name: &str| format!("its answer has no header {name}");
@@ -126,7 +129,7 @@ impl Hub {
         Ok(About { etag: etag.into(), commit: commit.into(), bytes: bytes.ok_or_else(|| missing("content-range"))? })
     }
 
-    /// Asks for a path of the hub. Returns what was sent to standard output, where that is a pipe.
+    /// Requests a path of the hub with `curl`. Returns the standard output of `curl`, if `out` is a pipe.
     fn curl(&self, path: &str, options: &[&str], out: Stdio) -> Result<Vec<u8>> {
         let mut settings = format!("url = {}\n", quoted(&format!("{}{path}", self.endpoint))?);
         if let Some(token) = &self.token {
@@ -140,7 +143,7 @@ impl Hub {
             |e: std::io::Error| format!("the program curl cannot be run ({e}): install it, or download the folder");
         let mut child = command.spawn().map_err(failed)?;
         if let Some(mut input) = child.stdin.take() {
-            // What ends before it has read this says why.
+            // If curl ends before it reads the settings, its exit status is reported below.
             let _ = input.write_all(settings.as_bytes());
         }
         let ended = child.wait_with_output().map_err(failed)?;
@@ -155,10 +158,10 @@ impl Hub {
     }
 }
 
-/// Where bodies go that are not read.
+/// The file to which `curl` writes content that is not needed.
 const NOWHERE: &str = if cfg!(windows) { "NUL" } else { "/dev/null" };
 
-/// A value as curl's settings have it.
+/// Quotes a value for a settings file of `curl`. Returns an error if the value contains a control character.
 fn quoted(text: &str) -> Result<String> {
     match text.chars().any(char::is_control) {
         true => Err("an address or a token has a line break in it".to_owned()),

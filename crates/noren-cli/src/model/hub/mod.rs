@@ -1,4 +1,4 @@
-//! Where a model is stored: a folder, the cache of Hugging Face's tools, or their hub.
+//! Finds the files of a model: in a folder, in the cache of the tools of Hugging Face, or on the Hugging Face hub.
 
 #[cfg(feature = "hub")]
 mod cache;
@@ -10,11 +10,11 @@ use crate::failure::{Failure, Result};
 use cache::Cache;
 use std::path::{Path, PathBuf};
 
-/// The folder of a model that was given as a folder or by its name on the hub.
+/// Returns the folder of a model, given as a folder or by its name on the hub.
 ///
-/// A folder is taken as it stands. A name is looked for in the cache first (`HF_HUB_CACHE`, or `hub` in `HF_HOME`), so that what
-/// was loaded once needs no network. The hub is asked too for what is read of `more` files and the cache lacks: other tools may
-/// have left them out, and not every model has them.
+/// A folder is returned unchanged. A name is searched in the cache first (`HF_HUB_CACHE`, or `hub` in `HF_HOME`), so that a
+/// model in the cache needs no network. If the cache lacks the model or one of the files `more`, missing files are downloaded.
+/// A model may lack these files, so a failed download is no error if the cache has the configuration and the weights.
 pub(crate) fn folder(given: &Path, more: &[&str]) -> Result<PathBuf> {
     if given.is_dir() {
         return Ok(given.to_owned());
@@ -29,7 +29,7 @@ pub(crate) fn folder(given: &Path, more: &[&str]) -> Result<PathBuf> {
     })
 }
 
-/// Whether a text may be a model's name: `name` or `owner/name`.
+/// Returns true if a text can be the name of a model: `name` or `owner/name`.
 fn is_name(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let part = |part: &str| part.starts_with(|c: char| c.is_ascii_alphanumeric()) && part.chars().all(plain);
@@ -55,13 +55,13 @@ fn named(name: &str, more: &[&str]) -> std::result::Result<PathBuf, String> {
     fetched.or_else(|problem| known.ok_or(problem))
 }
 
-/// Downloads what the cache does not have of a model.
+/// Downloads the files of a model that the cache lacks, and returns the folder of the model in the cache.
 #[cfg(feature = "hub")]
 fn fetch(cache: &Cache, name: &str) -> std::result::Result<PathBuf, String> {
     let failed = |problem: String| format!("the Hugging Face hub does not give it: {problem}");
     let (hub, repo) = (download::Hub::new(cache), cache.model(name));
     let mut files: Vec<String> = hub.files(name).map_err(failed)?.into_iter().filter(|file| is_wanted(file)).collect();
-    // Last what a cache is asked for: a download that was ended is continued, not taken for all of the model.
+    // The files by which `cached` finds a model are downloaded last, so that an unfinished download is continued.
     files.sort_by_key(|file| (WEIGHTS.contains(&file.as_str()), file.clone()));
     if !files.iter().any(|file| file == "config.json") {
         return Err("on the Hugging Face hub it has no config.json".to_owned());
@@ -76,11 +76,11 @@ fn fetch(cache: &Cache, name: &str) -> std::result::Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// What a model's weights are found by: all of them, or a list of the files that have them.
+/// The files that contain the weights of a model, or the list of the files with the weights.
 #[cfg(feature = "hub")]
 const WEIGHTS: [&str; 2] = ["model.safetensors", "model.safetensors.index.json"];
 
-/// The folder of a model in the cache, with its configuration and all of its weights.
+/// Returns the folder of a model in the cache; `None` if the configuration or a file of weights is missing.
 #[cfg(feature = "hub")]
 fn cached(cache: &Cache, name: &str) -> Option<PathBuf> {
     let files = cache.model(name);
@@ -95,7 +95,7 @@ fn cached(cache: &Cache, name: &str) -> Option<PathBuf> {
     config.parent().filter(|_| all).map(Path::to_owned)
 }
 
-/// Whether a file of the hub is one that models are loaded from: names that lead elsewhere are not.
+/// Returns true for files that loading a model reads. Paths to other folders are excluded.
 #[cfg(feature = "hub")]
 fn is_wanted(file: &str) -> bool {
     let known = ["config.json", "tokenizer.json", "modules.json", "sentence_bert_config.json", "1_Pooling/config.json"];
