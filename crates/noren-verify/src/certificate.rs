@@ -1,4 +1,4 @@
-//! A certificate as it is written. Nothing in it is trusted before the check.
+//! A certificate as it is written. The verifier trusts no field before the check.
 
 use crate::expr::Expr;
 use crate::facts::{Facts, ranges};

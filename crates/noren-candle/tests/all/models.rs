@@ -1,4 +1,4 @@
-//! The eleven checkpoints: logits and states of real tokens, batched with padding and one by one, and greedy tokens.
+//! The eleven checkpoints: logits and states of non-padding tokens, in a padded batch and one by one, and greedy tokens.
 
 use candle_core::{DType, Device, Tensor};
 use noren_candle::generate::{GenerateOptions, generate};
@@ -52,7 +52,7 @@ impl Case {
     }
 }
 
-/// Returns the values of row `row`, those of real tokens only where there is one for each token.
+/// Returns the values of row `row`. If there is one value for each token, values of padding are left out.
 fn row(tensor: &Tensor, row: usize, keep: &[bool]) -> Vec<f32> {
     let tensor = tensor.get(row).unwrap().to_dtype(DType::F32).unwrap();
     if tensor.rank() < 2 || tensor.dim(0).unwrap() != keep.len() {
