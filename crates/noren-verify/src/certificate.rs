@@ -159,7 +159,7 @@ fn not_covered(at: &At<'_>) -> Result<()> {
     if let Some(missing) = NOT_COVERED.iter().find(|required| !list.iter().any(|given| given == *required)) {
         return Err(wrong(
             at.path.clone(),
-            format!("a list of {} without this entry", list.len()),
+            format!("a list of {} entries without this one", list.len()),
             format!("the entry {missing:?}"),
         ));
     }

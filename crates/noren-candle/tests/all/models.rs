@@ -67,7 +67,7 @@ fn check(name: &str, got: &[f32], expected: &[f32]) {
     let size = expected.iter().fold(0f32, |most, x| most.max(x.abs()));
     let off = got.iter().zip(expected).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
     println!("{name:44} {off:.1e} of {size:.1e}");
-    // The T5's scores reach 200, so that rounding is magnified: its stored logits, of 32 bits, are 1.5e-3 of the largest from
+    // The T5's scores reach 200, which magnifies rounding. Its stored logits, of 32 bits, are 1.5e-3 of the largest from
     // those of 64 bits, and as far as that from another order of the same sums.
     let tolerance = if name.starts_with("t5") { 1.5e-3 } else { 1e-4 };
     assert!(off <= tolerance * size, "{name} is off by {off:e} where the largest is {size:e}");
