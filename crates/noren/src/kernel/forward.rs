@@ -43,7 +43,7 @@ struct Unit {
     cost: u64,
 }
 
-/// All work of a call.
+/// All jobs of a call, in units.
 pub(crate) struct Jobs {
     units: Vec<Unit>,
     jobs: Vec<Job>,
@@ -116,10 +116,13 @@ fn assert_covers(pattern: &PatternPlan, q_len: usize) {
         let mut placed = vec![false; q_len];
         for (start, step, len) in order.runs() {
             for row in (0..len).map(|i| (start + i * step) as usize) {
-                assert!(!std::mem::replace(&mut placed[row], true), "row {row} has two places");
+                assert!(
+                    !std::mem::replace(&mut placed[row], true),
+                    "row {row} has two places in the plan's order of queries"
+                );
             }
         }
-        assert!(!placed.contains(&false), "each row has a place");
+        assert!(!placed.contains(&false), "a query row has no place in the plan's order of queries");
     }
 }
 
@@ -211,7 +214,7 @@ pub(crate) enum Keys<'a> {
     Stored(Vec<StoredHead<'a>>),
 }
 
-/// The packed keys and values of a unit, from the first job that needs them to the last.
+/// The packed keys and values of a unit, while jobs need them.
 struct Shared<S: Simd, P> {
     packed: Mutex<Option<Arc<Packed<S, P>>>>,
     jobs_left: AtomicUsize,

@@ -3,7 +3,7 @@
 use super::simd::{Lanes, try_zeroed};
 use crate::Element;
 
-/// A cache line.
+/// One cache line of 64 bytes.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Line([f32; Lines::LINE / 4]);

@@ -49,14 +49,14 @@ macro_rules! by_tile {
             (4, 4) if <$s>::VECTORS >= 4 => $f::<$s, $p, 4, 4>($($arg),*),
             (5, 4) if <$s>::VECTORS >= 4 && <$s>::ROWS >= 5 => $f::<$s, $p, 5, 4>($($arg),*),
             (6, 4) if <$s>::VECTORS >= 4 && <$s>::ROWS >= 6 => $f::<$s, $p, 6, 4>($($arg),*),
-            (rows, vectors) => unreachable!("a register tile of {rows} x {vectors}"),
+            (rows, vectors) => unreachable!("no register tile has {rows} x {vectors} vectors"),
         }
     };
 }
 
 pub(super) use by_tile;
 
-/// Computes the scores of `rows` queries and the keys of `groups` vectors.
+/// Computes the scores of `rows` queries and `groups * LANES` keys.
 ///
 /// `q` is `[rows][words]`, and `k` is `[groups][words]` vectors; `words` words hold `head_dim` values. `scores` has
 /// `WIDE / LANES` vectors for each row; the first `groups` of them are written.
@@ -267,8 +267,8 @@ fn value_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     }
 }
 
-/// The number of words of values that are added before the next columns: these words and the next `NEAR` words fit in
-/// the nearest cache.
+/// The number of words of values that are added before the next columns are processed: these words and the next `NEAR`
+/// words fit in the nearest cache.
 const NEAR: usize = 1 << 11;
 
 /// Calls `$f::<S, P, R, N>` with the run-time number of rows `R` and the path's number of vectors `N` as constants.
@@ -288,7 +288,7 @@ macro_rules! by_rows {
             4 => $f::<$s, $p, 4, $n>($($arg),*),
             5 if <$s>::ROWS >= 5 => $f::<$s, $p, 5, $n>($($arg),*),
             6 if <$s>::ROWS >= 6 => $f::<$s, $p, 6, $n>($($arg),*),
-            rows => unreachable!("a register tile of {rows} rows"),
+            rows => unreachable!("no register tile has {rows} rows"),
         }
     };
 }

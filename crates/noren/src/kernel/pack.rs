@@ -42,9 +42,9 @@ pub(crate) enum Source<'a, 'b, S: Simd, P> {
 pub(crate) struct Packed<S: Simd, P> {
     /// The first lane group that `keys` holds.
     first_group: usize,
-    /// `[TERMS * groups][words]`.
+    /// The keys, `[TERMS * groups][words]` vectors.
     keys: Vec<S::V>,
-    /// `[LANES * groups][v_width]`, where values cannot be used in place.
+    /// The values, `[LANES * groups][v_width]` words; `None` if they are used in place.
     values: Option<Vec<S::V>>,
     /// Whether block `i` of `BLOCK` keys, counted from the first group, holds an infinite or NaN value.
     non_finite: Vec<bool>,
@@ -53,9 +53,9 @@ pub(crate) struct Packed<S: Simd, P> {
 
 /// The keys and values of one block, as a tile reads them.
 pub(crate) struct Block<'a, S: Simd> {
-    /// `[TERMS * groups][words]`
+    /// The keys, `[TERMS * groups][words]` vectors.
     pub(crate) keys: &'a [S::V],
-    /// `[keys / TERMS][v_width]`. The slice may end at the last key of the sequence.
+    /// The values, `[keys / TERMS][v_width]` words. The slice may end at the last key of the sequence.
     pub(crate) values: &'a [f32],
     /// Whether a value of the block may be infinite or NaN.
     pub(crate) non_finite: bool,
@@ -199,7 +199,7 @@ impl<S: Simd, P: Product> Packed<S, P> {
         let values = match &self.values {
             None => {
                 let first_key = groups.start * group::<S, P>();
-                head.values_in_place::<S, P>(first_key).expect("values were found in place before")
+                head.values_in_place::<S, P>(first_key).expect("the values of this head are used in place")
             }
             Some(values) => &floats(values)[first * S::LANES * head.v_width::<S>()..],
         };

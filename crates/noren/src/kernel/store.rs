@@ -334,7 +334,7 @@ impl<'a> StoredHead<'a> {
     {
         let store = self.store;
         let Packing { words, word_bytes, .. } = store.packing;
-        assert!(store.packing.group() == group::<S, P>(), "packed for this path");
+        assert!(store.packing.group() == group::<S, P>(), "keys must be packed for this processor path");
         let mut keys = groups.start * group::<S, P>()..groups.end * group::<S, P>();
         let start = |page| store.region(page, self.head).0 / word_bytes;
         if word_bytes == 4

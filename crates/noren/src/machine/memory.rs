@@ -18,7 +18,7 @@ pub struct Memory {
 }
 
 /// Returns the sizes that the system reports. A size that is not reported gets a usual value: 32 KiB, 1 MiB, 16 MiB and
-/// 4 GiB. The system is read once.
+/// 4 GiB. The sizes are read once per process.
 pub fn memory() -> Memory {
     static MEMORY: OnceLock<Memory> = OnceLock::new();
     *MEMORY.get_or_init(|| Memory {

@@ -13,18 +13,18 @@ use crate::options::LOWEST_SCORE;
 use std::f64::consts::LOG2_E;
 use std::ops::Range;
 
-/// The number of rows of a phase, or one less: their cells are computed before they are added to gradients. All tables
-/// of a phase share the nearest caches.
+/// The number of rows of a phase; a phase may have one more. The cells of a phase are computed before they are added to
+/// gradients. All tables of a phase share the nearest caches.
 pub(super) const PHASE: usize = 48;
 
-/// The quantity for which cells have gradients.
+/// The quantity whose gradients the cells hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Of {
     /// Scores before the softcap, for queries and keys.
     Products,
     /// Scores after the softcap, for the bias.
     Scores,
-    /// Soft weights.
+    /// The soft weights.
     Soft,
 }
 
@@ -44,9 +44,9 @@ pub(super) struct Tables<S: Simd> {
 /// A block of keys that the rows of a part read.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
-    /// The first key.
+    /// The index of the first key.
     pub(super) key: usize,
-    /// The lane groups.
+    /// The lane groups that hold the keys.
     pub(super) groups: Range<usize>,
     /// Whether some cells are hidden, so that [`Queries::words`] holds the mask bits. If false, all cells are allowed.
     pub(super) masked: bool,
@@ -260,8 +260,8 @@ impl<S: Simd> Maker<'_, '_, S> {
             ($($len:literal)*) => {
                 match scores.len() {
                     $($len => {
-                        let scores = <&mut [S::V; $len]>::try_from(scores).expect("so many");
-                        row.weigh(s, scores, <&mut [S::V; $len]>::try_from(grads).expect("as many"));
+                        let scores = <&mut [S::V; $len]>::try_from(scores).expect("the length is that of the match arm");
+                        row.weigh(s, scores, <&mut [S::V; $len]>::try_from(grads).expect("there is one gradient for each score"));
                     })*
                     _ => row.weigh(s, scores, grads),
                 }

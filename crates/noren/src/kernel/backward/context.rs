@@ -18,7 +18,7 @@ pub(crate) struct Context<'a> {
     pub(crate) v: Rows<'a>,
     pub(crate) out: Rows<'a>,
     pub(crate) dout: Rows<'a>,
-    /// `[batch, heads, q_len]`.
+    /// The log-sum-exp of each row, `[batch, heads, q_len]`.
     pub(crate) lse: &'a [f32],
     pub(crate) modifiers: Modifiers<'a>,
     pub(crate) scale: f64,

@@ -19,7 +19,7 @@ pub(super) fn item_keys(widths: Widths) -> usize {
 pub(super) struct Keys<S: Simd> {
     /// The first key, the start of a lane group.
     pub(super) first: usize,
-    /// `[keys][k_width]`.
+    /// The keys as rows, `[keys][k_width]`.
     pub(super) rows: Vec<S::V>,
     /// The keys as lane groups: `[groups][k_width]` vectors with one key in each lane.
     pub(super) across: Vec<S::V>,

@@ -20,7 +20,7 @@ pub(crate) const MOST_ROWS: usize = 32;
 /// The scores, later the weights, of some blocks of a tile.
 pub(crate) struct Part<S: Simd> {
     blocks: Vec<KeyBlock>,
-    /// `[blocks][rows][WIDE]`.
+    /// The scores or weights, `[blocks][rows][WIDE]`.
     scores: Vec<S::V>,
     /// Mask bits, `[blocks][rows]`; all bits are set in blocks whose cells are all allowed.
     words: Vec<u64>,
