@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The cost of a job besides its cells, in cells: queries, sums and mask bits.
+/// The additional cost of each job, counted in cells, for queries, sums and mask bits.
 const JOB_OVERHEAD: u64 = 2048;
 
 /// Values that more than this number of rows read on average are copied to memory that is aligned to vectors.
@@ -34,7 +34,7 @@ const MOST_SHARED_KEYS: u32 = 512;
 struct Unit {
     batch: usize,
     kv_head: usize,
-    /// A pattern of the plan with this order of keys.
+    /// The number of a pattern of the plan whose keys have the unit's order.
     pattern: usize,
     /// The range that contains all keys that the jobs may read.
     key_range: Range<usize>,
@@ -108,7 +108,10 @@ impl Jobs {
 fn assert_covers(pattern: &PatternPlan, q_len: usize) {
     let mut next = 0;
     for tile in (0..pattern.tile_count()).map(|i| pattern.tile(i)) {
-        assert!(tile.start == next && tile.end >= next, "tiles of a plan must follow each other");
+        assert!(
+            tile.start == next && tile.end >= next,
+            "each tile of a plan must begin at the row where the tile before it ends"
+        );
         next = tile.end;
     }
     assert_eq!(next as usize, q_len, "tiles of a plan must cover all query rows");

@@ -16,7 +16,7 @@ use noren_mask::Order;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// The arrays of one key-value head.
+/// The key and value arrays of one key-value head.
 #[derive(Clone, Copy)]
 pub(crate) struct Head<'a> {
     pub(crate) k: Rows<'a>,
@@ -32,9 +32,9 @@ pub(crate) struct Head<'a> {
 /// The source from which a tile reads keys and values.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a, 'b, S: Simd, P> {
-    /// Arrays. Keys are packed once for all jobs that read them, or for `None` block by block.
+    /// Arrays, with keys and values that are packed once for all jobs. For `None`, the tile packs them block by block.
     Given(Head<'b>, Option<&'a Packed<S, P>>),
-    /// A key-value cache.
+    /// Keys and values of a key-value cache.
     Stored(StoredHead<'b>),
 }
 
@@ -162,7 +162,7 @@ impl<'a> Head<'a> {
 }
 
 impl<S: Simd, P: Product> Packed<S, P> {
-    /// Returns an empty head without memory.
+    /// Returns packed keys and values of no keys, without an allocation.
     pub(crate) fn empty() -> Self {
         Packed { first_group: 0, keys: Vec::new(), values: None, non_finite: Vec::new(), product: PhantomData }
     }
@@ -199,7 +199,7 @@ impl<S: Simd, P: Product> Packed<S, P> {
         let values = match &self.values {
             None => {
                 let first_key = groups.start * group::<S, P>();
-                head.values_in_place::<S, P>(first_key).expect("the values of this head are used in place")
+                head.values_in_place::<S, P>(first_key).expect("the values of this head can be used in place")
             }
             Some(values) => &floats(values)[first * S::LANES * head.v_width::<S>()..],
         };
@@ -220,7 +220,7 @@ impl<S: Simd> BlockScratch<S> {
         BlockScratch { keys: zeroed(WIDE / S::LANES * words), values: zeroed(WIDE * v_width / S::LANES) }
     }
 
-    /// Returns a scratch without memory.
+    /// Returns memory for no keys, without an allocation.
     pub(crate) fn empty() -> Self {
         BlockScratch { keys: Vec::new(), values: Vec::new() }
     }
@@ -264,8 +264,8 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
         }
     }
 
-    /// Returns the number of keys whose multiples a block should not cross. `few` is true if the rows of the tile fit
-    /// in one register tile.
+    /// Returns the distance, in keys, between boundaries that a block of keys should not cross. `few` is true if the
+    /// rows of the tile fit in one register tile.
     pub(crate) fn page(&self, few: bool) -> usize {
         match self {
             Source::Given(..) => usize::MAX,
@@ -349,8 +349,8 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
     }
 }
 
-/// The packing of [`BlockScratch::block`] as a kernel that is compiled once for each path and product, not at each
-/// call.
+/// The packing of [`BlockScratch::block`], compiled once for each processor path and product instead of at each call
+/// site.
 struct PackBlock<'a, 'b, S: Simd, P> {
     scratch: &'a mut BlockScratch<S>,
     head: &'a Head<'b>,

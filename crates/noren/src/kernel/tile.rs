@@ -209,7 +209,7 @@ impl<S: Simd, P: Product> Kernel<S> for TileKernel<'_, '_, S, P> {
     }
 }
 
-/// [`TileKernel::start`] as a kernel that is compiled once for each path and product, not at each call.
+/// The work of [`TileKernel::start`], compiled once for each processor path and product instead of at each call site.
 struct Start<'t, 'a, 'b, S: Simd, P>(&'t mut TileKernel<'a, 'b, S, P>);
 
 impl<S: Simd, P: Product> Kernel<S> for Start<'_, '_, '_, S, P> {
@@ -219,7 +219,7 @@ impl<S: Simd, P: Product> Kernel<S> for Start<'_, '_, '_, S, P> {
     }
 }
 
-/// [`TileKernel::finish`] as a kernel that is compiled once for each path and product, not at each call.
+/// The work of [`TileKernel::finish`], compiled once for each processor path and product instead of at each call site.
 struct Finish<'t, 'a, 'b, S: Simd, P>(&'t mut TileKernel<'a, 'b, S, P>);
 
 impl<S: Simd, P: Product> Kernel<S> for Finish<'_, '_, '_, S, P> {
@@ -489,7 +489,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
                 ($($len:literal)*) => {
                     match scores.len() {
                         $($len if const { $len * S::LANES <= WIDE && $len % P::TERMS == 0 } => {
-                            row.weigh(s, word, <&mut [S::V; $len]>::try_from(scores).expect("the length is that of the match arm"));
+                            row.weigh(s, word, <&mut [S::V; $len]>::try_from(scores).expect("the slice has the length of this match arm"));
                         })*
                         _ => row.weigh(s, word, scores),
                     }

@@ -49,7 +49,7 @@ pub(super) struct Widths {
 }
 
 impl Context<'_> {
-    /// Returns the widths of rows on a path.
+    /// Returns the lengths of key and value rows, rounded up to whole vectors of the path.
     pub(super) fn widths<S: Simd>(&self) -> Widths {
         let width = |view: &Rows<'_>| view.shape()[3].next_multiple_of(S::LANES);
         Widths { k: width(&self.k), v: width(&self.v) }

@@ -49,7 +49,10 @@ impl Pattern {
         let mut next = 0;
         for (index, tile) in plan.tiles().enumerate() {
             // Several threads write gradients, so no row may be in two tiles.
-            assert!(tile.start == next && tile.end >= next, "tiles of a plan must follow each other");
+            assert!(
+                tile.start == next && tile.end >= next,
+                "each tile of a plan must begin at the row where the tile before it ends"
+            );
             next = tile.end;
             let first = parts.len();
             let rows = tile.start as usize..tile.end as usize;
@@ -69,9 +72,9 @@ impl Pattern {
 /// The turn of an item: the time at which it may add to the gradients of a part's queries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Turn {
-    /// The number of items that add before.
+    /// The number of items that add to these gradients before this item.
     before: u32,
-    /// Whether no item adds after.
+    /// Whether no item adds to these gradients after this item.
     last: bool,
 }
 

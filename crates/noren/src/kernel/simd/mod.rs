@@ -30,7 +30,7 @@ pub(crate) trait Kernel<S: Simd> {
 
 /// Operations on vectors of [`Simd::LANES`] `f32` values.
 pub(crate) trait Simd: Copy + Send + Sync + 'static {
-    /// The vector type.
+    /// A vector of `LANES` values.
     type V: Lanes;
     /// The product, of `f32` or of pairs of `bf16`, that a forward or backward pass uses on this path.
     type Product: Product;

@@ -73,8 +73,8 @@ impl<S: Simd> Part<S> {
 impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
     const PER_ROW: usize = WIDE / S::LANES;
 
-    /// Returns the ranges `(lane groups, words)` of a block that at least one row of a register tile reads. `words` are
-    /// the mask bits of these rows.
+    /// Returns the ranges `(lane groups, words of weights)` of a block that at least one row of a register tile reads.
+    /// The argument `words` holds the mask bits of these rows.
     fn needed(words: &[u64], block: &KeyBlock) -> (Range<usize>, Range<usize>) {
         let keys = match words.iter().fold(0, |or, word| or | word) {
             0 => 0..0,
