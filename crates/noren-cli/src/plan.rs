@@ -19,7 +19,7 @@ pub(crate) struct PlanArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Most steps of planning and of counting [default: 67108864]
+    /// Maximum number of steps of planning and of counting [default: 67108864]
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
     #[command(flatten)]
@@ -33,10 +33,10 @@ pub(crate) struct PlanArgs {
 /// The sizes of the tiles of a plan.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BlockArgs {
-    /// Most query rows in a tile
+    /// Maximum number of query rows in a tile
     #[arg(long, value_name = "N", default_value_t = 64, help_heading = "Tiles")]
     pub(crate) block_q: u32,
-    /// Keys in a tile
+    /// Number of keys in a tile
     #[arg(long, value_name = "N", default_value_t = 64, help_heading = "Tiles")]
     pub(crate) block_kv: u32,
 }

@@ -24,21 +24,21 @@ pub(crate) struct EmbedArgs {
     /// Folder of a model, or its name on the Hugging Face hub: config.json, model.safetensors and tokenizer.json
     #[arg(long, value_name = "DIR|NAME")]
     model: PathBuf,
-    /// Text, one line for each vector; - or nothing reads standard input
+    /// Text file, one line for each vector; - reads standard input [default: -]
     #[arg(value_name = "FILE")]
     input: Option<PathBuf>,
     /// File to write: .npy, .safetensors or .jsonl [default: JSON lines on standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Tokens that are computed together
+    /// Maximum number of tokens that are computed together
     #[arg(long, value_name = "N", default_value_t = 1024)]
     budget: usize,
 }
 
 const EXAMPLES: &str = "\
-modules.json and 1_Pooling/config.json say how tokens become a vector; without them it is their mean, scaled to length 1.
-A line that has no vector (empty, or no UTF-8) is reported with its number, its vector is NaN (null in JSON), and the exit code
-is 1. With -o, a run that was ended goes on where it stopped: vectors stand in FILE.part until all are finished.
+modules.json and 1_Pooling/config.json define the pooling of tokens to a vector; without them it is the mean, scaled to length 1.
+A line without a vector (empty, or not UTF-8) is reported with its number, its vector is NaN (null in JSON), and the exit code
+is 1. With -o, a run that was ended continues where it stopped: vectors are stored in FILE.part until all are finished.
 
 Examples:
   noren embed --model all-MiniLM-L6-v2 lines.txt -o vectors.npy
