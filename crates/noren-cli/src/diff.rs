@@ -34,8 +34,8 @@ pub(crate) struct DiffArgs {
 }
 
 const EXAMPLES: &str = "\
-The exit code is 0 when both masks allow the same cells and have the same scores, 1 when they differ,
-2 when an argument or a file is wrong. With -q, the search ends at the first difference.
+The exit code is 0 when both masks allow the same cells and have the same scores, 1 when they
+differ, 2 when an argument or a file is wrong. With -q, the search ends at the first difference.
 With --all-lengths, the exit code is also 2 when neither equality nor a difference was found.
 
 Examples:

@@ -70,14 +70,14 @@ pub(crate) enum FillArg {
 }
 
 const EXAMPLES: &str = "\
-The result is exact for attention and residual connections. Not covered, and listed with every answer:
-positions, lengths, pooling, normalisation over the batch or time, convolution and state-space layers,
-routing, quantisation by maxima, caches filled before a redaction, loss targets.
+The result is exact for attention and residual connections. Not covered, and listed with every
+answer: positions, lengths, pooling, normalisation over the batch or time, convolution and
+state-space layers, routing, quantisation by maxima, caches filled before a redaction, loss targets.
 A rule denies every pair of a source token and another token, its target. A policy holds if at least
 one pair is denied and no denied source can influence its target. Without a denied pair, nothing is
 established.
-The exit code is 0 when the policy holds, 1 when the policy is broken or nothing is established, 2 when
-the input cannot be used.
+The exit code is 0 when the policy holds, 1 when the policy is broken or nothing is established,
+2 when the input cannot be used.
 
 Examples:
   noren flow 'sliding(1024)' causal --layers 32 --len 131072

@@ -46,17 +46,17 @@ pub(crate) struct BenchArgs {
 }
 
 const EXAMPLES: &str = "\
-First the limits, for one thread and all: multiply-add, exp2, softmax, reading memory by size.
-Then a row for each case:
-  GFLOP/s    operations of allowed pairs: 4 * head_dim each, backward 10 * head_dim
+First measures the limits, for one thread and for all: multiply-add, exp2, softmax, and reading
+memory of several sizes. Then prints a row for each case:
+  GFLOP/s    operations of allowed pairs: 4 * head_dim per pair, backward 10 * head_dim
   computed   pairs computed / pairs allowed
-  GB/s       decode: bytes that have to be read and written, each once; a step appends a token
+  GB/s       decode: bytes that must be read and written, each once; a step appends a token
              to a cache, plans, and computes
-  of limit   the least time that the limits leave / the time taken: products at the
-             multiply-add peak (bf16: of dot products, where faster) and one softmax row
-             for each pair, or every array read or written once, whichever is longer
+  of limit   shortest possible time / measured time; the shortest possible time is the longer
+             of computing (products at the multiply-add peak, or for bf16 the dot product peak
+             if faster, and the softmax of each pair) and reading or writing every array once
 Masks may use 'documents' (eight: 1 2 1 3 4 2 2 1 sixteenths of the length) and 'padding' (half).
-Other programs that run meanwhile make everything worse: compare figures of one run.
+Other programs that run at the same time slow down all cases: compare only figures of one run.
 
 Examples:
   noren bench --quick
