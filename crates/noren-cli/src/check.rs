@@ -96,7 +96,7 @@ pub(crate) fn run(args: &CheckArgs, screen: &mut Screen) -> Result<Verdict> {
     if let Some(picture) = &picture {
         let svg = report
             .svg()?
-            .ok_or_else(|| Failure::new("there is nothing to draw: given and repaired mask have other sizes"))?;
+            .ok_or_else(|| Failure::new("there is nothing to draw: the given and the repaired mask differ in size"))?;
         picture.write(|out| out.write_all(svg.as_bytes()))?;
     }
     match args.json {
@@ -243,7 +243,7 @@ fn run_cases(cases: &Path, output: &Path, screen: &mut Screen) -> Result<Verdict
         (0, 0) if correct < all.len() => Ok(Verdict::Open),
         (0, 0) => Ok(Verdict::Yes),
         (0, _) => Ok(Verdict::No),
-        _ => Err(Failure::new(format!("{unusable} of {} cases cannot be used; the answers say why", all.len()))),
+        _ => Err(Failure::new(format!("{unusable} of {} cases cannot be used; see the answers", all.len()))),
     }
 }
 

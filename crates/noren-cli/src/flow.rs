@@ -207,7 +207,7 @@ pub(crate) fn run(args: &FlowArgs, screen: &mut Screen) -> Result<Verdict> {
     let ruling = policy.as_ref().map(|policy| with_note(note, || policy.check(&flow))).transpose()?;
     if let Some(target) = &target {
         let Some(policy) = &policy else {
-            return Err(Failure::new("--output: a certificate is about a policy: give --policy or --deny"));
+            return Err(Failure::new("--output: a certificate requires a policy: give --policy or --deny"));
         };
         let text = Certificate::issue(&flow, policy)?.to_json()?;
         target.write(|out| writeln!(out, "{text}"))?;

@@ -96,8 +96,8 @@ fn watch() -> impl Fn(Progress) -> ControlFlow<()> {
 /// Formats the cost of attention that computes every cell, as with a mask in an array.
 fn dense(stats: &Stats) -> String {
     let times = match stats.computed {
-        0 => "while here nothing is computed".to_string(),
-        n => format!("{:.2} x as many", stats.cells as f64 / n as f64),
+        0 => "the plan computes none".to_string(),
+        n => format!("{:.2} x the plan", stats.cells as f64 / n as f64),
     };
     format!("{:<18} computes {} cells, {times}", "dense masking", short_count(stats.cells))
 }

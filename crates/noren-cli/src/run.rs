@@ -105,7 +105,7 @@ fn continued(model: &Model, Tokens { batch, decoder }: &Tokens, new_tokens: usiz
     }
     let prompts = batch.real_ids();
     if let Some(row) = prompts.iter().position(Vec::is_empty) {
-        let problem = format!("row {row} of attention_mask has no real token: there is nothing to continue");
+        let problem = format!("row {row} of attention_mask has no non-padding token: there is nothing to continue");
         return Err(Failure::new(problem));
     }
     let begins = decoder.as_ref().map(Batch::real_ids);

@@ -81,8 +81,8 @@ fn serve(args: &ServeArgs, screen: &mut Screen) -> Result<()> {
         text_worker.extend(["--model".to_string(), folder.display().to_string()]);
     }
     let listener = TcpListener::bind(("127.0.0.1", args.port)).map_err(|e| {
-        Failure::new(format!("port {} of 127.0.0.1 cannot be taken: {e}", args.port))
-            .hint("--port 0 takes any that is free")
+        Failure::new(format!("port {} of 127.0.0.1 cannot be used: {e}", args.port))
+            .hint("--port 0 selects a free port")
     })?;
     let port = listener.local_addr()?.port();
     let address = format!("http://127.0.0.1:{port}/");

@@ -207,8 +207,8 @@ impl Form {
             "svg" => Ok(Form::Svg),
             "png" => Ok(Form::Png),
             "txt" => Ok(Form::Text),
-            _ => Err(Failure::new(format!("{}: the name says no known form", path.display()))
-                .hint("end it with .svg, .png or .txt")),
+            _ => Err(Failure::new(format!("{}: unknown file format", path.display()))
+                .hint("end the file name with .svg, .png or .txt")),
         }
     }
 }

@@ -82,14 +82,14 @@ fn message(now: &Step) -> String {
 
 fn report(trained: &Trained, screen: &mut Screen) -> Result<()> {
     if trained.resumed_at > 0 {
-        screen.line(format!("{:<10} from step {}", "went on", trained.resumed_at))?;
+        screen.line(format!("{:<10} from step {}", "continued", trained.resumed_at))?;
     }
     let history = &trained.history;
     for objective in [Objective::Clm, Objective::Mlm] {
         if let Some(loss) = history.last_validation(objective) {
             let bits = loss / std::f64::consts::LN_2;
-            let knowing = format!("single tokens have {:.3}", history.unigram);
-            let line = format!("{} {loss:.3} nats by token, {bits:.2} bits; {knowing}", paint(STRONG, objective));
+            let knowing = format!("a unigram model has {:.3}", history.unigram);
+            let line = format!("{} {loss:.3} nats per token, {bits:.2} bits; {knowing}", paint(STRONG, objective));
             screen.line(format!("{:<10} {line}", "held out"))?;
         }
     }
@@ -102,6 +102,7 @@ fn read_text(path: &Path) -> Result<String> {
     let bytes = std::fs::read(path).map_err(|e| Failure::new(format!("{name}: cannot be read: {e}")))?;
     String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
-        Failure::new(format!("{name}: byte {at} is no UTF-8")).hint("convert the text to UTF-8, for example with iconv")
+        Failure::new(format!("{name}: byte {at} is not UTF-8"))
+            .hint("convert the text to UTF-8, for example with iconv")
     })
 }

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &VerifyArgs, screen: &mut Screen) -> Result<Verdict> {
     let report = with_note("checking everything again ...", || verify_for(&text, &given))
         .map_err(|refusal| Failure::new(format!("{name}: {refusal}")))?;
     let about = if args.stack.given() { "about these masks, unchanged" } else { "unchanged" };
-    screen.line(format!("{}: the certificate is {about}, and its verdict is right", paint(GOOD, "verified")))?;
+    screen.line(format!("{}: the certificate is {about}, and its verdict is correct", paint(GOOD, "verified")))?;
     screen.line(format!(
         "{} batch row(s), {} head(s), {} tokens, {} layers of {} mask(s), {} closure(s) checked step by step, sha256 {}",
         report.batch, report.heads, report.tokens, report.layers, report.masks, report.closures, report.sha256

@@ -52,7 +52,7 @@ Examples:
 
 pub(crate) fn run(args: &GenerateArgs, screen: &mut Screen) -> Result<Verdict> {
     if args.stop.iter().any(String::is_empty) {
-        return Err(Failure::new("--stop is empty: give a text that ends what is written"));
+        return Err(Failure::new("--stop is empty: give a text before which the output ends"));
     }
     let folder = hub::folder(&args.model, &["tokenizer.json"])?;
     let known = load_tokenizer(&folder)?;

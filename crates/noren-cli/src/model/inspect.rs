@@ -49,7 +49,7 @@ pub(crate) fn run(args: &InspectArgs, screen: &mut Screen) -> Result<Verdict> {
     for declared in &masks {
         draw(declared, args.len, screen)?;
     }
-    screen.line(paint(DIM, "padding is hidden besides, wherever a batch has any"))?;
+    screen.line(paint(DIM, "the padding of a batch is hidden too"))?;
     Ok(Verdict::Yes)
 }
 

@@ -146,8 +146,8 @@ pub(crate) fn run(args: &PartitionArgs, screen: &mut Screen) -> Result<Verdict> 
     let target = match &args.output {
         Some(path) if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("svg")) => Some(Target::new(path)?),
         Some(path) => {
-            let failure = Failure::new(format!("{}: the name says no known form", path.display()));
-            return Err(failure.hint("end it with .svg"));
+            let failure = Failure::new(format!("{}: unknown file format", path.display()));
+            return Err(failure.hint("end the file name with .svg"));
         }
         None => None,
     };
@@ -172,7 +172,7 @@ pub(crate) fn run(args: &PartitionArgs, screen: &mut Screen) -> Result<Verdict> 
         Some(ExportArg::Torch) => screen.line(report::json(&found.partition.torch_indices()?)?)?,
         Some(ExportArg::Magi) => screen.line(report::json(&report::magi(&found.partition, &plan)?)?)?,
         None => {
-            let others = with_note("measuring what others would do ...", || compare(&plan, &options))?;
+            let others = with_note("measuring the splits of other projects ...", || compare(&plan, &options))?;
             let simulated = simulate(&plan, &found.partition, &wire, &machine)?;
             if args.json {
                 screen.line(report::json(&report::everything(&found, &others, &simulated))?)?;

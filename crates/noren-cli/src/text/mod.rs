@@ -117,8 +117,8 @@ fn svg_target(path: &Path) -> Result<Target> {
     match path.extension().is_some_and(|end| end == "svg") || device {
         true => Target::new(path),
         false => {
-            let message = format!("{}: the picture of a text is SVG", path.display());
-            Err(Failure::new(message).hint("end the name in .svg; --input writes tensors"))
+            let message = format!("{}: the picture of a text must be an SVG file", path.display());
+            Err(Failure::new(message).hint("end the file name with .svg; tensors are written only with --input"))
         }
     }
 }
@@ -133,7 +133,7 @@ impl TextArgs {
         };
         match text.trim().is_empty() {
             true => Err(Failure::new("the text is empty")
-                .hint("noren run 'some words'; noren run alone takes a letter of its own")),
+                .hint("give a text, as in noren run 'some words', or no text for the example")),
             false => Ok(text),
         }
     }
@@ -181,7 +181,7 @@ fn from_stdin() -> Result<String> {
     }
     String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
-        Failure::new(format!("standard input: byte {at} is no UTF-8"))
+        Failure::new(format!("standard input: byte {at} is not UTF-8"))
             .hint("convert the text to UTF-8, for example with iconv")
     })
 }
