@@ -9,13 +9,13 @@ use pyo3::prelude::*;
 
 type Given<'a, 'py> = &'a Bound<'py, PyAny>;
 
-/// Every query reads every key.
+/// Allows every query to read every key.
 #[pyfunction]
 fn full() -> PyMask {
     PyMask(atoms::full())
 }
 
-/// No query reads any key.
+/// Allows no cell.
 #[pyfunction]
 fn none() -> PyMask {
     PyMask(atoms::none())
@@ -88,7 +88,7 @@ fn global_(positions: Option<Given<'_, '_>>, label: Option<String>) -> PyResult<
     Ok(PyMask(atoms::global(set_or_label(positions, label, "global_")?)))
 }
 
-/// `"left"` or `"right"`.
+/// Returns the side called `"left"` or `"right"`.
 fn side_of(name: &str) -> PyResult<Side> {
     match name {
         "left" => Ok(Side::Left),
@@ -156,13 +156,14 @@ fn neighborhood(grid: Given<'_, '_>, size: Given<'_, '_>, dilation: Option<Given
     }))
 }
 
-/// Allows each cell with probability `p`. The same seed gives equal cells on every machine.
+/// Allows each cell with probability `p`. The cells depend on `seed` and the positions, and are equal on every machine.
 #[pyfunction]
 fn random(p: f64, seed: u64) -> PyMask {
     PyMask(atoms::random(p, seed))
 }
 
-/// Allows `count` random blocks of keys for each block of queries. The same seed gives equal blocks on every machine.
+/// Allows `count` random blocks of `block` keys for each block of `block` queries. They depend on `seed`, the positions and
+/// the number of keys, and are equal on every machine.
 #[pyfunction]
 fn random_blocks(block: u64, count: u64, seed: u64) -> PyMask {
     PyMask(atoms::random_blocks(block, count, seed))
@@ -208,7 +209,7 @@ fn bias(name: &str) -> PyScore {
     PyScore(Score::bias(name))
 }
 
-/// Adds to each score the entry of the named table `[heads, 2 * reach + 1]` for its distance.
+/// Adds to each score the entry of the named table `[heads, 2 * reach + 1]` for the distance from query to key.
 #[pyfunction]
 #[pyo3(signature = (name="relative"))]
 fn relative(name: &str) -> PyScore {

@@ -10,7 +10,8 @@ pub(crate) fn audit_catalogue() -> String {
     serde_json::json!({ "checks": CHECKS, "lengths": LENGTHS, "most": MOST, "pads": PADS, "rows": ROWS }).to_string()
 }
 
-/// What was done, what a failure means, changed tokens, whether one by one, compared outputs, whether they must move.
+/// (text of the change, meaning of a failure, changed tokens, one by one or all in one row, compared (row, position), true if
+/// these outputs must change).
 type Change = (String, String, Vec<usize>, bool, Vec<(usize, usize)>, bool);
 
 /// Returns the changes of a check. `reach` and `direct` are bytes `[length, length]`. Returns an error if there are none.

@@ -1,4 +1,4 @@
-//! `Mask`, `Score` and `Spec` as values, and what the methods of several classes need; their own methods are in `mask`.
+//! `Mask`, `Score` and `Spec` as values, and functions for the methods of several classes; their own methods are in `mask`.
 
 use crate::error::{raise, repr};
 use noren::noren_mask::Error;
@@ -21,7 +21,7 @@ pub(crate) struct PyScore(pub(crate) Score);
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PySpec(pub(crate) Spec);
 
-/// Names that libraries look up on tensors: asking a mask for one means that it was given in the place of a tensor.
+/// Attributes that libraries read from tensors. If one of them is read from a mask, the mask was given in place of a tensor.
 const OF_TENSORS: [&str; 9] = ["ndim", "shape", "dtype", "device", "dim", "size", "to", "bool", "expand"];
 
 /// Returns the error for an attribute that a mask does not have.
@@ -37,7 +37,7 @@ pub(crate) fn no_attribute(kind: &str, text: &str, name: &str) -> PyErr {
     PyAttributeError::new_err(format!("noren.{kind} `{text}` has no attribute {name:?}{advice}"))
 }
 
-/// A mask, or its text.
+/// Returns the mask of an object, which is a mask or its text.
 pub(crate) fn mask_of(object: &Bound<'_, PyAny>) -> PyResult<Mask> {
     if let Ok(mask) = object.cast::<PyMask>() {
         return Ok(mask.get().0.clone());

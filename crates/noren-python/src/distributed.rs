@@ -28,7 +28,7 @@ pub(crate) fn travel_of(name: &str) -> PyResult<Travel> {
 /// Splits a planned mask over ranks.
 #[pyfunction]
 #[pyo3(signature = (plan, ranks, *, nodes=1, travel="both", objective="balanced", head_dim=128, element_bytes=2))]
-#[allow(clippy::too_many_arguments)] // they are keywords
+#[allow(clippy::too_many_arguments)] // keyword arguments
 pub(crate) fn partition(
     py: Python<'_>,
     plan: &PyPlan,
@@ -87,7 +87,7 @@ impl PyPartition {
         Ok([of.received, of.sent, of.backward_received, of.backward_sent])
     }
 
-    /// Refuses a partition that does not compute each allowed cell once, by who holds what that needs.
+    /// Raises `Error` unless each allowed cell is computed exactly once, by a rank that holds or receives its data.
     fn check(&self, py: Python<'_>, bound: &PyBound) -> PyResult<()> {
         py.detach(|| self.0.check(&bound.0)).map_err(raise_dist)
     }

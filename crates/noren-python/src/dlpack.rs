@@ -1,14 +1,14 @@
 //! Arrays of any library, without a copy: the DLPack protocol (<https://dmlc.github.io/dlpack>), versions 0 and 1.
 //!
-//! A capsule is taken once; the [`Tensor`] gives its memory back when it is dropped.
+//! A capsule is read once; the [`Tensor`] returns the memory to its library when it is dropped.
 //!
 //! # Aliasing
 //!
 //! Calls run without the interpreter's lock, so another Python thread could write into an array during a call. Python's
-//! arrays have no lock that would forbid it. The public functions state that arrays must not change during a call; a
-//! change that happens all the same may give wrong numbers, but no access outside of the arrays, because shapes, strides and
-//! addresses are copied and checked when the capsule is taken. What can be checked is checked: arrays that are written must
-//! not be read-only, must not overlap themselves, and must not overlap any other array of the call ([`check_disjoint`]).
+//! arrays have no lock that prevents this. The public functions state that arrays must not change during a call. If an array
+//! changes, numbers may be wrong, but no memory outside of the arrays is read or written, because shapes, strides and
+//! addresses are copied and checked when the capsule is read. Arrays that are written must not be read-only, must not overlap
+//! themselves, and must not overlap any other array of the call ([`check_disjoint`]); this is checked.
 
 use noren::noren_mask::text::first_line;
 use noren::{Dtype, Element, View, ViewMut, bf16, f16};
@@ -23,7 +23,7 @@ use std::ptr::NonNull;
 
 const CPU: [i32; 3] = [1, 3, 11]; // and the host memory of CUDA and ROCm
 const READ_ONLY: u64 = 1;
-/// More dimensions than any library has.
+/// The maximum number of dimensions; no library supports more.
 const MOST_DIMENSIONS: usize = 64;
 
 #[repr(C)]
@@ -58,13 +58,13 @@ struct Versioned {
     tensor: DlTensor,
 }
 
-/// Whose memory a [`Tensor`] reads.
+/// The owner of the memory that a [`Tensor`] reads: a DLPack struct of version 0 or 1.
 enum Owner {
     Old(NonNull<Managed>),
     New(NonNull<Versioned>),
 }
 
-/// The type of an array's values, as DLPack says it.
+/// The type of an array's values in DLPack; integers with their number of bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Int(u8),
@@ -74,10 +74,10 @@ pub(crate) enum Kind {
     Bool,
 }
 
-/// The most values of an array that are copied; an expanded array may count more than any memory holds.
+/// The maximum number of values that are copied from an array; an expanded array may have more values than memory has bytes.
 pub(crate) const MOST_VALUES: usize = 1 << 30;
 
-/// Types of which every bit pattern is a value.
+/// Types for which every bit pattern is a valid value.
 pub(crate) trait Plain: Copy + Default {}
 impl Plain for u8 {}
 impl Plain for u16 {}
@@ -101,7 +101,7 @@ unsafe impl Sync for Tensor {}
 
 impl Drop for Tensor {
     fn drop(&mut self) {
-        // SAFETY: the owner was taken from a capsule that was marked as used, so nobody else gives it back.
+        // SAFETY: the owner was taken from a capsule that was marked as used, so no other code calls the deleter.
         unsafe {
             match self.owner {
                 Owner::Old(owner) => {
@@ -131,7 +131,7 @@ impl FromPyObject<'_, '_> for Tensor {
     }
 }
 
-/// What `__dlpack__` gives, of the newer version where there is one.
+/// Returns the result of `__dlpack__`, of DLPack version 1 if the library supports it.
 fn capsule_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
     // PyTorch exports the stored values of a tensor whose negative bit is set, so the sign is applied first.
@@ -157,7 +157,7 @@ fn capsule_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     })
 }
 
-/// The library's own reason why it does not hand an array over, with advice. Interrupts pass as they are.
+/// Returns the error for an array that its library does not export: the library's reason and a fix.
 fn refused(object: &Bound<'_, PyAny>, error: &PyErr) -> PyErr {
     let py = object.py();
     let kind = object.get_type().name().map_or_else(|_| "array".to_owned(), |name| name.to_string());
@@ -180,7 +180,7 @@ impl Tensor {
         };
         let (owner, tensor, flags, used) = if let Some(new) = pointer(c"dltensor_versioned") {
             let new = new.cast::<Versioned>();
-            // SAFETY: a capsule of this name holds such a struct, whose head is the same in all versions.
+            // SAFETY: a capsule of this name holds such a struct; its first fields are the same in all versions.
             let (major, flags, tensor) = unsafe { (new.as_ref().major, new.as_ref().flags, new.as_ref().tensor) };
             if major != 1 {
                 return Err(PyBufferError::new_err(format!(
@@ -240,7 +240,7 @@ impl Tensor {
         self.place(tensor)
     }
 
-    /// Reads shape, strides and address, and refuses what no memory can hold.
+    /// Reads shape, strides and address. Returns an error if they do not fit into any memory.
     fn place(&mut self, tensor: &DlTensor) -> PyResult<()> {
         let wrong = |what: &str| Err(PyBufferError::new_err(format!("the DLPack tensor is malformed: {what}")));
         let Some(rank) = usize::try_from(tensor.ndim).ok().filter(|rank| *rank <= MOST_DIMENSIONS) else {
@@ -249,7 +249,7 @@ impl Tensor {
         if rank > 0 && tensor.shape.is_null() {
             return wrong("it has no shape");
         }
-        // SAFETY: the protocol promises `ndim` entries where the pointer is not null, which was checked.
+        // SAFETY: the protocol guarantees `ndim` entries if the pointer is not null, which was checked.
         let shape = unsafe { list(tensor.shape, rank) };
         let Ok(shape) = shape.into_iter().map(usize::try_from).collect::<Result<Vec<_>, _>>() else {
             return wrong("a dimension is negative");
@@ -276,8 +276,8 @@ impl Tensor {
         Ok(())
     }
 
-    /// The lowest and the highest element that is reached, counted in elements from the first one; `None` where a product
-    /// or sum overflows the bytes of an address.
+    /// Returns the offsets (lowest, highest) of the array's elements, in elements from the first one; `None` if an offset in
+    /// bytes overflows.
     fn reach(&self) -> Option<(isize, isize)> {
         if self.is_empty() {
             return Some((0, 0));
@@ -294,7 +294,7 @@ impl Tensor {
         Some((low, high))
     }
 
-    /// The addresses that are reached.
+    /// Returns the range of addresses that contains all elements.
     fn addresses(&self) -> Range<usize> {
         let (low, high) = self.reach().unwrap_or((0, 0));
         let bytes = self.kind.bytes();
@@ -303,11 +303,11 @@ impl Tensor {
         start..start.wrapping_add(len as usize)
     }
 
-    /// The values' type, where attention can be computed with it.
+    /// Returns the type of the values. Returns an error if attention does not support the type.
     pub(crate) fn dtype(&self, name: &str) -> PyResult<Dtype> {
         match self.kind {
             Kind::Float(dtype) => Ok(dtype),
-            Kind::Uint(16) => Ok(Dtype::Bf16), // as NumPy's extension types for bfloat16 are handed over
+            Kind::Uint(16) => Ok(Dtype::Bf16), // NumPy exports bfloat16 as uint16
             other => Err(PyTypeError::new_err(format!(
                 "{name} holds {}: noren computes float32, bfloat16 and float16, so convert it first",
                 other.words()
@@ -315,7 +315,7 @@ impl Tensor {
         }
     }
 
-    /// A view of `[batch, heads, length, width]`; arrays of fewer dimensions have 1 in front.
+    /// Returns a view `[batch, heads, length, width]`; missing first dimensions of the array are 1.
     pub(crate) fn view<T: Element>(&self, name: &'static str) -> PyResult<View<'_, T>> {
         let (shape, strides, base, len) = self.layout::<T>(name)?;
         // SAFETY: the array reaches from `base` on over `len` values, and lives as long as `self`.
@@ -323,18 +323,18 @@ impl Tensor {
         View::strided(data, shape, strides, base).map_err(crate::error::raise)
     }
 
-    /// [`view`](Self::view) to be written.
+    /// Returns a writable [`view`](Self::view).
     pub(crate) fn view_mut<T: Element>(&mut self, name: &'static str) -> PyResult<ViewMut<'_, T>> {
         if self.read_only {
             return Err(PyValueError::new_err(format!("{name} is read-only: give an array that can be written")));
         }
         let (shape, strides, base, len) = self.layout::<T>(name)?;
-        // SAFETY: as in `view`; the package hands in arrays that it has just made, which nobody else knows.
+        // SAFETY: as in `view`; the package gives only arrays that it has just made and that no other code refers to.
         let data = unsafe { std::slice::from_raw_parts_mut(self.data.cast::<T>().wrapping_sub(base), len) };
         ViewMut::strided(data, shape, strides, base).map_err(crate::error::raise)
     }
 
-    /// All values of a contiguous array, to be written.
+    /// Returns all values of a contiguous array for writing; its type must be one of `kinds`.
     pub(crate) fn slice_mut<T: Plain>(&mut self, name: &str, kinds: &[Kind]) -> PyResult<&mut [T]> {
         let len = self.len();
         if !kinds.contains(&self.kind) || self.read_only || !self.is_contiguous() {
@@ -352,7 +352,7 @@ impl Tensor {
         Ok(unsafe { std::slice::from_raw_parts_mut(self.data.cast(), len) })
     }
 
-    /// All values of a contiguous array of numbers `T`.
+    /// Returns all values of a contiguous array of type `T`.
     pub(crate) fn floats<T: Element>(&self, name: &str) -> PyResult<&[T]> {
         let kind = Kind::Float(T::DTYPE);
         if self.kind != kind || !self.is_contiguous() {
@@ -362,7 +362,7 @@ impl Tensor {
             return Ok(&[]);
         }
         self.aligned::<T>(name)?;
-        // SAFETY: contiguous, aligned, of so many values of `T`, of which every bit pattern is a value.
+        // SAFETY: contiguous, aligned, `len` values of `T`, for which every bit pattern is valid.
         Ok(unsafe { std::slice::from_raw_parts(self.data.cast(), self.len()) })
     }
 
@@ -373,12 +373,12 @@ impl Tensor {
         }
     }
 
-    /// Number of values; [`place`](Self::place) refuses shapes whose product overflows.
+    /// Returns the number of values. The product does not overflow, because [`place`](Self::place) checks it.
     pub(crate) fn len(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// Number of values, at most `most`.
+    /// Returns the number of values. Returns an error if it is above `most`.
     pub(crate) fn len_within(&self, most: usize) -> PyResult<usize> {
         match self.len() {
             len if len <= most => Ok(len),
@@ -400,7 +400,8 @@ impl Tensor {
         self.is_empty() || dims.into_iter().all(|((n, stride), dense)| *n == 1 || *stride == dense)
     }
 
-    /// Shape and strides in four dimensions, the values before element 0 and all that are reached.
+    /// Returns (shape, strides, number of values before the first element, number of values in the range of the array), with
+    /// shape and strides in four dimensions.
     fn layout<T: Element>(&self, name: &str) -> PyResult<([usize; 4], [isize; 4], usize, usize)> {
         if self.dtype(name)? != T::DTYPE {
             return Err(PyTypeError::new_err(format!(
@@ -430,7 +431,7 @@ impl Tensor {
         Ok((shape, strides, low.unsigned_abs(), (high - low) as usize + 1))
     }
 
-    /// Calls `each` with every row along the last dimension, in order. `T` has the size of a value.
+    /// Calls `each` with every row along the last dimension, in order. `T` must have the size of a value.
     pub(crate) fn each_row<T: Plain>(&self, mut each: impl FnMut(&[T])) -> PyResult<()> {
         if size_of::<T>() as isize != self.kind.bytes() {
             return Err(PyTypeError::new_err(format!("values of {} are read by another size", self.kind.words())));
@@ -477,13 +478,13 @@ impl Tensor {
         }
     }
 
-    /// Calls `each` with every value in order, as a number.
+    /// Calls `each` with every value in order, converted to `f64`.
     pub(crate) fn for_each(&self, mut each: impl FnMut(f64)) {
         // SAFETY: the values of a run are of the array's kind.
         self.each_run(|start, n, stride| unsafe { self.kind.each(start, n, stride, &mut each) });
     }
 
-    /// The same of an array of integers, without rounding; above `i64::MAX` it is that.
+    /// Calls `each` with every integer of the array in order, without rounding; values above `i64::MAX` become `i64::MAX`.
     pub(crate) fn for_each_integer(&self, mut each: impl FnMut(i64)) {
         // SAFETY: the values of a run are of the array's kind.
         self.each_run(|start, n, stride| unsafe {
@@ -497,7 +498,8 @@ impl Tensor {
         });
     }
 
-    /// Calls `each` with every run along the last dimension: its first value, how many there are and how far apart.
+    /// Calls `each` with every row along the last dimension: (address of its first value, number of values, their distance in
+    /// values).
     fn each_run(&self, mut each: impl FnMut(*const u8, usize, isize)) {
         let Some((n, rows)) = self.shape.split_last() else { return each(self.data, 1, 0) };
         if !self.is_empty() {
@@ -520,7 +522,7 @@ impl Kind {
         }
     }
 
-    /// Size of a value.
+    /// Returns the size of a value in bytes.
     fn bytes(self) -> isize {
         match self {
             Kind::Int(bits) | Kind::Uint(bits) => isize::from(bits / 8),
@@ -531,12 +533,12 @@ impl Kind {
         }
     }
 
-    /// Calls `each` with `n` values, `stride` values apart, from `data` on.
+    /// Calls `each` with the `n` values that start at `data`, at a distance of `stride` values.
     ///
     /// # Safety
-    /// There are as many of this kind.
+    /// `n` values of this kind are readable at these addresses.
     unsafe fn each(self, data: *const u8, n: usize, stride: isize, each: &mut impl FnMut(f64)) {
-        // SAFETY: promised by the caller; values may lie anywhere.
+        // SAFETY: guaranteed by the caller; values need no alignment.
         unsafe {
             match self {
                 Kind::Int(8) => walk(data.cast::<i8>(), n, stride, |x| each(f64::from(x))),
@@ -557,10 +559,10 @@ impl Kind {
 }
 
 /// # Safety
-/// `n` values lie `stride` apart from `data` on.
+/// `n` values are readable from `data` on, at a distance of `stride` values.
 unsafe fn walk<T: Copy>(data: *const T, n: usize, stride: isize, mut each: impl FnMut(T)) {
     for i in 0..n as isize {
-        // SAFETY: promised by the caller.
+        // SAFETY: guaranteed by the caller.
         each(unsafe { data.offset(i * stride).read_unaligned() });
     }
 }
@@ -568,11 +570,11 @@ unsafe fn walk<T: Copy>(data: *const T, n: usize, stride: isize, mut each: impl 
 /// # Safety
 /// `at` points to `rank` readable entries, or `rank` is 0.
 unsafe fn list(at: *const i64, rank: usize) -> Vec<i64> {
-    // SAFETY: promised by the caller; entries may lie anywhere.
+    // SAFETY: guaranteed by the caller; entries need no alignment.
     (0..rank).map(|i| unsafe { at.add(i).read_unaligned() }).collect()
 }
 
-/// Strides of a contiguous array; `None` where the number of values overflows.
+/// Returns the strides of a contiguous array; `None` if the number of values overflows.
 fn contiguous(shape: &[usize]) -> Option<Vec<isize>> {
     let mut strides = vec![1isize; shape.len()];
     let mut values = 1isize;
@@ -583,7 +585,7 @@ fn contiguous(shape: &[usize]) -> Option<Vec<isize>> {
     Some(strides)
 }
 
-/// Refuses arrays that are written and overlap another array of the call.
+/// Returns an error if an array that is written overlaps another array of the call.
 pub(crate) fn check_disjoint(written: &[(&str, &Tensor)], read: &[(&str, &Tensor)]) -> PyResult<()> {
     for (i, (name, array)) in written.iter().enumerate() {
         let own = array.addresses();

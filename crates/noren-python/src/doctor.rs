@@ -115,7 +115,7 @@ fn keep(tensor: &Tensor, convention: &str) -> PyResult<Keep> {
         let shape = &tensor.shape;
         return Err(Error::new_err(format!(
             "an array of shape {shape:?} is no mask: give [q_len, kv_len], [batch, q_len, kv_len] or \
-             [batch, heads, q_len, kv_len], nothing of it 0"
+             [batch, heads, q_len, kv_len], no dimension 0"
         )));
     }
     let real = matches!(tensor.kind, Kind::Float(_) | Kind::Double);
@@ -134,11 +134,11 @@ fn keep(tensor: &Tensor, convention: &str) -> PyResult<Keep> {
     };
     match convention {
         "additive" if !real => {
-            return Err(PyTypeError::new_err("an additive mask holds floats: say \"keep\" or \"drop\" of booleans"));
+            return Err(PyTypeError::new_err("an additive mask holds floats: give \"keep\" or \"drop\" for booleans"));
         }
         "keep" | "drop" if real => {
             return Err(PyTypeError::new_err(format!(
-                "the array holds floats, which are added to scores: say convention=\"additive\", not {convention:?}"
+                "the array holds floats, which are added to scores: give convention=\"additive\", not {convention:?}"
             )));
         }
         "keep" | "drop" | "additive" => {}
@@ -166,7 +166,7 @@ fn keep(tensor: &Tensor, convention: &str) -> PyResult<Keep> {
         None => Keep::from_words(dims, words).map_err(raise),
         Some(x) if real => Err(Error::new_err(format!(
             "the array holds {x}: a mask that is added holds 0 (may attend) and -inf or the type's lowest number (ignored); \
-             nr.check says more"
+             nr.check finds the cause"
         ))),
         Some(x) => Err(Error::new_err(format!("the array holds {x}: give booleans, or integers 0 and 1"))),
     }
@@ -174,7 +174,7 @@ fn keep(tensor: &Tensor, convention: &str) -> PyResult<Keep> {
 
 type Found<'py> = (PyMask, PyShape, Vec<[usize; 4]>, u64, String, Cells<'py>);
 
-/// The nearest expression of the cells, its shape, exceptions, how many there are, words, and the cells unless it is exact.
+/// Returns (the nearest expression of the cells, its shape, exceptions, their number, its text, the cells unless it is exact).
 #[pyfunction]
 pub(crate) fn recognise<'py>(py: Python<'py>, array: Tensor, convention: &str) -> PyResult<Found<'py>> {
     let (keep, found) = py.detach(|| {

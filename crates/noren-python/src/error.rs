@@ -4,9 +4,9 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::{PyErr, create_exception};
 
-create_exception!(noren, Error, PyValueError, "What is wrong with a mask, its facts, arrays or options.");
-create_exception!(noren, ParseError, Error, "The text is no mask; the message points into it.");
-create_exception!(noren, ExportError, Error, "What another system's format cannot say, by name.");
+create_exception!(noren, Error, PyValueError, "The error for an invalid mask, fact, array or option.");
+create_exception!(noren, ParseError, Error, "The error for a text that is not a mask.");
+create_exception!(noren, ExportError, Error, "The error for a mask that another system's format cannot express.");
 
 /// An error of a Rust crate, to be raised as a Python exception.
 pub(crate) fn raise(error: impl Into<noren::Error>) -> PyErr {

@@ -1,4 +1,4 @@
-//! Plans in the terms of other systems, as bytes of little-endian numbers that Python looks at without a copy.
+//! Plans as arrays for the formats of other systems: bytes of numbers in native byte order, which Python reads without a copy.
 
 use crate::bound::PyPlan;
 use crate::error::Error;
@@ -22,7 +22,7 @@ fn check(plan: &PyPlan, pattern: usize) -> PyResult<()> {
     if pattern < count { Ok(()) } else { Err(Error::new_err(format!("pattern {pattern} of {count}"))) }
 }
 
-/// Number of distinct patterns, and which of them each (batch, head) has, batch-major.
+/// Returns (number of distinct patterns, index of the pattern of each pair of batch row and head, all heads of row 0 first).
 #[pyfunction]
 pub(crate) fn patterns(plan: &PyPlan) -> (usize, Vec<usize>) {
     let shape = plan.plan.shape();
@@ -30,7 +30,7 @@ pub(crate) fn patterns(plan: &PyPlan) -> (usize, Vec<usize>) {
     (plan.plan.patterns().len(), pairs.map(|(b, h)| plan.plan.pattern_of(b, h)).collect())
 }
 
-/// `indptr` and `[start, end)` of the keys of each row, `uint32`.
+/// Returns the runs of keys of each row, as `indptr` and pairs (first key, key after the last), both `uint32`.
 #[pyfunction]
 pub(crate) fn row_runs<'py>(py: Python<'py>, plan: &PyPlan, pattern: usize) -> PyResult<TwoBytes<'py>> {
     check(plan, pattern)?;
@@ -38,7 +38,8 @@ pub(crate) fn row_runs<'py>(py: Python<'py>, plan: &PyPlan, pattern: usize) -> P
     Ok(runs_of(py, &runs))
 }
 
-/// `indptr` and `[start, end)` of the masked rows of each key, unless a key has more than `most` runs.
+/// Returns the runs of masked rows of each key, as `indptr` and pairs (first row, row after the last); `None` if a key has
+/// more than `most` runs.
 #[pyfunction]
 pub(crate) fn masked_rows<'py>(
     py: Python<'py>,
@@ -51,7 +52,8 @@ pub(crate) fn masked_rows<'py>(
     Ok(runs.map(|runs| runs_of(py, &runs)))
 }
 
-/// Tiles by rows and keys, the slots (`int32`: -1 empty, -2 full, else a number) and the bits (`uint32`) of the mixed ones.
+/// Returns (number of tiles in rows and keys, slot of each tile, bits of the mixed tiles as `uint32`). A slot is `int32`: -1,
+/// empty; -2, full; else the index of a mixed tile.
 #[pyfunction]
 pub(crate) fn blocks<'py>(
     py: Python<'py>,
@@ -66,7 +68,7 @@ pub(crate) fn blocks<'py>(
     Ok((blocks.shape, slot, bytes(py, blocks.bits.iter().map(|n| n.to_ne_bytes()))))
 }
 
-/// Slices as rows of five `uint32`: first row, row after, first key, key after, kind.
+/// Returns slices as rows of five `uint32`: first row, row after the last, first key, key after the last, kind.
 #[pyfunction]
 pub(crate) fn slices<'py>(py: Python<'py>, plan: &PyPlan, pattern: usize) -> PyResult<Bound<'py, PyBytes>> {
     check(plan, pattern)?;

@@ -76,7 +76,7 @@ impl PyShape {
             None if q_len == kv_len => Shape::square(q_len),
             None => {
                 return Err(Error::new_err(format!(
-                    "shape: q_len is {q_len} and kv_len is {kv_len}: say where the first query stands, query_offset={} \
+                    "shape: q_len is {q_len} and kv_len is {kv_len}: give the position of the first query, query_offset={} \
                      when the queries are the last of the keys, 0 when they are another sequence",
                     kv_len as i64 - q_len as i64
                 )));

@@ -90,7 +90,7 @@ impl PyFlow {
         let (sized, shape, facts) = (shape.is_instance_of::<PyShape>(), shape_of(shape)?, facts_of(facts)?);
         if let Some(mask) = masks.iter().find(|mask| !sized && by_head_or_row(mask)) {
             return Err(Error::new_err(format!(
-                "`{mask}`: a number of tokens says nothing of heads and batch rows: give \
+                "`{mask}`: a number of tokens does not give the heads and batch rows: give \
                  noren.Shape(q_len={n}, kv_len={n}, heads=..., batch=...)",
                 n = shape.q_len()
             )));

@@ -22,9 +22,14 @@ create_exception!(
     noren.distributed,
     GroupError,
     PyRuntimeError,
-    "A rank died, stalled or left: nothing that was computed together can be trusted, and every rank stops."
+    "An error on every rank because a rank ended, stalled or left the group: do not use the results of the failed call."
 );
-create_exception!(noren.distributed, Disagreement, GroupError, "The ranks were about to compute different things.");
+create_exception!(
+    noren.distributed,
+    Disagreement,
+    GroupError,
+    "An error on every rank because the ranks gave different masks, facts, shapes or options. Nothing was computed."
+);
 
 // --- the link -----------------------------------------------------------------------------------------------------------------
 
@@ -44,7 +49,7 @@ impl PyLink {
         Ok(PyLink { job: Mutex::new(Job::new(rank, ranks, seconds)), carrier })
     }
 
-    /// The number of bytes of arrays that were sent and received, and of bytes that were sent for agreements.
+    /// The bytes of arrays sent, of arrays received, and the bytes sent for agreements.
     #[getter]
     fn traffic(&self) -> (u64, u64, u64) {
         let traffic = self.job().traffic();
@@ -270,7 +275,7 @@ impl PySplit {
         self.split.queries_travel()
     }
 
-    /// The number of bytes sent and received in a forward pass, and in a backward pass.
+    /// Returns the (bytes sent, bytes received) in a forward pass, then in a backward pass.
     fn predicted(&self, head_dim: usize, v_dim: usize, element_bytes: usize) -> [(u64, u64); 2] {
         self.split.predicted([head_dim, v_dim], element_bytes).map(|traffic| (traffic.sent, traffic.received))
     }

@@ -43,7 +43,7 @@ pub(crate) fn wholes(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<i64>
 /// The maximum number of items of an expanded list.
 const MOST_ITEMS: usize = 1 << 27;
 
-/// Refuses longer lists before they take all memory.
+/// Returns an error for lists of more than [`MOST_ITEMS`] items, before they use all memory.
 fn short_enough(object: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
     let too_long = match object.len() {
         Ok(n) => n > MOST_ITEMS,
@@ -51,7 +51,7 @@ fn short_enough(object: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
     };
     if too_long {
         return Err(PyValueError::new_err(format!(
-            "{what}: {} has more than {MOST_ITEMS} items: say runs of numbers as ranges",
+            "{what}: {} has more than {MOST_ITEMS} items: give runs of numbers as ranges",
             repr(object)
         )));
     }

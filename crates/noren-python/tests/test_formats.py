@@ -196,7 +196,7 @@ def test_every_exporter_is_among_the_refusals() -> None:
         (lambda: nr.to_cudnn("causal", 4, nfunc=2), nr.Error, "give an odd number"),
         (lambda: nr.to_splash("causal", 4, block=(0, 4)), nr.Error, "give 1 or more"),
         (lambda: nr.from_cudnn(np.zeros((1, 2, 4), np.int32), 4, 4), nr.Error, "give [heads, odd, batch * 4]"),
-        (lambda: nr.from_additive(np.full((2, 2), -1e4, np.float32)), nr.Error, "nr.check says more"),
+        (lambda: nr.from_additive(np.full((2, 2), -1e4, np.float32)), nr.Error, "nr.check finds the cause"),
         (lambda: nr.from_varlen([0, 3, 2]), nr.Error, "two ascending lists"),
         (lambda: nr.from_xformers(3, 4, 4), TypeError, "int is not an xFormers bias"),
         (lambda: nr.no_such_name, AttributeError, "no_such_name"),

@@ -165,7 +165,7 @@ def test_facts_come_from_what_people_have() -> None:
         (lambda: nr.causal().plan("many"), TypeError, "is no shape: give a length"),
         (lambda: nr.causal().plan(0), nr.Error, "q_len is 0"),
         (lambda: nr.causal().plan(-1), TypeError, "is no shape"),
-        (lambda: nr.Shape(3, 4), nr.Error, "say where the first query stands"),
+        (lambda: nr.Shape(3, 4), nr.Error, "give the position of the first query"),
         (lambda: nr.Shape.square(4, heads=3, kv_heads=2), nr.Error, "must be a multiple"),
         (lambda: nr.padding().plan(4), nr.Error, "needs lengths"),
         (lambda: nr.padding().plan(4, nr.Facts(lengths=[float("nan")])), ValueError, "NaN"),

@@ -251,7 +251,7 @@ fn tokens_that_make_no_sense_are_refused() {
     check(
         &[("input_ids", &tensor(vec![vec![1, 131]]))],
         &[],
-        "a token id is 131: the vocabulary has 131, counted from 0",
+        "a token id is 131: the vocabulary has 131 tokens, counted from 0",
     );
     check(&[("input_ids", &tensor(vec![vec![1; 129]]))], &[], "129 tokens: the model has 128 positions");
     check(&[("input_ids", &ids.flatten_all().unwrap())], &[], "give whole numbers [batch, length]");

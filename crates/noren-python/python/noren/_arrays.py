@@ -16,7 +16,7 @@ def _refuse_kind(name: str, kind: str, fix: str) -> None:
     """Raises a TypeError for an array that changes scores and does not hold floats: it may be meant as a mask."""
     if kind == "bool":
         raise TypeError(
-            f"{name} holds bool, but its numbers change scores: an array that says which cells are allowed is a mask, "
+            f"{name} holds bool, but its numbers change scores: an array with the allowed cells is a mask, "
             f'nr.dense("keep") with facts={{"arrays": {{"keep": nr.Array.keep({name})}}}}'
         )
     raise TypeError(f"{name} holds {kind}, but its numbers change scores: give floats ({fix})")

@@ -16,13 +16,13 @@ Known = Facts | Mapping[str, Any] | None
 Order = Literal["auto", "never", "always", "copies"] | int | None
 
 class Error(ValueError):
-    """An invalid mask, fact, array or option. The message has the given value, what was expected and how to fix it."""
+    """The error for an invalid mask, fact, array or option. The message gives the value, the expected values and the fix."""
 
 class ParseError(Error):
-    """A text that is not a mask. The message shows the text with a mark at the error."""
+    """The error for a text that is not a mask. The message shows the text with a mark at the error."""
 
 class ExportError(Error):
-    """A mask that the format of another system cannot express. The message names the part that it cannot hold."""
+    """The error for a mask that the format of another system cannot express. The message names the part that it cannot hold."""
 
 @final
 class Mask:
@@ -526,10 +526,13 @@ def neighborhood(grid: Iterable[int], size: Iterable[int], dilation: Iterable[in
     """
 
 def random(p: float, seed: int) -> Mask:
-    """Allows each cell with probability `p`; the cells depend on `seed` only and are the same on every machine."""
+    """Allows each cell with probability `p`; the cells depend on `seed` and the positions, and are equal on every machine."""
 
 def random_blocks(block: int, count: int, seed: int) -> Mask:
-    """Allows `count` random blocks of `block` keys to each block of `block` queries, the same on every machine."""
+    """Allows `count` random blocks of `block` keys to each block of `block` queries.
+
+    The blocks depend on `seed`, the positions and the number of keys, and are equal on every machine.
+    """
 
 def dense(name: str) -> Mask:
     """Allows the cells of the array with this name in the facts."""
@@ -595,27 +598,27 @@ class Partition:
         """Reads a partition from JSON. Raises `Error` if it is invalid or not a partition of `bound`."""
 
 class GroupError(RuntimeError):
-    """A rank died, stalled or left: nothing that was computed together can be trusted, and every rank stops."""
+    """An error on every rank because a rank ended, stalled or left the group: do not use the results of the failed call."""
 
 class Disagreement(GroupError):
-    """The ranks were about to compute different things."""
+    """An error on every rank because the ranks gave different masks, facts, shapes or options. Nothing was computed."""
 
 @final
 class Link:
-    """A rank's place in its group, and what carries messages: `carrier.exchange(outgoing, expected)`."""
+    """A rank's index in its group, and the Python object that carries messages: `carrier.exchange(outgoing, expected)`."""
 
     def __new__(cls, carrier: Any, rank: int, ranks: int, timeout: float) -> Link: ...
     @property
     def traffic(self) -> tuple[int, int, int]:
-        """Bytes of arrays sent and received, and bytes sent for agreements."""
+        """The bytes of arrays sent, of arrays received, and the bytes sent for agreements."""
     def agree(self, what: str, said: Sequence[tuple[str, str]]) -> None:
-        """Raises `Disagreement` on every rank unless all ranks give the same."""
+        """Raises `Disagreement` on every rank unless all ranks give equal values."""
     def refuse(self) -> None:
-        """Tells the others, who are about to make a call, that this rank refuses its input."""
+        """Sends the other ranks, before their next call, the message that this rank refuses its input."""
     def gather(self, mine: bytes) -> list[bytearray]:
-        """The bytes of all ranks, in their order."""
+        """Returns the bytes of all ranks, in the order of ranks."""
     def lost(self, what: str) -> str:
-        """The message of a `GroupError` on this rank."""
+        """Returns the message of a `GroupError` on this rank."""
 
 @final
 class Attended:
@@ -626,33 +629,33 @@ class Attended:
 
 @final
 class RankSplit:
-    """A mask over the ranks of a link, as one of them sees it."""
+    """A mask over the ranks of a link, in the state of one rank."""
 
     def __new__(cls, plan: Plan, partition: Partition | None, travel: str, link: Link) -> RankSplit: ...
     @property
     def partition(self) -> Partition: ...
     def owned(self, batch: int, rank: int) -> tuple[list[list[int]], list[list[int]]]:
-        """The query rows and keys of a batch row that a rank owns, as ranges."""
+        """Returns the query rows and keys of a batch row that a rank owns, as ranges."""
     @property
     def lengths(self) -> tuple[int, int]: ...
     @property
     def uniform(self) -> bool:
-        """Whether all batch rows are split in one way."""
+        """Whether all batch rows are split equally."""
     @property
     def queries_travel(self) -> bool: ...
     def predicted(self, head_dim: int, v_dim: int, element_bytes: int) -> list[tuple[int, int]]:
-        """Bytes sent and received in a forward, and in a backward pass."""
+        """Returns the (bytes sent, bytes received) in a forward pass, then in a backward pass."""
     def attention(self, arrays: Any, scores: Any, gradients: bool) -> Attended: ...
     def gradients(self, arrays: Any, attended: Attended, dout: Any, scores: Any, into: Any) -> None:
         """Writes the gradients of q, k and v into contiguous `float32` tensors."""
 
 @final
 class RankShards:
-    """A cache whose keys are shared out over the ranks of a link."""
+    """A key-value cache whose keys are distributed over the ranks of a link."""
 
     def __new__(cls, plan: Plan, keys: Sequence[Sequence[tuple[int, int]]] | None, link: Link) -> RankShards: ...
     def held(self, rank: int) -> list[tuple[int, int]]:
-        """The ranges of keys that a rank holds."""
+        """Returns the ranges of keys that a rank holds."""
     def decode(self, arrays: Any, scores: Any) -> Attended: ...
 
 def partition(
@@ -674,17 +677,17 @@ def partition(
     """
 
 def audit_catalogue() -> str:
-    """The checks of the audit and the sizes of what is tried, as JSON."""
+    """Returns all checks of the audit and the sizes of their inputs as JSON."""
 
 def audit_changes(
     check: str, length: int, reach: bytes, direct: bytes
 ) -> list[tuple[str, str, list[int], bool, list[tuple[int, int]], bool]]:
-    """What is changed in a check and which outputs are compared; an error says why there is nothing."""
+    """Returns the changes of a check. `reach` and `direct` are bytes `[length, length]`. Raises `Error` if there are none."""
 
 def audit_not_tested(
     longest: int, rows: int, training: bool | None, heads: int, layers: bool, compiled: bool, padding: bool, checks: Sequence[str]
 ) -> list[str]:
-    """What an audit leaves open, in words."""
+    """Returns sentences that list what an audit did not test."""
 
 def audit_rounding(unit: float, depth: int, width: int) -> float:
-    """The largest difference that is called rounding, as a part of the largest output."""
+    """Returns the largest difference that counts as rounding, as a fraction of the largest output."""

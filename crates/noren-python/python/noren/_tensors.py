@@ -37,7 +37,7 @@ def check_added(name: str, x: Tensor) -> None:
     check_dense(name, x)
     if x.dtype == torch.bool:
         raise TypeError(
-            f"{name} holds torch.bool, but its numbers change scores: an array that says which cells are allowed is a mask, "
+            f"{name} holds torch.bool, but its numbers change scores: an array with the allowed cells is a mask, "
             f'nr.dense("keep") with facts={{"arrays": {{"keep": nr.Array.keep({name})}}}}, or attn_mask of nt.sdpa'
         )
     if not x.is_floating_point():

@@ -1,4 +1,7 @@
-"""The battery: what a running model lets through, tested by pairs of forward passes. `nr.audit` runs it."""
+"""The battery: tests of a running model, by pairs of forward passes, for outputs that depend on inputs that their mask hides.
+
+`nr.audit` runs it.
+"""
 
 from .audit import audit as audit
 from .checks import BATTERY as BATTERY, Test as Test

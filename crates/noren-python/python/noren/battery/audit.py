@@ -44,36 +44,36 @@ def audit(
     training: bool | None = None,
     seed: int = 0,
 ) -> Report:
-    """Tests by forward passes what a model lets through: does a token see the future, padding, its batch mates?
+    """Tests a model with forward passes: does an output depend on later tokens, on padding, or on other rows of the batch?
 
     `model` is a transformers model, a module, or a function of tokens: `[batch, length]` ids below `vocab`, or `[batch, length,
-    width]` floats. Its parameters are known by name: `attention_mask` (1 = real), `key_padding_mask` (true = padding),
-    `position_ids`, `segment_ids`, `past_key_values`. It returns `[batch, length, features]`, `[batch, features]`, or
-    transformers' outputs. Wrappers that pass on what they are given (DistributedDataParallel, DataParallel, `forward(**batch)`)
-    are called as they are; names and configuration are taken from the module inside. What torch.compile made runs as written.
+    width]` floats. Parameters are recognised by name: `attention_mask` (1 = non-padding), `key_padding_mask` (true = padding),
+    `position_ids`, `segment_ids`, `past_key_values`. The output is `[batch, length, features]`, `[batch, features]`, or an
+    output of transformers. Wrappers that pass their arguments on (DistributedDataParallel, DataParallel, `forward(**batch)`)
+    are called directly; names and configuration come from the module inside. Code compiled by torch.compile runs uncompiled.
 
-    `intent` says what should hold, as a mask (`"causal"`, `"sliding(8)"`), one for each layer, `"bidirectional"`,
-    `"encoder-decoder"` or an `Intent`; of transformers models it is read off the configuration. `layers` is the depth of a
-    single mask, for windows.
+    `intent` is the mask that the model should have: a mask (`"causal"`, `"sliding(8)"`), one for each layer, `"bidirectional"`,
+    `"encoder-decoder"` or an `Intent` [default for transformers models: from the configuration]. `layers` is the number of
+    layers if a single mask is given; masks with windows need it.
 
-    Each check is two passes in the model's dtype and two in float64, which decide what is a leak and what is rounding: of the
-    module (`module=` where `model` is a function around one), or of `exact`, the same function in float64. In its own dtype a
-    difference is called rounding only below the bound of `noren.battery.Rounding`. Weights are put back to the bit. `length` is
-    8 or more.
+    Each check compares two passes in the model's dtype, and two passes in float64, which separate leaks from rounding. For
+    float64, the module is converted: `model`, or `module` if `model` is a function that calls a module. Instead, `exact` can
+    be given, the function in float64. In the model's dtype, a difference is called rounding only below the bound of
+    `noren.battery.Rounding`. Afterwards the weights have the same bits as before. `length` is a number of tokens, 8 or more.
 
-    `documents` says that sequences are packed, and how (see `Intent.documents`). `step(tokens, state, **the rest)` returns
-    outputs and the next state, for caches that are not transformers'. `backends` are functions that must agree. `training`
-    says in which mode the model is tested, always without dropout [default: the mode that each module is in]. `checks` are
-    names of `noren.battery.BATTERY`.
+    `documents` declares that sequences are packed, and by which arguments (see `Intent.documents`). `step(tokens, state, **the
+    rest)` returns outputs and the next state, for caches that are not those of transformers. `backends` are functions whose
+    outputs must be equal. `training` is true to test in training mode, false for evaluation mode [default: the mode of each
+    module]; dropout is always off. `checks` are names of `noren.battery.BATTERY` [default: all].
 
-    Raises `noren.Error` if the model cannot be called or its intent is not known. A fault of the model is no error: see the
-    report. It is `ok` if every check that applies was decided and none failed, and it lists what was not tested.
+    Raises `noren.Error` if the model cannot be called or its intent is not known. A fault of the model is no error: the report
+    lists it. The report is `ok` if no check failed and every check that applies has a result, and it lists the untested parts.
     """
     began = time.perf_counter()
     if intent is None:
         core = inside(model) if isinstance(model, nn.Module) else model
         if not hasattr(core, "config"):
-            raise Error("what the model should let through is not known: give intent=\"causal\", \"bidirectional\", \"sliding(8)\", ...")
+            raise Error("the mask that the model should have is not known: give intent=\"causal\", \"bidirectional\", \"sliding(8)\", ...")
         meant = from_config(core)
     else:
         meant = Intent.of(intent, layers)
@@ -99,11 +99,11 @@ def audit(
 
 
 SHORTEST = 8
-"""Tokens of the shortest sequence on which every check has a place for what it changes."""
+"""The number of tokens of the shortest sequence on which every check can run."""
 
 
 def not_tested(lab: Lab, wanted: Sequence[str], training: bool, was_compiled: bool) -> tuple[str, ...]:
-    """What an audit leaves open, in words."""
+    """Returns the parts that an audit does not test, as sentences."""
     takes = lab.subject.arguments
     return tuple(
         audit_not_tested(
@@ -122,14 +122,14 @@ def not_tested(lab: Lab, wanted: Sequence[str], training: bool, was_compiled: bo
 def _lab(
     subject: Subject, intent: Intent, vocab: int | Sequence[int] | None, width: int | None, length: int | None, rng: np.random.Generator
 ) -> Lab:
-    """What is needed to test a subject; its intent is narrowed to what the model can be asked."""
+    """Returns the lab for a subject, with layers, length and rounding bound; the intent is limited to supported inputs."""
     maker, longest = _maker(subject, vocab, width, rng)
     if subject.hugging_face:
         intent = _what_positions_allow(subject, intent)
     lab = Lab(subject, intent, maker, 16 if length is None else length)
     call = lab.call()
     first, again = subject.run(call), subject.run(call)
-    with Selections() as selections:  # apart from the others, for torch takes no fast path under it
+    with Selections() as selections:  # a separate pass, because PyTorch uses no fast path in this mode
         subject.run(call)
     for stream in first:
         if not torch.equal(first[stream].nan_to_num(), again[stream].nan_to_num()):
@@ -149,7 +149,7 @@ def _lab(
 
 
 def _maker(subject: Subject, vocab: int | Sequence[int] | None, width: int | None, rng: np.random.Generator) -> tuple[Maker, int | None]:
-    """Tokens for a subject, and how many positions it has."""
+    """Returns the token generator for a subject, and the model's maximum number of positions (None: no limit)."""
     config = getattr(subject.core, "config", None)
     if vocab is None and width is None:
         if subject.hugging_face:
@@ -159,7 +159,7 @@ def _maker(subject: Subject, vocab: int | Sequence[int] | None, width: int | Non
             attention = [m for m in subject.module.modules() if isinstance(m, nn.MultiheadAttention)] if subject.module else []
             embeds = any(isinstance(m, nn.Embedding) for m in subject.module.modules()) if subject.module else False
             if not attention or embeds:
-                raise Error("what tokens are is not known: give vocab= (ids below it) or width= (floats of so many features)")
+                raise Error("the type of tokens is not known: give vocab= (ids below it) or width= (number of floats for each token)")
             width = int(attention[0].embed_dim)
     if vocab is None:
         return Maker(None, width or 0, (), rng), None
@@ -176,7 +176,7 @@ def _maker(subject: Subject, vocab: int | Sequence[int] | None, width: int | Non
 
 
 def _special(config: Any) -> set[int]:
-    """Ids that stand for something else than text."""
+    """Returns the ids of special tokens, which are no text."""
     found: set[int] = set()
     for name, value in vars(config).items() if config is not None else ():
         if name.endswith(("_token_id", "_token_ids", "_token_index")):
@@ -185,7 +185,10 @@ def _special(config: Any) -> set[int]:
 
 
 def _what_positions_allow(subject: Subject, intent: Intent) -> Intent:
-    """Models that count positions by the slot cannot be padded on the left; RoBERTa's count them by the padding id."""
+    """Removes padding on the left from the intent of models with learned positions that take no `position_ids`.
+
+    RoBERTa's models compute positions from the padding id, so `position_ids` is not passed to them.
+    """
     assert subject.module is not None
     tables = [(n, m) for n, m in subject.module.named_modules() if n.rpartition(".")[2] in ("position_embeddings", "embed_positions", "wpe")]
     by_id = any(isinstance(m, nn.Embedding) and m.padding_idx is not None for _, m in tables)
@@ -198,7 +201,7 @@ def _what_positions_allow(subject: Subject, intent: Intent) -> Intent:
 
 @dataclass
 class _Seen:
-    """A trial with what was measured."""
+    """A trial with its measurements."""
 
     trial: Trial
     own: Measure | None = None
@@ -209,9 +212,9 @@ class _Seen:
 
 
 KEPT = 6
-"""How many passes are kept."""
+"""The maximum number of passes whose outputs are kept."""
 SEARCHES = 3
-"""For how many trials of a check the module at fault is looked for."""
+"""The maximum number of trials of a check for which the faulty module is searched."""
 
 
 class _Run:
@@ -269,7 +272,7 @@ class _Run:
         except Skip as reason:
             seen.skipped = str(reason)
             return
-        except Exception as error:  # whatever the model raises is a finding about it
+        except Exception as error:  # every exception of the model becomes a result of the trial
             if double and seen.own is not None:
                 self.why_not = f"no float64 rerun: {_short(error)}"
             else:
@@ -288,7 +291,7 @@ class _Run:
             seen.where = first_to_differ(module, trial, lambda call: self._fresh(call, True))
 
     def _pass(self, call: Call, double: bool) -> Output:
-        """A pass; the last ones used are kept, for several trials share them."""
+        """Returns the outputs of a pass; those of the last `KEPT` passes are kept, because several trials share them."""
         if id(call) in self._passes:
             kept = self._passes.pop(id(call))
         else:
@@ -305,7 +308,7 @@ class _Run:
         with poisoned(self.subject.module, call, dict(call.poison)) as met:
             out = self.subject.run(call, double)
         if not met:
-            raise Skip("keys were not found: neither scaled_dot_product_attention nor a projection called k_proj, key, k, ...")
+            raise Skip("no keys were found: the model has no scaled_dot_product_attention and no projection k_proj, key, k, ...")
         return out
 
     def _verdict(self, seen: _Seen) -> Outcome:
@@ -319,7 +322,7 @@ class _Run:
 
 
 class Layers:
-    """Each layer by itself: every token of its input, in the model's dtype and in float64."""
+    """The test of each layer alone: every token of its input is changed, in the model's dtype and in float64."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
@@ -340,7 +343,7 @@ class Layers:
                     return
 
     def outcomes(self, skipped: dict[str, Skip | Unclear]) -> list[Outcome]:
-        """One for each layer, with the first token whose column is wrong."""
+        """Returns one outcome for each layer; a failure names the first token whose column is wrong."""
         lab = self.lab
         if not lab.layers:
             skipped["layers"] = Skip("no stack of layers was found, or not as many as the intent has masks")
@@ -358,7 +361,7 @@ class Layers:
                 what = f"each of {len(seen)} tokens of the input of `{layer.name}` disturbed"
                 found.append(Outcome(what, Verdict.PASS, "reads what is declared"))
         if not lab.shows("main", lab.length):
-            said = f"a window that is declared does not show at length {lab.length}: give length= beyond it"
+            said = f"length {lab.length} is too short to show a declared window: give a larger length="
             found.append(Outcome("windows", Verdict.INCONCLUSIVE, said))
         return found
 

@@ -1,4 +1,4 @@
-"""The catalogue of checks, one for Rust and Python: `noren_flow::audit`."""
+"""The catalogue of checks, shared by Rust and Python: `noren_flow::audit`."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from .intent import Bits
 
 _CATALOGUE: dict[str, Any] = json.loads(audit_catalogue())
 PADS: int = _CATALOGUE["pads"]
-"""Padding tokens that are put at an end."""
+"""The number of padding tokens that checks add at one end of a sequence."""
 LENGTHS: tuple[int, ...] = tuple(_CATALOGUE["lengths"])
-"""Lengths that are tried until outputs lie beyond all windows."""
+"""The lengths that are tried, until some output is beyond the reach of all windows."""
 ROWS: int = _CATALOGUE["rows"]
-"""Rows of a pass that tries as many tokens or lengths at once."""
+"""The number of rows of a pass that tests one token or length in each row."""
 MOST: float = _CATALOGUE["most"]
-"""No difference of half the largest output is called rounding."""
+"""The limit above which a difference is never called rounding, as a fraction of the largest output."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A check of the catalogue."""
+    """A check of the catalogue, with its texts."""
 
     name: str
     title: str
@@ -33,7 +33,7 @@ class Entry:
     likely: str
 
     def sentence(self, *about: object, which: int = 0) -> str:
-        """What a failure means; each `{}` is replaced by the next of `about`."""
+        """Returns the meaning of a failure; each `{}` is replaced by the next value in `about`."""
         return self.broken[which].format(*about)
 
 
@@ -47,19 +47,19 @@ class Change(NamedTuple):
     broken: str
     tokens: list[int]
     one_by_one: bool
-    """Each token in a row of its own."""
+    """True if each token is changed in a row of its own; false if all are changed in one row."""
     compared: list[tuple[int, int]]
-    """Row and position."""
+    """The compared outputs, each as (row, position)."""
     moves: bool
-    """All compared outputs must move; otherwise all must stay."""
+    """True if all compared outputs must change; false if none may change."""
 
 
 class Skip(Exception):
-    """The check does not apply, for this reason."""
+    """The check does not apply; the message is the reason."""
 
 
 def changes(check: str, reach: Bits, direct: Bits) -> list[Change]:
-    """The changes of `prefix`, `reach`, `liveness`, `window` or `redaction`; raises `Skip` where there are none."""
+    """Returns the changes of the check `prefix`, `reach`, `liveness`, `window` or `redaction`; raises `Skip` if there are none."""
     try:
         return [Change(*change) for change in audit_changes(check, len(reach), reach.tobytes(), direct.tobytes())]
     except Error as reason:

@@ -1,7 +1,7 @@
-"""The battery: each check makes pairs of calls, and says what must be equal between them.
+"""The battery: each check makes pairs of calls, and lists the outputs that must be equal or must differ.
 
-A check is a function of the `Lab` that yields trials, or raises `Skip` where it does not apply and `Unclear` where it cannot
-be done.
+A check is a function of the `Lab` that yields trials. It raises `Skip` if it does not apply, and `Unclear` if it applies but
+cannot be run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Trials = Iterator[Trial]
 
 
 def _changed(lab: Lab, check: str) -> Trials:
-    """Changes tokens of the sequence as the catalogue says."""
+    """Changes the tokens that the catalogue lists for a check."""
     call = lab.call()
     for change in lab.changes(check):
         other = call.with_tokens(lab.maker.changed(call.main.tokens, change.tokens))
@@ -32,27 +32,27 @@ def _changed(lab: Lab, check: str) -> Trials:
 
 
 def prefix(lab: Lab) -> Trials:
-    """Changes the end of a sequence; what may not read it must stay."""
+    """Changes the end of a sequence; outputs that may not depend on it must not change."""
     yield from _changed(lab, "prefix")
 
 
 def window(lab: Lab) -> Trials:
-    """Changes the beginning; outputs beyond the reach of all windows together must stay."""
+    """Changes the beginning of a sequence; outputs beyond the reach of all windows together must not change."""
     try:
         yield from _changed(lab, "window")
     except Skip as reason:
         if not lab.shows("main", lab.length):
-            raise Unclear(f"a window that is declared does not show at length {lab.length}: give length= beyond it") from None
+            raise Unclear(f"length {lab.length} is too short to show a declared window: give a larger length=") from None
         if lab.hides_the_past() and not lab.depth("main"):
-            unknown = "what a window lets through depends on how many layers there are, which is not known: give layers="
+            unknown = "the reach of a window depends on the number of layers, which is not known: give layers="
             raise Unclear(unknown) from None
         if lab.hides_the_past() and not lab.layers:
-            raise Unclear(f"{reason}, and the layers were not found to look at each") from None
+            raise Unclear(f"{reason}, and no layers were found to test one by one") from None
         raise
 
 
 def liveness(lab: Lab) -> Trials:
-    """Changes one token; every output that reads it directly must move."""
+    """Changes one token; every output that reads it directly must change."""
     call = lab.call()
     try:
         yield from _changed(lab, "liveness")
@@ -68,12 +68,12 @@ def liveness(lab: Lab) -> Trials:
 
 
 def padding_right(lab: Lab) -> Trials:
-    """Appends padding of several ids; outputs of real tokens must stay."""
+    """Appends padding of several ids; outputs of non-padding tokens must not change."""
     yield from _padding(lab, "right")
 
 
 def padding_left(lab: Lab) -> Trials:
-    """Prepends padding of several ids; outputs of real tokens must stay."""
+    """Prepends padding of several ids; outputs of non-padding tokens must not change."""
     yield from _padding(lab, "left")
 
 
@@ -108,7 +108,7 @@ def _padding(lab: Lab, side: str) -> Trials:
         places = range(shift, shift + lab.length)
         yield Trial(f"padding on the {side} given other ids", first, second, {"main": Cells.same([0], places)}, broken("padding"))
     if not done:
-        raise Skip("the model takes no mask, so padding cannot be said")
+        raise Skip("the model takes no mask, so padding cannot be marked")
 
 
 def _name(lab: Lab, kind: int) -> str:
@@ -116,7 +116,7 @@ def _name(lab: Lab, kind: int) -> str:
 
 
 def mask_liveness(lab: Lab) -> Trials:
-    """Gives padded tokens with their mask and with a mask of ones; outputs must differ."""
+    """Runs a padded sequence with its mask and with a mask of ones; outputs must differ."""
     names, side = lab.subject.arguments, lab.side()
     call, broken = lab.call(), CHECKS["mask_liveness"].sentence
     done = False
@@ -145,7 +145,7 @@ def mask_liveness(lab: Lab) -> Trials:
 
 
 def redaction(lab: Lab) -> Trials:
-    """Masks tokens out and changes what they are; nothing else may move."""
+    """Masks tokens out and changes their content; outputs of all other tokens must not change."""
     names, call = lab.subject.arguments, lab.call()
     if not names.masked and not names.source_masked:
         raise Skip("the model takes no mask")
@@ -166,7 +166,7 @@ def redaction(lab: Lab) -> Trials:
 
 
 def weak_fill(lab: Lab) -> Trials:
-    """Makes hidden keys so large that their scores are in the millions; a mask value that is too small lets them through."""
+    """Makes hidden keys very large, with scores in the millions; a mask value near 0, such as -1e4, does not hide them."""
     if lab.subject.module is None:
         raise Skip("keys can only be reached inside a module: give module=")
     broken = CHECKS["weak_fill"].sentence()
@@ -196,16 +196,16 @@ PACKINGS = ("segment_ids", "position_ids", "position_ids+attention_mask", "posit
 
 
 def documents(lab: Lab) -> Trials:
-    """Packs two documents into a row; neither may know of the other."""
+    """Packs two documents into a row; the outputs of each must not depend on the other."""
     wanted = lab.intent.documents
     if not wanted:
-        raise Skip("the intent does not say that documents are packed: give documents=True")
+        raise Skip("the intent declares no packed documents: give documents=True to test them")
     ways = [wanted] if isinstance(wanted, str) else [way for way in PACKINGS if _takes(lab, way)]
     unknown = [way for way in ways if way not in PACKINGS]
     if unknown:
         raise Unclear(f"documents={unknown[0]!r} is not known: give True or one of {', '.join(PACKINGS)}")
     if not ways:
-        raise Unclear("the model takes neither segment_ids nor position_ids: documents cannot be said")
+        raise Unclear("the model takes neither segment_ids nor position_ids, so documents cannot be marked")
     first = lab.length // 3
     second = lab.length - first
     streams = lab.sequence(1, first), lab.sequence(1, second)
@@ -218,7 +218,7 @@ def documents(lab: Lab) -> Trials:
     before, after = tuple(range(first)), tuple(range(first, lab.length))
     for way in ways:
         base = replace(packed, packing=way)
-        broken = CHECKS["documents"].sentence(f"with documents said by {_said(way)}, ")
+        broken = CHECKS["documents"].sentence(f"with documents given by {_said(way)}, ")
         for changed, rest in ((before, after), (after, before)):
             other = base.with_tokens(lab.maker.changed(base.main.tokens, changed))
             said = f"document {1 if changed is before else 2} changed ({_said(way)})"
@@ -245,19 +245,19 @@ def _said(way: str) -> str:
 
 
 def cache(lab: Lab) -> Trials:
-    """Gives most tokens at once and the last ones singly, through a cache; outputs must be those of one pass."""
+    """Runs most tokens in one pass and the last 5 one by one, with a cache; outputs must equal those of a single pass."""
     yield from _cached(lab, (lab.length - 5, 1, 1, 1, 1, 1), "all but 5 tokens, then one by one")
 
 
 def chunks(lab: Lab) -> Trials:
-    """Gives a sequence in chunks through a cache; outputs must be those of one pass."""
+    """Runs a sequence in chunks with a cache; outputs must equal those of a single pass."""
     third = lab.length // 3
     yield from _cached(lab, (third, 3, third, lab.length - 2 * third - 3), f"chunks of {third}, 3, {third} and the rest")
 
 
 def _cached(lab: Lab, splits: tuple[int, ...], said: str) -> Trials:
     if not lab.subject.caches:
-        raise Skip("the model has no cache that is known: past_key_values, or give step=")
+        raise Skip("the model has no known cache (past_key_values): give step= for a cache of another kind")
     if lab.ahead():
         raise Skip("outputs read later tokens, so they cannot be computed step by step")
     broken = CHECKS["cache"].sentence()
@@ -274,10 +274,10 @@ def _cached(lab: Lab, splits: tuple[int, ...], said: str) -> Trials:
 
 
 def backends(lab: Lab) -> Trials:
-    """Computes the same with another attention implementation."""
+    """Runs the same call with another attention implementation; outputs must be equal."""
     names = lab.subject.backend_names()
     if len(names) < 2:
-        raise Skip("there is one way to compute it: give backends={name: function}")
+        raise Skip("there is only one attention implementation: give others as backends={name: function}")
     side = lab.side()
     main = lab.sequence() if side is None else ragged(lab, [lab.sequence(), lab.sequence(1, lab.length - 7)], side)
     call = lab.call(main)
@@ -292,19 +292,19 @@ def backends(lab: Lab) -> Trials:
 
 @dataclass(frozen=True)
 class Test:
-    """An entry of the battery."""
+    """A check of the battery."""
 
     title: str
     trials: Callable[[Lab], Trials] | None
     likely: str
-    """What is usually wrong where it fails, with the doctor's names."""
+    """The usual cause of a failure, with the names of the doctor's classes."""
 
 
 _TRIALS: dict[str, Callable[[Lab], Trials] | None] = {
     "prefix": prefix,
     "reach": reach,
     "liveness": liveness,
-    "layers": None,  # layers.py looks into one pass
+    "layers": None,  # layers.py tests the layers within one pass
     "window": window,
     "padding_right": padding_right,
     "padding_left": padding_left,

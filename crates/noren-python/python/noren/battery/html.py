@@ -1,4 +1,4 @@
-"""The report as a page that needs nothing else."""
+"""The report as a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ font-weight:500}.strip{white-space:pre;overflow-x:auto;line-height:1.25;letter-s
 
 
 def page(report: dict[str, Any]) -> str:
-    """The page of a report as `Report.to_dict` gives it; failures stand open."""
+    """Returns the page for the dictionary of `Report.to_dict`; failed checks are expanded."""
     title = f"noren audit of {report['model']}"
     order = ("fail", "inconclusive", "pass", "not applicable")
     checks = sorted(report["checks"], key=lambda check: order.index(check["verdict"]))
@@ -70,7 +70,7 @@ def _trial(trial: dict[str, Any]) -> str:
 
 
 def _strips(check: dict[str, Any]) -> str:
-    """Which inputs were changed and which compared outputs moved, of the first failing trial that has both."""
+    """Draws the changed inputs and the changed outputs of the first failed trial that has both."""
     for trial in check["trials"]:
         if trial["verdict"] == "fail" and "moved" in trial:
             top = max(*trial["moved"], *trial["changed"]) + 1
@@ -79,6 +79,6 @@ def _strips(check: dict[str, Any]) -> str:
 
 
 def _code(text: str) -> str:
-    """Escaped, with what stands in backquotes as code."""
+    """Escapes a text for HTML and marks text in backquotes as code."""
     parts = escape(text).split("`")
     return "".join(f"<code>{part}</code>" if i % 2 else part for i, part in enumerate(parts))

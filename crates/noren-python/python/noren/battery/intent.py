@@ -1,4 +1,4 @@
-"""What a model is meant to let through: a mask for every layer, as noren expressions."""
+"""The intent of a model: the mask that each layer should have, as a noren expression."""
 
 from __future__ import annotations
 
@@ -18,32 +18,38 @@ Bits = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Intent:
-    """What should hold. Make it with `Intent.of("causal")`, or let it be read off a transformers model.
+    """The masks that a model should have. `Intent.of("causal")` makes an intent.
 
-    A mask says which tokens a layer may read; what outputs may depend on follows through all layers. With `heads` above 1 a
-    layer may read what any of its heads may: a head that reads what only another head may is not found.
+    For a transformers model, `nr.audit` reads the intent from the configuration.
+
+    A mask defines the tokens that a layer may read; the tokens that an output may depend on follow from all layers. With
+    `heads` above 1, a layer may read a token if one of its heads may. The audit then does not find a head that reads a token
+    that only another head may read.
     """
 
     layers: tuple[Mask, ...]
-    """The mask of each layer; a single one is for all, however many there are."""
+    """The mask of each layer; a single mask applies to all layers."""
     source: tuple[Mask, ...] | None = None
-    """The masks of the encoder, where there is one; then `layers` are the decoder's."""
+    """The masks of the encoder's layers, None for a model without encoder. With an encoder, `layers` are the decoder's masks."""
     heads: int = 1
     padding: Sides = "both"
-    """On which sides padding must make no difference."""
+    """The sides on which padding must not change the outputs of tokens."""
     pooled: Sides = "both"
-    """The same of outputs that have one row for a whole sequence; the first token as a summary knows no padding on the left."""
+    """The sides on which padding must not change outputs with one row for a whole sequence.
+
+    If the first token's output is the summary of the sequence, padding on the left is not possible."""
     documents: bool | str = False
-    """Sequences are packed into rows; or how that is said: `position_ids`, `position_ids+attention_mask`,
-    `position_ids+cache`, `segment_ids`. True stands for each way that the model takes."""
+    """Whether sequences are packed into rows, or the arguments that define the documents: `position_ids`,
+    `position_ids+attention_mask`, `position_ids+cache`, `segment_ids`. True tests all of these that the model accepts."""
     depth: int | None = None
-    """How many layers there are, where a single mask is for all of them and their number is known."""
+    """The number of layers if a single mask applies to all of them; None if unknown."""
 
     @staticmethod
     def of(mask: str | Mask | Sequence[str | Mask] | Intent, layers: int | None = None, **more: Any) -> Intent:
-        """An intent of a mask, of one for each layer, or of words: `causal`, `bidirectional`, `encoder-decoder`.
+        """Returns the intent for one mask, for a list of one mask for each layer, or for `bidirectional` or `encoder-decoder`.
 
-        `layers` is how many layers there are, for windows: what can be reached grows from layer to layer.
+        `layers` is the number of layers. Masks with windows need it: the tokens that an output can depend on grow with each
+        layer.
         """
         if isinstance(mask, Intent):
             return replace(mask, **more)
@@ -55,31 +61,31 @@ class Intent:
                 raise Error(f"layers={layers}: give the number of layers, 1 or more")
             return Intent((one,) * (layers or 1), depth=layers, **more)
         if layers is not None and layers != len(mask):
-            raise Error(f"the intent lists {len(mask)} masks and says layers={layers}: give one of them")
+            raise Error(f"the intent lists {len(mask)} masks, but layers={layers}: leave out layers=, or give one mask for each layer")
         if not mask:
             raise Error("the intent lists no mask: give one for each layer, or one for all")
         return Intent(tuple(full() if m == "bidirectional" else Mask(m) for m in mask), depth=len(mask), **more)
 
     def masks(self, stream: str, depth: int | None = None) -> tuple[Mask, ...]:
-        """The masks of a stream, one for each of `depth` layers."""
+        """Returns the masks of a stream: one for each layer, or a single one if `depth` is None and one applies to all."""
         masks = self.source if stream == "source" else self.layers
         if masks is None:
-            raise Error(f"the intent says nothing of the {stream}: give source=")
+            raise Error(f"the intent has no masks for the {stream}: give source=")
         return masks * depth if len(masks) == 1 and depth is not None else masks
 
     def known_depth(self, stream: str) -> int | None:
-        """The number of layers of a stream, where the intent has it."""
+        """Returns the number of layers of a stream, None if the intent does not give it."""
         masks = self.masks(stream)
         return len(masks) if len(masks) > 1 else self.depth if stream == "main" else None
 
     def cells(self, stream: str, layer: int, length: int, depth: int | None = None) -> Bits:
-        """`[query, key]` of one layer: true where some head may read."""
+        """Returns the cells `[query, key]` of one layer: true where at least one head may read."""
         return _cells(self.masks(stream, depth)[layer].at_layer(layer), length, self.heads)
 
     def reach(self, stream: str, length: int, depth: int | None = None) -> Bits:
-        """`[output, input]`: true where the output may depend on the input, through all layers and the residual stream.
+        """Returns `[output, input]`: true where the output may depend on the input, through all layers and the residual stream.
 
-        With a single mask and no `depth` the number of layers is not known: then it is what any number can reach.
+        If the number of layers is not known (a single mask and no `depth`), the result holds for any number of layers.
         """
         depth = self.known_depth(stream) if depth is None else depth
         masks = self.masks(stream, depth)
@@ -120,7 +126,7 @@ def _say(masks: tuple[Mask, ...]) -> str:
 
 
 def from_config(model: Any, documents: bool | str = False) -> Intent:
-    """The intent of a transformers model, read off its configuration and its attention modules."""
+    """Returns the intent of a transformers model, from its configuration and its attention modules."""
     config = model.config
     text = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
     if getattr(config, "is_encoder_decoder", False) and hasattr(model, "get_decoder"):
@@ -140,7 +146,7 @@ def _is_causal(model: Any) -> bool:
         return flags.pop()
     if model.can_generate() if hasattr(model, "can_generate") else False:
         return True
-    raise Error(f"whether {type(model).__name__} is causal cannot be read off it: give intent=\"causal\" or intent=\"bidirectional\"")
+    raise Error(f"the model {type(model).__name__} does not show whether it is causal: give intent=\"causal\" or \"bidirectional\"")
 
 
 def _kinds(config: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the checks work with: tokens, padding, lengths and the layers of a model."""
+"""The inputs of the checks: tokens, padding, lengths and the layers of a model."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from .rounding import Rounding
 from .subject import Call, Stream, Subject
 
 KEYS = {"k_proj", "key", "k", "key_proj", "k_lin", "to_k", "wk", "linear_k", "query_key"}
-"""What the projections to keys are called, as a rule."""
+"""Usual names of the modules that project to keys."""
 
 
 class Unclear(Exception):
-    """A check applies and cannot be done; the message says why."""
+    """The check applies but cannot be run; the message is the reason."""
 
 
 @dataclass
 class Maker:
-    """Random tokens."""
+    """A generator of random tokens and of padding tokens."""
 
     vocab: Sequence[int] | None
-    """Ids to draw from, without special ones; None: floats."""
+    """The ids to draw from, without special tokens; None if tokens are rows of floats."""
     width: int
     pads: tuple[int, ...]
-    """Ids that padding tokens have, in turn."""
+    """The ids of padding tokens, one for each kind of padding."""
     rng: np.random.Generator
 
     def tokens(self, batch: int, length: int) -> Tensor:
@@ -45,7 +45,7 @@ class Maker:
         return torch.as_tensor(np.asarray(self.vocab)[self.rng.integers(len(self.vocab), size=(batch, length))])
 
     def changed(self, tokens: Tensor, at: Sequence[int]) -> Tensor:
-        """The same with other tokens at `at`."""
+        """Returns a copy of `tokens` with other tokens at the positions `at`."""
         out = tokens.clone()
         fresh = self.tokens(tokens.shape[0], len(at))
         if self.vocab is not None:
@@ -58,7 +58,7 @@ class Maker:
         return out
 
     def padding(self, turn: int, batch: int, count: int) -> Tensor:
-        """Padding tokens of the `turn`-th kind."""
+        """Returns padding tokens `[batch, count]` of kind number `turn`, from 0."""
         if self.vocab is None:
             return self.tokens(batch, count) * (0.0 if turn == 0 else 10.0)
         return torch.full((batch, count), self.pads[turn % len(self.pads)])
@@ -68,13 +68,13 @@ class Maker:
 
 
 def plain(tokens: Tensor) -> Stream:
-    """Sequences without padding."""
+    """Returns a stream of `tokens` without padding."""
     batch, length = tokens.shape[:2]
     return Stream(tokens, torch.ones(batch, length, dtype=torch.bool), torch.arange(length).expand(batch, length))
 
 
 def padded(stream: Stream, side: str, pads: Tensor) -> Stream:
-    """The same with padding tokens on a side; positions count real tokens."""
+    """Adds the padding tokens `pads` on a side of a stream; positions count only non-padding tokens."""
     left = side == "left"
     tokens = torch.cat([pads, stream.tokens] if left else [stream.tokens, pads], 1)
     unreal = torch.zeros(pads.shape[:2], dtype=torch.bool)
@@ -83,7 +83,7 @@ def padded(stream: Stream, side: str, pads: Tensor) -> Stream:
 
 
 def ragged(lab: Lab, streams: Sequence[Stream], side: str) -> Stream:
-    """Sequences of several lengths in a batch, padded on a side to the longest."""
+    """Joins sequences of several lengths into one batch, padded on a side to the longest length."""
     longest = max(stream.length for stream in streams)
     rows = [
         padded(stream, side, lab.maker.padding(0, 1, longest - stream.length)) if stream.length < longest else stream
@@ -93,12 +93,12 @@ def ragged(lab: Lab, streams: Sequence[Stream], side: str) -> Stream:
 
 
 def counted(real: Tensor) -> Tensor:
-    """Positions as they are counted from a mask: padding on the left stands at 0."""
+    """Returns the positions of tokens, counted over non-padding tokens; padding on the left has position 0."""
     return (real.long().cumsum(1) - 1).clamp(min=0)
 
 
 def hidden(stream: Stream, at: Sequence[int]) -> Stream:
-    """The same with some tokens masked out; the others keep their positions."""
+    """Returns a copy of a stream with the tokens `at` masked out; the other tokens keep their positions."""
     real = stream.real.clone()
     real[:, list(at)] = False
     return replace(stream, real=real)
@@ -106,7 +106,7 @@ def hidden(stream: Stream, at: Sequence[int]) -> Stream:
 
 @dataclass
 class Lab:
-    """A subject with what it is meant to do."""
+    """A model under test, its intent, and the generator of its inputs."""
 
     subject: Subject
     intent: Intent
@@ -117,14 +117,18 @@ class Lab:
 
     @property
     def source_length(self) -> int:
-        """Not that of the main stream, nor with padding, so that tensors tell what they are of."""
+        """The length of the encoder's sequence.
+
+        It differs from the main stream's length, with and without padding, so that the length of a tensor identifies its
+        stream.
+        """
         return self.length + PADS + 4
 
     def sequence(self, batch: int = 1, length: int | None = None) -> Stream:
         return plain(self.maker.tokens(batch, length or self.length))
 
     def call(self, main: Stream | None = None, source: Stream | None = None) -> Call:
-        """A call on a new random sequence, or on a given one, and for encoder-decoders on a random source."""
+        """Returns a call on `main` [default: a new random sequence], for encoder-decoders with `source` [default: random]."""
         main = main or self.sequence()
         if self.intent.source is not None and source is None:
             source = self.sequence(main.batch, self.source_length)
@@ -141,41 +145,47 @@ class Lab:
         return self.intent.reach(stream, length or self.length, self.depth(stream))
 
     def direct(self, stream: str, length: int | None = None) -> Bits:
-        """Cells that every layer allows: what is read there must show."""
+        """Returns the cells that every layer allows; a change of their key must change their query's output."""
         length, depth = length or self.length, self.depth(stream)
         cells = [self.intent.cells(stream, i, length, depth) for i in range(len(self.intent.masks(stream, depth)))]
         found: Bits = np.logical_and.reduce(cells)
         return found
 
     def changes(self, check: str, stream: str = "main", length: int | None = None) -> list[Change]:
-        """The changes of a check of the catalogue, where its inputs are changed tokens."""
+        """Returns the token changes of a check of the catalogue."""
         length = length or self.length
         return changes(check, self.reach(stream, length), self.direct(stream, length))
 
     def hides_the_past(self, stream: str = "main") -> bool:
-        """Some layer has a window: at some length it hides an earlier token."""
+        """Whether some layer hides an earlier token at some length, for example by a window."""
         depth, far = self.depth(stream), 4 * LENGTHS[-1]
         past = np.tri(far, dtype=np.bool_)
         return any((past & ~self.intent.cells(stream, i, far, depth)).any() for i in range(len(self.intent.masks(stream, depth))))
 
     def ahead(self, stream: str = "main") -> bool:
-        """Some output may read a later token."""
+        """Whether some output may read a later token."""
         return bool(np.triu(self.reach(stream, 24), 1).any())
 
     def side(self) -> str | None:
-        """The side on which padding is put where one will do: the one that shows most."""
+        """Returns the side for padding where a check needs only one side, None if padding is not possible.
+
+        If outputs may read later tokens, the right side is preferred, else the left side: there a fault is visible.
+        """
         if self.intent.padding == "none" or not self.subject.arguments.masked:
             return None
         order = ("right", "left") if self.ahead() else ("left", "right")
         return next(side for side in order if self.intent.padding in (side, "both"))
 
     def sides(self, side: str) -> None:
-        """Skips if padding on a side is not meant to be possible."""
+        """Raises `Skip` if the intent does not allow padding on a side."""
         if self.intent.padding not in (side, "both"):
-            raise Skip(f"the intent says padding={self.intent.padding!r}")
+            raise Skip(f"the intent has padding={self.intent.padding!r}")
 
     def shows(self, stream: str, length: int) -> bool:
-        """Whether every layer's mask can be told from causal or full attention at a length."""
+        """Whether every layer's mask differs from causal and from full attention at a length.
+
+        Masks that are `causal()` or `full()` themselves are not compared with themselves.
+        """
         depth = self.depth(stream)
         for i, mask in enumerate(self.intent.masks(stream, depth)):
             mask = mask.at_layer(i)
@@ -186,7 +196,7 @@ class Lab:
         return True
 
     def pick_length(self, longest: int | None) -> None:
-        """The shortest length that shows all windows, inside a model's limit."""
+        """Sets the tested length to the shortest one that shows all windows, within a model's limit of `longest` positions."""
         limit = longest - PADS - (PADS + 4 if self.intent.source is not None else 0) if longest else LENGTHS[-1]
         if limit < 8:
             raise Error(f"the model takes at most {longest} positions: the battery needs {PADS + 21} or more")
@@ -196,14 +206,17 @@ class Lab:
                 return
 
     def _bounded(self) -> bool:
-        """Every layer has a window, so that some length goes beyond what outputs can reach."""
+        """Whether every layer has a window, so that outputs of a long sequence cannot depend on its first token."""
         depth = self.depth("main")
         far = 4 * LENGTHS[-1]
         return not any(self.intent.cells("main", i, far, depth)[-1, 0] for i in range(len(self.intent.masks("main", depth))))
 
 
 def stacks(module: nn.Module, call: Call, intent: Intent, run: Callable[[Call], Any]) -> list[Layer]:
-    """The layers of each stream that the intent speaks of: where there are several stacks, the one of its number."""
+    """Returns the layers of each stream of the intent.
+
+    Of several stacks in a stream, the largest with the intent's number of layers is returned.
+    """
     found: dict[tuple[str, str], list[Layer]] = {}
     for layer in find_layers(module, call, run):
         found.setdefault((layer.stream, layer.name.rpartition(".")[0]), []).append(layer)
@@ -218,12 +231,15 @@ def stacks(module: nn.Module, call: Call, intent: Intent, run: Callable[[Call], 
 
 @contextmanager
 def poisoned(module: nn.Module, call: Call, at: dict[str, tuple[int, ...]]) -> Iterator[list[str]]:
-    """Makes the keys at some positions so large that only a mask of -1e9 or less hides them. Yields the projections met."""
+    """Enlarges the keys at the positions `at` until only a mask value of -1e9 or less hides them.
+
+    Yields the names of the changed projections.
+    """
     met: list[str] = []
     lengths = {stream.length: name for name, stream in call.streams().items() if name in at}
 
     def enlarge(keys: Tensor, name: str, axis: int = 1) -> Tensor:
-        """Scales to a size rather than by a factor, so that keys that pass twice are no larger."""
+        """Scales keys to a fixed size: keys that pass through here twice do not grow again."""
         if keys.dim() != axis + 2 or keys.shape[axis] not in lengths:
             return keys
         met.append(name)
@@ -258,7 +274,7 @@ def poisoned(module: nn.Module, call: Call, at: dict[str, tuple[int, ...]]) -> I
 
 
 class _Keys(TorchFunctionMode):
-    """Changes the keys of scaled_dot_product_attention."""
+    """A mode in which `change` is applied to the keys of scaled_dot_product_attention."""
 
     def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
         super().__init__()

@@ -1,8 +1,9 @@
-"""What each layer reads by itself: in a pass with every layer's input put back but for one token, what moves is its mask.
+"""The mask of each single layer, measured by changing one token of that layer's input.
 
-The effect of a change grows from layer to layer, so that a window lost in one layer hides behind others, and all windows
-behind one layer that sees everything. Here each layer is given the input that it had in the base pass, with one token of it
-disturbed: the rows of its output that move are a column of its mask. One pass shows a column for each of its rows, of all layers.
+The effect of a change spreads from layer to layer, so the final outputs do not show every fault: a missing window in one layer
+may be within the reach of the other layers, and one layer without a window makes all other windows invisible. Here each layer
+gets the input that it had in the base pass, with one token changed. The rows of its output that change are a column of its
+mask. One pass measures, for all layers, one column for each of its batch rows.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .trial import LEAK
 
 @dataclass
 class Layer:
-    """A block of a stack, which takes and returns `[batch, length, width]`."""
+    """A layer of a stack; its input and output are `[batch, length, width]`."""
 
     name: str
     module: nn.Module
@@ -33,7 +34,10 @@ class Layer:
 
 
 def find_layers(module: nn.Module, call: Call, run: Callable[[Call], Any]) -> list[Layer]:
-    """The outermost stacks of blocks, by a pass that shows what goes through them. Lengths of streams must differ."""
+    """Finds the layers in the outermost stacks of a module, by one pass that records inputs and outputs.
+
+    The streams of the call must have different lengths.
+    """
     with recorded(module) as recorder:
         run(call)
     streams = {stream.length: name for name, stream in call.streams().items()}
@@ -59,16 +63,19 @@ def _through(inputs: list[Tensor], outputs: list[Tensor]) -> bool:
 
 @dataclass
 class Column:
-    """How far each output of a layer moved when one token of its input was disturbed."""
+    """The change of each output of a layer, after one token of its input was changed."""
 
     layer: Layer
     token: int
     gaps: Tensor
-    """`[length]`, parts of the largest output."""
+    """`[length]`: the change of each output, as a fraction of the largest output."""
 
 
 def columns(layers: list[Layer], call: Call, tokens: Sequence[int], run: Callable[[Call], Any]) -> list[Column]:
-    """Disturbs a token of every layer's input, all layers of a stream in one pass: `tokens[r]` in row `r` of the call."""
+    """Changes the token `tokens[r]` in row `r` of every layer's input, and returns the columns that this shows.
+
+    All layers of a stream are measured in one pass.
+    """
     inputs: dict[str, Tensor] = {}
     before: dict[str, Tensor] = {}
     gaps: dict[str, Tensor] = {}
@@ -107,7 +114,7 @@ def columns(layers: list[Layer], call: Call, tokens: Sequence[int], run: Callabl
 
 
 def _hidden(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """The input of a block: its first tensor of three axes."""
+    """Returns the input of a layer: its first tensor with three axes."""
     return next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor) and value.dim() == 3)
 
 
@@ -117,7 +124,10 @@ def _with_hidden(args: tuple[Any, ...], kwargs: dict[str, Any], value: Tensor) -
 
 
 def against(intent: Intent, column: Column, own: Column | None, depth: int, rounding: Rounding) -> str | None:
-    """What is wrong with a column in float64, or in the model's own dtype alone, in a sentence; None if it is as declared."""
+    """Returns the fault of a column as a sentence, None if the column fits the intent.
+
+    `column` is in float64, `own` in the model's dtype, where only faults are reported that float64 does not show.
+    """
     layer, length = column.layer, len(column.gaps)
     cells: Bits = intent.cells(layer.stream, layer.index, length, depth)
     allowed = torch.from_numpy(cells[:, column.token].copy())
@@ -144,7 +154,7 @@ def _at(rows: Tensor) -> list[int]:
 
 
 def _runs(rows: list[int]) -> str:
-    """`outputs 3..7, 9`, half open as noren's ranges are."""
+    """Formats rows as half-open ranges: `outputs 3..7, 9` for 3, 4, 5, 6 and 9."""
     found: list[list[int]] = []
     for row in rows:
         if found and found[-1][1] == row:

@@ -1,4 +1,4 @@
-"""Checks of the batch: what one sequence gives must not depend on the others, in whichever row it stands."""
+"""Checks of the batch: the outputs of a sequence must not depend on its batch mates or on its row."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .subject import Call, Stream
 from .trial import Cells, Trial
 
 ROWS = 4
-"""Rows of the batches in which every row is compared."""
+"""The number of rows of the tested batches."""
 SHORTER = (0, 7, 3, 5)
-"""By how many tokens sequences are shorter than the longest."""
+"""For each sequence, the number of tokens by which it is shorter than the longest."""
 BROKEN = CHECKS["batch"].sentence()
 Trials = Iterator[Trial]
 
 
 def batch(lab: Lab) -> Trials:
-    """Compares every row of batches, of equal and of several lengths, with its sequence alone, and with other mates."""
+    """Compares every row of a batch with its sequence alone, and with a batch of other mates; lengths are equal or different."""
     alone = [lab.call() for _ in range(ROWS)]
     together = Call(_stacked([call.main for call in alone]), _sources([call.source for call in alone]))
     for row, call in enumerate(alone):
@@ -41,7 +41,7 @@ def batch(lab: Lab) -> Trials:
 
 
 def _padded(lab: Lab, alone: list[Call]) -> Trials:
-    """Batches of several lengths; every row is padded in one of them."""
+    """Tests batches of several lengths; every row is padded in at least one of them."""
     if not lab.subject.arguments.masked:
         return
     short = [_shorter(call, by) for call, by in zip(alone, SHORTER, strict=True)]
@@ -65,7 +65,7 @@ def _padded(lab: Lab, alone: list[Call]) -> Trials:
 
 
 def _padded_sources(lab: Lab, alone: list[Call]) -> Trials:
-    """Batches whose encoder sequences have several lengths."""
+    """Tests batches whose encoder sequences have several lengths."""
     sources = [call.source for call in alone]
     if not lab.subject.arguments.source_masked or any(source is None for source in sources):
         return
@@ -80,7 +80,7 @@ def _padded_sources(lab: Lab, alone: list[Call]) -> Trials:
 
 
 def _cells(call: Call, row: int, shift: int, pooled: bool) -> dict[str, Cells]:
-    """The places of a sequence alone and in a row of a batch."""
+    """Returns the compared places: a sequence alone, against row `row` of a batch, shifted by `shift` positions."""
     cells = {"main": Cells.shifted([0], range(call.main.length), [row], shift)}
     if pooled:
         cells["pooled"] = Cells.shifted([0], [0], [row], 0)
@@ -99,7 +99,7 @@ def _sources(streams: list[Stream | None]) -> Stream | None:
 
 
 def _others(lab: Lab, stream: Stream, row: int) -> Stream:
-    """Other tokens in all rows but one."""
+    """Changes the tokens of all rows except `row`."""
     tokens = lab.maker.changed(stream.tokens, range(stream.length))
     tokens[row] = stream.tokens[row]
     return replace(stream, tokens=tokens)
@@ -115,5 +115,5 @@ def _cut(stream: Stream, by: int) -> Stream:
 
 
 def _pads(lab: Lab, main: Stream) -> torch.Tensor:
-    """Padding of another kind in every place."""
+    """Returns padding tokens of kind 1 in the shape of `main`."""
     return lab.maker.padding(1, main.batch, main.length)

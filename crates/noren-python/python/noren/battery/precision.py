@@ -1,8 +1,8 @@
-"""A model computed in float64, whatever its own dtype and whatever it casts to on the way.
+"""Runs a model in float64, for any dtype of its weights and for any casts in its code.
 
-Rounding shrinks by some eight orders of magnitude when float32 becomes float64; what one token tells another does not. So a
-difference that is still there in float64 is a leak. Converting the weights is not enough: norms, rotary tables and softmax of
-many models cast to float32 by name, so those casts are turned as well.
+In float64, rounding errors are about eight orders of magnitude smaller than in float32; the influence of one token on another
+is not smaller. So a difference that remains in float64 is a leak. Converting the weights is not enough: norms, rotary tables
+and softmax of many models cast to float32 explicitly, so those casts are changed too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CASTS = {Tensor.float, Tensor.half, Tensor.bfloat16}
 
 
 class EverythingDouble(TorchFunctionMode):
-    """Turns every cast to a narrower float, and every float made under it, into float64."""
+    """A mode in which casts to narrower floats, and new tensors of narrower floats, become float64."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -39,10 +39,10 @@ def _widened(value: Any) -> Any:
 
 @contextmanager
 def in_double(module: nn.Module | None) -> Iterator[None]:
-    """Within: weights and buffers of `module` are float64 and so is what it computes. After: its own, to the bit.
+    """Converts weights, buffers and computations of `module` to float64 within its block; afterwards all bits are as before.
 
-    The tensors themselves are kept aside and put back, so nothing is rounded on the way back and closures over the module
-    see the change.
+    The original data is kept and restored, not converted back, so nothing is rounded. Only the data of each tensor object is
+    replaced, so that functions that refer to the module use float64 too.
     """
     kept: list[tuple[Tensor, Tensor]] = []
     before = torch.get_default_dtype()
@@ -64,7 +64,7 @@ def in_double(module: nn.Module | None) -> Iterator[None]:
 
 
 class WithoutDropout(TorchFunctionMode):
-    """Computes without dropout what asks for it by a function: `dropout`, or `dropout_p` of attention."""
+    """A mode that turns off dropout in functions: `dropout` and its variants, and `dropout_p` of attention."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -88,7 +88,7 @@ _DROPOUTS = {
 
 
 class Selections(TorchFunctionMode):
-    """Notices operations that select by comparison, such as experts by their scores."""
+    """A mode that records whether an operation selects by comparison, such as experts by their scores."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,18 +107,21 @@ _SELECTIONS = {torch.topk, Tensor.topk, torch.sort, Tensor.sort, torch.argsort, 
 _SELECTIONS |= {torch.kthvalue, Tensor.kthvalue, torch.bucketize, torch.searchsorted, torch.round, Tensor.round}
 _SELECTIONS |= {torch.argmax, Tensor.argmax, torch.argmin, Tensor.argmin, torch.median, Tensor.median, torch.mode, Tensor.mode}
 _EXTREMES = {torch.max, Tensor.max, torch.min, Tensor.min}
-"""Along a dimension they give indices too."""
+"""Functions that select only if they are called along a dimension: they then return indices too."""
 
 
 def _of_all(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether `max` or `min` is called on a whole tensor, or on two."""
+    """Whether `max` or `min` is called on a whole tensor, or on two tensors."""
     return "dim" not in kwargs and (len(args) < 2 or isinstance(args[1], Tensor))
 
 
 @contextmanager
 def at_rest(module: nn.Module | None, training: bool, own_modes: bool = False) -> Iterator[None]:
-    """Within: no gradients, no dropout, nothing compiled; evaluation mode, or training mode with running statistics put back
-    afterwards. With `own_modes` each module stays in the mode it is in, such as frozen norms in a model that trains."""
+    """Turns off gradients, dropout and compiled code within its block, and sets training or evaluation mode.
+
+    Modes and, in training mode, buffers such as running statistics are restored afterwards. With `own_modes`, each module
+    keeps its own mode, for example frozen norms in a model in training.
+    """
     modes = [] if module is None else [(m, m.training) for m in module.modules()]
     training = any(mode for _, mode in modes) if own_modes else training
     buffers = [] if module is None or not training else [(b, b.detach().clone()) for b in module.buffers()]
@@ -139,7 +142,7 @@ def at_rest(module: nn.Module | None, training: bool, own_modes: bool = False) -
 
 
 def dtype_of(module: nn.Module | None) -> torch.dtype:
-    """The dtype that most weights have."""
+    """Returns the dtype of the largest number of weights; PyTorch's default dtype without weights."""
     counts: dict[torch.dtype, int] = {}
     for p in () if module is None else module.parameters():
         if p.is_floating_point():
@@ -148,6 +151,6 @@ def dtype_of(module: nn.Module | None) -> torch.dtype:
 
 
 def device_of(module: nn.Module | None) -> torch.device:
-    """Where the weights are."""
+    """Returns the device of the first weight; the CPU without weights."""
     first = None if module is None else next(module.parameters(), None)
     return torch.device("cpu") if first is None else first.device

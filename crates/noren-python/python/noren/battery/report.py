@@ -1,4 +1,4 @@
-"""What the battery found: as text, as JSON and as a page."""
+"""The report of the battery: as text, as JSON and as an HTML page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MARKS = {Verdict.PASS: "pass", Verdict.FAIL: "FAIL", Verdict.INCONCLUSIVE: "?",
 
 @dataclass
 class Check:
-    """One check: its verdict, what it saw, and what usually causes it."""
+    """The result of one check: verdict, outcomes of its trials, and the usual cause of a failure."""
 
     name: str
     title: str
@@ -33,12 +33,12 @@ class Check:
 
     @staticmethod
     def of(name: str, test: Test, outcomes: list[Outcome], skipped: Exception | None, seconds: float) -> Check:
-        """The worst of the outcomes, or why there are none."""
+        """Returns the result of a check: the worst of its outcomes, or the reason why there are none."""
         if skipped is not None or not outcomes:
             from .lab import Unclear
 
             verdict = Verdict.INCONCLUSIVE if isinstance(skipped, Unclear) else Verdict.NOT_APPLICABLE
-            said = str(skipped) if skipped is not None else "there is no float64 to look at it in: give module="
+            said = str(skipped) if skipped is not None else "this check needs float64: give module="
             return Check(name, test.title, verdict, said, [], test.likely, seconds)
         worst = min((outcome.verdict for outcome in outcomes), key=_ORDER.index)
         these = [outcome for outcome in outcomes if outcome.verdict is worst]
@@ -52,13 +52,13 @@ class Check:
 
     @property
     def where(self) -> str | None:
-        """The first module at fault, where one was found."""
+        """The first faulty module, None if none was found."""
         return next((outcome.where for outcome in self.failures if outcome.where), None)
 
 
 @dataclass
 class Report:
-    """What `nr.audit` found. Truth is health: `assert nr.audit(model)` works, and says what is wrong."""
+    """The report of `nr.audit`. A report is true if it is `ok`: `assert nr.audit(model)` fails with the text of the report."""
 
     model: str
     dtype: str
@@ -67,20 +67,20 @@ class Report:
     checks: list[Check]
     seconds: float
     mode: str = "evaluation mode"
-    """In which mode the model was tested: of evaluation or training."""
+    """The mode in which the model was tested, as text: evaluation mode or training mode."""
     rounding: str = ""
-    """The bound below which a difference in the model's dtype is called rounding, in words."""
+    """The bound below which a difference in the model's dtype is called rounding, as a sentence."""
     not_tested: tuple[str, ...] = ()
-    """What the audit leaves open."""
+    """The parts that the audit did not test, as sentences."""
 
     @property
     def ok(self) -> bool:
-        """Every check that applies was decided, at least one of them, and none failed."""
+        """Whether at least one check passed, none failed, and none that applies is inconclusive."""
         return self.verdict == "ok"
 
     @property
     def verdict(self) -> Literal["ok", "incomplete", "failed"]:
-        """`failed` if a check failed, `incomplete` if one could not be decided or none applied, else `ok`."""
+        """`failed` if a check failed, `incomplete` if one is inconclusive or none applies, else `ok`."""
         if self.failures:
             return "failed"
         return "incomplete" if self.unclear or not self.with_verdict(Verdict.PASS) else "ok"
@@ -95,21 +95,21 @@ class Report:
 
     @property
     def unclear(self) -> list[Check]:
-        """The checks that could not be decided."""
+        """The inconclusive checks."""
         return self.with_verdict(Verdict.INCONCLUSIVE)
 
     def with_verdict(self, verdict: Verdict) -> list[Check]:
         return [check for check in self.checks if check.verdict is verdict]
 
     def __getitem__(self, name: str) -> Check:
-        """A check by its name."""
+        """Returns the check with a name. Raises a KeyError for unknown names."""
         for check in self.checks:
             if check.name == name:
                 return check
         raise KeyError(f"the report has no check {name!r}: it has {', '.join(check.name for check in self.checks)}")
 
     def summary(self) -> str:
-        """One line."""
+        """Returns the verdict and the number of checks with each result, as one line."""
         counts = [(len(self.with_verdict(verdict)), str(verdict)) for verdict in _ORDER]
         return f"{self.verdict}: " + ", ".join(f"{count} {said}" for count, said in counts if count)
 
@@ -127,7 +127,7 @@ class Report:
         return f"<noren audit of {self.model}: {self.summary()}>"
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as plain values."""
+        """Returns the whole report as plain values, as in its JSON."""
         return {
             "noren": __version__,
             "model": self.model,
@@ -148,7 +148,7 @@ class Report:
         return json.dumps(self.to_dict(), indent=indent)
 
     def to_html(self) -> str:
-        """A page of its own, light or dark as the reader's system is."""
+        """Returns the report as a self-contained HTML page, light or dark like the reader's system."""
         return page(self.to_dict())
 
     def save(self, path: str | Path) -> None:
@@ -158,13 +158,13 @@ class Report:
         path.write_text(made() + "\n", encoding="utf-8")
 
     def raise_if_failed(self) -> None:
-        """Raises `AssertionError` with the report if a check failed or could not be decided."""
+        """Raises `AssertionError` with the text of the report unless the report is `ok`."""
         if not self.ok:
             raise AssertionError(str(self))
 
 
 def _apart(outcome: Outcome) -> float:
-    """How far apart the passes of a trial are in the model's dtype, where they must be equal."""
+    """Returns the difference between passes that must be equal, in the model's dtype; 0.0 for other trials."""
     return outcome.own.difference if outcome.own is not None and outcome.double is not None and not outcome.must_move else 0.0
 
 
@@ -204,5 +204,5 @@ def _plain(check: Check) -> dict[str, Any]:
 
 
 def _number(value: float) -> float | None:
-    """JSON has no infinity."""
+    """Returns None for NaN and infinite numbers, which JSON does not have."""
     return value if value == value and abs(value) != float("inf") else None

@@ -1,4 +1,4 @@
-"""How far rounding alone can move an output between two passes."""
+"""The bound of rounding: the largest difference between outputs of two passes that rounding alone can cause."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .._noren import audit_rounding
 
 @dataclass(frozen=True)
 class Rounding:
-    """The bound for one model: `noren_flow::audit::rounding`, which docs/audit.md derives."""
+    """The bound of rounding for one model, computed by `noren_flow::audit::rounding`; docs/audit.md derives the formula."""
 
     dtype: torch.dtype
     depth: int
     width: int
-    """Terms of the longest sum: the most inputs of a linear layer, or the keys of a query if these are more."""
+    """The number of terms of the longest sum: the largest input of a linear layer, or the number of keys if that is larger."""
     selects: bool = False
-    """The model selects by comparison (experts, the largest scores): rounding may then select others, so that no bound holds."""
+    """True if the model selects by comparison (experts, largest scores): rounding may change the selection, so no bound holds."""
 
     @property
     def name(self) -> str:
@@ -27,7 +27,7 @@ class Rounding:
 
     @property
     def bound(self) -> float:
-        """The largest difference, as a part of the largest output, that is called rounding."""
+        """The largest difference that is called rounding, as a fraction of the largest output."""
         return audit_rounding(torch.finfo(self.dtype).eps / 2, self.depth, self.width)
 
     def __str__(self) -> str:
@@ -35,7 +35,7 @@ class Rounding:
 
 
 def longest_sum(module: nn.Module | None, keys: int) -> int:
-    """Terms of the longest sum that a module takes."""
+    """Returns the number of terms of the longest sum in a module, at least `keys`."""
     most = keys
     for child in module.modules() if module is not None else ():
         if isinstance(child, nn.Embedding):
@@ -49,6 +49,6 @@ def longest_sum(module: nn.Module | None, keys: int) -> int:
 
 
 def layers_within(module: nn.Module | None) -> int:
-    """An estimate of the depth of a module whose layers are not found: one layer for each four modules with weights."""
+    """Estimates the number of layers of a module whose layers are not found: one for every four modules with weights."""
     weighted = 0 if module is None else sum(any(True for _ in child.parameters(recurse=False)) for child in module.modules())
     return max(1, math.ceil(weighted / 4))

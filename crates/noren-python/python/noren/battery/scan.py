@@ -1,4 +1,4 @@
-"""Checks that leave nothing out: every token by itself, and every length up to the tested one."""
+"""Exhaustive checks: a change of every single token, and every length up to the tested one."""
 
 from __future__ import annotations
 
@@ -16,22 +16,25 @@ Trials = Iterator[Trial]
 
 
 def turns(length: int) -> list[list[int]]:
-    """All positions in groups of `ROWS`; the last group is filled up from the beginning."""
+    """Returns all positions in groups of `ROWS`; the last group is completed with the first positions."""
     return [[(start + i) % length for i in range(ROWS)] for start in range(0, length, ROWS)]
 
 
 def repeated(stream: Stream, rows: int) -> Stream:
-    """The same sequence in several rows."""
+    """Repeats a sequence in `rows` rows."""
     return Stream(*(x.expand(rows, *x.shape[1:]).contiguous() for x in (stream.tokens, stream.real, stream.positions)))
 
 
 def in_every_row(call: Call) -> Call:
-    """The same sequence in `ROWS` rows."""
+    """Repeats the sequences of a call in `ROWS` rows."""
     return replace(call, main=repeated(call.main, ROWS), source=None if call.source is None else repeated(call.source, ROWS))
 
 
 def reach(lab: Lab) -> Trials:
-    """Changes every token by itself, one in each row; outputs that may not depend on it stay, those that read it move."""
+    """Changes every token alone, another one in each row.
+
+    Outputs that may not depend on the token must not change; outputs that read it directly must change.
+    """
     base = in_every_row(lab.call())
     for name, stream in base.streams().items():
         whose, one = ("encoder ", "an encoder ") if name == "source" else ("", "a ")
@@ -48,7 +51,7 @@ def reach(lab: Lab) -> Trials:
 
 
 def lengths(lab: Lab) -> Trials:
-    """Gives a sequence of every length up to the tested one: alone, as the beginning of the longest, and padded."""
+    """Runs sequences of every length up to the tested one: alone, as the beginning of the longest sequence, and padded."""
     call = lab.call()
     longest = call.main.length
     side = lab.side()
@@ -75,6 +78,6 @@ def lengths(lab: Lab) -> Trials:
 
 
 def _cut(call: Call, n: int) -> Call:
-    """The first `n` tokens of the main stream."""
+    """Returns the call with only the first `n` tokens of the main stream."""
     main = call.main
     return replace(call, main=Stream(main.tokens[:, :n], main.real[:, :n], main.positions[:, :n]))

@@ -1,15 +1,15 @@
-"""Positions of a sequence drawn in one line."""
+"""Draws positions of a sequence in one line of text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 COLUMNS = 72
-"""How wide a strip of positions is drawn."""
+"""The maximum width of a drawing, in characters."""
 
 
 def strip(positions: Sequence[int], length: int) -> str:
-    """Positions drawn in a line; long ones are drawn smaller."""
+    """Draws positions in a line; above `COLUMNS` positions, each character stands for several."""
     columns = min(length, COLUMNS)
     hit = {position * columns // length for position in positions}
     return "".join("■" if i in hit else "·" for i in range(columns))

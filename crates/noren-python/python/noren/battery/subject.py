@@ -1,4 +1,4 @@
-"""The model under test as a black box: tokens and what is said of them go in, one row for each token comes out."""
+"""The model under test as a black box: inputs are tokens with their masks and positions; the output has one row for each token."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .wrappers import TOKENS, inside, parameters, passes_on
 
 @dataclass(frozen=True)
 class Stream:
-    """A batch of sequences."""
+    """A batch of sequences: tokens, with padding, positions and documents."""
 
     tokens: Tensor
     """`[batch, length]` of ids, or `[batch, length, width]` of floats."""
     real: Tensor
     """`[batch, length]`: false where a token is padding or hidden."""
     positions: Tensor
-    """`[batch, length]`."""
+    """`[batch, length]`: the position of each token."""
     segments: Tensor | None = None
     """`[batch, length]`: the number of each token's document, from 1."""
 
@@ -44,22 +44,22 @@ class Stream:
 
 @dataclass(frozen=True)
 class Call:
-    """A forward pass, or several through a cache."""
+    """A forward pass over whole sequences, or several passes with a cache."""
 
     main: Stream
-    """What outputs are compared of: the sequence itself, or the decoder's."""
+    """The sequences whose outputs are compared; in an encoder-decoder, the decoder's."""
     source: Stream | None = None
-    """The encoder's sequence."""
+    """The encoder's sequences, None without an encoder."""
     splits: tuple[int, ...] = ()
-    """How many tokens of `main` are given at once; empty: all, without a cache."""
+    """The number of tokens of `main` in each pass; empty: all tokens in one pass, without a cache."""
     backend: str | None = None
-    """Which attention computes it; None: the model's own choice."""
+    """The attention implementation; None: the model's own choice."""
     packing: str | None = None
-    """How documents are said, where they are."""
+    """The arguments that define documents (see `Intent.documents`); None without packed documents."""
     all_real: bool = False
-    """The attention mask says that all tokens are real, whatever they are."""
+    """True to pass an attention mask in which all tokens are non-padding, although some are padding."""
     poison: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Positions by stream whose keys are made very large."""
+    """For each stream, the positions whose keys are made very large."""
 
     def streams(self) -> dict[str, Stream]:
         return {"main": self.main} if self.source is None else {"main": self.main, "source": self.source}
@@ -69,7 +69,7 @@ class Call:
 
 
 Output = dict[str, Tensor]
-"""`[batch, length, features]` by stream; `pooled` has length 1."""
+"""For each stream, an output `[batch, length, features]`; `pooled` has length 1."""
 
 KEEP = ("attention_mask",)
 DROP = ("key_padding_mask", "src_key_padding_mask")
@@ -79,7 +79,7 @@ SEGMENTS = ("segment_ids", "document_ids", "seq_idx")
 
 @dataclass(frozen=True)
 class Arguments:
-    """Which parameters of the model take what; None where it has no such parameter."""
+    """The names of the model's parameters for each kind of input; None if the model has no such parameter."""
 
     tokens: str | None
     keep: str | None
@@ -94,7 +94,7 @@ class Arguments:
 
     @staticmethod
     def of(function: Callable[..., Any], encoder_decoder: bool, core: nn.Module | None = None) -> Arguments:
-        """The parameters of a function; of `core`, the module inside, where the function passes on what it is given."""
+        """Returns the parameters of a function, or of `core`, the module inside, if the function passes its arguments on."""
         names = list(parameters(core if core is not None and passes_on(function) else function))
         cache, use_cache = "past_key_values" in names, "use_cache" in names
 
@@ -119,7 +119,7 @@ class Arguments:
 
     @property
     def masked(self) -> bool:
-        """Padding of the main stream can be said."""
+        """Whether the model takes a mask for padding in the main stream."""
         return self.keep is not None or self.drop is not None
 
     @property
@@ -129,19 +129,19 @@ class Arguments:
 
 @dataclass
 class Subject:
-    """How to call the model, in its own dtype or in float64."""
+    """The model under test, with its parameters, callable in its own dtype and in float64."""
 
     function: Callable[..., Any]
     module: nn.Module | None
     arguments: Arguments
     hugging_face: bool
     step: Callable[..., Any] | None = None
-    """`step(tokens, state, **the rest) -> (output, state)`, for models whose cache is not transformers'."""
+    """`step(tokens, state, **the rest) -> (output, state)`, for models whose cache is not that of transformers."""
     exact: Callable[..., Any] | None = None
-    """The same function in float64, where there is no module to convert."""
+    """The function in float64, for models without a module to convert."""
     backends: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     core: nn.Module | None = None
-    """The module inside wrappers: it names the arguments and has the configuration."""
+    """The module inside wrappers, which has the names of the arguments and the configuration."""
 
     @property
     def name(self) -> str:
@@ -160,7 +160,7 @@ class Subject:
         return self.step is not None or self.arguments.cache
 
     def run(self, call: Call, double: bool = False) -> Output:
-        """One pass; in float64 if `double`, inside `in_double`."""
+        """Runs a call and returns its outputs. For float64, set `double` and call this within `exactly`."""
         call = place(call, self.module)
         with self._backend(call.backend) as function:
             if double and self.exact is not None:
@@ -176,11 +176,11 @@ class Subject:
 
     @contextmanager
     def exactly(self) -> Iterator[None]:
-        """Within, passes are computed in float64."""
+        """Computes all passes within its block in float64."""
         config = getattr(self.core, "config", None)
         experts = getattr(config, "_experts_implementation", None)
         try:
-            if experts is not None:  # products of grouped matrices know no float64
+            if experts is not None:  # grouped matrix products do not support float64
                 config._experts_implementation = "eager"  # type: ignore[union-attr]
             with in_double(self.module):
                 yield
@@ -189,7 +189,7 @@ class Subject:
                 config._experts_implementation = experts  # type: ignore[union-attr]
 
     def backend_names(self) -> list[str]:
-        """Ways to compute attention that can be compared: the first is the reference."""
+        """Returns the names of the attention implementations to compare; the first one is the reference."""
         if self.backends:
             return list(self.backends)
         if not self.hugging_face:
@@ -225,7 +225,7 @@ class Subject:
             yield function
 
     def _parts(self, function: Callable[..., Any], call: Call, double: bool) -> Iterator[Output]:
-        """The outputs of each call that a pass is made of."""
+        """Yields the outputs of each call of the function: one, or one for each entry of `call.splits`."""
         if not call.splits:
             out = function(*self._given(call), **self._said(call, 0, call.main.length, None))
             yield self._read(out, call, call.main.length)
@@ -249,17 +249,17 @@ class Subject:
             start = end
 
     def _given(self, call: Call) -> list[Tensor]:
-        """Positional arguments of a whole pass: only functions whose parameter has no known name take any."""
+        """Returns the positional arguments of a whole pass: the tokens, if the parameter for them has no known name."""
         return [] if self.arguments.tokens is not None else [self._tokens(call.main)]
 
     def _tokens(self, stream: Stream) -> Tensor:
-        """Ids as they are; floats in the dtype that is computed in."""
+        """Returns the tokens of a stream: ids unchanged, floats in the model's dtype."""
         if not stream.tokens.is_floating_point():
             return stream.tokens
         return stream.tokens.to(self.dtype)
 
     def _said(self, call: Call, start: int, end: int, state: Any) -> dict[str, Any]:
-        """Named arguments for tokens `start..end` of the main stream, all before them being in the cache."""
+        """Returns the named arguments for the tokens `start..end` of the main stream; earlier tokens are in the cache."""
         names, main = self.arguments, call.main
         said: dict[str, Any] = {}
         if names.tokens is not None and not call.splits:
@@ -287,7 +287,7 @@ class Subject:
         return said
 
     def _read(self, out: Any, call: Call, length: int) -> Output:
-        """Outputs of any form, by stream."""
+        """Returns the outputs of the model, in any of its forms, by stream."""
         batch = call.main.batch
         found: Output = {}
         for value in _tensors(out):
@@ -309,7 +309,7 @@ class Subject:
 
 
 def _tensors(out: Any) -> Iterator[Tensor]:
-    """The tensors that stand for tokens or sequences, the foremost first."""
+    """Yields the tensors of an output that hold one row for each token or sequence, the most important first."""
     if isinstance(out, Tensor):
         yield out
     elif isinstance(out, Mapping):
@@ -330,7 +330,7 @@ def subject_of(
     exact: Callable[..., Any] | None,
     backends: Mapping[str, Callable[..., Any]] | None,
 ) -> Subject:
-    """How to call a transformers model, a module or a function."""
+    """Returns the subject for a transformers model, a module or a function."""
     if not callable(model):
         raise Error(f"nr.audit was given {type(model).__name__}, which cannot be called: give a module or a function of tokens")
     model = getattr(model, "_orig_mod", model)
@@ -343,7 +343,7 @@ def subject_of(
 
 
 def place(call: Call, module: nn.Module | None) -> Call:
-    """The call on the module's device."""
+    """Returns the call with its tensors on the module's device."""
     device = device_of(module)
     if device.type == "cpu":
         return call

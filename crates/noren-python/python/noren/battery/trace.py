@@ -1,4 +1,4 @@
-"""Which module is the first to let through what it should not."""
+"""Finds the first module whose outputs differ between two passes that must be equal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .trial import LEAK, Cells, Trial
 
 @dataclass
 class Record:
-    """One run through one module."""
+    """The tensors of one run of one module."""
 
     name: str
     module: nn.Module
@@ -26,14 +26,14 @@ class Record:
 
 @dataclass
 class Recorder:
-    """All runs of all modules, in the order in which they end; a module that runs again is recorded again."""
+    """All runs of all modules in a pass, in the order in which they end; a module may run several times."""
 
     parts: int = 1
-    """Of how many calls a pass is made; the pieces of a module's runs are joined along the sequence."""
+    """The number of calls in a pass; the outputs of a module in these calls are joined along the sequence."""
     runs: dict[str, list[Record]] = field(default_factory=dict)
 
     def records(self) -> list[tuple[str, Record]]:
-        """Joined records with a key that is the same in another pass."""
+        """Returns the joined records, each with a key that is equal in both passes: `(key, record)`."""
         found = []
         for name, runs in self.runs.items():
             repeats = max(1, len(runs) // self.parts)
@@ -56,7 +56,7 @@ def _join(pieces: list[Record]) -> Record:
 
 
 def flat(value: Any) -> Iterator[Tensor]:
-    """The tensors in nested tuples, lists and mappings that have a batch and a sequence."""
+    """Yields the tensors with two or more axes in nested tuples, lists and mappings."""
     if isinstance(value, Tensor):
         if not value.is_nested and value.dim() >= 2:
             yield value
@@ -70,7 +70,7 @@ def flat(value: Any) -> Iterator[Tensor]:
 
 @contextmanager
 def recorded(module: nn.Module, parts: int = 1) -> Iterator[Recorder]:
-    """Records every module's inputs and outputs by token."""
+    """Records the inputs and outputs of every module that runs within its block."""
     recorder = Recorder(parts)
 
     def hook(name: str) -> Callable[..., None]:
@@ -89,7 +89,7 @@ def recorded(module: nn.Module, parts: int = 1) -> Iterator[Recorder]:
 
 
 def first_to_differ(module: nn.Module, trial: Trial, run: Callable[[Call], Any]) -> str | None:
-    """The first module whose inputs agree at the trial's places and whose outputs do not, in words."""
+    """Returns the first module, as text, whose inputs are equal at the trial's places and whose outputs differ; None if none."""
     recorders = []
     for call in (trial.base, trial.other):
         with recorded(module, max(1, len(call.splits))) as recorder:
@@ -111,13 +111,13 @@ def first_to_differ(module: nn.Module, trial: Trial, run: Callable[[Call], Any])
 
 
 def _differs(trial: Trial, base: list[Tensor], other: list[Tensor]) -> bool | None:
-    """Whether any tensor differs at the trial's places; None if none can be compared."""
+    """Whether any tensor differs at the trial's places; None if no tensor can be compared."""
     compared = [gap for a, b in zip(base, other, strict=False) if (gap := _gap(trial, a, b)) is not None]
     return any(gap > LEAK for gap in compared) if compared else None
 
 
 def _gap(trial: Trial, a: Tensor, b: Tensor) -> float | None:
-    """The largest difference of two tensors of one stream, of its largest entry; None if they are of no stream."""
+    """Returns the largest difference of two tensors as a fraction of the largest entry; None if they belong to no stream."""
     pair = _at(trial, a, b)
     if pair is None or not pair[0].numel():
         return None
@@ -127,7 +127,10 @@ def _gap(trial: Trial, a: Tensor, b: Tensor) -> float | None:
 
 
 def _at(trial: Trial, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Both tensors at the places of the stream that they are of, `[batch, length, ...]` or as convolutions have it."""
+    """Returns two tensors at the compared places of their stream; None if they belong to no stream.
+
+    Tensors are `[batch, length, ...]`, or `[batch, channels, length]` as in convolutions.
+    """
     streams, others = trial.base.streams(), trial.other.streams()
     for name, stream in streams.items():
         cells: Cells | None = trial.cells.get(name)
@@ -145,7 +148,10 @@ def _at(trial: Trial, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor] | None:
 
 
 def _heads(trial: Trial, culprit: Record, base: Recorder, other: Recorder) -> str:
-    """Which heads differ, where an output projection inside the culprit reads them side by side."""
+    """Returns text with the differing heads, empty if they are not found or if all heads differ.
+
+    The heads are found in the input of an output projection within `culprit`.
+    """
     module: Any = culprit.module
     config = getattr(module, "config", None)
     names = ("num_heads", "num_attention_heads", "n_heads", "heads")

@@ -1,4 +1,4 @@
-"""Two passes, what must be equal between them or must not, and the judgement."""
+"""Trials: two forward passes, the outputs that must be equal or must differ, and the verdict."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ from .rounding import Rounding
 from .subject import Call, Output, Stream
 
 LEAK = 1e-10
-"""How far, of the largest output, float64 passes may differ: rounding stays below 1e-12 in deep models, leaks far above."""
+"""The largest difference between float64 passes that is not a leak, as a fraction of the largest output.
+
+Rounding stays below 1e-12 in deep models; leaks are far above this limit."""
 STILL = 1e-14
-"""What counts as not moved at all. Passes of the same shape add in the same order, so it is zero but for kernels that do not."""
+"""The largest difference that counts as "unchanged", as a fraction of the largest output.
+
+Most kernels add in the same order for equal shapes, so that the difference is zero; the limit allows for the other kernels."""
 RATIO = 8.0
-"""How many times the rounding error of one pass another may have before that is no longer called rounding."""
+"""The largest ratio between the rounding errors of two passes that is still called rounding."""
 FEATURES = 64
-"""How many features of each compared output are kept to compare a dtype with float64."""
+"""The number of features of each compared output that are kept to compare a dtype with float64."""
 
 
 class Verdict(str, Enum):
-    """What became of a check."""
+    """The result of a check or of a trial."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -38,7 +42,7 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True)
 class Cells:
-    """Places of a stream in one pass, and the places that they are compared with in the other."""
+    """Rows and positions of a stream in the first pass, and those in the second pass with which they are compared."""
 
     rows: Tensor
     at: Tensor
@@ -47,25 +51,25 @@ class Cells:
 
     @staticmethod
     def same(rows: list[int], at: Any) -> Cells:
-        """The same places of the same rows in both passes."""
+        """Compares the positions `at` of each row with themselves in the other pass."""
         return Cells.shifted(rows, at, rows, 0)
 
     @staticmethod
     def shifted(rows: list[int], at: Any, other_rows: list[int], by: int) -> Cells:
-        """Positions `at` of each row against `at + by` of another."""
+        """Compares the positions `at` of each row with the positions `at + by` of the corresponding row in `other_rows`."""
         at = torch.as_tensor(at, dtype=torch.long).flatten()
         spread, other = (torch.tensor(r).repeat_interleave(len(at)) for r in (rows, other_rows))
         return Cells(spread, at.repeat(len(rows)), other, (at + by).repeat(len(rows)))
 
     @staticmethod
     def at_places(places: Sequence[tuple[int, int]]) -> Cells:
-        """Rows and positions, the same in both passes."""
+        """Compares each (row, position) with itself in the other pass."""
         rows, at = torch.tensor(places).T
         return Cells(rows, at, rows, at)
 
     @staticmethod
     def where(keep: Any) -> Cells:
-        """The places that an array `[rows, positions]` of booleans allows, the same in both passes."""
+        """Compares the places where `keep` (booleans `[rows, positions]`) is true with themselves in the other pass."""
         rows, at = torch.as_tensor(keep).nonzero(as_tuple=True)
         return Cells(rows, at, rows, at)
 
@@ -73,35 +77,37 @@ class Cells:
         return len(self.at)
 
     def of(self, base: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-        """`[cells, features]` of both passes."""
+        """Returns the compared outputs of both passes as `[cells, features]`."""
         count = len(self)
         return base[self.rows, self.at].reshape(count, -1), other[self.other_rows, self.other_at].reshape(count, -1)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Two passes whose outputs must be equal, or must all differ, at some places."""
+    """Two passes whose outputs must all be equal, or must all differ, at the places in `cells`."""
 
     what: str
-    """What was done, for a person: `tokens 12.. changed`."""
+    """The difference between the two passes, as text: `tokens 12.. changed`."""
     base: Call
     other: Call
     cells: Mapping[str, Cells]
-    """The places by stream; streams that the model does not return are left out."""
+    """The compared places of each stream; streams that the model does not return are skipped."""
     broken: str
-    """What it means if this fails."""
+    """The meaning of a failure, as text."""
     moved: bool = False
-    """They must differ."""
+    """True if the outputs must differ; false if they must be equal."""
     changed: tuple[int, ...] = ()
-    """Positions whose input was changed, for the picture."""
+    """Positions whose input was changed, for the drawing in the report."""
     each: tuple[int, ...] = ()
-    """The position whose input was changed in each row, where every row has another."""
+    """For each row, the position whose input was changed; empty if all rows have the same changed positions."""
     double_only: bool = False
-    """It asks for numbers that narrow floats do not have."""
+    """True if the trial runs only in float64, because its values do not fit into narrower floats."""
 
     @property
     def same_operations(self) -> bool:
-        """Only the content of tokens differs: both passes do the same operations in the same order, so that rounding is equal."""
+        """True if the passes differ only in the content of tokens, so that both do the same operations in the same order.
+
+        Their rounding is then equal."""
         a, b = self.base, self.other
         ways = [(call.splits, call.backend, call.packing, call.all_real) for call in (a, b)]
         streams = [list(call.streams().values()) for call in (a, b)]
@@ -116,25 +122,25 @@ def _same_form(a: Stream, b: Stream) -> bool:
 
 @dataclass
 class Measure:
-    """What was seen of a trial in one precision."""
+    """The measured differences of a trial in one dtype."""
 
     stream: str
     row: int
     position: int
-    """Where outputs differ most (or least, where they must)."""
+    """The position where outputs differ most, or where they differ least if they must differ."""
     difference: float
-    """There, of the largest output compared."""
+    """The difference at that position, as a fraction of the largest compared output."""
     finite: bool
     moved_at: list[int]
     gaps: dict[str, Tensor] = field(default_factory=dict)
-    """By stream the difference at each place compared, of the largest output."""
+    """For each stream, the difference at each compared place, as a fraction of the largest output."""
     kept: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    """By stream some features of both passes, parts of the largest output."""
+    """For each stream, some features of both passes, as fractions of the largest output."""
 
 
 @dataclass
 class Outcome:
-    """The judgement on a trial."""
+    """The verdict on a trial, with its measurements."""
 
     what: str
     verdict: Verdict
@@ -143,13 +149,13 @@ class Outcome:
     double: Measure | None = None
     changed: tuple[int, ...] = ()
     where: str | None = None
-    """The first module whose inputs agree and whose outputs do not."""
+    """The first module whose inputs are equal in both passes and whose outputs are not."""
     must_move: bool = False
-    """The outputs had to differ."""
+    """True if the outputs must differ between the two passes."""
 
     @property
     def moved(self) -> list[int]:
-        """Positions of compared outputs that moved."""
+        """The positions of compared outputs that differ between the two passes."""
         seen = self.double or self.own
         if self.own is not None and seen is not None and not seen.moved_at:
             seen = self.own
@@ -157,7 +163,10 @@ class Outcome:
 
 
 def measure(trial: Trial, base: Output, other: Output, floor: float) -> Measure | None:
-    """What differs; None if the model returns none of the streams. `floor` is what counts as moved in the picture."""
+    """Measures the differences between the outputs of two passes; returns None if the model returns none of the streams.
+
+    `floor` is the difference above which an output is drawn as moved, as a fraction of the largest output.
+    """
     worst: Measure | None = None
     kept: dict[str, tuple[Tensor, Tensor]] = {}
     all_gaps: dict[str, Tensor] = {}
@@ -184,7 +193,10 @@ def measure(trial: Trial, base: Output, other: Output, floor: float) -> Measure 
 
 
 def judge(trial: Trial, own: Measure | None, double: Measure | None, why_not: str | None, rounding: Rounding) -> Outcome:
-    """The verdict: float64 decides what is a leak, the model's own dtype what breaks in it alone."""
+    """Returns the verdict on a trial: float64 shows leaks, the model's own dtype shows faults that exist only in that dtype.
+
+    `why_not` is the reason why there is no measurement in float64.
+    """
     verdict, sentence = _judge(trial, own, double, why_not or "", rounding)
     changed, seen = trial.changed, double or own
     if trial.each and seen is not None:
@@ -215,7 +227,7 @@ def _judge(trial: Trial, own: Measure | None, double: Measure | None, why_not: s
 
 
 def _in_own(trial: Trial, own: Measure, double: Measure, rounding: Rounding) -> tuple[Verdict, str]:
-    """The verdict in the model's dtype, where float64 shows no leak."""
+    """Returns the verdict in the model's dtype, after float64 has shown no leak."""
     name, bound = rounding.name, rounding.bound
     if not own.finite:
         why = f"a value that overflows in {name}, or a row whose keys are all masked, on a path that float64 does not take"
@@ -247,7 +259,10 @@ def _in_own(trial: Trial, own: Measure, double: Measure, rounding: Rounding) -> 
 
 
 def _moves(trial: Trial, own: Measure | None, double: Measure | None, rounding: Rounding) -> tuple[Verdict, str]:
-    """Outputs must differ: everywhere in float64, and in the own dtype by as much as rounding leaves of that."""
+    """Returns the verdict on outputs that must differ.
+
+    All must differ in float64; in the model's dtype the difference may be smaller only by the bound of rounding.
+    """
     seen = double or own
     assert seen is not None
     if seen.difference <= STILL:
@@ -287,7 +302,7 @@ def _place(trial: Trial, seen: Measure) -> str:
 
 
 def _errors(own: Measure, double: Measure, which: int) -> tuple[float, float]:
-    """How far one pass in the own dtype is from the same in float64: the largest, and the root of the mean square."""
+    """Returns the error of one pass in the model's dtype against float64: (largest, root of the mean square)."""
     gaps = [(own.kept[stream][which] - double.kept[stream][which]).abs() for stream in own.kept if stream in double.kept]
     if not gaps:
         return 0.0, 0.0

@@ -1,4 +1,4 @@
-"""Modules around modules: the model inside DistributedDataParallel, DataParallel, torch.compile or `forward(**batch)`."""
+"""Wrapped modules: finds the model inside DistributedDataParallel, DataParallel, torch.compile or `forward(**batch)`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 TOKENS = ("input_ids", "inputs_embeds", "tokens", "ids", "src", "x")
-"""What a model may call its tokens."""
+"""The usual names of a model's parameter for tokens."""
 _INSIDE = ("module", "_fsdp_wrapped_module")
 _ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """The parameters of a function or of a module's forward; empty where they are not known."""
+    """Returns the parameters of a function, or of a module's `forward`; empty if they are not known."""
     try:
         return inspect.signature(function.forward if isinstance(function, nn.Module) else function).parameters
     except (TypeError, ValueError):
@@ -32,7 +32,7 @@ def passes_on(function: Callable[..., Any]) -> bool:
 
 
 def inside(module: nn.Module) -> nn.Module:
-    """The outermost module that names its arguments; the module itself where there is none."""
+    """Returns the outermost module that names its arguments; `module` itself if there is none."""
     found, seen = module, {id(module)}
     while True:
         child = _child(found)
@@ -70,13 +70,13 @@ def compiled(model: Any) -> bool:
 
 
 def eagerly() -> AbstractContextManager[Any]:
-    """Within, what is compiled runs as it is written."""
+    """Runs compiled code uncompiled within its block."""
     set_stance = getattr(torch.compiler, "set_stance", None)
     return nullcontext() if set_stance is None else set_stance("force_eager")  # type: ignore[no-any-return]
 
 
 def bound_arguments(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by name; those that a wrapper passes on have the names that the module inside gives them."""
+    """Returns the arguments of a call by name, with the parameter names of the module inside wrappers."""
     given = dict(kwargs)
     names = [
         name

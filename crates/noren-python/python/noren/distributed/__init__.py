@@ -1,7 +1,7 @@
-"""Attention over a process group: any mask, split exactly, over `torch.distributed`.
+"""Attention over a process group of `torch.distributed`: any mask is split over the ranks, with the results of one process.
 
-Each rank owns some query rows and some keys of the sequence; a partition, made from the mask, says which, and which keys (or
-queries) travel to whom. `Split` holds it as one rank sees it:
+Each rank owns some query rows and some keys of the sequence. A partition, made from the mask, lists them, and the keys (or
+queries) that each rank sends. `Split` is the partition with the link to the other ranks:
 
 >>> import noren as nr, noren.distributed as nd
 >>> nd.join(timeout=30)                                   # the processes of torchrun  # doctest: +SKIP
@@ -11,8 +11,8 @@ queries) travel to whom. `Split` holds it as one rank sees it:
 >>> out = nd.attention(q, k, v, split)                    # of q's rows over all keys  # doctest: +SKIP
 >>> out.sum().backward()                                  # gradients of own q, k, v   # doctest: +SKIP
 
-`decode` is a step of generation over a cache whose keys are shared out, `hf.register` makes it an attention implementation of
-transformers. Ranks that disagree, die or stall are an error on every rank, within the time-out.
+`decode` is a step of generation over a cache whose keys are distributed over the ranks. `hf.register` makes an attention
+implementation of transformers. If ranks disagree, end or stall, every rank raises an error within the time-out.
 """
 
 from .._noren import Disagreement as Disagreement, GroupError as GroupError, Partition as Partition, partition as partition

@@ -14,7 +14,7 @@ from ..torch._function import NO_SECOND, lower
 from ._split import Split
 
 Scores = tuple[float | None, float | None, list[float] | None]
-"""What is done to the scores, the same on every rank: scale, softcap, slopes of ALiBi."""
+"""The changes of scores, equal on every rank: (scale, softcap, slopes of ALiBi)."""
 
 
 def scores_of(scale: float | None, softcap: float | None, alibi: Sequence[float] | None) -> Scores:
@@ -22,12 +22,12 @@ def scores_of(scale: float | None, softcap: float | None, alibi: Sequence[float]
 
 
 def lent(*tensors: Tensor) -> Any:
-    """The tensors' memory for a call, contiguous."""
+    """Exports contiguous tensors for a call, without gradients."""
     return tuple(lend(tensor.detach().contiguous()) for tensor in tensors)
 
 
 def results(attended: Attended, q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """The output in the type of `q`, and the log-sum-exps."""
+    """Returns the output in the type of `q`, and the log-sum-exps."""
     out = torch.empty(*q.shape[:3], v.shape[3], dtype=torch.float32)
     lse = torch.empty(q.shape[:3], dtype=torch.float32)
     attended.write(*lent(out, lse))
@@ -45,20 +45,20 @@ def attention(
     alibi: Sequence[float] | None = None,
     return_lse: bool = False,
 ) -> Any:
-    """Masked attention of this rank's queries over the keys of all ranks, differentiable.
+    """Computes masked attention of this rank's queries over the keys of all ranks; differentiable.
 
-    `q` is `[batch, heads, own queries, head_dim]`, `k` and `v` are `[batch, kv_heads, own keys, head_dim or v_dim]`: the
-    rows that `split` gives this rank of the whole arrays, on the CPU; a rank that owns nothing gives length 0. The output, and
-    the log-sum-exps where they are asked for, are those rows of what one process computes, up to rounding, with the same bits
-    each time. Gradients of keys and values come back to the rank that owns them.
+    `q` is `[batch, heads, own queries, head_dim]`, `k` and `v` are `[batch, kv_heads, own keys, head_dim or v_dim]`: this
+    rank's rows of the whole arrays (see `Split.take_rows`), on the CPU; a rank that owns nothing gives length 0. The output is
+    this rank's rows of the output that one process computes, up to rounding, with the same bits in each run. With
+    `return_lse`, the result is (output, log-sum-exps). Gradients of keys and values are returned to the rank that owns them.
 
-    What a rank needs is on its way while it computes with the keys that it has. Keys travel again for the gradients, so that
-    nothing of another rank is held between. Values travel in their own type; everything is added in `float32`, in an order that
-    the partition fixes.
+    Keys are sent while each rank computes with its own keys. For the gradients they are sent again, so that no rank stores
+    keys of another rank between the passes. Values are sent in their own type; sums are in `float32`, in an order that the
+    partition determines.
 
-    Every rank of the group makes the same calls in the same order. Raises `Disagreement` on every rank, before any array is
-    sent, when they differ in mask, facts, shapes, types, options, partition or version, and `GroupError` on every rank when
-    one is gone or keeps the others waiting longer than the split's time-out.
+    Every rank of the group must make the same calls in the same order. Raises `Disagreement` on every rank, before any array
+    is sent, if the ranks differ in mask, facts, shapes, types, options, partition or version. Raises `GroupError` on every
+    rank if one rank has ended, or does not answer within the split's time-out.
     """
     q, k, v = lower(q, k, v)
     scores = scores_of(scale, softcap, alibi)

@@ -1,4 +1,4 @@
-"""A step of decoding over a cache whose keys are shared out."""
+"""A step of decoding over a cache whose keys are distributed over ranks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from ._wire import Traffic, Wire
 
 
 class Shards:
-    """Who holds which keys of a cache: the ranks of a group, each its own; queries are everywhere.
+    """The keys of a cache that each rank of a group holds. The queries are on every rank.
 
-    `plan` is that of the step, `Shape.cached(past, new)` say; `keys` lists for each rank the ranges `(first, after)` of keys
-    that it holds, equal runs unless given. A step of the next token is another `Shards`, with a key more somewhere.
+    `plan` is the plan of one step, for example with `Shape.cached(past, new)`. `keys` lists for each rank its ranges of keys,
+    as (first key, key after the last) [default: runs of equal length]. The step of the next token needs a new `Shards`, with
+    one more key.
     """
 
     def __init__(
@@ -36,15 +37,15 @@ class Shards:
 
     @property
     def traffic(self) -> Traffic:
-        """What this rank sent and received so far."""
+        """The bytes that this rank has sent and received so far."""
         return self.wire.traffic
 
     def keys(self, rank: int | None = None) -> Tensor:
-        """The keys that this rank, or another, holds: indices, ascending."""
+        """Returns the indices of the keys that a rank holds [default: this rank], in ascending order."""
         return indices(self.portion.held(self.wire.rank if rank is None else rank))
 
     def predicted(self, v_dim: int) -> Traffic:
-        """Bytes that this rank sends and receives in a step."""
+        """Returns the bytes that this rank sends and receives in a step."""
         shape = self.plan.shape
         size = shape.batch * shape.heads * shape.q_len * (v_dim + 1) * 4 * (self.wire.ranks - 1)
         return Traffic(size, size)
@@ -61,11 +62,11 @@ def decode(
     alibi: Sequence[float] | None = None,
     return_lse: bool = False,
 ) -> Any:
-    """Attention of a few new queries over a cache that is shared out: every rank gets all outputs, to the same bits.
+    """Computes attention of a few new queries over a distributed cache; every rank gets all outputs, with equal bits.
 
-    `q` is `[batch, heads, new, head_dim]`, the same on every rank; `k` and `v` are `[batch, kv_heads, held, head_dim or v_dim]`,
-    the keys that this rank holds. Each rank reads these; outputs and log-sum-exps go to all others, no key does, and are
-    merged in the order of ranks. Not differentiable; raises as `attention` does.
+    `q` is `[batch, heads, new, head_dim]`, equal on every rank; `k` and `v` are `[batch, kv_heads, held, head_dim or v_dim]`,
+    the keys that this rank holds. Each rank computes with its own keys. Ranks send each other outputs and log-sum-exps, which
+    are merged in the order of ranks; no key is sent. Not differentiable; errors are those of `attention`.
     """
     shape = shards.plan.shape
     with shards.wire.checked():

@@ -1,4 +1,4 @@
-"""`Split`: a mask shared out over a group, as one rank sees it."""
+"""`Split`: a mask that is split over the ranks of a group, on one rank."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from ._wire import Traffic, Wire
 
 
 def indices(runs: Sequence[Sequence[int]]) -> Tensor:
-    """The indices in ranges `(first, after)`, ascending."""
+    """Returns the indices in ranges (first, after the last), in ascending order."""
     parts = [torch.arange(start, end) for start, end in runs]
     return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64)
 
 
 class Split:
-    """A planned mask shared out over the ranks of a group.
+    """A planned mask that is split over the ranks of a group.
 
-    Every rank makes it from the same plan, whose shape is that of the whole. `partition` is made here unless it is given; with
-    `travel="keys"` no query leaves its owner, otherwise they may travel to keys where that is cheaper. `timeout` is how many
-    seconds a rank may keep the others waiting before they give up.
+    Every rank makes a `Split` from an equal plan of the whole sequence. `partition` is computed unless it is given. With
+    `travel="keys"`, only keys are sent; with `"both"`, queries may also be sent to the keys where that is cheaper. `timeout` is
+    the number of seconds that ranks wait for each other before they raise an error.
 
-    A rank holds tensors `[batch, heads, own, dim]`: the rows `rows(b)` of batch row `b` for queries, `keys(b)` for keys and
-    values, in ascending order. Where batch rows are split differently, `own` is the most that one has, and what lies beyond
-    is ignored: outputs and gradients there are 0.
+    A rank holds tensors `[batch, heads, own, dim]`. `own` counts, for batch row `b`, the query rows `rows(b)`, or the keys
+    `keys(b)` for keys and values, in ascending order. If batch rows are split differently, `own` is the largest count over the
+    batch rows; entries beyond the count of a batch row are ignored, and their outputs and gradients are 0.
     """
 
     def __init__(
@@ -50,36 +50,36 @@ class Split:
 
     @cached_property
     def partition(self) -> Partition:
-        """Who owns what, and what travels."""
+        """The partition: the rows and keys of each rank, and the data that ranks send."""
         return self.portion.partition
 
     @property
     def traffic(self) -> Traffic:
-        """What this rank sent and received so far."""
+        """The bytes that this rank has sent and received so far."""
         return self.wire.traffic
 
     def rows(self, batch: int = 0, rank: int | None = None) -> Tensor:
-        """The query rows of batch row `batch` that this rank, or another, owns: indices, ascending."""
+        """Returns the indices of the query rows of batch row `batch` that a rank owns [default: this rank], in ascending order."""
         return indices(self.portion.owned(batch, self.rank if rank is None else rank)[0])
 
     def keys(self, batch: int = 0, rank: int | None = None) -> Tensor:
-        """The keys that this rank, or another, owns: indices, ascending."""
+        """Returns the indices of the keys of batch row `batch` that a rank owns [default: this rank], in ascending order."""
         return indices(self.portion.owned(batch, self.rank if rank is None else rank)[1])
 
     @cached_property
     def lengths(self) -> tuple[int, int]:
-        """The most query rows, and keys, that one batch row has here: the lengths of this rank's tensors."""
+        """(query rows, keys): the lengths of this rank's tensors, which are the largest counts over the batch rows."""
         return self.portion.lengths
 
     def take_rows(self, whole: Tensor, dim: int = 2, fill: float = 0) -> Tensor:
-        """This rank's query rows of a whole tensor, whose first dimension is the batch and whose `dim`-th is the sequence.
+        """Returns this rank's query rows of a whole tensor; dimension 0 is the batch, dimension `dim` the sequence.
 
-        Where batch rows own different numbers of rows, the rest is `fill`.
+        If this rank owns different numbers of rows in different batch rows, shorter ones are completed with `fill`.
         """
         return self._take(whole, dim, fill, self.rows, self.lengths[0])
 
     def take_keys(self, whole: Tensor, dim: int = 2, fill: float = 0) -> Tensor:
-        """This rank's keys of a whole tensor; see `take_rows`."""
+        """Returns this rank's keys of a whole tensor; arguments as in `take_rows`."""
         return self._take(whole, dim, fill, self.keys, self.lengths[1])
 
     def _take(self, whole: Tensor, dim: int, fill: float, owned: Any, length: int) -> Tensor:
@@ -96,19 +96,20 @@ class Split:
 
     @cached_property
     def queries_travel(self) -> bool:
-        """Whether some rank computes rows of another."""
+        """Whether some rank computes query rows that another rank owns."""
         return self.portion.queries_travel
 
     def predicted(self, head_dim: int, v_dim: int | None = None, element_bytes: int = 4) -> dict[str, Traffic]:
-        """Bytes that this rank sends and receives in one `"forward"` and one `"backward"`, from the partition alone.
+        """Returns the bytes that this rank sends and receives in one `"forward"` and one `"backward"` pass, without a run.
 
-        Keys, values, queries and gradients of outputs travel in their own type, everything else in `float32`.
+        Keys, values, queries and gradients of outputs are sent in their own type, all other data in `float32`.
+        `element_bytes` is the number of bytes of one value of that type.
         """
         forward, backward = self.portion.predicted(head_dim, head_dim if v_dim is None else v_dim, element_bytes)
         return {"forward": Traffic(*forward), "backward": Traffic(*backward)}
 
     def check(self, q: Tensor, k: Tensor, v: Tensor) -> None:
-        """Refuses tensors that are not this rank's part of the whole."""
+        """Raises `Error` if the tensors do not have the shapes of this rank's part."""
         shape, (queries, keys) = self.plan.shape, self.lengths
         check_tensors(
             (q, k, v),

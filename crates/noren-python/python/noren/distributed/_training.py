@@ -1,4 +1,4 @@
-"""What training needs beside attention: a group, and sums over it with its time-out and its errors."""
+"""Functions for training over a group: joining the group, and sums over its ranks, with its time-out and errors."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ._split import Split
 
 
 def join(timeout: float = 60.0) -> None:
-    """Joins the gloo group of the processes that torchrun (or whatever sets its variables) started.
+    """Joins the gloo group of the processes that torchrun started, or another launcher that sets the same variables.
 
-    As `init_process_group("gloo")`, but after a restart the addresses of those who died are not used again: torchrun keeps its
-    store over restarts, and PyTorch 2.15 looks there for the ranks of the attempt before. For the processes of one machine: torchrun
-    counts attempts by machine.
+    Like `init_process_group("gloo")`, but a restart does not use the addresses of the previous processes: torchrun keeps its
+    store over restarts, and PyTorch 2.15 reads there the addresses of the previous attempt. Only for processes of one machine,
+    because torchrun counts attempts on each machine separately. `timeout` is in seconds.
     """
     store, rank, ranks = next(rendezvous("env://", timeout=timedelta(seconds=timeout)))
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
@@ -28,10 +28,10 @@ def join(timeout: float = 60.0) -> None:
 
 
 def total(value: Tensor, split: Split) -> Tensor:
-    """The sum of a tensor over all ranks, added in the order of ranks; to report a loss. It has no gradient.
+    """Returns the sum of a tensor over all ranks, added in the order of ranks, for example to report a loss; without gradient.
 
-    To train, every rank differentiates its own part of the loss, divided by what is the same everywhere (the number of labels
-    in the whole batch, say), and `reduce_gradients` adds up.
+    For training, every rank differentiates its own part of the loss, divided by a number that is equal on all ranks, such as
+    the number of labels in the whole batch. Then `reduce_gradients` adds the gradients of all ranks.
     """
     split.wire.agree("a sum", {"shape": tuple(value.shape), "types": value.dtype})
     parts = split.wire.gather(value.detach())
@@ -42,9 +42,9 @@ def total(value: Tensor, split: Split) -> Tensor:
 
 
 def reduce_gradients(parameters: Iterable[torch.nn.Parameter], split: Split) -> None:
-    """Adds up each parameter's gradient over all ranks, where every rank has a copy and its own tokens' part.
+    """Replaces the gradient of each parameter by its sum over all ranks; every rank has a copy of the parameters.
 
-    A parameter without a gradient on some rank (one that owns no token) counts as 0 there; without one on any rank it stays so.
+    A gradient that is None on some rank counts as 0 there; if it is None on all ranks, it stays None.
     """
     wanted = [p for p in parameters if p.requires_grad]
     by_type: dict[torch.dtype, list[torch.nn.Parameter]] = {}

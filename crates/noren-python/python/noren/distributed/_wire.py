@@ -1,6 +1,7 @@
 """The process group as a link of noren-ranks: messages between ranks, each with a time-out.
 
-What is sent, agreed on and computed is decided in Rust (`noren-ranks`). What fails on one rank is an error on all.
+The Rust crate `noren-ranks` decides the content of messages, agreements and computations. A failure on one rank is an error on
+all ranks.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from torch import Tensor
 from .._noren import Error, GroupError, Link
 
 TAG = 0x6E6F
-"""Of noren's messages, so that the program's own are not taken for them."""
+"""The tag of noren's messages, which separates them from other messages of the program."""
 
 
 class Traffic(NamedTuple):
-    """Bytes of arrays that this rank sent to and received from others (not to itself), and of agreements."""
+    """The bytes of arrays that this rank sent to and received from other ranks, and the bytes sent for agreements."""
 
     sent: int = 0
     received: int = 0
@@ -29,7 +30,7 @@ class Traffic(NamedTuple):
 
 
 class Exchange:
-    """Messages on their way: `outgoing` to ranks, and so many bytes from each rank of `expected`."""
+    """Messages that are being sent and received: `outgoing` lists (rank, message), `expected` lists (rank, number of bytes)."""
 
     def __init__(
         self,
@@ -49,13 +50,13 @@ class Exchange:
         ]
 
     def take(self, rank: int) -> bytearray:
-        """Waits for the message of a rank."""
+        """Waits for the message of a rank and returns it."""
         message, work = self._arriving.pop(rank)
         work.wait(self._timeout)
         return message
 
     def finish(self) -> None:
-        """Waits for all that is left."""
+        """Waits for all remaining messages."""
         for rank in list(self._arriving):
             self.take(rank)
         for work in self._sending:
@@ -67,7 +68,7 @@ def _bytes_of(message: bytearray) -> Tensor:
 
 
 class _Carrier:
-    """What `Link` calls."""
+    """The object with which `Link` exchanges messages over a process group."""
 
     def __init__(self, group: dist.ProcessGroup, timeout: timedelta) -> None:
         self._group, self._timeout = group, timeout
@@ -77,13 +78,13 @@ class _Carrier:
 
 
 class Wire:
-    """A process group with a time-out on everything and a count of what was sent."""
+    """A process group with a time-out for each message, and a count of the bytes sent."""
 
     def __init__(self, group: dist.ProcessGroup | None = None, timeout: float = 60.0) -> None:
         if not dist.is_initialized():
             raise Error("there is no process group: call torch.distributed.init_process_group first, or run by torchrun")
         if timeout <= 0:
-            raise Error(f"timeout is {timeout}: give seconds, more than 0, that a rank may keep the others waiting")
+            raise Error(f"timeout is {timeout}: give more than 0 seconds, the maximum time that ranks wait for each other")
         world = dist.group.WORLD
         assert world is not None
         self.group = group if group is not None else world
@@ -93,12 +94,12 @@ class Wire:
 
     @property
     def traffic(self) -> Traffic:
-        """What this rank sent and received so far."""
+        """The bytes that this rank has sent and received so far."""
         return Traffic(*self.link.traffic)
 
     @contextmanager
     def checked(self) -> Iterator[None]:
-        """Runs the block, which checks this rank's input before a call. An error is raised here and told to the others."""
+        """Runs a block that checks this rank's input before a call. An error in the block is raised and sent to the other ranks."""
         try:
             yield
         except Exception:
@@ -106,16 +107,16 @@ class Wire:
             raise
 
     def agree(self, what: str, said: Mapping[str, Any]) -> None:
-        """Raises `Disagreement` on every rank unless all ranks say the same: at most 14 named things."""
+        """Raises `Disagreement` on every rank unless all ranks give equal values for these names, at most 14."""
         self.link.agree(what, [(name, str(value)) for name, value in said.items()])
 
     def gather(self, part: Tensor) -> list[Tensor]:
-        """The tensors of all ranks, of equal sizes, in their order."""
+        """Returns the tensors of all ranks, in the order of ranks; all must have equal sizes."""
         parts = self.link.gather(bytes(part.contiguous().view(-1).view(torch.uint8).numpy()))
         return [torch.frombuffer(other, dtype=part.dtype).view(part.shape) for other in parts]
 
     def sum(self, what: str, tensor: Tensor) -> None:
-        """Adds up a tensor over all ranks, in place."""
+        """Replaces a tensor by its sum over all ranks, in place. Raises `GroupError` if that fails."""
         try:
             dist.all_reduce(tensor, group=self.group, async_op=True).wait(self.timeout)
         except RuntimeError as error:

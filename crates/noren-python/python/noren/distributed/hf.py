@@ -6,8 +6,8 @@
 >>> with nd.hf.over(split):                                                                # doctest: +SKIP
 ...     out = model(split.take_rows(ids, dim=1), position_ids=split.take_rows(positions, dim=1), use_cache=False)
 
-Every rank has a copy of the model and gives it its own tokens, with the positions that they have in the whole. The mask is
-the split's: it is the whole of it, documents and padding included.
+Every rank has a copy of the model and runs it on its own tokens, with their positions in the whole sequence. The mask is the
+mask of the split, which must include documents and padding.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SPLIT: ContextVar[Chosen | None] = ContextVar("noren_split", default=None)
 
 
 def register(name: str = "noren-distributed") -> None:
-    """Makes `attn_implementation=name` known to transformers, attention and masks together."""
+    """Registers attention and masks in transformers under the name `attn_implementation=name`."""
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
 
@@ -40,9 +40,9 @@ def register(name: str = "noren-distributed") -> None:
 
 @contextmanager
 def over(split: Chosen) -> Iterator[None]:
-    """Models inside compute over this split; a function chooses one for each attention module, where layers differ.
+    """Models within the block compute over this split. If layers differ, give a function from an attention module to its split.
 
-    Where activations are checkpointed, the backward pass belongs inside too, for it computes forward again.
+    With activation checkpointing, run the backward pass within the block too, because it computes the forward pass again.
     """
     token = _SPLIT.set(split)
     try:
@@ -52,9 +52,9 @@ def over(split: Chosen) -> Iterator[None]:
 
 
 def make_mask(*_: Any, attention_mask: Tensor | None = None, **__: Any) -> None:
-    """What `AttentionMaskInterface` calls. It makes nothing: the split knows."""
+    """The mask function for `AttentionMaskInterface`. It makes no mask, because the split has the mask."""
     if attention_mask is not None and not bool((attention_mask != 0).all()):
-        raise Error("attention_mask hides tokens, but masks over a group are said whole: say padding in the split's mask")
+        raise Error("attention_mask hides tokens, but attention over a group uses only the split's mask: put padding into that mask")
 
 
 def attention_forward(
@@ -72,7 +72,7 @@ def attention_forward(
     output_attentions: bool = False,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """What `AttentionInterface` calls: `[batch, own, heads, head_dim]`."""
+    """The attention function for `AttentionInterface`. The output is `[batch, own, heads, head_dim]`."""
     split = _SPLIT.get()
     if split is None:
         raise Error("no split is set: call the model inside `with noren.distributed.hf.over(split):`")
@@ -87,7 +87,7 @@ def attention_forward(
     }
     for name, given in refused.items():
         if given:
-            raise Error(f"{name} is asked for, which attention over a group does not have: leave it out")
+            raise Error(f"{name} is given, but attention over a group does not support it: leave it out")
     if sliding_window is not None and not _keeps_to(split.plan, sliding_window):
         raise Error(
             f"the layer reads {sliding_window} keys back, but the split's mask `{split.plan.mask}` reads further: split "
@@ -99,6 +99,6 @@ def attention_forward(
 
 @lru_cache(maxsize=64)
 def _keeps_to(plan: Plan, window: int) -> bool:
-    """Whether no query reads a key further back than a sliding window."""
+    """Whether every query of a plan reads only keys within a sliding window of `window` keys."""
     bound = plan.bound
     return bound.first_difference((bound.mask & sliding(window)).bind(bound.shape, bound.facts)) is None
