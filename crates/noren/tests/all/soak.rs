@@ -187,7 +187,7 @@ fn steps<T: Element>(dice: &mut Dice) {
         let [q, k, v] = [&q, &k, &v].map(|x| part(x, past..past + new));
         cache.append(k.view(), v.view()).unwrap();
         let got = cache.attend(q.view(), &mask, &options.clone().isa(None)).unwrap();
-        // A rotating cache may pair `bf16` keys in another way, so the bits may differ.
+        // A rotating cache may form other pairs of `bf16` keys, so the bits may differ.
         if T::DTYPE != noren::Dtype::Bf16 {
             for (h, i) in (0..kv_heads * group).flat_map(|h| (0..new).map(move |i| (h, i))) {
                 let row = |out: &[T], rows: usize, i: usize| -> Vec<f32> {
