@@ -29,7 +29,7 @@ impl FromPyObject<'_, '_> for Count {
     fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
         object.extract().map(Count).map_err(|error: PyErr| match error.is_instance_of::<PyOverflowError>(object.py()) {
             true => Error::new_err(format!(
-                "shape: {} is no size: give a whole number from 1 to {}",
+                "shape: {} is not a size: give a whole number from 1 to {}",
                 repr(&object),
                 Shape::MAX_LEN
             )),
