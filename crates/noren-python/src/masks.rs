@@ -26,8 +26,8 @@ struct Seen {
     lowest: bool,
 }
 
-/// Reads a mask `[batch, heads, q_len or 1, kv_len or 1]`: booleans (true = may attend, or with `drop` true = ignored), or
-/// floats that are added to scores.
+/// Reads a mask `[batch, heads, q_len or 1, kv_len or 1]`: booleans (true = may attend, or with `drop` true = ignored),
+/// or floats that are added to scores.
 ///
 /// Returns the allowed cells `[batch, heads, q_len or 1, kv_len]`, whether allowed cells hold numbers other than 0, and
 /// whether finite numbers mean "ignored".
