@@ -1,13 +1,13 @@
-//! [`Budget`]: a number of units that threads share and give back, first come, first served.
+//! [`Budget`]: a number of units that threads share, take and give back, in the order of their requests.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often a thread that waits asks whether its client is still there.
+/// The interval at which a waiting thread checks whether its client is still connected.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Units that are free, the threads that wait for some in their order, and a signal for them.
+/// Free units, the threads that wait for units in order, and a signal that wakes them.
 #[derive(Debug)]
 pub(crate) struct Budget {
     state: Mutex<State>,
@@ -17,13 +17,13 @@ pub(crate) struct Budget {
 #[derive(Debug)]
 struct State {
     free: usize,
-    /// The number that the next thread gets.
+    /// The number of the next thread that requests units.
     next: u64,
-    /// The numbers of the threads that wait.
+    /// The numbers of the waiting threads.
     queue: VecDeque<u64>,
 }
 
-/// Units that are taken; dropping it gives them back.
+/// Taken units; dropping the value gives them back.
 #[derive(Debug)]
 pub(crate) struct Share {
     budget: Arc<Budget>,
@@ -31,18 +31,18 @@ pub(crate) struct Share {
 }
 
 impl Budget {
-    /// A budget of so many units.
+    /// Returns a budget of `units` free units.
     pub(crate) fn new(units: usize) -> Arc<Self> {
         let state = State { free: units, next: 0, queue: VecDeque::new() };
         Arc::new(Budget { state: Mutex::new(state), changed: Condvar::new() })
     }
 
-    /// Takes units, for which others may have to be given back first. Returns `None` when that takes longer than `patience`.
+    /// Takes units, and waits for them if too few are free. Returns `None` if this takes longer than `patience`.
     pub(crate) fn take(self: &Arc<Self>, units: usize, patience: Duration) -> Option<Share> {
         self.take_unless(units, patience, &|| false)
     }
 
-    /// [`take`](Self::take), which also returns `None` when `gone` says that the units are of no use any more.
+    /// Like [`take`](Self::take), but also returns `None` if `gone` returns true: the units are no longer needed.
     pub(crate) fn take_unless(
         self: &Arc<Self>,
         units: usize,
@@ -67,7 +67,7 @@ impl Budget {
         };
         state.queue.retain(|waiting| *waiting != number);
         drop(state);
-        // the next in the queue may be served now
+        // the next thread in the queue may now take its units
         self.changed.notify_all();
         taken.then(|| Share { budget: self.clone(), units })
     }
@@ -109,7 +109,7 @@ mod tests {
         while budget.lock().queue.is_empty() {
             std::thread::yield_now();
         }
-        // a unit is free, but the thread before is not served yet
+        // one unit is free, but the thread before in the queue still waits
         assert!(budget.take(1, Duration::from_millis(5)).is_none());
         assert!(budget.take_unless(1, Duration::from_secs(60), &|| true).is_none());
         drop(one);

@@ -1,4 +1,4 @@
-//! [`Call`]: the questions that a worker answers, with their parameters.
+//! [`Call`]: the requests that a worker answers, with their parameters.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,10 +11,10 @@ pub(crate) struct Pair {
     pub(crate) head: usize,
 }
 
-/// A call with its parameters; large parameters are in the body.
+/// A call with its parameters. Large parameters are in the body.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Call {
-    /// Body: a scene, whose identity this is.
+    /// Reads a scene and stores its mask under `id`. Body: the scene.
     Read {
         id: String,
     },
@@ -34,7 +34,7 @@ pub(crate) enum Call {
         id: String,
         speeds: Speeds,
     },
-    /// Body: a scene, optionally with lengths.
+    /// Predicts the cost at several lengths. Body: a scene, optionally with the lengths.
     Curve {
         speeds: Speeds,
     },
@@ -42,12 +42,12 @@ pub(crate) enum Call {
         id: String,
         export: ExportRequest,
     },
-    /// Body: a stack with a policy.
+    /// Computes a flow. Body: a stack of layers with a policy.
     Flow,
-    /// Body: a text and its settings.
+    /// Runs a text through the model. Body: the text and its settings.
     Text,
     Model,
-    /// Body: a file.
+    /// Diagnoses a file. Body: the file.
     Doctor {
         request: DoctorRequest,
     },
@@ -58,14 +58,14 @@ pub(crate) enum Call {
     Calibrate,
 }
 
-/// A tile of the mask's picture: its level and its place in tiles.
+/// A tile of the mask's picture: its level, its row and column counted in tiles, and its batch row and head.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct TileRequest {
     pub(crate) level: u32,
     pub(crate) row: u64,
     pub(crate) col: u64,
     pub(crate) pair: Pair,
-    /// Whether the kinds of the plan's spans are added.
+    /// Whether the kinds of the plan's spans are included.
     pub(crate) plan: bool,
     /// The identity of a mask to compare with.
     pub(crate) other: Option<String>,
@@ -81,11 +81,11 @@ pub(crate) struct CellRequest {
     pub(crate) other: Option<String>,
 }
 
-/// A form in which a mask is downloaded.
+/// The request to download a mask in some form.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ExportRequest {
     pub(crate) form: String,
-    /// One pattern only.
+    /// The pair of batch row and head to draw; `None` for all patterns.
     pub(crate) pair: Option<Pair>,
     pub(crate) plan: bool,
     pub(crate) other: Option<String>,
@@ -93,22 +93,22 @@ pub(crate) struct ExportRequest {
     pub(crate) keys: Option<String>,
 }
 
-/// The declarations beside a file for the doctor.
+/// The declarations about a file for the doctor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DoctorRequest {
     pub(crate) name: String,
     /// A JSON object of declarations.
     pub(crate) context: Option<String>,
-    /// The intended mask, in full.
+    /// The text of the intended mask, as a complete expression.
     pub(crate) meant: Option<String>,
 }
 
-/// The cost of one cell on this machine, in seconds.
+/// The measured speeds of this machine, in seconds per cell.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Speeds {
     pub(crate) full: f64,
     pub(crate) mixed: f64,
-    /// A start of a kernel.
+    /// The time to start a kernel, in seconds.
     pub(crate) start: f64,
     pub(crate) machine: String,
 }

@@ -1,8 +1,8 @@
-//! Which requests are answered, and what a page may do with the answers.
+//! The checks that decide which requests are answered, and the headers that limit the page.
 
 use crate::http::{Head, Response};
 
-/// The names under which this server is asked.
+/// The host names and origins of this server.
 pub(crate) struct Own {
     hosts: Vec<String>,
     origins: Vec<String>,
@@ -13,15 +13,15 @@ impl Own {
         let names = ["127.0.0.1", "localhost"];
         let mut hosts: Vec<String> = names.iter().map(|name| format!("{name}:{port}")).collect();
         if port == 80 {
-            // Browsers leave the usual port out.
+            // Browsers leave out the default port.
             hosts.extend(names.map(String::from));
         }
         Own { origins: hosts.iter().map(|host| format!("http://{host}")).collect(), hosts }
     }
 }
 
-/// Lets only the explorer's page ask: a page from elsewhere has another origin, and a name that was pointed at this machine another
-/// host. Returns why a request is refused.
+/// Returns the reason to refuse a request; `None` if the request may come from the explorer's page. A page from another
+/// site has another origin. A foreign host name that resolves to this machine has another `Host` header.
 pub(crate) fn refused(own: &Own, head: &Head) -> Option<&'static str> {
     let one = |name| {
         let mut all = head.all(name);
@@ -30,26 +30,26 @@ pub(crate) fn refused(own: &Own, head: &Head) -> Option<&'static str> {
     };
     let host = one("host");
     if !own.hosts.iter().any(|name| host.is_some_and(|host| host.eq_ignore_ascii_case(name.as_bytes()))) {
-        return Some("the explorer answers to 127.0.0.1 and localhost only");
+        return Some("the explorer answers only requests to 127.0.0.1 or localhost");
     }
     let origin = one("origin");
     if origin.is_some_and(|origin| !own.origins.iter().any(|name| origin.eq_ignore_ascii_case(name.as_bytes()))) {
-        return Some("the explorer answers its own page only");
+        return Some("the explorer answers only requests of its own page");
     }
     let site = one("sec-fetch-site");
     let foreign = site.is_some_and(|site| site != b"same-origin" && site != b"none");
     let visit = head.method == "GET" && head.path == "/";
     if foreign && !visit {
-        return Some("the explorer answers its own page only");
+        return Some("the explorer answers only requests of its own page");
     }
     None
 }
 
-/// A page that asks with this header gets its errors as successes, the status beside them: browsers write every other answer into
-/// their console, and a mask that is being typed is wrong most of the time.
+/// The request header with which errors have status 200 and their own status in a second header. Browsers log every
+/// error status in their console, and a mask that is being typed is often invalid.
 const ERRORS: &str = "x-noren-errors";
 
-/// Adds the headers that keep a page from loading anything but what comes from here.
+/// Adds the security headers, and hides an error status if the request has the header [`ERRORS`].
 pub(crate) fn harden(head: &Head, mut response: Response) -> Response {
     if response.status >= 400 && head.header(ERRORS) == Some(b"200") {
         let status = response.status.to_string();
@@ -59,7 +59,7 @@ pub(crate) fn harden(head: &Head, mut response: Response) -> Response {
     protect(response)
 }
 
-/// Adds the headers that every response has.
+/// Adds the security headers, which let the page load only files of this server.
 pub(crate) fn protect(response: Response) -> Response {
     let policy = "default-src 'self'; img-src 'self' data: blob:; style-src 'self'; object-src 'none'; base-uri 'none'; \
                   form-action 'none'; frame-ancestors 'none'";
@@ -100,7 +100,7 @@ mod tests {
         ] {
             assert!(!ask("POST", "/api/masks", headers), "{headers:?}");
         }
-        // A link from elsewhere leads to the page, and to nothing else.
+        // A link on another site may open the page, but no other path.
         assert!(ask("GET", "/", &[host, ("sec-fetch-site", "cross-site")]));
         assert!(!ask("GET", "/api/about", &[host, ("sec-fetch-site", "cross-site")]));
     }

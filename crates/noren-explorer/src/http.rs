@@ -1,6 +1,7 @@
-//! HTTP/1.1 on one connection: heads, bodies and responses, each with a limit on its size and its time.
+//! HTTP/1.1 on one connection: heads of requests, bodies and responses, each with a limit on its size and its time.
 //!
-//! A thread serves a connection, request after request. Nothing is read into memory before its limit is known.
+//! One thread serves a connection, one request after another. A size is compared with its limit before the bytes are
+//! read into memory.
 
 use crate::budget::Share;
 use crate::date::date;
@@ -8,48 +9,53 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant, SystemTime};
 
-/// How long a client may take to send the head of a request, and its body.
+/// The maximum time in which a client sends the head of a request.
 const HEAD: Duration = Duration::from_secs(20);
+/// The maximum time in which a client sends the body of a request.
 pub(crate) const BODY: Duration = Duration::from_secs(60);
-/// Time in which a client receives the next bytes of a response, and all of it.
+/// The maximum time in which a client receives the next bytes of a response.
 const PIECE: Duration = Duration::from_secs(30);
+/// The maximum time in which a client receives a whole response.
 const RESPONSE: Duration = Duration::from_secs(120);
-/// How long, and for how many bytes, a refused body is read on, so that the client sees the answer.
+/// The maximum time for which the rest of a refused body is read, so that the client receives the response.
 const LINGER: Duration = Duration::from_secs(1);
+/// The maximum number of bytes of a refused body that are read.
 const MOST_LINGER: usize = 1 << 20;
-/// Bytes of a head, and its headers.
+/// The maximum size of a request's head, in bytes.
 const MOST_HEAD: usize = 64 << 10;
+/// The maximum number of headers.
 const MOST_HEADERS: usize = 100;
-/// Bytes of a line between the pieces of a body, and of all lines after the last piece.
+/// The maximum bytes of a line between the chunks of a body, and of all lines after the last chunk.
 const MOST_LINE: usize = 1 << 10;
-/// Bytes that are received at a time.
+/// The number of bytes that one read receives at most.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// The head of a request.
 #[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) method: String,
-    /// As sent, with percent signs.
+    /// The path as sent, with percent signs.
     pub(crate) path: String,
     /// The part after the question mark, as sent.
     pub(crate) query: String,
     headers: Vec<(String, Vec<u8>)>,
-    /// Whether the client wants to send another request.
+    /// Whether the client keeps the connection open for another request.
     keep_alive: bool,
 }
 
 impl Head {
-    /// The values of a header.
+    /// Returns the values of a header.
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         self.headers.iter().filter(move |(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| &value[..])
     }
 
-    /// The first value of a header.
+    /// Returns the first value of a header.
     pub(crate) fn header(&self, name: &str) -> Option<&[u8]> {
         self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| &value[..])
     }
 
-    /// Reads a head. `None` where it is none; a status other than 400 where it is refused for another reason.
+    /// Parses the head of a request. Returns the HTTP status of the refusal if this fails: 431 for too many headers,
+    /// otherwise 400.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Head, u16> {
         let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
         let mut request = httparse::Request::new(&mut headers);
@@ -74,38 +80,38 @@ impl Head {
     }
 }
 
-/// An answer to a request.
+/// A response to a request.
 #[derive(Debug, Default)]
 pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(&'static str, String)>,
     pub(crate) body: Vec<u8>,
-    /// Memory that the body takes, given back when it is sent.
+    /// The memory that the body takes, given back after the body is sent.
     #[expect(dead_code, reason = "dropped with the body")]
     pub(crate) share: Option<Share>,
 }
 
 impl Response {
-    /// A response of this type and text.
+    /// Returns a response with this status, content type and body.
     pub(crate) fn new(status: u16, content_type: &str, body: impl Into<Vec<u8>>) -> Self {
         Response { status, headers: vec![("content-type", content_type.into())], body: body.into(), share: None }
     }
 
-    /// The same response with a header.
+    /// Adds a header.
     pub(crate) fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
         self
     }
 }
 
-/// Why a body cannot be read.
+/// The reason why a body cannot be read.
 #[derive(Debug)]
 pub(crate) enum BodyError {
-    /// It has more bytes than are read.
+    /// The body has more bytes than the limit.
     Large,
-    /// It takes longer than [`BODY`].
+    /// The body takes longer than [`BODY`].
     Slow,
-    /// It is not what its head announces.
+    /// The body does not have the form that its head announces.
     Broken(String),
 }
 
@@ -118,19 +124,19 @@ impl From<io::Error> for BodyError {
     }
 }
 
-/// The body of a request, which is read when it is needed.
+/// The body of a request, which is read only when it is needed.
 pub(crate) struct Body<'a> {
     connection: &'a mut Connection,
-    /// Bytes; `None` where the body comes in pieces.
+    /// The length in bytes; `None` if the body is sent in chunks.
     length: Option<u64>,
-    /// Whether the client waits to be asked for it.
+    /// Whether the client waits for `100 Continue` before it sends the body.
     waits: bool,
-    /// Whether all of it is read.
+    /// Whether the whole body is read.
     pub(crate) is_read: bool,
 }
 
 impl<'a> Body<'a> {
-    /// The body that a head announces; `None` where its headers contradict each other.
+    /// Returns the body that a head announces; `None` if the headers contradict each other.
     fn of(head: &Head, connection: &'a mut Connection) -> Option<Self> {
         let waits = head.header("expect").is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
         let pieces: Vec<&[u8]> = head.all("transfer-encoding").collect();
@@ -147,7 +153,7 @@ impl<'a> Body<'a> {
         Some(Body { connection, length, waits, is_read: length == Some(0) })
     }
 
-    /// Whether the client has closed the connection, or at least its half of it.
+    /// Returns whether the client has closed the connection, or at least its sending side.
     pub(crate) fn gone(&self) -> bool {
         let stream = &self.connection.stream;
         if stream.set_nonblocking(true).is_err() {
@@ -158,12 +164,12 @@ impl<'a> Body<'a> {
         !blocks || seen.map_or_else(|error| error.kind() != ErrorKind::WouldBlock, |bytes| bytes == 0)
     }
 
-    /// The number of bytes, where the head says it.
+    /// Returns the number of bytes; `None` if the head does not give it.
     pub(crate) fn length(&self) -> Option<u64> {
         self.length
     }
 
-    /// Reads the body, which has at most `most` bytes.
+    /// Reads the body. Returns an error if it has more than `most` bytes.
     pub(crate) fn read(&mut self, most: usize) -> Result<Vec<u8>, BodyError> {
         let until = Instant::now() + BODY;
         if self.length.is_some_and(|length| length > most as u64) {
@@ -182,14 +188,14 @@ impl<'a> Body<'a> {
     }
 }
 
-/// A connection, and the bytes that are received and not used yet.
+/// A connection, with the received bytes that are not used yet.
 struct Connection {
     stream: TcpStream,
     received: Vec<u8>,
 }
 
 impl Connection {
-    /// Receives more bytes; 0 at the end.
+    /// Receives more bytes, until `until` at the latest. Returns their number, 0 at the end of the stream.
     fn receive(&mut self, until: Instant) -> io::Result<usize> {
         self.stream.set_read_timeout(Some(left(until)?))?;
         let old = self.received.len();
@@ -202,7 +208,7 @@ impl Connection {
         }
     }
 
-    /// Reads the next head; `None` when the client has gone away or is too slow.
+    /// Reads the next head. Returns `None` if the client has disconnected, and an error if the client is too slow.
     fn head(&mut self) -> io::Result<Option<Result<Head, u16>>> {
         let until = Instant::now() + HEAD;
         let mut seen = 0usize;
@@ -238,12 +244,12 @@ impl Connection {
                 return Ok(());
             }
             if self.receive(until)? == 0 {
-                return Err(io::Error::new(ErrorKind::UnexpectedEof, "it ends early"));
+                return Err(io::Error::new(ErrorKind::UnexpectedEof, "the body ends early"));
             }
         }
     }
 
-    /// Reads a body that comes in pieces, each after its length.
+    /// Reads a body that is sent in chunks, each after a line with its length.
     fn take_pieces(&mut self, most: usize, until: Instant, out: &mut Vec<u8>) -> Result<(), BodyError> {
         let broken = |what: &str| BodyError::Broken(what.into());
         loop {
@@ -251,7 +257,7 @@ impl Connection {
             let digits = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
             let length = std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|b| b.is_ascii_hexdigit()));
             let length = length.and_then(|text| usize::from_str_radix(text, 16).ok());
-            let length = length.ok_or_else(|| broken("a piece has no length"))?;
+            let length = length.ok_or_else(|| broken("a chunk has no length"))?;
             if length > most - out.len() {
                 return Err(BodyError::Large);
             }
@@ -262,19 +268,19 @@ impl Connection {
                 {
                     bytes += line.len();
                     if bytes > MOST_LINE {
-                        return Err(broken("more follows the last piece than is read"));
+                        return Err(broken("too many bytes follow the last chunk"));
                     }
                 }
                 return Ok(());
             }
             self.take(length, until, out)?;
             if !self.line(until)?.is_empty() {
-                return Err(broken("a piece is longer than its length"));
+                return Err(broken("a chunk is longer than its length"));
             }
         }
     }
 
-    /// Reads a line, without its end.
+    /// Reads a line and returns it without its end.
     fn line(&mut self, until: Instant) -> Result<Vec<u8>, BodyError> {
         loop {
             if let Some(at) = self.received.iter().take(MOST_LINE).position(|byte| *byte == b'\n') {
@@ -286,15 +292,15 @@ impl Connection {
                 return Ok(line);
             }
             if self.received.len() >= MOST_LINE {
-                return Err(BodyError::Broken("a line has no end".into()));
+                return Err(BodyError::Broken("a line between chunks is too long".into()));
             }
             if self.receive(until)? == 0 {
-                return Err(BodyError::Broken("it ends early".into()));
+                return Err(BodyError::Broken("the body ends early".into()));
             }
         }
     }
 
-    /// Sends a response, without its body where the method is HEAD.
+    /// Sends a response. The body is left out for the method HEAD and the status 304.
     fn send(&mut self, method: &str, response: &Response, stays: bool, until: Instant) -> io::Result<()> {
         let mut head = format!("HTTP/1.1 {} {}\r\n", response.status, reason(response.status));
         head.push_str(&format!("date: {}\r\n", date(SystemTime::now())));
@@ -312,7 +318,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends bytes; an error where the client takes none of them for [`PIECE`], or not all by `until`.
+    /// Sends bytes. Returns an error if the client accepts none for [`PIECE`], or has not accepted all by `until`.
     fn write(&mut self, mut bytes: &[u8], until: Instant) -> io::Result<()> {
         while !bytes.is_empty() {
             self.stream.set_write_timeout(Some(left(until)?.min(PIECE)))?;
@@ -326,7 +332,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Closes the connection; bytes that the client still sends are read for a moment, so that it sees the answer.
+    /// Closes the connection. Bytes that the client still sends are read for up to [`LINGER`], so that the client
+    /// receives the response.
     fn close(mut self) -> io::Result<()> {
         self.stream.shutdown(Shutdown::Write)?;
         let until = Instant::now() + LINGER;
@@ -342,13 +349,13 @@ impl Connection {
     }
 }
 
-/// The time until a deadline; an error once it has passed.
+/// Returns the time until a deadline; an error if the deadline has passed.
 fn left(until: Instant) -> io::Result<Duration> {
     let left = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
     Ok(left.ok_or(ErrorKind::TimedOut)?)
 }
 
-/// The words of a status.
+/// Returns the reason phrase of an HTTP status.
 fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",
@@ -369,10 +376,11 @@ fn reason(status: u16) -> &'static str {
     }
 }
 
-/// Answers the requests of a connection until it ends; `refuse` makes the answer to a head that is refused with a status.
+/// Answers the requests of a connection until the connection ends. `refuse` makes the response to an invalid head from
+/// its status.
 ///
 /// # Errors
-/// Returns the error of a client that goes away or is too slow.
+/// Returns an error if the client disconnects or is too slow.
 pub(crate) fn converse(
     stream: TcpStream,
     answer: impl Fn(&Head, &mut Body<'_>) -> Response,
@@ -403,7 +411,7 @@ pub(crate) fn converse(
 /// Sends a response to the first request, and closes the connection.
 ///
 /// # Errors
-/// Returns the error of a client that goes away or is too slow.
+/// Returns an error if the client disconnects or is too slow.
 pub(crate) fn turn_away(stream: TcpStream, response: &Response) -> io::Result<()> {
     let mut connection = Connection { stream, received: Vec::new() };
     connection.receive(Instant::now() + LINGER)?;
@@ -416,7 +424,7 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// Sends `request` and returns all that comes back; the server echoes bodies of up to 16 bytes.
+    /// Sends `request` and returns all responses. The server of this test returns bodies of up to 16 bytes.
     fn talk(request: &[u8]) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let mut client = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");

@@ -52,33 +52,35 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Workers for masks, whatever the machine has.
+/// The range of the number of workers for masks; within it, one worker per processor.
 const WORKERS: std::ops::RangeInclusive<usize> = 2..=8;
-/// Connections at a time, and those beyond that get a status at a time.
+/// The maximum number of connections at a time. Connections beyond it receive only an error status.
 const MOST_CONNECTIONS: usize = 256;
+/// The maximum number of connections at a time that receive only an error status.
 const MOST_REFUSALS: usize = 16;
 
 /// The settings of the server.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Options {
-    /// The arguments with which this program calls [`worker`] for questions about masks.
+    /// The arguments with which this program is started to call [`worker`] for requests about masks.
     pub mask_worker: Vec<String>,
-    /// The arguments with which this program calls [`worker`] with a model, for questions about texts.
+    /// The arguments with which this program is started to call [`worker`] with a model for requests about texts.
     pub text_worker: Vec<String>,
 }
 
 impl Options {
-    /// The settings for a program that calls [`worker`] when it is started with these arguments: for masks, and for texts.
+    /// Returns the settings for a program that calls [`worker`] when it is started with these arguments: for masks, and
+    /// for texts.
     pub fn new(mask_worker: Vec<String>, text_worker: Vec<String>) -> Self {
         Options { mask_worker, text_worker }
     }
 }
 
-/// Answers on `listener`, which is on an address of this machine only, until the program ends.
+/// Answers requests on `listener` until the program ends. `listener` must have an address of this machine only.
 ///
 /// # Errors
-/// Returns an error when the listener has no address.
+/// Returns an error if the address of `listener` cannot be read.
 pub fn serve(listener: &TcpListener, options: &Options) -> Result<()> {
     let own = Arc::new(guard::Own::new(listener.local_addr()?.port()));
     let workers = std::thread::available_parallelism().map_or(2, usize::from).clamp(*WORKERS.start(), *WORKERS.end());
@@ -87,12 +89,12 @@ pub fn serve(listener: &TcpListener, options: &Options) -> Result<()> {
     let refusals = Budget::new(MOST_REFUSALS);
     loop {
         let Ok((stream, _)) = listener.accept() else {
-            // Out of files, for example: open connections go on, and free some.
+            // The process may have too many open files. Open connections continue, and some of them close.
             std::thread::sleep(Duration::from_millis(50));
             continue;
         };
         let Some(slot) = connections.take(1, Duration::ZERO) else {
-            // Beyond this limit too a connection is closed without a word, so that those which are open go on.
+            // Beyond this second limit, a connection is closed without a response, so that open connections continue.
             let Some(slot) = refusals.take(1, Duration::ZERO) else { continue };
             let _ = std::thread::Builder::new().spawn(move || {
                 let _slot = slot;
@@ -109,11 +111,11 @@ pub fn serve(listener: &TcpListener, options: &Options) -> Result<()> {
             };
             guard::harden(head, response)
         };
-        // Without a thread for it the connection is closed; a client that goes away is no error.
+        // If no thread can be started, the connection is closed. A client that disconnects is not an error.
         let _ = std::thread::Builder::new().spawn(move || {
             let _slot = slot;
             http::converse(stream, answer, |status| {
-                let message = if status == 431 { "the headers are too large" } else { "the request is no HTTP/1.1" };
+                let message = if status == 431 { "the headers are too large" } else { "the request is not HTTP/1.1" };
                 guard::protect(routes::refusal(&Problem::status(status, message)))
             })
         });

@@ -1,13 +1,14 @@
-//! The files of the page, which are part of the program.
+//! The files of the page, which are compiled into the program.
 
 use crate::http::{Head, Response};
 use crate::store::identity;
 use std::borrow::Cow;
 
-// `FILES`: the paths of the files in `page/` with their bytes, written by the build script.
+// `FILES`: the paths of the files in `page/` with their bytes. The build script writes this list.
 include!(concat!(env!("OUT_DIR"), "/page.rs"));
 
-/// The file of this path. Debug builds read the folder at each request, so that the page can be edited without building the program.
+/// Returns the content of the file at this path. Debug builds read the folder at each request, so that the page can be
+/// edited without building the program.
 fn content(path: &str) -> Option<Cow<'static, [u8]>> {
     let (_, bytes) = FILES.iter().find(|(name, _)| *name == path)?;
     if cfg!(debug_assertions) {
@@ -19,11 +20,11 @@ fn content(path: &str) -> Option<Cow<'static, [u8]>> {
     Some((*bytes).into())
 }
 
-/// Returns the file of this path, `index.html` for the page itself.
+/// Returns the response with the file of the request's path; `/` is `index.html`.
 pub(crate) fn file(head: &Head) -> Response {
     let path = if head.path == "/" { "index.html" } else { head.path.trim_start_matches('/') };
     let Some(bytes) = content(path) else {
-        return Response::new(404, "text/plain; charset=utf-8", "there is no such page\n");
+        return Response::new(404, "text/plain; charset=utf-8", "this page does not exist\n");
     };
     let tag = format!("\"{}\"", identity(&bytes));
     let response = match head.all("if-none-match").any(|known| is_among(&tag, known)) {
@@ -33,7 +34,8 @@ pub(crate) fn file(head: &Head) -> Response {
     response.header("etag", tag).header("cache-control", "no-cache")
 }
 
-/// Whether a list of entity tags has this one (RFC 9110, section 13.1.2: weak tags are compared like others).
+/// Returns whether a list of entity tags contains this tag. Weak tags are compared like others (RFC 9110, section
+/// 13.1.2).
 fn is_among(tag: &str, list: &[u8]) -> bool {
     let mut tags = list.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     tags.any(|known| known == b"*" || known.strip_prefix(b"W/").unwrap_or(known) == tag.as_bytes())

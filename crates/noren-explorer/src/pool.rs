@@ -1,4 +1,4 @@
-//! [`Pool`]: worker processes, one call each at a time, ended when they take too long.
+//! [`Pool`]: worker processes. Each runs one call at a time and is ended if a call takes too long.
 
 use crate::budget::{Budget, Share};
 use crate::call::Call;
@@ -14,11 +14,13 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Calls that wait for a worker; more are refused.
+/// The maximum number of calls that wait for a worker; more are refused.
 const MOST_WAITING: usize = 64;
-/// How long a call waits for a worker: at most [`MOST_WAITING`] are before it, each with a limit of its own.
+/// The maximum time for which a call waits for a worker. Up to [`MOST_WAITING`] calls are before it, each with a limit
+/// of its own.
 const PATIENCE: Duration = Duration::from_secs(3600);
-/// Times that a worker may ask for a definition during one call.
+/// The maximum number of messages to a worker in one call: the worker may answer that it needs the definition of a
+/// mask.
 const MOST_ROUNDS: usize = 4;
 
 /// Worker processes of one kind.
@@ -39,20 +41,20 @@ struct Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // One that has ended already is only collected.
+        // Ending a process that has already ended has no effect; `wait` removes it from the process table.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A place among the calls that run: a worker is free, or can be started.
+/// The right to run one call: a worker is free, or can be started.
 pub(crate) struct Turn<'a> {
     pool: &'a Pool,
     #[expect(dead_code, reason = "given back when the call ends")]
     slot: Share,
 }
 
-/// Counts a call that waits, until it is dropped.
+/// The count of one waiting call, which ends when this value is dropped.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Drop for Waiting<'_> {
@@ -62,13 +64,14 @@ impl Drop for Waiting<'_> {
 }
 
 impl Pool {
-    /// A pool of at most `size` processes of this program with these arguments, each started when it is needed. Definitions that a
-    /// worker lacks come from `store`, and new ones go there.
+    /// Returns a pool of at most `size` processes of this program with these arguments, each started when it is needed.
+    /// Definitions that a worker lacks come from `store`, and new definitions are stored there.
     pub(crate) fn new(arguments: Vec<String>, size: usize, store: Arc<Store>) -> Self {
         Pool { arguments, store, idle: Mutex::new(Vec::new()), slots: Budget::new(size), waiting: AtomicUsize::new(0) }
     }
 
-    /// Has a worker answer `call` within `limit`. A call that waits ends when `gone` says that its client has gone away.
+    /// Runs `call` on a worker within `limit`. A call that waits for a worker ends when `gone` returns true: its client
+    /// has disconnected.
     pub(crate) fn call(
         &self,
         call: Call,
@@ -79,11 +82,11 @@ impl Pool {
         self.turn(gone)?.call(call, body, limit)
     }
 
-    /// Waits until a worker is free; ends when `gone` returns true.
+    /// Waits until a worker is free; returns an error if `gone` returns true or too many calls wait.
     pub(crate) fn turn(&self, gone: &dyn Fn() -> bool) -> Result<Turn<'_>> {
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);
         let waiting = Waiting(&self.waiting);
-        let busy = || Problem::status(503, "too many requests wait already: try again in a moment");
+        let busy = || Problem::status(503, "too many requests are waiting: try again in a moment");
         if before >= MOST_WAITING {
             return Err(busy());
         }
@@ -94,12 +97,12 @@ impl Pool {
 }
 
 impl Turn<'_> {
-    /// Has a worker answer `call` within `limit`.
+    /// Runs `call` on a worker within `limit`.
     pub(crate) fn call(self, call: Call, body: Vec<u8>, limit: Duration) -> Result<Frame<Reply>> {
         let Pool { arguments, store, idle, .. } = self.pool;
         let idle = || idle.lock().unwrap_or_else(PoisonError::into_inner);
         let known = idle().pop();
-        // One that has ended since its last answer says nothing about this call.
+        // A worker that ended after its last answer is replaced: its end has nothing to do with this call.
         let known =
             known.and_then(|mut worker| worker.child.try_wait().is_ok_and(|end| end.is_none()).then_some(worker));
         let mut worker = known.map_or_else(|| Worker::start(arguments), Ok)?;
@@ -113,20 +116,22 @@ impl Turn<'_> {
             (Err(_), true) => {
                 Err(beyond(408, format!("this takes longer than {} s, the explorer's limit", limit.as_secs())))
             }
-            (Err(_), false) => Err(beyond(507, "this takes more memory than the explorer gives to one request".into())),
+            (Err(_), false) => Err(beyond(507, "this takes more memory than the limit for one request".into())),
         }
     }
 }
 
-/// A call that a worker could not end.
+/// Returns the problem of a call that exceeded a limit.
 fn beyond(status: u16, message: String) -> Problem {
-    Problem::status(status, message).hint("ask about less, or use the command line, which has no such limit")
+    Problem::status(status, message)
+        .hint("use a smaller mask, text or file, or use the command line, which has no such limit")
 }
 
 impl Worker {
     fn start(arguments: &[String]) -> Result<Self> {
         let failed = |e: io::Error| Problem::status(500, format!("a worker process cannot be started: {e}"));
-        // The program's own file may have been replaced while it runs.
+        // The file of the program may have been replaced while the program runs, so Linux's link to the running program
+        // is preferred.
         let own = PathBuf::from("/proc/self/exe");
         let program = if own.exists() { own } else { std::env::current_exe().map_err(failed)? };
         let mut child = Command::new(program)
@@ -142,8 +147,8 @@ impl Worker {
         }
     }
 
-    /// Sends a call and ends the process when it takes longer than `limit`. Returns the answer, whose outer error is that of a
-    /// process that has ended, and whether the process was ended.
+    /// Sends a call, and ends the process if the call takes longer than `limit`. Returns the answer and whether the
+    /// process was ended. The outer error means that the process has ended.
     fn ask_within(
         &mut self,
         limit: Duration,
@@ -168,7 +173,8 @@ impl Worker {
     }
 }
 
-/// Sends a call, again with definitions where the worker lacks them. The outer error is that of a process that has ended.
+/// Sends a call, and repeats it with the definitions of masks that the worker lacks. The outer error means that the
+/// process has ended.
 fn ask(
     input: &mut ChildStdin,
     output: &mut BufReader<ChildStdout>,
@@ -187,11 +193,12 @@ fn ask(
             return Ok(Ok(answer));
         };
         let Some(definition) = store.get(&id) else {
-            let problem = Problem::status(410, format!("mask {id} is not known any more: send it again"));
+            let problem =
+                Problem::status(410, format!("the server no longer has mask {id}: send its definition again"));
             return Ok(Err(problem));
         };
         frame.head.defined.push(id);
         frame.blobs.push(definition.to_vec());
     }
-    Ok(Err(Problem::status(500, "a worker does not keep what it is told")))
+    Ok(Err(Problem::status(500, "a worker repeatedly needs definitions of masks that it has received")))
 }

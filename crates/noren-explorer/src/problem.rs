@@ -1,10 +1,10 @@
-//! [`Problem`]: why a request is not answered, in words, with its place in the text that was sent.
+//! [`Problem`]: the reason why a request fails, with a hint and the position in the given text.
 
 use noren_input::Error as InputError;
 use noren_mask::Error as MaskError;
 use serde::{Deserialize, Serialize};
 
-/// Why a request is not answered.
+/// The reason why a request fails.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Problem {
     /// The HTTP status.
@@ -13,26 +13,26 @@ pub(crate) struct Problem {
     pub(crate) message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hint: Option<String>,
-    /// Where in the mask's text, in UTF-16 units as pages count them.
+    /// The start of the faulty part of the mask's text, in UTF-16 units, which JavaScript counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) start: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) end: Option<usize>,
-    /// Which of several masks.
+    /// The index of the faulty mask if the request has several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) layer: Option<usize>,
 }
 
-/// What answers return.
+/// The result type of the answers.
 pub(crate) type Result<T> = std::result::Result<T, Problem>;
 
 impl Problem {
-    /// Something in the request is wrong.
+    /// Returns a problem with status 400: the request is wrong.
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self::status(400, message)
     }
 
-    /// A problem of any status.
+    /// Returns a problem with this status.
     pub(crate) fn status(status: u16, message: impl Into<String>) -> Self {
         Problem { status, message: message.into(), hint: None, start: None, end: None, layer: None }
     }
@@ -47,7 +47,7 @@ impl Problem {
         self
     }
 
-    /// `{"error": {...}}`
+    /// Returns the JSON text `{"error": {...}}`.
     pub(crate) fn body(&self) -> Vec<u8> {
         serde_json::json!({ "error": self }).to_string().into_bytes()
     }
@@ -81,6 +81,6 @@ impl From<InputError> for Problem {
 
 impl From<serde_json::Error> for Problem {
     fn from(error: serde_json::Error) -> Self {
-        Problem::new(format!("the request is not what is expected here: {error}")).hint("/openapi.json describes it")
+        Problem::new(format!("the request does not have the expected form: {error}")).hint("/openapi.json describes it")
     }
 }

@@ -1,22 +1,22 @@
-//! Query strings and parts of paths.
+//! Reading of query strings and parts of paths.
 
 use crate::problem::{Problem, Result};
 use std::str::FromStr;
 
-/// The values of a query string by their names.
+/// The names and values of a query string.
 #[derive(Debug)]
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads a query string in which each of the `known` names stands at most once.
+    /// Reads a query string. Returns an error if a name is not in `known` or occurs twice.
     pub(crate) fn read(text: &str, known: &[&str]) -> Result<Query> {
-        let wrong = |message: String| Err(Problem::new(message).hint("/openapi.json lists what can be asked"));
+        let wrong = |message: String| Err(Problem::new(message).hint("/openapi.json lists the parameters"));
         let mut values: Vec<(String, String)> = Vec::new();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let decoded = |text: &str| decode(&text.replace('+', " "));
             let (Some(name), Some(value)) = (decoded(name), decoded(value)) else {
-                return wrong(format!("{pair} in the query is no UTF-8"));
+                return wrong(format!("{pair} in the query is not UTF-8"));
             };
             if !known.contains(&name.as_str()) {
                 return wrong(format!("unknown name {name:?} in the query: expected {}", known.join(", ")));
@@ -29,27 +29,27 @@ impl Query {
         Ok(Query(values))
     }
 
-    /// The value of this name.
+    /// Returns the value of this name.
     pub(crate) fn text(&self, name: &str) -> Option<String> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
     }
 
-    /// The number of this name.
+    /// Returns the value of this name as a number.
     pub(crate) fn number<T: FromStr>(&self, name: &str) -> Result<Option<T>> {
         self.text(name).map(|text| number(name, &text)).transpose()
     }
 }
 
-/// Reads a number of this name.
+/// Reads the number `text`; `name` is for the message of the error.
 pub(crate) fn number<T: FromStr>(name: &str, text: &str) -> Result<T> {
     text.parse().map_err(|_| {
-        Problem::new(format!("{name}={text}: expected a whole number from 0"))
-            .hint("/openapi.json lists what can be asked")
+        Problem::new(format!("{name}={text}: expected a whole number of at least 0"))
+            .hint("/openapi.json lists the parameters")
     })
 }
 
-/// Replaces percent signs with two digits by the bytes that they mean; `None` where the bytes are no UTF-8. A percent sign without
-/// two digits stays.
+/// Replaces each percent sign and two hexadecimal digits with the byte of this value. Other percent signs stay. Returns
+/// `None` if the result is not UTF-8.
 pub(crate) fn decode(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
     let digit = |at: usize| bytes.get(at).and_then(|byte| char::from(*byte).to_digit(16));

@@ -1,4 +1,5 @@
-//! The questions over HTTP, each a call to a worker; `openapi.json` describes them, and a test holds the two against each other.
+//! The routes of HTTP requests, most of which call a worker. `openapi.json` describes them, and a test compares the
+//! two.
 
 use crate::budget::Share;
 use crate::call::{Call, CellRequest, DoctorRequest, ExportRequest, Pair, TileRequest};
@@ -15,23 +16,26 @@ use crate::worker::MOST_MEMORY;
 use serde_json::json as object;
 use std::time::Duration;
 
-/// The description of everything here.
+/// The OpenAPI description of the server.
 const OPENAPI: &str = include_str!("openapi.json");
 
-/// Bytes of a request's body, and of a file.
+/// The maximum size of a request's body, in bytes.
 const MOST_BODY: usize = 8 << 20;
+/// The maximum size of a file, in bytes.
 const MOST_FILE: usize = 64 << 20;
-/// Bytes of an array that is downloaded.
+/// The maximum size of a downloaded array, in bytes.
 const MOST_EXPORT: usize = 256 << 20;
 
-/// How long an answer may take.
+/// The maximum time of a tile.
 const TILE: Duration = Duration::from_secs(5);
+/// The maximum time of most requests.
 const QUESTION: Duration = Duration::from_secs(15);
+/// The maximum time of requests to the model and to the doctor.
 const LONG: Duration = Duration::from_secs(60);
 
 /// A request whose path is known.
 struct Request<'a, 'b> {
-    /// The parts of the path that stand in braces in the route.
+    /// The values of the parts of the path that are in braces in the route.
     places: Vec<String>,
     head: &'a Head,
     body: &'a mut Body<'b>,
@@ -39,7 +43,7 @@ struct Request<'a, 'b> {
 
 type Handler = fn(&Server, Request<'_, '_>) -> Result<Response>;
 
-/// Path, method and handler of each question.
+/// Path, method and handler of each route.
 const ROUTES: &[(&str, &str, Handler)] = &[
     ("/api/masks", "post", read),
     ("/api/masks/{id}/tiles/{level}/{row}/{col}", "get", tile),
@@ -59,7 +63,7 @@ const ROUTES: &[(&str, &str, Handler)] = &[
     ("/openapi.json", "get", |_, _| Ok(Response::new(200, JSON, OPENAPI))),
 ];
 
-/// Answers a request: a question, or a file of the page.
+/// Answers a request to the API or for a file of the page.
 pub(crate) fn answer(server: &Server, head: &Head, body: &mut Body<'_>) -> Response {
     let method = if head.method == "HEAD" { "GET" } else { head.method.as_str() };
     let mut allowed = Vec::new();
@@ -74,22 +78,22 @@ pub(crate) fn answer(server: &Server, head: &Head, body: &mut Body<'_>) -> Respo
     let elsewhere = |says: &str, allowed: String| refusal(&Problem::status(405, says)).header("allow", allowed);
     match method {
         _ if !allowed.is_empty() => {
-            elsewhere("this path is asked in another way: /openapi.json lists how", allowed.join(", "))
+            elsewhere("this path does not accept the method: /openapi.json lists the methods", allowed.join(", "))
         }
         _ if head.path.starts_with("/api/") => {
-            refusal(&Problem::status(404, "there is no such question: /openapi.json lists them"))
+            refusal(&Problem::status(404, "this path does not exist: /openapi.json lists the paths"))
         }
         "GET" => page::file(head),
-        _ => elsewhere("nothing is sent here: /openapi.json lists what can be asked", "GET, HEAD".into()),
+        _ => elsewhere("only GET is accepted here: /openapi.json lists the paths and methods", "GET, HEAD".into()),
     }
 }
 
-/// A problem as a response.
+/// Returns a problem as a response.
 pub(crate) fn refusal(problem: &Problem) -> Response {
     Response::new(problem.status, JSON, problem.body()).header("cache-control", "no-store")
 }
 
-/// The parts of a path that stand in braces in `pattern`; `None` where the path is another.
+/// Returns the values of the parts of a path that are in braces in `pattern`; `None` if the path does not match.
 fn places(pattern: &str, path: &str) -> Option<Result<Vec<String>>> {
     if pattern.split('/').count() != path.split('/').count() {
         return None;
@@ -99,11 +103,11 @@ fn places(pattern: &str, path: &str) -> Option<Result<Vec<String>>> {
     if pairs().any(|(part, given)| if is_place(part) { given.is_empty() } else { part != given }) {
         return None;
     }
-    let text = |given: &str| decode(given).ok_or_else(|| Problem::new(format!("{given} in the path is no UTF-8")));
+    let text = |given: &str| decode(given).ok_or_else(|| Problem::new(format!("{given} in the path is not UTF-8")));
     Some(pairs().filter(|(part, _)| is_place(part)).map(|(_, given)| text(given)).collect())
 }
 
-/// The names in query strings of questions about masks.
+/// The names of parameters in query strings of requests about masks.
 const ABOUT_MASK: [&str; 9] = ["batch", "head", "plan", "other", "q", "k", "as", "rows", "keys"];
 
 impl Request<'_, '_> {
@@ -111,13 +115,13 @@ impl Request<'_, '_> {
         Query::read(&self.head.query, &ABOUT_MASK)
     }
 
-    /// The identity of the mask, which every path about a mask has first.
+    /// Returns the identity of the mask, which is the first variable part of each path about a mask.
     fn id(&self) -> String {
         self.places.first().cloned().unwrap_or_default()
     }
 }
 
-/// The batch row and the head of a query string.
+/// Returns the batch row and the head of a query string; 0 if they are not given.
 fn pair(query: &Query) -> Result<Pair> {
     Ok(Pair { batch: query.number("batch")?.unwrap_or(0), head: query.number("head")?.unwrap_or(0) })
 }
@@ -144,7 +148,7 @@ fn tile(server: &Server, request: Request<'_, '_>) -> Result<Response> {
         other: query.text("other"),
     };
     let answer = server.masks.call(Call::Tile { id: id.clone(), tile }, Vec::new(), TILE, &|| request.body.gone())?;
-    // The identity is that of the content: a tile changes with the program only.
+    // The identity depends only on the definition of the mask, so a tile changes only if the program changes.
     let cache = if answer.head.status == 200 { "private, max-age=300" } else { "no-store" };
     Ok(respond_cached(answer, None, cache))
 }
@@ -152,7 +156,7 @@ fn tile(server: &Server, request: Request<'_, '_>) -> Result<Response> {
 fn explain(server: &Server, request: Request<'_, '_>) -> Result<Response> {
     let (id, query) = (request.id(), request.query()?);
     let (Some(q), Some(k)) = (query.number("q")?, query.number("k")?) else {
-        return Err(Problem::new("the cell is not said: give q and k, both counted from 0"));
+        return Err(Problem::new("the cell is missing: give q and k, both counted from 0"));
     };
     let cell = CellRequest { pair: pair(&query)?, q, k, other: query.text("other") };
     question(server, request.body, Call::Explain { id, cell })
@@ -160,7 +164,7 @@ fn explain(server: &Server, request: Request<'_, '_>) -> Result<Response> {
 
 fn difference(server: &Server, request: Request<'_, '_>) -> Result<Response> {
     let (id, query) = (request.id(), request.query()?);
-    let Some(other) = query.text("other") else { return Err(Problem::new("the other mask is not said: give other")) };
+    let Some(other) = query.text("other") else { return Err(Problem::new("the second mask is missing: give other")) };
     question(server, request.body, Call::Difference { id, other })
 }
 
@@ -180,7 +184,7 @@ fn export(server: &Server, request: Request<'_, '_>) -> Result<Response> {
     let (id, query) = (request.id(), request.query()?);
     let one = query.text("batch").is_some() || query.text("head").is_some();
     let export = ExportRequest {
-        form: query.text("as").ok_or_else(|| Problem::new("the form is not said: give as=svg, for example"))?,
+        form: query.text("as").ok_or_else(|| Problem::new("the form is missing: give for example as=svg"))?,
         pair: one.then(|| pair(&query)).transpose()?,
         plan: query.number::<u8>("plan")? == Some(1),
         other: query.text("other"),
@@ -189,7 +193,7 @@ fn export(server: &Server, request: Request<'_, '_>) -> Result<Response> {
     };
     let most = if export.form == "npy" { MOST_EXPORT } else { MOST_BODY };
     let turn = server.masks.turn(&|| request.body.gone())?;
-    // The memory of an answer is taken when a worker can make it: requests that wait hold none.
+    // Reserves the memory of an answer only when a worker is free: requests that wait hold no memory.
     let share = server.memory(most)?;
     let answer = turn.call(Call::Export { id, export }, Vec::new(), QUESTION)?;
     Ok(respond(answer, Some(share)))
@@ -221,7 +225,7 @@ fn doctor(server: &Server, request: Request<'_, '_>) -> Result<Response> {
     Ok(respond(answer, Some(share)))
 }
 
-/// A question about masks without a body.
+/// Calls a worker about a mask, without a body.
 fn question(server: &Server, body: &Body<'_>, call: Call) -> Result<Response> {
     Ok(respond(server.masks.call(call, Vec::new(), QUESTION, &|| body.gone())?, None))
 }
@@ -246,12 +250,12 @@ fn about(server: &Server, _: Request<'_, '_>) -> Result<Response> {
     Ok(Response::new(200, JSON, value.to_string()))
 }
 
-/// An answer of a worker as a response that no cache keeps. It keeps its memory until it is sent.
+/// Returns a worker's answer as a response that is not cached. The response holds its memory until it is sent.
 fn respond(answer: Frame<Reply>, share: Option<Share>) -> Response {
     respond_cached(answer, share, "no-store")
 }
 
-/// An answer of a worker as a response with this `cache-control`.
+/// Returns a worker's answer as a response with this `cache-control` header.
 fn respond_cached(answer: Frame<Reply>, share: Option<Share>, cache: &str) -> Response {
     let Reply { status, content_type, file_name, .. } = answer.head;
     let body = answer.blobs.into_iter().next().unwrap_or_default();
@@ -283,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_request_that_waits_for_a_worker_holds_no_memory_for_its_answer() {
-        // A worker is this test program with `--list`, which ends at once.
+        // The worker is this test program with `--list`, which ends at once.
         let server = Arc::new(Server::new(&["--list".to_string()], &[], 1));
         let only_worker = server.masks.turn(&|| false).expect("a free worker");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -1,4 +1,4 @@
-//! [`Scene`]: what a page asks about, a mask with its shape and its facts; [`Known`]: the same, bound.
+//! [`Scene`]: a mask with its shape and its facts in a request of the page. [`Known`]: a scene with its mask bound.
 
 use crate::problem::{Problem, Result};
 use noren_input::ShapeRequest;
@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::cell::OnceCell;
 
-/// Bytes of a mask's text.
+/// The maximum size of a mask's text, in bytes.
 pub(crate) const MOST_TEXT: usize = 16 << 10;
-/// Queries or keys.
+/// The maximum number of queries, and of keys.
 pub(crate) const MOST_LEN: usize = 1 << 22;
-/// Batch rows times heads.
+/// The maximum number of batch rows times heads.
 pub(crate) const MOST_PAIRS: usize = 4096;
 
-/// A mask with its shape and facts, as a page sends them.
+/// A mask with its shape and facts, as the page sends them.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Scene {
@@ -27,12 +27,12 @@ pub(crate) struct Scene {
     pub(crate) facts: Option<Box<RawValue>>,
     #[serde(default)]
     pub(crate) layer: Option<u64>,
-    /// Of a curve only: the lengths it has.
+    /// For a cost curve only: the lengths of its points.
     #[serde(default)]
     pub(crate) lengths: Option<Vec<usize>>,
 }
 
-/// Sizes, each of which may be left out.
+/// The sizes of a shape, all optional.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SceneShape {
@@ -48,7 +48,7 @@ pub(crate) struct SceneShape {
     pub(crate) kv_heads: Option<usize>,
 }
 
-/// One position for all batch rows or one for each.
+/// One query offset for all batch rows, or one for each.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Offsets {
@@ -57,18 +57,18 @@ pub(crate) enum Offsets {
 }
 
 impl SceneShape {
-    /// The same for the library that resolves shapes.
+    /// Returns the sizes in the form that the library resolves.
     pub(crate) fn request(&self) -> Result<ShapeRequest> {
         let ways =
             [self.len.is_some(), self.q.is_some() || self.kv.is_some(), self.past.is_some() || self.new.is_some()];
         if ways.iter().filter(|way| **way).count() > 1 {
-            return Err(Problem::new("the shape is said in several ways: give len, or q and kv, or past and new"));
+            return Err(Problem::new("the shape is given more than once: give len, or q and kv, or past and new"));
         }
         if self.q.is_some() != self.kv.is_some() {
             return Err(Problem::new("the shape has only one of q and kv: give both"));
         }
         if self.new.is_some() && self.past.is_none() {
-            return Err(Problem::new("the shape has new tokens and no past: give both, past 0 for an empty cache"));
+            return Err(Problem::new("the shape has new but no past: give both, with past 0 for an empty cache"));
         }
         let query_offset = match &self.query_offset {
             None => Vec::new(),
@@ -76,17 +76,18 @@ impl SceneShape {
             Some(Offsets::Each(at)) => at.clone(),
         };
         if self.past.is_some() && !query_offset.is_empty() {
-            return Err(Problem::new("past says where the queries stand: leave query_offset out"));
+            return Err(Problem::new("past already gives the positions of the queries: leave query_offset out"));
         }
         if let (Some(q), Some(kv), true) = (self.q, self.kv, query_offset.is_empty())
             && q != kv
         {
-            let problem = Problem::new(format!("{q} queries over {kv} keys: say where the first query stands"));
+            let problem =
+                Problem::new(format!("{q} queries over {kv} keys: give query_offset, the position of the first query"));
             return Err(match kv.checked_sub(q) {
                 Some(past) => problem.hint(format!(
                     "query_offset {past} when the queries are the last of the keys' sequence, 0 when both count from 0"
                 )),
-                None => problem.hint("query_offset 0 when both count from 0 (cross-attention)"),
+                None => problem.hint("give query_offset 0 when both count from 0 (cross-attention)"),
             });
         }
         Ok(ShapeRequest {
@@ -103,7 +104,7 @@ impl SceneShape {
     }
 }
 
-/// The text of a mask as a spec.
+/// Parses the text of a mask as a spec.
 pub(crate) fn parse(text: &str, layer: Option<u64>) -> Result<Spec> {
     if text.len() > MOST_TEXT {
         return Err(Problem::new(format!("the mask's text has {} bytes: at most {MOST_TEXT} are read", text.len())));
@@ -111,7 +112,7 @@ pub(crate) fn parse(text: &str, layer: Option<u64>) -> Result<Spec> {
     Ok(request::parse(text, layer)?)
 }
 
-/// The facts, and what they and the masks say of sizes.
+/// Returns the facts, and the sizes that the facts and the masks imply.
 pub(crate) fn facts(json: Option<&RawValue>, specs: &[Spec]) -> Result<(Facts, Sizes)> {
     let (facts, known) = match json {
         Some(json) => {
@@ -123,7 +124,7 @@ pub(crate) fn facts(json: Option<&RawValue>, specs: &[Spec]) -> Result<(Facts, S
     Ok((facts, specs.iter().fold(known, |known, spec| known.or(mask_sizes(spec)))))
 }
 
-/// Refuses shapes that are larger than anything a page shows.
+/// Returns an error if a shape is larger than the explorer shows.
 pub(crate) fn check_sizes(shape: &Shape) -> Result<()> {
     let (q, kv) = (shape.q_len(), shape.kv_len());
     if q > MOST_LEN || kv > MOST_LEN {
@@ -137,14 +138,14 @@ pub(crate) fn check_sizes(shape: &Shape) -> Result<()> {
     Ok(())
 }
 
-/// Cells that did not come as an expression: what the doctor read and what it repaired.
+/// The header of cells that are given without an expression: the doctor's input or its repair.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Cells {
     name: String,
     dims: [usize; 4],
 }
 
-/// A mask that a worker knows.
+/// A mask that a worker keeps.
 pub(crate) struct Known {
     pub(crate) bound: BoundMask,
     pub(crate) scores: Vec<String>,
@@ -154,7 +155,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Binds what a page said.
+    /// Binds the mask of a scene.
     pub(crate) fn of_scene(scene: &Scene) -> Result<Self> {
         let spec = parse(&scene.mask, scene.layer)?;
         let (facts, known) = facts(scene.facts.as_deref(), std::slice::from_ref(&spec))?;
@@ -170,18 +171,18 @@ impl Known {
         Known { bound, scores, assumed, plan: OnceCell::new(), in_place: OnceCell::new() }
     }
 
-    /// The plan that kernels would take.
+    /// Returns the plan with the default options.
     pub(crate) fn plan(&self) -> &Plan {
         self.plan.get_or_init(|| self.bound.plan())
     }
 
-    /// The plan with every row and key at its own place, for pictures.
+    /// Returns the plan without reordering of rows and keys, for pictures.
     pub(crate) fn plan_in_place(&self) -> &Plan {
         let options = PlanOptions { reorder: Reorder::Never, ..PlanOptions::default() };
         self.in_place.get_or_init(|| self.bound.plan_with(&options))
     }
 
-    /// Reads a definition: a scene as JSON, or one line about cells and the cells.
+    /// Reads a definition: a scene as JSON, or one line with the name and sizes of cells, and then the cells.
     pub(crate) fn of_definition(bytes: &[u8]) -> Result<Self> {
         let line = bytes.iter().position(|byte| *byte == b'\n').filter(|_| bytes.starts_with(CELLS));
         let Some(line) = line else { return Self::of_scene(&serde_json::from_slice(bytes)?) };
@@ -196,10 +197,10 @@ impl Known {
     }
 }
 
-/// How a definition of cells begins.
+/// The first bytes of a definition of cells.
 const CELLS: &[u8] = b"cells ";
 
-/// The definition of a mask given cell by cell.
+/// Returns the definition of a mask that is given cell by cell.
 pub(crate) fn cells_definition(name: &str, keep: &Keep) -> Vec<u8> {
     let dims = keep.dims();
     let line = serde_json::json!({ "name": name, "dims": dims });

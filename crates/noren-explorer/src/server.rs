@@ -1,4 +1,4 @@
-//! [`Server`]: what all requests share: workers, definitions of masks, and memory for bodies and answers.
+//! [`Server`]: the state that all requests share: workers, definitions of masks, and memory for bodies and answers.
 
 use crate::budget::{Budget, Share};
 use crate::call::{Call, Speeds};
@@ -9,28 +9,29 @@ use crate::store::Store;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Mebibytes of bodies and answers that are held at a time, and how long a request waits for some.
+/// The maximum memory for bodies and answers at a time, in MiB.
 const MOST_HELD: usize = 1024;
+/// The maximum time for which a request waits for memory.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the measurement of this machine may take.
+/// The maximum time of the measurement of this machine's speed.
 const MEASURE: Duration = Duration::from_secs(60);
 
-/// What all requests share.
+/// The state that all requests share.
 pub(crate) struct Server {
-    /// Answers about masks.
+    /// The workers that answer requests about masks.
     pub(crate) masks: Pool,
-    /// Answers about texts.
+    /// The worker that answers requests about texts, and measures this machine.
     pub(crate) model: Pool,
     pub(crate) store: Arc<Store>,
-    /// Workers for masks.
+    /// The maximum number of workers for masks.
     pub(crate) workers: usize,
-    /// A unit for each mebibyte that may be held.
+    /// The free memory, one unit for each MiB.
     memory: Arc<Budget>,
     speeds: Mutex<Option<Speeds>>,
 }
 
 impl Server {
-    /// A server whose workers for masks and for texts are this program with these arguments.
+    /// Returns a server. Its workers for masks and for texts are this program, started with these arguments.
     pub(crate) fn new(masks: &[String], model: &[String], workers: usize) -> Self {
         let store = Arc::new(Store::default());
         Server {
@@ -43,14 +44,15 @@ impl Server {
         }
     }
 
-    /// Takes memory for so many bytes.
+    /// Reserves memory for this many bytes.
     pub(crate) fn memory(&self, bytes: usize) -> Result<Share> {
         let mebibytes = bytes.div_ceil(1 << 20).clamp(1, MOST_HELD);
         let share = self.memory.take(mebibytes, PATIENCE);
-        share.ok_or_else(|| Problem::status(503, "too much is asked at once: try again in a moment"))
+        share.ok_or_else(|| Problem::status(503, "the requests take too much memory together: try again in a moment"))
     }
 
-    /// Reads the body of a request, which has at most `most` bytes, and returns it with the memory that it takes.
+    /// Reads the body of a request, and returns it with its reserved memory. Returns an error if the body has more than
+    /// `most` bytes.
     pub(crate) fn body(&self, body: &mut Body<'_>, most: usize) -> Result<(Vec<u8>, Share)> {
         let large = || Problem::status(413, format!("the request is larger than {most} bytes"));
         let announced = body.length();
@@ -63,12 +65,12 @@ impl Server {
             Err(BodyError::Large) => Err(large()),
             Err(BodyError::Broken(error)) => Err(Problem::new(format!("the request's body is broken: {error}"))),
             Err(BodyError::Slow) => {
-                Err(Problem::status(408, format!("the request did not come within {} s", BODY.as_secs())))
+                Err(Problem::status(408, format!("the request did not arrive within {} s", BODY.as_secs())))
             }
         }
     }
 
-    /// Returns the speed of this machine, which is measured at the first question.
+    /// Returns the speed of this machine, which is measured at the first call.
     pub(crate) fn speeds(&self) -> Result<Speeds> {
         let mut speeds = self.speeds.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(speeds) = &*speeds {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Masks that a worker keeps.
+/// The maximum number of masks that a worker keeps.
 const MOST_KNOWN: usize = 24;
 
 /// The state of a worker.
@@ -18,14 +18,14 @@ pub(crate) struct State {
     texts: Option<Box<dyn Texts>>,
 }
 
-/// Why a call is not answered yet, or not at all.
+/// The reason why a call has no answer: missing data, or a problem.
 pub(crate) enum Stop {
     /// The worker needs the definition of this mask.
     Needs(String),
     Problem(Problem),
 }
 
-/// Results of calls.
+/// The result of a call.
 pub(crate) type Answer = std::result::Result<Frame<Reply>, Stop>;
 
 impl<E: Into<Problem>> From<E> for Stop {
@@ -35,7 +35,7 @@ impl<E: Into<Problem>> From<E> for Stop {
 }
 
 impl State {
-    /// The state before the first call.
+    /// Returns the state before the first call, with the model if there is one.
     pub(crate) fn new(texts: Option<Box<dyn Texts>>) -> Self {
         State { known: VecDeque::new(), texts }
     }
@@ -49,7 +49,7 @@ impl State {
         Ok(self.known[0].1.clone())
     }
 
-    /// Reads a definition and keeps its mask.
+    /// Reads a definition and keeps its mask under this identity.
     pub(crate) fn define(&mut self, id: &str, definition: &[u8]) -> Result<Rc<Known>> {
         if let Ok(known) = self.mask(id) {
             return Ok(known);
@@ -60,7 +60,7 @@ impl State {
         Ok(known)
     }
 
-    /// Returns what runs texts.
+    /// Returns the model that runs texts.
     pub(crate) fn texts(&mut self) -> Result<&mut dyn Texts> {
         match &mut self.texts {
             Some(texts) => Ok(texts.as_mut()),
@@ -72,7 +72,7 @@ impl State {
     }
 }
 
-/// An answer of JSON.
+/// Returns a value as an answer in JSON.
 pub(crate) fn json(value: &impl Serialize) -> Answer {
     Ok(Frame { head: Reply::of(JSON), blobs: vec![serde_json::to_vec(value)?] })
 }

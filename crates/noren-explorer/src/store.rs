@@ -1,25 +1,26 @@
-//! [`Store`]: definitions of masks by their identity, the last used ones.
+//! [`Store`]: the most recently used definitions of masks, by identity.
 
 use hmac_sha256::Hash;
 use noren_mask::text::hex;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Definitions that are kept, and bytes of all together.
+/// The maximum number of definitions.
 const MOST: usize = 4096;
+/// The maximum size of all definitions together, in bytes.
 const MOST_BYTES: usize = 256 << 20;
 
-/// Definitions, the last used first.
+/// Definitions with their identities, the most recently used first.
 #[derive(Default)]
 pub(crate) struct Store(Mutex<VecDeque<(String, Arc<[u8]>)>>);
 
-/// The identity of a definition: equal ones have the same.
+/// Returns the identity of a definition: a hash of its bytes.
 pub(crate) fn identity(definition: &[u8]) -> String {
     hex(&Hash::hash(definition)[..16])
 }
 
 impl Store {
-    /// Keeps a definition, and forgets those that were used longest ago.
+    /// Stores a definition, and removes the least recently used definitions beyond the limits.
     pub(crate) fn insert(&self, definition: Vec<u8>) {
         let id = identity(&definition);
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -34,7 +35,7 @@ impl Store {
         kept.truncate(fits);
     }
 
-    /// The definition of this identity.
+    /// Returns the definition of this identity.
     pub(crate) fn get(&self, id: &str) -> Option<Arc<[u8]>> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = kept.iter().position(|(known, _)| known == id)?;

@@ -1,15 +1,16 @@
-//! [`Frame`]: the form of messages between the server and its workers, a JSON head and any number of blobs.
+//! [`Frame`]: the format of messages between the server and its workers: a JSON head and any number of blobs.
 
 use serde::{Serialize, de::DeserializeOwned};
 use std::io::{self, Read, Write};
 
-/// A head, and blobs that are too large for it.
+/// A message: a head, and blobs of bytes that are too large for JSON.
 pub(crate) struct Frame<T> {
     pub(crate) head: T,
     pub(crate) blobs: Vec<Vec<u8>>,
 }
 
-/// The head as JSON, then how many blobs there are and how long each is, then the blobs.
+/// Returns the first bytes of a frame: the length of the head, the number of blobs, the length of each blob, and the
+/// head as JSON.
 fn start<T: Serialize>(frame: &Frame<T>) -> io::Result<Vec<u8>> {
     let head = serde_json::to_vec(&frame.head)?;
     let mut out = Vec::with_capacity(head.len() + 8 * (frame.blobs.len() + 2));
@@ -25,7 +26,7 @@ fn number(bytes: &[u8]) -> usize {
 }
 
 impl<T: Serialize> Frame<T> {
-    /// Writes the frame.
+    /// Writes the frame and flushes `out`.
     pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
         out.write_all(&start(self)?)?;
         self.blobs.iter().try_for_each(|blob| out.write_all(blob))?;
@@ -34,7 +35,7 @@ impl<T: Serialize> Frame<T> {
 }
 
 impl<T: DeserializeOwned> Frame<T> {
-    /// Reads the next frame; `None` at the end of the input.
+    /// Reads the next frame; returns `None` at the end of the input.
     pub(crate) fn read(from: &mut impl Read) -> io::Result<Option<Self>> {
         let mut sizes = [0; 16];
         if let Err(error) = from.read_exact(&mut sizes) {

@@ -1,5 +1,5 @@
-//! A worker: a process of its own that answers one call at a time, so that a call which takes too long or too much memory can be
-//! ended without the server.
+//! A worker: a separate process that answers one call at a time, so that a call that takes too much time or memory can
+//! be ended while the server continues.
 
 use crate::answer;
 use crate::message::{JSON, Reply, Request};
@@ -10,21 +10,22 @@ use crate::wire::Frame;
 use std::io::{BufReader, BufWriter};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Bytes of address space of a worker without a model.
+/// The maximum address space of a worker without a model, in bytes.
 pub(crate) const MOST_MEMORY: u64 = 3 << 30;
-/// How often a worker looks for its server.
+/// The interval at which a worker checks whether its server still runs.
 #[cfg(unix)]
 const WATCH: std::time::Duration = std::time::Duration::from_millis(500);
 
-/// Answers calls from standard input until it ends: the work of a process that [`serve`](crate::serve) started.
+/// Answers calls from standard input until it ends. A process that [`serve`](crate::serve) started calls this function.
 ///
-/// With `limited`, the process may take at most 3 GiB of address space where the system has such a limit; a model needs more.
+/// If `limited` is true and the system supports such a limit, the process has at most 3 GiB of address space; a model
+/// needs more.
 ///
 /// # Errors
-/// Returns an error when standard input or output breaks.
+/// Returns an error if standard input or output fails.
 pub fn worker(limited: bool, texts: Option<Box<dyn Texts>>) -> std::io::Result<()> {
     if limited {
-        // Where there is no such limit, the one on time still holds.
+        // If the system has no such limit, the limit on time still applies.
         let _ = rlimit::Resource::AS.set(MOST_MEMORY, MOST_MEMORY);
     }
     end_with_the_server();
@@ -34,13 +35,14 @@ pub fn worker(limited: bool, texts: Option<Box<dyn Texts>>) -> std::io::Result<(
     while let Some(frame) = Frame::<Request>::read(&mut input)? {
         let reply = catch_unwind(AssertUnwindSafe(|| answer(&mut state, frame)));
         reply
-            .unwrap_or_else(|_| refusal(&Problem::status(500, "a fault in noren; the request is not answered")))
+            .unwrap_or_else(|_| refusal(&Problem::status(500, "an internal error of noren: the request has no answer")))
             .write(&mut output)?;
     }
     Ok(())
 }
 
-/// Ends this process soon after the server's, whose limits on time end with it.
+/// Starts a thread that ends this process soon after the server ends, because the server no longer enforces the limits
+/// on time.
 fn end_with_the_server() {
     #[cfg(unix)]
     {
@@ -51,7 +53,7 @@ fn end_with_the_server() {
             }
             std::process::exit(0);
         };
-        // Without a thread a call still ends at its answer, which is not read.
+        // Without this thread, the process ends after its current call, when it finds its input closed.
         let _ = std::thread::Builder::new().spawn(watch);
     }
 }

@@ -1,4 +1,5 @@
-//! Packed documents over the processes of an MPI job, against one process.
+//! Computes attention over packed documents with the processes of an MPI job, and compares the results with those of
+//! one process.
 //!
 //!     cargo build --release -p noren-ranks --features mpi --example mpi
 //!     mpirun -n 4 target/release/examples/mpi
@@ -27,7 +28,7 @@ fn run(link: &Mpi) -> Result<(), Error> {
     let lengths = [3000, 500, 120, 1400, 2048, 1124];
     let len = lengths.iter().sum::<u64>() as usize;
     let plan = (causal() & documents_of(lengths)).bind(&Shape::square(len).heads(HEADS), &Facts::new())?.plan();
-    // every rank draws all numbers here; a real one reads its own
+    // every rank draws all numbers here; in a real program, a rank reads only its own
     let draw = |seed: usize| -> Vec<f32> {
         (0..HEADS * len * DIM).map(|i| ((i * 7919 + seed * 104_729) % 1009) as f32 / 504.5 - 1.0).collect()
     };
@@ -49,7 +50,7 @@ fn run(link: &Mpi) -> Result<(), Error> {
     let alone = noren::attention(&inputs, &plan, &noren::Options::default())?;
     let saved = noren::Saved { out: view(&alone.out)?, lse: &alone.lse, dout: view(&dout)? };
     let expected = noren::attention_backward(&inputs, &saved, &plan, &noren::Options::default())?;
-    // a maximum that leaves no NaN out
+    // a maximum that does not ignore NaN
     let most = |most: f32, x: f32| if most.is_nan() || x <= most { most } else { x };
     let off = |found: &[f32], whole: &[f32]| found.iter().zip(whole).map(|(a, b)| (a - b).abs()).fold(0.0, most);
     let worst = [
@@ -69,6 +70,6 @@ fn run(link: &Mpi) -> Result<(), Error> {
     );
     match worst.iter().all(|x| *x < 1e-4) {
         true => Ok(()),
-        false => Err(Error::Input("the ranks do not agree with one process".to_owned())),
+        false => Err(Error::Input("the results of the ranks differ from those of one process".to_owned())),
     }
 }

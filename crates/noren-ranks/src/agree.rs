@@ -1,13 +1,14 @@
-//! Agreements: before any array is sent, ranks compare what they are about to do.
+//! Agreements: ranks compare their next computation before any array is sent.
 //!
-//! An agreement is [`SLOTS`] digests from every rank to every other, in every version, so that ranks which call different things,
-//! or the same with different masks, find out instead of waiting for each other or adding up what does not belong together.
+//! An agreement is [`SLOTS`] digests from every rank to every other, in the same format in every version. Ranks that
+//! make different calls, or the same call with different masks, get an error. Without agreements, they would wait for
+//! each other or add results that do not belong together.
 
 use crate::link::{spread, to_all};
 use crate::{Error, Link};
 use hmac_sha256::Hash;
 
-/// Changes with what is sent and in which order.
+/// The version of the protocol: changes if the content or the order of messages changes.
 const PROTOCOL: u32 = 1;
 const SLOTS: usize = 16;
 const SIZE: usize = 16;
@@ -15,12 +16,13 @@ const REFUSED: &str = "refused its input";
 
 type Word = [u8; SIZE];
 
-/// What a rank says: names with their values.
+/// The values of a rank that must be equal on all ranks, with their names.
 pub(crate) type Said = Vec<(&'static str, String)>;
 
-/// Agrees on `what` with what `check` says of this rank's input.
+/// Runs `check` on this rank's input, and compares the name `what` of the call and the values from `check` on all
+/// ranks.
 ///
-/// An error of `check` is told to the others, who get [`Error::Disagreement`], and returned here.
+/// Returns an error of `check` on this rank; the other ranks return [`Error::Disagreement`].
 pub(crate) fn checked<R>(
     link: &dyn Link,
     what: &str,
@@ -31,22 +33,22 @@ pub(crate) fn checked<R>(
     Ok(found)
 }
 
-/// Stands for a call of attention or decoding on a rank that refuses its input before the call: the others, who make it, get
-/// [`Error::Disagreement`].
+/// Reports to the other ranks that this rank refused its input before a call of attention or decoding. The other ranks,
+/// which make the call, return [`Error::Disagreement`].
 pub fn refuse(link: &dyn Link) {
     link.job().call();
     tell_refusal(link);
 }
 
 fn tell_refusal(link: &dyn Link) {
-    // this rank's error says more than that the others are gone too
+    // the error of this rank's input is returned, because it has more details than an error of this exchange
     let _ = exchanged(link, words(REFUSED, &[]));
 }
 
-/// Compares what all ranks are about to do: `what`, with at most 14 names and their values.
+/// Compares the next computation of all ranks: the name `what`, and at most 14 names with their values.
 ///
 /// # Errors
-/// [`Error::Disagreement`] on every rank unless all give the same; [`Error::Lost`] when a rank is gone.
+/// Returns [`Error::Disagreement`] on every rank if the ranks differ, and [`Error::Lost`] if a rank is gone.
 pub fn agree(link: &dyn Link, what: &str, said: &[(&str, String)]) -> Result<(), Error> {
     let found = exchanged(link, words(what, said))?;
     compare(link.rank(), what, said, &found)
@@ -60,7 +62,7 @@ fn compare(rank: usize, what: &str, said: &[(&str, String)], found: &[Vec<Word>]
     let refused = differing(&|words| words[0] == digest(REFUSED));
     if !refused.is_empty() {
         let who = names(&refused);
-        return refuse(format!("{me}: {what} is not begun, for {who} refused the input: see the error there"));
+        return refuse(format!("{me}: {what} does not start, because {who} refused the input: see the error there"));
     }
     let other = differing(&|words| words[1] != first[1]);
     if !other.is_empty() {
@@ -85,7 +87,7 @@ fn compare(rank: usize, what: &str, said: &[(&str, String)], found: &[Vec<Word>]
         let named: Vec<&str> = wrong.iter().map(|i| said[*i].0).collect();
         let here: Vec<String> = wrong.iter().map(|i| format!("{} {}", said[*i].0, short(&said[*i].1))).collect();
         return refuse(format!(
-            "{me}: {what} is not begun, for rank {other} and rank 0 differ in: {}; give the same on every rank (here: {})",
+            "{me}: {what} does not start, because rank {other} and rank 0 differ in: {}; give the same on every rank (here: {})",
             named.join(", "),
             here.join(", ")
         ));
@@ -102,7 +104,7 @@ fn words(what: &str, said: &[(&str, String)]) -> Vec<Word> {
     words
 }
 
-/// Returns the words of all ranks, in their order.
+/// Sends this rank's words to all ranks, and returns the words of all ranks in the order of ranks.
 fn exchanged(link: &dyn Link, mine: Vec<Word>) -> Result<Vec<Vec<Word>>, Error> {
     let mine = mine.concat();
     let (outgoing, expected) = to_all(link, &mine);
@@ -116,7 +118,7 @@ fn digest(bytes: impl AsRef<[u8]>) -> Word {
     std::array::from_fn(|i| hash[i])
 }
 
-/// Returns a digest as text.
+/// Returns the digest of bytes in hexadecimal.
 pub(crate) fn hex(bytes: impl AsRef<[u8]>) -> String {
     noren_mask::text::hex(&digest(bytes))
 }

@@ -1,18 +1,18 @@
-//! [`Array`]: `f32` numbers of some rows, and how they stand in messages.
+//! [`Array`]: `f32` values of rows, and their form in messages.
 
 use crate::Error;
 use half::{bf16, f16};
 use noren::{Dtype, Element, View};
 use std::borrow::Cow;
 
-/// Rows of an array: all of them, or some, ascending.
+/// A selection of rows of an array: all, or a list of ascending indices.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Places {
     All,
     At(Vec<usize>),
 }
 
-/// `[batch, heads, rows, width]`, contiguous; there may be no rows.
+/// A contiguous array of `f32` values `[batch, heads, rows, width]`; `rows` may be 0.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Array {
     pub(crate) data: Vec<f32>,
@@ -24,7 +24,7 @@ impl Array {
         Array { data: vec![value; shape.iter().product()], shape }
     }
 
-    /// Returns the first `rows` rows of the batch rows `batch`, widened.
+    /// Returns the first `rows` rows of the batch rows in `batch`, converted to `f32`.
     pub(crate) fn part<T: Element>(values: &[T], shape: [usize; 4], batch: &[usize], rows: usize) -> Self {
         let [_, heads, all, width] = shape;
         let mut out = Array::filled([batch.len(), heads, rows, width], 0.0);
@@ -46,7 +46,7 @@ impl Array {
         Ok(View::new(&self.data, self.shape)?)
     }
 
-    /// Writes what [`part`](Self::part) reads.
+    /// Writes `part` to the batch rows in `batch`: the inverse of [`part`](Self::part).
     pub(crate) fn put_batch(&mut self, batch: &[usize], part: &Array) {
         let [_, heads, all, width] = self.shape;
         let size = part.shape[2] * width;
@@ -79,7 +79,7 @@ impl Array {
         }
     }
 
-    /// Each row at `places` with its row of `part`.
+    /// Calls `act` with each row at `places` and its row of `part`.
     fn pairs(&mut self, places: &[usize], part: &Array, act: impl Fn(&mut [f32], &[f32])) {
         let [.., rows, width] = self.shape;
         for (at, other) in part.data.chunks(width).enumerate() {
@@ -88,7 +88,7 @@ impl Array {
         }
     }
 
-    /// With the columns of `other` behind its own.
+    /// Returns an array with the columns of `self`, then those of `other`.
     pub(crate) fn beside(&self, other: &Array) -> Self {
         let (a, b) = (self.shape[3], other.shape[3]);
         let rows = self.data.chunks(a).zip(other.data.chunks(b));
@@ -104,7 +104,8 @@ impl Array {
         Array { data, shape: [batch, heads, rows, width] }
     }
 
-    /// Appends the numbers as `dtype`, little-endian. Widened numbers of a type are its numbers again.
+    /// Appends the values in the type `dtype`, little-endian. Values that were converted from this type to `f32` are
+    /// written exactly.
     pub(crate) fn write(&self, dtype: Dtype, out: &mut Vec<u8>) {
         match dtype {
             Dtype::F32 => self.data.iter().for_each(|x| out.extend(x.to_le_bytes())),
@@ -114,11 +115,11 @@ impl Array {
     }
 }
 
-/// Arrays out of a message, one after the other.
+/// The rest of a message, which contains arrays one after another.
 pub(crate) struct Message<'a>(pub(crate) &'a [u8]);
 
 impl Message<'_> {
-    /// Returns the next array; the message was measured before and is as long as what is read from it.
+    /// Removes and returns the next array. The length of the message was checked before, so the array is complete.
     pub(crate) fn array(&mut self, dtype: Dtype, shape: [usize; 4]) -> Array {
         let (bytes, rest) = self.0.split_at(shape.iter().product::<usize>() * dtype.size());
         self.0 = rest;

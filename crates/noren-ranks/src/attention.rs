@@ -1,4 +1,5 @@
-//! [`attention`] and [`attention_backward`]: each rank gives its own queries, keys and values, and gets its own results.
+//! [`attention`] and [`attention_backward`]: each rank gives its own queries, keys and values, and gets its own
+//! results.
 
 use crate::agree::checked;
 use crate::array::{Array, Message, Places};
@@ -12,38 +13,40 @@ use noren_mask::Plan;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// This rank's results, in `f32`, contiguous.
+/// The results of this rank, in `f32`, contiguous.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Attended {
-    /// `[batch, heads, own queries, v_dim]`; 0 where a row may read nothing, and beyond what a batch row owns.
+    /// Outputs, `[batch, heads, own queries, v_dim]`; 0 for rows without readable keys and for rows beyond those that a
+    /// batch row owns.
     pub out: Vec<f32>,
     /// The natural logarithm of each row's softmax denominator over the keys of all ranks, `[batch, heads, own queries]`.
     pub lse: Vec<f32>,
-    /// The number of the call that it is of.
+    /// The number of the forward call that computed these results.
     pub(crate) call: u64,
 }
 
-/// This rank's gradients, in `f32`, contiguous, shaped as what they are of.
+/// The gradients of this rank, in `f32`, contiguous, each in the shape of its array.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Gradients {
-    /// Of its queries.
+    /// Gradients of the queries.
     pub dq: Vec<f32>,
-    /// Of its keys: from the rows of all ranks.
+    /// Gradients of the keys, summed over the query rows of all ranks.
     pub dk: Vec<f32>,
-    /// Of its values.
+    /// Gradients of the values, summed over the query rows of all ranks.
     pub dv: Vec<f32>,
 }
 
-/// Masked attention of this rank's queries over the keys of all ranks.
+/// Returns the masked attention of this rank's queries over the keys of all ranks.
 ///
-/// The results are those rows of what one process computes, up to rounding, with the same bits each time: everything is added
-/// in an order that the partition fixes. What a rank needs is on its way while it computes with the keys that it has. Keys,
-/// values and queries travel in their own type, everything else in `f32`.
+/// The results equal the same rows of a computation in one process, up to rounding. Repeated runs give the same bits,
+/// because the partition fixes the order of all additions. While data from other ranks arrives, a rank computes with
+/// the keys that it has. Keys, values and queries are sent in their own type, everything else in `f32`.
 ///
 /// # Errors
-/// [`Error::Disagreement`] on every rank, before any array is sent, when they differ in mask, facts, shapes, types, options,
-/// partition or version, or one refuses its arrays, where it is [`Error::Input`]; the link can be used again. [`Error::Lost`] when
-/// a rank is gone or keeps this one waiting; the link cannot be used again.
+/// Before any array is sent, returns [`Error::Disagreement`] on every rank if the ranks differ in mask, facts, shapes,
+/// types, options, partition or version. If one rank refuses its arrays, that rank returns [`Error::Input`] and the
+/// others return [`Error::Disagreement`]. After these errors the link can be used again. Returns [`Error::Lost`] if a
+/// rank is gone or keeps this rank waiting beyond the time-out; the link cannot be used again.
 pub fn attention<T: Element>(
     split: &Split,
     link: &dyn Link,
@@ -91,13 +94,14 @@ pub fn attention<T: Element>(
     Ok(Attended { out: whole.out.data, lse: whole.lse.data, call })
 }
 
-/// Returns the gradients of [`attention`]: of the sum over all ranks of `out * dout`.
+/// Returns the gradients of the sum over all ranks of `out * dout`, where `out` is the output of [`attention`].
 ///
-/// `attended` is what the forward pass gave, `dout` the gradient of its output, contiguous and of the type of `local`. Keys travel again, so that
-/// nothing of another rank is held between. Gradients of keys come back to the ranks that own them.
+/// `attended` is the result of the forward pass. `dout` is the gradient of its output, contiguous and of the type of
+/// `local`. Keys are sent again, so that a rank stores no data of other ranks between the passes. Gradients of keys are
+/// sent to the ranks that own the keys.
 ///
 /// # Errors
-/// As [`attention`].
+/// Returns the errors of [`attention`], and [`Error::Input`] if `attended` or `dout` has the wrong size.
 pub fn attention_backward<T: Element>(
     split: &Split,
     link: &dyn Link,
@@ -109,7 +113,7 @@ pub fn attention_backward<T: Element>(
     let rows = batch * heads * len;
     let (sizes, _) = begin(split, link, "the gradients of attention", local, options, || {
         let wrong = |name: &str, given: usize, wanted: usize| {
-            let problem = format!("{name} has {given} values, but {wanted} belong to this rank's rows");
+            let problem = format!("{name} has {given} values, but this rank's rows need {wanted}");
             if given == wanted { Ok(()) } else { Err(Error::Input(problem)) }
         };
         wrong("out", attended.out.len(), rows * local.v_dim)?;
@@ -126,7 +130,7 @@ pub fn attention_backward<T: Element>(
         let [q, k, v] = local.part(sizes, &f.batch, [f.queries, f.keys]);
         let dout = Array::part(dout, [batch, heads, len, local.v_dim], &f.batch, f.queries);
         let lse = Array::part(&attended.lse, [batch, heads, len, 1], &f.batch, f.queries);
-        // of a row's output, others need no more than its product with its gradient
+        // other ranks need only the dot product of each output row and its gradient
         let sums = row_sums(out, &dout);
         let by_row = vec![(q, T::DTYPE), (dout, T::DTYPE), (lse, Dtype::F32), (sums, Dtype::F32)];
         Packed { by_key: vec![k, v], by_row }
@@ -171,8 +175,9 @@ fn sizes<T>(split: &Split, local: &Local<'_, T>) -> [[usize; 4]; 3] {
     ]
 }
 
-/// Checks this rank's input, agrees with the others, and returns the sizes of queries, keys and values, and the number of the
-/// call. `check` may refuse more, and says which earlier call this one is of.
+/// Checks this rank's input and compares it with the other ranks. Returns the sizes of queries, keys and values, and
+/// the number of the call. `check` may return further errors. Its result is the number of the earlier call that the
+/// given results come from, if any.
 fn begin<T: Element>(
     split: &Split,
     link: &dyn Link,
@@ -200,33 +205,33 @@ fn begin<T: Element>(
 
 // --- what goes around ---------------------------------------------------------------------------------------------------------
 
-/// How often bytes get a moment to move while a step is computed.
+/// The interval at which the transport is called while a step is computed.
 const MOMENT: Duration = Duration::from_micros(200);
 
-/// A family's own arrays that others may need.
+/// The arrays of a family on this rank that other ranks may need.
 struct Packed {
-    /// Of keys, in the type of the call.
+    /// Arrays with a row for each key, in the type of the call.
     by_key: Vec<Array>,
-    /// Of rows, each with the type that it travels in.
+    /// Arrays with a row for each query, each with the type in which it is sent.
     by_row: Vec<(Array, Dtype)>,
 }
 
-/// By family, arrays of keys and of rows from one rank.
+/// For each family, the arrays of keys and of query rows from one rank.
 type Opened = BTreeMap<usize, (Vec<Array>, Vec<Array>)>;
 
-/// Data from other ranks, unpacked at first use.
+/// Data from other ranks, unpacked at the first use.
 struct Received<'a> {
     split: &'a Split,
     packed: &'a [Packed],
     dtype: Dtype,
     arrivals: &'a mut dyn Arrivals,
     opened: BTreeMap<usize, Opened>,
-    /// By family, the arrays of all foreign rows.
+    /// For each family, the arrays of all foreign query rows.
     foreign: BTreeMap<usize, Vec<Array>>,
 }
 
-/// What this rank sends and receives in an exchange, counted: `write` appends what a family sends to a peer, `size` says how many
-/// bytes come of it.
+/// Returns the messages that this rank sends in an exchange and the sizes that it receives, and counts both. `write`
+/// appends the data of a family for a peer; `size` returns the number of bytes of a family from a peer.
 fn letters(
     split: &Split,
     link: &dyn Link,
@@ -247,7 +252,7 @@ fn letters(
     (outgoing, expected)
 }
 
-/// Sends each rank what it needs and lets `work` compute while what this rank needs arrives.
+/// Sends keys and rows to the ranks that need them. `work` computes while the data for this rank arrives.
 fn around(
     split: &Split,
     link: &dyn Link,
@@ -273,7 +278,7 @@ fn around(
 }
 
 impl Packed {
-    /// Bytes of so many keys and rows of another rank.
+    /// Returns the bytes of this number of keys and rows of another rank.
     fn sizes(&self, keys: usize, rows: usize, dtype: Dtype) -> usize {
         let of = |x: &Array, rows: usize, dtype: Dtype| x.with_rows(rows).iter().product::<usize>() * dtype.size();
         let by_key: usize = self.by_key.iter().map(|x| of(x, keys, dtype)).sum();
@@ -282,7 +287,8 @@ impl Packed {
 }
 
 impl Received<'_> {
-    /// Computes while bytes move: where they do only when the transport is called, on another thread.
+    /// Computes while bytes move. If they move only when the transport is called, the computation runs on another
+    /// thread.
     fn while_moving<R: Send>(&mut self, compute: impl FnOnce() -> Result<R, Error> + Send) -> Result<R, Error> {
         if !self.arrivals.poke() {
             return compute();
@@ -297,7 +303,7 @@ impl Received<'_> {
         })
     }
 
-    /// What came from a rank.
+    /// Returns the unpacked data from a rank; waits for it at the first call.
     fn open(&mut self, peer: usize) -> Result<&Opened, Error> {
         if !self.opened.contains_key(&peer) {
             let bytes = self.arrivals.take(peer)?;
@@ -324,7 +330,7 @@ impl Received<'_> {
         Ok(held.iter().map(|x| x.select(&step.keys).into_owned()).collect())
     }
 
-    /// Returns the arrays of all foreign rows of a family, ascending.
+    /// Returns the arrays of all foreign rows of a family, in ascending order of rows.
     fn foreign(&mut self, family: usize) -> Result<&[Array], Error> {
         if !self.foreign.contains_key(&family) {
             let form = &self.split.families[family];
@@ -340,7 +346,8 @@ impl Received<'_> {
     }
 }
 
-/// Sends arrays in `f32` back the way that keys and rows came, and gives what comes back: by rank, ascending, and family.
+/// Sends arrays in `f32` to the ranks from which keys and rows came. Passes received arrays to `take`, in ascending
+/// order of ranks, then of families.
 fn back(
     split: &Split,
     link: &dyn Link,
@@ -386,7 +393,7 @@ fn length(places: &Places, all: usize) -> usize {
 
 // --- forward ------------------------------------------------------------------------------------------------------------------
 
-/// Sends the results of foreign rows to their owners, who merge them in the order of ranks.
+/// Sends the results of foreign rows to their owners, which merge them in the order of ranks.
 fn take_home(split: &Split, link: &dyn Link, mine: &mut [Results], theirs: &[Results]) -> Result<(), Error> {
     let families = &split.families;
     let shapes: Vec<[[usize; 4]; 2]> = mine.iter().map(|r| [r.out.shape, r.lse.shape]).collect();
@@ -410,7 +417,7 @@ fn take_home(split: &Split, link: &dyn Link, mine: &mut [Results], theirs: &[Res
 
 // --- backward -----------------------------------------------------------------------------------------------------------------
 
-/// Gradients of a family: of own and of foreign rows, of own keys and values and those of others.
+/// The sums of a family's gradients: of own and foreign query rows, and of keys and values on this rank and on others.
 struct Sums {
     queries: Array,
     foreign: Array,
@@ -443,7 +450,7 @@ impl Sums {
     }
 }
 
-/// By row, the product of an output and its gradient.
+/// Returns for each row the dot product of an output and its gradient.
 fn row_sums(out: &Array, dout: &Array) -> Array {
     let width = out.shape[3];
     let product =
@@ -453,7 +460,8 @@ fn row_sums(out: &Array, dout: &Array) -> Array {
     Array { data, shape: [batch, heads, rows, 1] }
 }
 
-/// Of a part of the keys: with the log-sum-exps of all keys its weights are those of the whole.
+/// Returns the gradients of the part of the keys that a plan reads. With the log-sum-exps over all keys, the weights
+/// equal those of the whole.
 fn gradients(
     plan: &Plan,
     q: &Array,
@@ -468,7 +476,8 @@ fn gradients(
     Ok([array(found.dq, q), array(found.dk, &keys[0]), array(found.dv, &keys[1])])
 }
 
-/// The same for rows whose output is elsewhere: a column of values 0, whose output is the row's sum and has gradient 1.
+/// Returns the gradients for foreign rows, whose outputs are on another rank. An extra output column, with values 0 and
+/// gradient 1, replaces the outputs: its numbers are the products from `row_sums`.
 fn foreign_gradients(plan: &Plan, rows: &[Array], keys: &[Array], options: &Options) -> Result<[Array; 3], Error> {
     let [q, dout, lse, sums] = rows else { unreachable!("what rows are sent with") };
     let out = Array::filled(dout.shape, 0.0).beside(sums);

@@ -1,4 +1,4 @@
-//! [`decode`]: a step of decoding over a cache whose keys are shared out.
+//! [`decode`]: a decoding step over a cache whose keys are split over ranks.
 
 use crate::agree::{Said, checked, hex};
 use crate::array::{Array, Message, Places};
@@ -11,9 +11,9 @@ use noren::{Dtype, Element, Inputs};
 use noren_mask::{Plan, Shape};
 use std::ops::Range;
 
-/// Who holds which keys of a cache; queries are everywhere.
+/// A decoding step: its plan, and the keys of the cache that each rank stores. All ranks have all queries.
 ///
-/// The step of the next token is another `Shards`, with a key more somewhere.
+/// The step of the next token needs a new `Shards`, in which one rank stores one key more.
 pub struct Shards {
     rank: usize,
     shape: Shape,
@@ -23,20 +23,22 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// Equal runs of keys, one for each rank. `plan` is that of the step: of `Shape::cached(past, new)`, say.
+    /// Gives each rank a run of consecutive keys, of equal lengths up to 1. `plan` is the plan of the step, for example
+    /// of `Shape::cached(past, new)`.
     ///
     /// # Errors
-    /// As [`with`](Self::with).
+    /// Returns the errors of [`with`](Self::with).
     pub fn new(plan: &Plan, link: &dyn Link) -> Result<Self, Error> {
         let (len, ranks) = (plan.shape().kv_len(), link.ranks());
         let run = |rank: usize| len * rank / ranks..len * (rank + 1) / ranks;
         Shards::with(plan, (0..ranks).map(|rank| vec![run(rank)]).collect(), link)
     }
 
-    /// For each rank the ranges of keys that it holds, ascending.
+    /// Gives each rank the ranges of keys in `held`, which must be ascending for each rank.
     ///
     /// # Errors
-    /// Ranges that do not give every key to exactly one rank; a mask without a serial form, as for [`Split::new`](crate::Split::new).
+    /// Returns an error if a key is not on exactly one rank, and for masks without a serial form, see
+    /// [`Split::new`](crate::Split::new).
     pub fn with(plan: &Plan, held: Vec<Vec<Range<usize>>>, link: &dyn Link) -> Result<Self, Error> {
         let (len, ranks) = (plan.shape().kv_len(), link.ranks());
         let mut all: Vec<Range<usize>> = held.iter().flatten().filter(|run| !run.is_empty()).cloned().collect();
@@ -58,24 +60,26 @@ impl Shards {
         Ok(Shards { rank: link.rank(), shape: plan.shape().clone(), held, part, said })
     }
 
-    /// For each rank the ranges of keys that it holds.
+    /// Returns for each rank the ranges of keys that it stores.
     pub fn held(&self) -> &[Vec<Range<usize>>] {
         &self.held
     }
 
-    /// Returns the keys that this rank holds, ascending.
+    /// Returns the keys that this rank stores, ascending.
     pub fn keys(&self) -> Vec<usize> {
         self.held[self.rank].iter().cloned().flatten().collect()
     }
 }
 
-/// Attention of a few new queries over a cache that is shared out: every rank gets all outputs, to the same bits.
+/// Returns the attention of a few new queries over a cache that is split over ranks. Every rank gets all outputs, with
+/// equal bits.
 ///
-/// Of `local`, `q` is that of all ranks, `[batch, heads, new, head_dim]`; `k` and `v` are `[batch, kv_heads, held, ..]`, of the keys
-/// that this rank holds, which it alone reads. Outputs and log-sum-exps go to all others, and are merged in the order of ranks.
+/// In `local`, `q` is equal on all ranks: `[batch, heads, new, head_dim]`. `k` and `v` are the keys and values that
+/// this rank stores: `[batch, kv_heads, held, ..]`; only this rank reads them. Outputs and log-sum-exps are sent to all
+/// other ranks and merged in the order of ranks.
 ///
 /// # Errors
-/// As [`attention`](crate::attention()).
+/// Returns the errors of [`attention`](crate::attention()).
 pub fn decode<T: Element>(
     shards: &Shards,
     link: &dyn Link,

@@ -1,25 +1,26 @@
 use thiserror::Error as ThisError;
 
-/// What can go wrong. What one rank knows of, the others learn at the latest in their next call.
+/// An error of a computation over ranks. If one rank returns an error, the others return one in their next call at the
+/// latest.
 #[derive(Clone, PartialEq, Debug, ThisError)]
 #[non_exhaustive]
 pub enum Error {
-    /// Arrays or sizes that do not fit, on this rank.
+    /// Arrays or sizes on this rank do not fit.
     #[error("{0}")]
     Input(String),
-    /// The ranks were about to compute different things; found before any array was sent.
+    /// The ranks were about to compute different things. No array was sent.
     #[error("{0}")]
     Disagreement(String),
-    /// A rank died, left, or kept the others waiting for longer than the time-out. Nothing of the step can be used.
+    /// A rank died, left, or kept the others waiting for longer than the time-out. No result of the step can be used.
     #[error("{0}")]
     Lost(String),
-    /// From attention itself.
+    /// An error of the attention computation.
     #[error(transparent)]
     Attention(#[from] noren::Error),
-    /// From the mask.
+    /// An error of the mask.
     #[error(transparent)]
     Mask(#[from] noren_mask::Error),
-    /// From the partition.
+    /// An error of the partition.
     #[error(transparent)]
     Partition(#[from] noren_dist::Error),
 }

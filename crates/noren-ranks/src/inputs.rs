@@ -1,4 +1,4 @@
-//! [`Local`] and [`Options`]: the arrays of one rank, and what is done to scores.
+//! [`Local`] and [`Options`]: the arrays of one rank, and the changes of scores.
 
 use crate::Error;
 use crate::agree::Said;
@@ -8,10 +8,10 @@ use noren_mask::{Facts, Shape, atoms};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// What a rank owns: contiguous arrays of the rows that a [`Split`](crate::Split) gives it, ascending.
+/// The arrays of one rank, contiguous, with the rows that a [`Split`](crate::Split) gives to the rank, ascending.
 ///
-/// Where batch rows own different numbers, `own` is the most that one has ([`Split::lengths`](crate::Split::lengths)) and what lies beyond is ignored.
-/// A rank that owns nothing gives empty slices.
+/// If batch rows own different numbers of rows, `own` is the maximum ([`Split::lengths`](crate::Split::lengths)), and
+/// the rows of a batch row beyond its own are ignored. A rank that owns nothing gives empty slices.
 #[derive(Clone, Copy, Debug)]
 pub struct Local<'a, T = f32> {
     /// Queries, `[batch, heads, own queries, head_dim]`.
@@ -20,14 +20,15 @@ pub struct Local<'a, T = f32> {
     pub k: &'a [T],
     /// Values, `[batch, kv_heads, own keys, v_dim]`.
     pub v: &'a [T],
-    /// Numbers in a query and in a key.
+    /// The number of elements of a query and of a key.
     pub head_dim: usize,
-    /// Numbers in a value.
+    /// The number of elements of a value.
     pub v_dim: usize,
 }
 
 impl<T: Element> Local<'_, T> {
-    /// Refuses arrays of other sizes than `[q, k, v]`; `owned` says whose these are.
+    /// Returns an error if the arrays do not have the sizes of `[q, k, v]`. `owned` returns the text about the rank's
+    /// rows for the message.
     pub(crate) fn check(&self, sizes: [[usize; 4]; 3], owned: impl Fn() -> String) -> Result<(), Error> {
         for ((name, values), shape) in [("q", self.q), ("k", self.k), ("v", self.v)].iter().zip(sizes) {
             if values.len() != shape.iter().product::<usize>() || shape[3] == 0 {
@@ -40,12 +41,13 @@ impl<T: Element> Local<'_, T> {
         Ok(())
     }
 
-    /// Returns `rows` queries and `keys` keys and values of each batch row in `batch`, widened, from arrays of sizes `[q, k, v]`.
+    /// Returns `rows` queries and `keys` keys and values of each batch row in `batch`, converted to `f32`. `[q, k, v]`
+    /// are the sizes of the arrays.
     pub(crate) fn part(&self, [q, k, v]: [[usize; 4]; 3], batch: &[usize], [rows, keys]: [usize; 2]) -> [Array; 3] {
         [Array::part(self.q, q, batch, rows), Array::part(self.k, k, batch, keys), Array::part(self.v, v, batch, keys)]
     }
 
-    /// What ranks must agree on.
+    /// Returns the values that must be equal on all ranks.
     pub(crate) fn said(&self, options: &Options) -> Said {
         vec![
             ("types", T::DTYPE.to_string()),
@@ -56,20 +58,21 @@ impl<T: Element> Local<'_, T> {
     }
 }
 
-/// What is done to scores, the same on every rank. Biases by array, soft weights, sinks and dropout do not go over ranks.
+/// The score modifiers, equal on every rank, and settings of this rank. Bias arrays, soft weights, sinks and dropout
+/// are not supported over ranks.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// [`noren::Options::scale`].
+    /// The scale of scores, see [`noren::Options::scale`].
     pub scale: Option<f32>,
-    /// [`noren::Options::softcap`].
+    /// The softcap of scores, see [`noren::Options::softcap`].
     pub softcap: Option<f32>,
-    /// Slopes of [`Bias::Alibi`], one for each head.
+    /// The slopes of [`Bias::Alibi`], one for each head.
     pub alibi: Option<Vec<f32>>,
-    /// Threads that compute on this rank; ranks may differ in it.
+    /// The number of threads on this rank, which may differ between ranks.
     pub threads: Option<usize>,
-    /// Whether gradients will be asked for: ranks that differ in it learn so before anything is sent.
+    /// Whether gradients will be computed. Ranks that differ return an error before anything is sent.
     pub gradients: bool,
-    /// [`noren::Options::cancel`]: computing ends soon after the flag is set, and the link carries nothing any more.
+    /// A flag that cancels the computation, see [`noren::Options::cancel`]. Afterwards the link cannot be used.
     pub cancel: Option<Arc<AtomicBool>>,
 }
 
@@ -81,7 +84,7 @@ impl Options {
         self.alibi.iter().fold(options, |options, slopes| options.bias(Bias::Alibi(slopes.clone())))
     }
 
-    /// Refuses what the kernel refuses, also on a rank that computes nothing.
+    /// Returns the errors that the kernel returns for these options, also on a rank that computes nothing.
     pub(crate) fn check(&self, shape: &Shape) -> Result<(), Error> {
         let (heads, kv_heads) = (shape.head_count(), shape.kv_head_count());
         let cell = Shape::square(1).heads(heads).kv_heads(kv_heads);

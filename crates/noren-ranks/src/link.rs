@@ -1,30 +1,33 @@
-//! [`Link`]: what carries bytes between ranks.
+//! [`Link`]: the transport of bytes between ranks.
 
 use crate::Error;
 use std::cell::Cell;
 use std::time::Duration;
 
-/// Messages to ranks, ascending by rank; none is empty.
+/// Messages with their destination ranks, ascending by rank. No message is empty.
 pub type Messages = Vec<(usize, Vec<u8>)>;
 
-/// Ranks, ascending, and how many bytes come from each; none is 0.
+/// Ranks, ascending, with the number of bytes from each. No number is 0.
 pub type Sizes = Vec<(usize, usize)>;
 
-/// One rank's end of what connects the ranks of a job.
+/// One rank's connection to the other ranks of a job.
 ///
-/// Every rank makes the same calls in the same order, so messages need no names: those from one rank to another arrive in the
-/// order in which they were sent. [`threads`](crate::threads) connects threads of a process, `Mpi` (feature `mpi`) processes.
+/// Every rank makes the same calls in the same order, so messages need no names. Messages from one rank to another
+/// arrive in the order in which they were sent. [`threads`](crate::threads) connects threads of a process, `Mpi`
+/// (feature `mpi`) connects processes.
 pub trait Link {
-    /// Which rank this is, of how many, and what happened so far.
+    /// Returns this rank's number, the number of ranks, and the state of the job so far.
     fn job(&self) -> &Job;
 
-    /// Sends each message to its rank, and receives so many bytes from each rank of `expected`, while `work` runs.
+    /// Sends each message to its rank and receives the given number of bytes from each rank of `expected`, while `work`
+    /// runs.
     ///
-    /// Returns when all has arrived and what was sent may be forgotten. It is not called again once it failed: of what was left
-    /// under way nobody knows any more what it is.
+    /// Returns after all data has arrived and all sent buffers are free. After an error, `carry` is not called again:
+    /// messages of the failed call may still arrive.
     ///
     /// # Errors
-    /// What `work` returns, and [`Error::Lost`] when a rank is gone or keeps this one waiting beyond the time-out.
+    /// Returns the errors of `work`, and [`Error::Lost`] if a rank is gone or keeps this rank waiting beyond the
+    /// time-out.
     fn carry(
         &self,
         outgoing: Messages,
@@ -32,39 +35,40 @@ pub trait Link {
         work: &mut dyn FnMut(&mut dyn Arrivals) -> Result<(), Error>,
     ) -> Result<(), Error>;
 
-    /// Which rank this is, from 0.
+    /// Returns the number of this rank, counted from 0.
     fn rank(&self) -> usize {
         self.job().rank
     }
 
-    /// How many there are.
+    /// Returns the number of ranks.
     fn ranks(&self) -> usize {
         self.job().ranks
     }
 
-    /// How long a rank may keep the others waiting: for an answer, and while it computes what they need.
+    /// Returns the maximum time for which a rank may keep the others waiting, computation included.
     fn timeout(&self) -> Duration {
         self.job().timeout
     }
 }
 
-/// Returns the messages of all ranks, in their order. `mine` goes to every other rank; all have the same length.
+/// Sends `mine` to every other rank, and returns the messages of all ranks in the order of ranks. All messages have the
+/// same length.
 ///
 /// # Errors
-/// [`Error::Lost`] as for [`Link::carry`].
+/// Returns [`Error::Lost`] as [`Link::carry`] does.
 pub fn gather(link: &dyn Link, mine: Vec<u8>) -> Result<Vec<Vec<u8>>, Error> {
     let (outgoing, expected) = to_all(link, &mine);
     link.job().moved(&outgoing, &expected);
     spread(link, mine, outgoing, &expected)
 }
 
-/// Messages to and from every other rank.
+/// Returns the messages to every other rank, and the sizes of the messages from them.
 pub(crate) fn to_all(link: &dyn Link, mine: &[u8]) -> (Messages, Sizes) {
     let others = || (0..link.ranks()).filter(|rank| *rank != link.rank() && !mine.is_empty());
     (others().map(|rank| (rank, mine.to_vec())).collect(), others().map(|rank| (rank, mine.len())).collect())
 }
 
-/// [`gather`], uncounted.
+/// Like [`gather`], but does not count the bytes.
 pub(crate) fn spread(
     link: &dyn Link,
     mine: Vec<u8>,
@@ -81,7 +85,7 @@ pub(crate) fn spread(
     Ok(found)
 }
 
-/// [`Link::carry`], unless it failed before.
+/// Calls [`Link::carry`]. Returns an error if an earlier exchange failed.
 pub(crate) fn exchange(
     link: &dyn Link,
     outgoing: Messages,
@@ -97,21 +101,23 @@ pub(crate) fn exchange(
     Ok(())
 }
 
-/// What is arriving during an exchange.
+/// The data that arrives during an exchange.
 pub trait Arrivals {
-    /// Waits for what comes from a rank, as many bytes as were expected; each may be taken once.
+    /// Waits for the message of a rank and returns it, with the expected number of bytes. Each message may be taken
+    /// once.
     ///
     /// # Errors
-    /// [`Error::Lost`] as for [`Link::carry`].
+    /// Returns [`Error::Lost`] as [`Link::carry`] does.
     fn take(&mut self, rank: usize) -> Result<Vec<u8>, Error>;
 
-    /// Gives the transport a moment, where bytes move only when it is called; false where they move by themselves.
+    /// Lets the transport make progress, if bytes move only when it is called. Returns false if they move without
+    /// calls.
     fn poke(&mut self) -> bool {
         false
     }
 }
 
-/// A rank's place in its job: how many calls were made, what they sent, and whether one failed.
+/// A rank's number and state in its job: the number of calls, the bytes sent, and whether an exchange failed.
 #[derive(Clone, Debug)]
 pub struct Job {
     rank: usize,
@@ -123,12 +129,12 @@ pub struct Job {
 }
 
 impl Job {
-    /// Rank `rank` of `ranks`, which waits for the others for as long as `timeout`.
+    /// Returns the job of rank `rank` of `ranks`, which waits for the other ranks up to `timeout`.
     pub fn new(rank: usize, ranks: usize, timeout: Duration) -> Self {
         Job { rank, ranks, timeout, calls: Cell::default(), broken: Cell::default(), traffic: Cell::default() }
     }
 
-    /// Counts a call of attention or decoding; its number.
+    /// Counts a call of attention or decoding, and returns its number.
     pub(crate) fn call(&self) -> u64 {
         self.calls.set(self.calls.get() + 1);
         self.calls.get()
@@ -139,18 +145,18 @@ impl Job {
         self.broken.get()
     }
 
-    /// What this rank sent and received so far.
+    /// Returns the numbers of bytes that this rank sent and received so far.
     pub fn traffic(&self) -> Traffic {
         self.traffic.get()
     }
 
-    /// Counts bytes that an agreement took.
+    /// Counts bytes that an agreement sent.
     pub(crate) fn agreed(&self, bytes: usize) {
         let before = self.traffic();
         self.traffic.set(Traffic { agreements: before.agreements + bytes as u64, ..before });
     }
 
-    /// Counts what an exchange moves.
+    /// Counts the bytes that an exchange moves.
     pub(crate) fn moved(&self, outgoing: &Messages, expected: &Sizes) {
         let before = self.traffic();
         let sent = before.sent + outgoing.iter().map(|(_, message)| message.len() as u64).sum::<u64>();
@@ -158,7 +164,7 @@ impl Job {
         self.traffic.set(Traffic { sent, received, ..before });
     }
 
-    /// Returns the error of a link that waits for a rank in vain; `what` happened to this one.
+    /// Returns the error of a rank whose wait for another rank failed. `what` describes the failure on this rank.
     pub fn lost(&self, what: &str) -> Error {
         let (rank, ranks, seconds) = (self.rank, self.ranks, self.timeout.as_secs_f64());
         Error::Lost(format!(
@@ -168,13 +174,13 @@ impl Job {
     }
 }
 
-/// Bytes of arrays that a rank sent to others and received from them, and bytes that it sent to agree.
+/// The numbers of bytes that a rank sent and received so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Traffic {
-    /// Sent.
+    /// Bytes of arrays that were sent.
     pub sent: u64,
-    /// Received.
+    /// Bytes of arrays that were received.
     pub received: u64,
-    /// Sent before each call, so that ranks know that they are at the same.
+    /// Bytes that were sent before each call, with which ranks check that they make the same call.
     pub agreements: u64,
 }

@@ -1,11 +1,12 @@
-//! Partial results put together by log-sum-exp.
+//! The merge of partial results by their log-sum-exps.
 //!
-//! Each part of the keys gives an output and, by row, the logarithm of the sum of its weights. Together they are the outputs
-//! weighted by their shares of the sum; a row that read nothing anywhere stays 0 with a log-sum-exp of minus infinity.
+//! Each part of the keys gives an output and, for each row, the logarithm of the sum of its weights. The merged output
+//! is the sum of the outputs, weighted by their shares of the total sum. A row without readable keys has output 0 and
+//! log-sum-exp minus infinity.
 
 use crate::array::{Array, Places};
 
-/// What some rows have read so far.
+/// The results of some rows over the keys that were read so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Results {
     /// `[batch, heads, rows, v_dim]`.
@@ -21,7 +22,7 @@ impl Results {
         Results { out: Array::filled(out, 0.0), lse: Array::filled(lse, f32::NEG_INFINITY), untouched: true }
     }
 
-    /// Merges what the rows at `places` read beside.
+    /// Merges further results of the rows at `places`.
     pub(crate) fn add(&mut self, places: &Places, out: Array, lse: Array) {
         match places {
             Places::All if self.untouched => (self.out, self.lse) = (out, lse),
@@ -38,12 +39,12 @@ impl Results {
     }
 }
 
-/// With nothing, the other stays as it is, bit by bit.
+/// Merges `other` into `out`. If one of the two read nothing, the result has exactly the bits of the other.
 fn merge(out: &mut Array, lse: &mut Array, other: &Array, other_lse: &Array) {
     let width = out.shape[3];
     let rows = out.data.chunks_mut(width).zip(other.data.chunks(width));
     for ((row, other), (sum, other_sum)) in rows.zip(lse.data.iter_mut().zip(&other_lse.data)) {
-        // of rows that read nothing, a difference of infinities is no number
+        // for rows that read nothing, a difference of infinities would be NaN
         let top = sum.max(*other_sum).max(f32::MIN);
         let shares = [(*sum - top).exp(), (other_sum - top).exp()];
         let total = shares[0] + shares[1];

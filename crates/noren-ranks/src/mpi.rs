@@ -1,7 +1,8 @@
 //! [`Mpi`]: ranks that are processes under `mpirun`.
 //!
-//! Requests are posted when an exchange begins and completed while it runs. The bindings' own requests must not outlive a failure, so
-//! these are MPI's, and own their buffers: where a rank is lost, buffers that MPI may still write to are never freed.
+//! Requests are posted when an exchange begins and completed while it runs. The requests of the Rust bindings must not
+//! outlive a failure, so this module uses MPI's own requests, and each owns its buffer. If a rank is lost, buffers that
+//! MPI may still write to are never freed.
 
 use crate::link::{Messages, Sizes};
 use crate::{Arrivals, Error, Job, Link};
@@ -16,15 +17,15 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
-/// MPI counts in C's `int`: what is longer goes in several messages.
+/// The maximum number of bytes of one MPI message, because MPI counts in C's `int`. Longer messages are split.
 const LONGEST: usize = 1 << 30;
-/// How long [`Mpi::fail`] lets the other ranks say what they know before it ends the job.
+/// The time for which [`Mpi::fail`] lets the other ranks print their errors before it ends the job.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// This process's end of a job under `mpirun`: all ranks, on a communicator of its own.
+/// This process's link in a job under `mpirun`, with a communicator of its own over all ranks.
 ///
-/// Dropped after an error, or by a panic, it ends the whole job with exit status 1: the other ranks may wait for this one, and
-/// MPI's own end is one more thing that all ranks must reach.
+/// If the link is dropped after an error or by a panic, it ends the whole job with exit status 1. The other ranks may
+/// be waiting for this rank, and the regular end of MPI would also wait for all ranks.
 ///
 /// ```no_run
 /// use noren_ranks::{Link, Mpi};
@@ -33,11 +34,11 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 /// # Ok::<(), noren_ranks::Error>(())
 /// ```
 pub struct Mpi {
-    // before `universe`: a communicator is freed before MPI ends
+    // declared before `_universe`: the communicator is freed before MPI ends
     world: SimpleCommunicator,
     job: Job,
     _universe: Universe,
-    // MPI is called from the thread that began it
+    // not `Send`: MPI is called only from the thread that started it
     _here: PhantomData<*const ()>,
 }
 
@@ -48,17 +49,17 @@ impl fmt::Debug for Mpi {
 }
 
 impl Mpi {
-    /// Begins MPI. Attention's own threads never call it.
+    /// Starts MPI. MPI is called only from this thread, not from the threads that compute attention.
     ///
     /// # Errors
-    /// When it has begun already in this process; a time-out of 0.
+    /// Returns an error if MPI has already started in this process, or if the time-out is 0.
     pub fn start(timeout: Duration) -> Result<Self, Error> {
         if timeout.is_zero() {
-            return Err(Error::Input("a time-out of 0: give the ranks some time".to_owned()));
+            return Err(Error::Input("the time-out is 0: give a time greater than 0".to_owned()));
         }
         let begun = mpi::initialize_with_threading(Threading::Funneled);
         let (universe, _) =
-            begun.ok_or_else(|| Error::Input("MPI has begun already: keep the first Mpi and share it".to_owned()))?;
+            begun.ok_or_else(|| Error::Input("MPI has already started: keep the first Mpi and share it".to_owned()))?;
         let world = universe.world().duplicate();
         // SAFETY: the communicator is alive; errors of calls on it come back as codes instead of ending the process.
         let code = unsafe { ffi::MPI_Comm_set_errhandler(world.as_raw(), ffi::RSMPI_ERRORS_RETURN) };
@@ -66,11 +67,11 @@ impl Mpi {
         let link = Mpi { world, job, _universe: universe, _here: PhantomData };
         match code {
             0 => Ok(link),
-            code => Err(link.job().lost(&format!("MPI has no communicator that tells of errors (error {code})"))),
+            code => Err(link.job().lost(&format!("MPI cannot return errors of this communicator (error {code})"))),
         }
     }
 
-    /// Says on this rank what went wrong and ends the whole job with exit status 1.
+    /// Prints the error on this rank and ends the whole job with exit status 1.
     pub fn fail(&self, error: &Error) -> ! {
         eprintln!("error on rank {}: {error}", self.rank());
         std::thread::sleep(LAST_WORDS);
@@ -118,9 +119,9 @@ impl Link for Mpi {
 struct Letter {
     what: String,
     bytes: Vec<u8>,
-    /// With the bytes that each is to receive.
+    /// The requests, each with the number of bytes that it must receive; `None` for sends.
     requests: Vec<(ffi::MPI_Request, Option<usize>)>,
-    /// What went wrong: MPI says it once.
+    /// The error of a request, stored because MPI returns it only once.
     failed: Option<String>,
 }
 
@@ -134,7 +135,7 @@ impl Letter {
         for start in (0..self.bytes.len()).step_by(LONGEST) {
             let part = &self.bytes[start..self.bytes.len().min(start + LONGEST)];
             let mut request = MaybeUninit::uninit();
-            // SAFETY: `part` is memory of so many bytes, which lives until the request is done: see `Drop`.
+            // SAFETY: `part` is memory of `part.len()` bytes, which lives until the request is done: see `Drop`.
             let code = unsafe {
                 ffi::MPI_Isend(
                     part.as_ptr().cast(),
@@ -156,8 +157,8 @@ impl Letter {
         for start in (0..self.bytes.len()).step_by(LONGEST) {
             let length = LONGEST.min(self.bytes.len() - start);
             let mut request = MaybeUninit::uninit();
-            // SAFETY: `start` and `length` lie within the buffer, which nobody else touches until the request is done and
-            // which lives until then: see `Drop`.
+            // SAFETY: `start` and `length` are within the buffer. Only MPI uses the buffer until the request is done,
+            // and the buffer lives until then: see `Drop`.
             let code = unsafe {
                 ffi::MPI_Irecv(
                     self.bytes.as_mut_ptr().add(start).cast(),
@@ -189,7 +190,7 @@ impl Letter {
         Ok(())
     }
 
-    /// Returns whether nothing is under way any more; an error is found again each time.
+    /// Returns whether all requests are done. An error is returned again by each later call.
     fn done(&mut self, link: &Mpi) -> Result<bool, Error> {
         while self.failed.is_none() {
             let Some((request, receives)) = self.requests.last_mut() else { return Ok(true) };
@@ -198,7 +199,7 @@ impl Letter {
             let code = unsafe { ffi::MPI_Test(request, &mut flag, status.as_mut_ptr()) };
             if code != 0 {
                 self.failed = Some(format!("{} failed with MPI's error {code}", self.what));
-                // MPI has let go of the request
+                // MPI has freed the request
                 self.requests.pop();
                 break;
             }
@@ -210,7 +211,7 @@ impl Letter {
                 // SAFETY: the status of a request that is done was written.
                 unsafe { ffi::MPI_Get_count(status.as_ptr(), ffi::RSMPI_UINT8_T, &mut count) };
                 if count as usize != size {
-                    self.failed = Some(format!("{} brought {count} bytes where {size} belong", self.what));
+                    self.failed = Some(format!("{} has {count} bytes instead of {size}", self.what));
                 }
             }
             self.requests.pop();
@@ -222,7 +223,7 @@ impl Letter {
 impl Drop for Letter {
     fn drop(&mut self) {
         if !self.requests.is_empty() {
-            // MPI may still read or write the memory: it stays what it is for good
+            // MPI may still read or write the memory, so the memory is never freed
             std::mem::forget(std::mem::take(&mut self.bytes));
         }
     }
@@ -235,7 +236,7 @@ struct Flight<'a> {
 }
 
 impl Flight<'_> {
-    /// Waits for a letter, while the others move on.
+    /// Waits until a letter is done; the other letters make progress meanwhile.
     fn wait(&mut self, letter: &mut Letter) -> Result<(), Error> {
         let start = Instant::now();
         for turn in 0u64.. {
@@ -246,7 +247,7 @@ impl Flight<'_> {
             if start.elapsed() > self.link.timeout() {
                 return Err(self.link.job().lost(&format!("{} is not done", letter.what)));
             }
-            // the first moments are awaited awake
+            // the first 1000 checks are made without sleeping
             if turn > 1000 {
                 std::thread::sleep(Duration::from_micros(50));
             } else {
@@ -269,14 +270,14 @@ impl Flight<'_> {
 
 impl Arrivals for Flight<'_> {
     fn take(&mut self, rank: usize) -> Result<Vec<u8>, Error> {
-        let mut letter = self.arriving.remove(&rank).expect("each rank that sends is asked for once");
+        let mut letter = self.arriving.remove(&rank).expect("each message is taken once");
         self.wait(&mut letter)?;
         Ok(std::mem::take(&mut letter.bytes))
     }
 
     fn poke(&mut self) -> bool {
         for letter in self.arriving.values_mut().chain(&mut self.sending) {
-            // who waits for the letter finds the error again
+            // the caller that waits for this letter gets the error again
             let _ = letter.done(self.link);
         }
         true

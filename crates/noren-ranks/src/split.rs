@@ -1,8 +1,8 @@
-//! [`Split`]: a planned mask shared out over ranks, as one of them sees it.
+//! [`Split`]: a planned mask that is partitioned over ranks, from the view of one rank.
 //!
-//! A [`Partition`] names tokens by their place in the whole sequence; arrays of a rank hold what it owns, ascending. Everything
-//! here is translated into *places* among what a rank has. Batch rows that are split alike form a *family* and are computed
-//! together.
+//! A [`Partition`] gives the indices of tokens in the whole sequence. The arrays of a rank contain only the tokens that
+//! it owns, ascending. This module translates indices into *places*, the positions in a rank's arrays. Batch rows with
+//! equal partitions form a *family* and are computed together.
 
 use crate::agree::{Said, hex};
 use crate::array::Places;
@@ -12,10 +12,11 @@ use noren::Element;
 use noren_dist::{Partition, Runs, Share, Travel, Wire, count, partition};
 use noren_mask::{BoundMask, Plan, Shape};
 
-/// A mask over the ranks of a link: who owns what, and this rank's part of it.
+/// A mask that is partitioned over the ranks of a link: the owner of each token, and this rank's part of the
+/// computation.
 ///
-/// Every rank makes it of the same plan, that of the whole sequence. A rank holds query rows [`rows`](Self::rows) and keys
-/// [`keys`](Self::keys) of each batch row.
+/// Every rank makes its split from the same plan, which covers the whole sequence. A rank owns the query rows
+/// [`rows`](Self::rows) and the keys [`keys`](Self::keys) of each batch row.
 ///
 /// ```
 /// use noren_mask::{Facts, Shape, atoms::*};
@@ -35,29 +36,30 @@ pub struct Split {
     said: Said,
 }
 
-/// Batch rows that are split alike.
+/// Batch rows with equal partitions.
 pub(crate) struct Family {
-    /// Which.
+    /// The indices of the batch rows.
     pub(crate) batch: Vec<usize>,
-    /// Own queries and keys of each.
+    /// The number of own queries in each batch row.
     pub(crate) queries: usize,
+    /// The number of own keys in each batch row.
     pub(crate) keys: usize,
     pub(crate) steps: Vec<Step>,
-    /// By peer, ascending: what it needs of this rank's.
+    /// The data that each peer needs from this rank, in ascending order of peers.
     pub(crate) sends: Vec<Outgoing>,
-    /// By peer, ascending: what comes from it.
+    /// The data that comes from each peer, in ascending order of peers.
     pub(crate) receives: Vec<Incoming>,
-    /// Number of rows of others that are computed here.
+    /// The number of rows of other ranks that are computed here.
     pub(crate) foreign: usize,
 }
 
-/// Rows, the rank's own or foreign, read keys of one rank.
+/// A computation in which query rows, own or foreign, read keys of one rank.
 pub(crate) struct Step {
     pub(crate) peer: usize,
     pub(crate) foreign: bool,
-    /// Among the own, or among all foreign rows.
+    /// The places of the rows among the own rows, or among all foreign rows.
     pub(crate) rows: Places,
-    /// Among the keys that came from `peer`, or the own.
+    /// The places of the keys among the keys that came from `peer`, or among the own keys.
     pub(crate) keys: Places,
     pub(crate) plan: Plan,
 }
@@ -70,41 +72,42 @@ pub(crate) struct Outgoing {
 
 pub(crate) struct Incoming {
     pub(crate) peer: usize,
-    /// How many keys.
+    /// The number of keys.
     pub(crate) keys: usize,
-    /// Its rows among all foreign rows.
+    /// The places of the peer's rows among all foreign rows.
     pub(crate) rows: Vec<usize>,
 }
 
 impl Split {
-    /// Splits with the partition that [`noren_dist::partition`] makes of the plan.
+    /// Splits a plan with the partition of [`noren_dist::partition`].
     ///
     /// # Errors
-    /// A mask without a serial form (of closures; a part of another), by which ranks would compare it; more ranks than the
-    /// partitioner takes.
+    /// Returns an error if the mask has no serial form, with which ranks compare masks: a mask of closures, or a part
+    /// of another mask. Returns an error if there are more ranks than the partitioner supports.
     pub fn new(plan: &Plan, link: &dyn Link) -> Result<Self, Error> {
         Split::travelling(plan, Travel::Both, link)
     }
 
-    /// [`new`](Self::new), where queries travel to keys or only keys travel.
+    /// Like [`new`](Self::new), but `travel` chooses whether queries may be sent to keys or only keys are sent.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Returns the errors of [`new`](Self::new).
     pub fn travelling(plan: &Plan, travel: Travel, link: &dyn Link) -> Result<Self, Error> {
         let said = said_of(plan)?;
         let options = noren_dist::Options { ranks: link.ranks(), travel, ..noren_dist::Options::default() };
         Split::made(plan, said, partition(plan, &options)?, link.rank())
     }
 
-    /// Splits as a partition says.
+    /// Splits a plan with a given partition.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and a partition of another mask, of other facts, or for another number of ranks.
+    /// Returns the errors of [`new`](Self::new), and an error if the partition is for another mask, other facts or
+    /// another number of ranks.
     pub fn with(plan: &Plan, partition: Partition, link: &dyn Link) -> Result<Self, Error> {
         if partition.ranks != link.ranks() {
             let (made, there) = (partition.ranks, link.ranks());
             return Err(Error::Input(format!(
-                "the partition is for {made} ranks, but there are {there}: make one for these"
+                "the partition is for {made} ranks, but the link has {there}: make a partition for this link"
             )));
         }
         if partition.hash_for(plan.bound()) != partition.hash {
@@ -123,13 +126,13 @@ impl Split {
         Ok(Split { rank, shape: plan.shape().clone(), partition, families, said })
     }
 
-    /// Who owns what, and what travels.
+    /// Returns the partition: the owner of each token, and the data that ranks exchange.
     pub fn partition(&self) -> &Partition {
         &self.partition
     }
 
-    /// Bytes of arrays that this rank sends and receives in one forward and one backward pass, from the partition alone, for
-    /// numbers of `element` bytes.
+    /// Returns the predicted bytes of arrays that this rank sends and receives in a forward pass, and in a backward
+    /// pass. The prediction needs only the partition. `element` is the size of a number in bytes.
     pub fn predicted(&self, [head_dim, v_dim]: [usize; 2], element: usize) -> [Traffic; 2] {
         let all = self.partition.traffic(&Wire { head_dim, v_dim, element, partial: 4 })[self.rank];
         let of = |sent, received| Traffic { sent, received, agreements: 0 };
@@ -140,7 +143,7 @@ impl Split {
         &self.partition.row(batch).shares[self.rank]
     }
 
-    /// Whether some rank computes rows of another.
+    /// Returns whether a rank computes rows of another rank.
     pub fn queries_travel(&self) -> bool {
         let mut shares = self.partition.rows.iter().flat_map(|row| &row.shares);
         shares.any(|share| share.receives.iter().any(|exchange| !exchange.rows.is_empty()))
@@ -156,26 +159,28 @@ impl Split {
         indices(&self.share(batch).keys)
     }
 
-    /// Returns the most query rows, and keys, that one batch row has here: the lengths of this rank's arrays.
+    /// Returns the maximum number of query rows, and of keys, of a batch row on this rank: the lengths of this rank's
+    /// arrays.
     pub fn lengths(&self) -> [usize; 2] {
         let most = |of: fn(&Family) -> usize| self.families.iter().map(of).max().unwrap_or(0);
         [most(|f| f.queries), most(|f| f.keys)]
     }
 
-    /// This rank's query rows of a whole array, `[batch, heads, q_len, width]`, contiguous. Where batch rows own different
-    /// numbers of rows, the rest is `fill`.
+    /// Returns this rank's query rows of a whole array `[batch, heads, q_len, width]`, contiguous. If batch rows own
+    /// different numbers of rows, the missing rows are filled with `fill`.
     ///
     /// # Panics
-    /// When the array has another size.
+    /// Panics if the array has another size.
     pub fn take_rows<T: Copy>(&self, whole: &[T], width: usize, fill: T) -> Vec<T> {
         let shape = &self.shape;
         self.take(whole, [shape.head_count(), shape.q_len(), width], self.lengths()[0], fill, |b| self.rows(b))
     }
 
-    /// This rank's keys, or values, of a whole array, `[batch, kv_heads, kv_len, width]`; see [`take_rows`](Self::take_rows).
+    /// Returns this rank's keys, or values, of a whole array `[batch, kv_heads, kv_len, width]`; see
+    /// [`take_rows`](Self::take_rows).
     ///
     /// # Panics
-    /// When the array has another size.
+    /// Panics if the array has another size.
     pub fn take_keys<T: Copy>(&self, whole: &[T], width: usize, fill: T) -> Vec<T> {
         let shape = &self.shape;
         self.take(whole, [shape.kv_head_count(), shape.kv_len(), width], self.lengths()[1], fill, |b| self.keys(b))
@@ -204,12 +209,12 @@ impl Split {
         out
     }
 
-    /// What all ranks must agree on before they exchange anything.
+    /// Returns the values that must be equal on all ranks before they exchange anything.
     pub(crate) fn said<T: Element>(&self, local: &Local<'_, T>, options: &Options) -> Said {
         self.said.iter().cloned().chain(local.said(options)).collect()
     }
 
-    /// Refuses the link of another rank, or of another number of ranks.
+    /// Returns an error if the link is of another rank or has another number of ranks.
     pub(crate) fn check(&self, link: &dyn Link) -> Result<(), Error> {
         let (rank, ranks) = (self.rank, self.partition.ranks);
         match (link.rank(), link.ranks()) == (rank, ranks) {
@@ -222,7 +227,8 @@ impl Split {
         }
     }
 
-    /// Returns the steps of all families: own rows before foreign ones, so that these have time to arrive; each family in its order.
+    /// Returns the steps of all families: steps of own rows first, so that foreign rows have time to arrive. The order
+    /// within a family stays.
     pub(crate) fn steps(&self) -> Vec<(usize, &Step)> {
         let all = self.families.iter().enumerate();
         let mut steps: Vec<_> =
@@ -275,12 +281,12 @@ impl Family {
         })
     }
 
-    /// What goes to a peer.
+    /// Returns the data that is sent to a peer.
     pub(crate) fn to(&self, peer: usize) -> Option<&Outgoing> {
         self.sends.iter().find(|message| message.peer == peer)
     }
 
-    /// What comes from a peer.
+    /// Returns the data that comes from a peer.
     pub(crate) fn from(&self, peer: usize) -> Option<&Incoming> {
         self.receives.iter().find(|message| message.peer == peer)
     }
@@ -300,10 +306,10 @@ fn places(wanted: &Runs, held: &[usize]) -> Places {
     if wanted == held { Places::All } else { Places::At(at(&wanted, held)) }
 }
 
-/// Returns a mask as ranks compare it.
+/// Returns the values of a plan that ranks compare: mask, shape, and a digest of the facts.
 ///
 /// # Errors
-/// Masks of closures and parts of masks, which have no serial form.
+/// Returns an error if the mask has no serial form: a mask of closures, or a part of another mask.
 pub(crate) fn said_of(plan: &Plan) -> Result<Said, Error> {
     let bound = plan.bound();
     let facts = hex(bound.to_json()?);

@@ -1,4 +1,5 @@
-//! Ranks that are threads of this process: to try a partition, and to test what is the same over any link.
+//! Ranks that are threads of this process, for trials of a partition and for tests of the behaviour that all links
+//! share.
 
 use crate::link::{Messages, Sizes};
 use crate::{Arrivals, Error, Job, Link};
@@ -6,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// One thread's end.
+/// The link of one thread.
 #[derive(Debug)]
 pub struct ThreadLink {
     job: Job,
@@ -14,7 +15,7 @@ pub struct ThreadLink {
     from: Vec<Receiver<Vec<u8>>>,
 }
 
-/// Runs a function on so many threads, each a rank, and returns what each returned.
+/// Runs a function on `ranks` threads, each of which is a rank, and returns the results in the order of ranks.
 ///
 /// ```
 /// use noren_ranks::{Link, threads};
@@ -24,9 +25,10 @@ pub struct ThreadLink {
 /// ```
 ///
 /// # Panics
-/// When the function panics on some rank; the others get [`Error::Lost`] where they wait for it. When the time-out is 0.
+/// Panics if the function panics on a rank, or if the time-out is 0. Other ranks that wait for a rank that panicked get
+/// [`Error::Lost`].
 pub fn threads<R: Send>(ranks: usize, timeout: Duration, run: impl Fn(&ThreadLink) -> R + Sync) -> Vec<R> {
-    assert!(!timeout.is_zero(), "a time-out of 0: give the ranks some time");
+    assert!(!timeout.is_zero(), "the time-out is 0: give a time greater than 0");
     let mut to: Vec<Vec<Sender<Vec<u8>>>> = (0..ranks).map(|_| Vec::new()).collect();
     let mut from: Vec<Vec<Receiver<Vec<u8>>>> = (0..ranks).map(|_| Vec::new()).collect();
     for to in &mut to {
@@ -56,7 +58,8 @@ impl Link for ThreadLink {
         expected: &Sizes,
         work: &mut dyn FnMut(&mut dyn Arrivals) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        // those who are there get their part, and who has left may have sent his before: the one that is missing is named
+        // Ranks that are still there get their messages. A rank that has left may have sent its message before. So the
+        // messages are taken before an error of sending is reported, and the error names the missing rank.
         let sent: Vec<_> = outgoing.into_iter().map(|(rank, message)| (rank, self.to[rank].send(message))).collect();
         let mut arriving = Arriving { link: self, expected: expected.iter().copied().collect() };
         work(&mut arriving)?;
@@ -64,7 +67,7 @@ impl Link for ThreadLink {
             arriving.take(rank)?;
         }
         match sent.iter().find(|(_, sent)| sent.is_err()) {
-            Some((rank, _)) => Err(self.job().lost(&format!("rank {rank} has left before it was sent its part"))),
+            Some((rank, _)) => Err(self.job().lost(&format!("rank {rank} has left before its message was sent"))),
             None => Ok(()),
         }
     }
@@ -77,7 +80,7 @@ struct Arriving<'a> {
 
 impl Arrivals for Arriving<'_> {
     fn take(&mut self, rank: usize) -> Result<Vec<u8>, Error> {
-        let size = self.expected.remove(&rank).expect("each rank that sends is asked for once");
+        let size = self.expected.remove(&rank).expect("each message is taken once");
         let start = Instant::now();
         let message = self.link.from[rank].recv_timeout(self.link.timeout()).map_err(|error| {
             let how = if error == RecvTimeoutError::Disconnected { "left" } else { "said nothing" };

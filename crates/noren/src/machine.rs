@@ -1,7 +1,7 @@
 //! Measured limits of this processor, with which the speed of a kernel is compared.
 //!
-//! A [`Probe`] is one limit: multiplying and adding in registers, powers of two, a whole row of softmax, or reading
-//! memory of some size. [`Probe::measure`] runs a probe on some threads for a given time; [`Probe::all`] lists the
+//! A [`Probe`] is one limit: multiplying and adding in registers, powers of two, the softmax of a row, or reading
+//! memory of a given size. [`Probe::measure`] runs a probe on some threads for a given time; [`Probe::all`] lists the
 //! probes of this processor. `noren bench` prints the rates and divides the rate of attention by the applicable one.
 //!
 //! ```
@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Threads are not bound to processor cores, and other programs that run at the same time use part of the processor. A
-//! rate is therefore that of this process at this time; compare it with measurements of the same process.
+//! rate is therefore the rate of this process at this time; compare it with measurements of the same process.
 
 mod memory;
 mod stage;
@@ -30,11 +30,11 @@ use std::time::Duration;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Probe {
-    /// `a * b + c` in `f32`, with all operands in registers; counted as two operations. On [`Isa::Portable`] a
-    /// multiplication and an addition.
+    /// `a * b + c` in `f32`, with all operands in registers. Counted as two operations. On [`Isa::Portable`], a
+    /// separate multiplication and addition.
     Fma(Isa),
-    /// Dot products of pairs of `bf16` added to `f32` (`vdpbf16ps`), with all operands in registers; four operations
-    /// for each lane.
+    /// Dot products of pairs of `bf16`, added to `f32` (`vdpbf16ps`), with all operands in registers. Counted as four
+    /// operations for each lane.
     Bf16Dot,
     /// Powers of two as the kernels compute them, relative error 1e-7, with all values in the L1 cache.
     Exp2(Isa),
@@ -42,7 +42,7 @@ pub enum Probe {
     SoftmaxRow(Isa),
     /// Reading memory from start to end, repeatedly.
     Read {
-        /// The number of bytes that all threads read together, each a separate part.
+        /// The number of bytes that all threads read together; each thread reads a separate part.
         bytes: usize,
     },
 }
@@ -53,15 +53,16 @@ pub enum Probe {
 pub enum Unit {
     /// Floating-point operations.
     Flop,
-    /// Values.
+    /// Values that the probe computes.
     Value,
-    /// Bytes.
+    /// Bytes that the probe reads.
     Byte,
 }
 
 impl Probe {
-    /// Returns all probes of this processor: each arithmetic probe for each ISA (once for ISAs that differ only in
-    /// products of `bf16`), then a read of the memory that `threads` threads have together at each level of `memory`.
+    /// Returns all probes of this processor. First comes each arithmetic probe for each ISA (once for ISAs that differ
+    /// only in products of `bf16`). Then comes a read for each level of `memory`, of a size for `threads` threads
+    /// together.
     pub fn all(memory: &Memory, threads: usize) -> Vec<Probe> {
         let isas = || Isa::available().iter().copied().filter(|isa| *isa != Isa::Avx512Bf16);
         let arithmetic = isas().map(Probe::Fma).chain([Probe::Bf16Dot]).filter(Probe::is_available);
@@ -88,11 +89,11 @@ impl Probe {
         }
     }
 
-    /// Runs the probe on `threads` threads (at least one) for about `time`. The run is a little shorter, or longer if
-    /// one pass over memory takes longer than `time`. Returns `None` if the processor cannot run the probe.
+    /// Runs the probe on `threads` threads (at least one) for about `time`. The run takes a little less than `time`, or
+    /// longer if one pass over memory takes longer. Returns `None` if the processor cannot run the probe.
     pub fn measure(&self, threads: usize, time: Duration) -> Option<Rate> {
         let threads = threads.max(1);
-        let best = *Isa::available().last()?; // the widest loads
+        let best = *Isa::available().last()?; // the ISA with the widest loads
         self.is_available().then(|| {
             stage::measure(threads, time, |stage| match *self {
                 Probe::Fma(isa) => isa.run(work::Fma { stage }),

@@ -65,7 +65,7 @@ impl Inputs {
         let d = self.dims();
         let fits = |name: &str, given: &[usize], expected: [usize; 4], why: &str| match given == expected {
             true => Ok(()),
-            false => Err(Failure::new(format!("tensor {name:?} has shape {given:?}, but {why} ask for {expected:?}"))),
+            false => Err(Failure::new(format!("tensor {name:?} has shape {given:?}, but {why} require {expected:?}"))),
         };
         if !d.heads.is_multiple_of(d.kv_heads) {
             return Err(Failure::new(format!(
@@ -139,7 +139,9 @@ impl Inputs {
             && let Some(at) = tensor.data.iter().position(|w| !(0.0..=1.0).contains(w))
         {
             let given = tensor.data[at];
-            return Err(Failure::new(format!("tensor {name:?} has {given} at value {at}: soft weights lie in 0..=1")));
+            return Err(Failure::new(format!(
+                "tensor {name:?} has {given} at value {at}: soft weights must be in 0..=1"
+            )));
         }
         Ok(Some(View::new(&tensor.data, shape)?))
     }

@@ -176,8 +176,11 @@ impl<'a> Job<'a> {
         }
         let most = self.source.model.positions().unwrap_or(MOST_TOKENS).min(MOST_TOKENS);
         if encoding.len() > most {
-            let message = format!("the text has {} tokens: {most} can be shown with this model", encoding.len());
-            return Err(Failure::new(message).hint("cut the text; noren embed takes long ones, line by line"));
+            let message =
+                format!("the text has {} tokens: at most {most} can be shown with this model", encoding.len());
+            return Err(
+                Failure::new(message).hint("shorten the text, or use noren embed, which reads files line by line")
+            );
         }
         Ok(())
     }
@@ -193,9 +196,8 @@ impl<'a> Job<'a> {
     fn masking(&self, model: &Model, hidden: &PrivateTokens, fills: bool) -> Result<Model> {
         let given = self.mask.map(|text| crate::args::parse(text, None)).transpose()?;
         if let Some(score) = given.as_ref().and_then(|spec| spec.scores.first()) {
-            let message = format!(
-                "--mask has the score {score}: the model's own scores stay, a mask alone takes the place of its mask"
-            );
+            let message =
+                format!("--mask has the score {score}: give a mask without scores; the scores of the model are kept");
             return Err(Failure::new(message));
         }
         let mut changed = model.clone();

@@ -35,7 +35,9 @@ pub(crate) fn load(given: Option<&Path>) -> Result<Source> {
     if tokenizer.vocab_size() > model.vocab() {
         let (tokens, known) = (tokenizer.vocab_size(), model.vocab());
         let problem = format!("tokenizer.json has {tokens} tokens, the model knows {known}");
-        return Err(Failure::new(format!("{}: {problem}", folder.display())).hint("take both from the same place"));
+        return Err(
+            Failure::new(format!("{}: {problem}", folder.display())).hint("take both files from the same model")
+        );
     }
     Ok(Source { name: given.display().to_string(), model, tokenizer: Box::new(tokenizer) })
 }

@@ -1,4 +1,4 @@
-//! The cost view: what a mask costs on this machine, and how that grows with length.
+//! The cost view: the cost of a mask on this machine, and its growth with length.
 
 use super::number::number;
 use crate::call::Speeds;
@@ -11,20 +11,20 @@ use noren_mask::{Facts, Kind, Plan, PlanOptions, Shape, atoms};
 use serde_json::{Value, json as object};
 use std::time::{Duration, Instant};
 
-/// Columns of queries, keys and values for which times are predicted.
+/// The columns of queries, keys and values for which times are predicted.
 const HEAD_DIM: usize = 64;
-/// Query rows in a tile: what the kernels take at once.
+/// The query rows of a tile in the measurement of this machine.
 const BLOCK_Q: u32 = 96;
-/// Mixed cells up to this are counted one by one.
+/// The maximum number of mixed cells that are counted one by one.
 const MOST_COUNTED: u128 = 1 << 31;
-/// Lengths of a curve.
+/// The maximum number of lengths of a curve.
 const MOST_LENGTHS: usize = 24;
-/// After this a curve ends where it is.
+/// The time after which no further point of a curve is computed.
 const LONGEST: Duration = Duration::from_secs(4);
-/// Tokens of the runs by which this machine is measured.
+/// The number of tokens in the measurement of this machine.
 const MEASURED: usize = 2048;
 
-/// Measures attention without a mask and with a causal one.
+/// Measures attention without a mask and with a causal mask.
 pub(crate) fn calibrate() -> Answer {
     let values: Vec<f32> = (0..2 * MEASURED * HEAD_DIM).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
     let time = |len: usize, causal: bool| -> Result<(f64, Cells)> {
@@ -46,7 +46,7 @@ pub(crate) fn calibrate() -> Answer {
     let full = (seconds - start).max(1e-9) / cells.full as f64;
     let (seconds, cells) = time(MEASURED, true)?;
     let mixed = ((seconds - start - full * cells.full as f64) / cells.mixed as f64).clamp(full, 8.0 * full);
-    // Two products of HEAD_DIM multiplications and additions each.
+    // One cell takes two dot products of HEAD_DIM multiplications and additions each.
     let speed = 4.0 * HEAD_DIM as f64 / full / 1e9;
     let machine =
         format!("{}, {} threads, {speed:.0} GFLOP/s", noren::machine::processor(), rayon::current_num_threads());
@@ -57,7 +57,7 @@ fn failed(error: noren::Error) -> Problem {
     Problem::status(500, error.to_string())
 }
 
-/// Cells that a kernel computes, over all batch rows and heads.
+/// The numbers of cells that a kernel computes, over all batch rows and heads.
 #[derive(Clone, Copy, Default)]
 struct Cells {
     full: u128,
@@ -65,7 +65,7 @@ struct Cells {
 }
 
 impl Cells {
-    /// Of each distinct pattern.
+    /// Returns the cells of each distinct pattern.
     fn by_pattern(plan: &Plan) -> Vec<Self> {
         plan.patterns()
             .iter()
@@ -100,18 +100,19 @@ impl Cells {
     }
 }
 
-/// Cells that only counting decides: patterns that are alike are counted once.
+/// Returns the number of cells that must be tested one by one. A pattern that several batch rows and heads share is
+/// counted once.
 fn undecided(plan: &Plan) -> u128 {
     Cells::by_pattern(plan).iter().map(|cells| cells.mixed).sum()
 }
 
-/// Bytes of the mask as one byte a cell, shared by batch rows and heads that are alike.
+/// Returns the bytes of a mask array with one byte per cell, which equal batch rows and heads share.
 fn dense_bytes(plan: &Plan) -> u128 {
     let shape = plan.shape();
     plan.patterns().len() as u128 * shape.q_len() as u128 * shape.kv_len() as u128
 }
 
-/// What is predicted of a plan.
+/// Returns the predicted cost of a plan as JSON.
 fn predicted(plan: &Plan, cells: Cells, speeds: &Speeds) -> Value {
     let all = plan.shape().cells();
     object!({
@@ -127,7 +128,7 @@ fn predicted(plan: &Plan, cells: Cells, speeds: &Speeds) -> Value {
     })
 }
 
-/// What a mask costs.
+/// Returns the cost of a mask.
 pub(crate) fn cost(state: &mut State, id: &str, speeds: &Speeds) -> Answer {
     let known = state.mask(id)?;
     let plan = known.plan();
@@ -152,7 +153,7 @@ pub(crate) fn cost(state: &mut State, id: &str, speeds: &Speeds) -> Answer {
     json(&value)
 }
 
-/// How the cost of a mask grows with length.
+/// Returns the cost of a mask at several lengths.
 pub(crate) fn curve(body: &[u8], speeds: &Speeds) -> Answer {
     let scene: Scene = serde_json::from_slice(body)?;
     let spec = parse(&scene.mask, scene.layer)?;
@@ -166,14 +167,14 @@ pub(crate) fn curve(body: &[u8], speeds: &Speeds) -> Answer {
     let past = kv_len as i64 - q_len as i64;
     let decoding = past > 0 && (0..own.batch_len()).all(|b| own.query_offset(b) == past);
     if decoding {
-        notes.push(format!("{q_len} new queries over a cache that grows"));
+        notes.push(format!("{q_len} new queries over a growing cache"));
     } else if q_len != kv_len {
-        notes.push("queries grow with keys in the same proportion".to_string());
+        notes.push("queries grow in proportion to keys".to_string());
     }
     let begun = Instant::now();
     for len in lengths {
         if begun.elapsed() > LONGEST {
-            notes.push(format!("lengths from {len} on are left out: planning them takes longer than is waited here"));
+            notes.push(format!("lengths of {len} and more are left out: planning them takes too long"));
             break;
         }
         let mut shape = asked.clone();
@@ -204,14 +205,14 @@ pub(crate) fn curve(body: &[u8], speeds: &Speeds) -> Answer {
                 points.push(point);
             }
             Err(error) => {
-                notes.push(format!("not at length {len}: {error}"));
+                notes.push(format!("length {len} is left out: {error}"));
             }
         }
     }
     json(&object!({ "points": points, "notes": notes, "machine": speeds.machine, "head_dim": HEAD_DIM }))
 }
 
-/// The lengths that were asked for, or powers of two.
+/// Returns the requested lengths, or powers of two if none are given.
 fn lengths(asked: Option<&[usize]>) -> Result<Vec<usize>> {
     let Some(asked) = asked else { return Ok((8..=20).map(|power| 1 << power).collect()) };
     if asked.len() > MOST_LENGTHS || asked.iter().any(|len| *len == 0 || *len > MOST_LEN) {
@@ -221,7 +222,8 @@ fn lengths(asked: Option<&[usize]>) -> Result<Vec<usize>> {
     Ok(asked.to_vec())
 }
 
-/// The facts of `own` tokens for `len`: documents again and again, or cut; lengths in proportion.
+/// Returns the facts of `own` tokens changed for `len` tokens, with a note: documents are repeated or cut, lengths are
+/// scaled.
 fn stretched(facts: &Facts, own: usize, len: usize) -> (Facts, Option<String>) {
     let mut value = serde_json::to_value(facts).unwrap_or_default();
     let mut note = None;

@@ -1,4 +1,4 @@
-//! The doctor view: a file, what is wrong with the mask in it, and the repair.
+//! The doctor view: a file, the mistakes of its mask, and the repair.
 
 use crate::call::DoctorRequest;
 use crate::message::{JSON, Reply};
@@ -12,14 +12,14 @@ use noren_mask::{Keep, Shape};
 use serde_json::json as object;
 use std::io::Cursor;
 
-/// Diagnoses the mask of a file; what else is in the file stands beside it.
+/// Diagnoses the mask of a file. Other arrays of the file are companions of the mask.
 pub(crate) fn doctor(request: &DoctorRequest, file: &[u8]) -> Answer {
     let arrays = read_from(Cursor::new(file), file.len() as u64, &request.name)?;
     let names: Vec<String> = arrays.iter().map(|(name, _)| name.clone()).collect();
     let context = request.context.as_deref().map_or(Ok(Context::default()), Context::from_json)?;
     if names.len() != 1 && !names.iter().any(|name| name == "mask") {
-        let problem = Problem::new(format!("{}: no mask in this file, which has {}", request.name, listed(&names)));
-        return Err(problem.hint("call the array of the mask `mask`; others stand beside it").into());
+        let problem = Problem::new(format!("{}: no mask in this file; it has {}", request.name, listed(&names)));
+        return Err(problem.hint("name the array of the mask `mask`; the file may also have other arrays").into());
     }
     let mut input = Input::of_arrays(arrays).context(context);
     if let Some(text) = &request.meant {
@@ -39,7 +39,7 @@ pub(crate) fn doctor(request: &DoctorRequest, file: &[u8]) -> Answer {
     Ok(Frame { head: Reply::of(JSON), blobs })
 }
 
-/// The arrays of a file in words.
+/// Returns the list of a file's arrays as text.
 fn listed(names: &[String]) -> String {
     match names {
         [] => "no array".to_string(),
@@ -47,7 +47,7 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// The mask that was meant, with the sizes of the given one.
+/// Returns the intended mask, with the sizes of the given mask.
 fn meant(text: &str, [batch, heads, q, kv]: [usize; 4]) -> Result<Known> {
     let shape = match q == kv {
         true => Shape::square(q),
@@ -58,7 +58,7 @@ fn meant(text: &str, [batch, heads, q, kv]: [usize; 4]) -> Result<Known> {
     Ok(Known::new(bound, Vec::new(), Vec::new()))
 }
 
-/// The catalogue.
+/// Returns the catalogue of mistakes.
 pub(crate) fn classes() -> Answer {
     let class = |class: &noren_doctor::Class| {
         object!({

@@ -1,4 +1,4 @@
-//! A mask to take away: a picture, an expression, code, or its cells.
+//! The download of a mask as a picture, an expression, code, or its cells.
 
 use super::mask::spec_text;
 use crate::call::{ExportRequest, Pair};
@@ -12,10 +12,10 @@ use noren_mask::{Facts, Keep, PlanOptions};
 use noren_picture::{Draw, TerminalOptions};
 use serde_json::json as object;
 
-/// Cells of an array that is written.
+/// The maximum number of cells of a downloaded array.
 const MOST_CELLS: u128 = 1 << 28;
 
-/// Writes a mask in one of the forms.
+/// Returns a mask in the requested form.
 pub(crate) fn export(state: &mut State, id: &str, request: &ExportRequest) -> Answer {
     let known = state.mask(id)?;
     let other = request.other.as_deref().map(|id| state.mask(id)).transpose()?;
@@ -67,21 +67,21 @@ fn picture<'a>(
 fn npy(known: &Known) -> Result<Vec<u8>> {
     let cells = known.bound.shape().cells();
     if cells > MOST_CELLS {
-        let problem = Problem::new(format!("{cells} cells: an array of up to {MOST_CELLS} is written"));
-        return Err(problem.hint("the expression says the same in one line"));
+        let problem = Problem::new(format!("the mask has {cells} cells: an array may have up to {MOST_CELLS}"));
+        return Err(problem.hint("the expression is the same mask in one line"));
     }
     let mut out = Vec::new();
     write_npy(&mut out, &Keep::of(&known.bound)).map_err(|e| Problem::status(500, e.to_string()))?;
     Ok(out)
 }
 
-/// The facts as JSON, or nothing where there are none.
+/// Returns the facts as JSON; `None` if there are none.
 fn facts(known: &Known) -> Result<Option<String>> {
     let facts = known.bound.facts();
     Ok(if *facts == Facts::new() { None } else { Some(facts.to_json()?) })
 }
 
-/// The mask with shape and facts spelled out, as `POST /api/masks` takes it.
+/// Returns the mask with its complete shape and facts, in the form of a body of `POST /api/masks`.
 fn scene(known: &Known) -> Result<String> {
     let facts: Option<serde_json::Value> = facts(known)?.map(|json| serde_json::from_str(&json)).transpose()?;
     let own = known.bound.shape();
@@ -98,7 +98,7 @@ fn scene(known: &Known) -> Result<String> {
     Ok(format!("{}\n", serde_json::to_string_pretty(&value)?))
 }
 
-/// A program in Rust that has this mask.
+/// Returns a program in Rust that builds this mask.
 fn rust(known: &Known) -> Result<String> {
     let shape = known.bound.shape().to_json()?;
     let facts = match facts(known)? {
@@ -120,7 +120,7 @@ fn rust(known: &Known) -> Result<String> {
     ))
 }
 
-/// A raw string of Rust.
+/// Returns a text as a raw string of Rust.
 fn raw(text: &str) -> String {
     let mut signs = String::from("#");
     while text.contains(&format!("\"{signs}")) {
@@ -129,7 +129,7 @@ fn raw(text: &str) -> String {
     format!("r{signs}\"{text}\"{signs}")
 }
 
-/// A program in Python that has this mask.
+/// Returns a program in Python that builds this mask.
 fn python(known: &Known) -> Result<String> {
     let facts = facts(known)?.map_or(String::new(), |json| format!(", noren.Facts.from_json({})", quoted(&json)));
     let shape = quoted(&known.bound.shape().to_json()?);
@@ -140,12 +140,12 @@ fn python(known: &Known) -> Result<String> {
     ))
 }
 
-/// A string that Python and JSON write alike.
+/// Returns a string in the form that Python and JSON share.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// The range `a..b` of a query string, of things called `what`.
+/// Returns the range `a..b` of a query string. `what` is its name for the message of the error.
 fn range(text: &str, what: &str, len: usize) -> Result<std::ops::Range<usize>> {
     let ends = text.split_once("..").map(|(a, b)| {
         let number = |text: &str, default| if text.is_empty() { Ok(default) } else { text.parse::<usize>() };

@@ -1,4 +1,4 @@
-//! The flow view: who can reach whom over layers, and what a policy says of it.
+//! The flow view: the tokens that influence each other over layers, and the result of a policy.
 
 use crate::problem::{Problem, Result};
 use crate::scene::{SceneShape, check_sizes, facts, parse};
@@ -11,17 +11,18 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json as object};
 
-/// Layers of a stack, and masks that take turns in it.
+/// The maximum number of layers of a stack, and of masks that alternate in it.
 const MOST_LAYERS: usize = 512;
-/// Bytes of a policy.
+/// The maximum size of a policy, in bytes.
 const MOST_POLICY: usize = 16 << 10;
-/// Tokens and layers up to which every cell is listed.
+/// The maximum numbers of tokens and layers for which every cell is listed.
 const MOST_DRAWN: (usize, usize) = (64, 16);
-/// Ranges of one set, and violations, that are listed.
+/// The maximum number of listed ranges of one set.
 const MOST_RANGES: usize = 4096;
+/// The maximum number of listed violations.
 const MOST_VIOLATIONS: usize = 50;
 
-/// A stack of layers and what is asked of it.
+/// A request: a stack of layers with a shape, facts, a policy and a token.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stack {
@@ -42,7 +43,7 @@ struct Stack {
     batch: usize,
 }
 
-/// What can reach a token, whom it can reach, and what the policy says.
+/// Returns the tokens that can influence a token, those that it can influence, and the result of the policy.
 pub(crate) fn flow(body: &[u8]) -> Answer {
     let stack: Stack = serde_json::from_slice(body)?;
     let (flow, assumed) = build(&stack)?;
@@ -70,7 +71,7 @@ pub(crate) fn flow(body: &[u8]) -> Answer {
         "back_count": counts(&back),
         "reach": ranges(&reach),
         "reach_count": counts(&reach),
-        // Counts are exact; ranges are left out beyond so many.
+        // Counts are exact, but only the first ranges are listed.
         "truncated": back.iter().chain(&reach).any(|set| set.as_slice().len() > MOST_RANGES),
         "not_covered": CHANNELS,
         "assumed": assumed,
@@ -112,7 +113,7 @@ fn policy(text: &str) -> Result<Policy> {
     Ok(text.parse()?)
 }
 
-/// `policy: line 2: ...` as the line and what is wrong with it.
+/// Splits `policy: line 2: ...` into the line number and the message.
 fn policy_error(message: &str) -> Value {
     let placed = message.split_once("policy: line ").and_then(|(_, rest)| rest.split_once(": "));
     match placed.and_then(|(line, problem)| Some((line.parse::<usize>().ok()?, problem))) {
@@ -143,7 +144,7 @@ fn build(stack: &Stack) -> Result<(Flow, Vec<String>)> {
     Ok((flow, assumed.into_iter().map(|text| text.replace("--", "")).collect()))
 }
 
-/// The cells of every layer: layer, query, key.
+/// Returns the allowed cells of every layer as (layer, query, key).
 fn edges(flow: &Flow, batch: usize, depth: usize) -> Vec<[u32; 3]> {
     let mut edges = Vec::new();
     for layer in 0..depth {

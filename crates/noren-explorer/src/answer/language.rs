@@ -1,4 +1,4 @@
-//! What the editor knows: the words of the language with their pictures, and masks of real models.
+//! The data of the editor: the words of the language with their pictures, and masks of real models.
 
 use crate::message::{JSON, Reply};
 use crate::state::{Answer, json};
@@ -11,10 +11,10 @@ use serde_json::{Value, json as object};
 /// Masks of real models, with the values of their configurations.
 pub(crate) const PRESETS: &str = include_str!("../presets.json");
 
-/// Tokens of a small picture.
+/// The number of tokens of a small picture.
 const SMALL: usize = 16;
 
-/// The words with what they mean.
+/// Returns the words of the language with their meanings.
 pub(crate) fn language() -> Answer {
     let entry = |word: &Word| {
         let mut value = object!(word);
@@ -33,7 +33,7 @@ pub(crate) fn language() -> Answer {
     }))
 }
 
-/// An example that shows something over a few tokens.
+/// Returns an example of a word whose picture shows its pattern with few tokens.
 fn small(word: &Word) -> &'static str {
     match word.name {
         "sliding" => "sliding(4)",
@@ -45,7 +45,8 @@ fn small(word: &Word) -> &'static str {
     }
 }
 
-/// The example drawn over a few tokens with facts that any atom can do with.
+/// Returns the picture of an example over few tokens, with facts that suit most atoms; `None` if the example cannot be
+/// bound to them.
 fn thumbnail(example: &str) -> Option<String> {
     let mask: Mask = example.parse().ok()?;
     let cells: Vec<bool> = (0..SMALL * SMALL).map(|i| (i / SMALL + i % SMALL * 3) % 5 < 2).collect();
@@ -61,7 +62,7 @@ fn thumbnail(example: &str) -> Option<String> {
     })
 }
 
-/// Masks of real models.
+/// Returns the masks of real models.
 pub(crate) fn presets() -> Answer {
     Ok(Frame { head: Reply::of(JSON), blobs: vec![PRESETS.as_bytes().to_vec()] })
 }
@@ -89,7 +90,7 @@ mod tests {
     fn nearly_every_atom_has_a_picture() {
         let bare: Vec<&str> =
             language::atoms().iter().filter(|word| thumbnail(small(word)).is_none()).map(|word| word.name).collect();
-        // A closure is Rust code, and batch rows and documents of their own need other shapes.
+        // A closure is Rust code; batch rows and documents with own masks need other shapes.
         assert!(bare.len() <= 5, "{bare:?}");
     }
 }

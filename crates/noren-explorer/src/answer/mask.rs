@@ -1,4 +1,4 @@
-//! The mask view: what was said, tiles of cells, explanations, differences.
+//! The mask view: the bound mask, tiles of cells, explanations, differences.
 
 use super::number::number;
 use crate::call::{CellRequest, Pair, TileRequest};
@@ -14,31 +14,31 @@ use serde::Serialize;
 use serde_json::{Value, json as object};
 use std::collections::BTreeMap;
 
-/// Distinct patterns that are listed.
+/// The maximum number of distinct patterns that are listed.
 const MOST_PATTERNS: usize = 256;
-/// Pairs of a pattern that are listed.
+/// The maximum number of listed pairs of a pattern.
 const MOST_LISTED: usize = 64;
-/// Cells of a tile along each side.
+/// The number of cells along each side of a tile.
 const SIDE: u64 = 256;
-/// Levels beyond this hold more cells than any mask.
+/// The maximum level. One tile of this level covers more cells than any mask has.
 const MOST_LEVEL: u32 = 22;
 
-/// What a scene says, in full.
+/// Binds a scene, stores its mask and returns its summary.
 pub(crate) fn read(state: &mut State, id: &str, body: &[u8]) -> Answer {
     let known = state.define(id, body)?;
     json(&summary(id, &known))
 }
 
-/// The batch rows and heads that have one picture.
+/// The batch rows and heads that share one picture.
 #[derive(Default, Serialize)]
 struct Pattern {
-    /// The first of them.
+    /// The first pairs of batch row and head.
     pairs: Vec<[usize; 2]>,
     count: usize,
     caption: Option<String>,
 }
 
-/// What a page needs to know of a mask to show it.
+/// Returns the data of a mask that the page needs to show it.
 pub(crate) fn summary(id: &str, known: &Known) -> Value {
     let (bound, shape) = (&known.bound, known.bound.shape());
     let mut patterns: BTreeMap<usize, Pattern> = BTreeMap::new();
@@ -84,7 +84,7 @@ pub(crate) fn summary(id: &str, known: &Known) -> Value {
     })
 }
 
-/// The facts as JSON, without arrays, which may be large.
+/// Returns the facts as JSON, without arrays, which may be large.
 fn facts_value(facts: &Facts) -> Value {
     let mut value = serde_json::to_value(facts).unwrap_or_default();
     if let Some(map) = value.as_object_mut() {
@@ -93,7 +93,7 @@ fn facts_value(facts: &Facts) -> Value {
     value
 }
 
-/// Where documents end, by batch row, from the facts or from the mask itself.
+/// Returns the ends of documents for each batch row, from the mask or from the facts.
 fn document_ends(bound: &BoundMask) -> Option<Vec<Vec<u64>>> {
     let ends = |lengths: &[u64]| {
         let mut end = 0;
@@ -120,7 +120,7 @@ fn document_ends(bound: &BoundMask) -> Option<Vec<Vec<u64>>> {
     }
 }
 
-/// Labels with the ranges that carry them, by batch row; one list where all rows are alike.
+/// Returns labels with the ranges that carry them, for each batch row; one list if all rows are equal.
 fn labels(facts: &Facts) -> Value {
     let Value::Object(labels) = facts_value(facts).get("labels").cloned().unwrap_or_default() else {
         return object!({});
@@ -135,7 +135,7 @@ fn labels(facts: &Facts) -> Value {
     labels.iter().map(|(name, spans)| (name.clone(), object!(by_row(spans)))).collect::<serde_json::Map<_, _>>().into()
 }
 
-/// The ends of a span as facts write it: `3`, `"3..9"`, `"3.."`.
+/// Returns the start and end of a span in facts: `3`, `"3..9"`, `"3.."`.
 fn ends(span: &Value) -> Option<[u64; 2]> {
     if let Some(at) = span.as_u64() {
         return Some([at, at + 1]);
@@ -144,7 +144,7 @@ fn ends(span: &Value) -> Option<[u64; 2]> {
     Some([start.parse().unwrap_or(0), end.parse().unwrap_or(noren_mask::Shape::MAX_LEN as u64)])
 }
 
-/// A tile of cells, one byte each.
+/// Returns a tile of cells, one byte each.
 pub(crate) fn tile(state: &mut State, id: &str, request: &TileRequest) -> Answer {
     let known = state.mask(id)?;
     let other = request.other.as_deref().map(|id| state.mask(id)).transpose()?;
@@ -152,7 +152,8 @@ pub(crate) fn tile(state: &mut State, id: &str, request: &TileRequest) -> Answer
     Ok(Frame { head: Reply::of("application/octet-stream"), blobs: vec![bytes] })
 }
 
-/// Rows, columns, first query and first key, then a byte for each cell: its cover, what the plan does, and what differs.
+/// Returns rows, columns, first query and first key, and then one byte for each cell: its cover, its kind in the plan,
+/// and its difference.
 fn draw(known: &Known, other: Option<&Known>, request: &TileRequest) -> Result<Vec<u8>> {
     let (bound, shape, Pair { batch, head }) = (&known.bound, known.bound.shape(), request.pair);
     let rows = borders("row", request.row, request.level, shape.q_len())?;
@@ -191,19 +192,19 @@ fn code(cover: Cover) -> u8 {
     }
 }
 
-/// Where the cells of a tile begin and end.
+/// Returns the positions at which the cells of a tile begin, and the end of the last.
 fn borders(what: &str, tile: u64, level: u32, len: usize) -> Result<Vec<u32>> {
     let len = len as u64;
     let step = 1u64 << level.min(MOST_LEVEL);
     let start = tile.checked_mul(SIDE * step).filter(|start| *start < len && level <= MOST_LEVEL);
     let Some(start) = start else {
-        return Err(Problem::status(404, format!("tile {what} {tile} of level {level} lies beyond {len}")));
+        return Err(Problem::status(404, format!("tile {what} {tile} of level {level} begins after the end, {len}")));
     };
     let end = len.min(start + SIDE * step);
     Ok((0..).map(|i| start + i * step).take_while(|at| *at < end).chain([end]).map(|at| at as u32).collect())
 }
 
-/// Why a cell is allowed or not.
+/// Returns why a cell is allowed or denied.
 pub(crate) fn explain(state: &mut State, id: &str, request: &CellRequest) -> Answer {
     let known = state.mask(id)?;
     let CellRequest { pair: Pair { batch, head }, q, k, .. } = *request;
@@ -216,7 +217,7 @@ pub(crate) fn explain(state: &mut State, id: &str, request: &CellRequest) -> Ans
     json(&value)
 }
 
-/// Where two masks differ.
+/// Returns the first difference of two masks, and the number of cells in only one of them.
 pub(crate) fn difference(state: &mut State, id: &str, other: &str) -> Answer {
     let (known, other) = (state.mask(id)?, state.mask(other)?);
     let (this, that) = (&known.bound, &other.bound);
@@ -234,7 +235,7 @@ pub(crate) fn difference(state: &mut State, id: &str, other: &str) -> Answer {
     }))
 }
 
-/// The spec of a mask with its scores, as text.
+/// Returns the spec of a mask with its score modifiers, as text.
 pub(crate) fn spec_text(known: &Known) -> String {
     let scores: String = known.scores.iter().map(|score| format!(" + {score}")).collect();
     let text = format!("{}{scores}", known.bound.mask());

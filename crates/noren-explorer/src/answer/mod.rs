@@ -12,7 +12,7 @@ mod text;
 use crate::call::Call;
 use crate::state::{Answer, State};
 
-/// Answers a call.
+/// Runs a call and returns its answer.
 pub(crate) fn answer(state: &mut State, call: Call, body: &[u8]) -> Answer {
     match call {
         Call::Read { id } => mask::read(state, &id, body),

@@ -1,4 +1,4 @@
-//! The text view: a text through a model, which the program brings along.
+//! The text view: a text through a model, which the program provides.
 
 use crate::message::{JSON, Reply};
 use crate::problem::Problem;
@@ -8,15 +8,15 @@ use crate::store::identity;
 use crate::texts::{TextAnswer, TextRequest};
 use crate::wire::Frame;
 
-/// Bytes of a text.
+/// The maximum size of a text, in bytes.
 const MOST_BYTES: usize = 64 << 10;
 
-/// Describes the model.
+/// Returns the description of the model.
 pub(super) fn model(state: &mut State) -> Answer {
     json(&state.texts()?.model()?)
 }
 
-/// Runs a text.
+/// Runs a text through the model.
 pub(super) fn text(state: &mut State, body: &[u8]) -> Answer {
     let mut request: TextRequest = serde_json::from_slice(body)?;
     if request.text.trim().is_empty() {
@@ -28,7 +28,7 @@ pub(super) fn text(state: &mut State, body: &[u8]) -> Answer {
     }
     request.mask = request.mask.filter(|mask| !mask.trim().is_empty());
     if let Some(mask) = &request.mask {
-        // Errors of the mask have their place in its text.
+        // Parses the mask first: its errors have positions in its text.
         parse(mask, None)?;
     }
     let TextAnswer { mut value, scene } = state.texts()?.run(&request)?;

@@ -1,4 +1,4 @@
-//! What one process computes, what the definition says, and what ranks make of it: the same over any link.
+//! Comparisons of one process, of the definition and of ranks, with the same checks over any link.
 
 use noren::reference;
 use noren::{Bias, Element, Inputs, Saved, View, bf16};
@@ -8,7 +8,7 @@ use noren_ranks::{Attended, Error, Gradients, Link, Local, Options, Shards, Spli
 use noren_ranks::{attention, attention_backward, gather};
 use std::sync::LazyLock;
 
-/// A mask with whole arrays, the definition's results on them, and how far one process is from these.
+/// A mask with whole arrays, the results of the definition, and the difference of one process from these.
 pub(crate) struct World {
     pub(crate) name: String,
     pub(crate) plan: Plan,
@@ -20,7 +20,7 @@ pub(crate) struct World {
     rooms: [f64; 5],
 }
 
-/// Numbers between -1 and 1 that `seed` fixes.
+/// Returns numbers between -1 and 1 that `seed` determines.
 pub(crate) fn random(len: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678_9abc_def1;
     let next = |_| {
@@ -35,7 +35,7 @@ pub(crate) fn random(len: usize, seed: u64) -> Vec<f32> {
 fn worst(found: &[f32], exact: &[f64]) -> f64 {
     assert_eq!(found.len(), exact.len());
     let off = |(a, b): (&f32, &f64)| if f64::from(*a) == *b { 0.0 } else { (f64::from(*a) - b).abs() };
-    // a maximum that leaves no NaN out
+    // a maximum that does not ignore NaN
     found.iter().zip(exact).map(off).fold(0.0, |most: f64, x| if most.is_nan() || x <= most { most } else { x })
 }
 
@@ -70,12 +70,12 @@ impl World {
         World::new(&mask.bind(&shape, &Facts::from_json(facts).unwrap()).unwrap(), dims, options)
     }
 
-    /// Who owns what, with queries that travel or stay.
+    /// Returns a partition over `ranks` ranks in which queries travel or stay.
     pub(crate) fn partition(&self, ranks: usize, travel: Travel) -> Partition {
         partition(&self.plan, &noren_dist::Options { ranks, travel, ..Default::default() }).unwrap()
     }
 
-    /// This rank's results.
+    /// Returns this rank's results.
     pub(crate) fn compute(&self, split: &Split, link: &dyn Link) -> Result<(Attended, Gradients), Error> {
         self.compute_as::<f32>(split, link)
     }
@@ -87,7 +87,7 @@ impl World {
     ) -> Result<(Attended, Gradients), Error> {
         let (head_dim, v_dim) = (self.head_dim, self.v_dim);
         let typed = |i: usize| self.arrays[i].iter().map(|x| T::from_f32(*x)).collect::<Vec<T>>();
-        // what lies beyond a batch row's own rows is nobody's
+        // the rows beyond a batch row's own rows are not used
         let nan = T::from_f32(f32::NAN);
         let (q, dout) = (split.take_rows(&typed(0), head_dim, nan), split.take_rows(&typed(3), v_dim, nan));
         let (k, v) = (split.take_keys(&typed(1), head_dim, nan), split.take_keys(&typed(2), v_dim, nan));
@@ -104,7 +104,8 @@ impl World {
         Ok((attended, gradients))
     }
 
-    /// Holds this rank's results against the definition: to 1e-6 of the largest value, or of 1, further than one process is.
+    /// Checks that this rank's results differ from the definition by at most 1e-6 of the largest value (or of 1) more
+    /// than one process does.
     pub(crate) fn check(&self, split: &Split, (attended, gradients): &(Attended, Gradients), least: f64) {
         let found = [&attended.out, &attended.lse, &gradients.dq, &gradients.dk, &gradients.dv];
         let widths = [self.v_dim, 1, self.head_dim, self.head_dim, self.v_dim];
@@ -125,10 +126,11 @@ impl World {
     }
 }
 
-/// [`worlds`], made once for all ranks that are threads.
+/// The result of [`worlds`], computed once for all ranks that are threads.
 static WORLDS: LazyLock<Vec<World>> = LazyLock::new(worlds);
 
-/// Lengths that no number of ranks divides, fewer tokens than ranks, batch rows that are split differently, options, types.
+/// Returns masks with lengths that no number of ranks divides, fewer tokens than ranks, batch rows split differently,
+/// options and types.
 fn worlds() -> Vec<World> {
     let shape = |len: usize| Shape::square(len).batch(2).heads(4).kv_heads(2);
     let packed = r#"{"documents": [[300, 57, 400], [757]]}"#;
@@ -151,7 +153,7 @@ fn worlds() -> Vec<World> {
     worlds
 }
 
-/// All of [`WORLDS`] over a link, twice each: the definition's numbers, the predicted bytes, the same bits.
+/// Checks all of [`WORLDS`] over a link, twice each: the numbers of the definition, the predicted bytes, equal bits.
 pub(crate) fn everything_agrees(link: &dyn Link) {
     for world in WORLDS.iter() {
         for travel in [Travel::Keys, Travel::Both] {
@@ -205,7 +207,7 @@ fn steps_of_decoding(link: &dyn Link) {
     }
 }
 
-/// Each way to differ is an error on every rank that says how; afterwards the link works.
+/// Checks that each kind of difference is an error on every rank that names the difference. The link works afterwards.
 pub(crate) fn disagreements_are_reported(link: &dyn Link) {
     let shape = Shape::square(64).heads(2);
     let odd = link.rank() == 1;
@@ -227,7 +229,7 @@ pub(crate) fn disagreements_are_reported(link: &dyn Link) {
     let split = Split::new(&causal.plan, link).unwrap();
     let error = if odd { causal.compute_as::<bf16>(&split, link) } else { causal.compute(&split, link) }.unwrap_err();
     assert!(error.to_string().contains("differ in: types"), "{error}");
-    // one rank's arrays do not fit
+    // the arrays of one rank do not fit
     let short = vec![0.0; 8];
     let error = if odd {
         let local = Local { q: &short, k: &short, v: &short, head_dim: 8, v_dim: 8 };

@@ -1,6 +1,7 @@
-//! Ranks that are processes under `mpirun`: the same as over threads, and how a job ends when one is gone.
+//! Ranks that are processes under `mpirun`: the checks that also run over threads, and the end of a job after a rank is
+//! gone.
 //!
-//! Each test runs this very program again under `mpirun`, where `rank` is the only test that runs.
+//! Each test runs this program again under `mpirun`, where `rank` is the only test that runs.
 #![cfg(feature = "mpi")]
 
 use crate::common::{World, disagreements_are_reported, everything_agrees};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 
 const TASK: &str = "NOREN_RANKS_TASK";
 
-/// One process of a job; the name of its task says what rank 1 does in the middle.
+/// One process of a job. The name of its task selects the behaviour of rank 1 in the middle of the job.
 #[test]
 #[ignore = "run by the other tests, under mpirun"]
 fn rank() {
@@ -32,7 +33,7 @@ fn rank() {
             }
             match world.compute(&split, &link) {
                 Err(error) if task == "gone: stalled" => link.fail(&error),
-                // dropping the link ends the job too
+                // dropping the link also ends the job
                 Err(error) => {
                     eprintln!("returned on rank {}: {error}", link.rank());
                     return;

@@ -1,4 +1,5 @@
-//! Ranks that are threads: every mask of the corpus over 2, 3 and 4 of them, what differs, and who leaves.
+//! Ranks that are threads: every mask of the corpus over 2, 3 and 4 ranks, differences between ranks, and ranks that
+//! leave.
 
 use crate::common::{World, disagreements_are_reported, everything_agrees};
 use noren_dist::{Options as Wishes, Travel, partition};
@@ -55,7 +56,7 @@ fn a_rank_that_leaves_or_stalls_is_an_error_on_the_others() {
                 return None;
             }
             let first = world.compute(&split, link).unwrap_err();
-            // nothing goes over the link any more
+            // the link transports nothing after the failure
             let second = world.compute(&split, link).unwrap_err().to_string();
             assert!(second.contains("an exchange before this one failed"), "{second}");
             Some(first)

@@ -4,28 +4,28 @@ use super::micro::BLOCK;
 use noren_mask::{Kind, PatternPlan, TileSpan};
 use std::ops::Range;
 
-/// Up to `BLOCK` keys, or `WIDE` where all cells are allowed, beginning at a lane group.
+/// A block of up to `BLOCK` keys, or up to `WIDE` keys if all cells are allowed. A block begins at a lane group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct KeyBlock {
-    /// The keys. The first and the last may be none that is allowed.
+    /// The keys. Some of them, also the first or the last, may be allowed for no query.
     pub(crate) keys: Range<usize>,
-    /// The lane groups that hold them.
+    /// The lane groups that hold the keys.
     pub(crate) groups: Range<usize>,
     pub(crate) cells: Cells,
 }
 
-/// How the cells of a block are allowed.
+/// The cells of a block that are allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cells {
-    /// All cells are allowed, to the end of the last lane group.
+    /// All cells are allowed, up to the end of the last lane group.
     Full,
-    /// For every row the keys whose bits are set.
+    /// In every row, the keys whose bits are set. Bit 0 is the first key of the block.
     Uniform(u64),
-    /// As the plan says, row by row.
+    /// The plan gives the allowed keys of each row, see [`fill_words`].
     Mixed,
 }
 
-/// The blocks of a tile's spans in ascending order, nothing outside `key_range`.
+/// An iterator over the key blocks of a tile's spans, in ascending order and inside `key_range`.
 #[derive(Clone)]
 pub(crate) struct KeyBlocks<'a> {
     pub(crate) spans: &'a [TileSpan],
@@ -33,9 +33,9 @@ pub(crate) struct KeyBlocks<'a> {
     pub(crate) lanes: usize,
     /// The maximum number of keys in a full block.
     pub(crate) widest: usize,
-    /// No block crosses a multiple of this many keys, which is one of `lanes`.
+    /// The distance, in keys, between boundaries that no block crosses: a multiple of `lanes`.
     pub(crate) page: usize,
-    /// Keys before are done.
+    /// The first key that no earlier block contains.
     pub(crate) next: usize,
 }
 
@@ -79,14 +79,15 @@ impl Iterator for KeyBlocks<'_> {
     }
 }
 
-/// The bits of keys `from..to` in the word of a block `start..end`.
+/// Returns the mask bits of keys `from..to` for a block of keys `start..end`. Bit 0 is key `start`.
 fn bits(from: usize, to: usize, start: usize, end: usize) -> u64 {
     let (from, to) = (from.clamp(start, end) - start, to.clamp(start, end) - start);
     let below = |n: usize| if n >= 64 { u64::MAX } else { (1 << n) - 1 };
     below(to) & !below(from)
 }
 
-/// Asks the plan for the bits of keys `keys`, a word for each of `rows`.
+/// Writes the mask bits that `plan` gives for keys `keys` to `words`, one word for each of `rows`. Bit 0 of a word is
+/// the first key.
 pub(crate) fn fill_words(plan: &PatternPlan, rows: &Range<usize>, keys: &Range<usize>, words: &mut [u64]) {
     let narrow = |range: &Range<usize>| range.start as u32..range.end as u32;
     plan.fill_bits(narrow(rows), narrow(keys), words);

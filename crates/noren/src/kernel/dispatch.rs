@@ -1,19 +1,21 @@
-//! [`Task`]: work that is generic over the processor path, and the one place where the path becomes a type.
+//! [`Task`]: work that is generic over the processor path, and [`Isa::run`], the only place where a path becomes a
+//! type.
 
 use super::simd::{Simd, portable::Portable};
 use crate::Isa;
 
 /// Work that is generic over the processor path.
 pub(crate) trait Task {
-    /// Whether the work has products of `bf16`, for which there are paths of their own.
+    /// Returns whether the work multiplies `bf16` values, for which some processors have a separate path.
     fn pairs(&self) -> bool;
 
-    /// Runs on the path whose token is given.
+    /// Runs the work on the path of token `simd`.
     fn run<S: Simd>(self, simd: S);
 }
 
 impl Isa {
-    /// The one dispatch point: runs `task` on this ISA, or on the portable one where the processor lacks it.
+    /// Runs `task` on this ISA, or on the portable path if the processor does not have this ISA. No other function
+    /// chooses a path.
     pub(crate) fn run<T: Task>(self, task: T) {
         #[cfg(target_arch = "x86_64")]
         {
@@ -24,7 +26,7 @@ impl Isa {
                         return task.run(simd);
                     }
                 }
-                // without pairs both are the same
+                // Without pairs of `bf16`, both paths are equal.
                 Isa::Avx512 | Isa::Avx512Bf16 => {
                     if let Some(simd) = Avx512::detect() {
                         return task.run(simd);

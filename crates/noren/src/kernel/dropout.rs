@@ -5,16 +5,18 @@ use super::simd::Simd;
 use crate::Dropout;
 use noren_mask::{Order, philox};
 
-/// Counters at a time: as many as fill vectors of integers on every path.
+/// The number of Philox counters that are computed together: enough to fill the integer vectors of every path.
 const COUNTERS: usize = 16;
 
-/// Keys whose words these counters give.
+/// The number of keys that `COUNTERS` counters cover: four for each counter.
 const KEYS: usize = 4 * COUNTERS;
 
 impl Dropout {
-    /// Multiplies the weights of a row, from the key at `at` on, by 0 where they drop and by the factor where they stay.
+    /// Applies dropout to the weights of a row, from the key at `at` on: dropped weights become 0, kept weights are
+    /// multiplied by the factor `1 / (1 - probability)`.
     ///
-    /// The first key is a multiple of `LANES`, hence of the four keys of a counter, unless keys are in another order.
+    /// The first key must be a multiple of `LANES`, and therefore of the four keys of a counter, unless the keys are
+    /// reordered.
     #[inline(always)]
     pub(crate) fn apply<S: Simd>(&self, s: S, at: Place, order: Option<&Order>, weights: &mut [S::V]) {
         let (threshold, factor) = (self.threshold(), self.factor());
@@ -39,7 +41,8 @@ impl Dropout {
         }
     }
 
-    /// The factors of a row's cells where neighbouring keys do not share a counter. Lanes beyond the last key hold nothing.
+    /// Writes the factors of a row's cells for reordered keys, where neighbouring keys do not share a counter. Lanes
+    /// after the last key keep their old values.
     fn factors_in_order(&self, at: Place, order: &Order, factors: &mut [f32]) {
         for (factor, place) in factors.iter_mut().zip(at.key as u32..order.len()) {
             let keeps = self.keeps([at.batch, at.head, at.row, order.origin(place) as usize]);

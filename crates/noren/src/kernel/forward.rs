@@ -1,8 +1,8 @@
-//! Sharing a call out over threads.
+//! The division of a forward pass into jobs for several threads.
 //!
-//! Work is a list of jobs (a tile of rows of one key-value head), grouped by key-value head, the dearest first inside a
-//! group. Threads take the next one from the list. Keys are packed by whoever comes first to a *pack* entry or, should it
-//! come too late, by the first job that needs them; they are dropped with the last job of their head.
+//! Work is a list of jobs (each a tile of rows of one key-value head), grouped by key-value head, most expensive first
+//! within a group. Each thread takes the next entry of the list. The first thread that reaches a *pack* entry packs the
+//! keys; if a job needs them earlier, the job packs them. Packed keys are freed after the last job of their head.
 
 use super::dispatch::Task;
 use super::pack::{Head, Packed, Refill, Source};
@@ -20,44 +20,45 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A job costs this many cells more than it computes: its queries, its sums, its mask.
+/// The additional cost of each job, counted in cells, for queries, sums and mask bits.
 const JOB_OVERHEAD: u64 = 2048;
 
-/// Values that so many rows read are copied to where vectors are aligned.
+/// Values that more than this number of rows read on average are copied to memory that is aligned to vectors.
 const WORTH_ALIGNING: u64 = 512;
 
-/// Heads share the bits of a tile unless it has more mixed keys than this, which would take more memory than they save.
+/// The maximum number of mixed keys of a tile whose mask bits heads share. With more keys, the shared bits would take
+/// more memory than the saved time is worth.
 const MOST_SHARED_KEYS: u32 = 512;
 
-/// Jobs that read one key-value head, its keys in one order.
+/// The jobs that read one key-value head with its keys in one order.
 struct Unit {
     batch: usize,
     kv_head: usize,
-    /// A pattern whose keys have that order.
+    /// The number of a pattern of the plan whose keys have the unit's order.
     pattern: usize,
-    /// No key outside is allowed for any of the jobs.
+    /// The range that contains all keys that the jobs may read.
     key_range: Range<usize>,
     jobs: Range<usize>,
-    /// Cells its jobs compute.
+    /// The cost of its jobs, in cells.
     cost: u64,
 }
 
-/// All work of a call.
+/// All jobs of a call, in units.
 pub(crate) struct Jobs {
     units: Vec<Unit>,
     jobs: Vec<Job>,
     cost: u64,
-    /// Number of entries that `Job::bits` point to.
+    /// The number of entries in [`Context::bits`].
     pub(crate) shared_bits: usize,
 }
 
 impl Jobs {
-    /// Cuts a plan into jobs. Every query row of every head is in exactly one.
+    /// Divides a plan into jobs. Every query row of every head is in exactly one job.
     pub(crate) fn new(plan: &Plan) -> Jobs {
         Self::of_rows(plan, |_| usize::MAX)
     }
 
-    /// [`new`](Self::new) without the query rows of batch row `b` from `rows(b)` on.
+    /// Divides a plan into jobs, but of batch row `b` only the first `rows(b)` query rows.
     pub(crate) fn of_rows(plan: &Plan, rows: impl Fn(usize) -> usize) -> Jobs {
         let shape = plan.shape();
         plan.patterns().iter().for_each(|pattern| assert_covers(pattern, shape.q_len()));
@@ -102,12 +103,15 @@ impl Jobs {
     }
 }
 
-/// Panics unless the tiles of `pattern` are places `0..q_len` in order, and each query row has one place: outputs are
-/// written by several threads because no row is in two tiles.
+/// Panics unless the tiles of `pattern` are places `0..q_len` in order and each query row has one place. Several
+/// threads write outputs, so no row may be in two tiles.
 fn assert_covers(pattern: &PatternPlan, q_len: usize) {
     let mut next = 0;
     for tile in (0..pattern.tile_count()).map(|i| pattern.tile(i)) {
-        assert!(tile.start == next && tile.end >= next, "tiles of a plan must follow each other");
+        assert!(
+            tile.start == next && tile.end >= next,
+            "each tile of a plan must begin at the row where the tile before it ends"
+        );
         next = tile.end;
     }
     assert_eq!(next as usize, q_len, "tiles of a plan must cover all query rows");
@@ -115,14 +119,17 @@ fn assert_covers(pattern: &PatternPlan, q_len: usize) {
         let mut placed = vec![false; q_len];
         for (start, step, len) in order.runs() {
             for row in (0..len).map(|i| (start + i * step) as usize) {
-                assert!(!std::mem::replace(&mut placed[row], true), "row {row} has two places");
+                assert!(
+                    !std::mem::replace(&mut placed[row], true),
+                    "row {row} has two places in the plan's order of queries"
+                );
             }
         }
-        assert!(!placed.contains(&false), "each row has a place");
+        assert!(!placed.contains(&false), "a query row has no place in the plan's order of queries");
     }
 }
 
-/// Runs of neighbouring heads with the same pattern.
+/// Returns the runs of neighbouring heads with the same pattern, as `(pattern, heads)`.
 fn runs(plan: &Plan, batch: usize, heads: Range<usize>) -> Vec<(usize, Range<usize>)> {
     let mut runs: Vec<(usize, Range<usize>)> = Vec::new();
     for head in heads {
@@ -135,7 +142,8 @@ fn runs(plan: &Plan, batch: usize, heads: Range<usize>) -> Vec<(usize, Range<usi
     runs
 }
 
-/// The jobs of a pattern for heads `heads` and rows before `limit`: tiles cut to at most `ROWS` rows, heads of small tiles taken together.
+/// Adds the jobs of a pattern for heads `heads` and rows before `limit` to `into`, as `(cost in cells, job)`. Tiles are
+/// divided into at most `ROWS` rows, and several heads of a small tile are one job.
 fn cut(
     plan: &PatternPlan,
     pattern: usize,
@@ -169,8 +177,8 @@ fn cut(
     }
 }
 
-/// Numbers for the bits that jobs of different heads share, by pattern, rows and number of heads: jobs of few rows may cut the same
-/// keys into other blocks.
+/// Numbers of the mask bits that jobs of different heads share, by `(pattern, rows, number of heads)`. The number of
+/// heads is included because jobs of few rows may divide the same keys into other blocks.
 #[derive(Default)]
 struct SharedBits(HashMap<(usize, Range<usize>, usize), usize>);
 
@@ -183,33 +191,33 @@ impl SharedBits {
     }
 }
 
-/// An entry of the list that threads take from.
+/// One entry of the list of work.
 enum Step {
     Pack(usize),
     Job { unit: usize, job: usize },
 }
 
-/// Runs all jobs on at most `threads` threads.
+/// All jobs of a call, to run on at most `threads` threads.
 pub(crate) struct Forward<'a> {
     pub(crate) context: Context<'a>,
     pub(crate) jobs: Jobs,
     pub(crate) keys: Keys<'a>,
     pub(crate) threads: usize,
-    /// Set when nobody wants the result any more.
+    /// The signal by which the caller cancels the computation.
     pub(crate) cancel: &'a Cancel<'a>,
 }
 
-/// Keys and values of a call.
+/// The keys and values of a call.
 pub(crate) enum Keys<'a> {
     Given {
         k: Rows<'a>,
         v: Rows<'a>,
     },
-    /// Those of a cache, one head after the other for each batch row.
+    /// Keys and values of a cache, `[batch][kv_heads]` in one list.
     Stored(Vec<StoredHead<'a>>),
 }
 
-/// Packed keys and values of a unit, while somebody needs them.
+/// The packed keys and values of a unit, while jobs need them.
 struct Shared<S: Simd, P> {
     packed: Mutex<Option<Arc<Packed<S, P>>>>,
     jobs_left: AtomicUsize,
@@ -219,9 +227,9 @@ struct Shared<S: Simd, P> {
 struct Queue<S: Simd, P> {
     steps: Vec<Step>,
     next: AtomicUsize,
-    /// One for each unit.
+    /// The shared keys and values of each unit.
     shared: Vec<Shared<S, P>>,
-    /// Memory of units that are done.
+    /// The memory of finished units, to be used again.
     spare: Mutex<Vec<Packed<S, P>>>,
 }
 
@@ -236,7 +244,8 @@ impl Task for Forward<'_> {
 }
 
 impl<'a> Forward<'a> {
-    /// Not generic, so that the kernels are compiled with this crate and not again with every crate that calls it.
+    /// Runs the forward pass on an ISA. This function is not generic, so the kernels are compiled once in this crate,
+    /// not again in each crate that calls it.
     pub(crate) fn compute_on(self, isa: Isa) {
         isa.run(self);
     }
@@ -261,7 +270,7 @@ impl<'a> Forward<'a> {
         rayon::scope(|scope| (0..threads).for_each(|_| scope.spawn(|_| work())));
     }
 
-    /// The list: jobs by unit, each unit packed while the one before it is computed.
+    /// Returns the list of work: jobs by unit. The keys of a unit are packed `ahead` units before their jobs.
     fn steps(&self, ahead: usize) -> Vec<Step> {
         let units = &self.jobs.units;
         let mut steps = Vec::with_capacity(self.jobs.jobs.len() + units.len());
@@ -275,7 +284,7 @@ impl<'a> Forward<'a> {
         steps
     }
 
-    /// Runs one thread: takes steps until none is left.
+    /// Runs one thread, which takes steps until none is left.
     fn work<S: Simd, P: Product>(&self, s: S, queue: &Queue<S, P>) {
         let mut scratch: Option<Scratch<S>> = None;
         while let Some(step) = queue.steps.get(queue.next.fetch_add(1, Ordering::Relaxed)) {
@@ -283,7 +292,7 @@ impl<'a> Forward<'a> {
                 return;
             }
             match *step {
-                // a unit whose jobs others have done already needs no keys
+                // A unit needs no keys if its jobs are already finished.
                 Step::Pack(unit) if queue.shared[unit].jobs_left.load(Ordering::Acquire) == 0 => {}
                 Step::Pack(unit) => {
                     if let Keys::Given { k, v } = self.keys {
@@ -309,7 +318,7 @@ impl<'a> Forward<'a> {
         }
     }
 
-    /// A job with what it reads.
+    /// Returns the kernel of a job.
     fn tile<'b, S: Simd, P: Product>(
         &'b self,
         unit: usize,
@@ -325,15 +334,15 @@ impl<'a> Forward<'a> {
         TileKernel { context: &self.context, job: &self.jobs.jobs[job], source, key_range: key_range.clone(), scratch }
     }
 
-    /// Memory for any of the jobs.
+    /// Allocates memory that is large enough for each job.
     fn scratch<S: Simd, P: Product>(&self) -> Scratch<S> {
         let rows = self.jobs.jobs.iter().map(|job| job.heads.len() * job.rows.len()).max().unwrap_or(0);
         let (head_dim, v_dim) = (self.context.q.shape()[3], self.context.out.shape()[3]);
         Scratch::new(rows, head_dim, P::words(head_dim), v_dim.next_multiple_of(S::LANES))
     }
 
-    /// Whether threads had better share tiles than take one each: when a cache is read, by few rows, and tiles are so few that
-    /// some threads would wait for others.
+    /// Returns whether several threads share each tile instead of taking one tile each. This is so if the keys are in a
+    /// cache, each tile has few rows, and there are so few tiles that some threads would wait for others.
     fn share_tiles(&self, threads: usize) -> bool {
         let jobs = &self.jobs.jobs;
         matches!(self.keys, Keys::Stored(_))
@@ -343,7 +352,7 @@ impl<'a> Forward<'a> {
             && jobs.iter().all(|job| job.heads.len() * job.rows.len() <= split::MOST_ROWS)
     }
 
-    /// Runs all jobs, each on all threads.
+    /// Runs all jobs, with all threads on each job.
     fn split<S: Simd, P: Product>(&self, s: S, threads: usize) {
         let units = self.jobs.units.iter().enumerate();
         let jobs: Vec<(usize, usize)> =
@@ -390,7 +399,7 @@ impl<'a> Forward<'a> {
         Head { k, v, batch, head: kv_head, order, align_values }
     }
 
-    /// Keys and values of a unit, packed now unless they are already.
+    /// Returns the packed keys and values of a unit, and packs them if no thread has done so.
     fn packed<S: Simd, P: Product>(&self, s: S, unit: usize, head: Head<'a>, queue: &Queue<S, P>) -> Arc<Packed<S, P>> {
         let mut packed = lock(&queue.shared[unit].packed);
         let pack = || {
@@ -402,7 +411,7 @@ impl<'a> Forward<'a> {
     }
 }
 
-/// Runs all items on so many threads, which take one after the other, each with memory of its own.
+/// Runs all items on `threads` threads. Each thread takes one item after another and has its own memory.
 fn share<T: Send, M>(threads: usize, items: Vec<T>, memory: impl Fn() -> M + Sync, run: impl Fn(T, &mut M) + Sync) {
     let items = Mutex::new(items.into_iter());
     let work = || {
@@ -415,7 +424,7 @@ fn share<T: Send, M>(threads: usize, items: Vec<T>, memory: impl Fn() -> M + Syn
     rayon::scope(|scope| (0..threads).for_each(|_| scope.spawn(|_| work())));
 }
 
-/// Locks even where another thread panicked: its panic is on its way to the caller already.
+/// Locks a mutex, also if another thread panicked while it held the lock. That panic already reaches the caller.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

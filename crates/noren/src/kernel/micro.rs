@@ -1,20 +1,23 @@
-//! The two products of attention on a register tile: scores from queries and keys, outputs from weights and values.
+//! The two matrix products of attention on a register tile: scores from queries and keys, outputs from weights and
+//! values.
 //!
-//! Both keep `R x N` accumulators in registers and add one *word* at a time in ascending order, so a result has the same
-//! bits whichever tile, row block or neighbour it is computed with. What a word is, a [`Product`] says: an `f32`, or a pair
+//! Both keep `R x N` accumulators in registers and add one *word* at a time in ascending order. The bits of a result
+//! therefore do not depend on the tile or on the other rows in it. A [`Product`] defines the word: one `f32`, or a pair
 //! of `bf16`.
 
 use super::simd::{Kernel, Product, Simd, floats, floats_mut};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Keys in a block: a word of mask bits.
+/// The number of keys in a block: the bits of one `u64` of mask bits.
 pub(crate) const BLOCK: usize = 64;
 
-/// Most keys in a block in which every cell is allowed: longer runs of the products, fewer visits to the accumulators.
+/// The maximum number of keys in a block whose cells are all allowed. Longer blocks load and store the accumulators
+/// less often.
 pub(crate) const WIDE: usize = 2 * BLOCK;
 
-/// Vectors of the next register tile where `left` are left. Three are two and one: a tile of its own would be no faster.
+/// Returns the number of vectors of the next register tile if `left` vectors remain. Three are computed as two and one:
+/// a tile of three would not be faster.
 #[inline(always)]
 pub(super) fn tile_vectors<S: Simd>(left: usize) -> usize {
     match S::VECTORS.min(left) {
@@ -23,7 +26,8 @@ pub(super) fn tile_vectors<S: Simd>(left: usize) -> usize {
     }
 }
 
-/// Calls `$f::<S, P, R, N>` for the run-time numbers of rows and vectors, leaving out tiles larger than the path's own.
+/// Calls `$f::<S, P, R, N>` with the run-time numbers of rows `R` and vectors `N` as constants, for tiles up to the
+/// register tile of the path.
 macro_rules! by_tile {
     ($s:ty, $p:ty, $rows:expr, $vectors:expr, $f:ident($($arg:expr),*)) => {
         match ($rows, $vectors) {
@@ -45,17 +49,17 @@ macro_rules! by_tile {
             (4, 4) if <$s>::VECTORS >= 4 => $f::<$s, $p, 4, 4>($($arg),*),
             (5, 4) if <$s>::VECTORS >= 4 && <$s>::ROWS >= 5 => $f::<$s, $p, 5, 4>($($arg),*),
             (6, 4) if <$s>::VECTORS >= 4 && <$s>::ROWS >= 6 => $f::<$s, $p, 6, 4>($($arg),*),
-            (rows, vectors) => unreachable!("a register tile of {rows} x {vectors}"),
+            (rows, vectors) => unreachable!("no register tile has {rows} x {vectors} vectors"),
         }
     };
 }
 
 pub(super) use by_tile;
 
-/// Scores of `rows` queries against `groups` lane groups of keys.
+/// Computes the scores of `rows` queries and `groups * LANES` keys.
 ///
-/// `q` is `[rows][words]`, `k` is `[groups][words]` vectors, where `words` hold `head_dim` numbers; `scores` has
-/// `WIDE / LANES` vectors for a row, of which the first `groups` are written.
+/// `q` is `[rows][words]`, and `k` is `[groups][words]` vectors; `words` words hold `head_dim` values. `scores` has
+/// `WIDE / LANES` vectors for each row; the first `groups` of them are written.
 #[inline(always)]
 pub(crate) fn scores<S: Simd, P: Product>(
     s: S,
@@ -69,7 +73,7 @@ pub(crate) fn scores<S: Simd, P: Product>(
     s.run(Scores::<S, P> { rows, q, k, words, groups, scores, product: PhantomData });
 }
 
-/// [`scores`], to be compiled once for a path and a product, not wherever it is called.
+/// The work of [`scores`], compiled once for each processor path and product instead of at each call site.
 struct Scores<'a, S: Simd, P> {
     rows: usize,
     q: &'a [f32],
@@ -129,8 +133,8 @@ fn score_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     }
 }
 
-/// [`accumulate`] for one row, key by key as `allowed` says: values of other keys may be infinite or NaN, and nothing of
-/// them is touched.
+/// Does the work of [`accumulate`] for one row and the keys whose bits in `allowed` are set. Values of other keys may
+/// be infinite or NaN and are not used.
 #[inline(always)]
 pub(crate) fn accumulate_allowed<S: Simd, P: Product>(
     s: S,
@@ -158,10 +162,10 @@ pub(crate) fn accumulate_allowed<S: Simd, P: Product>(
     }
 }
 
-/// Adds values, weighted, to the accumulators of `rows` queries.
+/// Adds weighted values to the accumulators of `rows` queries.
 ///
-/// `weights` has room for `WIDE` words for a row; row `j` of `values`, `v_width` words long, belongs to word `j` of the
-/// weights, and words `words` are added; `acc` has `v_width / LANES` vectors for a row.
+/// `weights` has `WIDE` words for each row. Row `j` of `values`, with `v_width` words, is multiplied by word `j` of the
+/// weights; words `words` are added. `acc` has `v_width / LANES` vectors for each row.
 #[inline(always)]
 pub(crate) fn accumulate<S: Simd, P: Product>(
     s: S,
@@ -175,9 +179,10 @@ pub(crate) fn accumulate<S: Simd, P: Product>(
     accumulate_columns::<S, P>(s, rows, weights, words, values, v_width, 0..v_width / S::LANES, acc);
 }
 
-/// [`accumulate`] for some columns, in vectors; `acc` has as many for a row as there are in all.
+/// Does the work of [`accumulate`] for columns `columns`, counted in vectors. `acc` has all `v_width / LANES` vectors
+/// for each row.
 #[inline(always)]
-#[allow(clippy::too_many_arguments)] // a product: its operands and which part of them
+#[allow(clippy::too_many_arguments)] // the operands of a product and the part to compute
 pub(crate) fn accumulate_columns<S: Simd, P: Product>(
     s: S,
     rows: usize,
@@ -192,7 +197,7 @@ pub(crate) fn accumulate_columns<S: Simd, P: Product>(
     s.run(Accumulate::<S, P> { weights, words, values, v_width, columns, acc, product: PhantomData });
 }
 
-/// [`accumulate_columns`], to be compiled once for a path and a product, not wherever it is called.
+/// The work of [`accumulate_columns`], compiled once for each processor path and product instead of at each call site.
 struct Accumulate<'a, S: Simd, P> {
     weights: &'a [[f32; WIDE]],
     words: Range<usize>,
@@ -225,7 +230,7 @@ impl<S: Simd, P: Product> Kernel<S> for Accumulate<'_, S, P> {
 }
 
 #[inline(always)]
-#[allow(clippy::too_many_arguments)] // a register tile: its operands and where they lie
+#[allow(clippy::too_many_arguments)] // the operands of a register tile and their positions
 fn value_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     s: S,
     weights: &[[f32; WIDE]],
@@ -263,11 +268,11 @@ fn value_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     }
 }
 
-/// Words of values that are added before the next columns are: so many that they and the next as many stay in the nearest
-/// cache.
+/// The number of words of values that are added before the next columns are processed: these words and the next `NEAR`
+/// words fit in the nearest cache.
 const NEAR: usize = 1 << 11;
 
-/// Calls `$f::<S, P, R, N>` for the run-time number of rows and the path's number of vectors of a register tile.
+/// Calls `$f::<S, P, R, N>` with the run-time number of rows `R` and the path's number of vectors `N` as constants.
 macro_rules! by_rows {
     ($s:ty, $p:ty, $rows:expr, $f:ident $args:tt) => {
         match <$s>::VECTORS {
@@ -284,15 +289,16 @@ macro_rules! by_rows {
             4 => $f::<$s, $p, 4, $n>($($arg),*),
             5 if <$s>::ROWS >= 5 => $f::<$s, $p, 5, $n>($($arg),*),
             6 if <$s>::ROWS >= 6 => $f::<$s, $p, 6, $n>($($arg),*),
-            rows => unreachable!("a register tile of {rows} rows"),
+            rows => unreachable!("no register tile has {rows} rows"),
         }
     };
 }
 
-/// [`scores`] of one register tile against keys in far memory: the same numbers, while the keys of the next register tile are on
-/// their way; after the last come those in `next`.
+/// Computes the same results as [`scores`], for one register tile and keys in main memory. The keys of the next
+/// register tile are prefetched during the computation. After the last tile of this block, the keys `next` are
+/// prefetched.
 #[inline(always)]
-#[allow(clippy::too_many_arguments)] // as `scores`, and what is to be fetched ahead
+#[allow(clippy::too_many_arguments)] // the arguments of `scores`, and the keys to prefetch
 pub(crate) fn far_scores<S: Simd, P: Product>(
     s: S,
     rows: usize,
@@ -306,7 +312,7 @@ pub(crate) fn far_scores<S: Simd, P: Product>(
     s.run(FarScores::<S, P> { rows, q, k, next, words, groups, into, product: PhantomData });
 }
 
-/// [`far_scores`], to be compiled once for a path and a product, not wherever it is called.
+/// The work of [`far_scores`], compiled once for each processor path and product instead of at each call site.
 struct FarScores<'a, S: Simd, P> {
     rows: usize,
     q: &'a [f32],
@@ -327,7 +333,7 @@ impl<S: Simd, P: Product> Kernel<S> for FarScores<'_, S, P> {
             let keys = &k[group * words..];
             let follow = &keys[S::VECTORS * words..];
             let ahead = if group + 2 * S::VECTORS <= whole { follow } else { next };
-            // where nothing comes, it is fetched what is there
+            // Where no keys follow, the current keys are prefetched again.
             let ahead = if ahead.len() < S::VECTORS * words { keys } else { ahead };
             by_rows!(S, P, rows, far_score_tile(s, q, keys, ahead, words, &mut into[group..]));
         }
@@ -351,7 +357,7 @@ fn far_score_tile<S: Simd, P: Product, const R: usize, const N: usize>(
         *queries = &q[r * words..][..words];
     }
     let now: [&[S::V]; N] = std::array::from_fn(|n| &k[n * words..][..words]);
-    // In the order of memory, which the processor's own fetching ahead follows.
+    // In the order of memory, so that the processor's own prefetching can follow.
     let ahead = &ahead.as_chunks::<N>().0[..words];
     let mut acc = [[s.splat(0.0); N]; R];
     for w in 0..words {
@@ -371,10 +377,11 @@ fn far_score_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     }
 }
 
-/// [`accumulate_columns`] of one register tile from values in far memory: the same sums, made for a few keys at a time, while the
-/// next are on their way; after the last come those in `next`.
+/// Computes the same sums as [`accumulate_columns`], for one register tile and values in main memory. A few keys are
+/// added at a time, while the values of the next keys are prefetched. After the last keys of this block, the values
+/// `next` are prefetched.
 #[inline(always)]
-#[allow(clippy::too_many_arguments)] // as `accumulate_columns`
+#[allow(clippy::too_many_arguments)] // the arguments of `accumulate_columns`, and the values to prefetch
 pub(crate) fn far_accumulate<S: Simd, P: Product>(
     s: S,
     rows: usize,
@@ -390,7 +397,7 @@ pub(crate) fn far_accumulate<S: Simd, P: Product>(
     s.run(FarAccumulate::<S, P> { weights, words, values, next, v_width, columns, acc, product: PhantomData });
 }
 
-/// [`far_accumulate`], to be compiled once for a path and a product, not wherever it is called.
+/// The work of [`far_accumulate`], compiled once for each processor path and product instead of at each call site.
 struct FarAccumulate<'a, S: Simd, P> {
     weights: &'a [[f32; WIDE]],
     words: Range<usize>,
@@ -416,7 +423,7 @@ impl<S: Simd, P: Product> Kernel<S> for FarAccumulate<'_, S, P> {
             let ahead = if ahead.len() < now.len() * v_width { &values[now.start * v_width..] } else { ahead };
             for column in (columns.start..whole).step_by(S::VECTORS) {
                 let from = column * S::LANES;
-                // Where all columns are read, what is next is fetched in the order of memory.
+                // If all columns are read, the next values are prefetched in the order of memory.
                 let (first, step) = if all { (from * now.len(), S::VECTORS * S::LANES) } else { (from, v_width) };
                 let (values, ahead) = (&values[from..], &ahead[first..]);
                 let (start, end) = (now.start, now.end);
@@ -437,7 +444,7 @@ impl<S: Simd, P: Product> Kernel<S> for FarAccumulate<'_, S, P> {
 }
 
 #[inline(always)]
-#[allow(clippy::too_many_arguments)] // as `value_tile`, and what is to be fetched ahead
+#[allow(clippy::too_many_arguments)] // the arguments of `value_tile`, and the values to prefetch
 fn far_value_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     s: S,
     weights: &[[f32; WIDE]],

@@ -1,5 +1,5 @@
 //! The kernels: generic algorithms (forward in [`tile`], backward in [`backward`]) over small vector operations
-//! ([`simd`]), and what brings them their work.
+//! ([`simd`]), and the code that distributes the work over threads.
 
 pub(crate) mod backward;
 pub(crate) mod blocks;
@@ -16,8 +16,8 @@ pub(crate) mod simd;
 pub(crate) mod store;
 pub(crate) mod tile;
 
-/// At most `threads`, and no more than have something to do: for fewer than so many multiplications another one would be woken for
-/// less than it costs.
+/// Returns the number of threads for `multiplications` multiplications: one, and one more for each 2^20
+/// multiplications, but at most `threads`. With less work, starting a thread costs more time than it saves.
 fn worth_threads(threads: usize, multiplications: u64) -> usize {
     const WORTH_A_THREAD: u64 = 1 << 20;
     threads.min((multiplications / WORTH_A_THREAD) as usize + 1)

@@ -1,12 +1,12 @@
-//! Keys and values laid out for the kernel.
+//! The layout of keys and values for the kernels.
 //!
-//! Keys are transposed in *lane groups*: a group holds `LANES` keys for each number of a word ([`group`]), counted from the
-//! first key of the sequence, as one or two times `[words]` vectors with a key in each lane, where `words` hold `head_dim`
-//! numbers. Groups do not depend on any tile, so neither do the bits of a score. Values are rows of words, a row for as many
-//! keys as a word has numbers; they are used where they lie when these rows follow each other and fill vectors, and are
-//! copied otherwise.
+//! Keys are transposed in *lane groups*. A group holds [`group`] keys, counted from the first key of the sequence:
+//! `LANES` keys for each value in a word. A group is stored as one or two times `[words]` vectors with one key in each
+//! lane; `words` words hold `head_dim` values. Groups do not depend on tiles, so the bits of a score do not depend on
+//! them either. Values are rows of words. One row holds as many keys as a word has values. Values are used in place
+//! where the rows are contiguous and fill whole vectors, and are copied otherwise.
 //!
-//! Where a plan has keys in another order, a key here is a place in it: packing is where they are put in order.
+//! Where a plan reorders keys, a key here is a place in the plan's order: packing puts keys into this order.
 
 use super::micro::{BLOCK, WIDE};
 use super::rows::Rows;
@@ -16,54 +16,54 @@ use noren_mask::Order;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// The arrays of one key-value head.
+/// The key and value arrays of one key-value head.
 #[derive(Clone, Copy)]
 pub(crate) struct Head<'a> {
     pub(crate) k: Rows<'a>,
     pub(crate) v: Rows<'a>,
     pub(crate) batch: usize,
     pub(crate) head: usize,
-    /// The order of keys and values; `None` when they are used as they lie.
+    /// The plan's order of keys and values; `None` if it is the order of the arrays.
     pub(crate) order: Option<&'a Order>,
-    /// Whether values are read so often that copying ones that are not aligned to vectors pays.
+    /// Whether values that are not aligned to vectors are copied. Copying is faster where many rows read them.
     pub(crate) align_values: bool,
 }
 
-/// Where a tile finds keys and values.
+/// The source from which a tile reads keys and values.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a, 'b, S: Simd, P> {
-    /// Arrays, packed for all that read them, or block by block where only this tile does.
+    /// Arrays, with keys and values that are packed once for all jobs. For `None`, the tile packs them block by block.
     Given(Head<'b>, Option<&'a Packed<S, P>>),
-    /// A cache.
+    /// Keys and values of a key-value cache.
     Stored(StoredHead<'b>),
 }
 
-/// Keys and values of one key-value head, packed for all that read them.
+/// Keys and values of one key-value head, packed once for all jobs that read them.
 pub(crate) struct Packed<S: Simd, P> {
-    /// The first group that `keys` holds.
+    /// The first lane group that `keys` holds.
     first_group: usize,
-    /// `[TERMS * groups][words]`.
+    /// The keys, `[TERMS * groups][words]` vectors.
     keys: Vec<S::V>,
-    /// `[LANES * groups][v_width]`, where values cannot be used in place.
+    /// The values, `[LANES * groups][v_width]` words; `None` if they are used in place.
     values: Option<Vec<S::V>>,
-    /// Whether block number `i` of `BLOCK` keys, counted from the first group, holds a value that is not finite.
+    /// Whether block `i` of `BLOCK` keys, counted from the first group, holds an infinite or NaN value.
     non_finite: Vec<bool>,
     product: PhantomData<P>,
 }
 
-/// What a tile reads of a block of keys.
+/// The keys and values of one block, as a tile reads them.
 pub(crate) struct Block<'a, S: Simd> {
-    /// `[TERMS * groups][words]`
+    /// The keys, `[TERMS * groups][words]` vectors.
     pub(crate) keys: &'a [S::V],
-    /// `[keys / TERMS][v_width]`; may end early at the last key of the sequence.
+    /// The values, `[keys / TERMS][v_width]` words. The slice may end at the last key of the sequence.
     pub(crate) values: &'a [f32],
-    /// Whether some value of the block may be infinite or NaN.
+    /// Whether a value of the block may be infinite or NaN.
     pub(crate) non_finite: bool,
-    /// Where keys and values come from far memory: those that are read next.
+    /// The keys and values to prefetch for the next block, where they come from main memory.
     pub(crate) far: Option<(&'a [S::V], &'a [f32])>,
 }
 
-/// Room for a block that is packed when it is needed.
+/// Memory for one block that is packed when it is read.
 pub(crate) struct BlockScratch<S: Simd> {
     keys: Vec<S::V>,
     values: Vec<S::V>,
@@ -74,42 +74,43 @@ impl<'a> Head<'a> {
         self.k.shape()[3]
     }
 
-    /// Where the key at place `key` lies.
+    /// Returns the index `[batch, head, key]` of the key at place `key` of the plan's order.
     #[inline(always)]
     fn at(&self, key: usize) -> [usize; 3] {
         let key = self.order.map_or(key, |order| order.origin(key as u32) as usize);
         [self.batch, self.head, key]
     }
 
-    /// Number of places of keys.
+    /// Returns the number of keys in the plan's order.
     fn kv_len(&self) -> usize {
         self.order.map_or(self.k.shape()[2], |order| order.len() as usize)
     }
 
-    /// Words that hold a key or a query.
+    /// Returns the number of words that hold a key or a query.
     pub(crate) fn words<P: Product>(&self) -> usize {
         P::words(self.head_dim())
     }
 
-    /// `v_dim` rounded up to whole vectors.
+    /// Returns `v_dim` rounded up to whole vectors.
     pub(crate) fn v_width<S: Simd>(&self) -> usize {
         self.v.shape()[3].next_multiple_of(S::LANES)
     }
 
-    /// The keys of groups `groups`, without those beyond the last.
+    /// Returns the keys of lane groups `groups`, up to the last key of the sequence.
     fn keys_of<S: Simd, P: Product>(&self, groups: &Range<usize>) -> Range<usize> {
         groups.start * group::<S, P>()..(groups.end * group::<S, P>()).min(self.kv_len())
     }
 
-    /// The values in place from key `first` on, when the kernel can use them so: `f32`, in rows that follow each other, fill
-    /// vectors and, where it pays, are aligned to them: a vector across two cache lines costs two loads.
+    /// Returns the values from key `first` on in place, or `None` if the kernel needs a copy. Values are used in place
+    /// if they are `f32` in contiguous rows that fill whole vectors. Where `align_values` is set, they must also be
+    /// aligned to vectors, because a vector across two cache lines costs two loads.
     fn values_in_place<S: Simd, P: Product>(&self, first: usize) -> Option<&'a [f32]> {
         let fits = P::TERMS == 1 && self.order.is_none() && self.v.shape()[3].is_multiple_of(S::LANES);
         let values = fits.then(|| self.v.dense_rows(self.batch, self.head, first)).flatten();
         values.filter(|values| !self.align_values || values.as_ptr().cast::<S::V>().is_aligned())
     }
 
-    /// Transposes groups `groups` into `into`, lanes beyond the last key zero.
+    /// Transposes the keys of lane groups `groups` into `into`. Lanes after the last key become 0.
     #[inline(always)]
     fn pack_keys<S: Simd, P: Product>(&self, s: S, groups: Range<usize>, into: &mut [S::V]) {
         let (head_dim, kv_len) = (self.head_dim(), self.kv_len());
@@ -140,7 +141,7 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Copies the values of `keys` into rows of `v_width` words; what pads a row stays as it was.
+    /// Copies the values of `keys` into rows of `v_width` words. The padding of a row stays unchanged.
     #[inline(always)]
     fn pack_values<S: Simd, P: Product>(&self, keys: Range<usize>, into: &mut [S::V]) {
         let v_dim = self.v.shape()[3];
@@ -161,12 +162,13 @@ impl<'a> Head<'a> {
 }
 
 impl<S: Simd, P: Product> Packed<S, P> {
-    /// Memory for nothing yet.
+    /// Returns packed keys and values of no keys, without an allocation.
     pub(crate) fn empty() -> Self {
         Packed { first_group: 0, keys: Vec::new(), values: None, non_finite: Vec::new(), product: PhantomData }
     }
 
-    /// Packs keys and values of the groups that hold keys `key_range`, into the memory of a head that is no longer used.
+    /// Packs the keys and values of the lane groups that hold keys `key_range`. The memory of a head that is no longer
+    /// used is used again.
     #[inline(always)]
     pub(crate) fn refill(&mut self, s: S, head: &Head<'_>, key_range: Range<usize>) {
         self.first_group = key_range.start / group::<S, P>();
@@ -189,7 +191,7 @@ impl<S: Simd, P: Product> Packed<S, P> {
         };
     }
 
-    /// Groups `groups`, at most a block of them.
+    /// Returns the block of lane groups `groups`, at most `WIDE` keys.
     #[inline(always)]
     pub(crate) fn block<'a>(&'a self, head: &Head<'a>, groups: Range<usize>) -> Block<'a, S> {
         let vectors = P::TERMS * head.words::<P>();
@@ -197,7 +199,7 @@ impl<S: Simd, P: Product> Packed<S, P> {
         let values = match &self.values {
             None => {
                 let first_key = groups.start * group::<S, P>();
-                head.values_in_place::<S, P>(first_key).expect("values were found in place before")
+                head.values_in_place::<S, P>(first_key).expect("the values of this head can be used in place")
             }
             Some(values) => &floats(values)[first * S::LANES * head.v_width::<S>()..],
         };
@@ -213,23 +215,23 @@ impl<S: Simd, P: Product> Packed<S, P> {
 }
 
 impl<S: Simd> BlockScratch<S> {
-    /// Room for a block of keys of `words` words.
+    /// Allocates memory for one block: keys of `words` words and values of `v_width` words.
     pub(crate) fn new(words: usize, v_width: usize) -> Self {
         BlockScratch { keys: zeroed(WIDE / S::LANES * words), values: zeroed(WIDE * v_width / S::LANES) }
     }
 
-    /// Room for nothing.
+    /// Returns memory for no keys, without an allocation.
     pub(crate) fn empty() -> Self {
         BlockScratch { keys: Vec::new(), values: Vec::new() }
     }
 
-    /// The room for vectors of keys and that for words of values.
+    /// Returns the memory as `(vectors of keys, words of values)`.
     #[inline(always)]
     pub(crate) fn parts(&mut self) -> (&mut [S::V], &mut [f32]) {
         (&mut self.keys, floats_mut(&mut self.values))
     }
 
-    /// Groups `groups`, at most a block of them, packed now.
+    /// Packs lane groups `groups`, at most `WIDE` keys, and returns the block.
     #[inline(always)]
     pub(crate) fn block<'a, P: Product>(&'a mut self, s: S, head: &Head<'a>, groups: Range<usize>) -> Block<'a, S> {
         let keys = head.keys_of::<S, P>(&groups);
@@ -253,7 +255,7 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
         }
     }
 
-    /// Number of keys.
+    /// Returns the number of keys.
     #[inline(always)]
     pub(crate) fn kv_len(&self) -> usize {
         match self {
@@ -262,7 +264,8 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
         }
     }
 
-    /// Blocks had better cross no multiple of so many keys, when `few` rows read them.
+    /// Returns the distance, in keys, between boundaries that a block of keys should not cross. `few` is true if the
+    /// rows of the tile fit in one register tile.
     pub(crate) fn page(&self, few: bool) -> usize {
         match self {
             Source::Given(..) => usize::MAX,
@@ -278,19 +281,19 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
         }
     }
 
-    /// Words that hold a key or a query.
+    /// Returns the number of words that hold a key or a query.
     #[inline(always)]
     pub(crate) fn words(&self) -> usize {
         P::words(self.head_dim())
     }
 
-    /// `v_dim` rounded up to whole vectors.
+    /// Returns `v_dim` rounded up to whole vectors.
     #[inline(always)]
     pub(crate) fn v_width(&self) -> usize {
         self.v_dim().next_multiple_of(S::LANES)
     }
 
-    /// Groups `groups`, at most a block of them.
+    /// Returns the block of lane groups `groups`, at most `WIDE` keys, and packs it where needed.
     #[inline(always)]
     pub(crate) fn block<'c>(&'c self, s: S, groups: Range<usize>, scratch: &'c mut BlockScratch<S>) -> Block<'c, S> {
         match self {
@@ -307,7 +310,7 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
 }
 
 impl<S: Simd, P: Product> Source<'_, '_, S, P> {
-    /// The keys of [`block`](Self::block).
+    /// Returns only the keys of [`block`](Self::block).
     #[inline(always)]
     pub(crate) fn keys<'c>(&'c self, s: S, groups: Range<usize>, scratch: &'c mut BlockScratch<S>) -> &'c [S::V] {
         match self {
@@ -316,7 +319,8 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
         }
     }
 
-    /// Of a cache, what lies from the first key of group `group` on.
+    /// For a cache, returns the contiguous keys and values from lane group `group` on, for prefetching. For arrays,
+    /// both slices are empty.
     #[inline(always)]
     pub(crate) fn ahead(&self, group: usize) -> (&[S::V], &[f32]) {
         match self {
@@ -325,8 +329,8 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
         }
     }
 
-    /// The values of [`block`](Self::block) in columns `columns`, counted in vectors, and whether some may be infinite or NaN.
-    /// What the other columns hold is not said.
+    /// Returns only the values of [`block`](Self::block), and whether a value may be infinite or NaN. Columns outside
+    /// `columns`, counted in vectors, may hold any values.
     #[inline(always)]
     pub(crate) fn values<'c>(
         &'c self,
@@ -345,12 +349,13 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
     }
 }
 
-/// What [`BlockScratch::block`] packs, compiled once for a path and a product, not wherever it is called.
+/// The packing of [`BlockScratch::block`], compiled once for each processor path and product instead of at each call
+/// site.
 struct PackBlock<'a, 'b, S: Simd, P> {
     scratch: &'a mut BlockScratch<S>,
     head: &'a Head<'b>,
     groups: Range<usize>,
-    /// Set where a value is infinite or NaN.
+    /// Set to true if a value is infinite or NaN.
     non_finite: &'a mut bool,
     product: PhantomData<P>,
 }
@@ -375,7 +380,7 @@ impl<S: Simd, P: Product> Kernel<S> for PackBlock<'_, '_, S, P> {
     }
 }
 
-/// Packs a head: [`Packed::refill`] as work for a processor path.
+/// [`Packed::refill`] as a kernel for a processor path.
 pub(crate) struct Refill<'a, S: Simd, P> {
     pub(crate) packed: &'a mut Packed<S, P>,
     pub(crate) head: Head<'a>,
@@ -389,8 +394,8 @@ impl<S: Simd, P: Product> Kernel<S> for Refill<'_, S, P> {
     }
 }
 
-/// Makes room for `len` vectors. What was there before may stay: packing overwrites it, but for the ends of padded rows,
-/// which are always zero.
+/// Resizes `vectors` to `len` vectors. Old contents may remain: packing overwrites them, except the padding of rows,
+/// which is always zero.
 fn resize<V: Lanes>(vectors: &mut Vec<V>, len: usize) {
     if len <= vectors.len() {
         vectors.truncate(len);
@@ -399,7 +404,7 @@ fn resize<V: Lanes>(vectors: &mut Vec<V>, len: usize) {
     }
 }
 
-/// For each block of `BLOCK` keys, in rows of `width` words, whether a value is infinite or NaN.
+/// Returns for each block of `BLOCK` keys whether a value is infinite or NaN. The values are rows of `width` words.
 fn non_finite_blocks<P: Product>(values: &[f32], width: usize) -> Vec<bool> {
     values.chunks(BLOCK / P::TERMS * width).map(|block| !all_finite::<P>(block)).collect()
 }

@@ -1,6 +1,7 @@
-//! Arrays of any element type, as the kernels see them: rows that are read as `f32`, and rows that are written from `f32`.
+//! Arrays of any element type as the kernels use them: rows that are read as `f32`, and rows that are written from
+//! `f32`.
 //!
-//! The type is looked at once for each row, so kernels are compiled once for all of them.
+//! The element type is checked once for each row, so each kernel is compiled once for all types.
 
 use crate::dtype::{Values, ValuesMut};
 use crate::view::Layout;
@@ -11,22 +12,22 @@ use std::marker::PhantomData;
 /// A view whose rows are read as `f32`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rows<'a> {
-    /// Rows that may be used in place.
+    /// `f32` rows, which may be used in place.
     F32(View<'a, f32>),
-    /// Rows to be widened.
+    /// `bf16` rows, which are converted to `f32`.
     Bf16(View<'a, bf16>),
-    /// Rows to be widened.
+    /// `f16` rows, which are converted to `f32`.
     F16(View<'a, f16>),
 }
 
-/// The rows of an output, rounded to its type when they are written, and shared among threads.
+/// The rows of an output that several threads write. Values are rounded to the element type when they are written.
 pub(crate) struct SharedRows<'a> {
     data: Data,
     layout: Layout,
     borrow: PhantomData<&'a mut [u8]>,
 }
 
-/// Where an output lies.
+/// A pointer to the first value of an output, by element type.
 #[derive(Clone, Copy)]
 enum Data {
     F32(*mut f32),
@@ -37,7 +38,7 @@ enum Data {
 macro_rules! by_type {
     ($($element:ty, $variant:ident;)*) => {
         impl<'a> Rows<'a> {
-            /// The view, to be read by rows.
+            /// Returns the rows of a view.
             pub(crate) fn of<T: Element>(view: View<'a, T>) -> Self {
                 let (data, layout) = view.into_parts();
                 match T::erased(data) {
@@ -45,7 +46,7 @@ macro_rules! by_type {
                 }
             }
 
-            /// The shape.
+            /// Returns the shape `[batch, heads, rows, row length]`.
             #[inline(always)]
             pub(crate) fn shape(&self) -> [usize; 4] {
                 match self {
@@ -53,14 +54,14 @@ macro_rules! by_type {
                 }
             }
 
-            /// The element type.
+            /// Returns the element type.
             pub(crate) fn dtype(&self) -> Dtype {
                 match self {
                     $(Rows::$variant(_) => <$element>::DTYPE,)*
                 }
             }
 
-            /// Values `from..from + into.len()` of the last dimension at `[b, h, i]`, copied.
+            /// Copies values `from..from + into.len()` of the row at `[batch, head, row]` to `into`.
             #[inline(always)]
             pub(crate) fn copy_row(&self, at: [usize; 3], from: usize, into: &mut [f32]) {
                 match self {
@@ -70,7 +71,7 @@ macro_rules! by_type {
         }
 
         impl<'a> SharedRows<'a> {
-            /// The output, to be written by rows.
+            /// Returns the rows of an output.
             pub(crate) fn of<T: Element>(out: ViewMut<'a, T>) -> Self {
                 let (data, layout) = out.into_parts();
                 let data = match T::erased_mut(data) {
@@ -79,31 +80,32 @@ macro_rules! by_type {
                 SharedRows { data, layout, borrow: PhantomData }
             }
 
-            /// The shape.
+            /// Returns the shape `[batch, heads, rows, row length]`.
             pub(crate) fn shape(&self) -> [usize; 4] {
                 self.layout.shape
             }
 
-            /// Writes row `[b, h, i]`, rounded to its type.
+            /// Writes the row at `[batch, head, row]`, rounded to the element type.
             ///
             /// # Safety
             ///
-            /// No two calls may be for the same row at the same time.
+            /// Two calls at the same time must have different rows.
             pub(crate) unsafe fn write(&self, at: [usize; 3], values: &[f32]) {
                 match self.data {
-                    // SAFETY: the pointer is the one that came with the layout; the caller promises the rest.
+                    // SAFETY: pointer and layout come from one view. The caller guarantees that no other thread uses
+                    // the row.
                     $(Data::$variant(data) => unsafe { write(data, &self.layout, at, values) },)*
                 }
             }
 
-            /// Reads row `[b, h, i]`.
+            /// Reads the row at `[batch, head, row]` as `f32`.
             ///
             /// # Safety
             ///
-            /// No call of [`write`](Self::write) may be for the same row at the same time.
+            /// No call of [`write`](Self::write) at the same time may have this row.
             pub(crate) unsafe fn read(&self, at: [usize; 3], values: &mut [f32]) {
                 match self.data {
-                    // SAFETY: as in `write`.
+                    // SAFETY: see `write`.
                     $(Data::$variant(data) => unsafe { read(data, &self.layout, at, values) },)*
                 }
             }
@@ -118,7 +120,7 @@ by_type! {
 }
 
 impl<'a> Rows<'a> {
-    /// The row at `[b, h, i]` in place, where it is one of adjacent `f32`.
+    /// Returns the row at `[batch, head, row]` in place, or `None` if its values are not adjacent `f32`.
     #[inline(always)]
     pub(crate) fn row(&self, at: [usize; 3]) -> Option<&'a [f32]> {
         match self {
@@ -127,7 +129,8 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// All rows of `[b, h]` from row `first` on in place, where they are `f32` that follow each other without gaps.
+    /// Returns all rows of batch row `b` and head `h` from row `first` on in place, or `None` if they are not
+    /// contiguous `f32`.
     #[inline(always)]
     pub(crate) fn dense_rows(&self, b: usize, h: usize, first: usize) -> Option<&'a [f32]> {
         match self {
@@ -137,55 +140,55 @@ impl<'a> Rows<'a> {
     }
 }
 
-// SAFETY: the pointer comes from an exclusive borrow that lives as long as `self`, and is only used through `write`
-// and `read`, whose contracts keep threads apart.
+// SAFETY: the pointer comes from an exclusive borrow that lives as long as `self`. Only `write` and `read` use the
+// pointer, and their contracts keep threads on different rows.
 unsafe impl Send for SharedRows<'_> {}
-// SAFETY: as for `Send`.
+// SAFETY: see `Send`.
 unsafe impl Sync for SharedRows<'_> {}
 
-/// Writes row `at` of the array at `data`.
+/// Writes row `at`, `[batch, head, row]`, of the array at `data`.
 ///
 /// # Safety
 ///
-/// `layout` was checked against the memory at `data`, which holds initialised values and is exclusively borrowed; no other
-/// call is for the same row at the same time.
+/// `layout` must fit the memory at `data`, which holds initialised values and is exclusively borrowed. No other call at
+/// the same time may have this row.
 #[inline(always)]
 unsafe fn write<T: Element>(data: *mut T, layout: &Layout, at: [usize; 3], values: &[f32]) {
     let Layout { shape, strides, .. } = *layout;
     assert!(at.iter().zip(&shape).all(|(i, n)| i < n) && values.len() == shape[3]);
     let start = layout.index([at[0], at[1], at[2], 0]);
     if strides[3] == 1 {
-        // SAFETY: as below, for all elements of the row at once.
+        // SAFETY: see below, for all elements of the row together.
         let row = unsafe { std::slice::from_raw_parts_mut(data.add(start), values.len()) };
         return T::narrow(values, row);
     }
     for (d, value) in values.iter().enumerate() {
         let index = start as isize + d as isize * strides[3];
-        // SAFETY: the index is that of an element inside the shape, which `Layout` keeps inside the memory; no other
-        // row shares the element, and the caller keeps others from this row.
+        // SAFETY: the index is that of an element inside the shape, which `Layout` keeps inside the memory. No other
+        // row shares the element, and by contract no other thread uses this row.
         unsafe { data.offset(index).write(T::from_f32(*value)) };
     }
 }
 
-/// Reads row `at` of the array at `data`.
+/// Reads row `at`, `[batch, head, row]`, of the array at `data`.
 ///
 /// # Safety
 ///
-/// As for [`write`]; calls of this function may be for the same row at the same time.
+/// The conditions of [`write`]. Several calls of `read` may have one row at the same time.
 #[inline(always)]
 unsafe fn read<T: Element>(data: *const T, layout: &Layout, at: [usize; 3], values: &mut [f32]) {
     let Layout { shape, strides, .. } = *layout;
     assert!(at.iter().zip(&shape).all(|(i, n)| i < n) && values.len() == shape[3]);
     let start = layout.index([at[0], at[1], at[2], 0]);
     if strides[3] == 1 {
-        // SAFETY: as below, for all elements of the row at once.
+        // SAFETY: see below, for all elements of the row together.
         let row = unsafe { std::slice::from_raw_parts(data.add(start), values.len()) };
         return T::widen(row, values);
     }
     for (d, value) in values.iter_mut().enumerate() {
         let index = start as isize + d as isize * strides[3];
-        // SAFETY: the index is that of an element inside the shape, which `Layout` keeps inside the memory, and nobody
-        // writes to the row meanwhile.
+        // SAFETY: the index is that of an element inside the shape, which `Layout` keeps inside the memory, and no
+        // thread writes to the row at the same time.
         *value = unsafe { data.offset(index).read() }.to_f32();
     }
 }

@@ -1,6 +1,6 @@
-//! The changes of scores between the product and the softmax: softcap, bias, soft weights.
+//! Score modifiers, which change scores between the query-key product and the softmax: softcap, bias, soft weights.
 //!
-//! Scores are in base 2 here: what the caller gives in natural units is multiplied by `log2(e)`.
+//! Scores are in base 2: scores in natural units, as the caller gives them, times `log2(e)`.
 
 use super::exp::tanh;
 use super::micro::{BLOCK, WIDE};
@@ -13,9 +13,9 @@ use std::f32::consts::LOG2_E;
 /// The score modifiers of a call, broadcast to `[batch, heads, q_len, kv_len]`.
 pub(crate) struct Modifiers<'a> {
     plan: &'a Plan,
-    /// The factor of queries before the product.
+    /// The number that queries are multiplied by before the product.
     pub(crate) query_factor: f32,
-    /// The cap, in base 2.
+    /// The softcap, in base 2.
     pub(crate) softcap: Option<f32>,
     bias: Vec<Term<'a>>,
     soft: Option<View<'a>>,
@@ -29,21 +29,21 @@ enum Term<'a> {
     Alibi(&'a [f32]),
 }
 
-/// The position of a row of a block.
+/// The position of one row of a block of keys.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) batch: usize,
     pub(crate) head: usize,
     pub(crate) row: usize,
-    /// The place of the first key of the block, in the plan's order of keys.
+    /// The place of the block's first key in the plan's order of keys.
     pub(crate) key: usize,
 }
 
 impl<'a> Modifiers<'a> {
-    /// The modifiers in `options`, which were checked.
+    /// Returns the modifiers in `options`, which must be checked before.
     pub(crate) fn new(plan: &'a Plan, head_dim: usize, options: &'a Options<'a>) -> Self {
         let full = score_shape(plan.shape());
-        let broadcast = |view: &View<'a>| view.broadcast(full).expect("checked with the options");
+        let broadcast = |view: &View<'a>| view.broadcast(full).expect("the options were checked before");
         let scale = options.scale_for(head_dim);
         let log2_e = std::f64::consts::LOG2_E;
         Modifiers {
@@ -55,7 +55,9 @@ impl<'a> Modifiers<'a> {
                     Bias::Dense(view) => Term::Dense(broadcast(view)),
                     Bias::Relative { table } => {
                         let [.., width] = table.shape();
-                        Term::Relative(table.broadcast([1, full[1], 1, width]).expect("checked with the options"))
+                        Term::Relative(
+                            table.broadcast([1, full[1], 1, width]).expect("the options were checked before"),
+                        )
                     }
                     Bias::Alibi(slopes) => Term::Alibi(slopes),
                 })
@@ -66,19 +68,19 @@ impl<'a> Modifiers<'a> {
         }
     }
 
-    /// Whether `apply` does anything.
+    /// Returns whether there is a softcap or a bias, so that `apply` changes scores.
     #[inline(always)]
     pub(crate) fn change_scores(&self) -> bool {
         self.softcap.is_some() || !self.bias.is_empty()
     }
 
-    /// Whether there are soft weights.
+    /// Returns whether there are soft weights.
     #[inline(always)]
     pub(crate) fn soften(&self) -> bool {
         self.soft.is_some()
     }
 
-    /// Clears the bits of cells whose soft weight is 0, or as good as 0: these are not allowed.
+    /// Clears in `bits` the cells whose soft weight is below `LEAST_WEIGHT`: these cells are not allowed.
     pub(crate) fn clear_zero_weights(&self, at: Place, keys: usize, bits: u64) -> u64 {
         let Some(soft) = &self.soft else { return bits };
         let mut weights = [0.0; BLOCK];
@@ -89,7 +91,7 @@ impl<'a> Modifiers<'a> {
             .fold(bits, |bits, (i, w)| if *w < LEAST_WEIGHT as f32 { bits & !(1 << i) } else { bits })
     }
 
-    /// Softcap and bias on the scores of a row against the first `keys` keys of a block.
+    /// Applies softcap and bias to the scores of a row and the first `keys` keys of a block.
     #[inline(always)]
     pub(crate) fn apply<S: Simd>(&self, s: S, at: Place, keys: usize, scores: &mut [S::V]) {
         if let Some(cap) = self.softcap {
@@ -100,7 +102,7 @@ impl<'a> Modifiers<'a> {
         self.add_bias(s, at, keys, scores);
     }
 
-    /// Bias on the scores of a row against the first `keys` keys of a block.
+    /// Adds the bias to the scores of a row and the first `keys` keys of a block.
     #[inline(always)]
     pub(crate) fn add_bias<S: Simd>(&self, s: S, at: Place, keys: usize, scores: &mut [S::V]) {
         let scores = &mut scores[..keys.div_ceil(S::LANES)];
@@ -113,12 +115,13 @@ impl<'a> Modifiers<'a> {
         }
     }
 
-    /// How many terms [`bias_values`](Self::bias_values) knows.
+    /// Returns the number of bias terms.
     pub(crate) fn bias_terms(&self) -> usize {
         self.bias.len()
     }
 
-    /// What bias number `term` adds to the scores of a row, in natural units: `values` times the factor that is returned.
+    /// Writes bias term `term` of a row to `values`, in natural units, and returns a factor. The bias that is added to
+    /// a score is the value times this factor.
     #[inline(always)]
     pub(crate) fn bias_values(&self, term: usize, at: Place, values: &mut [f32]) -> f32 {
         match &self.bias[term] {
@@ -142,14 +145,15 @@ impl<'a> Modifiers<'a> {
         }
     }
 
-    /// The soft weights of a row where there are some.
+    /// Writes the soft weights of a row to `values`. Returns false if there are none.
     pub(crate) fn soft_values(&self, at: Place, values: &mut [f32]) -> bool {
         let Some(soft) = &self.soft else { return false };
         self.copy_keys(soft, at, values);
         true
     }
 
-    /// Multiplies the weights of a row by its soft weights where `bits` are set, and makes them 0 elsewhere.
+    /// Multiplies the weights of a row by its soft weights in cells whose bit in `bits` is set, and sets the other
+    /// weights to 0.
     #[inline(always)]
     pub(crate) fn multiply_weights<S: Simd>(&self, s: S, at: Place, keys: usize, bits: u64, weights: &mut [S::V]) {
         let Some(soft) = &self.soft else { return };
@@ -162,12 +166,12 @@ impl<'a> Modifiers<'a> {
         }
     }
 
-    /// The order of the keys that a row reads.
+    /// Returns the plan's order of the keys that a row reads; `None` if keys are not reordered.
     pub(crate) fn order(&self, at: Place) -> Option<&'a Order> {
         self.plan.patterns()[self.plan.pattern_of(at.batch, at.head)].key_order()
     }
 
-    /// The values of a row for the keys of a block.
+    /// Copies the values of a row for the keys of a block, in the plan's order of keys.
     fn copy_keys(&self, view: &View<'_>, at: Place, into: &mut [f32]) {
         match self.order(at) {
             None => view.copy_row([at.batch, at.head, at.row], at.key, into),
@@ -179,7 +183,7 @@ impl<'a> Modifiers<'a> {
         }
     }
 
-    /// `k - q` in positions, key by key.
+    /// Returns for each key from `at.key` on the position of the key minus the position of the query.
     pub(crate) fn distances(&self, at: Place) -> impl Iterator<Item = i64> + '_ {
         let (query, order) = (self.plan.query_position(at.batch, at.row), self.order(at));
         let key = move |place: usize| order.map_or(place, |order| order.origin(place as u32) as usize);
@@ -187,11 +191,11 @@ impl<'a> Modifiers<'a> {
     }
 }
 
-/// The sum of a row's denominators.
+/// Returns the sum of all lanes of a row's denominator.
 ///
-/// Lanes hold keys by their index modulo `LANES`, so padding in front of a row's keys turns the lanes round. The tree adds
-/// lanes half a circle apart, then sums a quarter apart, and so on: turning the lanes swaps the sides of additions and
-/// nothing else, and the total keeps its bits wherever the row's keys happen to lie.
+/// Lane `i` holds the keys whose index modulo `LANES` is `i`, so padding before a row's keys rotates the lanes. The
+/// tree adds lanes that are half of `LANES` apart, then a quarter, and so on. A rotation only swaps the operands of
+/// additions. The total therefore has the same bits wherever the row's keys begin.
 pub(crate) fn total<S: Simd>(sums: &S::V) -> f32 {
     let mut lanes = [0.0; BLOCK];
     lanes[..S::LANES].copy_from_slice(floats(std::slice::from_ref(sums)));

@@ -1,12 +1,13 @@
-//! Keys and values that stay packed between calls: the memory of a cache.
+//! Memory of a key-value cache: keys and values that stay packed between calls.
 //!
-//! Memory is cut into *pages* of so many keys, each with a region for every key-value head: the keys in lane groups, as
-//! [`pack`](super::pack) lays them out, and after them the values in rows. A sequence has a list of pages and, by its
-//! [`Ring`], its own idea of which key lies where; a kernel asks for lane groups by the *index* of their keys and gets them
-//! in ascending order of positions, whatever their order in memory.
+//! Memory consists of *pages*, each for a fixed number of keys. A page has one region for each key-value head. A region
+//! holds keys in lane groups, in the layout of [`pack`](super::pack), and then values in rows. A sequence has a list of
+//! pages and a [`Ring`], which gives the slot of each key. A kernel requests lane groups by the *index* of their keys
+//! and receives them in ascending order of positions, in any order of memory.
 //!
-//! `f32` and, on paths that multiply pairs, `bf16` are read where they lie. Other values of 16 bits stay so in memory and
-//! are widened block by block into memory that stays in the nearest cache, so each byte comes from far memory once.
+//! `f32` values are read in place, and so are `bf16` values on paths that multiply pairs. Other 16-bit values keep
+//! their type in memory. A block of them is converted to `f32` in a buffer that stays in the nearest cache, so each
+//! byte is read once from main memory.
 
 use super::dispatch::Task;
 use super::lines::Lines;
@@ -16,24 +17,24 @@ use crate::{Dtype, Element, Error, Isa, View, bf16, f16};
 use half::slice::HalfFloatSliceExt;
 use std::ops::Range;
 
-/// The memory layout of keys and values: fixed by their sizes and the processor path.
+/// The memory layout of keys and values, given by their sizes and the processor path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Packing {
     pub(crate) head_dim: usize,
     pub(crate) v_dim: usize,
-    /// Keys in a vector.
+    /// The number of keys in a vector.
     pub(crate) lanes: usize,
-    /// Numbers in a word.
+    /// The number of values in a word: 1, or 2 where a word is a pair of `bf16`.
     terms: usize,
-    /// Words of a key.
+    /// The number of words of a key.
     words: usize,
-    /// Words of a row of values: `v_dim` in whole vectors.
+    /// The number of words in a row of values: `v_dim` rounded up to whole vectors.
     v_width: usize,
-    /// Bytes of a word.
+    /// The number of bytes of a word.
     word_bytes: usize,
 }
 
-/// Asks a path for its sizes.
+/// A task that returns the number of lanes of a path, and the number of values in its words.
 struct Probe<'a> {
     dtype: Dtype,
     sizes: &'a mut (usize, usize),
@@ -65,12 +66,13 @@ impl Packing {
         }
     }
 
-    /// Keys in a lane group.
+    /// Returns the number of keys in a lane group.
     pub(crate) fn group(&self) -> usize {
         self.lanes * self.terms
     }
 
-    /// Bytes of the keys and of the values of `slots` keys, in whole lines; `None` beyond all memory.
+    /// Returns the memory of `slots` keys as `[bytes of keys, bytes of values]`, each rounded up to whole cache lines.
+    /// Returns `None` if a size overflows.
     fn bytes(&self, slots: usize) -> Option<[usize; 2]> {
         let lines = |words: Option<usize>| words?.checked_mul(self.word_bytes)?.checked_next_multiple_of(Lines::LINE);
         let keys = lines(slots.checked_mul(self.words))?;
@@ -78,12 +80,13 @@ impl Packing {
     }
 }
 
-/// The slots of a sequence's pages that hold its keys.
+/// The mapping from the keys of a sequence to slots of its pages.
 ///
-/// Keys at positions before `sink_tokens` lie in the slots of these numbers, and the others in a ring of `len` slots from slot `kept`
-/// on, position `p` in slot `kept + p % len`. A kernel sees them by *index*: the first `kept` indices are the first slots, and
-/// index `kept` is the key at position `first`. All but `sink_tokens` are multiples of a lane group, so a key's lane is always that
-/// of its position. A sequence that forgets nothing has an endless ring and no sink tokens.
+/// A key at a position before `sink_tokens` is in the slot of the same number. Other keys are in a ring of `len` slots
+/// that begins at slot `kept`: position `p` is in slot `kept + p % len`. A kernel sees keys by *index*: the first
+/// `kept` indices are the first slots, and index `kept` is the key at position `first`. All fields but `sink_tokens`
+/// are multiples of the keys in a lane group, so the lane of a key depends only on its position. A sequence that keeps
+/// all its keys has an endless ring and no sink tokens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ring {
     pub(crate) sink_tokens: usize,
@@ -95,7 +98,8 @@ pub(crate) struct Ring {
 impl Ring {
     pub(crate) const ENDLESS: Ring = Ring { sink_tokens: 0, kept: 0, first: 0, len: usize::MAX };
 
-    /// The slot of the key at index `index`, and how many indices from there on follow it in memory.
+    /// Returns the slot of the key at index `index`, and the number of indices from `index` on that are consecutive in
+    /// memory.
     #[inline]
     fn slot(&self, index: usize) -> (usize, usize) {
         match index.checked_sub(self.kept) {
@@ -104,7 +108,8 @@ impl Ring {
         }
     }
 
-    /// The slot of the key at position `position`, and how many positions from there on follow it in memory.
+    /// Returns the slot of the key at position `position`, and the number of positions from there on that are
+    /// consecutive in memory.
     fn place(&self, position: usize) -> (usize, usize) {
         if position < self.sink_tokens { (position, self.sink_tokens - position) } else { self.in_ring(position) }
     }
@@ -116,33 +121,34 @@ impl Ring {
     }
 }
 
-/// The memory of a cache.
+/// The memory of a key-value cache.
 pub(crate) struct Store {
     pub(crate) packing: Packing,
     dtype: Dtype,
     pub(crate) kv_heads: usize,
-    /// Keys in a page.
+    /// The number of keys in a page.
     page: usize,
-    /// Bytes of a region: keys, and values behind them.
+    /// The number of bytes in a region: `[keys, values]`. Values follow the keys.
     region: [usize; 2],
     lines: Lines,
-    /// For each vector of keys of each region whether a value among them is infinite or NaN.
+    /// For each vector of keys in each region, whether one of its values is infinite or NaN.
     non_finite: Vec<bool>,
 }
 
-/// A key-value head of a sequence.
+/// One key-value head of a cached sequence.
 #[derive(Clone, Copy)]
 pub(crate) struct StoredHead<'a> {
     pub(crate) store: &'a Store,
     pub(crate) pages: &'a [u32],
     pub(crate) ring: Ring,
     pub(crate) head: usize,
-    /// Indices of keys that a plan may ask for.
+    /// The number of key indices that a plan may read.
     pub(crate) kv_len: usize,
 }
 
 impl Store {
-    /// Memory for `pages` pages of `page` keys, a multiple of the lanes; an error where there cannot be so much.
+    /// Allocates memory for `pages` pages of `page` keys each, a multiple of the lanes. Returns an error if there is
+    /// not enough memory.
     pub(crate) fn new(
         packing: Packing,
         dtype: Dtype,
@@ -157,33 +163,34 @@ impl Store {
         let Some((lines, region)) = lines.zip(region) else {
             return Err(Error::Option {
                 name: "the cache",
-                given: format!("{pages} x {page} keys for {kv_heads} heads"),
-                problem: "there is not so much memory: give a smaller capacity".to_owned(),
+                given: format!("{pages} pages of {page} keys for {kv_heads} heads"),
+                problem: "there is not enough memory: give a smaller capacity".to_owned(),
             });
         };
         let non_finite = vec![false; pages * kv_heads * (page / packing.lanes)];
         Ok(Store { packing, dtype, kv_heads, page, region, lines, non_finite })
     }
 
-    /// Bytes of memory.
+    /// Returns the number of bytes of memory.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(self.lines.values::<f32>())
     }
 
-    /// The region of a page and head, and the number of its first vector among all.
+    /// Returns the byte offset of the region of a page and head, and the number of its first vector among all vectors
+    /// of keys.
     fn region(&self, page: u32, head: usize) -> (usize, usize) {
         let region = page as usize * self.kv_heads + head;
         (region * (self.region[0] + self.region[1]), region * (self.page / self.packing.lanes))
     }
 
-    /// Copies words from word `first` of the memory on, widened where they are not of 4 bytes.
+    /// Copies words from word `first` of the memory on. Values of 16 bits are converted to `f32`.
     #[inline(always)]
     fn widen<S: Simd>(&self, s: S, first: usize, into: &mut [f32]) {
         s.run(Widen { store: self, first, into });
     }
 
-    /// Writes the keys and values of `tokens`, rows of `k` and `v` in batch row `batch`, at positions from `position` on.
-    /// `pages` has places for them all.
+    /// Writes the keys and values of `tokens`, rows of `[k, v]` in batch row `batch`, at the positions that begin with
+    /// `position`. `pages` must have a slot for each of them.
     pub(crate) fn write<T: Element>(
         &mut self,
         pages: &[u32],
@@ -258,7 +265,7 @@ impl Store {
     }
 }
 
-/// [`Store::widen`], compiled once for a path, not wherever it is called.
+/// The work of [`Store::widen`], compiled once for each processor path instead of at each call site.
 struct Widen<'a> {
     store: &'a Store,
     first: usize,
@@ -279,8 +286,8 @@ impl<S: Simd> Kernel<S> for Widen<'_> {
 }
 
 impl<'a> StoredHead<'a> {
-    /// The page and slot of the key at `index`, and how many indices from there on follow in memory; `None` where there is
-    /// no page.
+    /// Returns the page and the slot of the key at `index`, and the number of keys from there on that are consecutive
+    /// in memory. The page is `None` after the last page.
     #[inline]
     fn locate(&self, index: usize) -> (Option<u32>, usize, usize) {
         let (slot, follow) = self.ring.slot(index);
@@ -288,8 +295,10 @@ impl<'a> StoredHead<'a> {
         (self.pages.get(page).copied(), slot, follow.min(self.store.page - slot))
     }
 
-    /// No block had better cross a multiple of this: pages, so that it lies in one piece, or, where it is widened for few
-    /// rows, so little that it stays in the nearest cache. Small pages are put together instead.
+    /// Returns the distance, in keys, between boundaries that a block of keys should not cross. For words of 4 bytes
+    /// this is the page, so that a block is contiguous; small pages are copied together instead (`usize::MAX`). For
+    /// 16-bit values that `few` rows read, it is the keys of a block, so that the converted block stays in the nearest
+    /// cache.
     pub(crate) fn page(&self, few: bool) -> usize {
         let Store { page, packing, .. } = *self.store;
         match packing.word_bytes {
@@ -299,7 +308,8 @@ impl<'a> StoredHead<'a> {
         }
     }
 
-    /// What lies from the key at `index` on, in one piece, as far as it is worth fetching ahead.
+    /// Returns the contiguous keys and values from index `index` on, for prefetching: at most one block. Both slices
+    /// are empty where words are not 4 bytes or no page follows.
     #[inline(always)]
     pub(crate) fn ahead<S: Simd, P: Product>(&self, index: usize) -> (&'a [S::V], &'a [f32]) {
         let store = self.store;
@@ -317,7 +327,7 @@ impl<'a> StoredHead<'a> {
         }
     }
 
-    /// The keys of groups `groups`, at most a block of them, in place or copied to `space`.
+    /// Returns the keys of lane groups `groups`, at most one block, in place or copied to `space`.
     #[inline(always)]
     pub(crate) fn keys<'b, S: Simd, P: Product>(&self, s: S, groups: Range<usize>, space: &'b mut [S::V]) -> &'b [S::V]
     where
@@ -325,7 +335,7 @@ impl<'a> StoredHead<'a> {
     {
         let store = self.store;
         let Packing { words, word_bytes, .. } = store.packing;
-        assert!(store.packing.group() == group::<S, P>(), "packed for this path");
+        assert!(store.packing.group() == group::<S, P>(), "keys must be packed for this processor path");
         let mut keys = groups.start * group::<S, P>()..groups.end * group::<S, P>();
         let start = |page| store.region(page, self.head).0 / word_bytes;
         if word_bytes == 4
@@ -343,15 +353,15 @@ impl<'a> StoredHead<'a> {
             (now, rest) = rest.split_at_mut((run * words).min(rest.len()));
             match page {
                 Some(page) => store.widen(s, start(page) + slot * words, now),
-                // beyond the last page: nobody may read it
+                // After the last page: no query reads these keys.
                 None => now.fill(0.0),
             }
         }
         space
     }
 
-    /// The values of groups `groups`, at most a block of them, and whether some may be infinite or NaN: where they lie, or copied
-    /// to `space`, where only columns `columns`, counted in vectors, are written.
+    /// Returns the values of lane groups `groups`, at most one block, and whether a value may be infinite or NaN. The
+    /// values are in place or copied to `space`. A copy has only columns `columns`, counted in vectors.
     #[inline(always)]
     pub(crate) fn values<'b, S: Simd, P: Product>(
         &self,

@@ -1,17 +1,17 @@
-//! The forward pass of one tile: the algorithm, written once for every processor path.
+//! The forward pass of one tile. The algorithm is written once for every processor path.
 //!
-//! A tile is a few dozen query rows of one or more heads that read the same keys. Keys come in blocks of 64; for each
-//! block the scores of all rows are made, turned into weights, and the values are added up, with an *online* softmax
-//! (Milakov and Gimelshein 2018; Dao et al. 2022) that never holds more than a block of scores.
+//! A tile is a few dozen query rows of one or more heads that read the same keys. Keys come in blocks of 64. For each
+//! block, the scores of all rows are computed and turned into weights, and the weighted values are added. An *online*
+//! softmax (Milakov and Gimelshein 2018; Dao et al. 2022) never holds more than one block of scores.
 //!
-//! Three choices make a row's result depend on nothing but what it may read, to the bit:
+//! Because of three choices, every bit of a row's result depends only on the keys and values that the row may read:
 //!
-//! * Scores are in base 2, and the running maximum is rounded up to an *integer*. When it rises, what was summed so far
-//!   is multiplied by a power of two, which rounds nothing.
-//! * Outputs add one key at a time in the plan's order of keys; denominators add in lanes that follow the key's place in it and are put
-//!   together in a tree that has no first lane ([`total`]).
-//! * Hidden cells are replaced, never multiplied away: minus infinity as a score, 0 as a weight, and where a hidden value
-//!   may be infinite or NaN the cell is skipped.
+//! * Scores are in base 2, and the running maximum is rounded up to an *integer*. When the maximum rises, earlier sums
+//!   are multiplied by a power of two, which causes no rounding.
+//! * Outputs add one key at a time in the plan's order of keys. Denominators add in lanes, by the key's place in this
+//!   order, and a tree that does not depend on the first lane adds the lanes ([`total`]).
+//! * Hidden cells are replaced, not multiplied by 0: their score becomes minus infinity, their weight 0. Where a hidden
+//!   value may be infinite or NaN, the cell is skipped.
 
 pub(crate) mod split;
 
@@ -26,27 +26,30 @@ use noren_mask::Plan;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// Most rows in a job: enough that a block of keys, read from a far cache, is used often; a multiple of every path's rows.
+/// The maximum number of rows in a job, a multiple of the rows of every path's register tile. With so many rows, a
+/// block of keys from a distant cache is used often.
 pub(crate) const ROWS: usize = 96;
 
-/// Rows whose scores are made before their weights: scores, keys and values of a phase share the nearest cache.
+/// The number of rows whose scores are computed before their weights. Scores, keys and values of these rows together
+/// fit in the nearest cache.
 const PHASE: usize = 24;
 
 /// The data that all jobs of a call share.
 pub(crate) struct Context<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) q: Rows<'a>,
-    /// Where queries and outputs of all batch rows follow each other in one, the first row of each.
+    /// The first row of each batch row in queries and outputs, if these hold all batch rows one after another in one
+    /// array; otherwise `None`.
     pub(crate) starts: Option<&'a [usize]>,
     pub(crate) modifiers: Modifiers<'a>,
-    /// Bits of mixed blocks, found by the first head that needs them.
+    /// The mask bits of mixed blocks, which the first job that needs them computes; [`Job::bits`] is the index.
     pub(crate) bits: Vec<OnceLock<Box<[u64]>>>,
     pub(crate) out: SharedRows<'a>,
     pub(crate) lse: Option<SharedRows<'a>>,
 }
 
 impl Context<'_> {
-    /// Where a query and its output lie.
+    /// Returns the index `[batch, head, row]` of a query and its output in the arrays.
     #[inline(always)]
     fn row(&self, at: Place) -> [usize; 3] {
         match self.starts {
@@ -56,7 +59,8 @@ impl Context<'_> {
     }
 }
 
-/// Query rows at places `rows` of heads `heads`, which share a pattern and a key-value head.
+/// The work of one thread at a time: query rows at places `rows` of heads `heads`, which share a pattern and a
+/// key-value head.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) batch: usize,
@@ -64,36 +68,36 @@ pub(crate) struct Job {
     pub(crate) pattern: usize,
     pub(crate) tile: usize,
     pub(crate) rows: Range<usize>,
-    /// Where in the context the bits are that this job shares with other heads.
+    /// The index in [`Context::bits`] of the mask bits that this job shares with other heads.
     pub(crate) bits: Option<usize>,
 }
 
-/// A worker's memory, used for one job after the other.
+/// The memory of one thread, used for one job after another.
 pub(crate) struct Scratch<S: Simd> {
-    /// The query rows at the job's places.
+    /// The query rows at the job's places in the plan's order.
     rows: Vec<usize>,
-    /// Queries, `[rows][words]`: times the scale where words are `f32`, as they were given where words are pairs.
+    /// Queries, `[rows][words]`: multiplied by the scale if words are `f32`, unchanged if words are pairs.
     queries: Vec<f32>,
-    /// A query on its way there.
+    /// A buffer for one query before it is copied to `queries`.
     query: Vec<f32>,
-    /// Scores and then weights of a phase, `[PHASE][WIDE]`; words of weights take the first half where they are pairs.
+    /// The scores, later the weights, of a phase, `[PHASE][WIDE]`. Weights as pairs take the first half of a row.
     scores: Vec<S::V>,
-    /// Sums of weighted values, `[rows][v_width]`.
+    /// The sums of weighted values, `[rows][v_width]`.
     acc: Vec<S::V>,
-    /// Sums of weights, a vector for each row.
+    /// The sums of weights, one vector for each row.
     sums: Vec<S::V>,
-    /// Sums of the same weights as they were rounded to pairs.
+    /// The sums of the weights after they are rounded to pairs of `bf16`, one vector for each row.
     rounded: Vec<S::V>,
-    /// Running maxima: integers, `NOTHING` at first.
+    /// The running maximum of each row: an integer, `NOTHING` at first.
     maxima: Vec<f32>,
-    /// Mask bits of a block, a word for each row.
+    /// The mask bits of a block, one word for each row.
     words: Vec<u64>,
     block: BlockScratch<S>,
     line: Vec<S::V>,
 }
 
 impl<S: Simd> Scratch<S> {
-    /// Room for `rows` rows of `head_dim` numbers in `words` words, and outputs of `v_width`.
+    /// Allocates memory for `rows` queries of `head_dim` values in `words` words, and outputs of `v_width` words.
     pub(crate) fn new(rows: usize, head_dim: usize, words: usize, v_width: usize) -> Self {
         let width = v_width / S::LANES;
         Scratch {
@@ -112,17 +116,17 @@ impl<S: Simd> Scratch<S> {
     }
 }
 
-/// A job with everything it needs.
+/// A job with its inputs, outputs and memory.
 pub(crate) struct TileKernel<'a, 'b, S: Simd, P> {
     pub(crate) context: &'a Context<'b>,
     pub(crate) job: &'a Job,
     pub(crate) source: Source<'a, 'b, S, P>,
-    /// No key outside is allowed for any row of the key-value head.
+    /// The range that contains all keys that a row of the key-value head may read.
     pub(crate) key_range: Range<usize>,
     pub(crate) scratch: &'a mut Scratch<S>,
 }
 
-/// The sums of a row so far.
+/// The sums of a row over the blocks so far.
 struct RowState<'a, S: Simd> {
     maximum: &'a mut f32,
     sum: &'a mut S::V,
@@ -130,7 +134,8 @@ struct RowState<'a, S: Simd> {
     acc: &'a mut [S::V],
 }
 
-/// `to = from * factor`; a loop, because an iterator's `for_each` is compiled apart, without the path's vectors.
+/// Computes `to = from * factor`. This is a loop, because `for_each` of an iterator is compiled separately, without the
+/// path's vectors.
 #[inline(always)]
 fn multiply(from: &[f32], factor: f32, to: &mut [f32]) {
     for (to, x) in to.iter_mut().zip(from) {
@@ -139,7 +144,7 @@ fn multiply(from: &[f32], factor: f32, to: &mut [f32]) {
 }
 
 impl<S: Simd> RowState<'_, S> {
-    /// Hides what `word` does not allow, and raises the maximum to the scores'.
+    /// Hides the cells whose bits in `word` are not set, and raises the maximum to the largest score, rounded up.
     #[inline(always)]
     fn rise(&mut self, s: S, word: Option<u64>, scores: &mut [S::V]) {
         let minus_infinity = s.splat(f32::NEG_INFINITY);
@@ -150,11 +155,11 @@ impl<S: Simd> RowState<'_, S> {
             }
             top = s.max(*x, top);
         }
-        // The maximum is an integer, so only a score above it can raise it.
+        // The maximum is an integer, so only a score above the old maximum can change it.
         if s.any_above(top, s.splat(*self.maximum)) {
             let top = s.reduce_max(top).ceil();
             let lower = s.splat((*self.maximum - top).max(-300.0));
-            // Before the first score there is nothing to lower.
+            // Before the first score, the sums are zero and need no change.
             if *self.maximum > NOTHING {
                 *self.sum = s.scale(*self.sum, lower);
                 *self.rounded = s.scale(*self.rounded, lower);
@@ -166,7 +171,8 @@ impl<S: Simd> RowState<'_, S> {
         }
     }
 
-    /// Turns scores into weights and adds these to the row's sum. Inlined once for each usual number of lane groups.
+    /// Turns scores into weights and adds these to the row's sum. The function is inlined once for each usual number of
+    /// lane groups.
     #[inline(always)]
     fn weigh(&mut self, s: S, word: Option<u64>, scores: &mut [S::V]) {
         self.rise(s, word, scores);
@@ -188,7 +194,7 @@ impl<S: Simd, P: Product> Kernel<S> for TileKernel<'_, '_, S, P> {
         let blocks = self.blocks();
         let known = job.bits.map(|bits| {
             let cell = &context.bits[bits];
-            // Made outside the cell, so that a user's closure may do what it likes, this call included.
+            // Computed outside the cell, so that a user's closure may also run this computation.
             cell.get().unwrap_or_else(|| {
                 let words = self.all_words(blocks.clone());
                 cell.get_or_init(|| words)
@@ -203,7 +209,7 @@ impl<S: Simd, P: Product> Kernel<S> for TileKernel<'_, '_, S, P> {
     }
 }
 
-/// [`TileKernel::start`], compiled once for a path and a product, not wherever it is called.
+/// The work of [`TileKernel::start`], compiled once for each processor path and product instead of at each call site.
 struct Start<'t, 'a, 'b, S: Simd, P>(&'t mut TileKernel<'a, 'b, S, P>);
 
 impl<S: Simd, P: Product> Kernel<S> for Start<'_, '_, '_, S, P> {
@@ -213,7 +219,7 @@ impl<S: Simd, P: Product> Kernel<S> for Start<'_, '_, '_, S, P> {
     }
 }
 
-/// [`TileKernel::finish`], compiled once for a path and a product, not wherever it is called.
+/// The work of [`TileKernel::finish`], compiled once for each processor path and product instead of at each call site.
 struct Finish<'t, 'a, 'b, S: Simd, P>(&'t mut TileKernel<'a, 'b, S, P>);
 
 impl<S: Simd, P: Product> Kernel<S> for Finish<'_, '_, '_, S, P> {
@@ -224,11 +230,11 @@ impl<S: Simd, P: Product> Kernel<S> for Finish<'_, '_, '_, S, P> {
 }
 
 impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
-    /// The blocks of keys that the tile reads.
+    /// Returns the blocks of keys that the tile reads.
     fn blocks(&self) -> KeyBlocks<'a> {
         let context: &'a Context<'_> = self.context;
         let tile = context.plan.patterns()[self.job.pattern].tile(self.job.tile);
-        // soft weights of 0 hide cells of full blocks, which then need a word of bits for a row
+        // Soft weights of 0 hide cells of full blocks, which then need mask bits for each row.
         let widest = if context.modifiers.soften() { BLOCK } else { WIDE };
         let (key_range, lanes, page) =
             (self.key_range.clone(), group::<S, P>(), self.source.page(self.row_count() <= S::ROWS));
@@ -239,20 +245,20 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         self.job.heads.len() * self.job.rows.len()
     }
 
-    /// Head and query row of row `r` of the job.
+    /// Returns the place of row `r` of the job: batch row, head, query row, and key `key`.
     #[inline(always)]
     fn place(&self, r: usize, key: usize) -> Place {
         let Job { batch, heads, rows, .. } = self.job;
         Place { batch: *batch, head: heads.start + r / rows.len(), row: self.scratch.rows[r % rows.len()], key }
     }
 
-    /// Empties the sums and scales the queries.
+    /// Sets the sums to zero and copies the queries, scaled if words are `f32`.
     #[inline(always)]
     fn start(&mut self, s: S) {
         s.run(Start(self));
     }
 
-    /// Divides by the denominators and writes outputs and log-sum-exps.
+    /// Divides the sums by the denominators, and writes outputs and log-sum-exps.
     #[inline(always)]
     fn finish(&mut self, s: S) {
         s.run(Finish(self));
@@ -291,7 +297,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         self.scratch.maxima[..rows].fill(NOTHING);
     }
 
-    /// The bits of all mixed blocks of the tile, block after block.
+    /// Returns the mask bits of all mixed blocks of the tile, one block after another.
     #[cold]
     fn all_words(&self, blocks: KeyBlocks<'_>) -> Box<[u64]> {
         let mut words = Vec::new();
@@ -304,8 +310,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         words.into()
     }
 
-    /// Sets the mask bits of a block, a word for each row, unless it has none that is not allowed; `known` are its bits where
-    /// another head found them before.
+    /// Sets the mask bits of a block, one word for each row. Returns false if every cell of the block is allowed.
+    /// `known` is the mask bits if another head has computed them before.
     #[inline(always)]
     fn mask(&mut self, block: &KeyBlock, known: Option<&[u64]>) -> bool {
         let KeyBlock { keys, cells, .. } = block;
@@ -339,12 +345,13 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         masked
     }
 
-    /// Takes in a block of keys; `known` are its bits where another head found them before.
+    /// Adds a block of keys to the sums of all rows. `known` is the block's mask bits if another head has computed them
+    /// before.
     #[inline(always)]
     fn block(&mut self, s: S, block: &KeyBlock, known: Option<&[u64]>) {
         let masked = self.mask(block, known);
         let KeyBlock { keys, groups, .. } = block;
-        // The block scratch leaves its place while the block borrows it.
+        // The block borrows this scratch, so it is moved out of `self` for that time.
         let rows = self.row_count();
         let mut scratch = std::mem::replace(&mut self.scratch.block, BlockScratch::empty());
         let source = self.source;
@@ -355,7 +362,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         self.scratch.block = scratch;
     }
 
-    /// Cells with a soft weight of 0 are not allowed.
+    /// Clears the mask bits of cells whose soft weight is 0: these cells are not allowed.
     fn clear_zero_weights(&mut self, key: usize, keys: usize) {
         if self.context.modifiers.soften() {
             for r in 0..self.row_count() {
@@ -365,14 +372,14 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         }
     }
 
-    /// Scores, weights and outputs of rows `rows` against a block.
+    /// Computes the scores and weights of rows `rows` and a block, and adds the weighted values to the outputs.
     #[inline(always)]
     fn phase(&mut self, s: S, rows: Range<usize>, key: usize, block: &Block<'_, S>, groups: usize, masked: bool) {
         let (words, v_width) = (self.source.words(), self.source.v_width());
         let per_row = WIDE / S::LANES;
         let width = v_width / S::LANES;
         let tiles = rows.clone().step_by(S::ROWS).map(|from| from..rows.end.min(from + S::ROWS));
-        // The keys that some row of a register tile reads: the rest of the block is left out.
+        // The keys that at least one row of a register tile reads. The other keys of the block are left out.
         let mut needed = [const { 0..0 }; PHASE];
         needed.fill(0..groups * group::<S, P>());
         if masked {
@@ -421,7 +428,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
                 }
                 continue;
             }
-            // A hidden value may be infinite or NaN here, and 0 times that is not 0: visit allowed cells only.
+            // A hidden value may be infinite or NaN here, and 0 times such a value is not 0. Only allowed cells are
+            // visited.
             for (r, row) in tile.enumerate() {
                 let (weights, acc) = (&weights[r * per_row..][..per_row], &mut acc[r * width..][..width]);
                 micro::accumulate_allowed::<S, P>(s, weights, scratch.words[row], block.values, acc);
@@ -429,8 +437,9 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         }
     }
 
-    /// What is done to the scores of row `r` against some lane groups of a block before they are hidden; returns the keys up to
-    /// the end of these groups.
+    /// Applies softcap and bias, and for pairs also the scale, to the scores of row `r` and lane groups `groups` of a
+    /// block, before cells are hidden. Returns the number of keys from the block's first key to the end of these
+    /// groups.
     #[inline(always)]
     fn modify(&mut self, s: S, r: usize, at: usize, key: usize, groups: Range<usize>) -> usize {
         let per_row = WIDE / S::LANES;
@@ -447,7 +456,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         keys
     }
 
-    /// Turns the scores of row `r` against some lane groups of a block into weights, and adds them to the row's sum.
+    /// Turns the scores of row `r` and lane groups `groups` of a block into weights, and adds them to the row's sum.
     #[inline(always)]
     fn weigh(&mut self, s: S, r: usize, at: usize, key: usize, groups: Range<usize>, masked: bool) {
         let per_row = WIDE / S::LANES;
@@ -455,7 +464,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         let modifiers = &self.context.modifiers;
         let vectors = at + groups.start * P::TERMS..at + groups.end * P::TERMS;
         let width = self.source.v_width() / S::LANES;
-        // Where no modifier asks, the divisions that find the row's place are saved.
+        // Without soft weights and dropout, the place is not needed, and its divisions are saved.
         let place = (modifiers.soften() || modifiers.dropout.is_some()).then(|| self.place(r, key));
         let scratch = &mut *self.scratch;
         let bits = scratch.words[r];
@@ -475,12 +484,12 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
             let weights = &scratch.scores[vectors.clone()];
             *row.sum = weights.iter().fold(*row.sum, |sum, p| s.add(sum, *p));
         } else {
-            // Inlined once for each usual number of vectors that a path and a product have.
+            // Inlined once for each usual number of vectors of a path and a product.
             macro_rules! weigh {
                 ($($len:literal)*) => {
                     match scores.len() {
                         $($len if const { $len * S::LANES <= WIDE && $len % P::TERMS == 0 } => {
-                            row.weigh(s, word, <&mut [S::V; $len]>::try_from(scores).expect("so many"));
+                            row.weigh(s, word, <&mut [S::V; $len]>::try_from(scores).expect("the slice has the length of this match arm"));
                         })*
                         _ => row.weigh(s, word, scores),
                     }
@@ -515,7 +524,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
             let at = self.place(r, 0);
             let scratch = &mut *self.scratch;
             let sum = f64::from(total::<S>(&scratch.sums[r]));
-            // Outputs are divided by the sum of what their values were multiplied by.
+            // Outputs are divided by the sum of the weights that their values were multiplied by, rounded if weights
+            // are pairs.
             let mut divisor = if P::TERMS == 1 { sum } else { f64::from(total::<S>(&scratch.rounded[r])) };
             let maximum = f64::from(scratch.maxima[r]);
             let (mut denominator, mut top) = (sum, maximum);
@@ -526,22 +536,22 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
                 denominator = sum * factor + sink;
                 divisor = (divisor * factor + sink) / factor;
             }
-            // A row that read nothing, or nothing but scores of minus infinity, is empty: 0, not 0 / 0.
+            // A row that read no key, or only scores of minus infinity, is empty: its output is 0, not 0 / 0.
             let empty = sum == 0.0;
             let divisor = s.splat(divisor as f32);
             for (to, from) in scratch.line.iter_mut().zip(&scratch.acc[r * width..]) {
-                // Adding 0 makes a 0 positive: whether products of 0 were added or skipped before cannot be seen.
+                // Adding 0 turns -0 into 0. The result is then equal whether products of 0 were added or skipped.
                 *to = if empty { s.splat(0.0) } else { s.add(s.div(*from, divisor), s.splat(0.0)) };
             }
             let place = self.context.row(at);
-            // SAFETY: no other job has this row (`Jobs::new` sees to it), and this job has each of its rows once.
+            // SAFETY: no other job has this row (`Jobs::new` guarantees this), and this job has each of its rows once.
             unsafe { self.context.out.write(place, &floats(&scratch.line)[..v_dim]) };
             if let Some(lse) = &self.context.lse {
                 let value = match empty {
                     true => f32::NEG_INFINITY,
                     false => ((denominator.log2() + top) * std::f64::consts::LN_2) as f32,
                 };
-                // SAFETY: as above.
+                // SAFETY: see the output above.
                 unsafe { lse.write(place, &[value]) };
             }
         }

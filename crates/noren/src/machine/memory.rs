@@ -3,20 +3,22 @@
 use std::fs;
 use std::sync::OnceLock;
 
-/// Bytes at each level of the memory that a processor reads from.
+/// The sizes in bytes of each level of memory that a processor reads from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Memory {
-    /// The first data cache of a core.
+    /// The size of the first-level data cache of one core, in bytes.
     pub l1: usize,
-    /// The second cache of a core.
+    /// The size of the second-level cache of one core, in bytes.
     pub l2: usize,
-    /// The cache that cores share; the share of a virtual machine may be smaller, or larger, than the system says.
+    /// The size of the third-level cache that cores share, in bytes. The part that a virtual machine can use may be
+    /// smaller or larger than the size that the system reports.
     pub l3: usize,
-    /// Memory that is free, as far as the system says.
+    /// The free main memory that the system reports, in bytes.
     pub available: usize,
 }
 
-/// The sizes that the system tells of this machine, and usual ones where it does not; it is asked once.
+/// Returns the sizes that the system reports. A size that is not reported gets a usual value: 32 KiB, 1 MiB, 16 MiB and
+/// 4 GiB. The sizes are read once per process.
 pub fn memory() -> Memory {
     static MEMORY: OnceLock<Memory> = OnceLock::new();
     *MEMORY.get_or_init(|| Memory {
@@ -28,13 +30,16 @@ pub fn memory() -> Memory {
 }
 
 impl Memory {
-    /// The largest piece of memory that reading is measured on: beyond every cache, and no more than a quarter of what is free.
+    /// The number of bytes that a measurement of main memory reads. Larger caches increase it to four times the
+    /// third-level cache, and a quarter of the free memory limits it.
     const BEYOND: usize = 1 << 30;
 
-    /// Names and sizes to read that lie well inside each level, for `threads` threads together, smallest first.
+    /// Returns names and sizes to measure, as `(name, bytes)`, smallest first. Each size, for `threads` threads
+    /// together, fits well into one level of memory: `L1`, `L2`, `L3` or `DRAM`. Levels that are not larger than the
+    /// one before are left out.
     pub fn sizes(&self, threads: usize) -> impl Iterator<Item = (&'static str, usize)> + use<> {
         let threads = threads.max(1);
-        // The first cache also holds a little of everything else, and sets of the shared one are not all ours.
+        // The first-level cache also holds some other data, and the shared cache is also used by other programs.
         let inside = [("L1", self.l1 / 2 * threads), ("L2", self.l2 / 2 * threads), ("L3", self.l3 / 2)];
         let beyond = Self::BEYOND.max(self.l3.saturating_mul(4)).min(self.available / 4);
         let mut least = 0;
@@ -46,7 +51,7 @@ impl Memory {
     }
 }
 
-/// The data or unified cache of this level, of the first processor.
+/// Returns the size of the data or unified cache of level `level` of the first processor, in bytes.
 fn cache(level: u32) -> Option<usize> {
     (0..8).find_map(|index| {
         let read = |name| {
@@ -58,7 +63,7 @@ fn cache(level: u32) -> Option<usize> {
     })
 }
 
-/// `48K` in bytes.
+/// Returns the bytes of a size such as `48K` or `32M`.
 fn kib(text: &str) -> Option<usize> {
     let (digits, shift) = match text.strip_suffix('K') {
         Some(digits) => (digits, 10),

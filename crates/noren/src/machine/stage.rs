@@ -1,34 +1,35 @@
-//! Several threads doing the same at the same time, timed round by round.
+//! Measurements in which several threads do the same work at the same time, in timed rounds.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Rounds that a measurement is cut into; fewer where one repetition takes longer than its share, never below the least.
+/// The number of rounds of a measurement. There are fewer, but at least `LEAST_ROUNDS`, if one repetition takes longer
+/// than its share of the time.
 const ROUNDS: usize = 12;
 const LEAST_ROUNDS: usize = 3;
 
-/// How often something was done each second, by all threads together.
+/// A measured rate: the number of units (operations, values or bytes) per second, of all threads together.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Rate {
-    /// The median of the rounds.
+    /// The median over the rounds, in units per second.
     pub median: f64,
-    /// The best round.
+    /// The rate of the fastest round, in units per second.
     pub best: f64,
 }
 
-/// Where the threads of one measurement meet.
+/// The state that the threads of one measurement share.
 pub(super) struct Stage {
     barrier: Barrier,
     time: Duration,
-    /// What one thread found out for all: repetitions in a round, and rounds.
+    /// The number of repetitions in a round, which one thread found for all. `rounds` is the number of rounds.
     repetitions: AtomicUsize,
     rounds: AtomicUsize,
-    /// By round, what all threads did each second.
+    /// The rate of all threads together for each round, in units per second.
     rates: Mutex<Vec<f64>>,
 }
 
-/// Calls `part` on so many threads; each must come to [`Stage::turns`] exactly once.
+/// Calls `part` on `threads` threads and returns the rate. Each call must call [`Stage::turns`] exactly once.
 pub(super) fn measure(threads: usize, time: Duration, part: impl Fn(&Stage) + Sync) -> Rate {
     let stage = Stage {
         barrier: Barrier::new(threads),
@@ -47,10 +48,11 @@ pub(super) fn measure(threads: usize, time: Duration, part: impl Fn(&Stage) + Sy
 }
 
 impl Stage {
-    /// Times `work(n)`, which does something `n` times, each worth so many `units`: all threads begin each round together.
+    /// Times `work(n)`, which repeats an operation of `units` units `n` times. All threads begin each round together.
     pub(super) fn turns(&self, units: f64, mut work: impl FnMut(usize)) {
         work(1);
-        // All find out how often fits into a round, at the same time, because they slow each other down; one answer counts.
+        // All threads find the number of repetitions at the same time, because they slow each other down. The result of
+        // one thread is used.
         let share = self.time.div_f64(ROUNDS as f64);
         let (repetitions, once) = fit(share, &mut work);
         if self.barrier.wait().is_leader() {
@@ -74,14 +76,14 @@ impl Stage {
     }
 }
 
-/// How often `work` fits into `time`, at least once, and what once takes in seconds.
+/// Returns how many repetitions of `work` fit into `time`, at least 1, and the seconds of one repetition.
 fn fit(time: Duration, work: &mut impl FnMut(usize)) -> (usize, f64) {
     let mut repetitions = 1;
     loop {
         let start = Instant::now();
         work(repetitions);
         let took = start.elapsed();
-        // A quarter of the time is long enough to divide it.
+        // A quarter of the time is enough for an exact estimate.
         if took * 4 >= time || repetitions >= 1 << 40 {
             let once = (took.as_secs_f64() / repetitions as f64).max(1e-12);
             return (((time.as_secs_f64() / once) as usize).max(1), once);

@@ -1,4 +1,4 @@
-//! The work of the probes, written once over [`Simd`] as the kernels are.
+//! The work of the probes, written once over [`Simd`] like the kernels.
 
 use super::stage::Stage;
 use crate::kernel::dispatch::Task;
@@ -6,14 +6,14 @@ use crate::kernel::exp::exp2_minus;
 use crate::kernel::simd::{Kernel, Simd, floats_mut, zeroed};
 use std::hint::black_box;
 
-/// Values that stay in the first cache together with as many results.
+/// The number of values: they fit in the first-level cache together with as many results.
 const VALUES: usize = 2048;
-/// Scores in a row.
+/// The number of scores in a row.
 const ROW: usize = 256;
-/// The most accumulators a register tile has.
+/// The maximum number of accumulators in a register tile.
 const MOST_CHAINS: usize = 24;
 
-/// `a * x + y` in registers.
+/// Multiplication and addition, `a * x + y`, in registers.
 pub(super) struct Fma<'a> {
     pub(super) stage: &'a Stage,
 }
@@ -29,8 +29,8 @@ impl Task for Fma<'_> {
     }
 }
 
-/// Accumulators that wait only for themselves: as many as the kernels keep, which is all that a path has registers for,
-/// and at least six, which hide the latency of a multiplication and an addition.
+/// Returns the number of independent accumulators: as many as the kernels keep in registers, but at least six, which
+/// hide the latency of a multiplication and an addition.
 const fn chains<S: Simd>() -> usize {
     let chains = S::ROWS * S::VECTORS;
     assert!(chains <= MOST_CHAINS);
@@ -44,7 +44,7 @@ struct FmaRounds {
 impl<S: Simd> Kernel<S> for FmaRounds {
     #[inline(always)]
     fn run(self, s: S) {
-        // Converges to 1: no value leaves the range where processors are fast.
+        // The values converge to 1, so none leaves the range in which processors are fast.
         let (x, y) = (black_box(s.splat(0.999)), black_box(s.splat(0.001)));
         let mut sums = [s.splat(1.0); MOST_CHAINS];
         for _ in 0..self.rounds {
@@ -56,7 +56,7 @@ impl<S: Simd> Kernel<S> for FmaRounds {
     }
 }
 
-/// Pairs of bf16 multiplied and added to `f32`, in registers.
+/// Products of pairs of `bf16`, added to `f32`, in registers.
 pub(super) struct Dot<'a> {
     pub(super) stage: &'a Stage,
 }
@@ -126,7 +126,7 @@ impl<S: Simd> Kernel<S> for Exp2Rounds<'_, S::V> {
     }
 }
 
-/// Weights of rows of [`ROW`] scores.
+/// The softmax weights of rows of [`ROW`] scores.
 pub(super) struct SoftmaxRow<'a> {
     pub(super) stage: &'a Stage,
 }
@@ -176,7 +176,7 @@ impl<S: Simd> Kernel<S> for SoftmaxRounds<'_, S::V> {
     }
 }
 
-/// Scores as a kernel sees them.
+/// Returns [`VALUES`] scores from -25 to 0, as vectors.
 fn scores<S: Simd>(_: S) -> Vec<S::V> {
     let mut vectors = zeroed::<S::V>(VALUES / S::LANES);
     for (i, x) in floats_mut(&mut vectors).iter_mut().enumerate() {
@@ -185,7 +185,7 @@ fn scores<S: Simd>(_: S) -> Vec<S::V> {
     vectors
 }
 
-/// Memory read from end to end.
+/// Reads of memory from start to end.
 pub(super) struct Read<'a> {
     pub(super) stage: &'a Stage,
     /// The number of bytes that each thread reads.
@@ -200,12 +200,12 @@ impl Task for Read<'_> {
     fn run<S: Simd>(self, s: S) {
         let vectors = (self.bytes / size_of::<S::V>()).next_multiple_of(STREAM).max(STREAM);
         let mut memory = zeroed::<S::V>(vectors);
-        memory.fill(s.splat(1.0)); // so that every page is there
+        memory.fill(s.splat(1.0)); // so that the system allocates every page
         self.stage.turns(size_of_val(&memory[..]) as f64, |rounds| s.run(ReadRounds { rounds, memory: &memory }));
     }
 }
 
-/// Vectors that are added up at a time.
+/// The number of vectors that are added at a time.
 const STREAM: usize = 8;
 
 struct ReadRounds<'a, V> {

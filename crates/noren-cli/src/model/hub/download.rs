@@ -59,7 +59,7 @@ impl Hub {
         let list =
             self.curl(&format!("/api/models/{name}/revision/main"), &["--silent", "--show-error"], Stdio::piped())?;
         let list: serde_json::Value =
-            serde_json::from_slice(&list).map_err(|e| format!("its list of files is no JSON: {e}"))?;
+            serde_json::from_slice(&list).map_err(|e| format!("its list of files is not valid JSON: {e}"))?;
         let files = list["siblings"].as_array().ok_or("its list of files has no siblings")?;
         Ok(files.iter().filter_map(|file| file["rfilename"].as_str().map(str::to_owned)).collect())
     }

@@ -1,4 +1,5 @@
-//! From queries and keys to weights and gradients of scores, a phase of rows against a block of keys at a time.
+//! The cells of the backward pass: weights and gradients of scores, computed from queries and keys for one phase of
+//! rows and one block of keys at a time.
 
 use super::context::{Context, Widths, of_pairs, pieces};
 use super::keys::{Keys, words};
@@ -12,41 +13,42 @@ use crate::options::LOWEST_SCORE;
 use std::f64::consts::LOG2_E;
 use std::ops::Range;
 
-/// Rows whose cells are made before their products, or one more: all tables of a phase share the nearest caches.
+/// The number of query rows that are computed together (a *phase*); a phase may have one more. The cells of a phase are
+/// computed before they are added to gradients. All tables of a phase share the nearest caches.
 pub(super) const PHASE: usize = 48;
 
-/// What the cells' gradients are of.
+/// The quantity whose gradients the cells hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Of {
-    /// Queries and keys: of scores before the softcap.
+    /// Gradients of scores before the softcap, for the gradients of queries and keys.
     Products,
-    /// Bias: of scores after it.
+    /// Gradients of scores after the softcap, for the gradients of the bias.
     Scores,
-    /// Soft weights.
+    /// Gradients of soft weights.
     Soft,
 }
 
-/// A phase's cells, `[PHASE][WIDE]`; what is outside the block's lane groups is left over from earlier blocks.
+/// The cells of a phase, `[PHASE + 1][WIDE]`. Outside of the block's lane groups are old values of earlier blocks.
 pub(super) struct Tables<S: Simd> {
-    /// Scores, then weights after dropout, both but for the rows' factors, which [`Queries::dout`] has (where products are of
-    /// pairs, weights have them).
+    /// Scores, then weights after dropout. Weights do not contain the row's factor, which [`Queries::dout`] contains;
+    /// where products are of pairs, weights contain it.
     pub(super) weights: Vec<S::V>,
-    /// Products of `dout` and values, then the gradients.
+    /// Products of `dout` and values, then gradients.
     pub(super) grads: Vec<S::V>,
-    /// The softcap's derivatives, where there is one.
+    /// The derivatives of the softcap, if there is one.
     slopes: Vec<S::V>,
-    /// Pairs of neighbouring rows of one of the tables.
+    /// Pairs of neighbouring rows of `weights` or `grads`.
     pub(super) pairs: Vec<S::V>,
 }
 
-/// A block of keys that a part of the rows reads.
+/// A block of keys that the rows of a part read.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
-    /// The first key.
+    /// The index of the first key.
     pub(super) key: usize,
-    /// The lane groups.
+    /// The lane groups that hold the keys.
     pub(super) groups: Range<usize>,
-    /// Whether the queries' words say which cells are allowed; all are otherwise.
+    /// Whether some cells are hidden, so that [`Queries::words`] holds the mask bits. If false, all cells are allowed.
     pub(super) masked: bool,
 }
 
@@ -57,7 +59,7 @@ impl<S: Simd> Tables<S> {
         Tables { weights: table(), grads: table(), slopes: table(), pairs: zeroed(pairs) }
     }
 
-    /// Turns the gradients of `rows` rows against `groups` lane groups into pairs of neighbouring keys, where they are.
+    /// Turns the gradients of `rows` rows and `groups` lane groups into pairs of neighbouring keys, in place.
     #[inline(always)]
     pub(super) fn pair_keys(&mut self, s: S, rows: usize, groups: usize) {
         for row in self.grads.chunks_exact_mut(WIDE / S::LANES).take(rows) {
@@ -69,7 +71,8 @@ impl<S: Simd> Tables<S> {
     }
 }
 
-/// The keys `0..` of a block that some of `words` allow; all `keys` where nothing is masked.
+/// Returns the range of keys in a block that contains all keys which `words` allow, counted from the block's first key.
+/// If the block is not masked, all `keys` keys.
 #[inline(always)]
 pub(super) fn needed(words: &[u64], masked: bool, keys: usize) -> Range<usize> {
     match words.iter().fold(0, |or, word| or | word) {
@@ -79,7 +82,7 @@ pub(super) fn needed(words: &[u64], masked: bool, keys: usize) -> Range<usize> {
     }
 }
 
-/// Finds the words of a block: which of its cells are allowed.
+/// Finds the mask bits of a block, which become [`Queries::words`], and returns the block.
 #[inline(always)]
 pub(super) fn prepare<S: Simd>(context: &Context<'_>, queries: &mut Queries<S>, block: &KeyBlock) -> Block {
     let rows = queries.rows.clone();
@@ -109,7 +112,7 @@ pub(super) fn prepare<S: Simd>(context: &Context<'_>, queries: &mut Queries<S>, 
     Block { key: block.keys.start, groups: block.groups.clone(), masked }
 }
 
-/// What makes the cells of a part of the rows.
+/// The inputs and tables with which the cells of a part of the rows are computed.
 pub(super) struct Maker<'a, 'b, S: Simd> {
     pub(super) context: &'a Context<'b>,
     pub(super) queries: &'a Queries<S>,
@@ -117,7 +120,8 @@ pub(super) struct Maker<'a, 'b, S: Simd> {
     pub(super) tables: &'a mut Tables<S>,
 }
 
-/// Rows of a part and the lane groups of a block, `words` words each.
+/// The operands of a product: the rows of a part and the lane groups of a block, with `words` words for each row or
+/// lane.
 struct Operands<'a, S: Simd> {
     left: &'a [S::V],
     right: &'a [S::V],
@@ -125,7 +129,7 @@ struct Operands<'a, S: Simd> {
 }
 
 impl<S: Simd> Operands<'_, S> {
-    /// Their products, for what is needed of rows `rows`.
+    /// Computes the products of rows `rows` and the lane groups that these rows read.
     #[inline(always)]
     fn multiply<P: Product>(self, s: S, queries: &Queries<S>, block: &Block, rows: Range<usize>, into: &mut [S::V]) {
         let Operands { left, right, words } = self;
@@ -143,7 +147,7 @@ impl<S: Simd> Operands<'_, S> {
 }
 
 impl<S: Simd> Maker<'_, '_, S> {
-    /// Makes the cells of rows `rows`, counted in the part; for `None` the products alone.
+    /// Computes the cells of rows `rows`, counted from the part's first row. For `None`, computes only the products.
     #[inline(always)]
     pub(super) fn make(self, s: S, block: &Block, rows: Range<usize>, of: Option<Of>) {
         s.run(Make { maker: self, block, rows, of });
@@ -164,7 +168,7 @@ impl<S: Simd> Maker<'_, '_, S> {
                     }
                 }
                 if groups.len() < block.groups.len() {
-                    // Keys gather from rows that read some of their neighbours alone.
+                    // Products for keys also read these cells, because neighbouring rows read other keys.
                     for table in [&mut self.tables.weights, &mut self.tables.grads] {
                         table[slot..slot + groups.start].fill(s.splat(0.0));
                         table[slot + groups.end..slot + block.groups.len()].fill(s.splat(0.0));
@@ -174,7 +178,7 @@ impl<S: Simd> Maker<'_, '_, S> {
         }
     }
 
-    /// The products of queries and keys, and of `dout` and values.
+    /// Computes the products of queries and keys, and of `dout` and values.
     #[inline(always)]
     fn products(&mut self, s: S, block: &Block, rows: Range<usize>) {
         let Widths { k, v } = self.context.widths::<S>();
@@ -194,7 +198,7 @@ impl<S: Simd> Maker<'_, '_, S> {
         }
     }
 
-    /// Turns row `r` of the part, from vector `slot` of the tables on, into weights and gradients.
+    /// Turns row `r` of the part, which begins at vector `slot` of the tables, into weights and gradients.
     #[inline(always)]
     fn weigh(&mut self, s: S, block: &Block, r: usize, slot: usize, groups: Range<usize>, of: Of) {
         let context = self.context;
@@ -256,8 +260,8 @@ impl<S: Simd> Maker<'_, '_, S> {
             ($($len:literal)*) => {
                 match scores.len() {
                     $($len => {
-                        let scores = <&mut [S::V; $len]>::try_from(scores).expect("so many");
-                        row.weigh(s, scores, <&mut [S::V; $len]>::try_from(grads).expect("as many"));
+                        let scores = <&mut [S::V; $len]>::try_from(scores).expect("the slice has the length of this match arm");
+                        row.weigh(s, scores, <&mut [S::V; $len]>::try_from(grads).expect("there is one gradient for each score"));
                     })*
                     _ => row.weigh(s, scores, grads),
                 }
@@ -266,13 +270,15 @@ impl<S: Simd> Maker<'_, '_, S> {
         weigh!(1 2 3 4 8);
     }
 
-    /// A row's only key has a weight of 1 whatever its score: its gradient is 0, not what rounding leaves of it.
+    /// Sets the gradient of a row's only key to 0. The weight of such a key is 1 for every score, and rounding may
+    /// leave another gradient.
     fn clear_lone(&mut self, block: &Block, r: usize, slot: usize) {
         let Maker { context, queries, .. } = self;
         let at = queries.words[r].trailing_zeros() as usize;
         let factor = if of_pairs::<S>() { 1.0 } else { queries.factors[r] };
         let weight = floats(&self.tables.weights[slot..])[at] * factor;
-        // Of a part that is only known by the weight: where it differs from 1 by no more than rounding.
+        // Where `partial` is set, other keys may be unknown to the plan: the key is the only one if its weight is 1
+        // except for rounding.
         let least = if context.partial { 1.0 - 1e-6 } else { 0.99 };
         if weight < least || context.modifiers.sinks.is_some() || context.modifiers.soften() {
             return;
@@ -294,7 +300,7 @@ impl<S: Simd> Maker<'_, '_, S> {
     }
 }
 
-/// [`Maker::make`], compiled once for a path, not wherever it is called.
+/// The work of [`Maker::make`], compiled once for each processor path instead of at each call site.
 struct Make<'a, 'b, 'c, S: Simd> {
     maker: Maker<'a, 'b, S>,
     block: &'c Block,
@@ -312,7 +318,7 @@ impl<S: Simd> Kernel<S> for Make<'_, '_, '_, S> {
     }
 }
 
-/// What the cells of a row have in common.
+/// The values that all cells of a row share: mask bits, integer base of the weights, delta and factor.
 struct RowCells<S: Simd> {
     word: Option<u64>,
     top: S::V,
@@ -321,14 +327,14 @@ struct RowCells<S: Simd> {
 }
 
 impl<S: Simd> RowCells<S> {
-    /// The weight of a score, with the row's factor where [`Queries::dout`] is without.
+    /// Returns the weight of a score. The weight contains the row's factor if [`Queries::dout`] does not.
     #[inline(always)]
     fn weight(&self, s: S, score: S::V) -> S::V {
         let power = exp2_minus(s, score, self.top);
         if of_pairs::<S>() { s.mul(power, self.factor) } else { power }
     }
 
-    /// Weights and gradients of lane group `i`, 0 where they are hidden.
+    /// Returns the weights and gradients of lane group `i`, with 0 in hidden cells.
     #[inline(always)]
     fn keep(&self, s: S, i: usize, p: S::V, g: S::V) -> (S::V, S::V) {
         match self.word {
@@ -350,7 +356,7 @@ impl<S: Simd> RowCells<S> {
     }
 }
 
-/// Scores of a row in base 2, as `f64` products of the inputs, and the derivatives of the softcap.
+/// Computes the scores of a row in base 2 with products in `f64`, and the derivatives of the softcap.
 pub(super) fn careful_scores<S: Simd>(
     context: &Context<'_>,
     keys: &Keys<S>,

@@ -1,4 +1,4 @@
-//! The data that all work of a call reads, and the division of ranges.
+//! The data that all items of a backward pass read, and the division of ranges into pieces.
 
 use crate::kernel::rows::Rows;
 use crate::kernel::scores::Modifiers;
@@ -6,10 +6,11 @@ use crate::kernel::simd::{Product, Simd};
 use noren_mask::Plan;
 use std::ops::Range;
 
-/// Rows with a larger log-sum-exp are careful: at half of it an `f32` has 2e-6.
+/// Rows whose log-sum-exp has a larger absolute value are careful: at half of this value, an `f32` has an error of
+/// 2e-6.
 pub(super) const CAREFUL: f32 = 64.0;
 
-/// The data that all work of a call reads.
+/// The data that all items of a backward pass read.
 pub(crate) struct Context<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) q: Rows<'a>,
@@ -17,30 +18,30 @@ pub(crate) struct Context<'a> {
     pub(crate) v: Rows<'a>,
     pub(crate) out: Rows<'a>,
     pub(crate) dout: Rows<'a>,
-    /// `[batch, heads, q_len]`.
+    /// The log-sum-exp of each row, `[batch, heads, q_len]`.
     pub(crate) lse: &'a [f32],
     pub(crate) modifiers: Modifiers<'a>,
     pub(crate) scale: f64,
     pub(crate) softcap: Option<f64>,
-    /// Whether rows read keys that the plan does not know.
+    /// Whether rows also read keys that are not in the plan.
     pub(crate) partial: bool,
-    /// `[batch, heads, q_len]`, empty before they are made.
+    /// The statistics of all rows, `[batch, heads, q_len]`; empty before they are computed.
     pub(crate) stats: Vec<RowStats>,
 }
 
-/// What the backward pass must know of a row.
+/// The numbers that the backward pass needs for each row.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct RowStats {
-    /// Weights are `2^(score - base) * factor`; an integer.
+    /// The integer base of the weights `2^(score - base) * factor`.
     pub(super) base: f64,
-    /// 0 for rows that read nothing.
+    /// The factor of the weights; 0 for rows that read no key.
     pub(super) factor: f32,
-    /// The sum of `dout * out`, times the factor.
+    /// The sum of `dout * out`, multiplied by the factor.
     pub(super) delta: f32,
     pub(super) careful: bool,
 }
 
-/// Head dimensions, rounded up to whole vectors.
+/// The head dimensions of keys and values, rounded up to whole vectors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Widths {
     pub(super) k: usize,
@@ -48,13 +49,13 @@ pub(super) struct Widths {
 }
 
 impl Context<'_> {
-    /// Widths of rows on a path.
+    /// Returns the lengths of key and value rows, rounded up to whole vectors of the path.
     pub(super) fn widths<S: Simd>(&self) -> Widths {
         let width = |view: &Rows<'_>| view.shape()[3].next_multiple_of(S::LANES);
         Widths { k: width(&self.k), v: width(&self.v) }
     }
 
-    /// Multiplications of one of the products.
+    /// Returns the number of multiplications of one of the five products.
     pub(super) fn multiplications(&self) -> u64 {
         let shape = self.plan.shape();
         let cells = (self.plan.patterns().iter().enumerate())
@@ -67,19 +68,20 @@ impl Context<'_> {
         cells.saturating_mul(self.q.shape()[3] as u64)
     }
 
-    /// Where a row `[batch, head, row]` is in arrays of all rows.
+    /// Returns the index of a row `[batch, head, row]` in arrays of all rows.
     pub(super) fn row(&self, [batch, head, row]: [usize; 3]) -> usize {
         let [_, heads, q_len, _] = self.q.shape();
         (batch * heads + head) * q_len + row
     }
 }
 
-/// Whether products are of pairs of `bf16`.
+/// Returns whether products are of pairs of `bf16`.
 pub(super) const fn of_pairs<S: Simd>() -> bool {
     S::Product::TERMS == 2
 }
 
-/// `range` in pieces of `most`, an even number, or one more: all but the last end before an even number, so that no pair is cut.
+/// Divides `range` into pieces of `most`, an even number, or one more. All pieces but the last end before an even
+/// number, so no pair is split.
 pub(super) fn even_pieces(range: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
     let end = move |from: usize| range.end.min((from + most).next_multiple_of(2));
     let first = Some(range.start..end(range.start));
@@ -87,7 +89,7 @@ pub(super) fn even_pieces(range: Range<usize>, most: usize) -> impl Iterator<Ite
     std::iter::successors(first, next).take_while(|piece| !piece.is_empty())
 }
 
-/// `range` in pieces of at most `most`.
+/// Divides `range` into pieces of at most `most`.
 pub(super) fn pieces(range: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
     range.clone().step_by(most).map(move |from| from..range.end.min(from + most))
 }

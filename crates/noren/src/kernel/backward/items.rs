@@ -1,9 +1,9 @@
-//! The traversal: which thread adds what to which gradient, and when.
+//! The traversal: the order in which threads add cells to gradients.
 //!
-//! An item is a run of keys of one key-value head. It has the gradients of these keys and values for itself. Gradients of
-//! queries it shares with the other items of the head: each part of the rows counts the items that are through with it,
-//! and an item waits until all before it are. Items are begun in order, so whom one waits for is always at work; and
-//! items of several heads are begun alternately, so waiting is rare.
+//! An item is a run of keys of one key-value head. The gradients of these keys and values belong to the item only.
+//! Items of one head share the gradients of queries: each part of the rows counts the items that have finished with the
+//! part, and an item waits until all earlier items have. Threads begin items in order, so an item only waits for items
+//! that a thread is computing. Items of several heads are begun alternately, so waiting is rare.
 
 use super::cells::{Block, Maker, Of, PHASE, Tables, needed, prepare};
 use super::context::{Context, Widths, even_pieces, of_pairs, pieces};
@@ -23,22 +23,22 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 /// The gradients of queries, keys and values.
 pub(crate) struct Sums<'a> {
     pub(crate) dq: SharedRows<'a>,
-    /// Sums of `dq` on their way, where its type cannot hold them.
+    /// Partial sums of `dq` in `f32`, if `dq` has a 16-bit type that would round them.
     pub(crate) dq_sums: Option<SharedRows<'a>>,
     pub(crate) dk: SharedRows<'a>,
     pub(crate) dv: SharedRows<'a>,
 }
 
-/// Rows that an item takes in at once, all of one tile of the plan.
+/// Rows that an item processes together, all of one tile of the plan.
 struct Part {
     tile: usize,
     rows: Range<usize>,
 }
 
-/// A pattern of the plan as items see it.
+/// The parts of a pattern of the plan, and the parts that each item reads.
 struct Pattern {
     parts: Vec<Part>,
-    /// For each item of a head the parts among which are all that it has a share in.
+    /// For each item of a head, a range that contains all parts which read keys of the item.
     reach: Vec<Range<usize>>,
 }
 
@@ -48,8 +48,11 @@ impl Pattern {
         let mut reach = vec![0..0; (plan.kv_len() as usize).div_ceil(keys)];
         let mut next = 0;
         for (index, tile) in plan.tiles().enumerate() {
-            // Gradients are written by several threads because no row is in two tiles.
-            assert!(tile.start == next && tile.end >= next, "tiles of a plan must follow each other");
+            // Several threads write gradients, so no row may be in two tiles.
+            assert!(
+                tile.start == next && tile.end >= next,
+                "each tile of a plan must begin at the row where the tile before it ends"
+            );
             next = tile.end;
             let first = parts.len();
             let rows = tile.start as usize..tile.end as usize;
@@ -66,20 +69,21 @@ impl Pattern {
     }
 }
 
-/// When an item may add to the gradients of a part's queries.
+/// The turn of an item: the time at which it may add to the gradients of a part's queries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Turn {
-    /// How many items do so before.
+    /// The number of items that add to these gradients before this item.
     before: u32,
-    /// Whether none does after.
+    /// Whether no item adds to these gradients after this item.
     last: bool,
 }
 
-/// The turn of item `item` at rows that read `spans`, unless it has no share in them; items have `keys` keys.
+/// Returns the turn of item `item` at rows that read `spans`; `None` if the rows read no key of the item. Items have
+/// `keys` keys each.
 fn turn(spans: &[TileSpan], item: usize, keys: usize) -> Option<Turn> {
     let (mut before, mut has_share, mut next) = (0, false, 0);
     for (i, span) in spans.iter().enumerate() {
-        assert!(i == 0 || spans[i - 1].end <= span.start, "spans of a tile must ascend");
+        assert!(i == 0 || spans[i - 1].end <= span.start, "spans of a tile must be in ascending order");
         let items = (span.start as usize / keys).max(next)..(span.end as usize - 1) / keys + 1;
         next = next.max(items.end);
         before += items.end.min(item).saturating_sub(items.start);
@@ -94,24 +98,24 @@ fn turn(spans: &[TileSpan], item: usize, keys: usize) -> Option<Turn> {
 /// The state that the threads of a call share.
 struct Queue {
     patterns: Vec<Pattern>,
-    /// `[batch row, key-value head, number in the head]`, in the order in which they are begun.
+    /// The items as `[batch row, key-value head, number in the head]`, in the order in which they are begun.
     items: Vec<[usize; 3]>,
     next: AtomicUsize,
-    /// Items that are through, for each part of each head.
+    /// For each part of each head, the number of items that have finished with it.
     through: Vec<AtomicU32>,
-    /// The first entry of `through` for each `[batch, head]`.
+    /// The index of the first entry of `through` for each `[batch, head]`.
     first: Vec<usize>,
-    /// Set when a thread panics, which others would wait for, or the call is stopped.
+    /// Set when a thread panics, so that others do not wait for it, or when the caller cancels the call.
     given_up: AtomicBool,
     keys: usize,
 }
 
-/// Computes `dq`, `dk` and `dv`.
+/// Computes `dq`, `dk` and `dv`, the gradients of queries, keys and values.
 pub(super) fn run<S: Simd>(s: S, context: &Context<'_>, outputs: &Sums<'_>, threads: usize, cancel: &Cancel<'_>) {
     let shape = context.plan.shape();
     let (batch, heads, kv_heads) = (shape.batch_len(), shape.head_count(), shape.kv_head_count());
     let pairs = batch * kv_heads;
-    // Few heads: smaller items, so that each thread has some.
+    // With few heads, items are smaller, so that each thread has some.
     let largest = item_keys(context.widths::<S>());
     let keys = if pairs * shape.kv_len().div_ceil(largest) < 4 * threads { WIDE } else { largest };
     let patterns: Vec<Pattern> = context.plan.patterns().iter().map(|plan| Pattern::new(plan, keys)).collect();
@@ -151,7 +155,7 @@ pub(super) fn run<S: Simd>(s: S, context: &Context<'_>, outputs: &Sums<'_>, thre
     });
 }
 
-/// Tells the others when this thread panics.
+/// A guard that stops the other threads if this thread panics.
 struct GiveUp<'a>(&'a AtomicBool);
 
 impl Drop for GiveUp<'_> {
@@ -162,14 +166,14 @@ impl Drop for GiveUp<'_> {
     }
 }
 
-/// A worker's memory, used for one item after the other.
+/// The memory of one thread, used for one item after another.
 struct Scratch<S: Simd> {
     keys: Keys<S>,
     queries: Queries<S>,
     tables: Tables<S>,
-    /// `[keys][k_width]`.
+    /// The gradients of the item's keys, `[keys][k_width]`.
     dk: Vec<S::V>,
-    /// `[keys][v_width]`.
+    /// The gradients of the item's values, `[keys][v_width]`.
     dv: Vec<S::V>,
 }
 
@@ -185,7 +189,7 @@ impl<S: Simd> Scratch<S> {
     }
 }
 
-/// An item with everything it needs.
+/// An item with its inputs, outputs and memory.
 struct Item<'a, 'b, S: Simd> {
     context: &'a Context<'b>,
     outputs: &'a Sums<'b>,
@@ -243,7 +247,7 @@ impl<S: Simd> Kernel<S> for Item<'_, '_, S> {
 }
 
 impl<S: Simd> Item<'_, '_, S> {
-    /// Waits until all items before are through with a part; `false` when that will never be.
+    /// Waits until all earlier items have finished with a part. Returns false if the call was given up.
     fn wait(&self, through: &AtomicU32, turn: Turn) -> bool {
         let mut rounds = 0;
         while through.load(Ordering::Acquire) != turn.before {
@@ -256,18 +260,18 @@ impl<S: Simd> Item<'_, '_, S> {
         true
     }
 
-    /// Rows that read nothing have no turn: their gradients are 0.
+    /// Writes zero gradients for the queries of tiles that read no key: no item has a turn at these rows.
     fn clear_empty(&self, tiles: &PatternPlan, [batch, head]: [usize; 2]) {
         let zeros = vec![0.0; self.context.q.shape()[3]];
         for tile in tiles.tiles().filter(|tile| tile.spans.is_empty()) {
             for row in tile.start..tile.end {
-                // SAFETY: only item 0 of the head writes rows that read nothing.
+                // SAFETY: only item 0 of the head writes rows that read no key.
                 unsafe { self.outputs.dq.write([batch, head, row as usize], &zeros) };
             }
         }
     }
 
-    /// Fetches the gradients of the part's queries.
+    /// Reads the partial gradients of the part's queries, or sets them to 0 if `first`.
     fn load(&mut self, first: bool) {
         let Widths { k, .. } = self.context.widths::<S>();
         let head_dim = self.context.q.shape()[3];
@@ -280,12 +284,12 @@ impl<S: Simd> Item<'_, '_, S> {
         for (row, sum) in rows.clone().zip(sums.chunks_exact_mut(k)) {
             let (at, sum) = ([batch, head, row], &mut sum[..head_dim]);
             let from = self.outputs.dq_sums.as_ref().unwrap_or(&self.outputs.dq);
-            // SAFETY: it is this item's turn at the row, and `through` made visible what others wrote.
+            // SAFETY: this item has its turn at the row, and `through` makes the writes of other items visible.
             unsafe { from.read(at, sum) };
         }
     }
 
-    /// Brings them back.
+    /// Writes back the gradients of the part's queries, scaled if `last`.
     fn store(&mut self, last: bool) {
         let Widths { k, .. } = self.context.widths::<S>();
         let head_dim = self.context.q.shape()[3];
@@ -294,19 +298,19 @@ impl<S: Simd> Item<'_, '_, S> {
         for (row, sum) in rows.clone().zip(floats_mut(sums).chunks_exact_mut(k)) {
             let (at, sum) = ([batch, head, row], &mut sum[..head_dim]);
             if last {
-                // Adding 0 makes a 0 positive: whether products of 0 were added or left out before cannot be seen.
+                // Adding 0 turns -0 into 0. The result is then equal whether products of 0 were added or left out.
                 sum.iter_mut().for_each(|x| *x = *x * scale + 0.0);
             }
             let to = match &self.outputs.dq_sums {
                 Some(sums) if !last => sums,
                 _ => &self.outputs.dq,
             };
-            // SAFETY: it is this item's turn at the row: turns of different items differ, since spans ascend.
+            // SAFETY: this item has its turn at the row, and turns of different items differ, since spans ascend.
             unsafe { to.write(at, sum) };
         }
     }
 
-    /// Makes the cells of rows `rows` of the part against a block, and adds them to all gradients.
+    /// Computes the cells of rows `rows` of the part and a block, and adds them to all gradients.
     #[inline(always)]
     fn phase(&mut self, s: S, block: &Block, rows: Range<usize>) {
         let Scratch { keys, queries, tables, .. } = &mut *self.scratch;
@@ -326,7 +330,8 @@ impl<S: Simd> Item<'_, '_, S> {
         let per_row = WIDE / S::LANES;
 
         let non_finite = block.masked && queries.non_finite;
-        // The first row is the second of its pair where it is odd; the part's first row counts pairs from 0.
+        // `odd` is 1 if the first row of the phase is the second of its pair. `first_pair` counts pairs from the part's
+        // first row.
         let odd = (queries.rows.start + rows.start) % 2;
         let first_pair = (rows.start + queries.rows.start % 2) / 2;
         let of_rows = &queries.pairs;
@@ -367,8 +372,8 @@ impl<S: Simd> Item<'_, '_, S> {
         }
     }
 
-    /// Adds the cells of rows `rows` to the gradients of their queries; where products are of pairs, those of neighbouring keys
-    /// become pairs first.
+    /// Adds the cells of rows `rows` to the gradients of their queries. If products are of pairs, the gradients of
+    /// neighbouring keys become pairs first.
     #[inline(always)]
     fn add_to_queries(&mut self, s: S, block: &Block, rows: Range<usize>) {
         let Scratch { keys, queries, tables, .. } = &mut *self.scratch;
@@ -416,7 +421,7 @@ impl<S: Simd> Item<'_, '_, S> {
         let context = self.context;
         let Widths { k, v } = context.widths::<S>();
         let [batch, kv_head, _] = self.item;
-        // Queries were multiplied by their factor before they were added up.
+        // Queries were multiplied by their factor before they were added, so the scale is divided by it.
         let factor = f64::from(context.modifiers.query_factor);
         let factor = if of_pairs::<S>() { 1.0 } else { factor };
         let scale = if factor == 0.0 { 0.0 } else { (context.scale / factor) as f32 };
@@ -436,7 +441,7 @@ impl<S: Simd> Item<'_, '_, S> {
     }
 }
 
-/// Rows that may read one of `keys`, counted as `words` are.
+/// Returns a range that contains all rows which read one of `keys`, as indices into `words`.
 #[inline(always)]
 fn reading(words: &[u64], masked: bool, keys: &Range<usize>) -> Range<usize> {
     if !masked {
@@ -450,7 +455,7 @@ fn reading(words: &[u64], masked: bool, keys: &Range<usize>) -> Range<usize> {
     }
 }
 
-/// Calls `f` with the row and the key of each cell that is allowed.
+/// Calls `f` with the row and the key of each allowed cell.
 #[inline(always)]
 fn cells(words: &[u64], mut f: impl FnMut(usize, usize)) {
     for (r, word) in words.iter().enumerate() {
@@ -462,7 +467,8 @@ fn cells(words: &[u64], mut f: impl FnMut(usize, usize)) {
     }
 }
 
-/// Calls `f` with the neighbouring rows that read a key, and the key; the first row is the second of its pair where `odd` is 1.
+/// Calls `f` for each key and pair of neighbouring rows that read the key: first the rows, then the key. A row that
+/// does not read the key is `None`. If `odd` is 1, the first row is the second of its pair.
 #[inline(always)]
 fn by_row_pairs(words: &[u64], odd: usize, mut f: impl FnMut([Option<usize>; 2], usize)) {
     for pair in 0..(odd + words.len()).div_ceil(2) {
@@ -477,7 +483,7 @@ fn by_row_pairs(words: &[u64], odd: usize, mut f: impl FnMut([Option<usize>; 2],
     }
 }
 
-/// Calls `f` with the row and the neighbouring keys that it reads.
+/// Calls `f` for each row and pair of neighbouring keys that the row reads. A key that the row does not read is `None`.
 #[inline(always)]
 fn by_key_pairs(words: &[u64], mut f: impl FnMut(usize, [Option<usize>; 2])) {
     for (r, word) in words.iter().enumerate() {

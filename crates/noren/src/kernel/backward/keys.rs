@@ -1,4 +1,4 @@
-//! The keys of an item, laid out for the five products.
+//! The keys of an item in the layouts of the five products.
 
 use super::context::{Context, Widths, of_pairs};
 use crate::kernel::micro::WIDE;
@@ -6,41 +6,41 @@ use crate::kernel::rows::Rows;
 use crate::kernel::simd::{Kernel, Simd, Single, all_finite, floats, floats_mut, zeroed};
 use std::ops::Range;
 
-/// Memory that the keys of an item may take, with all that is kept for them: a part of the second-level cache.
+/// The maximum number of bytes for the keys of an item and all data kept for them: a part of the second-level cache.
 const ITEM_BYTES: usize = 320 << 10;
 
-/// Keys in an item, a multiple of `WIDE`. No result depends on it.
+/// Returns the number of keys in an item, a multiple of `WIDE`. No result depends on this number.
 pub(super) fn item_keys(widths: Widths) -> usize {
     let bytes = 4 * (3 * widths.k + 2 * widths.v);
     (ITEM_BYTES / bytes / WIDE * WIDE).clamp(WIDE, 4 * WIDE)
 }
 
-/// Keys and values of a run of keys of one key-value head, padded to whole lane groups with zeros.
+/// The keys and values of a run of keys of one key-value head, padded with zeros to whole lane groups.
 pub(super) struct Keys<S: Simd> {
-    /// The first key, at a lane group.
+    /// The index of the first key, where a lane group begins.
     pub(super) first: usize,
-    /// `[keys][k_width]`.
+    /// The keys as rows, `[keys][k_width]`.
     pub(super) rows: Vec<S::V>,
-    /// As lane groups: `[groups][k_width]` vectors with a key in each lane.
+    /// The keys as lane groups: `[groups][k_width]` vectors with one key in each lane.
     pub(super) across: Vec<S::V>,
-    /// The values as lane groups, `[groups][v_width]`.
+    /// The values as lane groups: `[groups][v_width]` vectors with one key in each lane.
     pub(super) values_across: Vec<S::V>,
-    /// For each lane group whether one of its keys holds a value that is not finite.
+    /// For each lane group, whether one of its keys holds an infinite or NaN number.
     non_finite: Vec<bool>,
-    /// A lane group of rows.
+    /// A buffer for the rows of one lane group.
     line: Vec<S::V>,
     pub(super) pairs: KeyPairs<S>,
 }
 
-/// The same as pairs of `bf16`; empty where products are of `f32`.
+/// The keys and values of [`Keys`] as pairs of `bf16`; empty if products are of `f32`.
 pub(super) struct KeyPairs<S: Simd> {
-    /// Neighbouring keys, `[keys / 2][k_width]`.
+    /// Pairs of neighbouring keys, `[keys / 2][k_width]`.
     pub(super) rows: Vec<S::V>,
-    /// Pairs along head_dim, as lane groups: `[groups][words]` vectors, see [`words`].
+    /// Keys as pairs along head_dim, as lane groups: `[groups][words]` vectors, see [`words`].
     pub(super) across: Vec<S::V>,
-    /// The same of values.
+    /// Values as pairs along v_dim, as lane groups: `[groups][words]` vectors.
     pub(super) values_across: Vec<S::V>,
-    /// A lane group of rows.
+    /// A buffer for the rows of one lane group.
     line: Vec<S::V>,
 }
 
@@ -57,12 +57,12 @@ impl<S: Simd> KeyPairs<S> {
     }
 }
 
-/// Words of pairs that hold a row of `width` numbers, whole vectors of them.
+/// Returns the number of pairs that hold a row of `width` numbers, rounded up to whole vectors.
 pub(super) fn words<S: Simd>(width: usize) -> usize {
     (width / S::LANES).div_ceil(2) * S::LANES
 }
 
-/// Pairs of the numbers along a row.
+/// Writes the pairs of neighbouring numbers of a row to `into`.
 #[inline(always)]
 pub(super) fn pair_along<S: Simd>(s: S, row: &[S::V], into: &mut [S::V]) {
     for (into, two) in into.iter_mut().zip(row.chunks(2)) {
@@ -70,7 +70,8 @@ pub(super) fn pair_along<S: Simd>(s: S, row: &[S::V], into: &mut [S::V]) {
     }
 }
 
-/// Pairs of neighbouring rows of `vectors` vectors, `stride` apart; the first row is the second of its pair where `odd` is 1.
+/// Writes pairs of neighbouring rows to `into`. `rows` has `count` rows of `vectors` vectors each, which begin `stride`
+/// vectors apart. If `odd` is 1, the first row is the second of its pair.
 #[inline(always)]
 pub(super) fn pair_rows<S: Simd>(
     s: S,
@@ -91,7 +92,7 @@ pub(super) fn pair_rows<S: Simd>(
 }
 
 impl<S: Simd> Keys<S> {
-    /// Room for `keys` keys, a multiple of the lanes.
+    /// Allocates memory for `keys` keys, a multiple of the lanes.
     pub(super) fn new(keys: usize, widths: Widths) -> Self {
         let Widths { k, v } = widths;
         Keys {
@@ -105,7 +106,7 @@ impl<S: Simd> Keys<S> {
         }
     }
 
-    /// Lays out keys `keys` of a batch row and key-value head, which begin at a lane group.
+    /// Copies keys `keys` of `head`, `[batch row, key-value head]`, into all layouts. The keys begin at a lane group.
     #[inline(always)]
     pub(super) fn fill(&mut self, s: S, context: &Context<'_>, head: [usize; 2], keys: Range<usize>) {
         s.run(Fill { into: self, context, head, keys });
@@ -133,14 +134,14 @@ impl<S: Simd> Keys<S> {
         }
     }
 
-    /// Whether one of the lane groups `groups`, counted from key 0, has a key that is not finite.
+    /// Returns whether a key of lane groups `groups`, counted from key 0, holds an infinite or NaN number.
     pub(super) fn non_finite(&self, groups: &Range<usize>) -> bool {
         let first = self.first / S::LANES;
         self.non_finite[groups.start - first..groups.end - first].contains(&true)
     }
 }
 
-/// [`Keys::fill`], compiled once for a path, not wherever it is called.
+/// The work of [`Keys::fill`], compiled once for each processor path instead of at each call site.
 struct Fill<'a, 'b, S: Simd> {
     into: &'a mut Keys<S>,
     context: &'a Context<'b>,
@@ -155,7 +156,7 @@ impl<S: Simd> Kernel<S> for Fill<'_, '_, S> {
     }
 }
 
-/// Rows `rows` of `view` as rows of `width` values, then rows of zeros.
+/// Copies rows `rows` of `view` into rows of `width` numbers, and fills the rest of `into` with zeros.
 fn copy_rows<S: Simd>(
     view: &Rows<'_>,
     [batch, head]: [usize; 2],
@@ -171,7 +172,7 @@ fn copy_rows<S: Simd>(
     into[rows.len() * width..].fill(0.0);
 }
 
-/// A lane group of rows, transposed: one vector for each column.
+/// Transposes the rows of a lane group: writes one vector for each column.
 #[inline(always)]
 fn across<S: Simd>(s: S, rows: &[S::V], into: &mut [S::V]) {
     let vectors = rows.len() / S::LANES;
@@ -184,7 +185,7 @@ fn across<S: Simd>(s: S, rows: &[S::V], into: &mut [S::V]) {
     }
 }
 
-/// A lane group of rows of `width` numbers as pairs along the rows, transposed.
+/// Turns the rows of a lane group, with `width` numbers each, into pairs along the rows, and transposes them.
 #[inline(always)]
 fn pairs_across<S: Simd>(s: S, rows: &[S::V], width: usize, line: &mut [S::V], into: &mut [S::V]) {
     let words = words::<S>(width);

@@ -1,17 +1,17 @@
-//! The products of the backward pass that the forward pass does not have: what keys gather from query rows.
+//! The products of the backward pass that the forward pass does not have: sums of query rows for each key.
 //!
-//! As there, one term at a time is added in ascending order, so sums have the same bits in every tile.
+//! As in the forward pass, one term at a time is added in ascending order, so sums have the same bits in every tile.
 
 use crate::kernel::micro::{WIDE, by_tile, tile_vectors};
 use crate::kernel::simd::{Product, Simd, floats, pair_up};
 use std::ops::Range;
 
-/// Adds rows `rows` of `values`, weighted, to the accumulators of `keys` keys, at most `S::ROWS`.
+/// Adds weighted rows `rows` of `values` to the accumulators of `keys` keys, at most `S::ROWS`.
 ///
-/// `weights` has `WIDE` words for a row, that of the first key at `first`; `values` is `[rows][width]`; `acc` has
-/// `width / LANES` vectors for a key. Where words are pairs, a row here is a pair of rows.
+/// `weights` has `WIDE` words for each row; the weight of the first key is at index `first`. `values` is
+/// `[rows][width]`. `acc` has `width / LANES` vectors for each key. Where words are pairs, a row means a pair of rows.
 #[inline(always)]
-#[allow(clippy::too_many_arguments)] // a register tile: its operands and where they lie
+#[allow(clippy::too_many_arguments)] // the operands of a register tile and their positions
 pub(super) fn gather<S: Simd, P: Product>(
     s: S,
     weights: &[S::V],
@@ -71,10 +71,11 @@ fn gather_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     }
 }
 
-/// A cell's weight and the row of values that it weighs.
+/// The weight of a cell and the row of values that is multiplied by it.
 type Cell<'a, V> = (f32, &'a [V]);
 
-/// Adds one row of values, weighted, to one accumulator: a cell among hidden ones whose values may be infinite or NaN.
+/// Adds one weighted row of values to one accumulator. This is for cells next to hidden ones whose values may be
+/// infinite or NaN.
 #[inline(always)]
 pub(super) fn add_cell<S: Simd>(s: S, (weight, values): Cell<'_, S::V>, acc: &mut [S::V]) {
     let weight = s.splat(weight);
@@ -83,7 +84,7 @@ pub(super) fn add_cell<S: Simd>(s: S, (weight, values): Cell<'_, S::V>, acc: &mu
     }
 }
 
-/// The same of two neighbours as one pair of terms, with zeros for the one that is hidden.
+/// Adds the weighted rows of two neighbouring cells as one pair of terms. A hidden cell is `None` and adds zeros.
 #[inline(always)]
 pub(super) fn add_pair<S: Simd>(s: S, cells: [Option<Cell<'_, S::V>>; 2], acc: &mut [S::V]) {
     let [low, high] = cells.map(|cell| cell.map_or(0.0, |(weight, _)| weight));

@@ -1,24 +1,25 @@
 //! The backward pass, on the plan of the forward pass.
 //!
-//! With weights `P` (recomputed from scores and the log-sum-exp), output gradients `dO` and `dP = dO V^T`, the gradient of
-//! the scores is `dS = P (dP - delta)`, where `delta` is the row's sum of `dO` times the output. Then `dV = P^T dO`,
-//! `dK = dS^T Q` and `dQ = dS K`: five products, of which two make the cells ([`cells`]) and three add them up ([`items`]).
+//! With weights `P` (recomputed from scores and the log-sum-exp), output gradients `dO` and `dP = dO V^T`, the gradient
+//! of the scores is `dS = P (dP - delta)`, where `delta` is the row's sum of `dO` times the output. Then `dV = P^T dO`,
+//! `dK = dS^T Q` and `dQ = dS K`. Of these five products, two compute the cells ([`cells`]), and three add the cells to
+//! gradients ([`items`]).
 //!
-//! * One traversal does all five. Work comes in *items*, a run of keys of one key-value head: keys, values and their
-//!   gradients stay in the second-level cache while the query rows that read them pass by; gradients of queries are read,
-//!   added to and written back.
-//! * What a sum's order is: `dQ` of a row adds keys in ascending order; `dK` and `dV` of a key add heads of the group, and in
-//!   each the query rows, in ascending order. Items of one head take turns at the rows that they share ([`items`]), so the
-//!   order, and with it every bit, depends on neither tiles nor threads.
-//! * Hidden cells have weight and gradient 0 by selection. Where what they would be multiplied by may be infinite or NaN,
-//!   they are left out.
-//! * Weights are relative to an integer above the row's log-sum-exp, as in the forward pass; what is left, a factor between
-//!   1 and 2, is multiplied into the row of `dO` beforehand, which brings it into every product.
-//! * A score of several hundred has an error of 1e-5 and more in `f32`, and so has its weight. Rows whose log-sum-exp is
-//!   large are *careful*: their scores are sums of `f64` products, and so are their denominator and `delta` ([`walk`]).
-
-//! * Where a processor multiplies pairs of `bf16`, all five products are of pairs: along head_dim, along neighbouring keys, and
-//!   along neighbouring query rows, of which the first is an even one. The factor is then multiplied into the weights.
+//! * One traversal computes all five products. Work is divided into *items*: an item is a run of keys of one key-value
+//!   head. Keys, values and their gradients stay in the second-level cache while the item reads the query rows one
+//!   after another. Gradients of queries are read, increased and written back.
+//! * The order of every sum is fixed. `dQ` of a row adds keys in ascending order. `dK` and `dV` of a key add the heads
+//!   of the group in ascending order, and in each head the query rows. Items of one head take turns at the rows that
+//!   they share ([`items`]). Every bit of a sum is therefore independent of tiles and threads.
+//! * Hidden cells get weight and gradient 0 by selection, not by multiplication. Where the other factor may be infinite
+//!   or NaN, hidden cells are left out of the products.
+//! * Weights are relative to an integer above the row's log-sum-exp, as in the forward pass. The remaining factor,
+//!   between 1 and 2, is multiplied into the row of `dO` before the products, so every product contains it.
+//! * In `f32`, a score of several hundred has an absolute error of 1e-5 or more, and its weight a relative error of
+//!   this size. Rows with a large log-sum-exp are *careful*: their scores, denominator and `delta` are computed in
+//!   `f64` ([`walk`]).
+//! * On processors that multiply pairs of `bf16`, all five products use pairs: along head_dim, along neighbouring keys,
+//!   and along neighbouring query rows, the first of them an even row. The factor is then multiplied into the weights.
 
 mod cells;
 mod context;
@@ -39,13 +40,13 @@ use super::worth_threads;
 use crate::options::Cancel;
 use crate::{Dtype, Isa};
 
-/// The backward pass of arguments that were checked.
+/// The backward pass of one call, whose arguments were checked.
 pub(crate) struct Backward<'a> {
     pub(crate) context: Context<'a>,
     pub(crate) sums: Sums<'a>,
     pub(crate) wanted: Wanted<'a>,
     pub(crate) threads: usize,
-    /// Set when nobody wants the result any more.
+    /// The signal by which the caller cancels the computation.
     pub(crate) cancel: &'a Cancel<'a>,
 }
 
@@ -67,7 +68,8 @@ impl Task for Backward<'_> {
 }
 
 impl Backward<'_> {
-    /// Not generic, so that the kernels are compiled with this crate and not again with every crate that calls it.
+    /// Runs the backward pass on an ISA. This function is not generic, so the kernels are compiled once in this crate,
+    /// not again in each crate that calls it.
     pub(crate) fn compute_on(self, isa: Isa) {
         isa.run(self);
     }

@@ -1,50 +1,51 @@
-//! A part of the query rows of one head, laid out for the five products.
+//! A part of the query rows of one head, in the layouts of the five products.
 
 use super::context::{Context, Widths, of_pairs};
 use super::keys::{pair_along, pair_rows, words};
 use crate::kernel::simd::{Kernel, Simd, Single, all_finite, floats, floats_mut, zeroed};
 use std::ops::Range;
 
-/// Rows in a part, at most one more: what keys gather from them stays in registers as long.
+/// The number of rows in a part; a part may have one more. The sums of a key over these rows stay in registers.
 pub(super) const ROWS: usize = 96;
 
-/// Rows of one head with what the backward pass needs of them.
+/// Rows of one head, with the data that the backward pass needs of them.
 pub(super) struct Queries<S: Simd> {
     pub(super) batch: usize,
     pub(super) head: usize,
     pub(super) rows: Range<usize>,
-    /// Times the query factor, `[rows][k_width]`; without it where products are of pairs.
+    /// The queries, `[rows][k_width]`: multiplied by the query factor, or unchanged if products are of pairs.
     pub(super) q: Vec<S::V>,
-    /// Gradients of the output times the row's factor, `[rows][v_width]`; without it where products are of pairs.
+    /// The gradients of the output, `[rows][v_width]`: multiplied by the row's factor, or unchanged if products are of
+    /// pairs.
     pub(super) dout: Vec<S::V>,
     pub(super) pairs: QueryPairs<S>,
-    /// What scores are taken from before they become powers, an integer.
+    /// The integer base of each row's weights, which is subtracted from scores before they become powers of two.
     pub(super) tops: Vec<f32>,
-    /// The same for careful rows.
+    /// The values of `tops` in `f64`, for careful rows.
     pub(super) bases: Vec<f64>,
-    /// The factor that turns powers into weights; 0 for rows that read nothing.
+    /// The factor of each row that turns powers into weights; 0 for rows that read no key.
     pub(super) factors: Vec<f32>,
-    /// Mean gradients of the weights, times the factor; without it where products are of pairs.
+    /// The sum of `dout * out` of each row: multiplied by the factor, or unchanged if products are of pairs.
     pub(super) deltas: Vec<f32>,
-    /// Which keys of a block are allowed, a word for each row.
+    /// The mask bits of a block, one word for each row.
     pub(super) words: Vec<u64>,
-    /// Gradients of the queries so far, `[rows][k_width]`.
+    /// The partial gradients of the queries, `[rows][k_width]`.
     pub(super) sums: Vec<S::V>,
-    /// Whether some row reads nothing.
+    /// Whether a row reads no key.
     pub(super) dead: bool,
-    /// Which rows are careful, and whether some are.
+    /// For each row, whether it is careful. `careful` is true if at least one row is.
     pub(super) careful_rows: Vec<bool>,
     pub(super) careful: bool,
-    /// Whether `q` or `dout` hold a value that is not finite.
+    /// Whether `q` or `dout` holds an infinite or NaN value.
     pub(super) non_finite: bool,
 }
 
-/// The same rows as pairs of `bf16`; empty where products are of `f32`.
+/// The rows of [`Queries`] as pairs of `bf16`; empty if products are of `f32`.
 pub(super) struct QueryPairs<S: Simd> {
-    /// Pairs along head_dim, `[rows][words]`.
+    /// Queries as pairs along head_dim, `[rows][words]`.
     pub(super) q: Vec<S::V>,
     pub(super) dout: Vec<S::V>,
-    /// Pairs of neighbouring rows, the first an even one: `[pairs][width]`.
+    /// Pairs of neighbouring rows of queries, the first an even row: `[pairs][width]`.
     pub(super) q_rows: Vec<S::V>,
     pub(super) dout_rows: Vec<S::V>,
 }
@@ -57,7 +58,7 @@ impl<S: Simd> QueryPairs<S> {
         QueryPairs { q, dout, q_rows, dout_rows }
     }
 
-    /// Takes in `count` rows, of which the first is an odd one or not.
+    /// Copies `count` rows of `[q, dout]` into pairs. `odd` is 1 if the first row has an odd index, otherwise 0.
     #[inline(always)]
     fn fill(&mut self, s: S, [q, dout]: [&[S::V]; 2], Widths { k, v }: Widths, count: usize, odd: usize) {
         let arrays = [(q, k, &mut self.q, &mut self.q_rows), (dout, v, &mut self.dout, &mut self.dout_rows)];
@@ -98,7 +99,7 @@ impl<S: Simd> Queries<S> {
         }
     }
 
-    /// Takes in rows `rows` of a batch row and head, at most `MOST`.
+    /// Copies rows `rows`, at most `MOST`, of `head`, `[batch row, head]`, into all layouts.
     #[inline(always)]
     pub(super) fn fill(&mut self, s: S, context: &Context<'_>, head: [usize; 2], rows: Range<usize>) {
         s.run(Fill { into: self, context, head, rows });
@@ -139,7 +140,7 @@ impl<S: Simd> Queries<S> {
     }
 }
 
-/// [`Queries::fill`], compiled once for a path, not wherever it is called.
+/// The work of [`Queries::fill`], compiled once for each processor path instead of at each call site.
 struct Fill<'a, 'b, S: Simd> {
     into: &'a mut Queries<S>,
     context: &'a Context<'b>,

@@ -1,12 +1,12 @@
-//! Work for several threads, some of which waits for other threads' work.
+//! Runs work on several threads, where a part of the work may wait for other threads.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Calls `work` on up to `threads` threads, this one included.
+/// Calls `work` on up to `threads` threads, including the current one.
 ///
-/// Work may wait for work that another thread has begun, so a thread that is in the midst of some must not begin more: it
-/// might while a user's closure waits for the pool.
+/// Work may wait for work that another thread has begun. A thread that is already inside of `work` must therefore not
+/// begin more work, which could happen while a user's closure waits for the thread pool.
 pub(super) fn on_threads(threads: usize, work: impl Fn() + Sync) {
     thread_local!(static INSIDE: Cell<bool> = const { Cell::new(false) });
     struct Leave(bool);

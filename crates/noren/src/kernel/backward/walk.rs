@@ -1,4 +1,4 @@
-//! What is found row by row: statistics before the traversal, gradients of score modifiers after it.
+//! Computations row by row: statistics before the traversal, gradients of score modifiers after the traversal.
 
 use super::cells::{Block, Maker, Of, PHASE, Tables, careful_scores, prepare};
 use super::context::{CAREFUL, Context, RowStats, pieces};
@@ -14,13 +14,13 @@ use std::f64::consts::LOG2_E;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-/// The gradients of score modifiers that are asked for.
+/// The gradients of score modifiers that the caller requested.
 pub(crate) struct Wanted<'a> {
     pub(crate) arrays: Vec<(Gradient, SharedRows<'a>)>,
     pub(crate) sinks: Option<&'a mut [f32]>,
 }
 
-/// What an array of [`Wanted`] is the gradient of.
+/// The score modifier whose gradient an array of [`Wanted`] receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Gradient {
     Bias,
@@ -28,7 +28,7 @@ pub(crate) enum Gradient {
     Soft,
 }
 
-/// The statistics of all rows; careful ones lack their denominator.
+/// Returns the statistics of all rows, without the denominators of careful rows.
 pub(super) fn stats(context: &Context<'_>, threads: usize) -> Vec<RowStats> {
     let [batch, heads, q_len, v_dim] = context.out.shape();
     let mut all = vec![RowStats::default(); batch * heads * q_len];
@@ -59,7 +59,7 @@ pub(super) fn stats(context: &Context<'_>, threads: usize) -> Vec<RowStats> {
     all
 }
 
-/// In sums that follow the index, so that they become vectors.
+/// Returns the dot product, with eight sums by index modulo 8, which compilers turn into vectors.
 fn dot(a: &[f32], b: &[f32]) -> f64 {
     let mut sums = [0.0; 8];
     for (a, b) in a.chunks(8).zip(b.chunks(8)) {
@@ -70,7 +70,7 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
     sums.iter().sum()
 }
 
-/// Room for visiting the cells of rows.
+/// Memory for visiting the cells of rows.
 struct Scratch<S: Simd> {
     keys: Keys<S>,
     queries: Queries<S>,
@@ -85,30 +85,31 @@ impl<S: Simd> Scratch<S> {
     }
 }
 
-/// Visits the cells of rows of one head: keys by item, in each the rows in order, and for each row blocks of keys.
+/// A visit of the cells of some rows of one head. Keys are visited by item, in each item the rows in order, and in each
+/// row the blocks of keys.
 struct Walk<'a, 'b, S: Simd> {
     context: &'a Context<'b>,
     scratch: &'a mut Scratch<S>,
-    /// Batch row and head.
+    /// The head to visit, as `[batch row, head]`.
     head: [usize; 2],
     rows: Range<usize>,
-    /// What gradients are wanted; for `None` the products alone.
+    /// The kind of gradients to compute; for `None`, only the products.
     of: Option<Of>,
     visit: &'a mut dyn FnMut(RowCells<'_, S>),
 }
 
-/// A row's cells in a block.
+/// The cells of one row in a block.
 struct RowCells<'a, S: Simd> {
     keys: &'a Keys<S>,
     at: Place,
-    /// Which are allowed.
+    /// The mask bits; `None` if all cells are allowed.
     word: Option<u64>,
-    /// As in [`Tables::grads`], for each key from `at.key` on.
+    /// The values of [`Tables::grads`] for each key from `at.key` on.
     grads: &'a [f32],
 }
 
 impl<S: Simd> RowCells<'_, S> {
-    /// The places of the cells that are allowed.
+    /// Returns the allowed cells as indices into `grads`.
     fn places(&self) -> impl Iterator<Item = usize> + use<S> {
         let (word, len) = (self.word.unwrap_or(u64::MAX), self.grads.len());
         (0..len).filter(move |i| *i >= BLOCK || word >> i & 1 == 1)
@@ -173,17 +174,17 @@ impl<S: Simd> Walk<'_, '_, S> {
     }
 }
 
-/// A careful row's softmax so far.
+/// The softmax of a careful row over the blocks so far.
 #[derive(Clone, Copy)]
 struct Softmax {
-    /// An integer not below the scores.
+    /// An integer that no score exceeds.
     base: f64,
     sum: f64,
-    /// Products of `dout` and values, weighted.
+    /// The weighted sum of products of `dout` and values.
     delta: f64,
 }
 
-/// Finds the denominators and deltas of careful rows.
+/// Computes the denominators and deltas of careful rows.
 pub(super) fn refine<S: Simd>(s: S, context: &mut Context<'_>, threads: usize) {
     if context.partial {
         return;
@@ -217,7 +218,7 @@ pub(super) fn refine<S: Simd>(s: S, context: &mut Context<'_>, threads: usize) {
         found.extend((0..q_len).filter(|row| careful(*row)).map(|row| (of_head[i] * q_len + row, softmax[row])));
     });
     for (row, Softmax { base, sum, delta }) in found.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        // A row whose scores are all minus infinity reads nothing.
+        // A row whose scores are all minus infinity reads no key.
         context.stats[row] = match sum == 0.0 {
             true => RowStats::default(),
             false => {
@@ -272,16 +273,16 @@ pub(super) fn modifiers<S: Simd>(s: S, context: &Context<'_>, wanted: Wanted<'_>
     }
 }
 
-/// The range that a dimension of 1 stands for, or place `at` alone.
+/// Returns the range of indices over which a broadcast dimension is summed: all if `dim` is 1, otherwise only `at`.
 fn summed(dim: usize, at: usize, len: usize) -> Range<usize> {
     if dim == 1 { 0..len } else { at..at + 1 }
 }
 
-/// The gradients of an array that is broadcast over the cells.
+/// Computes the gradient of an array that is broadcast over the cells.
 fn dense<S: Simd>(s: S, context: &Context<'_>, of: Of, array: SharedRows<'_>, threads: usize) {
     let [batch, heads, q_len, _] = context.q.shape();
     let dims = array.shape();
-    // Each piece of work has elements of its own and adds to them in the order of batch rows, heads, keys and rows.
+    // Each piece of work has its own elements and adds to them in the order of batch rows, heads, keys and rows.
     let pieces_of_rows: Vec<_> = pieces(0..q_len, if dims[2] == 1 { q_len } else { ROWS }).collect();
     for_each(threads, dims[0] * dims[1] * pieces_of_rows.len(), |i| {
         let rows = &pieces_of_rows[i % pieces_of_rows.len()];
@@ -310,7 +311,7 @@ fn dense<S: Simd>(s: S, context: &Context<'_>, of: Of, array: SharedRows<'_>, th
     });
 }
 
-/// The gradients of a table by distance.
+/// Computes the gradient of a bias table by distance.
 fn relative<S: Simd>(s: S, context: &Context<'_>, table: SharedRows<'_>, threads: usize) {
     let [batch, heads, q_len, _] = context.q.shape();
     let [_, table_heads, _, width] = table.shape();
@@ -335,7 +336,7 @@ fn relative<S: Simd>(s: S, context: &Context<'_>, table: SharedRows<'_>, threads
     for head in 0..table_heads {
         let sum = |i: usize| summed(table_heads, head, heads).map(|h| of_heads[h][i]).sum::<f64>() as f32;
         let line: Vec<f32> = (0..width).map(sum).collect();
-        // SAFETY: nobody else writes to the table.
+        // SAFETY: only this thread writes to the table.
         unsafe { table.write([0, head, 0], &line) };
     }
 }

@@ -1,4 +1,4 @@
-//! AVX2 with FMA: 8 lanes, 16 registers.
+//! The path for AVX2 with FMA: 8 lanes, 16 registers.
 
 use super::{Kernel, Lanes, Simd, Single};
 use crate::Isa;
@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 pub(crate) struct Avx2(());
 
 impl Avx2 {
-    /// The token, if the processor has the instructions.
+    /// Returns the token if the processor has the instructions.
     pub(crate) fn detect() -> Option<Self> {
         Isa::Avx2.detected().then_some(Avx2(()))
     }
@@ -23,15 +23,15 @@ fn enter<K: Kernel<Avx2>>(simd: Avx2, kernel: K) {
     kernel.run(simd);
 }
 
-/// Wraps intrinsics whose only demand is that the processor has them.
+/// Wraps intrinsics whose only requirement is that the processor supports them.
 macro_rules! op {
     ($call:expr) => {
-        // SAFETY: an `Avx2` token exists, so the processor has the instructions.
+        // SAFETY: an `Avx2` token exists, so the processor supports the instructions.
         unsafe { $call }
     };
 }
 
-/// `a * 2^n`: two exact factors `2^(n/2)`, so that only the last product can round.
+/// Returns `a * 2^n`, computed with two exact factors `2^(n/2)`, so that only the last product is rounded.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn scale(a: __m256, n: __m256) -> __m256 {
@@ -42,7 +42,7 @@ fn scale(a: __m256, n: __m256) -> __m256 {
     _mm256_mul_ps(_mm256_mul_ps(a, power(half)), power(rest))
 }
 
-/// Lane `i` of `a` where bit `i` of `bits` is set, of `b` elsewhere.
+/// Returns lane `i` of `a` if bit `i` of `bits` is set, otherwise lane `i` of `b`.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn keep(bits: u64, a: __m256, b: __m256) -> __m256 {
@@ -51,7 +51,7 @@ fn keep(bits: u64, a: __m256, b: __m256) -> __m256 {
     _mm256_blendv_ps(b, a, _mm256_castsi256_ps(set))
 }
 
-/// The largest lane.
+/// Returns the largest lane.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn reduce_max(a: __m256) -> f32 {
@@ -78,7 +78,7 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn load(self, from: &[f32]) -> __m256 {
         assert!(from.len() >= 8);
-        // SAFETY: the processor has the instruction, and eight values lie at the pointer.
+        // SAFETY: the processor supports the instruction, and at least eight values are at the pointer.
         unsafe { _mm256_loadu_ps(from.as_ptr()) }
     }
     #[inline(always)]

@@ -1,7 +1,7 @@
-//! AVX-512: 16 lanes, 32 registers, a predicate register that a word of mask bits becomes as it is.
+//! The paths for AVX-512: 16 lanes, 32 registers, and predicate registers that take mask bits directly.
 //!
-//! Two paths: the one that every such processor has, and the same with AVX512-BF16, whose product of pairs is one
-//! instruction. They differ in nothing else, so `f32` results of both have the same bits.
+//! There are two paths: one for every such processor, and one that also uses AVX512-BF16 and multiplies pairs with one
+//! instruction. They have no other difference, so `f32` results of both have the same bits.
 
 use super::{Kernel, Lanes, Pairs, Simd, Single, f16_value};
 use crate::Isa;
@@ -11,19 +11,19 @@ use std::arch::x86_64::*;
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512(());
 
-/// Proof that it has AVX512-BF16 too.
+/// Proof that the processor has AVX-512 F, VL, BW, DQ and AVX512-BF16.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512Bf16(());
 
 impl Avx512 {
-    /// The token, if the processor has the instructions.
+    /// Returns the token if the processor has the instructions.
     pub(crate) fn detect() -> Option<Self> {
         Isa::Avx512.detected().then_some(Avx512(()))
     }
 }
 
 impl Avx512Bf16 {
-    /// The token, if the processor has the instructions.
+    /// Returns the token if the processor has the instructions.
     pub(crate) fn detect() -> Option<Self> {
         Isa::Avx512Bf16.detected().then_some(Avx512Bf16(()))
     }
@@ -32,7 +32,7 @@ impl Avx512Bf16 {
 // SAFETY: `__m512` is sixteen `f32` values.
 unsafe impl Lanes for __m512 {}
 
-/// Exchanges rows and columns: pairs, then fours inside 128-bit lanes, then the lanes themselves.
+/// Transposes 16 rows: first pairs, then groups of four inside 128-bit lanes, then the lanes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
 fn transpose(rows: &mut [__m512; 16]) {
@@ -58,15 +58,16 @@ fn transpose(rows: &mut [__m512; 16]) {
     }
 }
 
-/// Wraps intrinsics whose only demand is that the processor has them.
+/// Wraps intrinsics whose only requirement is that the processor supports them.
 macro_rules! op {
     ($call:expr) => {
-        // SAFETY: a token of a path in this file exists, so the processor has the instruction.
+        // SAFETY: a token of a path in this file exists, so the processor supports the instruction.
         unsafe { $call }
     };
 }
 
-/// A path: its token, the features it is compiled with, and the operations in which it differs.
+/// Implements a path from its token, the features that it is compiled with, its product, and the operations in which it
+/// differs.
 macro_rules! path {
     ($token:ident, $features:literal, $product:ty, $($own:item)*) => {
         impl Simd for $token {
@@ -91,7 +92,7 @@ macro_rules! path {
             #[inline(always)]
             fn load(self, from: &[f32]) -> __m512 {
                 assert!(from.len() >= 16);
-                // SAFETY: the processor has the instruction, and sixteen values lie at the pointer.
+                // SAFETY: the processor supports the instruction, and at least sixteen values are at the pointer.
                 unsafe { _mm512_loadu_ps(from.as_ptr()) }
             }
             #[inline(always)]
@@ -143,7 +144,7 @@ macro_rules! path {
                 let (from, tail) = from.as_chunks::<16>();
                 let (into, into_tail) = into.as_chunks_mut::<16>();
                 for (from, into) in from.iter().zip(into) {
-                    // SAFETY: the processor has the instructions, and sixteen values lie at each pointer.
+                    // SAFETY: the processor supports the instructions, and sixteen values are at each pointer.
                     unsafe {
                         let halves = _mm256_loadu_si256(from.as_ptr().cast());
                         _mm512_storeu_ps(into.as_mut_ptr(), _mm512_cvtph_ps(halves));
@@ -153,7 +154,7 @@ macro_rules! path {
             }
             #[inline(always)]
             fn transpose(self, square: &mut [__m512]) {
-                let square = square.first_chunk_mut().expect("a square of vectors");
+                let square = square.first_chunk_mut().expect("the square has 16 vectors");
                 op!(transpose(square))
             }
             #[inline(always)]
@@ -200,23 +201,23 @@ path! {
     }
 }
 
-/// Returns the bits unchanged, as pairs.
+/// Returns the same bits as pairs of `bf16`.
 #[inline(always)]
 fn bf16s(pairs: __m512) -> __m512bh {
-    // SAFETY: both are 512 bits of which every pattern is valid.
+    // SAFETY: both types are 512 bits, and every bit pattern is valid.
     unsafe { std::mem::transmute(pairs) }
 }
 
-/// Returns the bits unchanged, as words.
+/// Returns the same bits as words.
 #[inline(always)]
 fn m512_of(pairs: __m512bh) -> __m512 {
-    // SAFETY: as in `bf16s`.
+    // SAFETY: see `bf16s`.
     unsafe { std::mem::transmute(pairs) }
 }
 
-/// Returns the bits unchanged, as integers.
+/// Returns the same bits as integers.
 #[inline(always)]
 fn m256i_of(halves: __m256bh) -> __m256i {
-    // SAFETY: both are 256 bits of which every pattern is valid.
+    // SAFETY: both types are 256 bits, and every bit pattern is valid.
     unsafe { std::mem::transmute(halves) }
 }

@@ -1,9 +1,9 @@
-//! The small set of vector operations every kernel is written in, and the processors that provide them.
+//! The vector operations that every kernel uses, and the processor paths that implement them.
 //!
-//! [`Simd`] is implemented by a zero-sized token for each processor path. Holding a token is the proof that the
-//! processor has the path's instructions: tokens are only handed out by their `detect` function, after asking the
-//! processor. Algorithms are written once, generic over [`Simd`], always inlined, and entered through [`Simd::run`],
-//! which is the one function of a path that is compiled with the path's instructions.
+//! A zero-sized token for each processor path implements [`Simd`]. A token proves that the processor has the path's
+//! instructions: only its `detect` function returns one, after a check of the processor. Algorithms are written once,
+//! generic over [`Simd`], always inlined, and entered through [`Simd::run`]. Only this function of a path is compiled
+//! with the path's instructions.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
@@ -11,62 +11,63 @@ pub(crate) mod avx2;
 pub(crate) mod avx512;
 pub(crate) mod portable;
 
-/// A vector type that is nothing but `f32` values.
+/// A vector type that consists of `f32` values only.
 ///
 /// # Safety
 ///
-/// The type is an array of `f32` in memory: no padding, every bit pattern valid, all-zero bits meaning all zeros.
+/// The type is an array of `f32` in memory: it has no padding, every bit pattern is valid, and all-zero bits mean
+/// zeros.
 pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {}
 
-/// Something that runs on a processor path.
+/// Work that runs on a processor path.
 ///
-/// `run` must be `#[inline(always)]`, and so must everything hot that it calls: only then is it compiled with the
-/// instructions of the path.
+/// `run` must be `#[inline(always)]`, and so must all functions that it calls often. Only then are they compiled with
+/// the instructions of the path.
 pub(crate) trait Kernel<S: Simd> {
-    /// Does the work.
+    /// Does the work on the path of token `simd`.
     fn run(self, simd: S);
 }
 
 /// Operations on vectors of [`Simd::LANES`] `f32` values.
 pub(crate) trait Simd: Copy + Send + Sync + 'static {
-    /// The vector.
+    /// A vector of `LANES` values.
     type V: Lanes;
-    /// What a whole pass multiplies on this path.
+    /// The product, of `f32` or of pairs of `bf16`, that a forward or backward pass uses on this path.
     type Product: Product;
-    /// Values in a vector, at most 64 and a divisor of 64.
+    /// The number of values in a vector, a divisor of 64.
     const LANES: usize;
-    /// Rows of the register tile: accumulators are `ROWS x VECTORS` vectors. At most 6.
+    /// The number of rows of the register tile, which has `ROWS x VECTORS` vectors of accumulators. At most 6.
     const ROWS: usize;
-    /// Vectors in a row of the register tile. At most 4.
+    /// The number of vectors in a row of the register tile. At most 4.
     const VECTORS: usize;
 
-    /// Runs `kernel` compiled with the instructions of this path.
+    /// Runs `kernel`, compiled with the instructions of this path.
     fn run<K: Kernel<Self>>(self, kernel: K);
-    /// `value` in every lane.
+    /// Returns a vector with `value` in every lane.
     fn splat(self, value: f32) -> Self::V;
-    /// The first `LANES` values of `from`, which holds at least so many.
+    /// Returns the first `LANES` values of `from`. Panics if `from` is shorter.
     fn load(self, from: &[f32]) -> Self::V;
-    /// `a + b`.
+    /// Returns `a + b`.
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
-    /// `a - b`.
+    /// Returns `a - b`.
     fn sub(self, a: Self::V, b: Self::V) -> Self::V;
-    /// `a * b`.
+    /// Returns `a * b`.
     fn mul(self, a: Self::V, b: Self::V) -> Self::V;
-    /// `a / b`.
+    /// Returns `a / b`.
     fn div(self, a: Self::V, b: Self::V) -> Self::V;
-    /// `a * b + c`, with one rounding where the path has such an instruction.
+    /// Returns `a * b + c`, with one rounding if the path has such an instruction, otherwise with two.
     fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
-    /// The larger; `b` where either is NaN.
+    /// Returns the larger value of each lane; `b` if one of the two is NaN.
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
-    /// The smaller; `b` where either is NaN.
+    /// Returns the smaller value of each lane; `b` if one of the two is NaN.
     fn min(self, a: Self::V, b: Self::V) -> Self::V;
-    /// The nearest integer, ties to even.
+    /// Returns the nearest integers, ties to even.
     fn round(self, a: Self::V) -> Self::V;
-    /// `a * 2^n` for integer-valued `n`, rounded once; `n` below -250 counts as -250 or as what it is.
+    /// Returns `a * 2^n` for integer-valued `n`, rounded once. A path may treat `n` below -250 as -250.
     fn scale(self, a: Self::V, n: Self::V) -> Self::V;
-    /// Lane `i` of `a` where bit `i` of `bits` is set, of `b` elsewhere.
+    /// Returns lane `i` of `a` if bit `i` of `bits` is set, otherwise lane `i` of `b`.
     fn keep(self, bits: u64, a: Self::V, b: Self::V) -> Self::V;
-    /// Exchanges rows and columns of a square of `LANES` vectors.
+    /// Transposes a square of `LANES` vectors.
     #[inline(always)]
     fn transpose(self, square: &mut [Self::V]) {
         let values = &mut floats_mut(square)[..Self::LANES * Self::LANES];
@@ -76,31 +77,33 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
             }
         }
     }
-    /// Whether a lane of `a` is larger than that of `b`.
+    /// Returns whether a lane of `a` is larger than the lane of `b` with the same number.
     fn any_above(self, a: Self::V, b: Self::V) -> bool;
-    /// The largest lane.
+    /// Returns the largest lane.
     fn reduce_max(self, a: Self::V) -> f32;
 
-    /// Says that the line of this value will be read soon.
+    /// Prefetches the cache line of `value`, which will be read soon.
     #[inline(always)]
     fn prefetch<T>(self, value: &T) {
         let _ = value;
     }
-    /// The numbers whose `f16` bits are given; as many are written.
+    /// Converts numbers from `f16` bits to `f32`. Both slices must have the same length.
     #[inline(always)]
     fn widen_f16(self, from: &[u16], into: &mut [f32]) {
         from.iter().zip(into).for_each(|(bits, into)| *into = f16_value(*bits));
     }
 
-    /// `c` plus both products of every lane: a lane of `a` and of `b` is a *pair*, two `bf16` in its lower and upper half.
+    /// Returns `c` plus the two products in each lane. A lane of `a` or `b` is a *pair*: two `bf16`, one in the lower
+    /// and one in the upper half.
     ///
-    /// The two additions round on their own or together, and numbers below `f32`'s normal range may count as 0.
+    /// The two additions may be rounded separately or together, and numbers below the normal range of `f32` may count
+    /// as 0.
     #[inline(always)]
     fn dot_pairs(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
         let ([a_low, a_high], [b_low, b_high]) = (self.unpair(a), self.unpair(b));
         self.fma(a_high, b_high, self.fma(a_low, b_low, c))
     }
-    /// The lower and the upper numbers of pairs.
+    /// Returns `[lower, upper]`: the lower and the upper numbers of the pairs.
     #[inline(always)]
     fn unpair(self, a: Self::V) -> [Self::V; 2] {
         let (mut low, mut high) = (a, a);
@@ -112,7 +115,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         each(&mut high, |bits| bits & 0xffff_0000);
         [low, high]
     }
-    /// Lane `i` pairs lane `i` of `low` with lane `i` of `high`, rounded to the nearest `bf16`, ties to even.
+    /// Returns pairs of lane `i` of `low` and lane `i` of `high`, rounded to the nearest `bf16`, ties to even.
     #[inline(always)]
     fn pair(self, low: Self::V, high: Self::V) -> Self::V {
         let mut pairs = low;
@@ -122,7 +125,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         }
         pairs
     }
-    /// The lanes of `first` and then those of `second`, paired with their neighbours.
+    /// Returns pairs of neighbouring lanes of `first`, then pairs of neighbouring lanes of `second`.
     #[inline(always)]
     fn pair_neighbours(self, first: Self::V, second: Self::V) -> Self::V {
         let mut values = [0.0; 128];
@@ -137,25 +140,26 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     }
 }
 
-/// What operands are stored as. Arrays of words are arrays of `f32`, whose bits may be those of pairs.
+/// The format in which operands are stored, as *words*. Arrays of words are arrays of `f32`, whose bits may be pairs of
+/// `bf16`.
 pub(crate) trait Product: Copy + Send + Sync + 'static {
-    /// Numbers in a word: terms of a sum that one instruction adds to a lane.
+    /// The number of values in a word: the terms that one instruction adds to a lane.
     const TERMS: usize;
 
-    /// `c` plus the products of the words of `a` and `b`, lane by lane.
+    /// Returns `c` plus the products of the words of `a` and `b`, lane by lane.
     fn dot<S: Simd>(s: S, a: S::V, b: S::V, c: S::V) -> S::V;
 
-    /// Words that hold `numbers`.
+    /// Returns the number of words that hold `numbers` values.
     fn words(numbers: usize) -> usize {
         numbers.div_ceil(Self::TERMS)
     }
 }
 
-/// Words are `f32`.
+/// The format in which a word is one `f32`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Single;
 
-/// Words are pairs of `bf16`.
+/// The format in which a word is a pair of `bf16`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pairs;
 
@@ -177,81 +181,84 @@ impl Product for Pairs {
     }
 }
 
-/// Keys in a lane group: as many as fill vectors of weights, whose words are pairs of neighbours where words are pairs.
+/// Returns the number of keys in a lane group: `LANES`, or twice as many where a word is a pair. The weights of one row
+/// and a lane group then fill whole vectors, also as pairs of neighbouring keys.
 pub(crate) const fn group<S: Simd, P: Product>() -> usize {
     S::LANES * P::TERMS
 }
 
-/// The number whose `f16` bits are given, without a branch.
+/// Returns the number with the given `f16` bits, computed without a branch.
 #[inline(always)]
 pub(crate) fn f16_value(bits: u16) -> f32 {
     let bits = u32::from(bits);
-    // exponent and significand in their places, the exponent short by 112: a product, exact for subnormal numbers too
+    // Moves exponent and significand to their places in `f32`. The exponent is then 112 too small, and the product
+    // corrects it; the product is exact also for subnormal numbers.
     let size = f32::from_bits((bits & 0x7fff) << 13) * f32::from_bits((127 + 112) << 23);
     let special = if bits & 0x7c00 == 0x7c00 { 0x7f80_0000 } else { 0 };
     f32::from_bits(size.to_bits() | special | (bits & 0x8000) << 16)
 }
 
-/// A word of two `bf16`, the nearest to these numbers.
+/// Returns a pair of the `bf16` nearest to `low` and `high`.
 #[inline(always)]
 pub(crate) fn pair_up(low: f32, high: f32) -> f32 {
     f32::from_bits(bf16_bits(low) >> 16 | bf16_bits(high) & 0xffff_0000)
 }
 
-/// `value` rounded to the nearest `bf16`, in the upper half.
+/// Returns `value` rounded to the nearest `bf16`, in the upper 16 bits. The lower 16 bits have no meaning.
 #[inline(always)]
 fn bf16_bits(value: f32) -> u32 {
     let bits = value.to_bits();
     if value.is_nan() { bits | 0x0040_0000 } else { bits.wrapping_add(0x7fff + (bits >> 16 & 1)) }
 }
 
-/// Whether no number in the words is infinite or NaN.
+/// Returns whether no number in the words is infinite or NaN.
 #[inline(always)]
 pub(crate) fn all_finite<P: Product>(values: &[f32]) -> bool {
-    // An exponent of all ones: adding one to it carries into the sign bit, so a plain OR of sums finds it.
+    // Infinite and NaN have an exponent of ones only. Adding one to this exponent carries into the sign bit, so an OR
+    // of the sums finds it.
     let carry = |bits: u32| (bits & 0x7fff_ffff) + 0x0080_0000;
     let both = |x: &f32| carry(x.to_bits()) | if P::TERMS == 2 { carry(x.to_bits() << 16) } else { 0 };
     values.chunks(256).all(|chunk| chunk.iter().fold(0, |or, x| or | both(x)) & 0x8000_0000 == 0)
 }
 
-/// The values of some vectors.
+/// Returns the values of vectors.
 #[inline(always)]
 pub(crate) fn floats<V: Lanes>(vectors: &[V]) -> &[f32] {
     let len = size_of_val(vectors) / size_of::<f32>();
-    // SAFETY: `Lanes` promises that the vectors are `len` adjacent `f32` values; alignment of `f32` is smaller.
+    // SAFETY: `Lanes` guarantees that the vectors are `len` adjacent `f32` values. The alignment of `f32` is smaller.
     unsafe { std::slice::from_raw_parts(vectors.as_ptr().cast(), len) }
 }
 
-/// The values of some vectors, to be changed.
+/// Returns the values of vectors as a mutable slice.
 #[inline(always)]
 pub(crate) fn floats_mut<V: Lanes>(vectors: &mut [V]) -> &mut [f32] {
     let len = size_of_val(vectors) / size_of::<f32>();
-    // SAFETY: as in `floats`, and the borrow is as exclusive as the one given.
+    // SAFETY: see `floats`; `vectors` is borrowed exclusively.
     unsafe { std::slice::from_raw_parts_mut(vectors.as_mut_ptr().cast(), len) }
 }
 
-/// Values as vectors, which they must be aligned to and fill.
+/// Returns values as vectors. The values must be aligned to vectors and fill whole vectors.
 #[inline(always)]
 pub(crate) fn vectors<V: Lanes>(floats: &[f32]) -> &[V] {
     let vectors: *const V = floats.as_ptr().cast();
     assert!(vectors.is_aligned() && size_of_val(floats).is_multiple_of(size_of::<V>()));
-    // SAFETY: `Lanes` promises that a vector is nothing but values, and there are enough of them at the aligned pointer.
+    // SAFETY: `Lanes` guarantees that a vector consists of values only, and the aligned pointer has enough of them.
     unsafe { std::slice::from_raw_parts(vectors, size_of_val(floats) / size_of::<V>()) }
 }
 
-/// `len` vectors of zeros.
+/// Allocates `len` vectors of zeros. Panics if there is not enough memory.
 pub(crate) fn zeroed<V: Lanes>(len: usize) -> Vec<V> {
-    try_zeroed(len).expect("memory for what a call works with")
+    try_zeroed(len).expect("not enough memory for the buffers of a call")
 }
 
-/// `len` vectors of zeros, or `None` where there is no such memory.
+/// Allocates `len` vectors of zeros. Returns `None` if there is not enough memory.
 pub(crate) fn try_zeroed<V: Lanes>(len: usize) -> Option<Vec<V>> {
     let layout = std::alloc::Layout::array::<V>(len).ok()?;
     if layout.size() == 0 {
         return Some(Vec::new());
     }
-    // SAFETY: the layout has a size and is that of a vector with this capacity, and `Lanes` promises that zero bits are
-    // valid values.
+    // SAFETY: the layout has a size above 0 and is the layout of a `Vec` with this capacity. `Lanes` guarantees that
+    // zero bits are valid values.
     unsafe {
         let memory = std::alloc::alloc_zeroed(layout);
         (!memory.is_null()).then(|| Vec::from_raw_parts(memory.cast(), len, len))

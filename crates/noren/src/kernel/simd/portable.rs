@@ -1,17 +1,17 @@
-//! Plain Rust: arrays of 8 values, which compilers turn into whatever vectors the target has.
+//! The portable path in plain Rust: arrays of 8 values, which the compiler turns into the vectors of the target.
 
 use super::{Kernel, Lanes, Simd, Single};
 
-/// Needs no proof: every processor runs it.
+/// The token of the portable path, which every processor can run.
 #[derive(Clone, Copy)]
 pub(crate) struct Portable;
 
-/// Eight values.
+/// A vector of eight values.
 #[derive(Clone, Copy)]
 #[repr(C, align(32))]
 pub(crate) struct Eight([f32; 8]);
 
-// SAFETY: eight `f32` values and nothing else: 32 bytes, aligned to 32.
+// SAFETY: the type is eight `f32` values without padding: 32 bytes, aligned to 32.
 unsafe impl Lanes for Eight {}
 
 #[inline(always)]
@@ -28,13 +28,13 @@ fn map(a: Eight, f: impl Fn(f32) -> f32) -> Eight {
     zip(a, a, |x, _| f(x))
 }
 
-/// `2^e` for `e` in -126..=127.
+/// Returns `2^e` for `e` in -126..=127.
 #[inline(always)]
 fn power(e: i32) -> f32 {
     f32::from_bits(((e + 127) as u32) << 23)
 }
 
-/// A function of its own, as on the other paths, so that kernels that others call are compiled once.
+/// Runs a kernel as a separate function, so that kernels with several callers are compiled once.
 #[inline(never)]
 fn enter<K: Kernel<Portable>>(kernel: K) {
     kernel.run(Portable);
@@ -91,8 +91,8 @@ impl Simd for Portable {
     }
     #[inline(always)]
     fn round(self, a: Eight) -> Eight {
-        // Beyond 2^22 the magic sum has no room for a fraction; there a value either is an integer or close enough to
-        // one that 2^x is 0 or infinite.
+        // Above 2^22 the sum with `MAGIC` has no bits for a fraction. There, a value is an integer or so close to one
+        // that 2^x is 0 or infinite in both cases.
         const MAGIC: f32 = 12_582_912.0; // 1.5 * 2^23
         map(a, |x| if x.abs() < 4_194_304.0 { (x + MAGIC) - MAGIC } else { x.trunc() })
     }

@@ -1,9 +1,10 @@
-//! One tile computed by several threads, for steps with fewer tiles than threads.
+//! The computation of one tile by several threads, for calls with fewer tiles than threads.
 //!
-//! Scores are shared out over keys; when all are there, the maximum of each row is known, and with it every weight; then the
-//! product with the values is shared out over columns. Each number of the output is so added key by key in ascending order,
-//! as by one thread, and since the maximum is an integer, weights made with the last one are those made with earlier ones
-//! times a power of two: the bits are the same.
+//! The threads first divide the keys and compute scores. Then the maximum of each row is known, and the scores become
+//! weights. Last, the threads divide the columns of the values and add the weighted values. Each number of the output
+//! therefore adds keys in ascending order, as in the computation by one thread. The maximum is an integer, so weights
+//! relative to the final maximum are weights relative to an earlier maximum times a power of two. The results of both
+//! computations have the same bits.
 
 use super::TileKernel;
 use crate::kernel::blocks::KeyBlock;
@@ -13,34 +14,35 @@ use crate::kernel::pack::BlockScratch;
 use crate::kernel::simd::{Kernel, Product, Simd, group, zeroed};
 use std::ops::Range;
 
-/// The most rows of a tile that is shared: all its scores are held at once.
+/// The maximum number of rows of a tile that several threads share. All scores of such a tile are in memory at once.
 pub(crate) const MOST_ROWS: usize = 32;
 
-/// Scores, later weights, of some blocks of a tile.
+/// The scores, later the weights, of some blocks of a tile.
 pub(crate) struct Part<S: Simd> {
     blocks: Vec<KeyBlock>,
-    /// `[blocks][rows][WIDE]`.
+    /// The scores or weights, `[blocks][rows][WIDE]`.
     scores: Vec<S::V>,
-    /// Mask bits, `[blocks][rows]`; all set in blocks that are not masked.
+    /// Mask bits, `[blocks][rows]`; all bits are set in blocks whose cells are all allowed.
     words: Vec<u64>,
-    /// The largest score of each row, rounded up.
+    /// The maximum score of each row, rounded up to an integer.
     maxima: Vec<f32>,
 }
 
-/// The work of one thread for a tile.
+/// One step of the work on a tile.
 pub(crate) enum Task<'c, S: Simd> {
-    /// Cuts the blocks into at most so many parts.
+    /// Divides the blocks into at most this number of parts.
     Cut(usize, &'c mut Vec<Part<S>>),
     Score(&'c mut Part<S>),
-    /// With the maximum of each row over all parts.
+    /// Turns the scores of a part into weights. The slice is the maximum of each row over all parts.
     Weigh(&'c mut Part<S>, &'c [f32]),
-    /// Values of these columns, in vectors, into `[rows][v_width]`.
+    /// Adds the weighted values of a range of columns, counted in vectors, into `[rows][v_width]`.
     Accumulate(&'c [Part<S>], Range<usize>, &'c mut Vec<S::V>),
-    /// Sums the weights, puts the columns together and writes the rows.
+    /// Adds the weights, combines the columns and writes the rows. The fields are the parts, the maximum of each row,
+    /// and the sums of each range of columns.
     Finish(&'c [Part<S>], &'c [f32], &'c [(Range<usize>, Vec<S::V>)]),
 }
 
-/// A task with the tile it belongs to.
+/// A task and the tile to which it belongs.
 pub(crate) struct SplitKernel<'a, 'b, 'c, S: Simd, P> {
     pub(crate) tile: TileKernel<'a, 'b, S, P>,
     pub(crate) task: Task<'c, S>,
@@ -61,7 +63,7 @@ impl<S: Simd, P: Product> Kernel<S> for SplitKernel<'_, '_, '_, S, P> {
 }
 
 impl<S: Simd> Part<S> {
-    /// The maximum of each row over all parts.
+    /// Returns the maximum of each row over all parts.
     pub(crate) fn maxima(parts: &[Part<S>]) -> Vec<f32> {
         let rows = parts.first().map_or(0, |part| part.maxima.len());
         (0..rows).map(|r| parts.iter().map(|part| part.maxima[r]).fold(NOTHING, f32::max)).collect()
@@ -71,7 +73,8 @@ impl<S: Simd> Part<S> {
 impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
     const PER_ROW: usize = WIDE / S::LANES;
 
-    /// The lane groups and words of a block of parts that some row of the register tile `rows` reads.
+    /// Returns the ranges `(lane groups, words of weights)` of a block that at least one row of a register tile reads.
+    /// The argument `words` holds the mask bits of these rows.
     fn needed(words: &[u64], block: &KeyBlock) -> (Range<usize>, Range<usize>) {
         let keys = match words.iter().fold(0, |or, word| or | word) {
             0 => 0..0,
@@ -95,7 +98,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         parts.extend(blocks.chunks(each).map(part));
     }
 
-    /// Scores of all rows against the keys of a part, hidden ones minus infinity.
+    /// Computes the scores of all rows and the keys of a part. Hidden cells get minus infinity.
     #[inline(always)]
     fn score(&mut self, s: S, part: &mut Part<S>) {
         self.start(s);
@@ -168,7 +171,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         }
     }
 
-    /// Adds the values of some columns, weighted.
+    /// Adds the weighted values of columns `columns`, counted in vectors, into `acc`.
     #[inline(always)]
     fn accumulate(&mut self, s: S, parts: &[Part<S>], columns: Range<usize>, acc: &mut Vec<S::V>) {
         let (rows, v_width) = (self.row_count(), self.source.v_width());
@@ -212,7 +215,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         }
     }
 
-    /// The sums of the weights and what the columns came to, then [`finish`](TileKernel::finish).
+    /// Adds the weights, combines the sums of the columns, and calls [`finish`](TileKernel::finish).
     #[inline(always)]
     fn put_together(&mut self, s: S, parts: &[Part<S>], maxima: &[f32], columns: &[(Range<usize>, Vec<S::V>)]) {
         self.start(s);
@@ -245,7 +248,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
     }
 }
 
-/// Rounds the weights of a row to pairs, in the first half of where they were.
+/// Rounds the weights of a row to pairs, which take the first half of `weights`.
 #[inline(always)]
 fn pair_weights<S: Simd>(s: S, weights: &mut [S::V]) {
     for pair in 0..weights.len() / 2 {
