@@ -351,7 +351,7 @@ fn weights_of<T: Element>(
     let inputs = inputs::<T>(q, k, v)?;
     let cells: &mut [f32] = out.slice_mut("weights", &[Kind::Float(Dtype::F32)])?;
     if cells.len() as u128 != shape.cells() {
-        return Err(Error::new_err(format!("weights need room for {} cells", shape.cells())));
+        return Err(Error::new_err(format!("the array of weights must have {} elements", shape.cells())));
     }
     for (i, row) in cells.chunks_mut(shape.kv_len()).enumerate() {
         if cancel.load(Ordering::Relaxed) {

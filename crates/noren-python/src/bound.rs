@@ -106,25 +106,25 @@ fn labelled<'a>(picture: Picture<'a>, labels: Option<Vec<String>>) -> Picture<'a
 
 #[pymethods]
 impl PyBound {
-    /// The mask.
+    /// The mask that was bound.
     #[getter]
     fn mask(&self) -> PyMask {
         PyMask(self.0.mask().clone())
     }
 
-    /// The shape.
+    /// The shape to which the mask is bound.
     #[getter]
     fn shape(&self) -> PyShape {
         PyShape(self.0.shape().clone())
     }
 
-    /// The facts.
+    /// The facts with which the mask is bound.
     #[getter]
     fn facts(&self) -> PyFacts {
         PyFacts(self.0.facts().clone())
     }
 
-    /// Number of different sets of cells among all pairs of batch row and head.
+    /// The number of different sets of cells among all pairs of batch row and head.
     #[getter]
     fn pattern_count(&self) -> usize {
         self.0.pattern_count()
@@ -197,7 +197,11 @@ impl PyBound {
     fn fill(&self, py: Python<'_>, mut out: Tensor) -> PyResult<()> {
         let [batch, heads, q_len, kv_len] = match out.shape[..] {
             [b, h, q, k] => [b, h, q, k],
-            _ => return Err(PyValueError::new_err("cells are [batch, heads, q_len, kv_len]")),
+            _ => {
+                return Err(PyValueError::new_err(
+                    "the array for cells must have 4 dimensions: give [batch, heads, q_len, kv_len]",
+                ));
+            }
         };
         let shape = self.0.shape();
         let fits = |given: usize, whole: usize| given == 1 || given == whole;
@@ -318,25 +322,25 @@ impl PyPlan {
         PyBound(self.plan.bound().clone())
     }
 
-    /// The mask.
+    /// The mask from which the plan was made.
     #[getter]
     fn mask(&self) -> PyMask {
         PyMask(self.plan.bound().mask().clone())
     }
 
-    /// The shape.
+    /// The shape for which the plan was made.
     #[getter]
     fn shape(&self) -> PyShape {
         PyShape(self.plan.shape().clone())
     }
 
-    /// Number of cells that kernels compute, over all batch rows and heads; at least the number of allowed cells.
+    /// The number of cells that kernels compute, over all batch rows and heads; at least the number of allowed cells.
     #[getter]
     fn computed(&self) -> u64 {
         self.computed
     }
 
-    /// Memory of the tiles and spans in bytes.
+    /// The memory of the tiles and spans, in bytes.
     #[getter]
     fn bytes(&self) -> usize {
         self.plan.bytes()
@@ -357,7 +361,7 @@ impl PyPlan {
         let shape = self.plan.shape();
         if batch >= shape.batch_len() || head >= shape.head_count() {
             return Err(Error::new_err(format!(
-                "batch {batch}, head {head} is outside: there are {} and {}",
+                "batch row {batch}, head {head} is outside: there are {} batch rows and {} heads",
                 shape.batch_len(),
                 shape.head_count()
             )));

@@ -73,13 +73,13 @@ impl PyPartition {
         &self.0.method
     }
 
-    /// Number of ranks.
+    /// The number of ranks.
     #[getter]
     fn ranks(&self) -> usize {
         self.0.ranks
     }
 
-    /// Number of machines over which the ranks are placed.
+    /// The number of machines over which the ranks are placed.
     #[getter]
     fn nodes(&self) -> usize {
         self.0.nodes
@@ -92,7 +92,7 @@ impl PyPartition {
         let wire = Wire { head_dim, v_dim: head_dim, element: element_bytes, ..Wire::default() };
         let all = self.0.traffic(&wire);
         let Some(of) = all.get(rank) else {
-            return Err(Error::new_err(format!("rank {rank} is outside: there are {}", all.len())));
+            return Err(Error::new_err(format!("rank {rank} is outside: there are {} ranks", all.len())));
         };
         Ok([of.received, of.sent, of.backward_received, of.backward_sent])
     }

@@ -122,31 +122,31 @@ impl PyShape {
         self.0.to_json().map_err(raise)
     }
 
-    /// Number of batch rows.
+    /// The number of batch rows.
     #[getter]
     fn batch(&self) -> usize {
         self.0.batch_len()
     }
 
-    /// Number of query heads.
+    /// The number of query heads.
     #[getter]
     fn heads(&self) -> usize {
         self.0.head_count()
     }
 
-    /// Number of key-value heads; `heads / kv_heads` query heads share each.
+    /// The number of key-value heads; `heads / kv_heads` query heads share each.
     #[getter]
     fn kv_heads(&self) -> usize {
         self.0.kv_head_count()
     }
 
-    /// Number of queries in a batch row.
+    /// The number of queries in a batch row.
     #[getter]
     fn q_len(&self) -> usize {
         self.0.q_len()
     }
 
-    /// Number of keys in a batch row.
+    /// The number of keys in a batch row.
     #[getter]
     fn kv_len(&self) -> usize {
         self.0.kv_len()
@@ -269,7 +269,9 @@ impl PyArray {
     fn first_row(&self, batch: usize, head: usize) -> PyResult<Vec<(usize, usize)>> {
         let [batches, heads, _, kv_len] = self.0.shape();
         if batch >= batches || head >= heads {
-            return Err(Error::new_err(format!("batch {batch}, head {head} is outside of {batches} and {heads}")));
+            return Err(Error::new_err(format!(
+                "batch row {batch}, head {head} is outside of {batches} batch rows and {heads} heads"
+            )));
         }
         let mut runs: Vec<(usize, usize)> = Vec::new();
         for key in (0..kv_len).filter(|key| self.0.allowed(batch, head, 0, *key)) {

@@ -59,7 +59,11 @@ impl PyFlow {
 
     fn row(&self, batch: usize) -> PyResult<usize> {
         let rows = self.0.shape().batch_len();
-        if batch < rows { Ok(batch) } else { Err(Error::new_err(format!("batch row {batch} is outside of {rows}"))) }
+        if batch < rows {
+            Ok(batch)
+        } else {
+            Err(Error::new_err(format!("batch row {batch} is outside of the {rows} batch rows")))
+        }
     }
 }
 
@@ -98,13 +102,13 @@ impl PyFlow {
         py.detach(|| Flow::of_stack(&masks, &shape, &facts, fill)).map_err(raise).map(PyFlow)
     }
 
-    /// Number of layers.
+    /// The number of layers.
     #[getter]
     fn depth(&self) -> usize {
         self.0.depth()
     }
 
-    /// Number of tokens in a batch row.
+    /// The number of tokens in a batch row.
     #[getter]
     fn tokens(&self) -> u32 {
         self.0.tokens()

@@ -215,7 +215,7 @@ impl PyScore {
         let spec: Spec = format!("full + {text}").parse().map_err(Error::from).map_err(raise)?;
         match &spec.scores[..] {
             [score] => Ok(PyScore(score.clone())),
-            _ => Err(crate::error::Error::new_err(format!("`{text}` is no single score"))),
+            _ => Err(crate::error::Error::new_err(format!("`{text}` is not a single score modifier"))),
         }
     }
 

@@ -189,19 +189,19 @@ class Shape:
     def __hash__(self) -> int: ...
     @property
     def batch(self) -> int:
-        """Number of batch rows."""
+        """The number of batch rows."""
     @property
     def heads(self) -> int:
-        """Number of query heads."""
+        """The number of query heads."""
     @property
     def kv_heads(self) -> int:
-        """Number of key-value heads; `heads / kv_heads` query heads share each."""
+        """The number of key-value heads; `heads / kv_heads` query heads share each."""
     @property
     def q_len(self) -> int:
-        """Number of queries in a batch row."""
+        """The number of queries in a batch row."""
     @property
     def kv_len(self) -> int:
-        """Number of keys in a batch row."""
+        """The number of keys in a batch row."""
     @property
     def query_offsets(self) -> list[int]:
         """The position of the first query of each batch row."""
@@ -258,16 +258,16 @@ class BoundMask:
 
     @property
     def mask(self) -> Mask:
-        """The mask."""
+        """The mask that was bound."""
     @property
     def shape(self) -> Shape:
-        """The shape."""
+        """The shape to which the mask is bound."""
     @property
     def facts(self) -> Facts:
-        """The facts."""
+        """The facts with which the mask is bound."""
     @property
     def pattern_count(self) -> int:
-        """Number of different sets of cells among all pairs of batch row and head."""
+        """The number of different sets of cells among all pairs of batch row and head."""
     @property
     def varies(self) -> tuple[bool, bool]:
         """(True if the cells differ between batch rows, True if they differ between the heads of a batch row)."""
@@ -317,16 +317,16 @@ class Plan:
         """The bound mask from which the plan was made."""
     @property
     def mask(self) -> Mask:
-        """The mask."""
+        """The mask from which the plan was made."""
     @property
     def shape(self) -> Shape:
-        """The shape."""
+        """The shape for which the plan was made."""
     @property
     def computed(self) -> int:
-        """Number of cells that kernels compute, over all batch rows and heads; at least the number of allowed cells."""
+        """The number of cells that kernels compute, over all batch rows and heads; at least the number of allowed cells."""
     @property
     def bytes(self) -> int:
-        """Memory of the tiles and spans in bytes."""
+        """The memory of the tiles and spans, in bytes."""
     def stats(self) -> Stats:
         """Returns exact counts of allowed and computed cells, tiles and bytes."""
     def tiles(self, batch: int, head: int) -> list[tuple[int, int, list[tuple[int, int, bool]]]]:
@@ -378,10 +378,10 @@ class _Flow:
     ) -> None: ...
     @property
     def depth(self) -> int:
-        """Number of layers."""
+        """The number of layers."""
     @property
     def tokens(self) -> int:
-        """Number of tokens in a batch row."""
+        """The number of tokens in a batch row."""
     def reach(self, sources: Any, *, batch: int = 0) -> list[list[tuple[int, int]]]:
         """Returns the tokens that `sources` can influence: entry `n` after the first `n` layers, entry 0 before all layers.
 
@@ -584,10 +584,10 @@ class Partition:
         """The name of the method that made the partition, such as "contiguous"."""
     @property
     def ranks(self) -> int:
-        """Number of ranks."""
+        """The number of ranks."""
     @property
     def nodes(self) -> int:
-        """Number of machines over which the ranks are placed."""
+        """The number of machines over which the ranks are placed."""
     def traffic(self, rank: int, head_dim: int, element_bytes: int) -> list[int]:
         """Returns the bytes that a rank receives and sends in the forward pass, then in the backward pass.
 
