@@ -40,7 +40,7 @@ pub enum Probe {
     Exp2(Isa),
     /// A row of scores turned into weights: maximum, scaling, power of two, sum. Rows of 256 scores in the L1 cache.
     SoftmaxRow(Isa),
-    /// Reading memory from start to end, repeatedly.
+    /// Reads of memory from start to end, repeatedly.
     Read {
         /// The number of bytes that all threads read together; each thread reads a separate part.
         bytes: usize,

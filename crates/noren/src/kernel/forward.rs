@@ -177,8 +177,8 @@ fn cut(
     }
 }
 
-/// Numbers of the mask bits that jobs of different heads share, by `(pattern, rows, number of heads)`. The number of
-/// heads is included because jobs of few rows may divide the same keys into other blocks.
+/// The numbers of entries of mask bits that jobs of different heads share, by `(pattern, rows, number of heads)`. The
+/// number of heads is included because jobs of few rows may divide the same keys into other blocks.
 #[derive(Default)]
 struct SharedBits(HashMap<(usize, Range<usize>, usize), usize>);
 

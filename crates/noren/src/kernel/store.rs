@@ -171,7 +171,7 @@ impl Store {
         Ok(Store { packing, dtype, kv_heads, page, region, lines, non_finite })
     }
 
-    /// Returns the number of bytes of memory.
+    /// Returns the size of the memory, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(self.lines.values::<f32>())
     }

@@ -208,7 +208,7 @@ fn bf16s(pairs: __m512) -> __m512bh {
     unsafe { std::mem::transmute(pairs) }
 }
 
-/// Returns the same bits as words.
+/// Returns the same bits as words of `f32`.
 #[inline(always)]
 fn m512_of(pairs: __m512bh) -> __m512 {
     // SAFETY: see `bf16s`.
