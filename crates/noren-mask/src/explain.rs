@@ -38,7 +38,7 @@ pub struct Part {
 }
 
 impl BoundMask {
-    /// Returns for every part of the mask whether the part allows the cell, and why.
+    /// Returns whether each part of the mask allows the cell, and why.
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, atoms::*};
@@ -77,7 +77,7 @@ impl BoundMask {
         if key_position < 0 {
             root.allowed = false;
             root.parts.clear();
-            root.why = format!("key {k} is an empty slot, which nobody may read");
+            root.why = format!("key {k} is an empty slot, which no query may read");
         }
         Ok(Explanation { cell, query_position, key_position, allowed, root })
     }

@@ -112,14 +112,14 @@ impl Wrong {
                 format!("the plan {is} cell [{batch}, {head}, {row}, {key}], which `{mask}` {means}")
             }
             Wrong::Rows { end, start } => format!(
-                "the tiles {at} do not hold every query row exactly once: the rows before place {end} are held, and the next \
-                 tile begins at place {start}"
+                "the tiles {at} do not contain every query row exactly once: they contain the rows before place {end}, and the \
+                 next tile begins at place {start}"
             ),
             Wrong::Span { tile, start, end } => format!(
                 "the span of keys {start}..{end} in the tile at place {tile} {at} is empty, overlaps another or is out of order"
             ),
             Wrong::Twice { row } => format!("query row {row} {at} reads a key twice"),
-            Wrong::Order(what) => format!("the order of the {what} {at} does not hold each of them exactly once"),
+            Wrong::Order(what) => format!("the order of the {what} {at} does not contain each of them exactly once"),
         })
     }
 }
@@ -393,7 +393,7 @@ pub(crate) mod tests {
             let text = |plan: &PatternPlan| plan.check_tiles().unwrap_err().error(bound.mask(), 0, 0).to_string();
             let mut plan = sound.clone();
             plan.plant_rows(|rows| rows.truncate(rows.len() - 1));
-            assert!(text(&plan).contains("do not hold every query row exactly once"), "{}", text(&plan));
+            assert!(text(&plan).contains("do not contain every query row exactly once"), "{}", text(&plan));
             assert!(!plan.agrees_with_rows());
             let mut plan = sound.clone();
             plan.plant_rows(|rows| rows[0] = 1);
