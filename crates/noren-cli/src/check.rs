@@ -266,7 +266,7 @@ fn one_case(case: &Value, folder: &Path) -> Result<Report> {
     let mut beside = Vec::new();
     for (name, input) in inputs {
         let file = input.get("file").and_then(Value::as_str).or(input.as_str());
-        let Some(file) = file else { return Err(Failure::new(format!("input {name:?} names no file"))) };
+        let Some(file) = file else { return Err(Failure::new(format!("input {name:?} has no file name"))) };
         let values = read_one(&folder.join(file))?;
         match name.as_str() {
             "mask" => mask = Some(values),

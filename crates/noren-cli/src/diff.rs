@@ -62,7 +62,7 @@ pub(crate) fn run(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
     let verdict = if equal && scores.is_empty() { Verdict::Yes } else { Verdict::No };
     if equal {
         let cells = short_count(first.shape().cells());
-        let same = format!("both allow the same of {cells} cells");
+        let same = format!("both masks agree in all {cells} cells");
         screen.line(match verdict {
             Verdict::Yes => format!("{}: {same}", paint(GOOD, "equal")),
             _ => format!("{}: {same}, but the scores differ", paint(BAD, "differ")),

@@ -132,7 +132,7 @@ impl StackArgs {
         if self.masks.is_empty() || layers == 0 || layers > MOST_LAYERS || layers < self.masks.len() {
             let given = self.masks.len();
             return Err(Failure::new(format!(
-                "{given} mask(s) for {layers} layer(s): give at least one mask and up to one for each of at most {MOST_LAYERS} layers"
+                "{given} mask(s) for {layers} layer(s): give at least 1 mask, at most 1 mask per layer, and at most {MOST_LAYERS} layers"
             )));
         }
         let mut arrays = Vec::new();

@@ -119,6 +119,6 @@ fn continued(model: &Model, Tokens { batch, decoder }: &Tokens, new_tokens: usiz
 fn write(target: &Target, tensors: &[(&'static str, Tensor)]) -> Result<()> {
     let pairs = tensors.iter().map(|(name, tensor)| (*name, tensor));
     let bytes = safetensors::serialize(pairs, None)
-        .map_err(|e| Failure::new(format!("the tensors have no safetensors form: {e}")))?;
+        .map_err(|e| Failure::new(format!("the tensors cannot be written as safetensors: {e}")))?;
     target.write(|out| out.write_all(&bytes))
 }

@@ -68,7 +68,7 @@ Examples:
   noren attend step.safetensors --mask causal --query-offset 100 --json";
 
 impl AttendArgs {
-    /// The sources of the facts.
+    /// Returns the arguments about facts.
     pub(super) fn facts(&self) -> FactArgs {
         FactArgs { lengths: self.lengths.clone(), side: self.side, facts: self.facts.clone(), layer: self.layer }
     }

@@ -31,7 +31,7 @@ Examples:
 
 pub(crate) fn run(args: &AuditArgs, screen: &mut Screen) -> Result<Verdict> {
     let model = with_note("loading the model ...", || super::load(&args.model))?;
-    let report = with_note("running the battery ...", || audit(&Subject::of(&model), args.len))?;
+    let report = with_note("running the tests ...", || audit(&Subject::of(&model), args.len))?;
     let verdict = if report.ok() { Verdict::Yes } else { Verdict::No };
     if args.json {
         screen.json(&report)?;

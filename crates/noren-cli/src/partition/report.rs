@@ -13,7 +13,7 @@ const MOST_RANKS: usize = 16;
 
 /// Returns `value` as one line of JSON.
 pub(super) fn json(value: &impl Serialize) -> Result<String> {
-    serde_json::to_string(value).map_err(|e| Failure::new(format!("no JSON form: {e}")))
+    serde_json::to_string(value).map_err(|e| Failure::new(format!("the result cannot be written as JSON: {e}")))
 }
 
 /// Returns the JSON document of `--json`: the partition, the search, the methods of other projects, and the simulation.

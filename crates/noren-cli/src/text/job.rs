@@ -172,7 +172,7 @@ impl<'a> Job<'a> {
 
     fn check_len(&self, encoding: &Encoding) -> Result<()> {
         if encoding.is_empty() {
-            return Err(Failure::new("the text has no token that the model knows"));
+            return Err(Failure::new("the text has no token of the model's vocabulary"));
         }
         let most = self.source.model.positions().unwrap_or(MOST_TOKENS).min(MOST_TOKENS);
         if encoding.len() > most {
@@ -310,7 +310,7 @@ impl<'a> Job<'a> {
             facts: facts.clone(),
             ..GenerateOptions::default()
         };
-        let made = with_note("going on ...", || generate(model, &[ids.to_vec()], &options, &mut |_| true))?;
+        let made = with_note("generating ...", || generate(model, &[ids.to_vec()], &options, &mut |_| true))?;
         // Many tokenizers drop the space before the first token, so the tokens of the text are decoded first.
         let whole = tokenizer.decode(&[ids, &made.tokens[0]].concat())?;
         match whole.strip_prefix(&tokenizer.decode(ids)?) {

@@ -34,7 +34,7 @@ pub(crate) fn load(given: Option<&Path>) -> Result<Source> {
     let tokenizer = tokenizer.map_err(|error| Failure::from(error).hint(hint))?;
     if tokenizer.vocab_size() > model.vocab() {
         let (tokens, known) = (tokenizer.vocab_size(), model.vocab());
-        let problem = format!("tokenizer.json has {tokens} tokens, the model knows {known}");
+        let problem = format!("tokenizer.json has {tokens} tokens, the vocabulary of the model has {known}");
         return Err(
             Failure::new(format!("{}: {problem}", folder.display())).hint("take both files from the same model")
         );

@@ -1,4 +1,4 @@
-// Everybody can use it: by keyboard alone, in both themes, read aloud; axe finds nothing.
+// Accessibility: the page works with the keyboard only, in both themes and with a screen reader; axe finds no violation.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";

@@ -1,11 +1,11 @@
-// What axe finds on a page.
+// The accessibility violations that axe finds on a page.
 
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
-/** A line for each violation; none where everybody can use the page. */
+/** Returns one line for each violation. */
 export async function violations(page) {
   await page.evaluate(axe);
   return page.evaluate(async () => {

@@ -1,4 +1,4 @@
-// The cost view: figures of a mask, and how they grow.
+// The cost view: the figures of a mask, and their growth with the length.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";

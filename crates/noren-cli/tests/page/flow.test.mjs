@@ -1,4 +1,4 @@
-// The flow view: tokens and whom they reach, policies and the ways that break them.
+// The flow view: the tokens that each token can influence, policies, and the paths that break them.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -23,7 +23,7 @@ const shown = (page, sentence) =>
 const verdict = (page, words) =>
   page.waitForFunction((wanted) => document.querySelector(".flow-verdict").textContent.startsWith(wanted), words, { timeout: 10_000 });
 
-/** The colour of the picture at a token and a level. */
+/** Returns the colour of the picture at a token and a layer; layer 0 is the input. */
 const inkAt = (page, token, level) => page.evaluate(([at, up]) => {
   const { picture } = document.querySelector(".flow-stage");
   picture.draw();
@@ -72,7 +72,7 @@ test("nothing that was said is replaced", () => {
   const state = { flow: { layers: Array(65).fill("sliding(2)"), depth: 600 }, mask: "causal", shape: { batch: 2 }, at: [3, 0] };
   const set = settings(state);
   assert.deepEqual([set.layers.length, set.layers[64], set.depth], [65, "sliding(2)", 600]);
-  assert.equal(set.batch, 1); // a row that another shape had
+  assert.equal(set.batch, 1); // a batch row of an earlier shape
 });
 
 test("a way waits in its token until it is read", () => {
@@ -136,7 +136,7 @@ test("a leak is followed", async () => {
   assert.equal(await row.getAttribute("aria-pressed"), "true");
   for (const [token, level] of [[2, 0], [3, 1], [7, 2]]) assert.deepEqual(await inkAt(page, token, level), WARN, `${token} at ${level}`);
   await page.waitForFunction(() => location.hash.includes("'violation':0"));
-  // The same for everybody: without the layers in between nothing is left to follow.
+  // With this mask in all layers, no path remains.
   await page.locator(".flow-layer textarea").fill("causal - (keys(2) - queries(2))");
   await verdict(page, "Holds: none of 1 denied pair");
   await row.waitFor({ state: "detached" });

@@ -1,4 +1,4 @@
-// Picture and reason are those of the mask that is typed, or say that they are not; row numbers are whole.
+// The picture and the explanation belong to the typed mask, or are marked as old; row numbers are complete.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -8,23 +8,23 @@ let site;
 before(async () => (site = await explorer()));
 after(() => site?.close());
 
-/** Holds requests to `pattern` until the function that comes back is called. */
+/** Delays requests to `pattern` until the returned function is called. */
 async function hold(page, pattern) {
   let release = null;
   const held = new Promise((free) => (release = free));
   await page.route(pattern, async (route) => {
     await held;
-    await route.continue().catch(() => {}); // given up by the page meanwhile
+    await route.continue().catch(() => {}); // the page may have cancelled the request
   });
   return release;
 }
 
 const veil = (page) => page.locator(".picture-veil").first();
 
-/** The colour of a variable of the page's style. */
+/** Returns the colour of a variable of the page's style sheet. */
 const ink = (page, name) => page.evaluate(async (of) => [...(await import("./js/theme.js")).colour(of).slice(0, 3)], name);
 
-/** The colours of cell (q, k) on the screen, everything that lies over it included. */
+/** Returns the colours of cell (q, k) on the screen, with everything that is drawn over it. */
 async function onScreen(page, q, k) {
   const shot = await page.screenshot();
   return page.evaluate(
@@ -76,7 +76,7 @@ test("while the server reads the mask, the picture is marked and no reason of an
   assert.equal(await why.getByRole("heading", { name: "May read" }).count(), 0);
   assert.equal((await why.innerText()).trim(), "Reading the mask …");
   assert.ok(!(await onScreen(page, 2, 4)).some((colour) => near(colour, some)), "the colour of `some`");
-  // Pointing at a cell brings no reason either.
+  // Pointing at a cell also shows no explanation.
   const box = await page.locator(".picture").first().boundingBox();
   await page.mouse.move(box.x + box.width / 2, box.y + box.height / 2);
   await page.waitForTimeout(200);

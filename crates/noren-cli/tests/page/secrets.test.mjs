@@ -1,4 +1,4 @@
-// What is typed into the text view stays out of addresses, unless a link with it is asked for.
+// Text typed into the text view is never part of an address, except in a link that the user requests.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -18,7 +18,7 @@ const answered = (page) => page.waitForFunction(() => {
   return view && !view.classList.contains("waiting") && document.querySelector(".text-word");
 }, null, WAIT);
 
-/** Collects every address that the page takes, writes or shows as a link, and every one that it asks. */
+/** Collects every address that the page opens, writes to the history, shows as a link or requests. */
 async function addresses(page) {
   const seen = [];
   page.on("framenavigated", (frame) => seen.push(frame.url()));
@@ -91,7 +91,7 @@ test("a link holds the text only where that is asked for, and says what it holds
   for (const secret of SECRETS) assert.ok(address.includes(secret), address);
   without(await all());
   await page.finish();
-  // A page opened by the link has the text and the words, and removes them from its address at once.
+  // A page opened from the link shows the text and the words, and removes them from its address immediately.
   const other = await site.open(new URL(address).hash.slice(1));
   await answered(other);
   assert.equal(await other.getByLabel("Text", { exact: true }).inputValue(), TEXT);

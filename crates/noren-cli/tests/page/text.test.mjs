@@ -1,4 +1,4 @@
-// The text view: a text through a model, what is private in it, what is hidden, and the proof.
+// The text view: runs a model over a text, and shows private text, hidden text and the proof.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -17,13 +17,13 @@ const SAYS = "Dear Jane, write to ann@longbourn.example when you are in town, an
 const open = (text, options) => site.open({ view: "text", text }, options);
 const WAIT = { timeout: 30_000 };
 
-/** Waits until the answer to what is asked is shown. */
+/** Waits until the result of the current request is shown. */
 const answered = (page) => page.waitForFunction(() => {
   const view = document.querySelector(".text");
   return !view.classList.contains("waiting") && document.querySelector(".text-word");
 }, null, WAIT);
 
-/** Waits until the map is of this layer and head. */
+/** Waits until the map shows this layer and head. */
 const shows = (page, place) =>
   page.waitForFunction((at) => document.querySelector(".text-canvas").getAttribute("aria-label").includes(at), place, WAIT);
 
@@ -88,7 +88,7 @@ test("the sixty-fifth own word hides as the first did", async () => {
   await answered(page);
   const others = Array.from({ length: 70 }, (_, at) => `nobody${at}`);
   await page.getByLabel("and these words, separated by commas").fill(["Jane", ...others, "y".repeat(401)].join(", "));
-  // Hidden, or refused in words; never shown.
+  // The word is hidden, or an error is shown; the word itself is never shown.
   await page.locator(".text-word.hidden-word, .text-main > .notice.bad:visible").first().waitFor(WAIT);
   await page.finish();
 });
@@ -139,7 +139,7 @@ test("another layer and head are another map", async () => {
   const all = await page.locator(".text-small").count();
   const until = Date.now() + 120_000;
   while ((await drawn()) < all && Date.now() < until) {
-    await page.mouse.wheel(0, 300); // those in sight are asked for
+    await page.mouse.wheel(0, 300); // the visible rows are requested
     await page.waitForTimeout(100);
   }
   assert.equal(await drawn(), all);
