@@ -465,7 +465,7 @@ impl Selection {
         }
     }
 
-    /// Applies [`Pattern::alike`] of `leaf`, by places.
+    /// Applies [`Pattern::equal_until`] of `leaf`, by places.
     pub(crate) fn equal_until(&self, leaf: &Pattern, row: u32) -> u32 {
         self.rows.place(leaf.equal_until(&self.frame, self.rows.origin(row)))
     }

@@ -6,8 +6,8 @@
 //!   pattern of at most [`Plan::CHECKED_CELLS`] cells, sampled cells of a larger one. A difference panics with the mask.
 //! * **Release builds** compare reordered plans with the plan in place: the executed keys of a row must be those that
 //!   the pattern has for the same row without an order. Every row must be in exactly one tile, and the spans of a tile
-//!   must be ascending and disjoint, as in the other two checks. Up to 2,097,152 cells, all rows are compared. Above, the
-//!   rows of evenly distributed tiles are compared, and up to 8,192 cells of gathered keys in a row of each tile. Rows of
+//!   must be ascending and disjoint, as in the other two checks. Up to 2,097,152 cells, all rows are compared. In larger
+//!   patterns, rows of evenly distributed tiles and up to 8,192 cells of gathered keys are compared. Rows of
 //!   more than 2,097,152 keys are compared in sampled cells. A plan that fails is replaced by the plan in place, which is
 //!   slower and exact.
 //! * **[`Plan::verify`]** compares a plan with the definition on request, for a number of cells that the caller

@@ -126,7 +126,7 @@ impl Atom for Padding {
         if self.both && !self.queries(pair.facts).contains(row as u32) {
             return format!("query {row} is padding in batch row {batch}");
         }
-        format!("key {key} is a real token of batch row {batch}{holds}")
+        format!("key {key} is a non-padding token of batch row {batch}{holds}")
     }
 
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {

@@ -8,10 +8,10 @@ use crate::syntax::{Arguments, Param, ParseError, Parsed, may};
 pub(super) fn band_words(pair: &Pair<'_>, first: Option<i64>, last: Option<i64>) -> String {
     let Pair { q, k, .. } = *pair;
     match (first, last) {
-        (Some(first), _) if k < first => format!("key {k} is before {first}, the first that query {q} reads"),
-        (_, Some(last)) if k > last => format!("key {k} is after {last}, the last that query {q} reads"),
-        (None, Some(last)) => format!("key {k} is not after {last}, the last that query {q} reads"),
-        (Some(first), None) => format!("key {k} is not before {first}, the first that query {q} reads"),
+        (Some(first), _) if k < first => format!("key {k} is before {first}, the first position that query {q} reads"),
+        (_, Some(last)) if k > last => format!("key {k} is after {last}, the last position that query {q} reads"),
+        (None, Some(last)) => format!("key {k} is not after {last}, the last position that query {q} reads"),
+        (Some(first), None) => format!("key {k} is not before {first}, the first position that query {q} reads"),
         (Some(first), Some(last)) => format!("key {k} is in {first}..={last}, which query {q} reads"),
         (None, None) => format!("query {q} reads every key"),
     }

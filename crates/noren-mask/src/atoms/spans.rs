@@ -52,7 +52,7 @@ impl Atom for Spans {
     }
 
     /// Removes spans that are inside another span: positions in an inner span are also in the outer span. Spans that only
-    /// overlap stay separate, because a position of one may be outside of the other.
+    /// overlap stay separate, because two positions in their union may have no common span.
     fn simplify(&self) -> Simplified {
         let end = |span: &Span| span.end.unwrap_or(u64::MAX);
         let mut sorted: Vec<Span> = self.spans.iter().copied().filter(|span| span.start < end(span)).collect();
