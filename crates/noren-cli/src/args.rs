@@ -77,7 +77,7 @@ impl From<SideArg> for Side {
 }
 
 /// Parses the texts and binds all masks to one shape. A size that the arguments, the facts and the masks do not
-/// determine is taken from `least`.
+/// determine is taken from `least`; a length from `least` is used only if it exceeds the default length.
 pub(crate) fn bind(texts: &[String], shape: &ShapeArgs, facts: &FactArgs, least: &Sizes) -> Result<Bound> {
     let specs = texts.iter().map(|text| parse(text, facts.layer)).collect::<Result<Vec<_>>>()?;
     let named: Vec<String> = specs.iter().flat_map(|spec| array_names(&spec.mask)).collect();

@@ -174,8 +174,8 @@ fn build(stack: &[Mask], shape: &Shape, facts: &Facts, fill: FillArg) -> Result<
     Ok(with_note("planning the layers ...", || Flow::of_stack(stack, shape, facts, fill))?)
 }
 
-/// Returns the cells of a mask file, in the convention that the doctor recognises. Sets missing fields of `sizes` to the
-/// sizes of the array.
+/// Returns the cells of a mask file, in the convention that the doctor recognises. Raises `sizes` to the sizes of the
+/// array.
 fn cells_of(path: &Path, sizes: &mut Sizes) -> Result<Array> {
     let report = Input::new(read_one(path)?).diagnose()?;
     let keep = report.given.ok_or_else(|| Failure::new(format!("{}: no mask", path.display())))?;

@@ -51,7 +51,7 @@ test("a mask that is one key too wide is dropped and its repair taken", async ()
   await page.finish();
 });
 
-test("the same at a command line", () => {
+test("the command line for a diagnosis", () => {
   assert.equal(doctorCommand("mask.npy", { kind: "causal" }, "causal", [1, 1, 8, 8]),
     "noren check mask.npy -d kind=causal --meant causal --q 8 --kv 8");
   assert.equal(doctorCommand("-m.npy", {}, "causal", [2, 1, 4, 16]),
@@ -91,7 +91,7 @@ test("a wrong cell is shown where it is", async () => {
   await page.finish();
 });
 
-test("every example is sick with what it says", async () => {
+test("the doctor finds the mistake of every example", async () => {
   const expected = {
     wide: "causal_leak", inverted: "inverted_polarity", documents: "cross_document", window: "sliding_window_off_by_one",
     aligned: "causal_alignment", overflow: "double_mask_overflow",
@@ -105,7 +105,7 @@ test("every example is sick with what it says", async () => {
   await page.finish();
 });
 
-test("what is declared changes the diagnosis", async () => {
+test("declarations change the diagnosis", async () => {
   const page = await open();
   await give(page, "mask.npy", npy(square(8, () => true)));
   await verdict(page, "Looks like");
@@ -123,7 +123,7 @@ test("what is declared changes the diagnosis", async () => {
   await page.finish();
 });
 
-test("hostile files are refused in words, and the page lives", async () => {
+test("hostile files get an error message, and the page continues to work", async () => {
   const page = await open();
   const problem = page.locator(".doctor-main > .notice");
   const lies = npy(square(4, () => true));
@@ -145,14 +145,14 @@ test("hostile files are refused in words, and the page lives", async () => {
   await page.finish();
 });
 
-test("a link says that it cannot carry a file", async () => {
+test("a link states that it does not contain the file", async () => {
   const page = await open({ file: "mask.npy", context: { kind: "causal" } });
   assert.match(await page.locator(".doctor-dropped").innerText(), /A link cannot carry a file: drop it here again/);
   assert.equal(await page.getByLabel("Kind").inputValue(), "causal");
   await page.finish();
 });
 
-test("what was declared for an example or another file does not judge a file that is dropped", async () => {
+test("declarations for an example or another file are not used for a dropped file", async () => {
   const page = await open();
   await page.locator('[data-example="inverted"]').click();
   await page.locator(".doctor-verdict.bad").waitFor(WAIT);
@@ -191,7 +191,7 @@ test("further keys of an example do not stay in their rows", async () => {
   await page.finish();
 });
 
-test("a file stays while other views are looked at, and back and forward bring the file of their moment", async () => {
+test("a file stays loaded in other views, and back and forward restore earlier files", async () => {
   const page = await open();
   await give(page, "wide.npy", npy(square(12, (q, k) => k <= q + 1)));
   await page.locator(".doctor-dropped", { hasText: "wide.npy" }).waitFor(WAIT);
@@ -227,7 +227,7 @@ test("the catalogue is searched, and its examples shown to the doctor", async ()
   await page.finish();
 });
 
-test("an address that holds nonsense breaks nothing", async () => {
+test("an invalid address breaks nothing", async () => {
   const page = await open({ example: "none", context: [], meant: 5, side: "up", cell: [1], open: "nothing", file: 7 });
   await page.locator(".doctor-class").first().waitFor(WAIT);
   await page.locator('[data-example="wide"]').click();

@@ -68,19 +68,19 @@ test("sets whose ranges were left out are counted as a whole", () => {
   assert.equal(changing([set, set, set], [2, 90, 90]), 2);
 });
 
-test("nothing that was said is replaced", () => {
+test("too many layers are kept, not replaced", () => {
   const state = { flow: { layers: Array(65).fill("sliding(2)"), depth: 600 }, mask: "causal", shape: { batch: 2 }, at: [3, 0] };
   const set = settings(state);
   assert.deepEqual([set.layers.length, set.layers[64], set.depth], [65, "sliding(2)", 600]);
   assert.equal(set.batch, 1); // a batch row of an earlier shape
 });
 
-test("a way waits in its token until it is read", () => {
+test("the waypoints of a leak through the layers", () => {
   const points = waypoints({ source: 2, steps: [[1, 5], [2, 7]] }, 5);
   assert.deepEqual(points.map(({ level, token, stop }) => `${token}@${level}${stop ? "!" : ""}`), ["2@0!", "2@1", "5@2!", "7@3!", "7@5"]);
 });
 
-test("the same at a command line", () => {
+test("the command line for a flow", () => {
   const policy = "# it's\ndeny: token(2) -> token(7)\nallow: all -> token(1)";
   const set = { layers: ["sliding(4)", "causal - keys(label=\"pii\")"], depth: 6, fill: "nothing", policy, token: 3 };
   assert.equal(flowCommand(set, { shape: { len: 8 }, facts: {} }),
@@ -153,7 +153,7 @@ test("a link brings a leak back", async () => {
   await page.finish();
 });
 
-test("rules that cannot be read are told by line", async () => {
+test("rules that cannot be read are reported with their line", async () => {
   const page = await open({ layers: ["causal"], depth: 2, policy: "# one\ndeny: pii to output" });
   await verdict(page, "The rules cannot be read");
   const wrong = page.locator(".flow-policy .wrong");
@@ -163,7 +163,7 @@ test("rules that cannot be read are told by line", async () => {
   await page.finish();
 });
 
-test("masks take turns, are added, moved and removed", async () => {
+test("masks are repeated over layers, added, moved and removed", async () => {
   const page = await open({ layers: ["sliding(2)"], depth: 2, token: 19 });
   await shown(page, "depends on 3 of 20");
   await page.getByRole("button", { name: "Add a mask" }).click();
@@ -177,7 +177,7 @@ test("masks take turns, are added, moved and removed", async () => {
   await page.finish();
 });
 
-test("a mask that is wrong is marked in its row, and the last picture stays", async () => {
+test("a faulty mask is marked in its row, and the last picture stays", async () => {
   const page = await open({ layers: ["causal", "sliding(2)"], depth: 2, token: 9 });
   await shown(page, "token 9 depends on");
   await page.locator(".flow-layer").nth(1).locator("textarea").fill("slidin(2)");
@@ -246,7 +246,7 @@ test("sets of very many ranges are counted whole, and the picture says what it l
   await page.finish();
 });
 
-test("a batch row that another mask had is not asked for", async () => {
+test("a batch row of an earlier mask is not requested", async () => {
   const page = await site.open({ view: "flow", shape: { len: 12 }, flow: { layers: ["causal"], depth: 2 }, at: [3, 0] });
   await shown(page, "After 2 layers token");
   assert.equal(await page.locator(".flow-picture .notice.bad").isVisible(), false);
@@ -255,7 +255,7 @@ test("a batch row that another mask had is not asked for", async () => {
   await page.finish();
 });
 
-test("every stack to begin with works", async () => {
+test("every offered stack works", async () => {
   const page = await open({ layers: ["causal"], depth: 2 });
   for (const button of await page.locator(".flow-presets button").all()) {
     await button.click();

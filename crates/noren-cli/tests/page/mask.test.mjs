@@ -32,7 +32,7 @@ test("pixels show what the cells are", async () => {
   await page.finish();
 });
 
-test("an error stands where it is", async () => {
+test("an error is marked at its place in the text", async () => {
   const page = await site.open({ mask: "causal" });
   await settled(page);
   await say(page, "causal & slidin(3)");
@@ -133,7 +133,7 @@ test("shape and facts are controls", async () => {
   await page.finish();
 });
 
-test("what is shown is a command too", async () => {
+test("the command line of the shown mask", async () => {
   const page = await site.open({ shape: { len: 12, heads: 2 }, mask: "causal & documents", facts: { documents: [5, 7] } });
   await settled(page);
   const line = () => page.locator("pre.command").textContent();
@@ -184,7 +184,7 @@ test("presets are found and shown", async () => {
   await page.finish();
 });
 
-test("the language is there to read, and its examples to take", async () => {
+test("the language is documented, and its examples can be used", async () => {
   const page = await site.open({ mask: "causal & ", shape: { len: 8 } });
   await page.getByRole("textbox", { name: "Mask", exact: true }).press("End");
   await page.getByRole("button", { name: "Language" }).click();
@@ -197,7 +197,7 @@ test("the language is there to read, and its examples to take", async () => {
   await page.finish();
 });
 
-test("everything can be taken along", async () => {
+test("masks can be downloaded in all formats", async () => {
   const page = await site.open({ shape: { len: 8 }, mask: "causal & sliding(3)" });
   await settled(page);
   const wanted = {
@@ -264,7 +264,7 @@ test("an address may hold anything", async () => {
   }
 });
 
-test("what the server forgot is sent again, and a busy server is asked again", async () => {
+test("data that the server dropped is sent again, and requests to a busy server are repeated", async () => {
   const page = await site.open({ shape: { len: 8 }, mask: "causal" });
   await settled(page);
   const refused = { gone: 0, busy: 0 };
@@ -304,7 +304,7 @@ test("a long mask is edited without delay", async () => {
   await page.finish();
 });
 
-test("tiles that did not come are asked for again", async () => {
+test("tiles that did not arrive are requested again", async () => {
   const page = await site.open({ shape: { len: 8 }, mask: "causal" });
   await settled(page);
   let refused = 0;
@@ -374,7 +374,7 @@ test("a text that is too long is refused, not replaced", async () => {
   await page.finish();
 });
 
-test("a tile that cannot be drawn is given up", async () => {
+test("requests for a tile that cannot be drawn end after three repeats", async () => {
   const page = await site.open({ shape: { len: 64 }, mask: "causal" });
   await settled(page);
   let refused = 0;
@@ -406,7 +406,7 @@ test("a tile that cannot be drawn is given up", async () => {
   await page.finish();
 });
 
-test("what came from a file and is gone says so", async () => {
+test("an error names a file that the server no longer has", async () => {
   const page = await site.open({ shape: { len: 8 }, mask: "causal" });
   const message = await page.evaluate(async () => {
     const { tile } = await import("./js/api.js");

@@ -45,7 +45,7 @@ const without = (all) => {
   for (const secret of SECRETS) assert.deepEqual(all.filter((one) => decodeURIComponent(one).includes(secret)), []);
 };
 
-test("what is typed is in no address, no history and no store, and is there again after another view", async () => {
+test("typed text is in no address, no history and no storage, and is restored after another view", async () => {
   const page = await site.open({ view: "text" });
   await answered(page);
   const all = await addresses(page);
@@ -72,7 +72,7 @@ test("what is typed is in no address, no history and no store, and is there agai
   await page.finish();
 });
 
-test("a link holds the text only where that is asked for, and says what it holds", async () => {
+test("a link contains the text only if the user requests it, and states its contents", async () => {
   const page = await site.open({ view: "text" });
   await answered(page);
   await page.getByLabel("Text", { exact: true }).fill(TEXT);
@@ -100,7 +100,7 @@ test("a link holds the text only where that is asked for, and says what it holds
   await other.finish();
 });
 
-test("what a link holds, in words", () => {
+test("the description of the contents of a link", () => {
   const settings = { text: "abc", words: ["a", "b"], hide: ["email"], mask: " causal " };
   assert.equal(heldInWords(settings, false),
     "It holds the layer and head, the kinds to hide (email) and the mask. It does not hold the text or the words to hide.");

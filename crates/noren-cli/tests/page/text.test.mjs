@@ -45,14 +45,14 @@ test("no secret is dropped, however many there are and however long", () => {
   assert.deepEqual(settings({ text: { words: ["Jane", 5], hide: "email" } }, model).words, ["Jane"]);
 });
 
-test("the same at a command line", () => {
+test("the command line for a text", () => {
   const set = { text: "Dear Jane", mask: " ", hide: ["email"], words: ["Jane", "-5", "-5 °C"], layer: 2, head: 0 };
   assert.equal(textCommand(set), "noren run 'Dear Jane' --hide email --word Jane --word=-5 --word='-5 °C' --layer 2 --head 0");
   assert.equal(textCommand({ ...set, hide: [], words: [], text: "-5 it is" }), "noren run --layer 2 --head 0 -- '-5 it is'");
   assert.match(textCommand({ ...set, text: "-" }), /^printf %s - \| noren run .* -- -$/);
 });
 
-test("an address is found, hidden, and proved to be", async () => {
+test("an e-mail address is found, hidden, and proved to be hidden", async () => {
   const page = await open({ text: "Dear Jane," });
   await answered(page);
   assert.match(await page.locator(".text-private").innerText(), /Nothing was found of the kinds/);
@@ -83,7 +83,7 @@ test("own words are hidden", async () => {
   await page.finish();
 });
 
-test("the sixty-fifth own word hides as the first did", async () => {
+test("the sixty-fifth word of the user is hidden like the first", async () => {
   const page = await open({ text: SAYS });
   await answered(page);
   const others = Array.from({ length: 70 }, (_, at) => `nobody${at}`);
@@ -93,7 +93,7 @@ test("the sixty-fifth own word hides as the first did", async () => {
   await page.finish();
 });
 
-test("nobody reads what is hidden", async () => {
+test("no token reads hidden text", async () => {
   const page = await open({ text: SAYS, hide: ["email"] });
   await answered(page);
   const words = page.locator(".text-word");
@@ -159,7 +159,7 @@ test("the map and the text show the same row", async () => {
   await page.finish();
 });
 
-test("what a secret would tell is withheld", async () => {
+test("output that depends on a secret is withheld", async () => {
   const page = await open({ text: "My address is ann@longbourn.example", hide: ["email"] });
   await answered(page);
   assert.match(await page.locator(".text-says").innerText(), /Withheld/);
