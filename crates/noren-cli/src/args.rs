@@ -50,7 +50,8 @@ pub(crate) struct FactArgs {
     /// Side of the padding [default: right]
     #[arg(long, value_enum, requires = "lengths", hide_possible_values = true, value_name = "left|right")]
     pub(crate) side: Option<SideArg>,
-    /// JSON file with facts: {"lengths": [5, 3], "documents": [[2, 3], [3]], "levels": [0, 2], "labels": {"pii": [3, 4]}}
+    /// JSON file with facts: {"lengths": [5, 3], "documents": [[2, 3], [3]], "levels": [0, 2], "labels": {"pii": [3,
+    /// 4]}}
     #[arg(long, value_name = "FILE")]
     pub(crate) facts: Option<PathBuf>,
     /// Index of the layer for which layers(...) selects a mask
