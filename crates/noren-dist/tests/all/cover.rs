@@ -108,17 +108,17 @@ fn what_does_not_fit_is_refused() {
         Partition::from_json(&split.to_json(), bound).expect_err("refused").to_string()
     };
     assert!(refused(&split, &bind(causal(), 32)).contains("it is for shape [1, 1, 1, 64, 64]"));
-    assert!(refused(&split, &bind(full(), 64)).contains("keys, and"));
+    assert!(refused(&split, &bind(full(), 64)).contains("keys, but"));
     assert!(refused(&split, &bind(sliding(60), 64)).contains("is not that of this mask and split"));
     let mut edited = split.clone();
     edited.rows[0].shares[1].receives.clear();
-    assert!(refused(&edited, &bound).contains("rank 0 sends what rank 1 does not receive"));
+    assert!(refused(&edited, &bound).contains("rank 0 sends data that rank 1 does not receive"));
     let mut edited = split.clone();
     edited.rows[0].shares[0].receives.clear();
     assert!(refused(&edited, &bound).contains("uses keys of rank 1 that it does not have"));
     let mut edited = split.clone();
     edited.rows[0].shares[0].queries[0][1] -= 1;
-    assert!(refused(&edited, &bound).contains("not owned once each"));
+    assert!(refused(&edited, &bound).contains("do not have exactly one owner each"));
     let edit = |change: &dyn Fn(&mut Partition)| {
         let mut edited = split.clone();
         change(&mut edited);
