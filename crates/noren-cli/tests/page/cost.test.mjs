@@ -68,7 +68,7 @@ test("what the server did not count is not shown as counted", async () => {
   await page.locator(".plot").nth(1).waitFor();
   const shown = await page.locator(".cost-figures").innerText();
   assert.match(shown, /between 100 k and 250 k[\s\S]*between 10 % and 25 % of 1 M/);
-  assert.match(shown, /how many of them are allowed was not counted/);
+  assert.match(shown, /allowed cells were not counted/);
   assert.match(await page.locator(".cost-tiles").innerText(), /tiles were not counted/);
   await page.getByText("The numbers").click();
   assert.equal(await page.locator("table.figures tbody tr:first-child td").first().innerText(), "not counted");

@@ -43,7 +43,7 @@ test("a mask that is one key too wide is dropped and its repair taken", async ()
   const byte = (...cell) => page.evaluate((at) => document.querySelector(".doctor-picture .picture").picture.cell(...at).byte, cell);
   assert.equal((await byte(0, 1)) & 16, 16);
   assert.equal((await byte(5, 5)) & 48, 0);
-  const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Take the repair" }).click()]);
+  const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Download the repair" }).click()]);
   const repaired = read(readFileSync(await download.path()));
   assert.deepEqual(repaired.shape.filter((size) => size > 1), [10, 10]);
   assert.deepEqual(repaired.cells, [...square(10, (q, k) => k <= q).values]);
@@ -73,7 +73,7 @@ test("a file without a mask is not correct", async () => {
   await page.route("**/api/doctor?*", (route) => route.fulfill({ json: report }));
   await give(page, "other.safetensors", bytes);
   await verdict(page, "No mask in this file");
-  assert.match(await page.locator(".doctor-verdict.none").innerText(), /Arrays: ids, lengths\. Call the one of the mask mask\./);
+  assert.match(await page.locator(".doctor-verdict.none").innerText(), /Arrays: ids, lengths\. Name the array of the mask mask\./);
   assert.deepEqual(await violations(page), []);
   await page.finish();
 });
@@ -113,7 +113,7 @@ test("what is declared changes the diagnosis", async () => {
   await page.locator(".doctor-verdict.bad").waitFor(WAIT);
   await page.getByLabel("Kind").selectOption("");
   await verdict(page, "Looks like");
-  await page.getByRole("textbox", { name: "The mask that was meant" }).fill("causal");
+  await page.getByRole("textbox", { name: "The intended mask" }).fill("causal");
   await page.locator(".doctor-verdict.bad").waitFor(WAIT);
   await page.waitForFunction(() => location.hash.includes("'meant':'causal'"));
   await page.getByText("Further keys").click();
@@ -141,7 +141,7 @@ test("hostile files are refused in words, and the page lives", async () => {
     await problem.waitFor({ state: "hidden" });
   }
   await give(page, "mask.pt", Buffer.from("PK"));
-  assert.match(await problem.innerText(), /no array: give .npy, .npz or .safetensors/);
+  assert.match(await problem.innerText(), /not an array file: give .npy, .npz or .safetensors/);
   await page.finish();
 });
 
@@ -160,7 +160,7 @@ test("what was declared for an example or another file does not judge a file tha
   await page.getByLabel("Kind").focus();
   const causal = npy(square(80, (q, k) => k <= q));
   await give(page, "mine.npy", causal);
-  await page.getByText("What was declared for batch.safetensors is cleared: declare what mine.npy should be.").waitFor(WAIT);
+  await page.getByText("The declarations for batch.safetensors are cleared: declare the properties of mine.npy.").waitFor(WAIT);
   await page.locator(".doctor-dropped", { hasText: "mine.npy" }).waitFor(WAIT);
   await page.waitForFunction(() => !document.querySelector(".doctor").hasAttribute("aria-busy"), null, WAIT);
   await page.locator(".doctor-verdict").waitFor(WAIT);
@@ -171,11 +171,11 @@ test("what was declared for an example or another file does not judge a file tha
   await page.getByLabel("Kind").selectOption("bidirectional");
   await page.locator(".doctor-verdict.bad").waitFor(WAIT);
   await give(page, "mine.npy", npy(square(80, () => true)));
-  await page.getByText("mine.npy has other contents than before: what was declared for it still applies.").waitFor(WAIT);
+  await page.getByText("mine.npy has changed: its earlier declarations still apply.").waitFor(WAIT);
   await page.locator(".doctor-verdict.bad").waitFor({ state: "detached", ...WAIT });
   assert.equal(await page.getByLabel("Kind").inputValue(), "bidirectional");
   await give(page, "other.npy", causal);
-  await page.getByText("What was declared for mine.npy is cleared").waitFor(WAIT);
+  await page.getByText("The declarations for mine.npy are cleared").waitFor(WAIT);
   assert.equal(await page.getByLabel("Kind").inputValue(), "");
   await page.finish();
 });
@@ -222,7 +222,7 @@ test("the catalogue is searched, and its examples shown to the doctor", async ()
   await page.waitForFunction(() => [...document.querySelectorAll(".doctor-class")].filter((one) => !one.hidden).length === 1);
   await page.locator(".doctor-class:not([hidden]) summary").click();
   await page.locator(".doctor-class[open] canvas").nth(1).waitFor(WAIT);
-  await page.getByRole("button", { name: "Show it to the doctor" }).click();
+  await page.getByRole("button", { name: "Diagnose this example" }).click();
   await verdict(page, "The causal triangle one key too narrow");
   await page.finish();
 });

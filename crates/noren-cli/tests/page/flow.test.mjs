@@ -116,7 +116,7 @@ test("a token is chosen by a click, by keys, by its number", async () => {
   await page.getByLabel("Token", { exact: true }).first().fill("3");
   await shown(page, "token 3 depends on 4 of 20 inputs (0..4)");
   await page.waitForFunction(() => location.hash.includes("'token':3"));
-  await page.getByRole("button", { name: "Whom it reaches" }).click();
+  await page.getByRole("button", { name: "Tokens it reaches" }).click();
   await page.waitForFunction(() => location.hash.includes("'directions':'reach'"));
   assert.notDeepEqual(await inkAt(page, 1, 0), BACK);
   await page.finish();
@@ -125,7 +125,7 @@ test("a token is chosen by a click, by keys, by its number", async () => {
 test("a leak is followed", async () => {
   const page = await open({ layers: ["causal - (queries(7) & keys(2))"], depth: 6, token: 4 }, { len: 8 });
   await verdict(page, "No rule");
-  const rules = page.getByLabel("Who must not reach whom, one rule a line");
+  const rules = page.getByLabel("Denied pairs of tokens, one rule per line");
   await rules.fill("deny: token(2) -> token(7)");
   await verdict(page, "Broken: 1 of 1 denied pair of tokens reached");
   const row = page.locator(".flow-violation");

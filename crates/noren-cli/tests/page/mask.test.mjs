@@ -398,7 +398,7 @@ test("a tile that cannot be drawn is given up", async () => {
     counts.push(refused);
   }
   assert.deepEqual(counts, [1, 2, 3, 4, 4, 4]);
-  await status.getByText("Not asked for again until you look elsewhere.").waitFor();
+  await status.getByText("No further attempt until the view changes.").waitFor();
   await page.unroute("**/tiles/**");
   await page.getByRole("button", { name: "Zoom in" }).click();
   await page.waitForFunction(() => document.querySelector(".picture").picture.cell(0, 3)?.byte === 2);
@@ -412,7 +412,7 @@ test("what came from a file and is gone says so", async () => {
     const { tile } = await import("./js/api.js");
     return tile("0".repeat(32), 0, 0, 0).catch((error) => error.message);
   });
-  assert.equal(message, "This came from a file or a text: give it again.");
+  assert.equal(message, "This mask came from a file or a text: give the file or the text again.");
   await page.finish();
 });
 

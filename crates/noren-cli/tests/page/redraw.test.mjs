@@ -95,7 +95,7 @@ test("a text with an error has no reason, and its picture says whose it is", asy
   await why.getByRole("heading", { name: "May read" }).waitFor();
   const some = await ink(page, "--some");
   await say(page, "causal & ");
-  await veil(page).getByText("The first text has an error. This is the picture of the last text without one.").waitFor();
+  await veil(page).getByText("The first text has an error. The picture shows the last text without an error.").waitFor();
   await why.getByText("A text has an error").waitFor();
   assert.equal(await why.locator(".why-cell").count(), 0);
   assert.ok(!(await onScreen(page, 2, 4)).some((colour) => near(colour, some)), "the colour of `some`");

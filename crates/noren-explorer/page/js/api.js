@@ -27,8 +27,8 @@ function remember(id, scene) {
 
 // A mask without a scene is one that the server made.
 const LOST = {
-  message: "This came from a file or a text: give it again.",
-  hint: "The server keeps the latest masks, and this one is no longer among them.",
+  message: "This mask came from a file or a text: give the file or the text again.",
+  hint: "The server keeps only the latest masks and no longer has this one.",
 };
 
 const pause = (ms, signal) =>

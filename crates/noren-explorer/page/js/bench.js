@@ -67,7 +67,7 @@ export function sceneCommand([name, ...masks], { shape, facts, layer }) {
 export function createBench(ctx, { onBound, onBroken, asCommand }) {
   let bound = null;
   let last = {};
-  const docs = el("section", { class: "docs", "aria-label": "What this part means", hidden: true });
+  const docs = el("section", { class: "docs", "aria-label": "Documentation of this part", hidden: true });
   const editor = new Editor({
     label: "Mask",
     language: ctx.language,

@@ -1,4 +1,4 @@
-// The same at a command line: what a view shows, as the `noren` command that says it.
+// As a command: what a view shows, as the `noren` command that says it.
 
 import { copyButton } from "./dialog.js";
 import { el } from "./dom.js";
@@ -56,7 +56,7 @@ export function doctorCommand(name, context, meant, dims) {
 /** A part that folds open: `{root, show(line)}`. */
 export function commandFold(toast) {
   const code = el("code", {});
-  const root = el("details", { class: "fold" }, el("summary", {}, "The same at a command line"),
+  const root = el("details", { class: "fold" }, el("summary", {}, "As a command"),
     el("pre", { class: "command", tabindex: 0, role: "region", "aria-label": "Command" }, code),
     copyButton(() => code.textContent, toast));
   return { root, show: (line) => (code.textContent = line) };

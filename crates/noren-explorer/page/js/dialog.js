@@ -15,7 +15,7 @@ export function copyButton(text, toast) {
   const copy = () =>
     navigator.clipboard.writeText(text()).then(
       () => toast("Copied."),
-      () => toast("The clipboard is not to be had: select the text.", { kind: "error" }),
+      () => toast("The clipboard is not available: select the text and copy it.", { kind: "error" }),
     );
   return button("Copy", copy);
 }

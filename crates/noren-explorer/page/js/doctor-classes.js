@@ -14,7 +14,7 @@ export class Catalogue {
     this.list = el("div", { class: "doctor-classes" });
     this.root = el("section", { class: "doctor-catalogue", "aria-label": "Catalogue" },
       el("header", {},
-        el("h2", {}, "Every known way to get a mask wrong"),
+        el("h2", {}, "Every known mistake in masks"),
         el("div", { class: "field" }, el("label", { for: id }, "Search the catalogue"), this.seek), this.count),
       this.list);
     this.items = new Map();
@@ -43,7 +43,7 @@ export class Catalogue {
     element.addEventListener("toggle", () => {
       if (element.open && !filled) {
         filled = true;
-        const lines = [["shows", shows], ["found when", found], ["usual cause", cause], ["repair", repair]];
+        const lines = [["shows", shows], ["condition", found], ["usual cause", cause], ["repair", repair]];
         fill(body, el("dl", {}, lines.map(([term, text]) => line(term, text))), this.example(one));
       }
       if (element.open) this.onOpen(name);
@@ -63,7 +63,7 @@ export class Catalogue {
     const context = declaredBy(one);
     return el("div", { class: "doctor-example" },
       picture("wrong", wrong), picture("right", right),
-      context && button("Show it to the doctor", () => this.onTry(one, context)));
+      context && button("Diagnose this example", () => this.onTry(one, context)));
   }
 
   async draw(place, mask, shape) {

@@ -19,7 +19,7 @@ const FIELDS = [
   ["prefix_len", "Prefix", "number", /prefix/],
   ["pad_token_id", "Padding id", "number"],
   ["eos_token_id", "End id", "number"],
-  ["padding_side", "Padding stands", ["left", "right"]],
+  ["padding_side", "Padding is at the", ["left", "right"]],
   ["compute_dtype", "Scores are computed in", ["float32", "bfloat16", "float16"]],
 ];
 const KNOWN = new Set(FIELDS.map(([key]) => key));
@@ -51,7 +51,7 @@ export class Declaration {
     const names = uid("keys");
     this.names = names;
     this.root = el("section", { class: "panel doctor-declare", "aria-label": "Declared" },
-      el("h2", {}, "What it should be"),
+      el("h2", {}, "The intended mask"),
       el("div", { class: "doctor-fields" }, fields),
       el("datalist", { id: names }, FURTHER.map((key) => el("option", { value: key }))),
       el("details", { class: "fold", ontoggle: (event) => event.target.open && this.rows.children.length === 0 && this.addRow() },
@@ -59,7 +59,7 @@ export class Declaration {
         this.rows,
         button("Add a key", () => this.addRow().querySelector("input").focus())),
       el("div", { class: "field" },
-        el("span", {}, "The mask that was meant, in full: then nothing is guessed"), editor));
+        el("span", {}, "The complete intended mask; the doctor then guesses nothing"), editor));
   }
 
   field([key, label, choices, kinds]) {
@@ -71,7 +71,7 @@ export class Declaration {
     };
     const input = choices === "number"
       ? el("input", { id, type: "number", inputmode: "numeric", step: 1, oninput: () => input.validity.valid && tell() })
-      : el("select", { id, onchange: tell }, el("option", { value: "" }, "not said"), choices.map(option));
+      : el("select", { id, onchange: tell }, el("option", { value: "" }, "not given"), choices.map(option));
     const root = el("div", { class: "field" }, el("label", { for: id }, label), input);
     this.fields.set(key, { input, root, kinds });
     return root;

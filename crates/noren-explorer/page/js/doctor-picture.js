@@ -10,10 +10,10 @@ import { segments } from "./fields.js";
 const SIDES = { difference: "Difference", given: "Given", fixed: "Repaired" };
 const LEGENDS = {
   difference: [
-    ["only-this", "visible, and should not be"], ["only-other", "hidden, and should be visible"],
+    ["only-this", "visible, should be hidden"], ["only-other", "hidden, should be visible"],
     ["both", "visible, rightly"], ["denied", "hidden, rightly"],
   ],
-  given: [["allowed", "visible as it was given"], ["denied", "hidden"]],
+  given: [["allowed", "visible in the given mask"], ["denied", "hidden"]],
   fixed: [["allowed", "visible after the repair"], ["denied", "hidden"]],
 };
 /** Batch rows or heads that a menu offers. */
@@ -34,7 +34,7 @@ export class DoctorPicture {
   build() {
     const tell = (cell) => this.tellCell(cell);
     this.canvas = new MaskCanvas({
-      api: this.ctx.api, label: "The mask as it was given", onHover: tell, onCursor: tell,
+      api: this.ctx.api, label: "The given mask", onHover: tell, onCursor: tell,
       onPick: ({ q, k }) => this.pick([...this.at, q, k]),
       onError: (error) => this.lost(error),
     });
@@ -114,10 +114,10 @@ export class DoctorPicture {
     const shown = faulty ? findings.find((finding) => finding.repair)?.repair ?? intended : expression;
     fill(this.offered,
       shown && el("div", { class: "doctor-expression" },
-        el("span", { class: "soft small" }, faulty ? "Repaired, it is" : "It is"), el("code", {}, shown),
+        el("span", { class: "soft small" }, faulty ? "The repaired mask is" : "The mask is"), el("code", {}, shown),
         copyButton(() => shown, this.ctx.toast),
         button("Open as a mask", () => this.openAsMask(shown))),
-      fixed && faulty && button("Take the repair (.npy)",
+      fixed && faulty && button("Download the repair (.npy)",
         () => this.ctx.api.download(fixed, { as: "npy" }).catch((error) => this.fail(error)), { class: "primary" }));
   }
 
@@ -150,7 +150,7 @@ export class DoctorPicture {
 
 /** A cell's byte in words: bits 0 and 1 its cover, 4 and 5 what only one of two masks allows. */
 function byteInWords(byte) {
-  if (byte & 16) return "visible, and should not be";
-  if (byte & 32) return "hidden, and should be visible";
+  if (byte & 16) return "visible, should be hidden";
+  if (byte & 32) return "hidden, should be visible";
   return (byte & 3) === 2 ? "visible" : "hidden";
 }

@@ -24,7 +24,7 @@ export function verdictInWords(report) {
   if (maskless(report)) return NO_MASK;
   if (!report.faulty) return `${VERDICTS[report.verdict] ?? VERDICTS.cannot_tell}: ${report.sentence}`;
   const classes = report.classes.map((name) => name.replaceAll("_", " "));
-  return classes.length ? classes.join(", ") : "Sick";
+  return classes.length ? classes.join(", ") : "Faulty";
 }
 
 /** The whole report; `onCell([b, h, q, k])` is told which wrong cell to show, `onClass(name)` which class to open. */
@@ -34,19 +34,19 @@ export function reportOf(report, titles, { onCell, onClass }) {
   const none = maskless(report);
   const verdict = report.faulty ? "bad" : report.verdict === "correct" ? "good" : "none";
   const questions = (report.questions ?? []).map(({ question, readings }) => [question, ...readings].join(" — "));
-  const faults = () => report.classes.map((name) => titles.get(name) ?? name).join(" · ") || "Sick";
+  const faults = () => report.classes.map((name) => titles.get(name) ?? name).join(" · ") || "Faulty";
   return [
     el("header", { class: `doctor-verdict ${verdict}` },
       el("span", { class: "doctor-sign", "aria-hidden": "true" }, SIGNS[verdict]),
       el("div", {},
         el("h2", {}, report.faulty ? faults() : none ? NO_MASK : VERDICTS[report.verdict] ?? VERDICTS.cannot_tell),
         none
-          ? el("p", {}, `Arrays: ${report.arrays?.join(", ") || "none"}. Call the one of the mask `, el("code", {}, "mask"), ".")
+          ? el("p", {}, `Arrays: ${report.arrays?.join(", ") || "none"}. Name the array of the mask `, el("code", {}, "mask"), ".")
           : [!report.faulty && el("p", {}, report.sentence), el("p", {}, report.description)].filter(Boolean))),
     report.findings.length > 0 &&
       el("ol", { class: "doctor-findings" }, report.findings.map((f) => finding(f, report, titles, onCell, onClass))),
-    aside("To be answered", questions),
-    aside("One mistake away from", report.one_mistake_away),
+    aside("Open questions", questions),
+    aside("Correct masks that differ by one mistake", report.one_mistake_away),
     aside("Not known", report.unknown),
   ].filter(Boolean);
 }

@@ -197,7 +197,7 @@ export function documentation(atom, onExample) {
       el(
         "p",
         { class: "small soft" },
-        "For example ",
+        "Example: ",
         el(
           "button",
           { type: "button", class: "example", title: "Insert", onclick: () => onExample(atom.example) },

@@ -112,8 +112,8 @@ export function paintHint(panel) {
     el(
       "p",
       { class: "soft" },
-      "Point at a cell: this says why its query may or may not read its key. A click or Enter pins the answer.",
+      "Point at a cell to see why its query may or may not read its key. A click or Enter pins the answer.",
     ),
-    el("p", { class: "soft" }, "Queries run down, keys across. Scroll to zoom, drag to pan, ", el("kbd", {}, "?"), " lists the keys."),
+    el("p", { class: "soft" }, "Queries run down, keys across. Scroll to zoom, drag to pan, ", el("kbd", {}, "?"), " lists the shortcuts."),
   );
 }

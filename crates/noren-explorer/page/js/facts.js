@@ -86,7 +86,7 @@ export class Facts {
       cross: el("div", { class: "fields" }, this.#count("Queries", "q"), this.#count("Keys", "kv"), this.#offset()),
       decode: el("div", { class: "fields" }, this.#count("Cached keys", "past"), this.#count("New queries", "new")),
     };
-    const kinds = segments(KINDS, "What kind of attention", (kind) => this.#setKind(kind));
+    const kinds = segments(KINDS, "Kind of attention", (kind) => this.#setKind(kind));
     this.#controls.push(({ shape }) => {
       const kind = kindOf(shape);
       kinds.choose(kind);
@@ -135,7 +135,7 @@ export class Facts {
       return offsets.length > 1 ? offsets : offsets[0];
     };
     return this.#field("Query offset", {
-      hint: "where the first query stands",
+      hint: "the position of the first query",
       read,
       write: ({ shape }) => [shape.query_offset ?? ""].flat().join(", "),
       set: (value) => this.#setShape({ query_offset: value }),
@@ -149,7 +149,7 @@ export class Facts {
       assumed.hidden = note.length === 0;
       fill(
         assumed,
-        "Nobody said, so assumed: ",
+        "Not given, so assumed: ",
         note.map((said, i) => [i ? ", " : "", el("code", {}, said)]),
       );
     });
@@ -157,13 +157,13 @@ export class Facts {
   }
 
   #padding() {
-    const sides = segments({ right: "Right", left: "Left" }, "Padding stands at the", (side) =>
+    const sides = segments({ right: "Right", left: "Left" }, "Padding is at the", (side) =>
       this.#setFacts({ side: side === "right" ? undefined : side }),
     );
     this.#controls.push(({ facts }) => sides.choose(facts.side === "left" ? "left" : "right"));
     return this.#fold("Lengths and padding", ({ facts }) => writeRows(facts.lengths), [
       this.#list("Real tokens of each batch row", "lengths", "for example 5, 3"),
-      el("div", { class: "field row" }, el("span", {}, "Padding stands"), sides.element),
+      el("div", { class: "field row" }, el("span", {}, "Padding is at the"), sides.element),
     ]);
   }
 
@@ -185,7 +185,7 @@ export class Facts {
   }
 
   #others() {
-    return this.#fold("Everything else", ({ facts }) => Object.keys(others(facts)).join(", "), [
+    return this.#fold("Other facts", ({ facts }) => Object.keys(others(facts)).join(", "), [
       this.#field("Facts as JSON", {
         tag: "textarea",
         class: "code",
@@ -197,7 +197,7 @@ export class Facts {
       }),
       this.#field("Layer", {
         inputmode: "numeric",
-        hint: "the one that layers(...) is asked about",
+        hint: "the layer for which layers(...) selects a mask",
         read: (text) => (text === "" ? null : readCount(text)),
         write: ({ layer }) => layer,
         set: (layer) => this.#onChange({ layer }),
@@ -208,7 +208,7 @@ export class Facts {
 
 function readObject(text) {
   const value = text ? JSON.parse(text) : {};
-  if (value === null || typeof value !== "object" || Array.isArray(value)) throw new Error("an object is wanted: {…}");
+  if (value === null || typeof value !== "object" || Array.isArray(value)) throw new Error("expected a JSON object: {…}");
   return value;
 }
 

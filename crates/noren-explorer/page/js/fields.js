@@ -65,11 +65,11 @@ export function labelFields(set) {
         class: "code",
         value: positions,
         placeholder: "3, 10..14; 5",
-        title: "Positions and ranges; after a ; those of the next batch row",
+        title: "Positions and ranges; a semicolon begins the next batch row",
         "aria-label": `Positions of ${name || "the label"}`,
         oninput: collect,
       }),
-      iconButton(`Take out ${name || "the label"}`, "×", () => {
+      iconButton(`Remove ${name || "the label"}`, "×", () => {
         element.remove();
         collect();
       }),

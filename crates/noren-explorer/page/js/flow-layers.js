@@ -60,7 +60,7 @@ export class LayersPanel {
     this.fill.value = empty;
     const one = all.length === 1;
     this.more.disabled = all.length >= MOST_LAYERS;
-    this.turns.textContent = one ? "the same in every layer" : `${all.length} masks take turns`;
+    this.turns.textContent = one ? "the same in every layer" : `${all.length} masks alternate`;
   }
 
   /** Marks the mask that cannot be used; null: none. */
@@ -124,7 +124,7 @@ export class LayersPanel {
 /** The stacks to begin with, and those of models. */
 export function presetsPanel(presets, onPick) {
   const says = el("p", { class: "soft", "aria-live": "polite" },
-    "A stack of layers carries what no single layer shows. Begin with one of these, or say your own.");
+    "Information passes through several layers. Begin with an example, or write your own masks.");
   const list = el("div", { class: "flow-presets" });
   const pick = (preset) => {
     says.textContent = preset.says;

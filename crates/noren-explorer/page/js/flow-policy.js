@@ -35,9 +35,9 @@ export class PolicyPanel {
       button(rule, () => add(rule), { class: "flow-rule", title: says }));
     this.root = el("section", { class: "panel flow-policy", "aria-labelledby": `${id}-title` },
       el("h2", { id: `${id}-title` }, "Policy"),
-      el("label", { class: "soft small", for: id }, "Who must not reach whom, one rule a line"),
+      el("label", { class: "soft small", for: id }, "Denied pairs of tokens, one rule per line"),
       this.input, this.problem,
-      el("details", { class: "fold" }, el("summary", {}, "Rules to begin with"), el("div", { class: "flow-chips" }, rules)),
+      el("details", { class: "fold" }, el("summary", {}, "Example rules"), el("div", { class: "flow-chips" }, rules)),
       this.verdict, this.empty, this.list, this.more);
   }
 
@@ -71,8 +71,8 @@ export class PolicyPanel {
       if (problem) return ["", problem.line ? "The rules cannot be read" : "Not checked"];
       if (verdict === "holds") return ["good", `Holds: none of ${plural(pairs, "denied pair")} of tokens is reached (${over})`];
       if (verdict === "broken") return ["bad", `Broken: ${reachedInWords(violations, broken)} of ${plural(pairs, "denied pair")} of tokens reached (${over})`];
-      if (verdict) return ["", "Nothing established: the rules deny no pair of tokens"];
-      return ["", "No rule, nothing denied"];
+      if (verdict) return ["", "No result: the rules deny no pair of tokens"];
+      return ["", "There is no rule, so nothing is denied"];
     };
     const [kind, text] = words();
     if (this.verdict.textContent === text) return;
@@ -109,6 +109,6 @@ function pathInWords({ source, steps }) {
 }
 
 function cutInWords(cut) {
-  if (!cut) return "No single layer is enough to cut it: hide the sources in all of them.";
+  if (!cut) return "No cut in a single layer is enough: hide the sources in all layers.";
   return `Cheapest cut: ${plural(cut[1], "cell")} in layer ${cut[0]}.`;
 }

@@ -109,6 +109,6 @@ function label(current, caret, labels) {
   const typed = current.text.slice(1);
   const items = labels
     .filter((name) => name.startsWith(typed))
-    .map((name) => ({ insert: `${name}"`, name, says: "a label of the facts" }));
+    .map((name) => ({ insert: `${name}"`, name, says: "label in the facts" }));
   return items.length ? { from: caret - typed.length, to: caret, items } : null;
 }

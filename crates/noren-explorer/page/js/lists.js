@@ -18,14 +18,14 @@ export function writeRows(rows) {
 
 /** A whole number from 0 on; `4k` and `1M` are powers of two. */
 export function readCount(word) {
-  if (word.startsWith("-")) throw new Error(`\`${word}\` is no whole number from 0 on`);
+  if (word.startsWith("-")) throw new Error(`\`${word}\` is not a whole number of at least 0`);
   return readWhole(word);
 }
 
 function readWhole(word) {
   const by = { k: 1024, m: 1024 ** 2 }[word.slice(-1).toLowerCase()];
   const value = by ? Number(word.slice(0, -1)) * by : Number(word);
-  if (!/^-?[\d.]+[kKmM]?$/.test(word) || !Number.isSafeInteger(value)) throw new Error(`\`${word}\` is no whole number`);
+  if (!/^-?[\d.]+[kKmM]?$/.test(word) || !Number.isSafeInteger(value)) throw new Error(`\`${word}\` is not a whole number`);
   return value;
 }
 

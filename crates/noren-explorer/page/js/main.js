@@ -77,7 +77,7 @@ function show(now) {
       el(
         "div",
         { class: "column" },
-        el("p", { class: "notice bad" }, `This view does not know what to do with that: ${error.message}`),
+        el("p", { class: "notice bad" }, `This view cannot show this state: ${error.message}`),
       ),
     );
   }

@@ -4,7 +4,7 @@
 export const EXPORTS = [
   ["svg", "SVG", "a picture that scales"],
   ["png", "PNG", "a picture"],
-  ["txt", "Text", "as the terminal draws it"],
+  ["txt", "Text", "as in the terminal"],
   ["expression", "Expression", "the mask's text"],
   ["rust", "Rust", "a program"],
   ["python", "Python", "a program"],
@@ -17,7 +17,7 @@ export const PICTURES = ["svg", "png", "txt"];
 export const SHORTCUTS = [
   ["← ↑ ↓ →", "move the cell cursor"],
   ["Enter", "pin the explanation of the cell"],
-  ["Escape", "take the pin out"],
+  ["Escape", "remove the pin"],
   ["Shift + arrows", "pan"],
   ["+ −", "zoom"],
   ["0", "show everything"],
@@ -41,14 +41,14 @@ export const ICONS = {
 export const LEGENDS = {
   cells: [
     ["allowed", "allowed"],
-    ["some", "some of the cells here allowed"],
+    ["some", "some cells allowed"],
     ["denied", "denied"],
   ],
   plan: [
-    ["allowed", "full tile: computed as it is"],
+    ["allowed", "full tile: computed without a mask"],
     ["tile-allowed", "mixed tile, allowed"],
     ["tile-some", "mixed tile, some"],
-    ["tile-denied", "mixed tile, computed and thrown away"],
+    ["tile-denied", "mixed tile, computed but unused"],
     ["denied", "skipped"],
   ],
   difference: [

@@ -40,7 +40,7 @@ export class Notices {
   /** Shows why the picture is `outdated` (empty: it is not), or that it is being drawn, and its `failures` (null: none). */
   show(outdated, complete, failures) {
     write(this.#veil, outdated || (this.late && !complete && !failures ? "Drawing …" : ""));
-    const again = failures?.over ? "Not asked for again until you look elsewhere." : "Asked for again soon.";
+    const again = failures?.over ? "No further attempt until the view changes." : "A new attempt follows soon.";
     write(
       this.#status,
       failures

@@ -6,9 +6,9 @@ import { el, plural } from "./dom.js";
 /** What a link holds, in words. */
 export function heldInWords({ text, words, hide, mask }, secrets) {
   const held = ["the layer and head", hide.length > 0 && `the kinds to hide (${hide.join(", ")})`, mask.trim() !== "" && "the mask"];
-  if (!secrets) return `It holds ${listed(held)}. It does not hold the text or the words to hide.`;
+  if (!secrets) return `The link holds ${listed(held)}. It does not hold the text or the words to hide.`;
   const own = [`the whole text (${plural([...text].length, "character")})`, words.length > 0 && plural(words.length, "word") + " to hide"];
-  return `It holds ${listed([...own, ...held])}. Everyone with the link can read them, and a browser that opens it may keep them in its history.`;
+  return `The link holds ${listed([...own, ...held])}. Everyone with the link can read them, and a browser that opens it may keep them in its history.`;
 }
 
 function listed(parts) {
@@ -33,7 +33,7 @@ export function openLink({ state, toast }, settings) {
       toast(`Link copied. ${held.textContent}`);
     } catch {
       address.select();
-      toast("The browser does not give the clipboard: copy the marked link.");
+      toast("The clipboard is not available: copy the selected link.");
     }
   };
   show();

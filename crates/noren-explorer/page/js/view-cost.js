@@ -45,7 +45,7 @@ export function mount(root, ctx) {
       el(
         "section",
         { class: "say", "aria-label": "Mask" },
-        el("div", { class: "say-head" }, el("h1", {}, "What it costs")),
+        el("div", { class: "say-head" }, el("h1", {}, "The cost of a mask")),
         bench.editor.element,
         bench.docs,
       ),
@@ -92,7 +92,7 @@ export function allowedOf({ allowed, allowed_low: low, allowed_high: high, densi
 /** What of the computed cells is allowed. */
 function computedSays({ allowed, computed_per_allowed: ratio }) {
   if (Number.isFinite(ratio)) return `${times(ratio)} the allowed ones`;
-  return !absent(allowed) && Number(allowed) === 0 ? "nothing is allowed" : "how many of them are allowed was not counted";
+  return !absent(allowed) && Number(allowed) === 0 ? "nothing is allowed" : "allowed cells were not counted";
 }
 
 function paintFigures(root, cost) {
@@ -117,8 +117,8 @@ function paintFigures(root, cost) {
 /** Tiles by kind as one bar, and what else is worth knowing. */
 function paintTiles(root, cost, bound) {
   const kinds = [
-    ["Full", cost.full_tiles, "allowed", "computed as they are"],
-    ["Mixed", cost.mixed_tiles, "tile-some", "bits are looked at"],
+    ["Full", cost.full_tiles, "allowed", "computed without a mask"],
+    ["Mixed", cost.mixed_tiles, "tile-some", "with a bit per cell"],
     ["Empty", cost.empty_tiles, "denied", "skipped"],
   ];
   const counted = kinds.every(([, count]) => !absent(count));
@@ -149,7 +149,7 @@ function paintTiles(root, cost, bound) {
     root,
     counted
       ? bar()
-      : el("p", { class: "soft" }, "The cells of mixed tiles are too many to look at here, so tiles were not counted."),
+      : el("p", { class: "soft" }, "The mixed tiles have too many cells, so tiles were not counted."),
     el(
       "p",
       { class: "soft small" },

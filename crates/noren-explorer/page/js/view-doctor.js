@@ -68,7 +68,7 @@ class DoctorView extends AskingView {
 
   build() {
     this.editor = new Editor({
-      label: "The mask that was meant", language: this.ctx.language, onInput: (meant) => this.change({ meant: meant || undefined }),
+      label: "The intended mask", language: this.ctx.language, onInput: (meant) => this.change({ meant: meant || undefined }),
     });
     this.declared = new Declaration({ onContext: (context) => this.change({ context }), editor: this.editor.element });
     this.problem = el("p", { class: "notice bad", role: "alert", hidden: true });
@@ -83,13 +83,13 @@ class DoctorView extends AskingView {
     });
     this.root = el("div", { class: "doctor" },
       el("header", { class: "doctor-head" }, el("h1", {}, "What is wrong with this mask?"),
-        el("p", { class: "soft" }, "A mask that somebody else made, held against what it should be. The mistake that explains every ",
-          "wrong cell is the finding; undoing it is the repair.")),
+        el("p", { class: "soft" }, "The doctor compares a mask array with the intended mask. The mistake that explains every  ",
+          "wrong cell is the finding; its correction is the repair.")),
       el("div", { class: "doctor-side" }, this.buildZone(), this.declared.root),
       el("div", { class: "doctor-main" }, this.problem, this.status, this.reported, this.picture.root,
         el("section", { class: "panel doctor-welcome", "aria-label": "Examples" },
-          el("h2", {}, "Sick masks to learn from"),
-          el("p", { class: "soft" }, "Each is the file that a wrong line of code would have written. Choose one and read its diagnosis."),
+          el("h2", {}, "Examples of faulty masks"),
+          el("p", { class: "soft" }, "Each file is the result of one wrong line of code. Choose an example and read its diagnosis."),
           this.examples)),
       this.catalogue.root);
   }
@@ -138,7 +138,7 @@ class DoctorView extends AskingView {
   /** Takes a file of the person's own. */
   async take(file) {
     this.input.value = "";
-    if (!KINDS.test(file.name)) return this.refuse(`${file.name} is no array: give .npy, .npz or .safetensors.`);
+    if (!KINDS.test(file.name)) return this.refuse(`${file.name} is not an array file: give .npy, .npz or .safetensors.`);
     if (file.size > MOST_BYTES) return this.refuse(`${file.name} has ${inBytes(file.size)}: the limit is 64 MiB.`);
     let bytes;
     try {
@@ -161,8 +161,8 @@ class DoctorView extends AskingView {
     const differs = before && (before.bytes.length !== size || before.modified !== lastModified);
     const another = example !== null || before?.made || (file !== null && file !== name);
     // A file of the same name is taken for the next version of the file: its declarations stay, and the page says so.
-    if (differs && !another) this.ctx.toast(`${name} has other contents than before: what was declared for it still applies.`);
-    if (another) this.ctx.toast(`What was declared for ${this.file?.name ?? file} is cleared: declare what ${name} should be.`);
+    if (differs && !another) this.ctx.toast(`${name} has changed: its earlier declarations still apply.`);
+    if (another) this.ctx.toast(`The declarations for ${this.file?.name ?? file} are cleared: declare the properties of ${name}.`);
     return another;
   }
 

@@ -59,7 +59,7 @@ class FlowView extends AskingView {
   build() {
     this.buildStage();
     this.root = el("div", { class: "flow" },
-      el("header", { class: "flow-head" }, el("h1", {}, "Who reaches whom, over layers"), this.begin.root),
+      el("header", { class: "flow-head" }, el("h1", {}, "Which tokens reach which"), this.begin.root),
       el("div", { class: "flow-side" }, this.layers.root, this.policy.root,
         el("section", { class: "panel flow-facts", "aria-label": "Shape and facts" }, this.facts.element)),
       el("div", { class: "flow-main" }, this.buildPicture(), this.buildNotes()));
@@ -96,8 +96,8 @@ class FlowView extends AskingView {
     return el("section", { class: "panel flow-picture", "aria-label": "Picture" },
       this.buildBar(), this.problem, this.summary, this.stage,
       el("div", { class: "flow-legend small" },
-        el("span", { class: "flow-key back" }, "what reaches the token"), el("span", { class: "flow-key reach" }, "whom it reaches"),
-        el("span", { class: "flow-key path" }, "a way that the policy denies"), this.readout),
+        el("span", { class: "flow-key back" }, "tokens that reach it"), el("span", { class: "flow-key reach" }, "tokens it reaches"),
+        el("span", { class: "flow-key path" }, "a path that the policy denies"), this.readout),
       this.lacks,
       el("p", { class: "soft small", id: "flow-keys" },
         "Click a token, or move with ", keys("←", "→", "Home", "End"), "and zoom with ", keys("+", "−", "0")));
@@ -112,7 +112,7 @@ class FlowView extends AskingView {
       id: "flow-batch", onchange: () => this.ctx.state.set({ at: [Number(this.batch.value), this.state.at[1]] }),
     });
     this.rows = el("div", { class: "field row", hidden: true }, el("label", { for: "flow-batch" }, "Batch row"), this.batch);
-    const directions = { both: "Both", back: "What reaches it", reach: "Whom it reaches" };
+    const directions = { both: "Both", back: "Tokens that reach it", reach: "Tokens it reaches" };
     this.directions = segments(directions, "Directions", (name) => this.change({ directions: name }));
     return el("div", { class: "flow-bar" },
       el("div", { class: "field row" }, el("label", { for: "flow-token" }, "Token"), this.token),
@@ -134,7 +134,7 @@ class FlowView extends AskingView {
     return el("div", { class: "panel flow-notes" },
       el("details", { class: "fold" }, el("summary", {}, "Layer by layer"),
         el("div", { class: "scroll" }, el("table", { class: "figures flow-table" }, head, this.levels))),
-      el("details", { class: "fold" }, el("summary", {}, "What no answer covers"), this.channels),
+      el("details", { class: "fold" }, el("summary", {}, "Channels that are not covered"), this.channels),
       this.command.root, this.assumed);
   }
 
@@ -230,7 +230,7 @@ class FlowView extends AskingView {
     this.batch.value = answer.row;
     this.lacks.hidden = !answer.truncated;
     this.lacks.textContent = answer.truncated
-      ? "The picture lacks ranges: of a level that has very many of them the first ones are drawn, and the rest is blank. The counts are of all."
+      ? "The picture lacks ranges: for levels with too many ranges, only the first are drawn. The counts include all."
       : "";
     this.policy.show(answer, set.violation);
     if (own) this.tell(token);
@@ -265,7 +265,7 @@ class FlowView extends AskingView {
       el("tr", {}, el("th", { scope: "row" }, level),
         el("td", {}, number(all.back[level])), el("td", {}, inWords(back[level], 4, all.back[level])),
         el("td", {}, number(all.reach[level])), el("td", {}, inWords(reach[level], 4, all.reach[level]))));
-    if (last <= depth) rows.push(el("tr", {}, el("td", { colspan: 5, class: "soft" }, last === MOST_ROWS ? "…" : "the same from here on")));
+    if (last <= depth) rows.push(el("tr", {}, el("td", { colspan: 5, class: "soft" }, last === MOST_ROWS ? "…" : "no change in later layers")));
     fill(this.levels, rows);
   }
 
@@ -278,8 +278,8 @@ class FlowView extends AskingView {
     const knows = holds(reach[level], token, all.reach[level]);
     const known = [
       reaches && `reaches output ${number(own)}`,
-      knows && `knows of input ${number(own)}`,
-      (reaches === null || knows === null) && "lies where the picture lacks ranges",
+      knows && `depends on input ${number(own)}`,
+      (reaches === null || knows === null) && "is where the picture lacks ranges",
     ].filter(Boolean);
     this.readout.textContent = `token ${number(token)} ${place}${known.length ? ` ${known.join(" and ")}` : ""}`;
   }

@@ -116,7 +116,7 @@ class MaskView {
       el(
         "div",
         { class: "say-head" },
-        el("h1", {}, "Say a mask"),
+        el("h1", {}, "Write a mask"),
         button("Language", () => openWords(this.#ctx, (text) => this.bench.editor.insert(text)), { class: "plain" }),
         button("Presets", () => openPresets(this.#ctx)),
       ),
@@ -231,7 +231,7 @@ class MaskView {
   #outdated() {
     const { first, second } = this.#broken;
     if (first || second)
-      return `The ${second ? "second" : "first"} text has an error. This is the picture of the last text without one.`;
+      return `The ${second ? "second" : "first"} text has an error. The picture shows the last text without an error.`;
     const { mask, other } = this.#now;
     const is = (scene, mask) => sameScene(scene, state.scene({ ...this.#now, mask }));
     const waits = !is(this.#scene, mask) || (other !== null && !is(this.#otherScene, other));
@@ -274,12 +274,12 @@ class MaskView {
     const { first, second } = this.#broken;
     const opener = this.exports.querySelector("button");
     opener.disabled = first || second;
-    opener.title = first || second ? "A text has an error: mend it to export" : "";
+    opener.title = first || second ? "A text has an error: fix it to export" : "";
     this.difference.classList.toggle("stale", first || second);
     this.old.hidden = this.#now.other === null || !(first || second);
     const says = this.old.hidden
       ? ""
-      : `The ${second ? "second" : "first"} text has an error. ${this.#other ? "What is shown is of the last text without one." : "Nothing is compared."}`;
+      : `The ${second ? "second" : "first"} text has an error. ${this.#other ? "The picture shows the last text without an error." : "Nothing is compared."}`;
     if (this.old.textContent !== says) this.old.textContent = says;
     this.#ages();
   }
@@ -404,7 +404,7 @@ class MaskView {
     this.#explaining?.abort();
     this.#explaining = null;
     const { first, second } = this.#broken;
-    const says = first || second ? "A text has an error: a reason comes with one that has none." : "Reading the mask …";
+    const says = first || second ? "A text has an error: no explanation is available." : "Reading the mask …";
     if (this.why.textContent !== says) fill(this.why, el("p", { class: "soft" }, says));
   }
 
@@ -419,7 +419,7 @@ class MaskView {
     if (!this.#fitting()) {
       fill(
         this.difference,
-        `The sizes differ: ${number(here.q_len)} × ${number(here.kv_len)} and ${number(there.q_len)} × ${number(there.kv_len)}. Give a length that suits both.`,
+        `The sizes differ: ${number(here.q_len)} × ${number(here.kv_len)} and ${number(there.q_len)} × ${number(there.kv_len)}. Give a length that fits both.`,
       );
       return;
     }
@@ -474,7 +474,7 @@ class MaskView {
       await navigator.clipboard.writeText(location.href);
       this.#ctx.toast("Link copied.");
     } catch {
-      this.#ctx.toast("The browser does not give the clipboard; the address line holds the link.");
+      this.#ctx.toast("The clipboard is not available; the address line holds the link.");
     }
   }
 
@@ -482,7 +482,7 @@ class MaskView {
     openDialog(
       "Keys",
       [
-        el("p", { class: "soft" }, "While the picture has the focus:"),
+        el("p", { class: "soft" }, "When the picture has the focus:"),
         el(
           "dl",
           { class: "shortcuts" },

@@ -44,10 +44,10 @@ class TextView extends AskingView {
   build() {
     this.guesses = el("div", { class: "text-guesses" });
     this.root = el("div", { class: "text" },
-      el("header", { class: "text-head" }, el("h1", {}, "What a model reads, and what it may not"),
+      el("header", { class: "text-head" }, el("h1", {}, "What a model may read"),
         el("p", { class: "soft" },
-          "What is private is found and can be hidden from every layer. That it stays hidden is proved number by number.")),
-      el("div", { class: "text-side" }, this.buildAsk(), panel("text-says", "What the model says", this.guesses)),
+          "Private text is found and can be hidden in every layer. A test of all outputs proves that it stays hidden.")),
+      el("div", { class: "text-side" }, this.buildAsk(), panel("text-says", "The model’s prediction", this.guesses)),
       this.buildSeen());
   }
 
@@ -74,7 +74,7 @@ class TextView extends AskingView {
     return el("div", { class: "panel text-ask" },
       el("div", { class: "field" }, el("label", { for: "text-own" }, "Text"), this.text,
         el("p", { class: "soft small" }, "Text and words stay out of the page’s address and of the browser’s history.")),
-      el("fieldset", {}, el("legend", {}, "Hidden from everybody"), this.kinds,
+      el("fieldset", {}, el("legend", {}, "Hidden from all tokens"), this.kinds,
         el("div", { class: "field" }, el("label", { for: "text-secret" }, "and these words, separated by commas"), this.own)),
       el("div", { class: "field" }, el("span", {}, "Mask of every layer; empty: the model’s own"), this.editor.element),
       el("div", { class: "text-place-of" }, this.layer.root, this.head.root),
@@ -103,7 +103,7 @@ class TextView extends AskingView {
     this.tokenCount = el("span", { class: "note" });
     return el("div", { class: "text-main" },
       this.problem,
-      panel("text-read", "What each word reads", this.words.root, this.reads),
+      panel("text-read", "Attention of each word", this.words.root, this.reads),
       el("div", { class: "text-both text-secrets" },
         panel("text-private", "Private", this.found), panel("text-proof-of", "Proof", this.proof)),
       el("div", { class: "text-both text-maps" },
@@ -165,7 +165,7 @@ class TextView extends AskingView {
     };
     const refused = (error) => {
       this.fail(error);
-      this.prove("Nothing was checked: the question was refused.");
+      this.prove("Nothing was checked: the request failed.");
     };
     if (await this.askAlone(this.root, ask, refused)) this.root.classList.remove("waiting");
   }
@@ -191,7 +191,7 @@ class TextView extends AskingView {
     this.words.show(answer);
     this.heat.show(answer);
     this.canvas.setAttribute("aria-label",
-      `Attention of layer ${layer}, head ${head}, between ${units.length} words: the list of words above tells the same in words.`);
+      `Attention of layer ${layer}, head ${head}, between ${units.length} words: the list of words above gives the same values.`);
     this.maskText.textContent = answer.mask;
     this.mask.show({
       id: answer.id, qLen: tokens.length, kvLen: tokens.length, head: answer.head,

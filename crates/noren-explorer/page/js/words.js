@@ -6,7 +6,7 @@ import { documentation } from "./editor.js";
 
 const KINDS = [
   ["atoms", "Masks"],
-  ["scores", "Scores, behind a +"],
+  ["scores", "Score modifiers, after a +"],
 ];
 
 /** The words of the language; `insert(text)` puts an example into the editor. */
