@@ -1,4 +1,4 @@
-// Two masks: their differences, counted, drawn and jumped to.
+// Comparison of two masks: their differences are counted, drawn and jumped to.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -18,7 +18,7 @@ test("a second mask is compared cell by cell", async () => {
   await page.getByText("The same cells.").waitFor();
   await say(page, "sliding(5) - keys(0)", "Mask compared with");
   const shown = page.locator(".difference");
-  await shown.getByText("4 only the first").waitFor(); // what is half typed is compared too
+  await shown.getByText("4 only the first").waitFor(); // an unfinished text is also compared
   assert.match(await shown.innerText(), /4 only the first/);
   assert.match(await shown.innerText(), /7 only the second/);
   await settled(page);

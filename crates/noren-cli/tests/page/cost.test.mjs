@@ -1,4 +1,4 @@
-// The cost view: figures of a mask, and how they grow.
+// The cost view: the cost of a mask, and its growth with length.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";

@@ -1,4 +1,4 @@
-// The doctor view: a sick mask is dropped, read, repaired.
+// The doctor view: a faulty mask is dropped, diagnosed and repaired.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -29,7 +29,7 @@ function read(bytes) {
 
 test("a mask that is one key too wide is dropped and its repair taken", async () => {
   const page = await open({ context: { kind: "causal", convention: "keep_bool" } });
-  // As a person drops it: the file is in the event.
+  // Drops the file as a user does: the event contains the file.
   const bytes = [...npy(square(10, (q, k) => k <= q + 1))];
   await page.evaluate((content) => {
     const data = new DataTransfer();
@@ -39,7 +39,7 @@ test("a mask that is one key too wide is dropped and its repair taken", async ()
   await verdict(page, "The causal triangle one key too wide");
   assert.match(await page.locator(".doctor-finding").first().innerText(), /Error[\s\S]*certain[\s\S]*9 cells/);
   await settled(page, ".doctor-picture .picture");
-  // Only the given mask allows (0, 1); nobody hides what the repair shows.
+  // Only the given mask allows (0, 1); no cell is hidden that the repair shows.
   const byte = (...cell) => page.evaluate((at) => document.querySelector(".doctor-picture .picture").picture.cell(...at).byte, cell);
   assert.equal((await byte(0, 1)) & 16, 16);
   assert.equal((await byte(5, 5)) & 48, 0);
@@ -68,7 +68,7 @@ test("a file without a mask is not correct", async () => {
   await said.first().waitFor(WAIT);
   assert.match(await said.first().innerText(), /no mask in this file[\s\S]*input_ids[\s\S]*mask/i);
   assert.equal(await page.locator(".doctor-verdict.good").count(), 0);
-  // And where the doctor found nothing wrong with such a file.
+  // The same holds if the doctor found no mistake in such a file.
   const report = { faulty: false, classes: [], description: "", findings: [], arrays: ["ids", "lengths"], dims: null, given: null };
   await page.route("**/api/doctor?*", (route) => route.fulfill({ json: report }));
   await give(page, "other.safetensors", bytes);
@@ -167,7 +167,7 @@ test("what was declared for an example or another file does not judge a file tha
   assert.equal(await page.locator(".doctor-verdict.bad").count(), 0);
   for (const field of ["Kind", "True or 1 means", "Padding id"]) assert.equal(await page.getByLabel(field).inputValue(), "", field);
   await page.waitForFunction(() => !location.hash.includes("'context'"));
-  // One's own declarations stay for the same file, and do not pass to another one.
+  // The user's own declarations stay for the same file, and are cleared for another file.
   await page.getByLabel("Kind").selectOption("bidirectional");
   await page.locator(".doctor-verdict.bad").waitFor(WAIT);
   await give(page, "mine.npy", npy(square(80, () => true)));

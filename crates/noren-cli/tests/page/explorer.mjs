@@ -1,5 +1,5 @@
-// A real server and a real browser for the tests of a file. Every page that is opened fails its test when it writes an error or a
-// warning into the console, throws, or asks for anything beyond the server.
+// A real server and a real browser for the tests of a file. A page fails its test if it logs an error or a warning in the console, throws,
+// or sends a request to anything but the server.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -55,8 +55,8 @@ export async function explorer() {
   });
 
   /**
-   * Opens the page with a state (an object, or the fragment as a string): `theme` is light or dark, `motion` whether things glide.
-   * Gives Playwright's page with `finish()`, which closes it and fails where something went wrong on it.
+   * Opens the page with a state (an object, or the fragment as a string): `theme` is light or dark, `motion` enables animations.
+   * Returns Playwright's page with `finish()`, which closes the page and fails if an error occurred on it.
    */
   async function open(state = {}, { theme = "light", width = 1440, height = 900, motion = false } = {}) {
     const page = await browser.newPage();
@@ -82,7 +82,7 @@ export async function explorer() {
     const fragment =
       typeof state === "string" ? state : await page.evaluate(async (to) => (await import("./js/state.js")).encode(to), state);
     if (fragment) {
-      // As a link that is followed: a page that is open already would take it without loading.
+      // Loads the page as a new link: a page that is already open would only read the new fragment.
       await page.goto("about:blank");
       await page.goto(`${server.address}#${fragment}`);
     }

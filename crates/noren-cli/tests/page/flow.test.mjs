@@ -1,4 +1,4 @@
-// The flow view: tokens and whom they reach, policies and the ways that break them.
+// The flow view: the tokens that a token reaches, policies, and the paths that break them.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -136,7 +136,7 @@ test("a leak is followed", async () => {
   assert.equal(await row.getAttribute("aria-pressed"), "true");
   for (const [token, level] of [[2, 0], [3, 1], [7, 2]]) assert.deepEqual(await inkAt(page, token, level), WARN, `${token} at ${level}`);
   await page.waitForFunction(() => location.hash.includes("'violation':0"));
-  // The same for everybody: without the layers in between nothing is left to follow.
+  // If the label is hidden from all other tokens, no path is left, for every token.
   await page.locator(".flow-layer textarea").fill("causal - (keys(2) - queries(2))");
   await verdict(page, "Holds: none of 1 denied pair");
   await row.waitFor({ state: "detached" });
@@ -207,7 +207,7 @@ test("65,536 tokens stay quick", async () => {
       return performance.now() - start;
     });
   });
-  // One frame in ten may wait for another program.
+  // One frame in ten may be delayed by another program.
   const longest = frames.sort((a, b) => a - b)[35];
   console.log(`frames of a flow of 65,536 tokens: nine of ten within ${longest.toFixed(1)} ms; the next token after ${waited} ms`);
   assert.ok(longest < 50, `${longest} ms for a frame`);

@@ -1,4 +1,4 @@
-// The mask view: saying, seeing, asking why.
+// The mask view: masks are written, drawn and explained.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -26,7 +26,7 @@ test("pixels show what the cells are", async () => {
     [0x2f, 0x4b, 0x8f],
     [0xef, 0xec, 0xe4],
   ];
-  // the first picture of a server that has just started may still be on its way
+  // the first picture may still be loading, because the server has just started
   for (let tries = 0; tries < 50 && JSON.stringify(await inks()) !== JSON.stringify(expected); tries++) await page.waitForTimeout(100);
   assert.deepEqual(await inks(), expected);
   await page.finish();

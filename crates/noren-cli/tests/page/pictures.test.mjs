@@ -1,4 +1,4 @@
-// What the page looks like, held against the pictures in `shots`; `UPDATE=1` writes these anew, and those of the README.
+// Compares screenshots of the page with the pictures in `shots`; `UPDATE=1` writes these and those of the README again.
 
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
@@ -9,9 +9,9 @@ import { explorer, root, settled } from "./explorer.mjs";
 const SHOTS = join(import.meta.dirname, "shots");
 const DOCS = join(root, "docs/pictures");
 const UPDATE = process.env.UPDATE === "1";
-const LIMIT = 300 * 1024; // bytes of a picture
-const FAR = 48; // by which a channel of a pixel must differ to count
-const SHARE = 0.02; // of the pixels that may: fonts are drawn a little differently everywhere
+const LIMIT = 300 * 1024; // maximum bytes of a picture
+const FAR = 48; // minimum difference of a colour channel that counts
+const SHARE = 0.02; // maximum share of different pixels: fonts are drawn slightly differently on each machine
 
 let site;
 before(async () => (site = await explorer()));

@@ -1,4 +1,4 @@
-// Picture and reason are those of the mask that is typed, or say that they are not; row numbers are whole.
+// Picture and explanation belong to the mask that is typed, or are marked as outdated; row numbers are whole.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -14,7 +14,7 @@ async function hold(page, pattern) {
   const held = new Promise((free) => (release = free));
   await page.route(pattern, async (route) => {
     await held;
-    await route.continue().catch(() => {}); // given up by the page meanwhile
+    await route.continue().catch(() => {}); // aborted by the page meanwhile
   });
   return release;
 }
@@ -76,7 +76,7 @@ test("while the server reads the mask, the picture is marked and no reason of an
   assert.equal(await why.getByRole("heading", { name: "May read" }).count(), 0);
   assert.equal((await why.innerText()).trim(), "Reading the mask …");
   assert.ok(!(await onScreen(page, 2, 4)).some((colour) => near(colour, some)), "the colour of `some`");
-  // Pointing at a cell brings no reason either.
+  // Pointing at a cell shows no explanation either.
   const box = await page.locator(".picture").first().boundingBox();
   await page.mouse.move(box.x + box.width / 2, box.y + box.height / 2);
   await page.waitForTimeout(200);

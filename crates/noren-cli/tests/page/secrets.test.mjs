@@ -1,4 +1,4 @@
-// What is typed into the text view stays out of addresses, unless a link with it is asked for.
+// Text typed into the text view stays out of addresses, unless the user requests a link with it.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -91,7 +91,7 @@ test("a link holds the text only where that is asked for, and says what it holds
   for (const secret of SECRETS) assert.ok(address.includes(secret), address);
   without(await all());
   await page.finish();
-  // A page opened by the link has the text and the words, and removes them from its address at once.
+  // A page opened by the link shows the text and the words, and removes them from its address at once.
   const other = await site.open(new URL(address).hash.slice(1));
   await answered(other);
   assert.equal(await other.getByLabel("Text", { exact: true }).inputValue(), TEXT);

@@ -1,4 +1,4 @@
-// The text view: a text through a model, what is private in it, what is hidden, and the proof.
+// The text view: a text through a model, private text in it, hidden text, and the proof.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -88,7 +88,7 @@ test("the sixty-fifth own word hides as the first did", async () => {
   await answered(page);
   const others = Array.from({ length: 70 }, (_, at) => `nobody${at}`);
   await page.getByLabel("and these words, separated by commas").fill(["Jane", ...others, "y".repeat(401)].join(", "));
-  // Hidden, or refused in words; never shown.
+  // The word must be hidden, or refused with a message; never shown.
   await page.locator(".text-word.hidden-word, .text-main > .notice.bad:visible").first().waitFor(WAIT);
   await page.finish();
 });
@@ -139,7 +139,7 @@ test("another layer and head are another map", async () => {
   const all = await page.locator(".text-small").count();
   const until = Date.now() + 120_000;
   while ((await drawn()) < all && Date.now() < until) {
-    await page.mouse.wheel(0, 300); // those in sight are asked for
+    await page.mouse.wheel(0, 300); // visible maps are requested
     await page.waitForTimeout(100);
   }
   assert.equal(await drawn(), all);

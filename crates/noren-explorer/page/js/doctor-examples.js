@@ -1,20 +1,20 @@
-// Sick masks to learn from: each is made here as the file that a wrong line of code would have written.
+// Examples of faulty masks. Each is made here as the file that a wrong line of code would have written.
 
 import { bools, floats, integers, npy, safetensors } from "./doctor-files.js";
 
-/** Cells of `q_len` queries by `kv_len` keys, row-major. */
+/** Returns the cells of `q_len` queries by `kv_len` keys, row-major. */
 const cells = (q_len, kv_len, keep) => Array.from({ length: q_len * kv_len }, (_, at) => keep(Math.floor(at / kv_len), at % kv_len));
 
 const square = (len, keep) => bools([len, len], cells(len, len, keep));
 
-/** Which document each token of packed documents belongs to. */
+/** The document of each token of packed documents. */
 const segments = (lengths) => lengths.flatMap((length, index) => Array(length).fill(index + 1));
 
 const PACKED = [7, 5, 8];
 const OF = segments(PACKED);
 const REAL = [9, 6];
 
-/** `{ id, title, says, code, name, bytes(), context, meant }`: a file, what its owner declares, and the line that made it. */
+/** `{ id, title, says, code, name, bytes(), context, meant }`: a file, its declared properties, and the line that made it. */
 export const EXAMPLES = [
   {
     id: "wide",

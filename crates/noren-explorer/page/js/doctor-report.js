@@ -1,4 +1,4 @@
-// What the doctor says: the verdict, each finding, what else it knows.
+// The doctor's report: the verdict, the findings, and further notes.
 
 import { button } from "./dialog.js";
 import { el, number, plural, prose } from "./dom.js";
@@ -6,20 +6,20 @@ import { el, number, plural, prose } from "./dom.js";
 const SEVERITIES = { error: "Error", warning: "Warning", note: "Note" };
 const CERTAINTIES = { certain: "certain", likely: "likely", possible: "possible" };
 
-/** `[b, h, q, k]` as people say it. */
+/** Describes a cell `[b, h, q, k]`. */
 export function cellInWords([b, h, q, k], [batch, heads] = [1, 1]) {
   const where = [batch > 1 && `row ${b}`, heads > 1 && `head ${h}`].filter(Boolean);
   return [...where, `query ${q}, key ${k}`].join(", ");
 }
 
-/** Whether there was no mask to find anything wrong with: only arrays that stand beside one. */
+/** Returns whether the file has no mask, only companion arrays. */
 const maskless = (report) => report.given === null && !report.faulty;
 
 const NO_MASK = "No mask in this file";
 const SIGNS = { bad: "✗", good: "✓", none: "?" };
 const VERDICTS = { correct: "Correct", looks_like: "Looks like", cannot_tell: "Cannot tell" };
 
-/** The verdict as a sentence. */
+/** Returns the verdict as a sentence. */
 export function verdictInWords(report) {
   if (maskless(report)) return NO_MASK;
   if (!report.faulty) return `${VERDICTS[report.verdict] ?? VERDICTS.cannot_tell}: ${report.sentence}`;
@@ -27,7 +27,7 @@ export function verdictInWords(report) {
   return classes.length ? classes.join(", ") : "Faulty";
 }
 
-/** The whole report; `onCell([b, h, q, k])` is told which wrong cell to show, `onClass(name)` which class to open. */
+/** Shows the whole report. `onCell([b, h, q, k])` is called with a chosen wrong cell, `onClass(name)` with a chosen class. */
 export function reportOf(report, titles, { onCell, onClass }) {
   const aside = (title, lines) =>
     lines?.length ? el("div", { class: "doctor-aside" }, el("h3", {}, title), el("ul", {}, lines.map((line) => el("li", {}, line)))) : null;

@@ -1,11 +1,11 @@
-// The policy of a stack: rules to type, the verdict while they are typed, each violation with its way and its cheapest cut.
+// The policy of a stack: rules, the verdict while they are typed, and each violation with its path and its cheapest cut.
 
 import { button } from "./dialog.js";
 import { debounce, el, fill, number, plural, uid } from "./dom.js";
 import { RULES } from "./flow-settings.js";
 
 export class PolicyPanel {
-  /** `onText(text)` is told what was typed, `onViolation(index or null)` which violation is to be drawn. */
+  /** `onText(text)` is called with the typed text, `onViolation(index or null)` with the violation to draw. */
   constructor({ onText, onViolation }) {
     this.onViolation = onViolation;
     const id = uid("policy");
@@ -41,12 +41,12 @@ export class PolicyPanel {
       this.verdict, this.empty, this.list, this.more);
   }
 
-  /** Shows the text of the state, unless somebody is typing it. */
+  /** Shows the text of the state, unless the user is typing. */
   text(policy) {
     if (document.activeElement !== this.input && this.input.value !== policy) this.input.value = policy;
   }
 
-  /** Shows what an answer says. */
+  /** Shows the result in an answer. */
   show(answer, chosen) {
     this.say(answer);
     const violations = answer.violations ?? [];
@@ -96,7 +96,7 @@ export class PolicyPanel {
   }
 }
 
-/** How many pairs all violations reach together, of which not all need be listed. */
+/** Returns the number of pairs that all violations reach together; not all violations need be listed. */
 function reachedInWords(violations, count) {
   const sum = violations.reduce((sum, violation) => sum + violation.reached_pairs, 0);
   const exact = count === violations.length && violations.every((violation) => violation.counted === "exact");

@@ -1,22 +1,23 @@
-// What the flow view is asked: its part of the state made sound, the request, presets.
+// The request of the flow view: its valid settings, the request, and examples.
 
 const PATHS = ["both", "back", "reach"];
 const FILLS = ["nothing", "finite"];
 
-/** As many as the server follows. */
+/** The server's maximum number of layers. */
 export const MOST_LAYERS = 512;
 
 const whole = (value, from, to) => Number.isInteger(value) && value >= from && value <= to;
 const texts = (value) => Array.isArray(value) && value.length > 0 && value.every((t) => typeof t === "string");
 
-/** The settings of a state; what is of the wrong type is replaced by its default, what is too much the server refuses. */
+/** Returns the settings of a state. Values of a wrong type are replaced by defaults; values beyond a limit are sent, and the server
+    refuses them. */
 export function settings({ flow, mask, shape, at }) {
   const layers = texts(flow.layers) ? flow.layers : [mask];
   const tokens = tokensOf(shape);
   const token = whole(flow.token, 0, 2 ** 32) ? flow.token : tokens === null ? null : Math.floor(tokens * 0.6);
   return {
     layers,
-    // Fewer layers than masks would leave some of them out.
+    // With fewer layers than masks, some masks would be unused.
     depth: Math.max(whole(flow.depth, 1, Number.MAX_SAFE_INTEGER) ? flow.depth : 4, layers.length),
     fill: FILLS.includes(flow.fill) ? flow.fill : "nothing",
     policy: typeof flow.policy === "string" ? flow.policy : "",
@@ -29,19 +30,19 @@ export function settings({ flow, mask, shape, at }) {
   };
 }
 
-/** The number of tokens that a shape speaks of; null where it leaves that to the facts. */
+/** Returns the number of tokens of a shape; null if the facts determine it. */
 function tokensOf({ len, kv, past, new: more }) {
   const known = len ?? kv ?? (past === undefined && more === undefined ? undefined : (past ?? 0) + (more ?? 1));
   return whole(known, 1, 2 ** 31) ? known : null;
 }
 
-/** The body of POST /api/flow. */
+/** Returns the body of POST /api/flow. */
 export function request(state, { layers, depth, fill, policy, token, batch }) {
   const body = { layers, depth, shape: state.shape, facts: state.facts, fill, policy, batch };
   return token === null ? body : { ...body, token };
 }
 
-/** What a policy may say, to put in by hand. */
+/** Example rules of a policy. */
 export const RULES = [
   ["deny: document(i) -> document(j)", "no document reaches another"],
   ["deny: label(pii) -> output", "no labelled token reaches the output of another token"],
@@ -50,7 +51,7 @@ export const RULES = [
   ["allow: label(pii) -> label(pii)", "an exception: these pairs are not denied"],
 ];
 
-/** Stacks that show something: a patch of the state each. */
+/** Example stacks: a patch of the state each. */
 export const PRESETS = [
   {
     name: "Windows, stacked",

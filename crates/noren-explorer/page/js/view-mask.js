@@ -1,4 +1,4 @@
-// The mask: said, drawn, explained cell by cell, compared with another.
+// The mask view: write a mask, see it, read the explanation of a cell, compare two masks.
 
 import { aborted, errorWords } from "./api.js";
 import { createBench, createBinder, showError } from "./bench.js";
@@ -18,7 +18,7 @@ import { openWords } from "./words.js";
 export const id = "mask";
 export const title = "Mask";
 
-const PATIENCE = 150; // ms until a picture says that it is not yet the new one
+const PATIENCE = 150; // ms until a picture is marked as not yet updated
 
 const SCENE = ["mask", "shape", "facts", "layer"];
 const sameScene = (a, b) => SCENE.every((key) => a[key] === b[key] || JSON.stringify(a[key]) === JSON.stringify(b[key]));
@@ -35,10 +35,10 @@ class MaskView {
   #now = state.get();
   #bound = null;
   #scene = {}; // the scene that is bound
-  #other = null; // bound, of the mask compared with
+  #other = null; // the bound second mask of a comparison
   #otherScene = {};
   #explaining = null;
-  #broken = { first: false, second: false }; // whether a text says no mask, so that what is shown is of the last one that did
+  #broken = { first: false, second: false }; // whether a text has an error; the picture then shows the last text without one
 
   constructor(ctx) {
     this.#ctx = ctx;
@@ -106,7 +106,7 @@ class MaskView {
     );
   }
 
-  /** The texts of the masks. */
+  /** Builds the editors of the masks. */
   #say() {
     this.compareButton = button("Compare with another mask", () => this.#toggleCompare(), { class: "plain" });
     this.comparison = this.#compared();
@@ -150,7 +150,7 @@ class MaskView {
     );
   }
 
-  /** The pictures with their tools. */
+  /** Builds the pictures with their tools. */
   #stage() {
     this.legend = el("ul", { class: "legend", "aria-label": "Colours" });
     this.patterns = new Patterns(this.#ctx.api, (at, options) => state.set({ at }, options));
@@ -227,7 +227,7 @@ class MaskView {
     else if (changed("at") || changed("other")) this.#explainAgain();
   }
 
-  /** Why what is shown is not of the texts, shape and facts as they are; empty where it is. */
+  /** Returns the reason why the picture does not show the current texts, shape and facts; empty if it does. */
   #outdated() {
     const { first, second } = this.#broken;
     if (first || second)
@@ -238,12 +238,12 @@ class MaskView {
     return waits ? "Reading the mask …" : "";
   }
 
-  /** Says of picture and reason, as soon as it is so, that they are not of what is asked for. */
+  /** Marks picture and explanation as soon as they do not match the request. */
   #ages() {
     if (!this.#bound) return;
     const words = this.#outdated();
     if (words) this.#explainNot();
-    // The label appears after a delay: most answers come sooner.
+    // The label appears after a delay, because most answers arrive sooner.
     clearTimeout(this.aging);
     const tell = () => [this.picture, this.beside].forEach((picture) => picture.outdate(this.#outdated()));
     if (words) this.aging = setTimeout(tell, PATIENCE);
@@ -268,7 +268,7 @@ class MaskView {
     this.explainSoon(this.#pinned() ?? this.picture.cursor(), false);
   }
 
-  /** Says of what is shown whether it is what the texts say. */
+  /** Shows whether the picture matches the texts. */
   #breaks(which) {
     Object.assign(this.#broken, which);
     const { first, second } = this.#broken;
@@ -284,7 +284,7 @@ class MaskView {
     this.#ages();
   }
 
-  /** What is drawn, from the state and what the server answered. */
+  /** Returns the source of the picture, from the state and the server's answers. */
   #show() {
     const { q_len: qLen, kv_len: kvLen } = this.#bound;
     const [batch, head] = this.#seen();
@@ -324,13 +324,13 @@ class MaskView {
     this.patterns.show(this.#bound, [batch, head]);
   }
 
-  /** The mask compared with, where it has the sizes of this one: a mask may bring its own. */
+  /** Returns the second mask if its sizes equal those of the first; a mask may determine its own sizes. */
   #fitting() {
     const sizes = ({ q_len: q, kv_len: kv, batch, heads }) => [q, kv, batch, heads].join();
     return this.#other && sizes(this.#other) === sizes(this.#bound) ? this.#other : null;
   }
 
-  /** The batch row and head shown: the state's, where the mask has them. */
+  /** Returns the shown batch row and head: the state's, if the mask has them. */
   #seen() {
     const [batch, head] = this.#now.at;
     return [Math.min(batch, this.#bound.batch - 1), Math.min(head, this.#bound.heads - 1)];
@@ -364,7 +364,7 @@ class MaskView {
       );
       this.live.textContent = `${number(qLen)} queries by ${number(kvLen)} keys, ${share ? `${count} cells allowed, ${share}` : "allowed cells not counted"}.`;
     } catch {
-      told(); // the picture is there all the same
+      told(); // the picture is shown anyway
     }
   }
 
@@ -399,7 +399,7 @@ class MaskView {
     return undefined;
   }
 
-  /** Takes the reason away while it would be that of another mask. */
+  /** Removes the explanation while it would be that of another mask. */
   #explainNot() {
     this.#explaining?.abort();
     this.#explaining = null;

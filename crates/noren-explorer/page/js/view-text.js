@@ -1,4 +1,4 @@
-// The text view: what a model reads of a text, what is private in it, what is hidden, and the proof.
+// The text view: the attention of a model over a text, private text, hidden text, and the proof.
 
 import { errorWords } from "./api.js";
 import { AskingView } from "./asking-view.js";
@@ -26,7 +26,7 @@ export function mount(root, ctx) {
 }
 
 const INKS = { strong: "--allowed", none: "--denied", ground: "--raised", label: "--soft", cross: "--cross", secret: "--only-this" };
-/** Before a model has said what it is. */
+/** The model before its description is loaded. */
 const NOBODY = { layers: 1, heads: 1, kinds: [], example: "" };
 
 class TextView extends AskingView {
@@ -51,7 +51,7 @@ class TextView extends AskingView {
       this.buildSeen());
   }
 
-  /** What is asked: the text, what is hidden, the mask, the layer and head. */
+  /** Builds the inputs: the text, the hidden words, the mask, the layer and head. */
   buildAsk() {
     const change = (patch, options) => this.change(patch, options);
     this.text = el("textarea", {
@@ -81,7 +81,7 @@ class TextView extends AskingView {
       this.who, el("div", {}, link), this.command.root);
   }
 
-  /** What is seen of the answer. */
+  /** Builds the display of the answer. */
   buildSeen() {
     const { api } = this.ctx;
     this.problem = el("p", { class: "notice bad", role: "alert", hidden: true });
@@ -114,7 +114,7 @@ class TextView extends AskingView {
 
   // --- state ------------------------------------------------------------------------------------------------------------------
 
-  /** Asks which model it is; the text that it brings is the first one shown. */
+  /** Requests the description of the model; its example is the first text that is shown. */
   async meet() {
     try {
       this.model = await this.ctx.api.model();
@@ -146,7 +146,7 @@ class TextView extends AskingView {
     this.command.show(textCommand(this.set));
     const body = JSON.stringify(request(this.set));
     if (body !== this.asked) {
-      // What is typed is asked for when it rests, what is chosen at once.
+      // Typed text is requested after a pause, a choice at once.
       const typed = this.asked !== null && JSON.parse(this.asked).text !== text;
       this.asked = body;
       this.root.classList.add("waiting");
@@ -178,12 +178,12 @@ class TextView extends AskingView {
     this.problem.textContent = errorWords(error);
   }
 
-  /** Takes the last proof away: it is of another question. */
+  /** Removes the last proof, which is of another request. */
   prove(instead) {
     fill(this.proof, el("p", { class: "soft" }, instead));
   }
 
-  // --- what is seen -----------------------------------------------------------------------------------------------------------
+  // --- display ------------------------------------------------------------------------------------------------------------------
 
   show(answer) {
     this.answer = answer;
@@ -212,7 +212,7 @@ class TextView extends AskingView {
     this.light();
   }
 
-  /** Looks at a word: pinned it stays, and is in the address. */
+  /** Selects a word. A pinned word stays selected, and is in the address. */
   look(row, col = null, pinned = false) {
     if (pinned) this.change({ word: row ?? undefined });
     this.pointed = row === null ? null : { row, col };
@@ -257,7 +257,7 @@ class TextView extends AskingView {
 const panel = (name, heading, ...children) =>
   el("section", { class: `panel ${name}`, "aria-label": heading }, el("h2", {}, heading), children);
 
-/** A number from 0 to a count, as buttons where they are few and as a field where they are many. */
+/** Returns an input for a number below a count: buttons for few numbers, otherwise a field. */
 function stepper(name, onChange) {
   const root = el("div", { class: "field text-step" });
   let size = 0;
