@@ -43,7 +43,7 @@ for (const theme of ["light", "dark"]) {
   });
 }
 
-test("by keyboard alone", async () => {
+test("the page works by keyboard alone", async () => {
   const page = await site.open({ shape: { len: 16 }, mask: "causal" });
   await settled(page);
   const reach = async (wanted) => {

@@ -5,7 +5,7 @@ import { createRequire } from "node:module";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
-/** A line for each violation; none where everybody can use the page. */
+/** Returns a line for each violation of accessibility rules. */
 export async function violations(page) {
   await page.evaluate(axe);
   return page.evaluate(async () => {

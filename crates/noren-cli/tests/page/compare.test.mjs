@@ -30,7 +30,7 @@ test("a second mask is compared cell by cell", async () => {
   await page.finish();
 });
 
-test("side by side, both move together", async () => {
+test("pictures side by side move together", async () => {
   const page = await site.open({ shape: { len: 4096 }, mask: "causal", other: "chunk(1024)", sides: true });
   await settled(page);
   await settled(page, ".picture-frame:nth-of-type(2) .picture");
@@ -53,7 +53,7 @@ test("side by side, both move together", async () => {
   await page.finish();
 });
 
-test("a difference is not that of a text with an error", async () => {
+test("a text with an error is not compared", async () => {
   const page = await site.open({ shape: { len: 8 }, mask: "causal", other: "sliding(3)" });
   const shown = page.locator(".comparison");
   await shown.getByText("only the first").waitFor();

@@ -25,7 +25,7 @@ test("cells, plan, tiles and time of a mask", async () => {
   await page.finish();
 });
 
-test("the plot tells values where one points, the table all of them", async () => {
+test("the plot shows the values at the pointer, the table all values", async () => {
   const page = await site.open({ view: "cost", mask: "sliding(4096) | causal & keys(0..4)", shape: { len: 65_536 } });
   const memory = page.locator(".plot", { hasText: "Memory of the mask" });
   await memory.waitFor();
@@ -41,7 +41,7 @@ test("the plot tells values where one points, the table all of them", async () =
   await page.finish();
 });
 
-test("a mask that is wrong leaves the last figures", async () => {
+test("after an invalid mask, the last figures stay", async () => {
   const page = await site.open({ view: "cost", mask: "causal", shape: { len: 64 } });
   await page.locator(".figure-value").first().waitFor();
   await say(page, "causal & slidin(3)");
@@ -50,7 +50,7 @@ test("a mask that is wrong leaves the last figures", async () => {
   await page.finish();
 });
 
-test("what the server did not count is not shown as counted", async () => {
+test("values that the server did not count are not shown as counted", async () => {
   const page = await site.open();
   const uncounted = ["allowed", "density", "computed_per_allowed", "empty_rows", "full_tiles", "mixed_tiles", "empty_tiles"];
   await page.route("**/cost", async (route) => {

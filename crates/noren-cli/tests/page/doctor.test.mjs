@@ -20,7 +20,7 @@ const file = (name, bytes) => ({ name, mimeType: "application/octet-stream", buf
 const give = (page, ...one) => page.locator("input[type=file]").setInputFiles(file(...one));
 const verdict = (page, words) => page.locator(".doctor-verdict h2", { hasText: words }).waitFor(WAIT);
 
-/** Shape and cells of an npy file of truth values. */
+/** Returns the shape and cells of an npy file of booleans. */
 function read(bytes) {
   const length = bytes.readUInt16LE(8);
   const shape = /'shape': \(([^)]*)\)/.exec(bytes.subarray(10, 10 + length).toString("latin1"))[1];
@@ -51,7 +51,7 @@ test("a mask that is one key too wide is dropped and its repair taken", async ()
   await page.finish();
 });
 
-test("the same at a command line", () => {
+test("the view as a command", () => {
   assert.equal(doctorCommand("mask.npy", { kind: "causal" }, "causal", [1, 1, 8, 8]),
     "noren check mask.npy -d kind=causal --meant causal --q 8 --kv 8");
   assert.equal(doctorCommand("-m.npy", {}, "causal", [2, 1, 4, 16]),
@@ -78,7 +78,7 @@ test("a file without a mask is not correct", async () => {
   await page.finish();
 });
 
-test("a wrong cell is shown where it is", async () => {
+test("a wrong cell is shown at its position", async () => {
   const page = await open();
   await page.locator('[data-example="wide"]').click();
   await verdict(page, "The causal triangle one key too wide");
@@ -91,7 +91,7 @@ test("a wrong cell is shown where it is", async () => {
   await page.finish();
 });
 
-test("every example is sick with what it says", async () => {
+test("every example has its mistake", async () => {
   const expected = {
     wide: "causal_leak", inverted: "inverted_polarity", documents: "cross_document", window: "sliding_window_off_by_one",
     aligned: "causal_alignment", overflow: "double_mask_overflow",
@@ -105,7 +105,7 @@ test("every example is sick with what it says", async () => {
   await page.finish();
 });
 
-test("what is declared changes the diagnosis", async () => {
+test("declarations change the diagnosis", async () => {
   const page = await open();
   await give(page, "mask.npy", npy(square(8, () => true)));
   await verdict(page, "Looks like");
@@ -123,7 +123,7 @@ test("what is declared changes the diagnosis", async () => {
   await page.finish();
 });
 
-test("hostile files are refused in words, and the page lives", async () => {
+test("hostile files are refused with a message, and the page continues", async () => {
   const page = await open();
   const problem = page.locator(".doctor-main > .notice");
   const lies = npy(square(4, () => true));
@@ -145,14 +145,14 @@ test("hostile files are refused in words, and the page lives", async () => {
   await page.finish();
 });
 
-test("a link says that it cannot carry a file", async () => {
+test("a link shows that it does not contain the file", async () => {
   const page = await open({ file: "mask.npy", context: { kind: "causal" } });
   assert.match(await page.locator(".doctor-dropped").innerText(), /A link cannot carry a file: drop it here again/);
   assert.equal(await page.getByLabel("Kind").inputValue(), "causal");
   await page.finish();
 });
 
-test("what was declared for an example or another file does not judge a file that is dropped", async () => {
+test("declarations for an example or another file do not apply to a dropped file", async () => {
   const page = await open();
   await page.locator('[data-example="inverted"]').click();
   await page.locator(".doctor-verdict.bad").waitFor(WAIT);
@@ -191,7 +191,7 @@ test("further keys of an example do not stay in their rows", async () => {
   await page.finish();
 });
 
-test("a file stays while other views are looked at, and back and forward bring the file of their moment", async () => {
+test("a file stays while other views are open, and back and forward restore its earlier versions", async () => {
   const page = await open();
   await give(page, "wide.npy", npy(square(12, (q, k) => k <= q + 1)));
   await page.locator(".doctor-dropped", { hasText: "wide.npy" }).waitFor(WAIT);
@@ -213,7 +213,7 @@ test("a file stays while other views are looked at, and back and forward bring t
   await page.finish();
 });
 
-test("the catalogue is searched, and its examples shown to the doctor", async () => {
+test("the catalogue is searched, and its examples are diagnosed", async () => {
   const page = await open();
   const classes = page.locator(".doctor-class");
   await classes.first().waitFor(WAIT);

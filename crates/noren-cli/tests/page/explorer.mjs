@@ -43,7 +43,7 @@ async function serve() {
   return { address, stop: () => server.kill() };
 }
 
-/** Starts server and browser; `close()` ends both. `open` opens a page. */
+/** Starts a server and a browser; `close()` ends both, `open` opens a page. */
 export async function explorer() {
   const server = await serve();
   const profile = mkdtempSync(join(tmpdir(), "noren-page-"));
@@ -105,7 +105,7 @@ export async function explorer() {
 export const settled = (page, selector = ".picture") =>
   page.waitForFunction((at) => document.querySelector(at)?.dataset.settled, selector, { timeout: 15_000 });
 
-/** The cover of a cell as the page has it: 0 denied, 1 some, 2 allowed, 3 unknown. */
+/** Returns the cover of a cell in the page: 0 denied, 1 some, 2 allowed, 3 unknown. */
 export const cover = (page, q, k) =>
   page.evaluate(
     ([row, key]) => {
@@ -115,7 +115,7 @@ export const cover = (page, q, k) =>
     [q, k],
   );
 
-/** The whole mask, a string of `#` and `.` for each query. */
+/** Returns the whole mask, a string of `#` and `.` for each query. */
 export async function drawn(page) {
   await settled(page);
   return page.evaluate(() => {
@@ -126,7 +126,7 @@ export async function drawn(page) {
   });
 }
 
-/** Types a mask over what the editor has. */
+/** Replaces the text of the editor by a mask. */
 export async function say(page, mask, label = "Mask") {
   const editor = page.getByRole("textbox", { name: label, exact: true });
   await editor.click();
@@ -135,7 +135,7 @@ export async function say(page, mask, label = "Mask") {
   await page.keyboard.press("Escape");
 }
 
-/** The colour of the middle of a cell on the screen. */
+/** Returns the colour of the middle of a cell on the screen. */
 export const pixel = (page, q, k) =>
   page.evaluate(
     ([row, key]) => {

@@ -23,7 +23,7 @@ const shown = (page, sentence) =>
 const verdict = (page, words) =>
   page.waitForFunction((wanted) => document.querySelector(".flow-verdict").textContent.startsWith(wanted), words, { timeout: 10_000 });
 
-/** The colour of the picture at a token and a level. */
+/** Returns the colour of the picture at a token and a level. */
 const inkAt = (page, token, level) => page.evaluate(([at, up]) => {
   const { picture } = document.querySelector(".flow-stage");
   picture.draw();
@@ -68,19 +68,19 @@ test("sets whose ranges were left out are counted as a whole", () => {
   assert.equal(changing([set, set, set], [2, 90, 90]), 2);
 });
 
-test("nothing that was said is replaced", () => {
+test("given settings are not replaced", () => {
   const state = { flow: { layers: Array(65).fill("sliding(2)"), depth: 600 }, mask: "causal", shape: { batch: 2 }, at: [3, 0] };
   const set = settings(state);
   assert.deepEqual([set.layers.length, set.layers[64], set.depth], [65, "sliding(2)", 600]);
   assert.equal(set.batch, 1); // a row that another shape had
 });
 
-test("a way waits in its token until it is read", () => {
+test("a path stays in its token until the token is read", () => {
   const points = waypoints({ source: 2, steps: [[1, 5], [2, 7]] }, 5);
   assert.deepEqual(points.map(({ level, token, stop }) => `${token}@${level}${stop ? "!" : ""}`), ["2@0!", "2@1", "5@2!", "7@3!", "7@5"]);
 });
 
-test("the same at a command line", () => {
+test("the view as a command", () => {
   const policy = "# it's\ndeny: token(2) -> token(7)\nallow: all -> token(1)";
   const set = { layers: ["sliding(4)", "causal - keys(label=\"pii\")"], depth: 6, fill: "nothing", policy, token: 3 };
   assert.equal(flowCommand(set, { shape: { len: 8 }, facts: {} }),
@@ -136,7 +136,7 @@ test("a leak is followed", async () => {
   assert.equal(await row.getAttribute("aria-pressed"), "true");
   for (const [token, level] of [[2, 0], [3, 1], [7, 2]]) assert.deepEqual(await inkAt(page, token, level), WARN, `${token} at ${level}`);
   await page.waitForFunction(() => location.hash.includes("'violation':0"));
-  // If the label is hidden from all other tokens, no path is left, for every token.
+  // With key 2 hidden from all other tokens, no path is left.
   await page.locator(".flow-layer textarea").fill("causal - (keys(2) - queries(2))");
   await verdict(page, "Holds: none of 1 denied pair");
   await row.waitFor({ state: "detached" });
@@ -153,7 +153,7 @@ test("a link brings a leak back", async () => {
   await page.finish();
 });
 
-test("rules that cannot be read are told by line", async () => {
+test("invalid rules are reported by line", async () => {
   const page = await open({ layers: ["causal"], depth: 2, policy: "# one\ndeny: pii to output" });
   await verdict(page, "The rules cannot be read");
   const wrong = page.locator(".flow-policy .wrong");
@@ -163,7 +163,7 @@ test("rules that cannot be read are told by line", async () => {
   await page.finish();
 });
 
-test("masks take turns, are added, moved and removed", async () => {
+test("masks alternate, are added, moved and removed", async () => {
   const page = await open({ layers: ["sliding(2)"], depth: 2, token: 19 });
   await shown(page, "depends on 3 of 20");
   await page.getByRole("button", { name: "Add a mask" }).click();
@@ -177,7 +177,7 @@ test("masks take turns, are added, moved and removed", async () => {
   await page.finish();
 });
 
-test("a mask that is wrong is marked in its row, and the last picture stays", async () => {
+test("an invalid mask is marked in its row, and the last picture stays", async () => {
   const page = await open({ layers: ["causal", "sliding(2)"], depth: 2, token: 9 });
   await shown(page, "token 9 depends on");
   await page.locator(".flow-layer").nth(1).locator("textarea").fill("slidin(2)");
@@ -237,7 +237,7 @@ test("a stack of too many layers is refused, not replaced", async () => {
   await page.finish();
 });
 
-test("sets of very many ranges are counted whole, and the picture says what it lacks", async () => {
+test("sets of very many ranges are counted completely, and the picture reports missing ranges", async () => {
   const page = await open({ layers: ["causal & stride(2)"], depth: 2, token: 16383 }, { len: 16384 });
   await shown(page, "token 16,383 depends on 8,192 of 16,384 inputs (1, 3, 5, … (more than 4096 runs))");
   assert.match(await page.locator(".flow-lacks").innerText(), /lacks ranges/);
@@ -246,7 +246,7 @@ test("sets of very many ranges are counted whole, and the picture says what it l
   await page.finish();
 });
 
-test("a batch row that another mask had is not asked for", async () => {
+test("a batch row of an earlier mask is not requested", async () => {
   const page = await site.open({ view: "flow", shape: { len: 12 }, flow: { layers: ["causal"], depth: 2 }, at: [3, 0] });
   await shown(page, "After 2 layers token");
   assert.equal(await page.locator(".flow-picture .notice.bad").isVisible(), false);
@@ -255,7 +255,7 @@ test("a batch row that another mask had is not asked for", async () => {
   await page.finish();
 });
 
-test("every stack to begin with works", async () => {
+test("every example stack works", async () => {
   const page = await open({ layers: ["causal"], depth: 2 });
   for (const button of await page.locator(".flow-presets button").all()) {
     await button.click();

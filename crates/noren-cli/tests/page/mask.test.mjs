@@ -17,7 +17,7 @@ test("a mask that is typed is drawn", async () => {
   await page.finish();
 });
 
-test("pixels show what the cells are", async () => {
+test("pixels have the colours of their cells", async () => {
   const page = await site.open({ shape: { len: 4 }, mask: "causal" });
   await settled(page);
   const inks = async () => [await pixel(page, 2, 1), await pixel(page, 3, 3), await pixel(page, 0, 3)];
@@ -32,7 +32,7 @@ test("pixels show what the cells are", async () => {
   await page.finish();
 });
 
-test("an error stands where it is", async () => {
+test("an error is shown at its position", async () => {
   const page = await site.open({ mask: "causal" });
   await settled(page);
   await say(page, "causal & slidin(3)");
@@ -133,7 +133,7 @@ test("shape and facts are controls", async () => {
   await page.finish();
 });
 
-test("what is shown is a command too", async () => {
+test("the view is also shown as a command", async () => {
   const page = await site.open({ shape: { len: 12, heads: 2 }, mask: "causal & documents", facts: { documents: [5, 7] } });
   await settled(page);
   const line = () => page.locator("pre.command").textContent();
@@ -158,7 +158,7 @@ test("heads that differ are shown beside each other", async () => {
   await page.finish();
 });
 
-test("tiles of the plan lie over the cells", async () => {
+test("tiles of the plan are drawn over the cells", async () => {
   const page = await site.open({ shape: { len: 512 }, mask: "causal" });
   await settled(page);
   await page.getByRole("button", { name: "Tiles" }).click();
@@ -184,7 +184,7 @@ test("presets are found and shown", async () => {
   await page.finish();
 });
 
-test("the language is there to read, and its examples to take", async () => {
+test("the language is listed, and its examples can be inserted", async () => {
   const page = await site.open({ mask: "causal & ", shape: { len: 8 } });
   await page.getByRole("textbox", { name: "Mask", exact: true }).press("End");
   await page.getByRole("button", { name: "Language" }).click();
@@ -197,7 +197,7 @@ test("the language is there to read, and its examples to take", async () => {
   await page.finish();
 });
 
-test("everything can be taken along", async () => {
+test("every export can be downloaded", async () => {
   const page = await site.open({ shape: { len: 8 }, mask: "causal & sliding(3)" });
   await settled(page);
   const wanted = {
@@ -223,7 +223,7 @@ test("everything can be taken along", async () => {
   await page.finish();
 });
 
-test("the address brings everything back", async () => {
+test("the address restores the state", async () => {
   const page = await site.open({ shape: { len: 64 }, mask: "causal & chunk(8)", plan: true });
   await settled(page);
   await page.evaluate(() => document.querySelector(".picture").picture.jump({ q: 40, k: 33 }));
@@ -264,7 +264,7 @@ test("an address may hold anything", async () => {
   }
 });
 
-test("what the server forgot is sent again, and a busy server is asked again", async () => {
+test("masks that the server no longer has are sent again, and a busy server gets the request again", async () => {
   const page = await site.open({ shape: { len: 8 }, mask: "causal" });
   await settled(page);
   const refused = { gone: 0, busy: 0 };
@@ -304,7 +304,7 @@ test("a long mask is edited without delay", async () => {
   await page.finish();
 });
 
-test("tiles that did not come are asked for again", async () => {
+test("tiles that failed are requested again", async () => {
   const page = await site.open({ shape: { len: 8 }, mask: "causal" });
   await settled(page);
   let refused = 0;
@@ -340,7 +340,7 @@ test("every batch row is reached, and no wrong pattern is marked", async () => {
   await page.finish();
 });
 
-test("queries may stand before the keys, and labels differ by batch row", async () => {
+test("query offsets may be negative, and labels may differ between batch rows", async () => {
   const facts = { labels: { pii: [["1..3"], [5]] } };
   const page = await site.open({ shape: { q: 4, kv: 8, query_offset: 0, batch: 2 }, mask: 'causal | keys(label="pii")', facts });
   await settled(page);
@@ -374,7 +374,7 @@ test("a text that is too long is refused, not replaced", async () => {
   await page.finish();
 });
 
-test("a tile that cannot be drawn is given up", async () => {
+test("a tile that cannot be drawn is not requested again", async () => {
   const page = await site.open({ shape: { len: 64 }, mask: "causal" });
   await settled(page);
   let refused = 0;
@@ -406,7 +406,7 @@ test("a tile that cannot be drawn is given up", async () => {
   await page.finish();
 });
 
-test("what came from a file and is gone says so", async () => {
+test("a mask from a file that the server no longer has is reported", async () => {
   const page = await site.open({ shape: { len: 8 }, mask: "causal" });
   const message = await page.evaluate(async () => {
     const { tile } = await import("./js/api.js");

@@ -17,7 +17,7 @@ let site;
 before(async () => (site = await explorer()));
 after(() => site?.close());
 
-/** The share of pixels that differ, told by a page that draws both pictures. */
+/** Returns the share of pixels that differ. A page draws both pictures to compare them. */
 const differing = (page, pictures) =>
   page.evaluate(
     async ([far, ...sources]) => {

@@ -8,7 +8,7 @@ let site;
 before(async () => (site = await explorer()));
 after(() => site?.close());
 
-/** Holds requests to `pattern` until the function that comes back is called. */
+/** Delays requests to `pattern` until the returned function is called. */
 async function hold(page, pattern) {
   let release = null;
   const held = new Promise((free) => (release = free));
@@ -21,10 +21,10 @@ async function hold(page, pattern) {
 
 const veil = (page) => page.locator(".picture-veil").first();
 
-/** The colour of a variable of the page's style. */
+/** Returns the colour of a variable of the page's style. */
 const ink = (page, name) => page.evaluate(async (of) => [...(await import("./js/theme.js")).colour(of).slice(0, 3)], name);
 
-/** The colours of cell (q, k) on the screen, everything that lies over it included. */
+/** Returns the colours of cell (q, k) on the screen, including everything drawn over it. */
 async function onScreen(page, q, k) {
   const shot = await page.screenshot();
   return page.evaluate(
@@ -64,7 +64,7 @@ test("while the new picture is fetched, nothing of the mask before it stays", as
   await page.finish();
 });
 
-test("while the server reads the mask, the picture is marked and no reason of another mask is given", async () => {
+test("while the server reads the mask, the picture is marked and no explanation of another mask is shown", async () => {
   const page = await site.open({ shape: { len: 8 }, mask: "full", cell: [2, 5] });
   await settled(page);
   const why = page.locator(".why");
@@ -88,7 +88,7 @@ test("while the server reads the mask, the picture is marked and no reason of an
   await page.finish();
 });
 
-test("a text with an error has no reason, and its picture says whose it is", async () => {
+test("a text with an error has no explanation, and its picture is marked", async () => {
   const page = await site.open({ shape: { len: 8 }, mask: "full", cell: [2, 5] });
   await settled(page);
   const why = page.locator(".why");
@@ -105,7 +105,7 @@ test("a text with an error has no reason, and its picture says whose it is", asy
   await page.finish();
 });
 
-test("the reason follows the head and the mask compared with", async () => {
+test("the explanation changes with the head and the second mask", async () => {
   const page = await site.open({ shape: { len: 8, heads: 2 }, mask: "heads(0: full, 1: causal)", cell: [2, 5] });
   await settled(page);
   const why = page.locator(".why");

@@ -18,7 +18,7 @@ const answered = (page) => page.waitForFunction(() => {
   return view && !view.classList.contains("waiting") && document.querySelector(".text-word");
 }, null, WAIT);
 
-/** Collects every address that the page takes, writes or shows as a link, and every one that it asks. */
+/** Collects every address that the page has, writes or shows as a link, and every address of its requests. */
 async function addresses(page) {
   const seen = [];
   page.on("framenavigated", (frame) => seen.push(frame.url()));
@@ -45,7 +45,7 @@ const without = (all) => {
   for (const secret of SECRETS) assert.deepEqual(all.filter((one) => decodeURIComponent(one).includes(secret)), []);
 };
 
-test("what is typed is in no address, no history and no store, and is there again after another view", async () => {
+test("typed text is in no address, history or store, and stays after another view", async () => {
   const page = await site.open({ view: "text" });
   await answered(page);
   const all = await addresses(page);
@@ -72,7 +72,7 @@ test("what is typed is in no address, no history and no store, and is there agai
   await page.finish();
 });
 
-test("a link holds the text only where that is asked for, and says what it holds", async () => {
+test("a link contains the text only on request, and its contents are listed", async () => {
   const page = await site.open({ view: "text" });
   await answered(page);
   await page.getByLabel("Text", { exact: true }).fill(TEXT);
@@ -100,7 +100,7 @@ test("a link holds the text only where that is asked for, and says what it holds
   await other.finish();
 });
 
-test("what a link holds, in words", () => {
+test("the contents of a link are described", () => {
   const settings = { text: "abc", words: ["a", "b"], hide: ["email"], mask: " causal " };
   assert.equal(heldInWords(settings, false),
     "It holds the layer and head, the kinds to hide (email) and the mask. It does not hold the text or the words to hide.");

@@ -17,13 +17,13 @@ const SAYS = "Dear Jane, write to ann@longbourn.example when you are in town, an
 const open = (text, options) => site.open({ view: "text", text }, options);
 const WAIT = { timeout: 30_000 };
 
-/** Waits until the answer to what is asked is shown. */
+/** Waits until the answer to the last request is shown. */
 const answered = (page) => page.waitForFunction(() => {
   const view = document.querySelector(".text");
   return !view.classList.contains("waiting") && document.querySelector(".text-word");
 }, null, WAIT);
 
-/** Waits until the map is of this layer and head. */
+/** Waits until the map shows this layer and head. */
 const shows = (page, place) =>
   page.waitForFunction((at) => document.querySelector(".text-canvas").getAttribute("aria-label").includes(at), place, WAIT);
 
@@ -45,14 +45,14 @@ test("no secret is dropped, however many there are and however long", () => {
   assert.deepEqual(settings({ text: { words: ["Jane", 5], hide: "email" } }, model).words, ["Jane"]);
 });
 
-test("the same at a command line", () => {
+test("the view as a command", () => {
   const set = { text: "Dear Jane", mask: " ", hide: ["email"], words: ["Jane", "-5", "-5 °C"], layer: 2, head: 0 };
   assert.equal(textCommand(set), "noren run 'Dear Jane' --hide email --word Jane --word=-5 --word='-5 °C' --layer 2 --head 0");
   assert.equal(textCommand({ ...set, hide: [], words: [], text: "-5 it is" }), "noren run --layer 2 --head 0 -- '-5 it is'");
   assert.match(textCommand({ ...set, text: "-" }), /^printf %s - \| noren run .* -- -$/);
 });
 
-test("an address is found, hidden, and proved to be", async () => {
+test("an email address is found, hidden, and proved to stay hidden", async () => {
   const page = await open({ text: "Dear Jane," });
   await answered(page);
   assert.match(await page.locator(".text-private").innerText(), /Nothing was found/);
@@ -93,7 +93,7 @@ test("the sixty-fifth own word hides as the first did", async () => {
   await page.finish();
 });
 
-test("nobody reads what is hidden", async () => {
+test("no token reads hidden text", async () => {
   const page = await open({ text: SAYS, hide: ["email"] });
   await answered(page);
   const words = page.locator(".text-word");
@@ -159,14 +159,14 @@ test("the map and the text show the same row", async () => {
   await page.finish();
 });
 
-test("what a secret would tell is withheld", async () => {
+test("predictions that would reveal a secret are withheld", async () => {
   const page = await open({ text: "My address is ann@longbourn.example", hide: ["email"] });
   await answered(page);
   assert.match(await page.locator(".text-says").innerText(), /Withheld/);
   await page.finish();
 });
 
-test("a mask that is wrong is marked", async () => {
+test("an invalid mask is marked", async () => {
   const page = await open({ text: SAYS });
   await answered(page);
   const mask = page.getByRole("textbox", { name: "Mask", exact: true });
@@ -177,7 +177,7 @@ test("a mask that is wrong is marked", async () => {
   await page.finish();
 });
 
-test("a text without tokens and one that is too long are refused in words", async () => {
+test("a text without tokens and one that is too long are refused with a message", async () => {
   const page = await open({ text: "x".repeat(5000) });
   await page.locator(".text-main > .notice").waitFor(WAIT);
   assert.match(await page.locator(".text-main > .notice").innerText(), /tokens/);

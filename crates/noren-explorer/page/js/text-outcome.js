@@ -51,7 +51,7 @@ export function proofOf({ proof, hidden }) {
     el("p", { class: `text-proof ${proof.holds ? "good" : "bad"}` },
       el("strong", {}, proof.holds ? "Proved. " : "Leaks. "), proofInWords(proof)),
     proof.holds && el("p", { class: "soft small" },
-      `Still visible of ${plural(hidden.length, "hidden token")}: their number, their positions, and what the rest of the text says about them. `,
+      `Still visible of ${plural(hidden.length, "hidden token")}: their number, their positions, and what the rest of the text reveals. `,
       `The outputs of the secrets changed (${plural(proof.secret_changed, "token")}), so the secrets were exchanged.`),
   ];
 }

@@ -4,7 +4,7 @@ import { el, fill, svg } from "./dom.js";
 
 const KEY = "noren-theme";
 const ORDER = ["system", "light", "dark"];
-const SAYS = { system: "as the system says", light: "light", dark: "dark" };
+const SAYS = { system: "system setting", light: "light", dark: "dark" };
 const ICONS = {
   system: "M12 3a9 9 0 1 0 0 18zM12 3a9 9 0 0 1 0 18",
   light:
