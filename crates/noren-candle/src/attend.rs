@@ -25,7 +25,7 @@ use noren::{Attend, IntoMasking, Masking, Score, Shape};
 /// [`attention`](crate::attention()) with [`Options`].
 ///
 /// # Errors
-/// As [`noren::attend`](noren::attend()), and as [`attention`](crate::attention()).
+/// Returns the errors of [`noren::attend`](noren::attend()) and of [`attention`](crate::attention()).
 pub fn attend<'a>(q: &Tensor, k: &Tensor, v: &Tensor, mask: impl IntoMasking<'a>) -> Result<Tensor> {
     let four = |name, tensor: &Tensor| {
         <[usize; 4]>::try_from(tensor.dims())

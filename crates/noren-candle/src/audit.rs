@@ -1,7 +1,7 @@
-//! [`audit`]: what a running model lets through, tested by pairs of calls whose outputs must agree, or must not.
+//! [`audit`]: tests of which inputs of a running model influence which outputs.
 //!
-//! Something that must not matter is changed, the model runs again, and outputs are compared to the bit: attention, linear
-//! layers and norms of this crate give a row the same bits beside any other rows, so no difference is rounding.
+//! A test changes an input that must not influence some outputs, runs the model again, and compares these outputs bit by bit.
+//! Attention, linear layers and norms of this crate give a row the same bits in any batch, so rounding causes no difference.
 //!
 //! ```
 //! use candle_core::{DType, Device};
@@ -61,7 +61,7 @@ pub struct Check {
     pub verdict: Verdict,
     /// The observation, or the reason why there is none.
     pub says: String,
-    /// Place of a leak: the last attention before the difference.
+    /// The place of a leak: the last attention before the first difference.
     pub place: Option<String>,
 }
 
@@ -70,7 +70,7 @@ pub struct Check {
 pub struct Report {
     /// The type of the computation, such as `f32`.
     pub dtype: String,
-    /// Tokens of the texts.
+    /// Number of tokens of each text.
     pub length: usize,
     /// All checks.
     pub checks: Vec<Check>,
@@ -79,13 +79,13 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether every check that applies was decided, at least one of them, and none failed.
+    /// Returns true if at least one check passed, no check failed, and no check is inconclusive.
     pub fn ok(&self) -> bool {
         let with = |verdict| self.checks.iter().any(|check| check.verdict == verdict);
         with(Verdict::Pass) && !with(Verdict::Fail) && !with(Verdict::Inconclusive)
     }
 
-    /// The names of the checks that failed.
+    /// Returns the names of the checks that failed.
     pub fn failures(&self) -> Vec<&'static str> {
         self.checks.iter().filter(|check| check.verdict == Verdict::Fail).map(|check| check.name).collect()
     }
@@ -108,10 +108,12 @@ impl fmt::Display for Report {
     }
 }
 
-/// Runs all checks on texts of `length` tokens, or of as many as it takes to see every window.
+/// Runs all checks on texts of `length` tokens [default: the shortest tested length at which windows
+/// hide a token].
 ///
 /// # Errors
-/// A vocabulary or a number of positions too small for the checks, masks that need facts, and what the model refuses.
+/// Returns an error if the vocabulary or the number of positions is too small for the checks, if masks need facts, and if a
+/// call of the model returns an error.
 pub fn audit(subject: &Subject<'_>, length: Option<usize>) -> Result<Report> {
     let lab = Lab::new(subject, length)?;
     let checks = checks::battery().map(|(check, make)| {
@@ -136,7 +138,7 @@ pub fn audit(subject: &Subject<'_>, length: Option<usize>) -> Result<Report> {
     Ok(Report { dtype, length: lab.length, not_tested: scope.not_tested(), checks })
 }
 
-/// The worst of several trials.
+/// Returns the worst verdict of several trials, with its observation and the place of a leak.
 fn judge_all(lab: &Lab<'_>, trials: &[Trial]) -> Result<(Verdict, String, Option<String>)> {
     let mut worst = (Verdict::Pass, "equal to the bit".to_owned(), None);
     for (i, trial) in trials.iter().enumerate() {
@@ -149,7 +151,8 @@ fn judge_all(lab: &Lab<'_>, trials: &[Trial]) -> Result<(Verdict, String, Option
     Ok(worst)
 }
 
-/// Passes of one shape must agree to the bit; passes of two may differ by rounding, where the type is narrower than `f32`.
+/// Returns the verdict and the observation of a trial. Outputs of calls with equal sizes must agree to the bit. Calls with
+/// different sizes may differ by rounding: the check passes for types narrower than `f32` and is inconclusive for `f32`.
 fn judge(lab: &Lab<'_>, trial: &Trial) -> Result<(Verdict, String)> {
     let base = lab.rows(&trial.base)?;
     let other = match &trial.given {
@@ -186,17 +189,21 @@ fn judge(lab: &Lab<'_>, trial: &Trial) -> Result<(Verdict, String)> {
     let rounding = !trial.one_shape() && gap <= bound;
     Ok(match (rounding, lab.dtype) {
         (true, DType::F32) => {
-            let says =
-                format!("{gap:.0e} of the largest output apart: rounding that depends on the batch ({})", trial.what);
+            let says = format!(
+                "outputs differ by {gap:.0e} of the largest output: rounding that depends on the batch ({})",
+                trial.what
+            );
             (Verdict::Inconclusive, says)
         }
         (true, dtype) => {
-            let says = format!("{gap:.0e} of the largest output apart, the rounding of {dtype:?} (below {bound:.0e})");
+            let says = format!(
+                "outputs differ by {gap:.0e} of the largest output, the rounding of {dtype:?} (below {bound:.0e})"
+            );
             (Verdict::Pass, says)
         }
         (false, _) => {
             let says =
-                format!("{}: output {at} moves by {gap:.1e} of the largest output ({})", trial.broken, trial.what);
+                format!("{}: output {at} differs by {gap:.1e} of the largest output ({})", trial.broken, trial.what);
             (Verdict::Fail, says)
         }
     })

@@ -64,17 +64,17 @@ pub struct DynamicCall<'a> {
     pub queries: &'a Tensor,
     /// The keys, `[batch, kv_heads, kv_len, head_dim]`.
     pub keys: &'a Tensor,
-    /// The factor of scores; `None` stands for `1 / sqrt(head_dim)`.
+    /// The factor of scores; `None` means `1 / sqrt(head_dim)`.
     pub scale: Option<f32>,
 }
 
 impl DynamicCall<'_> {
     /// Returns the largest score of each block of queries and keys, `[batch, heads, q_len / block_q, kv_len /
-    /// block_kv]` rounded up, before masks. Blocks of queries are computed one after the other, so memory goes with
-    /// `block_q * kv_len`.
+    /// block_kv]` rounded up, before masks. Blocks of queries are computed one after the other, so memory is
+    /// proportional to `block_q * kv_len`.
     ///
     /// # Errors
-    /// Blocks of 0, and types other than floats.
+    /// Returns an error for blocks of 0 queries or keys, and for types other than floats.
     pub fn block_maxima(&self, block_q: usize, block_kv: usize) -> Result<Tensor> {
         if block_q == 0 || block_kv == 0 {
             return Err(Error::input("the block", format!("{block_q} x {block_kv}"), "give at least 1 x 1"));

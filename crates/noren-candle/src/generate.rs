@@ -116,7 +116,7 @@ pub fn generate(
     let cache_bytes = match model {
         Model::Decoder(_) if options.begins.is_some() => {
             let expected = "the model has no decoder that reads an encoder: omit it";
-            return Err(Error::input("what the decoder begins with", "given", expected));
+            return Err(Error::input("the first tokens of the decoder", "given", expected));
         }
         Model::Decoder(decoder) => {
             if options.new_tokens > 0 {
@@ -129,7 +129,7 @@ pub fn generate(
             let begins = options.begins.clone().unwrap_or_else(|| vec![vec![t5.config().start]; prompts.len()]);
             if begins.len() != prompts.len() || begins.iter().any(Vec::is_empty) {
                 let expected = format!("give one text of at least one token for each of {} prompts", prompts.len());
-                return Err(Error::input("what the decoder begins with", format!("{begins:?}"), expected));
+                return Err(Error::input("the first tokens of the decoder", format!("{begins:?}"), expected));
             }
             model.check_ids(&begins)?;
             t5_loop(t5, prompts, &begins, &mut loops)?

@@ -66,7 +66,11 @@ pub fn prove(
     mut run: impl FnMut(&[u32]) -> Result<Vec<Vec<f32>>>,
 ) -> Result<Proof> {
     if choices.len() < 2 {
-        return Err(Error::input("the vocabulary", choices.len(), "two tokens at least are needed to swap a secret"));
+        return Err(Error::input(
+            "the vocabulary",
+            choices.len(),
+            "at least two tokens are needed, because a secret is replaced by another token",
+        ));
     }
     if private.len() != ids.len() {
         return Err(Error::input("private tokens", private.len(), format!("there are {} tokens", ids.len())));

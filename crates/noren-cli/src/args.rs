@@ -11,31 +11,31 @@ use std::path::{Path, PathBuf};
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Shape")]
 pub(crate) struct ShapeArgs {
-    /// Queries and keys of self-attention [default: from the facts, or 16]
+    /// Number of tokens, for self-attention [default: from the facts, or 16]
     #[arg(long, short = 'n', value_name = "N", conflicts_with_all = ["q", "kv", "past", "new"])]
     pub(crate) len: Option<usize>,
-    /// Queries; together with --kv
+    /// Number of queries; requires --kv
     #[arg(long, value_name = "N", requires = "kv")]
     pub(crate) q: Option<usize>,
-    /// Keys; together with --q
+    /// Number of keys; requires --q
     #[arg(long, value_name = "N", requires = "q")]
     pub(crate) kv: Option<usize>,
-    /// Tokens in the cache, before the new ones
+    /// Number of tokens in the cache, before the new tokens
     #[arg(long, value_name = "N", conflicts_with_all = ["q", "kv", "query_offset"])]
     pub(crate) past: Option<usize>,
-    /// New tokens, which are the queries [default: 1]
+    /// Number of new tokens, which are the queries [default: 1]
     #[arg(long, value_name = "N", requires = "past")]
     pub(crate) new: Option<usize>,
-    /// Position of the first query, one number or one per batch row: 7 or 7,3
+    /// Position of the first query: one number, or one number per batch row: 7 or 7,3
     #[arg(long, value_name = "N", value_delimiter = ',', allow_negative_numbers = true)]
     pub(crate) query_offset: Vec<i64>,
-    /// Batch rows [default: from the facts, or 1]
+    /// Number of batch rows [default: from the facts, or 1]
     #[arg(long, value_name = "B")]
     pub(crate) batch: Option<usize>,
-    /// Query heads [default: what heads(...) names, or 1]
+    /// Number of query heads [default: from heads(...) in the mask, or 1]
     #[arg(long, value_name = "H")]
     pub(crate) heads: Option<usize>,
-    /// Key-value heads, each shared by heads / kv_heads query heads [default: as many as heads]
+    /// Number of key-value heads, each shared by heads / kv_heads query heads [default: number of query heads]
     #[arg(long, value_name = "H")]
     pub(crate) kv_heads: Option<usize>,
 }
@@ -44,16 +44,16 @@ pub(crate) struct ShapeArgs {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Facts")]
 pub(crate) struct FactArgs {
-    /// Non-padding tokens of each batch row: 5,3
+    /// Number of non-padding tokens of each batch row: 5,3
     #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
     pub(crate) lengths: Vec<usize>,
     /// Side of the padding [default: right]
     #[arg(long, value_enum, requires = "lengths", hide_possible_values = true, value_name = "left|right")]
     pub(crate) side: Option<SideArg>,
-    /// JSON: {"lengths": [5, 3], "documents": [[2, 3], [3]], "levels": [0, 2], "labels": {"pii": [3, 4]}}
+    /// JSON file with facts: {"lengths": [5, 3], "documents": [[2, 3], [3]], "levels": [0, 2], "labels": {"pii": [3, 4]}}
     #[arg(long, value_name = "FILE")]
     pub(crate) facts: Option<PathBuf>,
-    /// The layer for which layers(...) selects a mask
+    /// Index of the layer for which layers(...) selects a mask
     #[arg(long, value_name = "L")]
     pub(crate) layer: Option<u64>,
 }

@@ -17,23 +17,23 @@ use std::path::{Path, PathBuf};
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CheckArgs {
-    /// The mask: npy, npz or safetensors; of several arrays the one called `mask`, the others stand beside it
+    /// File of the mask: npy, npz or safetensors; if it has several arrays, `mask` is the mask, the others are companions
     #[arg(required_unless_present = "cases")]
     file: Option<PathBuf>,
-    /// An array beside the mask: input_ids=ids.npy (also position_ids, segment_ids, lengths, labels, hidden, pooled, ...)
+    /// A companion array of the mask: input_ids=ids.npy (also position_ids, segment_ids, lengths, labels, hidden, pooled, ...)
     #[arg(long = "with", value_name = "NAME=FILE")]
     with: Vec<String>,
-    /// What is declared: kind=causal, past_len=16, window=4, pad_token_id=0, convention=keep_bool, api=sdpa, ...
+    /// A declaration: kind=causal, past_len=16, window=4, pad_token_id=0, convention=keep_bool, api=sdpa, ...
     #[arg(long, short, value_name = "KEY=VALUE")]
     declare: Vec<String>,
-    /// The same as a JSON object in a file
+    /// File of declarations, as a JSON object
     #[arg(long, value_name = "FILE")]
     context: Option<PathBuf>,
-    /// The mask that was meant, in full: then nothing is guessed
+    /// The intended mask, as an expression; every cell of the file is compared with it
     #[arg(long, value_name = "MASK")]
     meant: Option<String>,
-    /// Write the repaired mask here, as an npy array of truth values (true = may attend); nothing is written where no named
-    /// mistake explains every wrong cell
+    /// Write the repaired mask to this npy file, as truth values (true = may attend); nothing is written if no known mistake
+    /// explains all wrong cells
     #[arg(long, value_name = "FILE")]
     fix: Option<PathBuf>,
     /// Print the report as JSON
@@ -42,7 +42,8 @@ pub(crate) struct CheckArgs {
     /// Diagnose every case of this file
     #[arg(long, value_name = "FILE", requires = "output", conflicts_with_all = ["file", "meant", "fix", "json"])]
     cases: Option<PathBuf>,
-    /// A picture with the wrong cells marked, as SVG; with --cases the file of answers, beside which repaired masks are written
+    /// Write an SVG picture with the wrong cells marked; with --cases, write the answers to this file, and repaired masks to
+    /// its folder
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -52,10 +53,10 @@ pub(crate) struct CheckArgs {
 }
 
 const EXAMPLES: &str = "\
-The exit code is 0 when the mask is correct (every compared cell equals what is declared), 1 when something is wrong, 2 when
-the input cannot be used, 3 when there is no verdict: the mask looks like a known one but nothing is declared, or the
-declarations allow several readings.
-docs/doctor.md has every class of mistake with its picture. Nothing is ever unpickled.
+The exit code is 0 when the mask is correct (every compared cell equals the declared cell), 1 when
+the mask is faulty, 2 when the input cannot be used, 3 when there is no verdict: the mask looks like
+a known mask but nothing is declared, or the declarations allow several readings.
+docs/doctor.md describes every class of mistake, with a picture. Pickled data is never loaded.
 
 Examples:
   noren check mask.npy -d kind=causal
@@ -95,7 +96,7 @@ pub(crate) fn run(args: &CheckArgs, screen: &mut Screen) -> Result<Verdict> {
     if let Some(picture) = &picture {
         let svg = report
             .svg()?
-            .ok_or_else(|| Failure::new("there is nothing to draw: given and repaired mask have other sizes"))?;
+            .ok_or_else(|| Failure::new("there is nothing to draw: the given and the repaired mask differ in size"))?;
         picture.write(|out| out.write_all(svg.as_bytes()))?;
     }
     match args.json {
@@ -242,7 +243,7 @@ fn run_cases(cases: &Path, output: &Path, screen: &mut Screen) -> Result<Verdict
         (0, 0) if correct < all.len() => Ok(Verdict::Open),
         (0, 0) => Ok(Verdict::Yes),
         (0, _) => Ok(Verdict::No),
-        _ => Err(Failure::new(format!("{unusable} of {} cases cannot be used; the answers say why", all.len()))),
+        _ => Err(Failure::new(format!("{unusable} of {} cases cannot be used; see the answers", all.len()))),
     }
 }
 
@@ -265,7 +266,7 @@ fn one_case(case: &Value, folder: &Path) -> Result<Report> {
     let mut beside = Vec::new();
     for (name, input) in inputs {
         let file = input.get("file").and_then(Value::as_str).or(input.as_str());
-        let Some(file) = file else { return Err(Failure::new(format!("input {name:?} names no file"))) };
+        let Some(file) = file else { return Err(Failure::new(format!("input {name:?} has no file name"))) };
         let values = read_one(&folder.join(file))?;
         match name.as_str() {
             "mask" => mask = Some(values),

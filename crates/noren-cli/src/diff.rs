@@ -16,13 +16,13 @@ pub(crate) struct DiffArgs {
     first: String,
     /// The second mask
     second: String,
-    /// Cells to list at most
+    /// Maximum number of cells to list
     #[arg(long, value_name = "N", default_value_t = 6)]
     cells: usize,
     /// Prove equality at every length, or find the shortest length at which the masks differ
     #[arg(long, conflicts_with_all = ["len", "q", "kv", "past", "new", "query_offset", "batch", "heads", "kv_heads", "lengths", "side", "facts"])]
     all_lengths: bool,
-    /// Print nothing: only the exit code says whether they differ
+    /// Print nothing; the exit code shows whether the masks differ
     #[arg(long, short)]
     quiet: bool,
     #[command(flatten)]
@@ -34,9 +34,9 @@ pub(crate) struct DiffArgs {
 }
 
 const EXAMPLES: &str = "\
-The exit code is 0 when both allow the same cells and have the same scores, 1 when they differ,
-2 when something is wrong. With -q nothing is printed and the first difference ends the search.
-With --all-lengths the exit code is 2 too when neither equality nor a difference was established.
+The exit code is 0 when both masks allow the same cells and have the same scores, 1 when they
+differ, 2 when an argument or a file is wrong. With -q, the search ends at the first difference.
+With --all-lengths, the exit code is also 2 when neither equality nor a difference was found.
 
 Examples:
   noren diff 'causal & window(left=3)' 'sliding(4)'
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
     let verdict = if equal && scores.is_empty() { Verdict::Yes } else { Verdict::No };
     if equal {
         let cells = short_count(first.shape().cells());
-        let same = format!("both allow the same of {cells} cells");
+        let same = format!("both masks agree in all {cells} cells");
         screen.line(match verdict {
             Verdict::Yes => format!("{}: {same}", paint(GOOD, "equal")),
             _ => format!("{}: {same}, but the scores differ", paint(BAD, "differ")),

@@ -13,7 +13,7 @@ use noren_mask::Cell;
 pub(crate) struct ExplainArgs {
     /// The mask, for example 'causal & padding'
     mask: String,
-    /// The cells: query,key or head,query,key or batch,head,query,key
+    /// The cells to explain: query,key or head,query,key or batch,head,query,key
     #[arg(long, value_name = "B,H,Q,K", required = true, num_args = 1.., value_parser = parse_cell)]
     at: Vec<Cell>,
     /// Print JSON

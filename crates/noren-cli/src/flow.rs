@@ -20,16 +20,16 @@ use std::path::{Path, PathBuf};
 pub(crate) struct FlowArgs {
     #[command(flatten)]
     stack: StackArgs,
-    /// Rules, one a line: 'deny: label(pii) -> output', 'deny maybe: ...' where groups may be empty, 'allow: ...'
+    /// File of rules, one per line: 'deny: label(pii) -> output', 'deny maybe: ...' if groups may be empty, 'allow: ...'
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// A rule: 'label(pii) -> output', 'tokens(3..9) -> token(20)', 'maybe: level(1) -> level(0)'
+    /// A rule that denies pairs of tokens: 'label(pii) -> output', 'tokens(3..9) -> token(20)', 'maybe: level(1) -> level(0)'
     #[arg(long, value_name = "FROM -> TO")]
     deny: Vec<String>,
-    /// Pairs of tokens that are taken out of every rule
+    /// Pairs of tokens that no rule denies
     #[arg(long, value_name = "FROM -> TO")]
     allow: Vec<String>,
-    /// Whose content reaches this token's output, layer by layer [default: the last token]
+    /// Index of a token: list the tokens that can influence its output, layer by layer [default: the last token]
     #[arg(long, value_name = "N")]
     token: Option<u32>,
     /// Write a certificate that `noren verify` checks again
@@ -44,13 +44,13 @@ pub(crate) struct FlowArgs {
 #[derive(Args, Debug)]
 pub(crate) struct StackArgs {
     /// The masks of the layers in order, as expressions or as files of cells (npy, npz, safetensors); fewer masks than layers
-    /// take turns
+    /// are repeated in order
     #[arg(value_name = "MASK")]
     masks: Vec<String>,
     /// Number of layers [default: one for each mask]
     #[arg(long, value_name = "N")]
     layers: Option<usize>,
-    /// What a query reads that may read nothing: `finite` where hidden scores hold a finite number
+    /// Result of a query that may read no key: `nothing`, or `finite` (the mean over all keys) if hidden scores are finite
     #[arg(long, value_enum, default_value_t, value_name = "nothing|finite", hide_possible_values = true)]
     fill: FillArg,
     #[command(flatten)]
@@ -70,12 +70,14 @@ pub(crate) enum FillArg {
 }
 
 const EXAMPLES: &str = "\
-Exact for attention and residual connections. Not covered, and listed with every answer: positions, lengths, pooling,
-normalisation over the batch or time, convolution and state-space layers, routing, quantisation by maxima, caches filled
-before a redaction, loss targets.
-A rule denies every pair of a source and another token, its target. A policy holds when at least one pair is denied and none is
-reached; with no denied pair nothing is established.
-The exit code is 0 when the policy holds, 1 when it is broken or nothing is established, 2 when the input cannot be used.
+The result is exact for attention and residual connections. Not covered, and listed with every
+answer: positions, lengths, pooling, normalisation over the batch or time, convolution and
+state-space layers, routing, quantisation by maxima, caches filled before a redaction, loss targets.
+A rule denies every pair of a source token and another token, its target. A policy holds if at least
+one pair is denied and no denied source can influence its target. Without a denied pair, nothing is
+established.
+The exit code is 0 when the policy holds, 1 when the policy is broken or nothing is established,
+2 when the input cannot be used.
 
 Examples:
   noren flow 'sliding(1024)' causal --layers 32 --len 131072
@@ -130,7 +132,7 @@ impl StackArgs {
         if self.masks.is_empty() || layers == 0 || layers > MOST_LAYERS || layers < self.masks.len() {
             let given = self.masks.len();
             return Err(Failure::new(format!(
-                "{given} mask(s) for {layers} layer(s): give at least one mask and up to one for each of at most {MOST_LAYERS} layers"
+                "{given} mask(s) for {layers} layer(s): give at least 1 mask, at most 1 mask per layer, and at most {MOST_LAYERS} layers"
             )));
         }
         let mut arrays = Vec::new();
@@ -205,7 +207,7 @@ pub(crate) fn run(args: &FlowArgs, screen: &mut Screen) -> Result<Verdict> {
     let ruling = policy.as_ref().map(|policy| with_note(note, || policy.check(&flow))).transpose()?;
     if let Some(target) = &target {
         let Some(policy) = &policy else {
-            return Err(Failure::new("--output: a certificate is about a policy: give --policy or --deny"));
+            return Err(Failure::new("--output: a certificate requires a policy: give --policy or --deny"));
         };
         let text = Certificate::issue(&flow, policy)?.to_json()?;
         target.write(|out| writeln!(out, "{text}"))?;

@@ -34,7 +34,7 @@ use crate::verdict::Verdict;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Attention masking: define any mask, see it, plan it, compute attention with it, prove what it lets through.
+/// Attention masking: define and draw any mask, plan it, compute attention with it, and prove what it hides.
 #[derive(Parser, Debug)]
 #[command(name = "noren", version, propagate_version = true, arg_required_else_help = true, max_term_width = 110)]
 #[command(after_help = EXAMPLES)]
@@ -75,7 +75,7 @@ Examples:
   noren serve --open
   noren bench --quick
 
-Masks are put in quotes, because the shell has its own meaning for & | ! and parentheses.
+Put masks in quotes, because the shell has its own meaning for & | ! and parentheses.
 Atoms: full none causal window sliding chunk stride distances prefix keys queries global padding
 documents spans tree clearance neighborhood random random_blocks dense heads batch layers;
 operators: & (both) | (either) ! (not) - (but not);
@@ -85,44 +85,45 @@ scores: + bias relative alibi softcap soft sinks.";
 enum Command {
     /// Draw a mask in the terminal, as SVG, PNG or text
     Show(show::ShowArgs),
-    /// Count what a mask costs, and what dense masking would
+    /// Count the cells, tiles and bytes of a mask, and compare with dense masking
     Plan(plan::PlanArgs),
-    /// Split a mask over many ranks: who owns and computes what, what travels, and what others would do
+    /// Split a mask over many ranks: the tokens, cells and traffic of each rank, compared with methods of other projects
     Partition(partition::PartitionArgs),
     /// Explain why a query may or may not read a key
     Explain(explain::ExplainArgs),
-    /// Compare two masks; exit code 0 when cells and scores are the same, 1 when not
+    /// Compare two masks; exit code 0 when cells and scores are equal, 1 when not
     Diff(diff::DiffArgs),
-    /// Say what is wrong with a mask in a file, and repair it; exit code 0 when correct, 1 when faulty, 3 when undecided
+    /// Diagnose and repair a mask in a file; exit code 0 when correct, 1 when faulty, 3 when undecided
     Check(check::CheckArgs),
-    /// Say which tokens can reach which outputs over several layers, and whether a policy holds; exit code 0 when it does
+    /// Show which tokens can influence which outputs over several layers, and check a policy; exit code 0 when it holds
     Flow(flow::FlowArgs),
-    /// Check a certificate of `noren flow` again; exit code 0 when its policy holds, 2 when it cannot be trusted
+    /// Check a certificate of `noren flow` with a second implementation; exit code 0 when its policy holds, 2 when the
+    /// certificate is not valid
     Verify(verify::VerifyArgs),
-    /// Compute masked attention over tensors in a file, or over an example that comes with this program
+    /// Compute masked attention over tensors in a file, or over an example in this program
     Attend(attend::AttendArgs),
     #[cfg(feature = "models")]
-    /// Run a model over a text, the whole way from tokens to what comes out and what is hidden; or over tokens in a file
+    /// Run a model over a text, and show its tokens, mask, attention, predictions and hidden text; or over tokens in a file
     Run(run::RunArgs),
     #[cfg(feature = "models")]
-    /// One vector for each line of a text
+    /// Compute one vector for each line of a text
     Embed(model::embed::EmbedArgs),
     #[cfg(feature = "models")]
-    /// Continue prompts
+    /// Continue prompts with a model
     Generate(model::generate::GenerateArgs),
     #[cfg(feature = "models")]
     /// Show what each layer of a model may read
     Inspect(model::inspect::InspectArgs),
     #[cfg(feature = "models")]
-    /// Test what a model lets through by running it; exit code 0 when all checks pass, 1 when one fails
+    /// Run a model and test whether hidden tokens change its outputs; exit code 0 when all checks pass, 1 when one fails
     Audit(model::audit::AuditArgs),
     #[cfg(feature = "models")]
-    /// Train a model on a text: the next token, masked tokens, or both
+    /// Train a model on a text to predict the next token, masked tokens, or both
     Train(train::TrainArgs),
     #[cfg(feature = "serve")]
-    /// Open the explorer: a page on this machine that shows masks, costs, flows, texts and diagnoses
+    /// Serve the explorer: a page on this machine that shows masks, costs, flows, texts and diagnoses
     Serve(serve::ServeArgs),
-    /// Measure the limits of this machine, and how much of them attention reaches
+    /// Measure the speed limits of this machine, and the share of them that attention reaches
     Bench(bench::BenchArgs),
     /// Print a completion script for a shell
     #[command(after_help = "Examples:\n  noren completions bash > ~/.local/share/bash-completion/completions/noren")]

@@ -91,7 +91,8 @@ impl Screen {
 
     /// Writes `value` as JSON on several lines.
     pub(crate) fn json(&mut self, value: &impl serde::Serialize) -> Result<()> {
-        let text = serde_json::to_string_pretty(value).map_err(|e| Failure::new(format!("no JSON form: {e}")))?;
+        let text = serde_json::to_string_pretty(value)
+            .map_err(|e| Failure::new(format!("the result cannot be written as JSON: {e}")))?;
         self.line(text)
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct PlanArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Most steps of planning and of counting [default: 67108864]
+    /// Maximum number of steps of planning and of counting [default: 67108864]
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
     #[command(flatten)]
@@ -33,10 +33,10 @@ pub(crate) struct PlanArgs {
 /// The sizes of the tiles of a plan.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BlockArgs {
-    /// Most query rows in a tile
+    /// Maximum number of query rows in a tile
     #[arg(long, value_name = "N", default_value_t = 64, help_heading = "Tiles")]
     pub(crate) block_q: u32,
-    /// Keys in a tile
+    /// Number of keys in a tile
     #[arg(long, value_name = "N", default_value_t = 64, help_heading = "Tiles")]
     pub(crate) block_kv: u32,
 }
@@ -96,8 +96,8 @@ fn watch() -> impl Fn(Progress) -> ControlFlow<()> {
 /// Formats the cost of attention that computes every cell, as with a mask in an array.
 fn dense(stats: &Stats) -> String {
     let times = match stats.computed {
-        0 => "while here nothing is computed".to_string(),
-        n => format!("{:.2} x as many", stats.cells as f64 / n as f64),
+        0 => "the plan computes none".to_string(),
+        n => format!("{:.2} x the plan", stats.cells as f64 / n as f64),
     };
     format!("{:<18} computes {} cells, {times}", "dense masking", short_count(stats.cells))
 }

@@ -19,16 +19,16 @@ use std::path::PathBuf;
 pub(crate) struct RunArgs {
     #[command(flatten)]
     text: TextArgs,
-    /// Folder of a model, or its name on the Hugging Face hub [default: over a text, the small model in this program]
+    /// Folder of a model, or its name on the Hugging Face hub [default: for a text, the small model in this program]
     #[arg(long, value_name = "DIR|NAME")]
     model: Option<PathBuf>,
-    /// Safetensors file with input_ids [batch, length], and perhaps attention_mask and decoder_input_ids
+    /// Safetensors file with input_ids [batch, length], and optionally attention_mask and decoder_input_ids
     #[arg(long, short, value_name = "FILE", conflicts_with_all = ["text", "mask", "hide", "word", "detector_model", "layer", "head", "json"])]
     input: Option<PathBuf>,
-    /// Tokens to go on by; with --input the most probable ones [default: 60 over a text]
+    /// Number of tokens to generate; with --input, the most probable tokens [default: for a text, 60]
     #[arg(long, short, value_name = "N")]
     generate: Option<usize>,
-    /// File to write: a picture (.svg) of a text, safetensors with --input
+    /// File to write: an SVG picture of a text, or safetensors with --input
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -36,15 +36,15 @@ pub(crate) struct RunArgs {
 const TENSORS: &str = "\
 With --input, reads whole numbers:
   input_ids          [batch, length]
-  attention_mask     [batch, length], 1 where a token is real; padding may stand anywhere; floats and truth values do, too
-  decoder_input_ids  [batch, length], for models with an encoder and a decoder; without them the start token
-  decoder_attention_mask  as attention_mask
+  attention_mask     [batch, length], 1 for non-padding tokens, 0 for padding at any place; also floats or truth values
+  decoder_input_ids  [batch, length], for models with an encoder and a decoder [default: the start token]
+  decoder_attention_mask  like attention_mask
   token_type_ids     [batch, length], for BERT
-Writes 32-bit floats, as the architecture has them:
+Writes these outputs as 32-bit floats, if the architecture has them:
   logits             [batch, length, vocab], or [batch, classes]
   last_hidden_state  [batch, length, hidden]
   pooler_output      [batch, hidden]
-and with --generate the 64-bit whole numbers
+and, with --generate, 64-bit whole numbers:
   generated          [batch, N]
 
 Examples:
@@ -105,7 +105,7 @@ fn continued(model: &Model, Tokens { batch, decoder }: &Tokens, new_tokens: usiz
     }
     let prompts = batch.real_ids();
     if let Some(row) = prompts.iter().position(Vec::is_empty) {
-        let problem = format!("row {row} of attention_mask has no real token: there is nothing to continue");
+        let problem = format!("row {row} of attention_mask has no non-padding token: there is nothing to continue");
         return Err(Failure::new(problem));
     }
     let begins = decoder.as_ref().map(Batch::real_ids);
@@ -119,6 +119,6 @@ fn continued(model: &Model, Tokens { batch, decoder }: &Tokens, new_tokens: usiz
 fn write(target: &Target, tensors: &[(&'static str, Tensor)]) -> Result<()> {
     let pairs = tensors.iter().map(|(name, tensor)| (*name, tensor));
     let bytes = safetensors::serialize(pairs, None)
-        .map_err(|e| Failure::new(format!("the tensors have no safetensors form: {e}")))?;
+        .map_err(|e| Failure::new(format!("the tensors cannot be written as safetensors: {e}")))?;
     target.write(|out| out.write_all(&bytes))
 }

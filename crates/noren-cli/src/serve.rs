@@ -15,18 +15,18 @@ use std::process::{Command, Stdio};
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ServeArgs {
-    /// Port on 127.0.0.1; 0 takes any that is free
+    /// Port on 127.0.0.1; 0 selects a free port
     #[arg(long, value_name = "PORT", default_value_t = 8347)]
     port: u16,
     /// Open the page in the browser
     #[arg(long)]
     open: bool,
-    /// Model of the text view: a folder, or a name on the hub, downloaded before the page is served [default: the small one in
-    /// this program]
+    /// Model of the text view: a folder, or a name on the Hugging Face hub, downloaded before the page is served [default: the
+    /// small model in this program]
     #[cfg(feature = "models")]
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// Answer calls from standard input: what the server starts for itself
+    /// Answer calls from standard input; the server starts such processes
     #[arg(long, hide = true, value_enum)]
     worker: Option<WorkerKind>,
 }
@@ -41,8 +41,8 @@ enum WorkerKind {
 }
 
 const EXAMPLES: &str = "\
-The page is served to this machine only, works offline and sends nothing anywhere. Ctrl-C ends it.
-docs/explorer.md has its limits; /openapi.json describes the questions that it asks.
+The page is served to this machine only, works offline and sends no data to other machines.
+Ctrl-C ends the server. docs/explorer.md describes the limits; /openapi.json describes the requests.
 
 Examples:
   noren serve --open
@@ -81,8 +81,8 @@ fn serve(args: &ServeArgs, screen: &mut Screen) -> Result<()> {
         text_worker.extend(["--model".to_string(), folder.display().to_string()]);
     }
     let listener = TcpListener::bind(("127.0.0.1", args.port)).map_err(|e| {
-        Failure::new(format!("port {} of 127.0.0.1 cannot be taken: {e}", args.port))
-            .hint("--port 0 takes any that is free")
+        Failure::new(format!("port {} of 127.0.0.1 cannot be used: {e}", args.port))
+            .hint("--port 0 selects a free port")
     })?;
     let port = listener.local_addr()?.port();
     let address = format!("http://127.0.0.1:{port}/");

@@ -19,7 +19,7 @@ use std::str::FromStr;
 pub(crate) struct ShowArgs {
     /// The mask, for example 'causal & documents([5, 3])'; scores such as '+ softcap(5)' are listed below the picture
     mask: String,
-    /// Write a file in place of the terminal: .svg, .png or .txt
+    /// Write the picture to a file: .svg, .png or .txt
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -39,22 +39,22 @@ pub(crate) struct ShowArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Picture")]
 pub(crate) struct LookArgs {
-    /// Only this query head
+    /// Show only this query head
     #[arg(long, value_name = "H")]
     head: Option<usize>,
-    /// Only this batch row
+    /// Show only this batch row
     #[arg(long, value_name = "B")]
     batch_row: Option<usize>,
-    /// Only these query rows: 0..32, 100.. or ..8
+    /// Show only these query rows: 0..32, 100.. or ..8
     #[arg(long, value_name = "A..B")]
     rows: Option<Part>,
-    /// Only these keys: 0..32, 100.. or ..8
+    /// Show only these keys: 0..32, 100.. or ..8
     #[arg(long, value_name = "A..B")]
     keys: Option<Part>,
-    /// Tokens to write beside queries and keys, with spaces or commas between them
+    /// Tokens to write beside queries and keys, separated by spaces or commas
     #[arg(long, value_name = "TOKENS")]
     labels_tokens: Option<String>,
-    /// ASCII signs only
+    /// Draw with ASCII characters only
     #[arg(long)]
     ascii: bool,
 }
@@ -207,8 +207,8 @@ impl Form {
             "svg" => Ok(Form::Svg),
             "png" => Ok(Form::Png),
             "txt" => Ok(Form::Text),
-            _ => Err(Failure::new(format!("{}: the name says no known form", path.display()))
-                .hint("end it with .svg, .png or .txt")),
+            _ => Err(Failure::new(format!("{}: unknown file format", path.display()))
+                .hint("end the file name with .svg, .png or .txt")),
         }
     }
 }

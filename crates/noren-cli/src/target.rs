@@ -47,7 +47,7 @@ impl Target {
             Ok(about) if about.is_dir() => return refuse("is a folder, not a file".to_string()),
             Ok(about) if !about.is_file() => Kind::Device,
             Ok(about) if about.permissions().readonly() => {
-                return refuse("is read-only and stays as it is".to_string());
+                return refuse("is read-only".to_string());
             }
             Ok(about) => match OpenOptions::new().write(true).open(&path) {
                 Ok(_) => Kind::File(about.permissions()),
@@ -58,7 +58,7 @@ impl Target {
         };
         if matches!(kind, Kind::New) {
             if path.file_name().is_none() || path.as_os_str().as_encoded_bytes().ends_with(b"/") {
-                return refuse("is no file name".to_string());
+                return refuse("is not a file name".to_string());
             }
             let folder = folder_of(&path);
             if !folder.is_dir() {
@@ -90,7 +90,7 @@ impl Target {
         };
         let done = fill()
             .map_err(failed)
-            .and_then(|()| std::fs::rename(&part, &self.path).map_err(|e| named("cannot be put in place", e)));
+            .and_then(|()| std::fs::rename(&part, &self.path).map_err(|e| named("cannot replace the old file", e)));
         if done.is_err() {
             // The error above is returned; an error here is ignored.
             let _ = std::fs::remove_file(&part);
@@ -109,7 +109,7 @@ fn follow(path: &Path) -> std::io::Result<PathBuf> {
             Err(_) => return Ok(path),
         }
     }
-    Err(std::io::Error::other("its links lead in a circle"))
+    Err(std::io::Error::other("its symbolic links form a cycle"))
 }
 
 /// Returns the folder that contains the last part of a path.

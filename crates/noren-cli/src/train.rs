@@ -13,16 +13,16 @@ use std::path::{Path, PathBuf};
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TrainArgs {
-    /// Text to learn from, UTF-8; documents stand with a blank line between, or what the configuration says
+    /// Text file to learn from, UTF-8; documents are separated by a blank line, or by `separator` of the configuration
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
-    /// What is asked: clm (the next token), mlm (masked tokens), both (by turns; the mask says which)
+    /// Prediction to learn: clm (the next token), mlm (masked tokens), both (alternating; the mask shows which)
     #[arg(long, value_name = "clm|mlm|both")]
     objective: String,
-    /// JSON: {"model": {config.json of Hugging Face}, "steps": 1000, "learning_rate": 0.001, ...}
+    /// JSON file: {"model": {config.json of Hugging Face}, "steps": 1000, "learning_rate": 0.001, ...}
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// Folder for the model, its checkpoint and its loss curve; a run that was stopped goes on from there
+    /// Folder for the model, its checkpoint and its loss curve; a run that was stopped continues from its checkpoint
     #[arg(long, short, value_name = "DIR")]
     output: PathBuf,
     /// A tokenizer.json of Hugging Face [default: one token for each byte]
@@ -31,13 +31,13 @@ pub(crate) struct TrainArgs {
 }
 
 const EXAMPLES: &str = "\
-Keys of the configuration, with what holds where they are left out:
-  model           model_type, hidden_size, ...: a config.json; needed (vocab_size comes from the tokenizer)
-  steps 1000, rows 16, row_len 256, accumulate 1: updates, rows of a batch, tokens of a row, batches of an update
-  learning_rate 0.001, warmup 50, floor 0.1: rises over warmup steps, falls along a cosine to this share
+Keys of the configuration, with their defaults:
+  model           model_type, hidden_size, ...: a config.json; required (vocab_size comes from the tokenizer)
+  steps 1000, rows 16, row_len 256, accumulate 1: updates, rows per batch, tokens per row, batches per update
+  learning_rate 0.001, warmup 50, floor 0.1: rises over warmup steps, then falls along a cosine to the share floor
   weight_decay 0.1, betas [0.9, 0.98], clip 1.0, seed 0
   separator \"\\n\\n\" between documents, held_out 20: every 20th row is for validation
-  validate_every 100 steps (a checkpoint is written too), validate_rows 64
+  validate_every 100 steps (a checkpoint is also written), validate_rows 64
 
 Examples:
   noren train --data book.txt --objective clm --config config.json -o model
@@ -82,14 +82,14 @@ fn message(now: &Step) -> String {
 
 fn report(trained: &Trained, screen: &mut Screen) -> Result<()> {
     if trained.resumed_at > 0 {
-        screen.line(format!("{:<10} from step {}", "went on", trained.resumed_at))?;
+        screen.line(format!("{:<10} from step {}", "continued", trained.resumed_at))?;
     }
     let history = &trained.history;
     for objective in [Objective::Clm, Objective::Mlm] {
         if let Some(loss) = history.last_validation(objective) {
             let bits = loss / std::f64::consts::LN_2;
-            let knowing = format!("single tokens have {:.3}", history.unigram);
-            let line = format!("{} {loss:.3} nats by token, {bits:.2} bits; {knowing}", paint(STRONG, objective));
+            let knowing = format!("a unigram model has {:.3}", history.unigram);
+            let line = format!("{} {loss:.3} nats per token, {bits:.2} bits; {knowing}", paint(STRONG, objective));
             screen.line(format!("{:<10} {line}", "held out"))?;
         }
     }
@@ -102,6 +102,7 @@ fn read_text(path: &Path) -> Result<String> {
     let bytes = std::fs::read(path).map_err(|e| Failure::new(format!("{name}: cannot be read: {e}")))?;
     String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
-        Failure::new(format!("{name}: byte {at} is no UTF-8")).hint("convert the text to UTF-8, for example with iconv")
+        Failure::new(format!("{name}: byte {at} is not UTF-8"))
+            .hint("convert the text to UTF-8, for example with iconv")
     })
 }

@@ -11,18 +11,18 @@ use std::path::PathBuf;
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct VerifyArgs {
-    /// The certificate
+    /// File of the certificate
     certificate: PathBuf,
     #[command(flatten)]
     stack: StackArgs,
 }
 
 const EXAMPLES: &str = "\
-A second implementation, which shares no code with `noren flow`, makes every count, path and verdict again.
-With masks the certificate must be about exactly these. --facts, --len, --layers and the other options are
-compared without masks too.
-The exit code is 0 when the policy holds, 1 when it is broken or nothing is established, 2 when the
-certificate is refused.
+A second implementation, which shares no code with `noren flow`, computes every count, path and
+verdict again. If masks are given, the certificate must contain exactly these masks. --facts, --len,
+--layers and the other options are compared with the certificate, also without masks.
+The exit code is 0 when the policy holds, 1 when the policy is broken or nothing is established,
+2 when the certificate is not valid.
 
 Examples:
   noren verify certificate.json
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &VerifyArgs, screen: &mut Screen) -> Result<Verdict> {
     let report = with_note("checking everything again ...", || verify_for(&text, &given))
         .map_err(|refusal| Failure::new(format!("{name}: {refusal}")))?;
     let about = if args.stack.given() { "about these masks, unchanged" } else { "unchanged" };
-    screen.line(format!("{}: the certificate is {about}, and its verdict is right", paint(GOOD, "verified")))?;
+    screen.line(format!("{}: the certificate is {about}, and its verdict is correct", paint(GOOD, "verified")))?;
     screen.line(format!(
         "{} batch row(s), {} head(s), {} tokens, {} layers of {} mask(s), {} closure(s) checked step by step, sha256 {}",
         report.batch, report.heads, report.tokens, report.layers, report.masks, report.closures, report.sha256

@@ -36,7 +36,7 @@ impl Partition {
             ));
         }
         if let Some(row) = (0..self.rows.len()).find(|row| !self.row_of.contains(row)) {
-            return wrong(format!("rows {row} are those of no batch row"));
+            return wrong(format!("no batch row has the split `rows[{row}]`"));
         }
         let plan = bound.plan();
         let mut known: Vec<(usize, usize)> = Vec::new();
@@ -96,7 +96,7 @@ impl RowPartition {
             let owned: Runs = self.shares.iter().flat_map(of).copied().collect();
             let all = if len > 0 { vec![[0, len]] } else { Runs::new() };
             if count(&owned) != u64::from(len) || merged(owned) != all {
-                return Err(format!("the {what} 0..{len} are not owned once each"));
+                return Err(format!("the {what} 0..{len} do not have exactly one owner each"));
             }
         }
         for (rank, share) in self.shares.iter().enumerate() {
@@ -111,13 +111,13 @@ impl RowPartition {
                 })
             };
             if let Some(sent) = share.sends.iter().find(|sent| !mirrored(sent)) {
-                return Err(format!("rank {rank} sends what rank {} does not receive", sent.peer));
+                return Err(format!("rank {rank} sends data that rank {} does not receive", sent.peer));
             }
         }
         let number = |of: fn(&Share) -> usize| self.shares.iter().map(of).sum::<usize>();
         match number(|s| s.sends.len()) == number(|s| s.receives.len()) {
             true => Ok(()),
-            false => Err("not everything received is sent".into()),
+            false => Err("a rank receives data that no rank sends".into()),
         }
     }
 
@@ -127,7 +127,11 @@ impl RowPartition {
             return Err(format!("receives from rank {}", exchange.peer));
         };
         let owned = without(&exchange.keys, &peer.keys).is_empty() && without(&exchange.rows, &peer.queries).is_empty();
-        if owned { Ok(()) } else { Err(format!("receives from rank {} what that does not own", exchange.peer)) }
+        if owned {
+            Ok(())
+        } else {
+            Err(format!("receives from rank {} data that this rank does not own", exchange.peer))
+        }
     }
 }
 
@@ -173,7 +177,7 @@ fn check_cells(row: &RowPartition, plan: &Plan, pattern: usize) -> Result<(), St
         open.iter().for_each(|(_, keys)| done.extend(common(allowed, keys)));
         let cells = count(&done);
         if cells != count(allowed) || merged(done) != allowed {
-            return Err(format!("query {q} reads {} keys, and {cells} are computed", count(allowed)));
+            return Err(format!("query {q} reads {} keys, but {cells} of its cells are computed", count(allowed)));
         }
     }
     Ok(())

@@ -35,9 +35,11 @@ const STYLE: &str = "\
 .nrd-page{fill:#14161f}.nrd-text{fill:#e7e7ee}.nrd-soft{fill:#9a9db3}.nrd-denied{fill:#212432}\
 .nrd-line{stroke:#5b5f75}.nrd-base{stroke:#3a3e50}.nrd-flow{fill:#7f9ff0}.nrd-limit{stroke:#e9785f}}";
 
-/// Batch row `batch` and head `head` of a partition: the mask coloured by the rank that computes, lighter where cells are mixed;
-/// along its edges the owners of queries (left) and keys (above); beside it what each rank computes, owns and receives, and who
-/// receives from whom. One file without references, in the reader's light or dark colour scheme.
+/// Returns a picture of batch row `batch` and head `head` of a partition as SVG, in a light or dark colour scheme.
+///
+/// The mask has the colour of the rank that computes each cell, lighter where some cells are denied. Bars show the owners of
+/// queries (left) and keys (above). Charts beside the mask show the cells, tokens and bytes of each rank, and a matrix shows the
+/// bytes that each rank receives from each other rank.
 ///
 /// ```
 /// use noren_dist::{Options, Wire, partition, picture};
@@ -49,7 +51,7 @@ const STYLE: &str = "\
 /// ```
 ///
 /// # Errors
-/// A partition of another shape, a batch row or head outside it.
+/// Returns an error if the partition has another shape, or if the batch row or head is outside the shape.
 pub fn picture(plan: &Plan, split: &Partition, batch: usize, head: usize, wire: &Wire) -> Result<String, Error> {
     let bound = plan.bound();
     if split.shape != sizes(bound.shape()) {

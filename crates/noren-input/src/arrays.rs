@@ -82,8 +82,7 @@ fn read_npz(file: impl Read + Seek, name: &str) -> Result<Vec<(String, Values)>>
         let entry = archive.by_index(index).map_err(wrong)?;
         let size = entry.size();
         if size > left {
-            let problem =
-                format!("{name}: its arrays take more memory than the {MOST_UNPACKED} bytes that are read at most");
+            let problem = format!("{name}: its arrays take more memory than the maximum of {MOST_UNPACKED} bytes");
             return Err(Error::new(problem).hint("give a large mask as an npy or safetensors file"));
         }
         let file = entry.name().map_err(wrong)?.to_string();

@@ -1,4 +1,4 @@
-//! [`verify`]: the faster forms of an atom against its membership.
+//! [`verify`]: compares the faster forms of an atom with its membership.
 
 use crate::Error;
 use crate::atoms::foreign;
@@ -13,19 +13,20 @@ use crate::pattern::Pattern;
 use crate::shape::Shape;
 use std::sync::Arc;
 
-/// Compares everything that atoms answer about rows with their membership ([`Atom::allows`](crate::atom::Atom::allows)), cell by cell, for a
-/// mask under a shape and facts: runs of rows, bounds over ranges of rows, where rows change, the simplified form, and the text.
+/// Compares all other results of a mask's atoms with their membership ([`Atom::allows`](crate::atom::Atom::allows)), cell by cell, for a
+/// shape and facts: the runs of rows, the bounds of ranges of rows, the rows at which keys change, the simplified form and the text.
 ///
-/// It is meant for the tests of an atom, with small shapes: time goes with the number of cells. Shapes with an offset, several batch
-/// rows and heads, and facts that place keys find more than a square does. The example of [the module](crate::atom) shows a call.
+/// Use this function in the tests of an atom, with small shapes: the time is proportional to the number of cells. Shapes with a query
+/// offset, several batch rows and heads, and facts with key positions find more errors than square shapes. [The module](crate::atom) has
+/// an example.
 ///
 /// # Errors
-/// What [`bind`](Mask::bind) refuses; [`Error::Atom`] with the first answer that differs from the membership.
+/// Returns an error if [`bind`](Mask::bind) fails, and [`Error::Atom`] with the first result that differs from the membership.
 pub fn verify(mask: &Mask, shape: &Shape, facts: &Facts) -> Result<(), Error> {
     let bound = mask.bind(shape, facts)?;
     let fail = |problem: String| Err(Error::atom(mask, problem));
     if foreign(mask).is_none() && mask.to_string().parse::<Mask>().as_ref() != Ok(mask) {
-        return fail("its text does not read back as the same mask".into());
+        return fail("its text does not parse to the same mask".into());
     }
     let shared = Arc::new(facts.clone());
     for batch in 0..shape.batch_len() {
@@ -58,13 +59,13 @@ impl Check<'_> {
         self.scattered(rows.len())
     }
 
-    /// The keys of a row, by membership.
+    /// Returns the keys that a row reads, from the membership.
     fn row(&self, row: usize) -> IntervalSet {
         let keys = (0..self.bound.shape().kv_len()).filter(|key| self.bound.allowed(self.batch, self.head, row, *key));
         keys.map(|key| key as u32..key as u32 + 1).collect()
     }
 
-    /// A row, in words that name its position.
+    /// Returns a description of a row with its position, for messages.
     fn name(&self, row: usize) -> String {
         let Pair { q, .. } = self.bound.pair_at([self.batch, self.head, row, 0]);
         format!("query row {row} at position {q}")
@@ -73,7 +74,7 @@ impl Check<'_> {
     fn cells(&self, rows: &[IntervalSet]) -> Result<(), String> {
         let frame = self.bound.frame(self.batch);
         let kv_len = frame.kv_len;
-        // whole rows, and windows whose ends lie within runs
+        // whole rows, and windows that begin or end inside of runs
         let windows = [(0, kv_len), (kv_len / 3, kv_len - kv_len / 3), (kv_len / 2, (kv_len / 2 + 1).min(kv_len))];
         for (row, allowed) in rows.iter().enumerate() {
             for (start, end) in windows.into_iter().filter(|(start, end)| start < end) {
@@ -83,7 +84,7 @@ impl Check<'_> {
                     let at = key - start;
                     let found = words[at as usize / 64] >> (at % 64) & 1 == 1;
                     if found != allowed.contains(key) {
-                        let verb = if found { "reads" } else { "leaves out" };
+                        let verb = if found { "contain" } else { "leave out" };
                         let truth = if found { "denies" } else { "allows" };
                         return Err(format!("the runs of {} {verb} key {key}, which `allows` {truth}", self.name(row)));
                     }
@@ -93,7 +94,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Rows up to the next change read the same keys.
+    /// Checks that all rows before the reported next change read the same keys.
     fn changes(&self, rows: &[IntervalSet]) -> Result<(), String> {
         let frame = self.bound.frame(self.batch);
         let leaves: Vec<&Pattern> = leaves(self.pattern);
@@ -109,7 +110,7 @@ impl Check<'_> {
                 let first = keys(row);
                 if let Some(other) = (row + 1..next.min(rows.len())).find(|other| keys(*other) != first) {
                     return Err(format!(
-                        "{} differs from {}, but no change lies between",
+                        "{} reads other keys than {}, but no change between them is reported",
                         self.name(other),
                         self.name(row)
                     ));
@@ -133,7 +134,7 @@ impl Check<'_> {
                     }
                     if let Some(key) = bounds.lower.minus(allowed).covering_range() {
                         return Err(format!(
-                            "{range} give key {} to every row, and {} does not read it",
+                            "{range} contain key {} for every row, but {} does not read it",
                             key.start,
                             self.name(row)
                         ));
@@ -144,7 +145,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Bounds of rows with gaps between them.
+    /// Checks the bounds of rows with gaps between them.
     fn scattered(&self, rows: usize) -> Result<(), String> {
         let frame = self.bound.frame(self.batch);
         for leaf in leaves(self.pattern) {
@@ -160,7 +161,7 @@ impl Check<'_> {
                     let read: IntervalSet = runs.into_iter().collect();
                     if !read.minus(&bounds.upper).is_empty() || !bounds.lower.minus(&read).is_empty() {
                         return Err(format!(
-                            "the bounds of every {step}th query row from {first} do not hold in {}",
+                            "the bounds of query rows in steps of {step} from {first} are wrong for {}",
                             self.name(row as usize)
                         ));
                     }
@@ -171,7 +172,7 @@ impl Check<'_> {
     }
 }
 
-/// The parts of a pattern that are no combination.
+/// Returns the parts of a pattern that are not combinations of other parts.
 fn leaves(pattern: &Pattern) -> Vec<&Pattern> {
     match pattern {
         Pattern::Not(part) => leaves(part),

@@ -1,6 +1,6 @@
 //! Rows of bits: bit `k % 64` of word `k / 64` belongs to key `k`.
 //!
-//! [`Keep`](crate::Keep) stores whole masks in this form, plans and pictures fill single rows.
+//! [`Keep`](crate::Keep) stores whole masks in this form. Plans and pictures fill single rows.
 //!
 //! ```
 //! use noren_mask::bits;
@@ -17,7 +17,7 @@ pub fn row_words(keys: u32) -> usize {
 /// Returns bit `k` of a row.
 ///
 /// # Panics
-/// If the row has no bit `k`.
+/// Panics if the row has no bit `k`.
 pub fn bit(row: &[u64], k: usize) -> bool {
     row[k / 64] >> (k % 64) & 1 == 1
 }
@@ -39,7 +39,7 @@ pub fn row_of(len: usize, start: usize, end: usize) -> Vec<u64> {
     row
 }
 
-/// Sets bits `start..end`, which may be empty.
+/// Sets the bits `start..end`. An empty range changes nothing.
 pub fn set_range(row: &mut [u64], start: usize, end: usize) {
     if start >= end {
         return;
@@ -55,14 +55,14 @@ pub fn set_range(row: &mut [u64], start: usize, end: usize) {
     row[last] |= tail;
 }
 
-/// Returns the first and the last set bit.
+/// Returns the indices of the first and the last set bit, or `None` if no bit is set.
 pub fn ends(row: &[u64]) -> Option<(usize, usize)> {
     let first = row.iter().position(|w| *w != 0)?;
     let last = row.iter().rposition(|w| *w != 0)?;
     Some((first * 64 + row[first].trailing_zeros() as usize, last * 64 + 63 - row[last].leading_zeros() as usize))
 }
 
-/// Returns the set bits, ascending.
+/// Returns the indices of the set bits, ascending.
 pub fn ones(row: &[u64]) -> impl Iterator<Item = usize> + '_ {
     row.iter().enumerate().flat_map(|(i, &word)| {
         std::iter::successors((word != 0).then_some(word), |w| Some(w & (w - 1)).filter(|w| *w != 0))

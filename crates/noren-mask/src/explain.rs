@@ -38,7 +38,7 @@ pub struct Part {
 }
 
 impl BoundMask {
-    /// Returns for every part of the mask whether the part allows the cell, and why.
+    /// Returns whether each part of the mask allows the cell, and why.
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, atoms::*};
@@ -77,7 +77,7 @@ impl BoundMask {
         if key_position < 0 {
             root.allowed = false;
             root.parts.clear();
-            root.why = format!("key {k} is an empty slot, which nobody may read");
+            root.why = format!("key {k} is an empty slot, which no query may read");
         }
         Ok(Explanation { cell, query_position, key_position, allowed, root })
     }
@@ -116,8 +116,8 @@ impl Words<'_> {
             Node::Not(_) => format!("`{}` {}", parts[0].mask, if allowed { "denies it" } else { "allows it" }),
             Node::Minus(..) => match (parts[0].allowed, parts[1].allowed) {
                 (false, _) => from("denied", &parts[0]),
-                (true, true) => format!("taken away by `{}`: {}", parts[1].mask, parts[1].why),
-                (true, false) => format!("allowed by `{}` and not taken away by `{}`", parts[0].mask, parts[1].mask),
+                (true, true) => format!("removed by `{}`: {}", parts[1].mask, parts[1].why),
+                (true, false) => format!("allowed by `{}` and not removed by `{}`", parts[0].mask, parts[1].mask),
             },
             Node::Heads(_) => self.arm_words("head", self.cell.head, parts),
             Node::Batch(_) => self.arm_words("batch row", self.cell.batch, parts),

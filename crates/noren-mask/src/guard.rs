@@ -9,7 +9,7 @@ use crate::verify::has_bounded_closure;
 use std::time::Instant;
 
 impl BoundMask {
-    /// Returns the plan with tiles of 96 query rows, a size that suits the kernels.
+    /// Returns the plan with the default options: tiles of at most 96 query rows.
     pub fn plan(&self) -> Plan {
         self.plan_with(&PlanOptions::default())
     }

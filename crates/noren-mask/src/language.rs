@@ -40,7 +40,7 @@ pub struct Word {
 pub struct Param {
     /// As it is written before `=`.
     pub name: &'static str,
-    /// What it is: "number of keys, the query's own included".
+    /// What it is: "number of keys, including the query's own".
     pub what: &'static str,
     /// Whether it must be given.
     pub required: bool,

@@ -1,4 +1,4 @@
-//! [`Membership`]: an atom without a resolved form, cell by cell.
+//! [`Membership`]: the cells of an atom that has no resolved form, evaluated one by one.
 
 use crate::basis::{Input, Pair, Site};
 use crate::facts::Facts;
@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// The cells of an atom in one batch row and head, by its membership.
+/// The cells of an atom in one batch row and head, from its membership.
 #[derive(Clone, Debug)]
 pub(crate) struct Membership {
     atom: AtomRef,
@@ -20,7 +20,7 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// Batch row and head are 0 where the cells do not depend on them, so that equal patterns are equal.
+    /// Stores 0 as the batch row or head if the cells do not depend on it, so that patterns with the same cells compare as equal.
     pub(crate) fn new(atom: &AtomRef, site: &Site<'_>) -> Self {
         let inputs = atom.inputs();
         let by_head = inputs.iter().any(|i| matches!(i, Input::Head | Input::Array(_) | Input::Closure(_)));

@@ -1,4 +1,4 @@
-//! Operators on masks: `&`, `|`, `-` and `!` on values and references, and the assigning ones.
+//! Operators on masks: `&`, `|`, `-` and `!` on values and references, and the assignment operators (`&=`, `|=`, `-=`).
 
 use crate::mask::{Mask, Node};
 use std::ops::{BitAnd, BitAndAssign, BitOr, BitOrAssign, Not, Sub, SubAssign};
@@ -38,7 +38,7 @@ impl Not for &Mask {
     }
 }
 
-/// The operator on references, which clones what is behind them (a counter), and the assigning one.
+/// Implements an operator on references, and its assignment operator. Clones of a mask only increment a reference count.
 macro_rules! by_reference {
     ($($operator:ident, $function:ident, $assign:ident, $assign_function:ident;)*) => {$(
         impl $operator<&Mask> for &Mask {

@@ -1,7 +1,7 @@
-//! Query rows of a grid by patches: the rows of a tile are neighbors in every dimension, and read about the same keys.
+//! The order of query rows by patches of a grid: rows of a tile are neighbors in every dimension, and read similar keys.
 //!
-//! Ninety-six queries of one line of a grid read windows that reach above and below the line: fourteen times the keys that
-//! each of them may read, where windows are 7 by 7. Twelve queries of a patch of 3 by 4 read less than twice as many.
+//! With windows of 7 x 7 cells, 96 queries of one grid line read 14 times the keys of one query, because windows extend above
+//! and below the line. 12 queries of a patch of 3 x 4 cells read less than twice the keys of one query.
 
 use crate::frame::Frame;
 use crate::interval::IntervalSet;
@@ -9,7 +9,7 @@ use crate::leaf::Neighborhood;
 use crate::order::Order;
 use crate::pattern::Pattern;
 
-/// Orders hold a run for each line of a patch: grids of more positions are planned in place.
+/// The maximum number of query rows that are ordered by patches, because an order stores a run for each line of a patch.
 const MOST_ROWS: u32 = 1 << 24;
 
 /// Grid lengths and the lengths of a patch, slowest dimension first.
@@ -20,8 +20,8 @@ pub(crate) struct Patches {
 }
 
 impl Patches {
-    /// Patches for the first neighborhood of the pattern in more than one dimension: as many rows as fit in `block_q`, while
-    /// all keys that they read together are at most twice those of one row.
+    /// Returns patches for the first neighborhood of the pattern with more than one dimension. A patch has the maximum number of
+    /// rows, up to `block_q`, that together read less than twice the keys of one row.
     pub(crate) fn of(pattern: &Pattern, frame: &Frame, block_q: u32) -> Option<Patches> {
         match pattern {
             Pattern::Neighborhood(grid) if frame.q_len <= MOST_ROWS => Patches::of_grid(grid, block_q),
@@ -38,10 +38,10 @@ impl Patches {
             return None;
         }
         let window: i64 = dims.iter().map(|[_, size, _]| size).product();
-        // a little below twice, for rows at the borders of a sequence that are fewer
+        // less than twice, because patches at the borders of a sequence have fewer rows
         let limit = window * 31 / 16;
         let most = |dim: usize| dims[dim][0].min(i64::from(block_q)).min(64);
-        // rows, keys that they read negated, and the patch
+        // number of rows, negated number of keys that they read, and the patch
         let mut best: Option<(i64, i64, [i64; 3])> = None;
         for z in 1..=most(0) {
             for y in 1..=most(1).min(i64::from(block_q) / z) {
@@ -55,7 +55,7 @@ impl Patches {
         best.filter(|best| best.0 > 1).map(|best| Patches { grid: dims.map(|dim| dim[0]), patch: best.2 })
     }
 
-    /// The query rows patch by patch, each a group; rows outside the grid come first and last.
+    /// Returns the order of query rows with one group for each patch. Rows outside the grid are the first and the last group.
     pub(crate) fn order(&self, frame: &Frame) -> Order {
         let Patches { grid: [d0, d1, d2], patch: [p0, p1, p2] } = *self;
         let row = |position: i64| (position - frame.offset).clamp(0, i64::from(frame.q_len)) as u32;

@@ -103,7 +103,7 @@ impl Pattern {
     }
 
     /// Calls `emit(start, end)` with the allowed keys of query row `row` within `keys`. Runs may have any order and may
-    /// overlap. The pattern must be no combination.
+    /// overlap. The pattern must not be a combination.
     pub(crate) fn row(&self, frame: &Frame, row: u32, keys: (u32, u32), emit: &mut impl FnMut(u32, u32)) {
         let q = frame.query(row);
         match self {
@@ -237,7 +237,7 @@ impl Pattern {
         }
     }
 
-    /// Returns the exact union and intersection of rows, which must ascend. The pattern must be no combination.
+    /// Returns the exact union and intersection of rows, which must ascend. The pattern must not be a combination.
     pub(crate) fn bounds_by_rows(&self, frame: &Frame, rows: impl Iterator<Item = u32>) -> Bounds {
         let mut lower: Option<IntervalSet> = None;
         // all pieces are sorted once: a union row by row would take quadratic time
@@ -465,7 +465,7 @@ impl Selection {
         }
     }
 
-    /// Applies [`Pattern::alike`] of `leaf`, by places.
+    /// Applies [`Pattern::equal_until`] of `leaf`, by places.
     pub(crate) fn equal_until(&self, leaf: &Pattern, row: u32) -> u32 {
         self.rows.place(leaf.equal_until(&self.frame, self.rows.origin(row)))
     }

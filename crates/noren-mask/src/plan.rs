@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::time::Duration;
 
-/// The kind of a span of keys: every query of the tile may read all keys of the span, or some cells may be denied.
+/// The kind of a span of keys: full (every query of the tile may read all keys) or mixed (some cells may be denied).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
@@ -63,7 +63,7 @@ impl Tile<'_> {
     }
 }
 
-/// Options that decide the tiles of a plan.
+/// Options that determine the tiles of a plan.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -88,7 +88,7 @@ fn never() -> Reorder {
 ///
 /// Example: `causal & stride(8)` allows an eighth of the causal cells, but has no empty tile. In the order of residue
 /// classes of the positions modulo 8, each class is a causal mask. In `window(left=256, right=256) | global([5, 900])`,
-/// two rows read every key. Gathered in one tile, they cost two rows, not two tiles.
+/// two rows read every key. If one tile contains only these rows, a kernel computes two full rows, not two full tiles.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
@@ -96,18 +96,18 @@ fn never() -> Reorder {
 pub enum Reorder {
     /// Residue classes if every distance is a multiple of one number, for all sizes: all keys of a row are then in one
     /// class and stay in ascending order. Queries of a `global(..)` are gathered if that reduces the cost. Any other
-    /// change of the order in which a row adds its keys must save at least an eighth of the cost, and 2^20 cells.
+    /// change of the order in which a row adds its keys is used only if it saves at least 1/8 of the cost and 2^20 cells.
     #[default]
     Auto,
     /// No reordering: query rows and keys stay in the order of their indices.
     Never,
-    /// An order whenever the structure of the mask suggests one, also if it saves no cost.
+    /// Reordering whenever the structure of the mask allows it, even if no cost is saved.
     Always,
-    /// Residue classes of the positions by this modulus (at most 4096), for every mask.
+    /// Residue classes of the positions, with this modulus (at most 4096), for every mask.
     Residues(u32),
-    /// Keys in two orders, for masks that combine a stride with something else: in place for the cells that the mask
-    /// allows without its largest stride, and in residue classes for the others. The order is
-    /// used for every cost. Masks without a stride are not reordered.
+    /// Keys in two orders, for masks that combine a stride with other masks: in place for the cells that the mask allows
+    /// without its largest stride, and in residue classes for the other cells. These orders are used even if no cost is
+    /// saved. Masks without a stride are not reordered.
     Copies,
 }
 

@@ -374,8 +374,8 @@ impl Pattern {
         }
     }
 
-    /// Calls `emit(start, end)` with the places in `keys` that query row `row` may read. The pattern must be no
-    /// combination.
+    /// Calls `emit(start, end)` with the places in `keys` that query row `row` may read. The pattern must not be
+    /// a combination.
     fn row_places(
         &self,
         frame: &Frame,

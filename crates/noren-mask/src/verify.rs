@@ -6,8 +6,8 @@
 //!   pattern of at most [`Plan::CHECKED_CELLS`] cells, sampled cells of a larger one. A difference panics with the mask.
 //! * **Release builds** compare reordered plans with the plan in place: the executed keys of a row must be those that
 //!   the pattern has for the same row without an order. Every row must be in exactly one tile, and the spans of a tile
-//!   must be ascending and disjoint, as in the other two checks. Up to 2,097,152 cells, all rows are compared. Above, the
-//!   rows of evenly distributed tiles are compared, and up to 8,192 cells of gathered keys in a row of each tile. Rows of
+//!   must be ascending and disjoint, as in the other two checks. Up to 2,097,152 cells, all rows are compared. In larger
+//!   patterns, rows of evenly distributed tiles and up to 8,192 cells of gathered keys are compared. Rows of
 //!   more than 2,097,152 keys are compared in sampled cells. A plan that fails is replaced by the plan in place, which is
 //!   slower and exact.
 //! * **[`Plan::verify`]** compares a plan with the definition on request, for a number of cells that the caller
@@ -112,14 +112,14 @@ impl Wrong {
                 format!("the plan {is} cell [{batch}, {head}, {row}, {key}], which `{mask}` {means}")
             }
             Wrong::Rows { end, start } => format!(
-                "the tiles {at} do not hold every query row exactly once: the rows before place {end} are held, and the next \
-                 tile begins at place {start}"
+                "the tiles {at} do not contain every query row exactly once: they contain the rows before place {end}, and the \
+                 next tile begins at place {start}"
             ),
             Wrong::Span { tile, start, end } => format!(
                 "the span of keys {start}..{end} in the tile at place {tile} {at} is empty, overlaps another or is out of order"
             ),
             Wrong::Twice { row } => format!("query row {row} {at} reads a key twice"),
-            Wrong::Order(what) => format!("the order of the {what} {at} does not hold each of them exactly once"),
+            Wrong::Order(what) => format!("the order of the {what} {at} does not contain each of them exactly once"),
         })
     }
 }
@@ -393,7 +393,7 @@ pub(crate) mod tests {
             let text = |plan: &PatternPlan| plan.check_tiles().unwrap_err().error(bound.mask(), 0, 0).to_string();
             let mut plan = sound.clone();
             plan.plant_rows(|rows| rows.truncate(rows.len() - 1));
-            assert!(text(&plan).contains("do not hold every query row exactly once"), "{}", text(&plan));
+            assert!(text(&plan).contains("do not contain every query row exactly once"), "{}", text(&plan));
             assert!(!plan.agrees_with_rows());
             let mut plan = sound.clone();
             plan.plant_rows(|rows| rows[0] = 1);

@@ -1,11 +1,12 @@
-"""Trains a small model on packed documents, over several processes or in one; both get the same losses.
+"""Trains a small model on packed documents, over several processes or in one; both have equal losses.
 
     torchrun --standalone --nproc-per-node 4 --max-restarts 3 examples/train_packed.py --folder run
-    python examples/train_packed.py                                                   # the same in one process
+    python examples/train_packed.py                                                   # equal losses in one process
 
-Each step packs documents of new lengths into one row, splits its mask over the ranks, and gives each rank the tokens that it
-owns. Documents count up from a random token by a random stride, which is soon learned. Rank 0 writes a checkpoint every few
-steps; when a process dies or stalls, every rank stops with an error, torchrun starts them again, and they go on from there.
+Each step packs documents of new lengths into one row, splits their mask over the ranks, and gives each rank the tokens that it
+owns. Documents count up from a random token by a random stride, which the model learns quickly. Rank 0 writes a checkpoint
+every few steps. If a process ends or stalls, every rank stops with an error, torchrun restarts all, and training continues
+from the checkpoint.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Model(nn.Module):
 
 
 def packed(step: int) -> tuple[list[int], Tensor, Tensor, Tensor]:
-    """The documents of a step, the same in every process: lengths, ids, positions and labels, each `[1, LENGTH]`."""
+    """Returns the documents of a step, equal in every process: their lengths, then ids, positions and labels `[1, LENGTH]`."""
     rng = random.Random(step)
     lengths, left = [], LENGTH
     while left:
@@ -76,7 +77,7 @@ def packed(step: int) -> tuple[list[int], Tensor, Tensor, Tensor]:
 
 
 def loss_of(model: Model, step: int, timeout: float) -> float:
-    """The loss of a step's documents over all processes; their gradients are left in the model."""
+    """Returns the loss of a step's documents over all processes, and adds their gradients to the model's parameters."""
     lengths, ids, positions, labels = packed(step)
     plan = (nr.causal() & nr.documents(lengths)).plan(nr.Shape.square(LENGTH, heads=HEADS, kv_heads=KV_HEADS))
     whole = (labels != -100).sum()
@@ -95,16 +96,16 @@ def loss_of(model: Model, step: int, timeout: float) -> float:
 
 
 def say(text: str) -> None:
-    """Prints a line at once and in one piece, beside other processes that do."""
+    """Prints a line in one piece, so that lines of several processes do not mix."""
     print(text + "\n", end="", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--folder", type=Path, help="where checkpoints are written, and training goes on from")
+    parser.add_argument("--folder", type=Path, help="folder to write checkpoints to, and to continue from")
     parser.add_argument("--save-every", type=int, default=5, metavar="STEPS")
-    parser.add_argument("--timeout", type=float, default=30, help="seconds that a process may keep the others waiting")
+    parser.add_argument("--timeout", type=float, default=30, help="maximum seconds that processes wait for each other")
     options = parser.parse_args()
 
     torch.set_num_threads(1)
@@ -132,7 +133,7 @@ def main() -> None:
                 options.folder.mkdir(parents=True, exist_ok=True)
                 state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "steps": step + 1}
                 torch.save(state, saved.with_suffix(".new"))
-                saved.with_suffix(".new").replace(saved)  # at once: a checkpoint is whole or not there
+                saved.with_suffix(".new").replace(saved)  # atomic, so that a checkpoint is never incomplete
     if dist.is_initialized():
         dist.destroy_process_group()
 

@@ -21,14 +21,15 @@ fn none() -> PyMask {
     PyMask(atoms::none())
 }
 
-/// Allows `k <= q + offset`: no key after position `q + offset`.
+/// Allows keys up to the query (look-ahead mask): `k <= q + offset`, where `q` and `k` are positions.
 #[pyfunction]
 #[pyo3(signature = (offset=0))]
 fn causal(offset: i64) -> PyMask {
     PyMask(atoms::causal_offset(offset))
 }
 
-/// Allows `q - left <= k <= q + right`, both ends included. A side that is not given has no limit. Values may be negative.
+/// Allows `q - left <= k <= q + right`, both ends included. A side that is not given has no limit; values may be
+/// negative.
 #[pyfunction]
 #[pyo3(signature = (left=None, right=None))]
 fn window(left: Option<i64>, right: Option<i64>) -> PyMask {
@@ -41,19 +42,19 @@ fn sliding(window: Given<'_, '_>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::sliding(count(window, "sliding")?)))
 }
 
-/// Allows cells whose query and key are in the same chunk of `size` positions.
+/// Allows keys in the query's own chunk of `size` positions: `q // size == k // size`.
 #[pyfunction]
 fn chunk(size: Given<'_, '_>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::chunk(count(size, "chunk")?)))
 }
 
-/// Allows `(q - k) mod step == 0`.
+/// Allows keys at a multiple of `step` positions from the query: `(q - k) mod step == 0`.
 #[pyfunction]
 fn stride(step: Given<'_, '_>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::stride(count(step, "stride")?)))
 }
 
-/// Allows `k < n`. `n` is one number, or one for each batch row.
+/// Allows the first `n` keys: `k < n`, with one number for all batch rows or one for each.
 #[pyfunction]
 fn prefix(lengths: Given<'_, '_>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::prefix(per_row(lengths, "prefix")?)))
@@ -67,21 +68,21 @@ fn set_or_label(given: Option<Given<'_, '_>>, label: Option<String>, what: &str)
     }
 }
 
-/// Allows the given keys: a position, a range, a list of these, or a label of the facts.
+/// Allows these keys to every query: a position, a range, a list of them, or the positions of a label in the facts.
 #[pyfunction]
 #[pyo3(signature = (positions=None, *, label=None))]
 fn keys(positions: Option<Given<'_, '_>>, label: Option<String>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::keys(set_or_label(positions, label, "keys")?)))
 }
 
-/// Allows the given queries: a position, a range, a list of these, or a label of the facts.
+/// Allows these queries to read every key; arguments as in `keys`.
 #[pyfunction]
 #[pyo3(signature = (positions=None, *, label=None))]
 fn queries(positions: Option<Given<'_, '_>>, label: Option<String>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::queries(set_or_label(positions, label, "queries")?)))
 }
 
-/// Lets the given positions read every key and be read by every query: a position, a range, a list of these, or a label.
+/// Allows cells whose query or key is at one of these positions (global tokens); arguments as in `keys`.
 #[pyfunction]
 #[pyo3(signature = (positions=None, *, label=None))]
 fn global_(positions: Option<Given<'_, '_>>, label: Option<String>) -> PyResult<PyMask> {
@@ -97,7 +98,10 @@ fn side_of(name: &str) -> PyResult<Side> {
     }
 }
 
-/// Allows only non-padding keys, from `lengths` or the facts. With `on="both"`, padding queries read nothing.
+/// Allows keys that are not padding (padding mask).
+///
+/// `lengths` are the numbers of non-padding tokens of the batch rows and `side` the side of the padding [default: both
+/// from the facts]. With `on="both"`, queries that are padding read nothing.
 #[pyfunction]
 #[pyo3(signature = (*, side=None, lengths=None, on="keys"))]
 fn padding(side: Option<&str>, lengths: Option<Given<'_, '_>>, on: &str) -> PyResult<PyMask> {
@@ -110,7 +114,7 @@ fn padding(side: Option<&str>, lengths: Option<Given<'_, '_>>, on: &str) -> PyRe
     Ok(PyMask(atoms::padding_with(Padding { side: side.map(side_of).transpose()?, lengths, both })))
 }
 
-/// Allows cells whose query and key are in the same document. Document lengths are given here or in the facts.
+/// Allows keys in the query's own document (packed sequences); `lengths` of the documents [default: from the facts].
 #[pyfunction]
 #[pyo3(signature = (lengths=None))]
 fn documents(lengths: Option<Given<'_, '_>>) -> PyResult<PyMask> {
@@ -120,13 +124,15 @@ fn documents(lengths: Option<Given<'_, '_>>) -> PyResult<PyMask> {
     }))
 }
 
-/// Allows cells whose query and key are in the same span, such as an image in text.
+/// Allows keys in the same span as the query, such as an image in text; `spans` is a list of ranges of positions.
 #[pyfunction]
 fn spans(spans: Given<'_, '_>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::spans(spans_of(spans, "spans")?)))
 }
 
-/// Lets each node of a tree read itself and its ancestors. Node `i` has position `start + i`; a parent of -1 marks a root.
+/// Allows each node of a tree to read itself and its ancestors (draft trees of speculative decoding).
+///
+/// Node `i` is at position `start + i`; `parents[i]` is the index of its parent, or -1 for a root.
 #[pyfunction]
 #[pyo3(signature = (parents, start=0))]
 fn tree(parents: Given<'_, '_>, start: u64) -> PyResult<PyMask> {
@@ -139,13 +145,16 @@ fn distances(distances: Given<'_, '_>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::distances(wholes(distances, "distances")?)))
 }
 
-/// Allows `level(q) >= level(k)`, with the levels of the facts.
+/// Allows keys of the query's level and of lower levels: `level(q) >= level(k)`, with the levels of the facts.
 #[pyfunction]
 fn clearance() -> PyMask {
     PyMask(atoms::clearance())
 }
 
-/// Allows the keys in the window of grid cells around the query. At edges the window shifts inward (NATTEN).
+/// Allows the keys in a window of grid cells around the query; at the edges, the window shifts inward (NATTEN).
+///
+/// `grid` gives the sizes of the grid (1 to 3 dimensions, positions row by row), `size` the sizes of the window,
+/// `dilation` the distance between its keys [default: 1]; one number for each dimension.
 #[pyfunction]
 #[pyo3(signature = (grid, size, dilation=None))]
 fn neighborhood(grid: Given<'_, '_>, size: Given<'_, '_>, dilation: Option<Given<'_, '_>>) -> PyResult<PyMask> {
@@ -156,20 +165,21 @@ fn neighborhood(grid: Given<'_, '_>, size: Given<'_, '_>, dilation: Option<Given
     }))
 }
 
-/// Allows each cell with probability `p`. The cells depend on `seed` and the positions, and are equal on every machine.
+/// Allows each cell with probability `p`; the cells depend on `seed` and the positions, and are equal on every machine.
 #[pyfunction]
 fn random(p: f64, seed: u64) -> PyMask {
     PyMask(atoms::random(p, seed))
 }
 
-/// Allows `count` random blocks of `block` keys for each block of `block` queries. They depend on `seed`, the positions and
-/// the number of keys, and are equal on every machine.
+/// Allows `count` random blocks of `block` keys to each block of `block` queries.
+///
+/// The blocks depend on `seed`, the positions and the number of keys, and are equal on every machine.
 #[pyfunction]
 fn random_blocks(block: u64, count: u64, seed: u64) -> PyMask {
     PyMask(atoms::random_blocks(block, count, seed))
 }
 
-/// Allows the cells of the named array of the facts.
+/// Allows the cells of the array with this name in the facts.
 #[pyfunction]
 fn dense(name: String) -> PyMask {
     PyMask(atoms::dense(name))
@@ -184,52 +194,52 @@ fn by<'py>(
     Ok(PyMask(make(pairs.collect())))
 }
 
-/// Gives query heads different masks: a dict (or pairs) of heads and masks.
+/// Selects a mask by query head: a dict (or pairs) of a head, a range of heads, or "else", and a mask.
 #[pyfunction]
 fn heads(arms: Given<'_, '_>) -> PyResult<PyMask> {
     by("heads", arms, atoms::heads)
 }
 
-/// Gives batch rows different masks: a dict (or pairs) of rows and masks.
+/// Selects a mask by batch row: a dict (or pairs) of a row, a range of rows, or "else", and a mask.
 #[pyfunction]
 fn batch(arms: Given<'_, '_>) -> PyResult<PyMask> {
     by("batch", arms, atoms::batch)
 }
 
-/// Gives layers different masks: a dict (or pairs) such as `{"every 2": ..., "else": ...}`.
+/// Selects a mask by layer: a dict (or pairs) such as `{"every 2": ..., "else": ...}`.
 #[pyfunction]
 fn layers(arms: Given<'_, '_>) -> PyResult<PyMask> {
     by("layers", arms, atoms::layers)
 }
 
-/// Adds the named array to scores, broadcast over `[batch, heads, q_len, kv_len]`.
+/// Adds the named array to the scores; it broadcasts to `[batch, heads, q_len, kv_len]`.
 #[pyfunction]
 #[pyo3(signature = (name="bias"))]
 fn bias(name: &str) -> PyScore {
     PyScore(Score::bias(name))
 }
 
-/// Adds to each score the entry of the named table `[heads, 2 * reach + 1]` for the distance from query to key.
+/// Adds the named table `[heads, 2 * reach + 1]` to the scores by distance from query to key, limited to `reach`.
 #[pyfunction]
 #[pyo3(signature = (name="relative"))]
 fn relative(name: &str) -> PyScore {
     PyScore(Score::relative(name))
 }
 
-/// Adds `-slope * distance` to scores, with one slope for each head [default: `2^(-8 (h + 1) / heads)`].
+/// Adds `-slope * distance` to the scores; one slope for each head [default: `2^(-8 (h + 1) / heads)` for head `h`].
 #[pyfunction]
 #[pyo3(signature = (slopes=None))]
 fn alibi(slopes: Option<Vec<f64>>) -> PyScore {
     PyScore(Score::Alibi { slopes: slopes.map(|list| list.into_iter().map(Into::into).collect()) })
 }
 
-/// Replaces each score with `cap * tanh(score / cap)`.
+/// Replaces each score by `cap * tanh(score / cap)`.
 #[pyfunction]
 fn softcap(cap: f64) -> PyScore {
     PyScore(Score::softcap(cap))
 }
 
-/// Multiplies `exp(score)` by the named weights, from 0 to 1. A weight of 0 denies the cell.
+/// Multiplies `exp(score)` by the named weights from 0 to 1 (a continuous mask); a weight of 0 denies the cell.
 #[pyfunction]
 #[pyo3(signature = (name="soft"))]
 fn soft(name: &str) -> PyScore {

@@ -34,7 +34,7 @@ pub(crate) fn threads_allowed(wanted: Option<usize>) -> Option<usize> {
     if FORKED.load(Ordering::Relaxed) { Some(1) } else { wanted }
 }
 
-/// The arguments of a call other than q, k, v and the plan.
+/// Score modifiers and options of one call of `forward`, `backward` or `weights`; arguments as in `noren.attention`.
 #[pyclass(name = "Modifiers", module = "noren", frozen)]
 pub(crate) struct Modifiers {
     scale: Option<f32>,
@@ -351,7 +351,7 @@ fn weights_of<T: Element>(
     let inputs = inputs::<T>(q, k, v)?;
     let cells: &mut [f32] = out.slice_mut("weights", &[Kind::Float(Dtype::F32)])?;
     if cells.len() as u128 != shape.cells() {
-        return Err(Error::new_err(format!("weights need room for {} cells", shape.cells())));
+        return Err(Error::new_err(format!("the array of weights must have {} elements", shape.cells())));
     }
     for (i, row) in cells.chunks_mut(shape.kv_len()).enumerate() {
         if cancel.load(Ordering::Relaxed) {
@@ -365,7 +365,7 @@ fn weights_of<T: Element>(
     Ok(())
 }
 
-/// Returns the processor paths of this machine, slowest first.
+/// Returns the names of the processor paths that this machine supports, the slowest first; each is a value for `isa=`.
 #[pyfunction]
 pub(crate) fn isas() -> Vec<String> {
     Isa::available().iter().map(|isa| isa.to_string()).collect()

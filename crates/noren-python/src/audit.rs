@@ -4,7 +4,7 @@ use crate::error::Error;
 use noren_flow::audit::{CHECKS, LENGTHS, MOST, PADS, ROWS, Reads, Scope, rounding};
 use pyo3::prelude::*;
 
-/// Returns all checks and the sizes of their inputs as JSON.
+/// Returns all checks of the audit and the sizes of their inputs as JSON.
 #[pyfunction]
 pub(crate) fn audit_catalogue() -> String {
     serde_json::json!({ "checks": CHECKS, "lengths": LENGTHS, "most": MOST, "pads": PADS, "rows": ROWS }).to_string()
@@ -14,7 +14,7 @@ pub(crate) fn audit_catalogue() -> String {
 /// these outputs must change).
 type Change = (String, String, Vec<usize>, bool, Vec<(usize, usize)>, bool);
 
-/// Returns the changes of a check. `reach` and `direct` are bytes `[length, length]`. Returns an error if there are none.
+/// Returns the changes of a check. `reach` and `direct` are bytes `[length, length]`. Raises `Error` if there are none.
 #[pyfunction]
 pub(crate) fn audit_changes(check: &str, length: usize, reach: &[u8], direct: &[u8]) -> PyResult<Vec<Change>> {
     if length == 0 || [reach, direct].iter().any(|cells| cells.len() != length * length) {

@@ -12,11 +12,11 @@ use pyo3::prelude::*;
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 
-/// A mask with its shape and facts, which were checked to fit.
+/// A mask with a shape and facts that fit it: every cell is known.
 #[pyclass(name = "BoundMask", module = "noren", frozen)]
 pub(crate) struct PyBound(pub(crate) BoundMask);
 
-/// Tiles of queries with the spans of keys that they read. Kernels and exports use a plan.
+/// A block-sparse plan: tiles of query rows with the ranges of keys that they read.
 #[pyclass(name = "Plan", module = "noren", frozen, weakref)]
 pub(crate) struct PyPlan {
     pub(crate) plan: Plan,
@@ -106,39 +106,43 @@ fn labelled<'a>(picture: Picture<'a>, labels: Option<Vec<String>>) -> Picture<'a
 
 #[pymethods]
 impl PyBound {
+    /// The mask that was bound.
     #[getter]
     fn mask(&self) -> PyMask {
         PyMask(self.0.mask().clone())
     }
 
+    /// The shape to which the mask is bound.
     #[getter]
     fn shape(&self) -> PyShape {
         PyShape(self.0.shape().clone())
     }
 
+    /// The facts with which the mask is bound.
     #[getter]
     fn facts(&self) -> PyFacts {
         PyFacts(self.0.facts().clone())
     }
 
-    /// The number of distinct patterns over all pairs of batch row and head.
+    /// The number of different sets of cells among all pairs of batch row and head.
     #[getter]
     fn pattern_count(&self) -> usize {
         self.0.pattern_count()
     }
 
+    /// Returns the block-sparse plan; arguments as in `Mask.plan`.
     #[pyo3(signature = (*, block_q=96, block_kv=64, reorder=None))]
     pub(crate) fn plan(&self, py: Python<'_>, block_q: u32, block_kv: u32, reorder: Option<Order>) -> PyResult<PyPlan> {
         let options = PlanOptions { block_q, block_kv, reorder: self::reorder(reorder)? };
         within_budget(py, |budget| self.0.plan_within(&options, budget)).map(PyPlan::new)
     }
 
-    /// Returns True if the mask allows the cell.
+    /// Whether query row `q` may read key `k` (indices from 0). Raises `Error` for an index outside the shape.
     fn allowed(&self, batch: usize, head: usize, q: usize, k: usize) -> PyResult<bool> {
         self.0.explain(batch, head, q, k).map(|why| why.allowed).map_err(raise)
     }
 
-    /// Explains why a query may or may not read a key.
+    /// Returns the reason why query row `q` may or may not read key `k`, part by part.
     #[pyo3(signature = (q, k, *, batch=0, head=0))]
     pub(crate) fn explain<'py>(
         &self,
@@ -153,47 +157,47 @@ impl PyBound {
         view(py, "Explanation", (why.to_string(), json))
     }
 
-    /// Returns this mask for some query rows and keys, each given as a list of ranges `(first, end)`; ends are exclusive.
+    /// Returns the mask on some of its query rows and keys; both are lists of ranges (first, after the last).
     fn select(&self, rows: Vec<(usize, usize)>, keys: Vec<(usize, usize)>) -> PyResult<PyBound> {
         let ranges = |list: Vec<(usize, usize)>| list.into_iter().map(|(start, end)| start..end);
         self.0.select(ranges(rows), ranges(keys)).map_err(raise).map(PyBound)
     }
 
-    /// Returns this mask for some of its batch rows.
+    /// Returns the mask on some of its batch rows.
     fn select_batch(&self, batch: Vec<usize>) -> PyResult<PyBound> {
         self.0.select_batch(&batch).map_err(raise).map(PyBound)
     }
 
-    /// Returns the cells as a NumPy array of booleans `[batch, heads, q_len, kv_len]`; True = allowed.
+    /// Returns the cells `[batch, heads, q_len, kv_len]` as booleans; true: the query may read the key.
     fn dense<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         view(slf.py(), "dense", (slf,))
     }
 
-    /// Compares two masks and returns their differences.
+    /// Returns the cells that only this mask or only `other` allows. Raises `Error` if their shapes differ.
     fn diff<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         view(slf.py(), "Difference", (slf, other))
     }
 
-    /// Returns the first cell that exactly one of the two masks allows.
+    /// Returns the first cell that exactly one of the two masks allows, or `None` if they allow the same cells.
     fn first_difference(&self, py: Python<'_>, other: &Self) -> PyResult<Option<CellTuple>> {
         Ok(py.detach(|| self.0.first_difference(&other.0)).map_err(raise)?.map(tuple))
     }
 
-    /// Returns up to `limit` cells that exactly one of the two masks allows.
+    /// Returns up to `limit` cells that exactly one of the two masks allows, in ascending order.
     fn differences(&self, py: Python<'_>, other: &Self, limit: usize) -> PyResult<Vec<CellTuple>> {
         Ok(py.detach(|| self.0.differences(&other.0, limit)).map_err(raise)?.into_iter().map(tuple).collect())
     }
 
-    /// Returns the number of cells that this mask allows and `other` denies.
+    /// Returns the number of cells that this mask allows and `other` does not.
     fn count_outside(&self, py: Python<'_>, other: &Self) -> PyResult<u128> {
         py.detach(|| self.0.count_outside(&other.0)).map_err(raise)
     }
 
-    /// Writes the cells as 0 and 1 into a contiguous bool array `[batch or 1, heads or 1, q_len, kv_len]`.
+    /// Writes the cells to `out`, a contiguous array of booleans or bytes `[batch or 1, heads or 1, q_len, kv_len]`.
     fn fill(&self, py: Python<'_>, mut out: Tensor) -> PyResult<()> {
         let [batch, heads, q_len, kv_len] = match out.shape[..] {
             [b, h, q, k] => [b, h, q, k],
-            _ => return Err(PyValueError::new_err("cells are [batch, heads, q_len, kv_len]")),
+            _ => return Err(PyValueError::new_err("the array must be [batch, heads, q_len, kv_len]")),
         };
         let shape = self.0.shape();
         let fits = |given: usize, whole: usize| given == 1 || given == whole;
@@ -213,7 +217,7 @@ impl PyBound {
         Ok(())
     }
 
-    /// Returns two booleans: True if batch rows differ, and True if heads of a batch row differ.
+    /// (True if the cells differ between batch rows, True if they differ between the heads of a batch row).
     #[getter]
     fn varies(&self) -> (bool, bool) {
         let (batch, heads) = (self.0.shape().batch_len(), self.0.shape().head_count());
@@ -223,7 +227,7 @@ impl PyBound {
         (by_row, by_head)
     }
 
-    /// Returns a picture as text.
+    /// Returns a picture as text; arguments as in `Mask.picture`.
     #[pyo3(signature = (*, labels=None, width=100, height=48, color=false))]
     pub(crate) fn picture(
         &self,
@@ -235,7 +239,7 @@ impl PyBound {
         picture_text(&labelled(self.0.picture(), labels), color, width, height)
     }
 
-    /// Returns a picture as SVG.
+    /// Returns a picture as SVG; `labels` are names of tokens, one for each position.
     #[pyo3(signature = (*, labels=None))]
     fn svg(&self, labels: Option<Vec<String>>) -> PyResult<String> {
         labelled(self.0.picture(), labels).to_svg().map_err(raise)
@@ -257,20 +261,24 @@ impl PyBound {
         self.picture(None, 100, 48, false)
     }
 
+    /// Returns a picture of the differing cells as text; arguments as in `Mask.picture`.
     #[pyo3(signature = (other, *, width=100, height=48, color=false))]
     fn difference_text(&self, other: &Self, width: usize, height: usize, color: bool) -> PyResult<String> {
         picture_text(&self.0.picture_of_difference(&other.0), color, width, height)
     }
 
+    /// Returns a picture of the differing cells as SVG.
     fn difference_svg(&self, other: &Self) -> PyResult<String> {
         self.0.picture_of_difference(&other.0).to_svg().map_err(raise)
     }
 
+    /// Reads a bound mask from the JSON of `to_json`. Raises `Error` for other text.
     #[staticmethod]
     fn from_json(text: &str) -> PyResult<Self> {
         BoundMask::from_json(text).map_err(raise).map(PyBound)
     }
 
+    /// Returns mask, shape and facts as JSON.
     fn to_json(&self) -> PyResult<String> {
         self.0.to_json().map_err(raise)
     }
@@ -304,46 +312,52 @@ fn fill_plane(plan: &Plan, pattern: usize, plane: &mut [u8]) {
 
 #[pymethods]
 impl PyPlan {
+    /// The bound mask from which the plan was made.
     #[getter]
     fn bound(&self) -> PyBound {
         PyBound(self.plan.bound().clone())
     }
 
+    /// The mask from which the plan was made.
     #[getter]
     fn mask(&self) -> PyMask {
         PyMask(self.plan.bound().mask().clone())
     }
 
+    /// The shape for which the plan was made.
     #[getter]
     fn shape(&self) -> PyShape {
         PyShape(self.plan.shape().clone())
     }
 
-    /// The number of cells that kernels compute, over all batch rows and heads.
+    /// The number of cells that kernels compute, over all batch rows and heads; at least the number of allowed cells.
     #[getter]
     fn computed(&self) -> u64 {
         self.computed
     }
 
-    /// The memory of tiles and spans, in bytes.
+    /// The memory of the tiles and spans, in bytes.
     #[getter]
     fn bytes(&self) -> usize {
         self.plan.bytes()
     }
 
-    /// Returns the cost of the plan and of dense masking.
+    /// Returns exact counts of allowed and computed cells, tiles and bytes.
     pub(crate) fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let stats = within_budget(py, |budget| self.plan.stats_within(budget))?;
         let json = serde_json::to_string(&stats).map_err(|e| Error::new_err(e.to_string()))?;
         view(py, "stats", (stats.to_string(), json))
     }
 
-    /// Returns the tiles of a batch row and head: `(first row, end row, [(first key, end key, full), ...])`, ends exclusive.
+    /// Returns the tiles of a batch row and head as (first row, row after the last, spans).
+    ///
+    /// A span is (first key, key after the last, full); `full` means that every cell is allowed. Rows and keys are
+    /// indices of the sequence, also where the plan is reordered.
     fn tiles(&self, batch: usize, head: usize) -> PyResult<Vec<TileTuple>> {
         let shape = self.plan.shape();
         if batch >= shape.batch_len() || head >= shape.head_count() {
             return Err(Error::new_err(format!(
-                "batch {batch}, head {head} is outside: there are {} and {}",
+                "batch row {batch}, head {head} is outside: there are {} batch rows and {} heads",
                 shape.batch_len(),
                 shape.head_count()
             )));
@@ -354,13 +368,13 @@ impl PyPlan {
         Ok(pattern.tiles().map(|t| (t.start, t.end, t.spans.iter().map(span).collect())).collect())
     }
 
-    /// Returns a picture of the tiles as text.
+    /// Returns a picture of the mask with its tiles as text; arguments as in `Mask.picture`.
     #[pyo3(signature = (*, width=100, height=48, color=false))]
     fn picture(&self, width: usize, height: usize, color: bool) -> PyResult<String> {
         picture_text(&self.plan.bound().picture().tiles(*self.plan.options()), color, width, height)
     }
 
-    /// Returns a picture of the tiles as SVG.
+    /// Returns a picture of the mask with its tiles as SVG.
     fn svg(&self) -> PyResult<String> {
         self.plan.bound().picture().tiles(*self.plan.options()).to_svg().map_err(raise)
     }
@@ -381,11 +395,14 @@ impl PyPlan {
         self.picture(100, 48, false)
     }
 
+    /// Reads a plan from the JSON of `to_json`. Raises `Error` for other text and for a plan that does not fit its
+    /// mask.
     #[staticmethod]
     fn from_json(text: &str) -> PyResult<Self> {
         Plan::from_json(text).map_err(raise).map(PyPlan::new)
     }
 
+    /// Returns the plan as JSON.
     fn to_json(&self) -> PyResult<String> {
         self.plan.to_json().map_err(raise)
     }

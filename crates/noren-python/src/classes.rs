@@ -6,12 +6,16 @@ use noren::{Mask, Score, Spec};
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::prelude::*;
 
-/// A set of allowed (query, key) cells, written without sizes; see `noren.parse` and the atoms.
+/// A set of allowed (query, key) cells as an expression, without sizes. Masks compare, hash, print and pickle as
+/// values.
+///
+/// `a & b` allows the cells of both, `a | b` the cells of either, `a - b` the cells of `a` without those of `b`, `~a`
+/// all others. `mask + score` is a `Spec`. `Mask(text)` parses a text and raises `ParseError` if it is not a mask.
 #[pyclass(name = "Mask", module = "noren", frozen, eq, hash, weakref, from_py_object)]
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PyMask(pub(crate) Mask);
 
-/// A change of scores other than masking, such as a bias.
+/// A score modifier: a change of attention scores other than the mask, such as `alibi` or `softcap(30)`.
 #[pyclass(name = "Score", module = "noren", frozen, eq, hash, from_py_object)]
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PyScore(pub(crate) Score);

@@ -193,7 +193,7 @@ impl Tensor {
             // SAFETY: a capsule of this name holds such a struct.
             (Owner::Old(old), unsafe { old.as_ref().tensor }, 0, c"used_dltensor")
         } else {
-            return Err(PyTypeError::new_err("the capsule holds no DLPack tensor, or it was taken already"));
+            return Err(PyTypeError::new_err("the capsule holds no DLPack tensor, or it was already read"));
         };
         // SAFETY: the object is a capsule and the name lives for ever.
         unsafe { PyCapsule_SetName(raw, used.as_ptr()) };
@@ -338,7 +338,9 @@ impl Tensor {
     pub(crate) fn slice_mut<T: Plain>(&mut self, name: &str, kinds: &[Kind]) -> PyResult<&mut [T]> {
         let len = self.len();
         if !kinds.contains(&self.kind) || self.read_only || !self.is_contiguous() {
-            return Err(PyValueError::new_err(format!("{name} must be contiguous, of its own type and not read-only")));
+            return Err(PyValueError::new_err(format!(
+                "{name} must be contiguous, of the expected type and not read-only"
+            )));
         }
         if size_of::<T>() as isize != self.kind.bytes() {
             return Err(PyTypeError::new_err(format!("{name} holds {}", self.kind.words())));

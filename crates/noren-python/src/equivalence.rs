@@ -5,13 +5,13 @@ use noren::noren_mask::Equivalence;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
-/// The result of `Mask.equivalent`: equality at every length, a difference, or nothing established.
+/// The result of `Mask.equivalent`; `str` gives it as a sentence.
 #[pyclass(name = "Equivalence", module = "noren", frozen)]
 pub(crate) struct PyEquivalence(pub(crate) Equivalence);
 
 #[pymethods]
 impl PyEquivalence {
-    /// True when equality was proved, False when a difference was found, None when neither was established.
+    /// True: equality was proved. False: a difference was found. None: neither was established.
     #[getter]
     fn equal(&self) -> Option<bool> {
         match &self.0 {
@@ -21,7 +21,7 @@ impl PyEquivalence {
         }
     }
 
-    /// The shortest and the longest length at which both masks bind, if equality was proved.
+    /// The shortest and the longest length at which both masks can be bound, if equality was proved.
     #[getter]
     fn lengths(&self) -> Option<(usize, usize)> {
         match &self.0 {
@@ -30,7 +30,7 @@ impl PyEquivalence {
         }
     }
 
-    /// The shape in which a difference was found.
+    /// The shape in which a difference was found: the shortest such shape, unless the difference depends on `facts`.
     #[getter]
     fn shape(&self) -> Option<PyShape> {
         match &self.0 {
@@ -39,7 +39,7 @@ impl PyEquivalence {
         }
     }
 
-    /// The facts with which a difference was found; empty if no facts matter.
+    /// The facts under which a difference was found; empty if the difference does not depend on facts.
     #[getter]
     fn facts(&self) -> Option<PyFacts> {
         match &self.0 {
@@ -57,7 +57,7 @@ impl PyEquivalence {
         }
     }
 
-    /// The layer in which a difference was found.
+    /// The layer, counted from 0, in which a difference was found.
     #[getter]
     fn layer(&self) -> Option<u64> {
         match &self.0 {
@@ -66,7 +66,7 @@ impl PyEquivalence {
         }
     }
 
-    /// True if the first mask allows the cell.
+    /// Whether the first mask, and not the second, allows `cell`.
     #[getter]
     fn only_first(&self) -> Option<bool> {
         match &self.0 {
@@ -75,7 +75,7 @@ impl PyEquivalence {
         }
     }
 
-    /// The atoms that prevented a result.
+    /// The atoms that prevented a proof, if nothing was established.
     #[getter]
     fn atoms(&self) -> Vec<String> {
         match &self.0 {

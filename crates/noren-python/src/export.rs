@@ -19,7 +19,11 @@ fn runs_of<'py>(py: Python<'py>, runs: &Runs) -> TwoBytes<'py> {
 
 fn check(plan: &PyPlan, pattern: usize) -> PyResult<()> {
     let count = plan.plan.patterns().len();
-    if pattern < count { Ok(()) } else { Err(Error::new_err(format!("pattern {pattern} of {count}"))) }
+    if pattern < count {
+        Ok(())
+    } else {
+        Err(Error::new_err(format!("pattern {pattern} is outside: there are {count} patterns")))
+    }
 }
 
 /// Returns (number of distinct patterns, index of the pattern of each pair of batch row and head, all heads of row 0 first).

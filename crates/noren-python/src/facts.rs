@@ -8,7 +8,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::collections::BTreeMap;
 
-/// The sizes for which a mask is bound: batch rows, heads, queries and keys.
+/// The numbers of batch rows, heads, queries and keys to which a mask is bound, and the position of the first query.
+///
+/// `query_offset` is that position: one number, or one for each batch row. It must be given if `q_len` and `kv_len`
+/// differ. `kv_heads` is the number of key-value heads [default: `heads`] and divides `heads`. Raises `Error` for sizes
+/// that contradict each other.
 #[pyclass(name = "Shape", module = "noren", frozen, eq, hash, from_py_object)]
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PyShape(pub(crate) Shape);
@@ -29,7 +33,7 @@ impl FromPyObject<'_, '_> for Count {
     fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
         object.extract().map(Count).map_err(|error: PyErr| match error.is_instance_of::<PyOverflowError>(object.py()) {
             true => Error::new_err(format!(
-                "shape: {} is no size: give a whole number from 1 to {}",
+                "shape: {} is not a size: give a whole number from 1 to {}",
                 repr(&object),
                 Shape::MAX_LEN
             )),
@@ -85,59 +89,70 @@ impl PyShape {
         sized(shape, batch, heads, kv_heads)
     }
 
+    /// Returns a shape with as many queries as keys, `len` of each.
     #[staticmethod]
     #[pyo3(signature = (len, *, batch=Count(1), heads=Count(1), kv_heads=None))]
     fn square(len: Count, batch: Count, heads: Count, kv_heads: Option<Count>) -> PyResult<Self> {
         sized(Shape::square(len.0), batch, heads, kv_heads)
     }
 
+    /// Returns a shape of `past + new` keys, of which the last `new` are also the queries: a step with a key-value
+    /// cache.
     #[staticmethod]
     #[pyo3(signature = (past, new, *, batch=Count(1), heads=Count(1), kv_heads=None))]
     fn cached(past: Count, new: Count, batch: Count, heads: Count, kv_heads: Option<Count>) -> PyResult<Self> {
         sized(Shape::cached(past.0, new.0), batch, heads, kv_heads)
     }
 
+    /// Returns a shape in which queries and keys are different sequences; the first query has position 0.
     #[staticmethod]
     #[pyo3(signature = (q_len, kv_len, *, batch=Count(1), heads=Count(1), kv_heads=None))]
     fn cross(q_len: Count, kv_len: Count, batch: Count, heads: Count, kv_heads: Option<Count>) -> PyResult<Self> {
         sized(Shape::cross(q_len.0, kv_len.0), batch, heads, kv_heads)
     }
 
+    /// Reads a shape from the JSON of `to_json`. Raises `Error` for other text.
     #[staticmethod]
     fn from_json(text: &str) -> PyResult<Self> {
         Shape::from_json(text).map_err(raise).map(PyShape)
     }
 
+    /// Returns the shape as JSON.
     fn to_json(&self) -> PyResult<String> {
         self.0.to_json().map_err(raise)
     }
 
+    /// The number of batch rows.
     #[getter]
     fn batch(&self) -> usize {
         self.0.batch_len()
     }
 
+    /// The number of query heads.
     #[getter]
     fn heads(&self) -> usize {
         self.0.head_count()
     }
 
+    /// The number of key-value heads; `heads / kv_heads` query heads share each.
     #[getter]
     fn kv_heads(&self) -> usize {
         self.0.kv_head_count()
     }
 
+    /// The number of queries in a batch row.
     #[getter]
     fn q_len(&self) -> usize {
         self.0.q_len()
     }
 
+    /// The number of keys in a batch row.
     #[getter]
     fn kv_len(&self) -> usize {
         self.0.kv_len()
     }
 
-    /// The position of the first query, for each batch row.
+    /// The position of the first query of each batch row.
     #[getter]
     fn query_offsets(&self) -> Vec<i64> {
         (0..self.0.batch_len()).map(|row| self.0.query_offset(row)).collect()
@@ -181,7 +196,7 @@ pub(crate) fn shape_of(object: &Bound<'_, PyAny>) -> PyResult<Shape> {
     Ok(Shape::square(len as usize))
 }
 
-/// A mask given cell by cell, for `Facts(arrays={name: ...})`.
+/// A mask given cell by cell, for `Facts(arrays={name: ...})` and the atom `dense(name)`.
 #[pyclass(name = "Array", module = "noren", frozen, eq, hash, from_py_object)]
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PyArray(pub(crate) Array);
@@ -206,19 +221,19 @@ fn cells(tensor: &Tensor) -> PyResult<Vec<bool>> {
 
 #[pymethods]
 impl PyArray {
-    /// Reads booleans, True = allowed: `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`.
+    /// Reads an array in which true (or 1) means "may attend"; `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`.
     #[staticmethod]
     fn keep(array: Tensor) -> PyResult<Self> {
         Array::keep(&array.shape, &cells(&array)?).map_err(raise).map(PyArray)
     }
 
-    /// Reads booleans, True = not allowed.
+    /// Reads an array in which true (or 1) means "ignored"; shapes are those of `keep`.
     #[staticmethod]
     fn drop(array: Tensor) -> PyResult<Self> {
         Array::drop(&array.shape, &cells(&array)?).map_err(raise).map(PyArray)
     }
 
-    /// Reads numbers: 0 = allowed; -inf or the lowest number of the type = not allowed.
+    /// Reads floats that are added to scores: 0 means "may attend", -inf or the type's lowest number means "ignored".
     #[staticmethod]
     fn additive(array: Tensor) -> PyResult<Self> {
         let mut all = Vec::with_capacity(array.len_within(MOST_VALUES)?);
@@ -226,34 +241,37 @@ impl PyArray {
         Array::additive(&array.shape, &all).map_err(raise).map(PyArray)
     }
 
-    /// Reads the allowed keys of each query row as compressed sparse rows.
+    /// Makes a mask in compressed sparse rows: row `q` may read the keys `indices[indptr[q]:indptr[q + 1]]`.
     #[staticmethod]
     fn csr(q_len: usize, kv_len: usize, indptr: Vec<usize>, indices: Vec<u32>) -> PyResult<Self> {
         Array::csr(q_len, kv_len, &indptr, &indices).map_err(raise).map(PyArray)
     }
 
-    /// Reads a list of allowed cells (query, key).
+    /// Makes a mask of its allowed (query, key) cells.
     #[staticmethod]
     fn cells(q_len: usize, kv_len: usize, cells: Vec<(u32, u32)>) -> PyResult<Self> {
         Array::cells(q_len, kv_len, &cells).map_err(raise).map(PyArray)
     }
 
-    /// Reads a list of allowed pairs (query block, key block).
+    /// Makes a mask of its allowed (query block, key block) pairs; `block` is the size of a block in queries and keys.
     #[staticmethod]
     fn blocks(q_len: usize, kv_len: usize, block: (u32, u32), blocks: Vec<(u32, u32)>) -> PyResult<Self> {
         Array::blocks(q_len, kv_len, block, &blocks).map_err(raise).map(PyArray)
     }
 
+    /// The dimensions, `[batch, heads, q_len, kv_len]`; 1 if the array is equal for all batch rows or heads.
     #[getter]
     fn shape(&self) -> [usize; 4] {
         self.0.shape()
     }
 
-    /// Returns the allowed keys of query row 0 of a batch row and head, as ranges `(first, end)`; ends are exclusive.
+    /// Returns the allowed keys of query row 0 of a batch row and head as ranges (first key, key after the last).
     fn first_row(&self, batch: usize, head: usize) -> PyResult<Vec<(usize, usize)>> {
         let [batches, heads, _, kv_len] = self.0.shape();
         if batch >= batches || head >= heads {
-            return Err(Error::new_err(format!("batch {batch}, head {head} is outside of {batches} and {heads}")));
+            return Err(Error::new_err(format!(
+                "batch row {batch}, head {head} is outside of {batches} batch rows and {heads} heads"
+            )));
         }
         let mut runs: Vec<(usize, usize)> = Vec::new();
         for key in (0..kv_len).filter(|key| self.0.allowed(batch, head, 0, *key)) {
@@ -270,7 +288,10 @@ impl PyArray {
     }
 }
 
-/// The data that a mask needs: lengths, documents, labels, levels, positions and arrays.
+/// The data that a mask needs: `lengths`, `documents`, `labels`, `levels`, `positions`, `arrays`, ... (docs/facts.md).
+///
+/// The keys are keyword arguments. Values are numbers, lists, ranges or arrays. Raises `Error` if facts contradict each
+/// other.
 #[pyclass(name = "Facts", module = "noren", frozen, from_py_object)]
 #[derive(Clone)]
 pub(crate) struct PyFacts(pub(crate) Facts);
@@ -308,7 +329,7 @@ impl PyFacts {
         Ok(format!("Facts.from_json({:?})", self.to_json()?))
     }
 
-    /// Reads facts from JSON, and arrays from a separate argument.
+    /// Reads facts from a JSON object; `arrays` adds named masks. Raises `Error` for unknown keys and invalid values.
     #[staticmethod]
     #[pyo3(signature = (text, arrays=None))]
     fn from_json(text: &str, arrays: Option<BTreeMap<String, PyArray>>) -> PyResult<Self> {
@@ -316,11 +337,12 @@ impl PyFacts {
         Ok(PyFacts(arrays.into_iter().flatten().fold(facts, |facts, (name, array)| facts.array(name, array.0))))
     }
 
+    /// Returns the facts as JSON.
     fn to_json(&self) -> PyResult<String> {
         self.0.to_json().map_err(raise)
     }
 
-    /// Returns whether the facts give the position of each key.
+    /// Whether the facts give the position of each key (`positions`).
     #[getter]
     fn place_keys(&self) -> bool {
         self.0.place_keys()

@@ -59,7 +59,11 @@ impl PyFlow {
 
     fn row(&self, batch: usize) -> PyResult<usize> {
         let rows = self.0.shape().batch_len();
-        if batch < rows { Ok(batch) } else { Err(Error::new_err(format!("batch row {batch} is outside of {rows}"))) }
+        if batch < rows {
+            Ok(batch)
+        } else {
+            Err(Error::new_err(format!("batch row {batch} is outside of the {rows} batch rows")))
+        }
     }
 }
 
@@ -98,22 +102,32 @@ impl PyFlow {
         py.detach(|| Flow::of_stack(&masks, &shape, &facts, fill)).map_err(raise).map(PyFlow)
     }
 
+    /// The number of layers.
     #[getter]
     fn depth(&self) -> usize {
         self.0.depth()
     }
 
+    /// The number of tokens in a batch row.
     #[getter]
     fn tokens(&self) -> u32 {
         self.0.tokens()
     }
 
+    /// Returns the tokens that `sources` can influence: entry `n` after the first `n` layers, entry 0 before all
+    /// layers.
+    ///
+    /// Each entry is a list of ranges (first token, token after the last).
     #[pyo3(signature = (sources, *, batch=0))]
     fn reach(&self, py: Python<'_>, sources: &Bound<'_, PyAny>, batch: usize) -> PyResult<Vec<Ranges>> {
         let (row, sources) = (self.row(batch)?, self.tokens_of(sources, "sources")?);
         Ok(py.detach(|| self.0.reach(row, &sources)).iter().map(ranges).collect())
     }
 
+    /// Returns the tokens on which `targets` depend: entry `n` over the last `n` layers, entry 0 the targets
+    /// themselves.
+    ///
+    /// Each entry is a list of ranges (first token, token after the last).
     #[pyo3(signature = (targets, *, batch=0))]
     fn receptive_field(&self, py: Python<'_>, targets: &Bound<'_, PyAny>, batch: usize) -> PyResult<Vec<Ranges>> {
         let (row, targets) = (self.row(batch)?, self.tokens_of(targets, "targets")?);
@@ -181,21 +195,25 @@ impl PyCertificate {
         Ok(PyCertificate(certificate, text.to_string()))
     }
 
+    /// Whether the certificate states that the policy holds; `verify` checks the statement.
     #[getter]
     fn holds(&self) -> bool {
         self.0.holds()
     }
 
+    /// The text of the policy.
     #[getter]
     fn policy(&self) -> &str {
         &self.0.policy
     }
 
+    /// The channels of influence that the certificate does not cover, such as pooling.
     #[getter]
     fn not_covered(&self) -> Vec<String> {
         self.0.not_covered.clone()
     }
 
+    /// The hash of the certificate, in hexadecimal digits.
     #[getter]
     fn sha256(&self) -> &str {
         &self.0.sha256
@@ -209,10 +227,12 @@ impl PyCertificate {
         Ok((json(ruling)?, words(ruling)))
     }
 
+    /// Raises `Error` if the certificate is about other masks, sizes or facts than `flow`.
     fn matches(&self, flow: &PyFlow) -> PyResult<()> {
         self.0.matches(&flow.0).map_err(raise)
     }
 
+    /// Returns the certificate as JSON.
     fn to_json(&self) -> PyResult<String> {
         self.0.to_json().map_err(raise)
     }

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 const NO_TRUTH: &str = "a mask is no truth value: combine masks with & (and), | (or), ~ (not) and -; compare cells with \
                         mask.diff(other, shape)";
 
-/// Reads a mask from its text. Returns a `Spec` if the text has score modifiers.
+/// Parses a text to a `Mask`, or to a `Spec` if the text has score modifiers. Raises `ParseError` if it is neither.
 #[pyfunction]
 pub(crate) fn parse(py: Python<'_>, text: &str) -> PyResult<Py<PyAny>> {
     let spec: Spec = text.parse().map_err(Error::from).map_err(raise)?;
@@ -71,13 +71,21 @@ impl PyMask {
         Ok((slf.get_type().into_any().unbind(), (slf.get().0.to_string(),)))
     }
 
-    /// Binds the mask to a shape (or length) and facts, after checks that they fit.
+    /// Returns the mask with a shape and facts, after checking that they fit each other.
+    ///
+    /// `shape` is a `Shape`, or one integer: the number of queries and of keys, with one batch row and one head. Raises
+    /// `Error` if a fact is missing or does not fit the shape.
     #[pyo3(signature = (shape, facts=None))]
     fn bind(&self, shape: &Bound<'_, PyAny>, facts: Option<&Bound<'_, PyAny>>) -> PyResult<PyBound> {
         crate::bound::bind_to(&self.0, shape, facts)
     }
 
-    /// Returns the plan: the tiles that kernels and exports use.
+    /// Returns the block-sparse plan that attention and exports read; arguments and errors as in `bind`.
+    ///
+    /// `block_q` is the maximum number of query rows in a tile, `block_kv` the width in keys of the tiles that
+    /// statistics count. `reorder`: `"auto"` [default] plans queries and keys in another order where that is clearly
+    /// cheaper, `"never"` keeps their order, `"always"` reorders where possible, `"copies"` reads keys in two orders,
+    /// an integer sorts positions by their residue modulo this number.
     #[pyo3(signature = (shape, facts=None, *, block_q=96, block_kv=64, reorder=None))]
     fn plan(
         &self,
@@ -91,14 +99,14 @@ impl PyMask {
         self.bind(shape, facts)?.plan(py, block_q, block_kv, reorder)
     }
 
-    /// Returns the cells as a NumPy array of booleans `[batch, heads, q_len, kv_len]`; True = allowed.
+    /// Returns the cells `[batch, heads, q_len, kv_len]` as booleans; true: the query may read the key.
     #[pyo3(signature = (shape, facts=None))]
     fn dense<'py>(&self, shape: &Bound<'py, PyAny>, facts: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
         let bound = self.bind(shape, facts)?;
         view(shape.py(), "dense", (bound,))
     }
 
-    /// Explains why a query may or may not read a key.
+    /// Returns the reason why query row `q` may or may not read key `k` (indices from 0), part by part.
     #[pyo3(signature = (q, k, shape, facts=None, *, batch=0, head=0))]
     fn explain<'py>(
         &self,
@@ -112,7 +120,7 @@ impl PyMask {
         self.bind(shape, facts)?.explain(shape.py(), q, k, batch, head)
     }
 
-    /// Compares two masks and returns their differences.
+    /// Returns the cells that only this mask or only `other` allows.
     #[pyo3(signature = (other, shape, facts=None))]
     fn diff<'py>(
         &self,
@@ -124,14 +132,17 @@ impl PyMask {
         view(shape.py(), "Difference", (a, b))
     }
 
-    /// Returns the cost of the mask and of dense masking.
+    /// Returns exact counts of allowed and computed cells, tiles and bytes.
     #[pyo3(signature = (shape, facts=None))]
     fn stats<'py>(&self, shape: &Bound<'py, PyAny>, facts: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
         let py = shape.py();
         self.plan(py, shape, facts, 96, 64, None)?.stats(py)
     }
 
-    /// Returns a picture as text.
+    /// Returns a picture as text; queries run down, keys across.
+    ///
+    /// `labels` are names of tokens, one for each position. `width` and `height` are the maximum number of characters
+    /// and lines; a larger mask is down-sampled. `color` adds ANSI colours.
     #[pyo3(signature = (shape=None, facts=None, *, labels=None, width=100, height=48, color=false))]
     #[allow(clippy::too_many_arguments)] // they are keywords
     fn picture<'py>(
@@ -162,18 +173,19 @@ impl PyMask {
         PyMask(self.0.simplify())
     }
 
-    /// Tests whether both masks allow the same cells at every length; see `Equivalence`.
+    /// Compares the cells of two masks at every length: proves equality, finds a cell that differs, or establishes
+    /// neither.
     fn equivalent(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<PyEquivalence> {
         let other = mask_of(other)?;
         py.detach(|| self.0.equivalent(&other)).map(PyEquivalence).map_err(raise)
     }
 
-    /// Returns the mask of one layer, if the mask has `layers(...)`.
+    /// Returns the mask of one layer, counted from 0; a mask without `layers(...)` is the same in all layers.
     fn at_layer(&self, layer: u64) -> Self {
         PyMask(self.0.at_layer(layer))
     }
 
-    /// True if the mask has `layers(...)`. Then `at_layer` must select a layer before the mask is bound.
+    /// Whether the mask contains `layers(...)`. If so, select a layer with `at_layer` before the mask is bound.
     #[getter]
     fn has_layers(&self) -> bool {
         self.0.has_layers()
@@ -203,7 +215,7 @@ impl PyScore {
         let spec: Spec = format!("full + {text}").parse().map_err(Error::from).map_err(raise)?;
         match &spec.scores[..] {
             [score] => Ok(PyScore(score.clone())),
-            _ => Err(crate::error::Error::new_err(format!("`{text}` is no single score"))),
+            _ => Err(crate::error::Error::new_err(format!("`{text}` is not a single score modifier"))),
         }
     }
 
@@ -211,7 +223,7 @@ impl PyScore {
         self.0.to_string()
     }
 
-    /// The kind: "bias", "relative", "alibi", "softcap", "soft" or "sinks".
+    /// The kind of modifier: the name of the function that makes it, such as "bias" or "alibi".
     #[getter]
     fn kind(&self) -> PyResult<&'static str> {
         Ok(match &self.0 {
@@ -225,7 +237,7 @@ impl PyScore {
         })
     }
 
-    /// The name of the array; `None` for `alibi` and `softcap`.
+    /// The name of the modifier's array; `None` for `alibi` and `softcap`.
     #[getter]
     fn name(&self) -> Option<&str> {
         match &self.0 {
@@ -236,7 +248,7 @@ impl PyScore {
         }
     }
 
-    /// The slopes of `alibi`, if they were given.
+    /// The slopes of `alibi`, one for each head, if they are given.
     #[getter]
     fn slopes(&self) -> Option<Vec<f64>> {
         match &self.0 {
@@ -245,7 +257,7 @@ impl PyScore {
         }
     }
 
-    /// The cap of `softcap`.
+    /// The limit of `softcap`.
     #[getter]
     fn cap(&self) -> Option<f64> {
         match &self.0 {
@@ -266,13 +278,13 @@ impl PySpec {
         text.parse().map_err(Error::from).map_err(raise).map(PySpec)
     }
 
-    /// The mask: the allowed cells.
+    /// The mask without the score modifiers.
     #[getter]
     fn mask(&self) -> PyMask {
         PyMask(self.0.mask.clone())
     }
 
-    /// The score modifiers.
+    /// The score modifiers in the order in which they were written.
     #[getter]
     fn scores(&self) -> Vec<PyScore> {
         self.0.scores.iter().cloned().map(PyScore).collect()

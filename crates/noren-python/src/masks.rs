@@ -26,8 +26,8 @@ struct Seen {
     lowest: bool,
 }
 
-/// Reads a mask `[batch, heads, q_len or 1, kv_len or 1]`: booleans (true = may attend, or with `drop` true = ignored), or
-/// floats that are added to scores.
+/// Reads a mask `[batch, heads, q_len or 1, kv_len or 1]`: booleans (true = may attend, or with `drop` true = ignored),
+/// or floats that are added to scores.
 ///
 /// Returns the allowed cells `[batch, heads, q_len or 1, kv_len]`, whether allowed cells hold numbers other than 0, and
 /// whether finite numbers mean "ignored".
@@ -35,7 +35,7 @@ struct Seen {
 pub(crate) fn read_mask(py: Python<'_>, mask: Tensor, drop: bool, kv_len: usize) -> PyResult<(PyArray, bool, bool)> {
     let [batch, heads, q_len, width] = match mask.shape[..] {
         [b, h, q, k] if k == 1 || k == kv_len => [b, h, q, k],
-        _ => return Err(Error::new_err(format!("a mask of shape {:?} is read for {kv_len} keys", mask.shape))),
+        _ => return Err(Error::new_err(format!("a mask of shape {:?} does not fit {kv_len} keys", mask.shape))),
     };
     let cells: u128 = [batch, heads, q_len, kv_len].iter().map(|&n| n as u128).product();
     if cells > MOST_CELLS as u128 {

@@ -33,7 +33,7 @@ create_exception!(
 
 // --- the link -----------------------------------------------------------------------------------------------------------------
 
-/// A rank's index in its group, and the Python object that carries messages.
+/// A rank's index in its group, and the Python object that carries messages: `carrier.exchange(outgoing, expected)`.
 #[pyclass(name = "Link", module = "noren.distributed", frozen)]
 pub(crate) struct PyLink {
     job: Mutex<Job>,
@@ -264,7 +264,7 @@ impl PySplit {
         self.split.lengths().into()
     }
 
-    /// True if all batch rows are split equally.
+    /// Whether all batch rows are split equally.
     #[getter]
     fn uniform(&self) -> bool {
         self.split.partition().rows.len() == 1
@@ -363,7 +363,8 @@ impl PyShards {
     /// Returns the ranges of keys that a rank holds.
     fn held(&self, rank: usize) -> PyResult<Vec<(usize, usize)>> {
         let held = self.shards.held().get(rank);
-        let problem = || PyIndexError::new_err(format!("rank {rank}: there are {}", self.shards.held().len()));
+        let problem =
+            || PyIndexError::new_err(format!("rank {rank} is outside: there are {} ranks", self.shards.held().len()));
         Ok(held.ok_or_else(problem)?.iter().map(|&Range { start, end }| (start, end)).collect())
     }
 

@@ -146,6 +146,6 @@ fn selector(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Selector> {
         format!("{what}({}: full)", text.to_str()?).parse().map_err(noren::noren_mask::Error::from).map_err(raise)?;
     match mask.node() {
         Node::Heads(arms) | Node::Batch(arms) | Node::Layers(arms) if arms.len() == 1 => Ok(arms[0].selector.clone()),
-        _ => Err(PyValueError::new_err(format!("{what}: {} names no indices", repr(object)))),
+        _ => Err(PyValueError::new_err(format!("{what}: {} does not select indices", repr(object)))),
     }
 }

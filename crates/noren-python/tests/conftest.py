@@ -1,4 +1,4 @@
-"""What all tests share: the corpus and the stored results."""
+"""Data for all tests: the corpus and the stored results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TESTDATA = Path(__file__).parents[3] / "testdata"
 
 @dataclass
 class Drawn:
-    """A case of `testdata/*.toml`: a mask, what it binds to, and what it allows or why it is refused."""
+    """A case of `testdata/*.toml`: a mask, its shape and facts, and its allowed cells or its error."""
 
     id: str
     case: dict[str, Any]
@@ -67,14 +67,14 @@ def corpus() -> list[Drawn]:
 
 
 def stored() -> list[dict[str, Any]]:
-    """The cases that PyTorch computed in float64."""
+    """Returns the cases with results that PyTorch computed in float64."""
     import json
 
     return list(json.loads((TESTDATA / "conformance/attention/cases.json").read_text()))
 
 
 def tensors(name: str) -> dict[str, Any]:
-    """Arrays of a safetensors file; the format is a header of JSON and the bytes."""
+    """Reads the arrays of a safetensors file: a JSON header, then the bytes of the arrays."""
     import json
 
     import numpy as np
@@ -94,7 +94,7 @@ def tensors(name: str) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _no_process_group_stays() -> Iterator[None]:
-    """Ends a process group that a test leaves behind: others test what happens without one."""
+    """Ends a process group that a test did not end, because other tests need a process without a group."""
     yield
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():

@@ -1,4 +1,4 @@
-"""What the processes of test_distributed.py run; imported once, by the server that they are forked from."""
+"""The code of the processes of test_distributed.py; imported once, by the server that forks them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ import noren.torch as nt
 from noren.distributed import _wire
 
 PATIENCE = 2.0
-"""Seconds that ranks wait for each other where one of them is gone."""
+"""The seconds that ranks wait for each other in tests that lose a rank."""
 
 
 def run(rank: int, ranks: int, folder: str, name: str, *arguments: Any) -> None:
-    """One process: what it printed or raised is in `folder/rank.txt`."""
+    """Runs one process and writes its output or its error to `folder/rank.txt`."""
     torch.set_num_threads(1)
     report = Path(folder) / f"{rank}.txt"
     try:
@@ -52,7 +52,7 @@ def run(rank: int, ranks: int, folder: str, name: str, *arguments: Any) -> None:
 
 
 def close(found: Tensor, expected: Tensor, tolerance: float = 0.0) -> None:
-    """To 1e-6 of the largest value, or of 1; plus `tolerance`."""
+    """Asserts equality to 1e-6 of the largest value (at least 1), plus `tolerance`."""
     assert found.shape == expected.shape and not found.isnan().any()
     if found.numel():
         scale = max(1.0, float(expected.abs().max()))
@@ -61,7 +61,7 @@ def close(found: Tensor, expected: Tensor, tolerance: float = 0.0) -> None:
 
 
 def draw(shape: nr.Shape, head_dim: int, v_dim: int) -> list[Tensor]:
-    """Queries, keys, values and a gradient of outputs, whole, the same on every rank: numbers between -1 and 1."""
+    """Returns random queries, keys, values and a gradient of outputs, whole and equal on every rank, from -1 to 1."""
     generator = torch.Generator().manual_seed(shape.q_len * 31 + shape.kv_len)
     sizes = [(shape.heads, shape.q_len, head_dim), (shape.kv_heads, shape.kv_len, head_dim)]
     sizes += [(shape.kv_heads, shape.kv_len, v_dim), (shape.heads, shape.q_len, v_dim)]
@@ -69,7 +69,7 @@ def draw(shape: nr.Shape, head_dim: int, v_dim: int) -> list[Tensor]:
 
 
 def alone(plan: nr.Plan, arrays: list[Tensor], **options: Any) -> list[Tensor]:
-    """Output, log-sum-exps and gradients in one process."""
+    """Returns output, log-sum-exps and gradients, computed in one process."""
     q, k, v, dout = (t.clone() for t in arrays)
     for t in (q, k, v):
         t.requires_grad_(True)
@@ -81,7 +81,7 @@ def alone(plan: nr.Plan, arrays: list[Tensor], **options: Any) -> list[Tensor]:
 def exact(
     plan: nr.Plan, arrays: list[Tensor], scale: float | None = None, softcap: float | None = None, alibi: Any = None
 ) -> list[Tensor]:
-    """The definition, in float64."""
+    """Returns output, log-sum-exps and gradients by the definition, in float64."""
     q, k, v, dout = (t.double() for t in arrays)
     for t in (q, k, v):
         t.requires_grad_(True)
@@ -104,7 +104,7 @@ def exact(
 
 
 def together(split: nd.Split, arrays: list[Tensor], **options: Any) -> list[Tensor]:
-    """This rank's part of the same."""
+    """Returns this rank's part of output, log-sum-exps and gradients, computed by all ranks."""
     q, k, v, dout = arrays
     mine = [split.take_rows(q), split.take_keys(k), split.take_keys(v)]
     for t in mine:
@@ -137,12 +137,15 @@ def check(
 
 
 def groups(ranks: int, least: int = 2) -> dict[int, Any]:
-    """Groups of the first ranks, by their number."""
+    """Returns a group of the first `n` ranks for each `n`, by `n`."""
     return {n: dist.new_group(list(range(n))) for n in range(least, ranks + 1)}
 
 
 def equal_on_the_corpus(rank: int, ranks: int) -> str:
-    """Every mask of the corpus, over 2, 3 and 4 ranks, queries traveling or not; one in eight twice, with a rank that is late."""
+    """Checks every mask of the corpus over 2, 3 and 4 ranks, with and without queries that are sent.
+
+    Every eighth case runs twice, the second time with delayed ranks.
+    """
     found, by_size = {"keys travel": 0, "queries travel": 0}, groups(ranks)
     problems: list[str] = []
     for number, drawn in enumerate(case for case in corpus() if "message" not in case.case):
@@ -167,16 +170,16 @@ def equal_on_the_corpus(rank: int, ranks: int) -> str:
                             again = together(split, arrays)
                             assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True)), "other bits"
                         found["queries travel" if split.queries_travel else "keys travel"] += 1
-                    except AssertionError as error:  # the others know nothing of it, and go on
+                    except AssertionError as error:  # the other ranks do not see the error and continue
                         problems.append(f"{drawn.id}: {bound.mask} over {size} ranks, {partition}: {error}")
     assert not problems, "\n".join(problems)
     return json.dumps(found)
 
 
 def equal_at_all_sizes(rank: int, ranks: int, travel: str) -> None:
-    """Lengths that no number of ranks divides, fewer tokens than ranks, options, types, long rows.
+    """Checks lengths that the number of ranks does not divide, fewer tokens than ranks, options, types and long rows.
 
-    Sums over hundreds of rows are off by more than 1e-6 in one process too: here a group may be as far from float64 as that.
+    In sums over hundreds of rows, one process too has an error of more than 1e-6 against float64; a group may have that error.
     """
     by_size = groups(ranks, 1)
     cases: list[tuple[str, nr.Shape, dict[str, Any], dict[str, Any]]] = [
@@ -239,7 +242,7 @@ def decoding() -> None:
 
 
 def hugging_face(travel: str) -> None:
-    """A Llama on packed documents: loss and gradients of one process."""
+    """Checks a Llama on packed documents: loss and gradients equal those of one process."""
     noren.hf.register()
     nd.hf.register()
     config = LlamaConfig(
@@ -292,7 +295,7 @@ def hugging_face(travel: str) -> None:
 
 
 def disagree(rank: int, ranks: int) -> None:
-    """Each way to differ is an error on every rank that says how; the group lives on."""
+    """Checks that each difference between ranks is an error on every rank that names it, and that the group still works."""
     shape = nr.Shape.square(64, heads=2)
     odd = rank == 1
     causal, other = nr.causal().plan(shape), nr.sliding(63).plan(shape)
@@ -329,7 +332,7 @@ def disagree(rank: int, ranks: int) -> None:
             assert words in str(error), str(error)
             assert f"rank {rank} of {ranks}" in str(error)
         else:
-            raise AssertionError(f"nobody noticed: {words}")
+            raise AssertionError(f"no rank raised an error: {words}")
     try:
         q, k, v, _ = draw(shape, 8, 8)
         nd.attention(q if odd else mine.take_rows(q), mine.take_keys(k), mine.take_keys(v), mine)
@@ -341,7 +344,7 @@ def disagree(rank: int, ranks: int) -> None:
 
 
 def lose_a_rank(rank: int, ranks: int, how: str, when: str) -> None:
-    """The last rank is killed or stopped; the others hear of it. It says its own number first, so that it can be continued."""
+    """Kills or stops the last rank; the other ranks must raise an error."""
     shape = nr.Shape.square(200, heads=2)
     split, arrays = nd.Split(nr.causal().plan(shape), timeout=PATIENCE), draw(shape, 8, 8)
     together(split, arrays)

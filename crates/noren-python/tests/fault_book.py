@@ -25,28 +25,28 @@ GROUPED: dict[str, Any] = SIZES | {"num_key_value_heads": 2, "head_dim": 8}
 
 @dataclass
 class Scene:
-    """What an edit may look at: the attention that is computed."""
+    """The attention call that an edit changes."""
 
     layer: int
     module: nn.Module
     query: Tensor
     queries: Tensor
-    """`[q_len, 1]` positions."""
+    """The positions of queries, `[q_len, 1]`."""
     keys: Tensor
-    """`[kv_len]` positions."""
+    """The positions of keys, `[kv_len]`."""
 
     @property
     def own(self) -> bool:
-        """The pass is not computed in float64."""
+        """Whether the pass runs in the model's own dtype, not in float64."""
         return self.query.dtype != torch.float64
 
 
 Edit = Callable[[Tensor, Scene], Tensor]
-"""The cells that are read, `[batch, heads, q_len, kv_len]`, and the scene; returns the cells that are read instead."""
+"""A function from the allowed cells `[batch, heads, q_len, kv_len]` and the scene to the changed cells."""
 
 
 def _attention(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **k: Any) -> Any:
-    """Attention of transformers whose cells pass through the edit that is planted in the module."""
+    """Computes attention for transformers, with the cells that the module's edit returns."""
     groups = query.shape[1] // key.shape[1]
     key, value = (x.repeat_interleave(groups, 1) for x in (key, value))
     (batch, heads, q_len, _), kv_len = query.shape, key.shape[2]
@@ -69,7 +69,7 @@ ALL_MASK_ATTENTION_FUNCTIONS.register("planted", eager_mask)
 
 
 def family(name: str) -> nn.Module:
-    """A model without faults, with random weights."""
+    """Returns a model without faults, with random weights."""
     torch.manual_seed(0)
     t: Any = transformers
     alternating = {"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"]}
@@ -89,7 +89,7 @@ def family(name: str) -> nn.Module:
             model = t.Qwen3ForCausalLM(t.Qwen3Config(**GROUPED))
         case _:
             raise ValueError(name)
-    with torch.no_grad():  # weights of 0.02 make attention almost uniform, and what it lets through small
+    with torch.no_grad():  # with weights of 0.02, attention is almost uniform and leaks are small
         for weight in model.parameters():
             if weight.dim() > 1:
                 weight.mul_(3)
@@ -99,7 +99,7 @@ def family(name: str) -> nn.Module:
 
 
 def planted(name: str, edit: Edit) -> nn.Module:
-    """A model of a family whose attentions read other cells."""
+    """Returns a model of a family whose attention modules read the cells that `edit` returns."""
     model = family(name)
     for module in model.modules():
         if type(module).__name__.endswith("Attention") and hasattr(module, "layer_idx"):
@@ -111,7 +111,7 @@ def planted(name: str, edit: Edit) -> nn.Module:
 
 
 def cells(wrong: Callable[[Scene], Any], opened: bool = True) -> Edit:
-    """Opens (or hides) cells; `wrong` returns `[q_len, kv_len]` or more dimensions."""
+    """Returns an edit that allows (or hides) the cells of `wrong`, which are `[q_len, kv_len]` or have more dimensions."""
 
     def edit(keep: Tensor, scene: Scene) -> Tensor:
         found = torch.as_tensor(wrong(scene)).expand_as(keep)
@@ -150,7 +150,7 @@ def head(index: int, edit: Edit) -> Edit:
 
 
 def row(index: int, edit: Edit) -> Edit:
-    """In one row of batches that have it."""
+    """Returns an edit that applies to batch row `index` only."""
 
     def one(keep: Tensor, scene: Scene) -> Tensor:
         out = keep.clone()
@@ -170,27 +170,27 @@ row_0_for_all: Edit = lambda keep, scene: keep[:1].expand_as(keep)  # noqa: E731
 
 
 def wider(by: int = 1, start: int = 0) -> Edit:
-    """A window of 8 keys that shows `by` more, from query `start` on."""
+    """Returns an edit that widens a window of 8 keys by `by` keys, from query `start` on."""
     return cells(lambda s: (s.queries - s.keys >= 8) & (s.queries - s.keys < 8 + by) & (s.queries >= start))
 
 
 def narrower(start: int = 0) -> Edit:
-    """A window of 8 keys that shows one key less, from query `start` on."""
+    """Returns an edit that hides one key of a window of 8 keys, from query `start` on."""
     return cells(lambda s: (s.queries - s.keys == 7) & (s.queries >= start), opened=False)
 
 
 def one_query(at: int) -> Edit:
-    """One query reads its successor."""
+    """Returns an edit with which query `at` reads the next token."""
     return cells(lambda s: (s.queries == at) & (s.keys == at + 1))
 
 
 def causal(start: int) -> Edit:
-    """Queries from `start` on read later keys."""
+    """Returns an edit with which queries from `start` on read later keys."""
     return cells(lambda s: (s.queries >= start) & (s.keys >= 0))
 
 
 def hides(start: int) -> Edit:
-    """Queries from `start` on do not read key 0."""
+    """Returns an edit with which queries from `start` on do not read key 0."""
     return cells(lambda s: (s.queries >= start) & (s.keys == 0), opened=False)
 
 
@@ -236,7 +236,7 @@ def ones(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 class Function:
-    """Something that is called: a function, or a module of its own; what `nr.audit` is told of it."""
+    """A function or module under test, with its arguments of `nr.audit`."""
 
     def __init__(self, make: Callable[..., Any], intent: Any, **known: Any) -> None:
         self.make, self.intent, self.known = make, intent, known
@@ -249,7 +249,7 @@ class Function:
 
 
 def means(fault: Callable[[Tensor, Tensor], Tensor] | None = None) -> Any:
-    """The mean of what came before, through a matrix; a function of floats."""
+    """Returns a function of floats: the mean of all tokens up to each token, multiplied by a matrix."""
     weight = torch.randn(8, 8, generator=torch.Generator().manual_seed(0))
 
     def mean_so_far(x: Tensor) -> Tensor:
@@ -260,7 +260,7 @@ def means(fault: Callable[[Tensor, Tensor], Tensor] | None = None) -> Any:
 
 
 class Windowed(nn.Module):
-    """`depth` layers of attention over a window of 4 keys, which no list of layers holds."""
+    """`depth` layers of attention over a window of 4 keys, which are not stored in a list of layers."""
 
     def __init__(self, depth: int = 1, edit: Edit | None = None) -> None:
         super().__init__()
@@ -295,7 +295,7 @@ class Convolution(nn.Module):
 
 
 class Mixer(nn.Module):
-    """Every token plus the mean of all real tokens: bidirectional, with a mask."""
+    """Every token plus the mean of all non-padding tokens: bidirectional, with a mask."""
 
     def __init__(self, fault: Callable[[Tensor, Tensor], Tensor] | None = None) -> None:
         super().__init__()
@@ -311,7 +311,7 @@ class Mixer(nn.Module):
 
 
 class Standing(nn.Module):
-    """A causal mean of real tokens, normalised by statistics of the batch if it is faulty; positions count from the mask."""
+    """A causal mean of non-padding tokens; the faulty model normalises it over the batch. Positions count non-padding tokens."""
 
     def __init__(self, fault: Callable[[nn.Module, Tensor], Tensor] | None = None) -> None:
         super().__init__()
@@ -338,7 +338,7 @@ FUNCTIONS: dict[str, Function] = {
 
 @dataclass
 class Fault:
-    """A fault, where it is planted and what finds it."""
+    """A fault, the model in which it is planted, and the checks that find it."""
 
     kind: str
     where: str
@@ -347,9 +347,9 @@ class Fault:
     dtype: str = "float32"
     options: dict[str, Any] = field(default_factory=dict)
     seen: bool = True
-    """`nr.guard` can see it in a mask."""
+    """True if the fault is visible in a mask, so that `nr.guard` finds it."""
     untested: str | None = None
-    """What the report must name as not tested, where the fault is beyond it."""
+    """The part that the report must list as not tested, if the audit cannot find the fault."""
 
     @property
     def id(self) -> str:
@@ -360,7 +360,7 @@ class Fault:
         return made.to(getattr(torch, self.dtype)) if isinstance(made, nn.Module) else made
 
     def audited(self) -> tuple[Any, dict[str, Any]]:
-        """The model and the arguments of `nr.audit`."""
+        """Returns the model and its arguments of `nr.audit`."""
         model = self.model()
         known = FUNCTIONS[self.where].arguments(model) if self.where in FUNCTIONS else {}
         return model, known | self.options

@@ -1,4 +1,4 @@
-"""Models without faults: neither `nr.audit` nor `nr.guard` may find any."""
+"""Models without faults: `nr.audit` and `nr.guard` must find no fault in them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _of(kind: str, config: str, **sizes: Any) -> Callable[[], nn.Module]:
 
 
 def healthy() -> dict[str, Made]:
-    """Forty models, with what `nr.audit` is told of each."""
+    """Returns forty models, each with its arguments of `nr.audit`."""
     found: dict[str, Made] = {}
     for name in ("llama", "mistral", "bert", "t5", "plain", "plain causal", "plain pooled"):
         found[name] = (lambda name=name: make(name)), declared(name)

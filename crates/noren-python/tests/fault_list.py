@@ -26,7 +26,7 @@ def _narrow(x: Tensor) -> bool:
 
 
 def faults() -> Iterator[Fault]:
-    """All of them."""
+    """Yields all faults."""
     yield from _own_dtype()
     yield from _rows()
     yield from _layers_and_heads()

@@ -22,7 +22,7 @@ SIZES: dict[str, Any] = {
 
 
 class Plain(nn.Module):
-    """`nn.TransformerEncoder` between an embedding and a head; `causal` or not, with a mean of all real tokens or not."""
+    """`nn.TransformerEncoder` between an embedding and a head; `causal` or not, with a mean of all non-padding tokens or not."""
 
     def __init__(self, causal: bool = False, pooled: bool = False) -> None:
         super().__init__()
@@ -83,8 +83,8 @@ class OverTime(nn.Module):
 
 
 def others() -> dict[str, Callable[[], nn.Module]]:
-    """Families that differ in what the battery must know: fused projections, learned and counted positions, windows in some
-    layers, chunks, experts, sinks, biases, pooling by the padding id."""
+    """Returns families with features that the battery must handle: fused projections, learned and counted positions, windows in
+    some layers, chunks, experts, sinks, biases, pooling by the padding id."""
     t: Any = transformers
     grouped = SIZES | {"num_key_value_heads": 2, "head_dim": 8}
     decoder = {"vocab_size": 99, "hidden_size": 32, "n_layer": 2, "n_head": 4}
@@ -110,7 +110,7 @@ def others() -> dict[str, Callable[[], nn.Module]]:
 
 
 def make(family: str) -> nn.Module:
-    """A healthy model."""
+    """Returns a model without faults."""
     torch.manual_seed(0)
     model: nn.Module
     match family:
@@ -135,7 +135,7 @@ def make(family: str) -> nn.Module:
 
 
 def declared(family: str) -> dict[str, Any]:
-    """What `nr.audit` must be told of a family."""
+    """Returns the arguments of `nr.audit` that a family needs."""
     if not family.startswith("plain"):
         return {}
     # torch's fast path cannot pad on the left under a causal mask: see test_the_fast_path_of_torch_has_no_empty_rows
@@ -144,12 +144,12 @@ def declared(family: str) -> dict[str, Any]:
 
 
 def _before(module: nn.Module, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Changes the named arguments of a module's calls."""
+    """Changes the keyword arguments of all calls of a module."""
     module.register_forward_pre_hook(lambda _, args, kwargs: (args, kwargs | change(kwargs)), with_kwargs=True)
 
 
 def _late(mask: Tensor, by: int = 1) -> Tensor:
-    """Keys that stand `by` or more behind their query."""
+    """Returns the cells whose key is at least `by` positions after the query."""
     return torch.ones(mask.shape[-2:], dtype=torch.bool).triu(mask.shape[-1] - mask.shape[-2] + by)
 
 
@@ -158,7 +158,7 @@ def _attention(model: Any, layer: int) -> nn.Module:
 
 
 def _mask_of(kwargs: dict[str, Any]) -> Tensor:
-    """The additive mask that a layer was given, in eager attention."""
+    """Returns the additive mask among the arguments of a layer, in eager attention."""
     mask: Tensor = kwargs["attention_mask"]
     return mask if mask.dtype != torch.bool else torch.zeros_like(mask, dtype=torch.float32).masked_fill(~mask, -torch.inf)
 
@@ -293,14 +293,14 @@ def bias_of_zeros_and_ones(model: nn.Module) -> None:
 
 @dataclass
 class Fault:
-    """A fault, where it is planted, and which checks must fail."""
+    """A fault, the model in which it is planted, and the checks that must fail."""
 
     name: str
     family: str
     plant: Callable[[nn.Module], None]
     found_by: set[str]
     where: str | None = None
-    """What the place that is named must contain."""
+    """Text that the name of the faulty module must contain."""
     eager: bool = False
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -313,7 +313,7 @@ class Fault:
 
 
 def faults() -> Iterator[Fault]:
-    """All of them."""
+    """Yields all faults."""
     llama, mistral, bert, t5 = "llama", "mistral", "bert", "t5"
     yield Fault("causal broken in one layer", llama, causal_broken_in_one_layer, {"prefix", "layers"}, "layers.1.self_attn", True)
     yield Fault("one key too many in one layer", llama, one_key_too_many, {"prefix", "layers"}, "layers.0.self_attn", True)

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 
 def plain(q, k, v, keep, scale=None):  # type: ignore[no-untyped-def]
-    """The definition, in float64."""
+    """Returns attention by its definition, in float64."""
     q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
     group = q.shape[1] // k.shape[1]
     k, v = (np.repeat(x, group, axis=1) for x in (k, v))
@@ -92,7 +92,7 @@ def test_numpy_bfloat16() -> None:
 
 
 class Foreign:
-    """An array of a library that noren knows nothing of."""
+    """An array of a library that is unknown to noren."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array, self.shape, self.dtype = array, array.shape, array.dtype
@@ -145,7 +145,7 @@ def test_empty_rows_are_zero() -> None:
 
 
 def on_gpu():  # type: ignore[no-untyped-def]
-    """An array that says it is on a GPU."""
+    """Returns an array that reports a GPU as its device."""
     return torch.empty(1, 1, 4, 8, device="meta")
 
 

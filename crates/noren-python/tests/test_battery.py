@@ -1,4 +1,4 @@
-"""`nr.audit`: planted faults are found and named, healthy models pass in every dtype, reports say it."""
+"""`nr.audit`: planted faults are found and named, models without faults pass in every dtype, reports have both results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def one_thread() -> Iterator[None]:
 
 
 ALL = os.environ.get("NOREN_BATTERY", "") not in ("", "0")
-"""Also all families in half precision."""
+"""True to test all families in half precision too."""
 HALVES = [(family, dtype) for family in FAMILIES for dtype in ("bfloat16", "float16")]
 
 
@@ -66,7 +66,7 @@ def test_planted_faults_are_found(fault: Fault) -> None:
 
 
 def test_it_reproduces_the_packing_leak_of_transformers() -> None:
-    """Positions that begin anew keep documents apart only without a mask and without a cache, and nothing is said."""
+    """In transformers, positions that begin again separate documents only without a mask and without a cache; no warning is given."""
     model = make("llama")
     leaking = nr.audit(model, documents=True, checks=["documents"])["documents"]
     failed = {outcome.what.partition("(")[2].rstrip(")") for outcome in leaking.failures}
@@ -78,7 +78,7 @@ def test_it_reproduces_the_packing_leak_of_transformers() -> None:
 
 
 def test_a_fault_of_one_dtype_alone() -> None:
-    """-1e5 is -inf in float16: rows of padding have no key left, and their NaN goes on from layer to layer."""
+    """In float16, -1e5 is -inf: padding rows have no key left, and their NaN spreads from layer to layer."""
     model = Additive(-1e5)
     assert nr.audit(model, "causal", vocab=99).ok
     report = nr.audit(model.half(), "causal", vocab=99)
@@ -94,7 +94,7 @@ def test_the_fast_path_of_torch_has_no_empty_rows() -> None:
 
 
 def test_functions_are_audited() -> None:
-    """Of floats, closed over weights, with and without a way to float64."""
+    """Tests functions of floats that use weights from their closure, with and without a float64 version."""
     weight = torch.randn(8, 8, generator=torch.Generator().manual_seed(0)).float()
 
     def mean_so_far(x: Any, upto: int = 0) -> Any:

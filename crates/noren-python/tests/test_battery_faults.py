@@ -1,6 +1,6 @@
-"""`nr.audit` and `nr.guard` on sixty planted faults, and on healthy models.
+"""`nr.audit` and `nr.guard` on sixty planted faults, and on models without faults.
 
-A part of them runs unless `NOREN_BATTERY=1` asks for all.
+Only a part runs by default; `NOREN_BATTERY=1` runs all.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ALL = os.environ.get("NOREN_BATTERY", "") not in ("", "0")
 FAULTS = list(faults())
 HEALTHY = [(name, dtype) for name in healthy() for dtype in ("float32", "bfloat16", "float16")]
 CHECKS = [name for name in nr.battery.BATTERY if name != "backends"]
-"""Another backend has no planted fault and finds each by comparison, which would make the others' work invisible."""
+"""All checks except `backends`, which would find every fault, because the other implementations have no planted fault."""
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +72,7 @@ def test_healthy_models_pass(name: str, dtype: str) -> None:
 
 
 def batches(length: int) -> Iterator[dict[str, Any]]:
-    """Four rows without padding, with padding on the right and on the left."""
+    """Runs four rows without padding, with padding on the right and with padding on the left."""
     ids = torch.randint(3, 99, (4, length), generator=torch.Generator().manual_seed(0))
     for side in ("none", "right", "left"):
         real = torch.ones_like(ids)
@@ -98,7 +98,7 @@ SEEN = [fault for fault in FAULTS if fault.seen]
 
 @pytest.mark.parametrize("fault", SEEN if ALL else SEEN[::4], ids=lambda fault: fault.id)
 def test_the_guard_finds_faults_as_they_pass_by(fault) -> None:  # type: ignore[no-untyped-def]
-    """Also those that `nr.audit` cannot: it sees every head, and the lengths that occur."""
+    """Tests also faults that `nr.audit` cannot find: the guard sees every head, and all lengths that occur."""
     lengths = re.search(r"(fewer than )?(\d+) tokens", fault.name)
     length = 72 if lengths is None else int(lengths[2]) - 1 if lengths[1] else int(lengths[2])
     model = fault.model()
@@ -107,8 +107,8 @@ def test_the_guard_finds_faults_as_they_pass_by(fault) -> None:  # type: ignore[
 
 
 OTHERS = (*FUNCTIONS, "plain", "plain causal", "plain pooled", "plain in training mode", "t5", "bart", "bloom")
-"""Functions that call no attention, models without a configuration or with other arguments: see test_guard.py. Bloom adds its
-mask to the scores in its own code."""
+"""Models that are not tested here: functions without attention, and models without a configuration or with other arguments (see
+test_guard.py). Bloom adds its mask to the scores in its own code."""
 GUARDED = [(name, dtype) for name, dtype in HEALTHY if name not in OTHERS]
 
 

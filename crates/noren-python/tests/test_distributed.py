@@ -31,11 +31,11 @@ LIMIT = 400.0
 
 @pytest.fixture(scope="module")
 def server() -> Any:
-    """Processes are forked from one that has imported everything."""
+    """Returns a server process that has imported everything and forks the processes of the tests."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([WORKER])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent))  # where the server looks for what it imports
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent))  # the server imports its modules from here
         multiprocessing.forkserver.ensure_running()
     return context
 
@@ -50,7 +50,7 @@ def start(server: Any, folder: Path, ranks: int, *what: Any) -> list[Any]:
 
 
 def finish(processes: list[Any], folder: Path, limit: float = LIMIT) -> list[str]:
-    """What each process said; those that are not done in time are ended."""
+    """Returns the output of each process; ends processes that do not finish in time."""
     end = time.monotonic() + limit
     for process in processes:
         process.join(max(0.1, end - time.monotonic()))
@@ -88,7 +88,7 @@ def test_a_rank_that_is_gone_ends_the_job_everywhere(server: Any, tmp_path: Path
     for rank, text in enumerate(said):
         assert f"GroupError: rank {rank} of 3: " in text and "a rank has died, left or kept the others waiting" in text, text
     assert processes[0].exitcode == 1
-    if how == "SIGSTOP":  # the one that was stopped hears of it when it goes on
+    if how == "SIGSTOP":  # the stopped rank raises its error after it continues
         os.kill(processes[2].pid, signal.SIGCONT)
         finish(processes[2:], tmp_path, 30)
         assert "GroupError: rank 2 of 3: " in (tmp_path / "2.txt").read_text()
@@ -117,7 +117,7 @@ def losses(lines: list[str]) -> dict[int, float]:
 
 
 def test_training_gets_the_losses_of_one_process_and_survives_a_kill(tmp_path: Path) -> None:
-    """The example by torchrun: a rank is killed on the way, torchrun starts again, training goes on from the checkpoint."""
+    """Runs the example by torchrun: a rank is killed, torchrun restarts all, training continues from the checkpoint."""
     example = str(Path(__file__).parents[1] / "examples/train_packed.py")
     arguments = [example, "--steps", "9", "--save-every", "3"]
     alone = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True, timeout=LIMIT)
@@ -128,7 +128,7 @@ def test_training_gets_the_losses_of_one_process_and_survives_a_kill(tmp_path: P
     arguments += ["--folder", str(tmp_path), "--timeout", "20"]
     lines: list[str] = []
     begins: dict[int, int] = {}
-    """The process of rank 2 by the step at which it begins."""
+    """Returns the process id of rank 2, by the step at which the process begins."""
     with subprocess.Popen([*launcher, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as job:
         assert job.stdout is not None
         guard = threading.Timer(LIMIT, job.kill)

@@ -1,4 +1,4 @@
-"""`nr.check` and `nr.recognise`: typed answers about arrays of other people."""
+"""`nr.check` and `nr.recognise`: typed results about mask arrays from other programs."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_lists_beside_the_mask_are_arrays_by_whatever_name() -> None:
 
 
 def test_documents_that_floats_cannot_tell_apart_are_not_one() -> None:
-    """Float64 has one number for both: the doctor says that it cannot tell, not that a mask that joins them is correct."""
+    """Two ids are equal in float64: the doctor must report an open question, not a correct mask."""
     documents = np.array([[2**53] * 2 + [2**53 + 1] * 2])
     assert not nr.check(np.tri(4, dtype=bool), kind="causal_packed", convention="keep", segment_ids=documents).correct
 

@@ -1,4 +1,4 @@
-"""The snippet that the explorer gives away is a program that runs."""
+"""The Python code that the explorer exports is a complete program."""
 
 import runpy
 from pathlib import Path

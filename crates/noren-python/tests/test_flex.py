@@ -17,7 +17,7 @@ NAMES = ("kv", "full_kv", "q", "full_q")
 
 
 def lists(mask: Any, name: str) -> Any:
-    """The listed tiles of each row of tiles, as sets."""
+    """Returns the listed tiles of each row of tiles, as sets."""
     counts, indices = getattr(mask, f"{name}_num_blocks"), getattr(mask, f"{name}_indices")
     flat = zip(counts.flatten().tolist(), indices.flatten(0, -2).tolist(), strict=True)
     return [row[:n] for n, row in flat]
@@ -69,7 +69,7 @@ LONG = ["causal", "sliding(50) | causal & keys(0..4)", "causal & documents([100,
 
 
 def compiled_agrees(bound: nr.BoundMask, form: Any) -> None:
-    """One compilation takes tens of seconds, so masks come as batch rows of one call."""
+    """Tests all masks as batch rows of one call, because one compilation takes tens of seconds."""
     torch.compiler.reset()
     q, k, v = qkv(bound.shape)
     with torch.no_grad():

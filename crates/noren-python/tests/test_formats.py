@@ -1,4 +1,4 @@
-"""Masks in other systems' formats: every case of the corpus goes out and comes back, or is refused with the reason."""
+"""Masks in other systems' formats: every case of the corpus is exported and read back, or is an error with the reason."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def spread(cells: Any, like: Any) -> Any:
 
 
 def by_rows(cells: Any) -> Any:
-    """Batch rows along one diagonal, as packed formats see them."""
+    """Returns the cells of all batch rows along one diagonal, as in packed formats."""
     batch, _, q_len, kv_len = cells.shape
     out = np.zeros((batch * q_len, batch * kv_len), np.bool_)
     for row in range(batch):
@@ -29,7 +29,7 @@ def by_rows(cells: Any) -> Any:
 
 
 def back(bound: nr.BoundMask) -> dict[str, Any]:
-    """What each format holds of a mask, read back as cells, or the refusal."""
+    """Yields, for each format, the cells of an exported mask, or the error."""
     s, cells = bound.shape, bound.dense()
     dims = (s.q_len, s.kv_len)
     block = (2 - s.q_len % 2, 2 - s.kv_len % 2)
@@ -100,7 +100,7 @@ def test_every_format_holds_the_cells_or_refuses(case: Any) -> None:
 
 
 def test_what_can_be_said_is_said() -> None:
-    """How many cases of the corpus each format takes; fewer than these would be a loss."""
+    """Tests the number of cases of the corpus that each format can express."""
     taken: Counter[str] = Counter()
     for case in CASES:
         for name, way in back(case.bind()).items():

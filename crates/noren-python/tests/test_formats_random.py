@@ -58,7 +58,7 @@ def drawn(r: random.Random) -> tuple[str, nr.Shape, dict[str, Any]]:
 
 
 def bound_of(number: int) -> nr.BoundMask:
-    """The first mask that binds: sets may lie outside of the shape."""
+    """Returns the first random mask that binds; sets of other masks may be outside of the shape."""
     r = random.Random(number)
     while True:
         text, shape, facts = drawn(r)
@@ -74,7 +74,7 @@ def grid(cells: Any, bound: nr.BoundMask) -> Any:
 
 
 def along(bound: nr.BoundMask, cells: Any) -> Any:
-    """The cells of batch rows one after the other, all heads alike."""
+    """Returns the cells of batch rows one after the other; all heads must be equal."""
     s, whole = bound.shape, bound.dense()
     out = np.zeros((s.batch * s.q_len, s.batch * s.kv_len), np.bool_)
     for row in range(s.batch):
@@ -309,7 +309,7 @@ def spec_of(number: int) -> tuple[str, nr.Shape, dict[str, Any], dict[str, Any]]
 
 
 def added(text: str, shape: nr.Shape, facts: dict[str, Any], arrays: dict[str, Any], b: int, h: int, q: int, k: int) -> float:
-    """What noren adds to the score of a cell, by its documentation."""
+    """Returns the number that noren adds to the score of a cell, by its documentation."""
     positions = facts.get("positions")
     distance = (k if positions is None else positions[b][k]) - (shape.query_offsets[b] + q)
     total = 0.0
@@ -334,7 +334,7 @@ def ggml_slope(head: int, heads: int, max_bias: float = 8.0) -> float:
 
 
 def scores_of(name: str, text: str, shape: nr.Shape, facts: dict[str, Any], arrays: dict[str, Any]) -> Any:
-    """What a format adds to the scores of each cell."""
+    """Returns the numbers that a format adds to the scores, for each cell."""
     sizes = (shape.batch, shape.heads, shape.q_len, shape.kv_len)
     if name == "additive":
         return np.broadcast_to(nr.to_additive(text, shape, facts, arrays=arrays), sizes)

@@ -1,4 +1,4 @@
-"""`nr.guard`: masks that go by are shown to the doctor; healthy models pass, faults are raised with their class."""
+"""`nr.guard`: the doctor checks the masks of a running model; models without faults pass, faults are raised with their class."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_healthy_batches_pass_in_every_wrapper() -> None:
 
 
 def test_padding_on_the_left_of_healthy_batches() -> None:
-    """Padding by an id that is text too, `nn.TransformerEncoder`, chunks and attention over a padded encoder."""
+    """Tests a padding id that also is text, `nn.TransformerEncoder`, chunks, and attention over a padded encoder."""
     text = LEFT.clone()
     text[0, 10] = text[0, 0] = text[1, 5] = 0
     real = (LEFT != 0).long()
@@ -237,7 +237,7 @@ def test_self_attention_by_the_name_of_cross_attention() -> None:
 
 
 class Twice(torch.nn.Module):
-    """Two layers whose masks are made anew or changed in place."""
+    """Two layers with masks that are made again for each layer, or changed in place."""
 
     def __init__(self, in_place: bool) -> None:
         super().__init__()

@@ -63,7 +63,7 @@ def config(kind: str, special: dict[str, Any]) -> Any:
 
 
 def pair(make: Any, cfg: Any) -> tuple[Any, Any]:
-    """The same model with eager attention and with noren's."""
+    """Returns two copies of a model: one with eager attention, one with noren's."""
     torch.manual_seed(0)
     eager = make.from_config(copy.deepcopy(cfg), attn_implementation="eager").float()
     ours = make.from_config(copy.deepcopy(cfg), attn_implementation="noren").float()
@@ -83,7 +83,7 @@ def same_on_real_tokens(a: Any, b: Any, keep: Any) -> None:
 
 
 def same_gradients(eager: Any, ours: Any, loss: Any) -> None:
-    """One training step's gradients."""
+    """Asserts that both models have equal gradients after one training step."""
     grads = []
     for model in (eager, ours):
         model.train()
@@ -134,7 +134,7 @@ def test_t5() -> None:
 
 
 def test_paligemma() -> None:
-    """An image and a prompt that everybody reads, and an answer that is causal."""
+    """Tests an image and a prompt that all tokens read, and a causal answer."""
     from transformers import PaliGemmaForConditionalGeneration as PaliGemma
 
     text = {"model_type": "gemma", "vocab_size": 64, "head_dim": 8, **{k: v for k, v in SMALL.items() if k != "vocab_size"}}
@@ -153,7 +153,7 @@ def test_paligemma() -> None:
     for keep in (torch.ones_like(tokens), RIGHT):
         labels = torch.where((kinds == 1) & keep.bool(), tokens, -100)
         given = {"input_ids": tokens, "pixel_values": pixels, "attention_mask": keep, "token_type_ids": kinds, "labels": labels}
-        eager.train(), ours.train()  # it reads token_type_ids in training only
+        eager.train(), ours.train()  # PaliGemma reads token_type_ids in training mode only
         with torch.no_grad():
             a, b = (model(**given).logits for model in (eager, ours))
         same_on_real_tokens(a, b, keep)
@@ -164,7 +164,7 @@ def test_paligemma() -> None:
 
 
 def cells(function: Any, batch: int, q_len: int, kv_len: int, q_offset: int = 0, kv_offset: int = 0, padding: Any = None) -> Any:
-    """What transformers itself makes of a mask function."""
+    """Returns the cells that transformers itself computes from a mask function."""
     return masking_utils.sdpa_mask(
         batch, q_len, kv_len, q_offset, kv_offset, function, padding, allow_is_causal_skip=False, use_vmap=False
     )
@@ -217,7 +217,7 @@ def test_functions_that_are_not_of_indices_are_refused() -> None:
 
 
 def test_functions_of_the_head() -> None:
-    """All heads of the configuration are evaluated; a function that looks at the head and says the same of each is one array."""
+    """Tests that all heads of the configuration are evaluated, and that equal cells in all heads give a single array."""
     cfg = AutoConfig.for_model("llama", **SMALL)
     made = hf.make_mask(1, 8, 8, mask_function=lambda b, h, q, k: (k <= q) | (h >= 2), config=cfg)
     cells = made.plan(4, 2).bound.dense()[0]
@@ -252,7 +252,7 @@ CACHED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("cache", ["static", "sliding_window"])
 @pytest.mark.parametrize("kind", CACHED)
 def test_static_caches_generate_as_eager_does(kind: str, cache: str) -> None:
-    """Caches of a fixed size hold slots that no token fills yet, and roll where a layer has a window."""
+    """Tests caches of a fixed size: some slots have no token yet, and in layers with a window old tokens are overwritten."""
     cfg = config(kind, CACHED[kind])
     eager, ours = pair(AutoModelForCausalLM, cfg)
     for tokens, keep in ((ids(), LEFT), (ids(3), torch.ones(2, 3, dtype=torch.long))):

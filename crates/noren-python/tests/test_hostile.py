@@ -1,4 +1,4 @@
-"""Whatever is given: an exception that says what is wrong, never a crash."""
+"""Invalid input of any kind raises an exception that names the problem, never a crash."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_interrupts_end_a_long_backward_pass() -> None:
 
 
 def test_threads_of_python_may_share_everything() -> None:
-    """Plans, masks and modifiers from eight threads at once, in a process of its own: a crash would be seen."""
+    """Uses plans, masks and modifiers from eight threads at once, in a separate process, so that a crash is a failed test."""
     code = """
     import threading, numpy as np, noren as nr
     q = np.random.default_rng(0).normal(size=(1, 4, 128, 32)).astype(np.float32)

@@ -20,7 +20,7 @@ import noren.torch as nt  # noqa: E402
 
 
 def math(q, k, v, keep, scale=None, bias=None):  # type: ignore[no-untyped-def]
-    """The definition in float64, differentiable; rows without a key give 0."""
+    """Returns attention by its definition in float64, differentiable; rows without a key give 0."""
     q, k, v = (x.double() for x in (q, k, v))
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
@@ -30,7 +30,7 @@ def math(q, k, v, keep, scale=None, bias=None):  # type: ignore[no-untyped-def]
 
 
 def sdpa_math(q, k, v, keep):  # type: ignore[no-untyped-def]
-    """PyTorch's own math backend in float64."""
+    """Returns the output of PyTorch's own math backend in float64."""
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         return F.scaled_dot_product_attention(q.double(), k.double(), v.double(), keep, enable_gqa=True)
 
@@ -104,7 +104,7 @@ def test_gradients_of_biases_and_sinks() -> None:
 
 @pytest.mark.parametrize("mask", ["causal", "sliding(5) | causal & keys(0..2)", "causal & documents([20, 13])", "full", "stride(3)"])
 def test_gradients_are_the_slopes_of_the_output(mask: str) -> None:
-    """As `torch.autograd.gradcheck`, along random directions, with what float32 can tell."""
+    """Like `torch.autograd.gradcheck`, along random directions, to the precision of float32."""
     g = torch.Generator().manual_seed(7)
     inputs = dict(zip("qkv", qkv(), strict=True))
     inputs["bias"] = torch.randn(1, 4, 33, 33, generator=g).requires_grad_()

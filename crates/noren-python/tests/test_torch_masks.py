@@ -1,4 +1,4 @@
-"""Masks as PyTorch's own modules hand them on, masks that change, and what is refused by name."""
+"""Masks in the form in which PyTorch's modules pass them, masks that change, and errors that name the wrong argument."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_layers_share_one_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_masks_leave_out_work() -> None:
-    """What a float mask forbids is not computed: the plan has the cells of the expression."""
+    """Cells that a float mask hides are not computed: the plan has the cells of the expression."""
     for drop, cells in ((torch.ones(512, 512, dtype=torch.bool).triu(1), "causal"), ((torch.arange(512)[:, None] - torch.arange(512)).abs() > 32, "window(left=32, right=32)")):
         plan, biases = _masks.planned(nr.full(), [_masks.Given("attn_mask", float_mask(drop, -torch.inf)[None, None])], (1, 1, 1, 512, 512))
         assert not biases and plan.computed == nr.Mask(cells).plan(512).computed
@@ -187,7 +187,7 @@ def test_rows_of_lowest_numbers_are_refused_unless_they_are_padding() -> None:
 
 
 def test_biases_that_are_added_beside_a_mask_hide_nothing_less() -> None:
-    """Numbers and -inf in one float mask: what is forbidden is skipped, the rest is added, gradients included."""
+    """Numbers and -inf in one float mask: hidden cells are skipped, other numbers are added and get gradients."""
     mask = torch.randn(8, 8).masked_fill(CAUSAL, -torch.inf).requires_grad_()
     out = nt.sdpa(X, X, X, mask)
     expected = torch.nn.functional.scaled_dot_product_attention(X, X, X, mask)
@@ -283,7 +283,7 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (lambda: nr.attention(X, X, X, "causal", dropout=0.1, seed=-1), nr.Error, "seed is -1: give a whole number from 0 to 2^64 - 1"),
     (lambda: nr.attention(X, X, X, "causal", threads=-1), nr.Error, "threads is -1"),
     (lambda: nr.attention(X, X, X, "causal", query_offset=1 << 70), nr.Error, "query_offset is 1180591620717411303424"),
-    (lambda: nr.Shape(-1, 3), nr.Error, "-1 is no size"),
+    (lambda: nr.Shape(-1, 3), nr.Error, "-1 is not a size"),
     (lambda: nr.attention(X.numpy(), X.numpy(), X.numpy(), "causal", bias=np.ones((8, 8), bool)), TypeError, "bias holds bool, but its numbers change scores"),
     (lambda: nr.attention(X.numpy(), X.numpy(), X.numpy(), "causal", bias=np.ones((8, 8), int)), TypeError, "bias holds int64"),
     (lambda: nr.attention(X, X, X, "causal", bias=INTEGERS.bool()), TypeError, "bias holds torch.bool"),

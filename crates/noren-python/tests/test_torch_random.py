@@ -1,4 +1,4 @@
-"""Random calls of `nt.sdpa` and `nt.MultiheadAttention` beside PyTorch's: equal numbers, or refused as PyTorch refuses.
+"""Random calls of `nt.sdpa` and `nt.MultiheadAttention` against PyTorch: equal results, or an error where PyTorch has one.
 
 `NOREN_TORCH_CALLS` sets the number of calls of each.
 """
@@ -32,7 +32,7 @@ def pick(r: random.Random, **weights: float) -> str:
 
 
 def tensor(r: random.Random, shape: tuple[int, ...], dtype: Any) -> Any:
-    """Random numbers in one of the layouts that tensors come in."""
+    """Returns random numbers in a random memory layout."""
     g = torch.Generator().manual_seed(r.randrange(1 << 30))
     kind = pick(r, plain=4, swapped=3, sliced=1, offset=1, spread=1, negative=1)
     if kind == "swapped" and len(shape) > 2:
@@ -52,7 +52,7 @@ def tensor(r: random.Random, shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def mask_of(r: random.Random, shape: tuple[int, ...], dtype: Any, true_is: str) -> Any:
-    """A mask tensor of some kind and layout."""
+    """Returns a mask tensor of random type and layout."""
     g = torch.Generator().manual_seed(r.randrange(1 << 30))
     share = r.choice((0.2, 0.6, 0.95))
     keep = torch.rand(shape, generator=g) < share
@@ -80,14 +80,14 @@ def allowed_by(mask: Any, true_is: str) -> Any:
 
 
 def holds_lowest(*masks: Any) -> bool:
-    """Whether a float mask forbids by a finite number; rows that are left with nothing are then refused."""
+    """Whether a float mask hides cells by a finite number; rows without an allowed key are then an error."""
     return any(
         m is not None and m.is_floating_point() and bool(((m < -6e4) & torch.isfinite(m)).any()) for m in masks
     )
 
 
 def wide(x: Any) -> Any:
-    """In float64; forbidden by -inf, as a lowest number is no lowest number any more."""
+    """Converts to float64; lowest numbers become -inf, because they are not the lowest numbers of float64."""
     if x is None or not x.is_floating_point():
         return x
     x = x.detach().double()
@@ -102,7 +102,7 @@ def attempt(function: Any) -> tuple[Any, Exception | None]:
 
 
 def worst(a: Any, b: Any, rows: Any) -> float:
-    """The largest difference in the given rows, by the size of the numbers."""
+    """Returns the largest difference in the given rows, relative to the size of the numbers."""
     if not bool(rows.any()):
         return 0.0
     a, b = a.detach().double()[rows], b.detach().double()[rows]

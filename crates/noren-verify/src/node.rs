@@ -167,7 +167,7 @@ impl<'a> World<'a> {
     fn tree(&self, parents: &[i128], start: i128, field: &str) -> Result<Node> {
         self.work.keep(2 * parents.len())?;
         let tree = Tree::new(parents, near(start));
-        let expected = "parents without a circle, each -1 or a node";
+        let expected = "parents without a cycle, each -1 or a node";
         Ok(Node::Tree(Arc::new(tree.map_err(|given| wrong(field, given, expected))?)))
     }
 

@@ -163,7 +163,8 @@ pub(crate) fn check<T: Element>(
     options.check(shape)?;
     let elements = [batch, heads, shape.q_len(), v_dim].iter().try_fold(1usize, |n, d| n.checked_mul(*d));
     if elements.is_none_or(|n| n > isize::MAX as usize / 4) {
-        let expected = "the output would not fit into memory: give a v that really has so many columns".to_owned();
+        let expected =
+            "the output would not fit into memory: give a v with fewer columns, without strides of 0".to_owned();
         return Err(mismatch("v", v.shape().to_vec(), expected));
     }
     Ok([batch, heads, shape.q_len(), v_dim])

@@ -97,7 +97,7 @@ pub fn attention_backward<T: Element>(
     let memory = |view: &View<'_, T>, name| {
         let len =
             view.shape().iter().try_fold(1usize, |n, d| n.checked_mul(*d)).filter(|n| *n <= isize::MAX as usize / 4);
-        let expected = "its gradient would not fit into memory: give arrays that really have so many elements";
+        let expected = "its gradient would not fit into memory: give a smaller array, without strides of 0";
         len.map(|len| vec![T::from_f32(0.0); len])
             .ok_or_else(|| mismatch(name, view.shape().to_vec(), expected.to_owned()))
     };
@@ -227,7 +227,7 @@ fn check_gradients<T: Element>(
     same("dk", gradients.dk.shape(), "k", inputs.k.shape())?;
     same("dv", gradients.dv.shape(), "v", inputs.v.shape())?;
     let refuse =
-        |name, problem: &str| Err(Error::Option { name, given: "asked for".to_owned(), problem: problem.to_owned() });
+        |name, problem: &str| Err(Error::Option { name, given: "requested".to_owned(), problem: problem.to_owned() });
     if !gradients.bias.is_empty() && gradients.bias.len() != options.bias.len() {
         let expected = format!("options.bias has {}: give one entry for each, or none at all", options.bias.len());
         return Err(mismatch("gradients of biases", vec![gradients.bias.len()], expected));
@@ -241,7 +241,7 @@ fn check_gradients<T: Element>(
             (Bias::Relative { table }, Some(gradient)) => {
                 same("gradient of a relative bias", gradient.shape(), "the table", table.shape())?;
             }
-            (Bias::Alibi(_), Some(_)) => return refuse("the gradient of ALiBi", "its slopes are fixed: give None"),
+            (Bias::Alibi(_), Some(_)) => return refuse("the gradient of ALiBi", "ALiBi has no gradient: give None"),
         }
     }
     match (&options.soft, &gradients.soft) {

@@ -283,11 +283,11 @@ impl<T: Element> KvCache<T> {
     pub fn truncate(&mut self, sequence: usize, len: usize) -> Result<(), Error> {
         let count = self.sequences.len();
         let Some(found) = self.sequences.get_mut(sequence) else {
-            return refuse(format!("there is no sequence {sequence}: they are numbered from 0 to {}", count - 1));
+            return refuse(format!("there is no sequence {sequence}: sequences are numbered from 0 to {}", count - 1));
         };
         if len > found.len {
             let held = found.len;
-            return refuse(format!("sequence {sequence} has {held} tokens and cannot be cut to {len}"));
+            return refuse(format!("sequence {sequence} has {held} tokens and cannot be truncated to {len}"));
         }
         if let Form::Rotating { window, ring, .. } = self.form {
             let oldest = (len + 1).saturating_sub(window).max(ring.sink_tokens);
@@ -296,8 +296,8 @@ impl<T: Element> KvCache<T> {
                 found.written = len;
             } else if oldest + ring.len < found.written {
                 return refuse(format!(
-                    "sequence {sequence} cannot be cut to {len} tokens: its window would begin at position {oldest}, which is \
-                     overwritten; only the tokens of the last step can be taken back"
+                    "sequence {sequence} cannot be truncated to {len} tokens: its window would begin at position {oldest}, which is \
+                     overwritten; only the tokens of the last step can be removed"
                 ));
             }
         }
@@ -335,7 +335,7 @@ impl<T: Element> KvCache<T> {
             n if cu_seqlens.len() != n => format!("there are {} sequences: give {n} numbers", n - 1),
             _ if cu_seqlens[0] != 0 || !cu_seqlens.is_sorted() => "they must rise from 0".to_owned(),
             n if total.is_some_and(|total| cu_seqlens[n - 1] != total) => {
-                format!("there are {} tokens: the last number must be that", total.unwrap_or(0))
+                format!("there are {} tokens: the last number must be equal to it", total.unwrap_or(0))
             }
             _ => return Ok(()),
         };
@@ -363,7 +363,7 @@ impl<T: Element> KvCache<T> {
                 Form::Rotating { ahead, .. } if new > ahead => {
                     return refuse(format!(
                         "{new} tokens were appended to sequence {b} at once, but the cache was made for {ahead}: append and \
-                         ask in chunks, or make it with a larger `ahead`"
+                         plan in chunks, or make the cache with a larger `ahead`"
                     ));
                 }
                 Form::Paged { block } => pages += (len + new).div_ceil(block) - sequence.pages.len(),

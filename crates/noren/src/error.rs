@@ -121,7 +121,7 @@ impl fmt::Display for Error {
             Error::Shape { name, given, expected } => write!(f, "{name} has shape {given:?} but {expected}"),
             Error::Dtype { given } => write!(f, "dtype is `{given}`: choose one of f32, bf16, f16"),
             Error::Option { name, given, problem } => write!(f, "{name} is {given}: {problem}"),
-            Error::Cancelled => f.write_str("cancelled: the outputs are unfinished"),
+            Error::Cancelled => f.write_str("cancelled: the outputs are incomplete"),
             Error::Cache { problem } => write!(f, "cache: {problem}"),
             Error::Isa { given, problem } => write!(f, "ISA `{given}`: {problem}"),
         }

@@ -40,7 +40,7 @@ pub enum Probe {
     Exp2(Isa),
     /// A row of scores turned into weights: maximum, scaling, power of two, sum. Rows of 256 scores in the L1 cache.
     SoftmaxRow(Isa),
-    /// Reading memory from start to end, repeatedly.
+    /// Reads of memory from start to end, repeatedly.
     Read {
         /// The number of bytes that all threads read together; each thread reads a separate part.
         bytes: usize,
@@ -53,9 +53,9 @@ pub enum Probe {
 pub enum Unit {
     /// Floating-point operations.
     Flop,
-    /// Values.
+    /// Values that the probe computes.
     Value,
-    /// Bytes.
+    /// Bytes that the probe reads.
     Byte,
 }
 
@@ -89,8 +89,8 @@ impl Probe {
         }
     }
 
-    /// Runs the probe on `threads` threads (at least one) for about `time`. The run takes longer if one pass over
-    /// memory takes longer than `time`. Returns `None` if the processor cannot run the probe.
+    /// Runs the probe on `threads` threads (at least one) for about `time`. The run takes a little less than `time`, or
+    /// longer if one pass over memory takes longer. Returns `None` if the processor cannot run the probe.
     pub fn measure(&self, threads: usize, time: Duration) -> Option<Rate> {
         let threads = threads.max(1);
         let best = *Isa::available().last()?; // the ISA with the widest loads

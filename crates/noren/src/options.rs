@@ -194,8 +194,9 @@ impl<'a> Options<'a> {
                     if sinks.shape() != [1, 1, 1, heads] {
                         return Err(refuse(&format!("sinks are one row of {heads} values")).into());
                     }
-                    let row =
-                        sinks.row([0; 3]).ok_or_else(|| refuse("sinks must lie side by side in memory: copy them"))?;
+                    let row = sinks
+                        .row([0; 3])
+                        .ok_or_else(|| refuse("the values of sinks must be contiguous in memory: copy them"))?;
                     options.sinks.replace(row).is_some()
                 }
                 Score::Bias { name } => {
@@ -212,12 +213,13 @@ impl<'a> Options<'a> {
                     options.bias.push(Bias::Alibi(slopes.into_iter().map(|s| s as f32).collect()));
                     false
                 }
-                _ => return Err(refuse("the kernels do not know this score").into()),
+                _ => return Err(refuse("the kernels do not support this score").into()),
             };
             if taken {
-                return Err(
-                    refuse("only one score of this kind is possible, and an option counts: leave one out").into()
-                );
+                return Err(refuse(
+                    "only one score of this kind is possible, and an option counts too: remove one of them",
+                )
+                .into());
             }
         }
         Ok(options)
@@ -233,16 +235,16 @@ impl<'a> Options<'a> {
         let refuse =
             |name, given: String, problem: &str| Err(Error::Option { name, given, problem: problem.to_owned() });
         if let Some(scale) = self.scale.filter(|s| !(..=1e30).contains(&s.abs())) {
-            return refuse("scale", scale.to_string(), "give a finite number, at most 1e30 in size");
+            return refuse("scale", scale.to_string(), "give a finite number with an absolute value of at most 1e30");
         }
         if let Some(cap) = self.softcap.filter(|c| !(1e-30..=1e30).contains(c)) {
-            return refuse("softcap", cap.to_string(), "give a number from 1e-30 to 1e30, or leave it out");
+            return refuse("softcap", cap.to_string(), "give a number from 1e-30 to 1e30, or omit the softcap");
         }
         if let Some(p) = self.dropout.map(|d| d.probability).filter(|p| !(0.0..1.0).contains(p)) {
-            return refuse("dropout", p.to_string(), "give a probability from 0.0 to less than 1.0, or leave it out");
+            return refuse("dropout", p.to_string(), "give a probability from 0.0 to less than 1.0, or omit dropout");
         }
         if self.threads == Some(0) {
-            return refuse("threads", "0".into(), "give at least 1, or leave it out to use all");
+            return refuse("threads", "0".into(), "give at least 1, or omit the option to use all threads");
         }
         let heads = shape.head_count();
         let per_head = |name, len: usize| match len == heads {
@@ -261,7 +263,7 @@ impl<'a> Options<'a> {
                         return refuse(
                             "an alibi slope",
                             slope.to_string(),
-                            "give finite numbers, at most 1e30 in size",
+                            "give finite numbers with absolute values of at most 1e30",
                         );
                     }
                 }
@@ -269,7 +271,7 @@ impl<'a> Options<'a> {
                     [1, h, 1, width] if (h == 1 || h == heads) && width % 2 == 1 => {}
                     given => {
                         let expected =
-                            format!("it must be [1, {heads} or 1, 1, 2 * reach + 1], an odd number of distances");
+                            format!("it must be [1, {heads} or 1, 1, 2 * reach + 1], with an odd last dimension");
                         return Err(Error::Shape { name: "relative bias table", given: given.to_vec(), expected });
                     }
                 },
@@ -278,13 +280,13 @@ impl<'a> Options<'a> {
         if let Some(soft) = &self.soft {
             check_broadcast("soft weights", soft, shape)?;
             if let Some(weight) = soft.find(|w| !(0.0..=1.0).contains(&w)) {
-                return refuse("a soft weight", weight.to_string(), "weights lie in 0..=1");
+                return refuse("a soft weight", weight.to_string(), "give weights from 0 to 1");
             }
         }
         let Some(sinks) = self.sinks else { return Ok(()) };
         per_head("sinks", sinks.len())?;
         match sinks.iter().find(|s| s.is_nan() || **s == f32::INFINITY) {
-            Some(sink) => refuse("a sink", sink.to_string(), "give a number, or -inf for none"),
+            Some(sink) => refuse("a sink", sink.to_string(), "give a number, or -inf for no sink"),
             None => Ok(()),
         }
     }

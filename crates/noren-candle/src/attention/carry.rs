@@ -1,14 +1,14 @@
-//! Gradients for tensors that the operation has no argument for.
+//! Gradients for tensors that are not arguments of the operation.
 //!
-//! An operation of candle has at most three arguments, which are queries, keys and values. The values are therefore handed
-//! through an operation of their own for each further tensor that needs a gradient: forward it is the identity; backward it
-//! runs after attention's own backward and finds the gradient that this has left for it.
+//! An operation of candle has at most three arguments, which are queries, keys and values. For each further
+//! tensor that needs a gradient, the values therefore pass through one more operation. Its forward pass is the identity. Its
+//! backward pass runs after that of attention and takes the gradient of the further tensor from a slot.
 
 use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
 use std::sync::{Arc, Mutex};
 
-/// The place in which attention's backward pass leaves a gradient.
+/// The place in which attention's backward pass stores a gradient.
 pub(crate) type Slot = Arc<Mutex<Option<Tensor>>>;
 
 /// The identity on its first argument. The gradient of its second argument is the content of the slot.

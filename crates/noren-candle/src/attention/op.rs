@@ -1,4 +1,4 @@
-//! [`AttentionOp`]: the operation of which candle calls the forward and the backward pass.
+//! [`AttentionOp`]: attention as an operation of candle, with a forward and a backward pass.
 
 use super::carry::{Slot, carry};
 use super::options::{Options, Owned, OwnedBias, Values};
@@ -147,7 +147,7 @@ impl Kind for Backward<'_> {
     }
 }
 
-/// Gradients of biases, soft weights and sinks, if they are needed.
+/// The gradients of biases, soft weights and sinks; `None` for a gradient that is not needed.
 struct Extra {
     bias: Vec<Option<([usize; 4], Vec<f32>)>>,
     soft: Option<([usize; 4], Vec<f32>)>,
@@ -165,7 +165,7 @@ impl Extra {
         }
     }
 
-    /// Returns `gradients` with buffers for these added.
+    /// Returns the gradients `plain` with buffers for those of biases, soft weights and sinks added.
     fn gradients<'a, T: Stored>(&'a mut self, plain: GradientsMut<'a, T>) -> Result<GradientsMut<'a, T>> {
         let place = |array: &'a mut Option<([usize; 4], Vec<f32>)>| {
             array.as_mut().map(|(shape, memory)| ViewMut::new(memory, *shape)).transpose()

@@ -9,7 +9,7 @@ use noren::{Element, View, bf16, f16};
 pub(crate) trait Stored: Element + candle_core::WithDType {
     /// Returns the values of a storage, if they have this type.
     fn values(storage: &CpuStorage) -> Option<&[Self]>;
-    /// Makes a storage of these values.
+    /// Returns a storage with these values.
     fn store(values: Vec<Self>) -> CpuStorage;
 }
 
@@ -31,7 +31,7 @@ stored!(f32, F32);
 stored!(bf16, BF16);
 stored!(f16, F16);
 
-/// An operation for each type that attention takes.
+/// An operation that is defined for each type that attention supports.
 pub(crate) trait Kind {
     /// The result of the operation.
     type Result;
@@ -51,7 +51,7 @@ pub(crate) fn with_views<K: Kind>(tensors: [&Tensor; 3], kind: K) -> Result<K::R
         DType::F32 => kind.call::<f32>(views(parts)?),
         DType::BF16 => kind.call::<bf16>(views(parts)?),
         DType::F16 => kind.call::<f16>(views(parts)?),
-        _ => return Err(Error::tensor("q", tensors[0], "attention takes f32, bf16 and f16: convert with to_dtype")),
+        _ => return Err(Error::tensor("q", tensors[0], "attention supports f32, bf16 and f16: convert with to_dtype")),
     })
 }
 

@@ -1,4 +1,4 @@
-//! The battery: how inputs of the checks in `noren_flow::audit` are made for models of tokens.
+//! The inputs for the checks of `noren_flow::audit`, for models that read tokens.
 
 use super::lab::{Input, Lab, Place, Trial, Trials, broken};
 use super::scan;
@@ -7,7 +7,7 @@ use crate::model::Batch;
 use noren::Side;
 use noren_flow::audit::{CHECKS, Change, Check, PADS};
 
-/// Returns the checks that are made here, in the order of reports, with what makes their trials.
+/// Returns the checks that apply to models of tokens, in the order of reports, each with the function that makes its trials.
 pub(super) fn battery() -> impl Iterator<Item = (&'static Check, fn(&Lab<'_>) -> Trials)> {
     CHECKS.iter().filter_map(|check| Some((check, maker(check.name)?)))
 }
@@ -31,7 +31,7 @@ fn maker(name: &str) -> Option<fn(&Lab<'_>) -> Trials> {
     })
 }
 
-/// The same places of row 0 in both calls.
+/// Returns pairs that compare each of these outputs of row 0 with the output at the same place in the other call.
 fn stay(at: impl IntoIterator<Item = usize>) -> Vec<(Place, Place)> {
     at.into_iter().map(|at| ((0, at), (0, at))).collect()
 }
@@ -67,7 +67,8 @@ fn liveness(lab: &Lab<'_>) -> Trials {
     Ok(Ok(trials))
 }
 
-/// Where the outputs of a text stand when it is padded; those of a decoder stay where they are.
+/// Returns pairs of outputs of a text: without padding, and with padding on `side`. Padding does not move outputs of a
+/// decoder that reads an encoder.
 fn shifted(lab: &Lab<'_>, side: Side) -> Vec<(Place, Place)> {
     let by = if side == Side::Left && !lab.crosses() { PADS } else { 0 };
     (0..lab.length).map(|at| ((0, at), (0, at + by))).collect()
@@ -99,7 +100,7 @@ fn mask_liveness(lab: &Lab<'_>) -> Trials {
     if rows.is_empty() {
         return Ok(Err("no output reads a token that could be masked".into()));
     }
-    let what = format!("token {gone} masked out; then a mask that calls it real");
+    let what = format!("token {gone} masked out in the first call only");
     let mask = if lab.crosses() { "the encoder's mask" } else { "the mask" };
     Ok(Ok(vec![Trial {
         what,
@@ -125,7 +126,7 @@ fn redaction(lab: &Lab<'_>) -> Trials {
         };
         let (base, other) = (with(ids)?, with(&lab.changed(ids, &change.tokens))?);
         let trial = Trial::of(change, base, other);
-        // the outputs of a decoder have places of their own
+        // Redacted tokens are in the encoder, so all outputs of the decoder are compared.
         Ok(if lab.crosses() { Trial { pairs: stay(0..lab.length), ..trial } } else { trial })
     };
     changes.into_iter().map(trial).collect::<Result<_>>().map(Ok)
@@ -164,7 +165,7 @@ fn batch(lab: &Lab<'_>) -> Trials {
 
 fn documents(lab: &Lab<'_>) -> Trials {
     if lab.crosses() {
-        return Ok(Err("texts are packed for models with one stack".into()));
+        return Ok(Err("the model has an encoder and a decoder, so texts cannot be packed".into()));
     }
     let first = lab.length / 3;
     let texts = [lab.tokens(first, 3), lab.tokens(lab.length - first, 4)];
@@ -185,11 +186,11 @@ fn documents(lab: &Lab<'_>) -> Trials {
     Ok(Ok(trials))
 }
 
-/// Logits by which tokens are chosen through a cache, against those of one pass over the same tokens.
+/// Compares the logits of a generation with a cache with those of one pass over the same tokens.
 fn cached(lab: &Lab<'_>, check: &str, chunk: usize) -> Trials {
     const NEW: usize = 5;
     let Some(steps) = &lab.subject.steps else {
-        return Ok(Err("the model does not continue texts through a cache that is known".into()));
+        return Ok(Err("the model does not generate text with a cache that the audit can read".into()));
     };
     let prompt = lab.tokens(lab.length - NEW, 5);
     let (made, logits) = steps(&prompt, NEW, chunk.min(prompt.len()))?;

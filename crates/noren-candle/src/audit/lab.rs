@@ -1,4 +1,4 @@
-//! [`Lab`]: tokens, calls and reach, of which trials are made.
+//! [`Lab`]: the tested model with the tokens and the flow from which trials are made.
 
 use super::subject::Subject;
 use crate::error::{Error, Result};
@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 /// The tokens of a call.
 #[derive(Clone)]
 pub(super) struct Input {
-    /// The tokens of the encoder, or of a model without an encoder of its own.
+    /// The tokens of the encoder, or of the only stack.
     pub(super) text: Batch,
     /// The tokens of a decoder that reads an encoder.
     pub(super) decoder: Option<Batch>,
@@ -24,64 +24,64 @@ impl Input {
         Input { text, decoder: None }
     }
 
-    /// The batch whose outputs are compared.
+    /// Returns the batch whose outputs are compared.
     pub(super) fn main(&self) -> &Batch {
         self.decoder.as_ref().unwrap_or(&self.text)
     }
 }
 
-/// Outputs by row and token.
+/// The outputs of a call, `[row][token][feature]`.
 pub(super) type Rows = Vec<Vec<Vec<f32>>>;
 
-/// Row and token of an output.
+/// The row and the token of an output, in this order.
 pub(super) type Place = (usize, usize);
 
-/// Two calls, and the outputs that must be equal, or must all differ.
+/// Two calls, and the pairs of outputs that must be equal or must all differ.
 pub(super) struct Trial {
     pub(super) what: String,
     pub(super) base: Input,
     pub(super) other: Input,
     pub(super) pairs: Vec<(Place, Place)>,
     pub(super) broken: String,
-    /// They must differ.
+    /// Whether all pairs must differ; otherwise all must be equal.
     pub(super) moved: bool,
-    /// The other outputs, where they come from no call of `other`.
+    /// The outputs to compare with those of `base`, if they do not come from a call with `other`.
     pub(super) given: Option<Rows>,
 }
 
 impl Trial {
-    /// Returns the trial of a change of the catalogue.
+    /// Returns the trial for a change that the catalogue of checks defines.
     pub(super) fn of(change: Change, base: Input, other: Input) -> Trial {
         let Change { what, broken, compared, moves, .. } = change;
         let pairs = compared.into_iter().map(|place| (place, place)).collect();
         Trial { what, base, other, pairs, broken, moved: moves, given: None }
     }
 
-    /// Whether both calls have the same sizes, so that nothing is added in another order.
+    /// Returns whether both calls have the same sizes, so that sums have the same order.
     pub(super) fn one_shape(&self) -> bool {
         let sizes = |input: &Input| [&input.text, input.main()].map(|batch| (batch.rows(), batch.len()));
         self.given.is_none() && sizes(&self.base) == sizes(&self.other)
     }
 }
 
-/// Returns what a failure of a check means.
+/// Returns the sentence number `which` of a check, which explains a failure; `about` fills its gaps.
 pub(super) fn broken(check: &str, which: usize, about: &[&str]) -> String {
     Check::named(check).map_or_else(String::new, |check| check.sentence(which, about))
 }
 
-/// The trials of a check, or why there are none.
+/// The trials of a check, or the reason why it does not apply.
 pub(super) type Trials = Result<std::result::Result<Vec<Trial>, String>>;
 
-/// A subject, and what it is meant to let through.
+/// The tested model with its declared masks, and the inputs that each output may depend on.
 pub(super) struct Lab<'a> {
     pub(super) subject: &'a Subject<'a>,
     pub(super) length: usize,
     pub(super) dtype: DType,
-    /// The width of outputs.
+    /// Number of features of an output.
     features: usize,
-    /// Output by input, through all layers.
+    /// The inputs that each output may depend on, through all layers: cell (output, input).
     pub(super) reach: Keep,
-    /// Cells that every layer allows.
+    /// The cells that at least one head allows in every layer.
     pub(super) direct: Keep,
     main: Declared,
     crosses: bool,
@@ -163,36 +163,37 @@ impl<'a> Lab<'a> {
         }))
     }
 
-    /// Returns the changes of a check of the catalogue, or why there are none.
+    /// Returns the changes for a check of the catalogue, or the reason why the check does not apply.
     pub(super) fn changes(&self, check: &str) -> std::result::Result<Vec<Change>, &'static str> {
         let reach = |q: usize, k: usize| self.reach.get([0, 0, q, k]);
         let direct = |q: usize, k: usize| self.direct.get([0, 0, q, k]);
         Reads { length: self.length, reach: &reach, direct: &direct }.changes(check)
     }
 
-    /// The largest difference between passes of two shapes that is called rounding, as a part of the largest output.
+    /// Returns the maximum difference between calls of different sizes that counts as rounding, as a fraction of the largest
+    /// output.
     pub(super) fn rounding(&self) -> f32 {
         let width = self.features.max(self.length + PADS);
         let layers = self.subject.masks.iter().map(|declared| declared.layers).sum();
         rounding(f64::from(epsilon(self.dtype)) / 2.0, layers, width) as f32
     }
 
-    /// Whether there is an encoder and a decoder.
+    /// Returns whether the model has an encoder and a decoder.
     pub(super) fn crosses(&self) -> bool {
         self.crosses
     }
 
-    /// Random tokens, the same for the same `salt`.
+    /// Returns random tokens, which depend only on `length` and `salt`.
     pub(super) fn tokens(&self, length: usize, salt: u32) -> Vec<u32> {
         (0..length as u32).map(|at| 3 + philox([at, salt, 0xA0D1, 0], 0)[0] % (self.subject.vocab as u32 - 4)).collect()
     }
 
-    /// Padding tokens, of two kinds.
+    /// Returns a token id for padding: the first of the vocabulary if `kind` is 0, otherwise the last.
     pub(super) fn pad(&self, kind: usize) -> u32 {
         if kind == 0 { 0 } else { self.subject.vocab as u32 - 1 }
     }
 
-    /// Other tokens at some places.
+    /// Returns `ids` with other tokens at the indices `at`.
     pub(super) fn changed(&self, ids: &[u32], at: &[usize]) -> Vec<u32> {
         let last = self.subject.vocab as u32 - 4;
         let mut ids = ids.to_vec();
@@ -202,14 +203,14 @@ impl<'a> Lab<'a> {
         ids
     }
 
-    /// A text of one row, with a decoder's where there is one.
+    /// Returns a random text of one row, and another one for the decoder if the model has an encoder and a decoder.
     pub(super) fn input(&self, salt: u32) -> Result<Input> {
         let text = Batch::new(vec![self.tokens(self.length, salt)])?;
         let decoder = if self.crosses { Some(Batch::new(vec![self.tokens(self.length, salt + 50)])?) } else { None };
         Ok(Input { text, decoder })
     }
 
-    /// The same with other tokens in the batch whose outputs are compared.
+    /// Returns `input` with `main` in place of the batch whose outputs are compared.
     pub(super) fn with_main(&self, input: &Input, main: Batch) -> Input {
         match input.decoder {
             Some(_) => Input { text: input.text.clone(), decoder: Some(main) },
@@ -217,7 +218,7 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// A row with some of its tokens masked out.
+    /// Returns a batch of one row in which the tokens for which `keep` is false are masked out.
     pub(super) fn masked(&self, ids: &[u32], keep: impl Fn(usize) -> bool) -> Result<Batch> {
         let keep: Vec<u8> = (0..ids.len()).map(|at| u8::from(keep(at))).collect();
         let row = |values: Vec<u32>| Tensor::new(values, &Device::Cpu)?.unsqueeze(0);
@@ -225,12 +226,12 @@ impl<'a> Lab<'a> {
         Batch::from_tensors(&row(ids.to_vec())?, Some(&keep))
     }
 
-    /// A row with padding at an end.
+    /// Returns a batch of one row with padding on `side`.
     pub(super) fn padded(&self, ids: &[u32], side: Side, kind: usize) -> Result<Batch> {
         self.padded_by(ids, side, kind, PADS)
     }
 
-    /// A row with `count` padding tokens at an end.
+    /// Returns a batch of one row with `count` padding tokens on `side`.
     pub(super) fn padded_by(&self, ids: &[u32], side: Side, kind: usize, count: usize) -> Result<Batch> {
         let pads = vec![self.pad(kind); count];
         let (ids, first) = match side {
@@ -250,12 +251,13 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// Outputs by row and token.
+    /// Returns the outputs of a call, `[row][token][feature]`.
     pub(super) fn rows(&self, input: &Input) -> Result<Rows> {
         Ok(self.call(input, None)?.to_dtype(DType::F32)?.to_vec3()?)
     }
 
-    /// The attention after which a trial's outputs differ first, where calls can be looked into.
+    /// Returns the name of the last attention before the first difference of a trial, or `None` if the calls record no
+    /// attention.
     pub(super) fn place(&self, trial: &Trial) -> Result<Option<String>> {
         if trial.given.is_some() {
             return Ok(None);

@@ -1,13 +1,13 @@
-//! Checks that leave nothing out: every token by itself, and every length up to the tested one.
+//! Complete checks: every single token, and every length up to the tested one.
 
 use super::lab::{Input, Lab, Trial, Trials, broken};
 use crate::model::Batch;
 use noren::Side;
 use noren_flow::audit::ROWS;
 
-/// Changes every token by itself, one in each row; outputs that may not depend on it stay.
+/// Changes every single token, one in each row. Outputs that may not depend on the token must stay equal.
 ///
-/// That those which read it move is left to `liveness`: without `f64`, a change that rounds to nothing is no fault.
+/// Only `liveness` tests that the other outputs change. Without `f64`, rounding may hide a small change, which is no fault.
 pub(super) fn reach(lab: &Lab<'_>) -> Trials {
     let changes = match lab.changes("reach") {
         Ok(changes) => changes,
@@ -27,7 +27,7 @@ pub(super) fn reach(lab: &Lab<'_>) -> Trials {
     Ok(if trials.is_empty() { Err("every output may read every token".into()) } else { Ok(trials) })
 }
 
-/// Gives a text of every length up to the tested one: alone, as the beginning of the longest, and padded.
+/// Runs a text of every length up to the tested one: alone, as the beginning of the longest text, and padded.
 pub(super) fn lengths(lab: &Lab<'_>) -> Trials {
     let full = lab.input(0)?;
     let begins = (0..lab.length).all(|q| (q + 1..lab.length).all(|k| !lab.reach.get([0, 0, q, k])));

@@ -1,14 +1,16 @@
-//! [`Subject`]: what is tested.
+//! [`Subject`]: the tested model.
 
 use crate::error::Result;
 use crate::generate::{GenerateOptions, generate};
 use crate::model::{Batch, Call, Declared, Model, Output, Trace};
 use candle_core::Tensor;
 
-/// A call: tokens, those of a decoder that reads them, what is to be looked at. It gives `[rows, length, features]`.
+/// A call. Arguments: tokens, tokens of a decoder that reads an encoder, and a record to fill. Returns `[rows, length,
+/// features]`.
 pub(super) type Run<'a> = Box<dyn Fn(&Batch, Option<&Batch>, Option<&mut Trace>) -> Result<Tensor> + 'a>;
 
-/// Tokens chosen one by one after a prompt, read in chunks of so many, and the logits by which they were chosen.
+/// A generation. Arguments: prompt, number of new tokens, number of prompt tokens in a chunk. Returns the new tokens and the
+/// logits from which each was chosen.
 pub(super) type Steps<'a> = Box<dyn Fn(&[u32], usize, usize) -> Result<(Vec<u32>, Vec<Vec<f32>>)> + 'a>;
 
 /// The tested model or function, with its declared masks.
@@ -21,7 +23,7 @@ pub struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// A model with the masks that it declares.
+    /// Returns a subject for a model, with the masks that the model declares.
     pub fn of(model: &'a Model) -> Self {
         let steps = |prompt: &[u32], new_tokens: usize, prefill_chunk: usize| {
             let mut logits = Vec::new();
@@ -46,8 +48,8 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Any function of tokens, with the masks that it should keep to. Two batches are given where one of `masks` is of an
-    /// attention over an encoder.
+    /// Returns a subject for any function of tokens and the masks that it should follow. The function gets a second batch if one
+    /// of `masks` is for attention over an encoder.
     pub fn new(
         masks: Vec<Declared>,
         vocab: usize,
@@ -62,7 +64,7 @@ impl<'a> Subject<'a> {
         Subject { masks, ..self }
     }
 
-    /// The same, whose texts may have so many tokens.
+    /// Sets the maximum number of tokens of a text.
     #[must_use]
     pub fn positions(self, most: usize) -> Self {
         Subject { positions: Some(most), ..self }

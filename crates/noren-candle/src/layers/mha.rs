@@ -31,7 +31,8 @@ impl MhaConfig {
         let MhaConfig { embed_dim, heads, kv_heads, .. } = *self;
         if heads == 0 || kv_heads == 0 || !embed_dim.is_multiple_of(heads) || !heads.is_multiple_of(kv_heads) {
             let given = format!("{embed_dim} wide, {heads} heads, {kv_heads} key-value heads");
-            let expected = "the width must be a multiple of the heads, and these of the key-value heads";
+            let expected =
+                "the width must be a multiple of the heads, and the number of heads a multiple of the key-value heads";
             return Err(Error::input("attention", given, expected));
         }
         Ok(())

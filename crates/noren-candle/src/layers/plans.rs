@@ -58,7 +58,7 @@ impl LayerPlans {
     /// Returns the plans of `layers` layers.
     pub(crate) fn of(&self, layers: usize) -> Result<&[Arc<Plan>]> {
         if self.plans.len() != layers {
-            let expected = format!("the stack has {layers} layers: make plans for as many");
+            let expected = format!("the stack has {layers} layers: give one plan for each");
             return Err(crate::Error::input("the number of plans", self.plans.len(), expected));
         }
         Ok(&self.plans)

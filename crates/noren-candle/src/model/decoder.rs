@@ -123,12 +123,12 @@ impl Decoder {
         &self.config
     }
 
-    /// Returns the device of its parameters.
+    /// Returns the device of the parameters.
     pub(crate) fn device(&self) -> &candle_core::Device {
         self.embeddings.device()
     }
 
-    /// Returns the type of its parameters.
+    /// Returns the type of the parameters.
     pub(crate) fn dtype(&self) -> candle_core::DType {
         self.embeddings.dtype()
     }

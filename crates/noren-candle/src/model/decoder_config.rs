@@ -227,13 +227,17 @@ impl DecoderConfig {
         let DecoderConfig { heads, kv_heads, head_dim, .. } = *self;
         if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
             let given = format!("{heads} heads, {kv_heads} key-value heads");
-            return Err(Error::config("num_key_value_heads", given, "the heads must be a multiple of them"));
+            return Err(Error::config(
+                "num_key_value_heads",
+                given,
+                "the number of heads must be a multiple of the number of key-value heads",
+            ));
         }
         if head_dim == 0 || self.rope.is_some() && !head_dim.is_multiple_of(2) {
             return Err(Error::config(
                 "head_dim",
                 head_dim,
-                "an even number is needed: dimensions are turned in pairs",
+                "an even number is needed: dimensions are rotated in pairs",
             ));
         }
         if self.windows.len() != self.layers {

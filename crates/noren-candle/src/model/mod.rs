@@ -157,7 +157,7 @@ impl Model {
         }
     }
 
-    /// Returns the masks that it declares.
+    /// Returns the masks that the model declares.
     pub fn masks(&self) -> Vec<Declared> {
         let specs = match self {
             Model::Decoder(model) => std::slice::from_ref(&model.declared),
@@ -254,7 +254,7 @@ impl Model {
         self.check_len(longest)?;
         let types = if let Model::Bert(model) = self { model.config().types } else { 0 };
         match batch.types().into_iter().flatten().flatten().find(|given| **given as usize >= types) {
-            Some(given) => Err(Error::input("a token type", given, format!("the model has {types}, counted from 0"))),
+            Some(given) => Err(Error::input("a token type", given, format!("the model has {types} types, from 0 on"))),
             None => Ok(()),
         }
     }
@@ -266,7 +266,7 @@ impl Model {
             Some(id) => Err(Error::input(
                 "a token id",
                 id,
-                format!("the vocabulary has {vocab}, counted from 0: were the tokens made for another model?"),
+                format!("the vocabulary has {vocab} tokens, counted from 0: were the tokens made for another model?"),
             )),
             None => Ok(()),
         }

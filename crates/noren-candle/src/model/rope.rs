@@ -190,7 +190,7 @@ pub(crate) struct Rotary {
 }
 
 impl Rotary {
-    /// Rotates `x` `[batch, heads, length, head_dim]`: dimension `i` with dimension `i + head_dim / 2`.
+    /// Rotates each pair of dimensions `i` and `i + head_dim / 2` of `x`, `[batch, heads, length, head_dim]`.
     pub(crate) fn turn(&self, x: &Tensor) -> Result<Tensor> {
         let half = x.dim(3)? / 2;
         let (a, b) = (x.narrow(3, 0, half)?, x.narrow(3, half, half)?);

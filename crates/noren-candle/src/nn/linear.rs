@@ -164,9 +164,9 @@ impl Linear {
         }
         if let Some(residual) = then.residual.filter(|residual| residual.dims() != shape) {
             return Err(Error::tensor(
-                "what is added to a linear layer",
+                "the residual of a linear layer",
                 residual,
-                format!("the layer gives {shape:?}"),
+                format!("the output of the layer is {shape:?}: give a residual of this shape"),
             ));
         }
         let rows = x.elem_count() / inputs.max(1);

@@ -34,9 +34,9 @@ impl Checkpoint {
         folder.join(FILE)
     }
 
-    /// Writes the checkpoint. If the process ends at any time, either this checkpoint or the one before is there.
+    /// Writes the checkpoint. If the process ends at any time, the folder has either this checkpoint or the one before.
     pub(super) fn write(&self, folder: &Path, weights: &Weights) -> Result<()> {
-        // One key: several keys would be written in any order, and the same training would not give the same file.
+        // One key only: the order of several keys is not fixed, so equal trainings could write different files.
         let said = serde_json::to_string(self).expect("numbers are JSON");
         let metadata = HashMap::from([(KEY.to_string(), said)]);
         write_tensors(&Self::path(folder), weights.state()?, Some(metadata))
@@ -94,7 +94,7 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
         .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
         .and_then(|()| fs::rename(&beside, path));
     written.map_err(|e| {
-        // The previous file stays; a part of the new one is of no use.
+        // The previous file stays. An incomplete new file is useless.
         let _ = fs::remove_file(&beside);
         Error::file(path, format!("it cannot be written: {e}"))
     })

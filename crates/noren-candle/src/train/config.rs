@@ -170,10 +170,10 @@ impl TrainConfig {
             ));
         }
         if !(0.0..=1.0).contains(&self.floor) {
-            return Err(Error::config("floor", self.floor, "a share between 0 and 1 is needed"));
+            return Err(Error::config("floor", self.floor, "a fraction from 0 to 1 is needed"));
         }
         if let Some(beta) = self.betas.into_iter().find(|beta| !(0.0..1.0).contains(beta)) {
-            return Err(Error::config("betas", beta, "a share from 0 to below 1 is needed"));
+            return Err(Error::config("betas", beta, "a number from 0 to below 1 is needed"));
         }
         for (key, value) in [("learning_rate", self.learning_rate), ("clip", self.clip)] {
             if !(value > 0.0 && value.is_finite()) {

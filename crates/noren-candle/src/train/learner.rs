@@ -66,17 +66,17 @@ impl Learner {
         Ok(Learner { vars, config: object, dtype, model, both_ways })
     }
 
-    /// Returns its config.json.
+    /// Returns the model's config.json.
     pub(super) fn config(&self) -> &Map<String, Value> {
         &self.config
     }
 
-    /// Returns the type in which its weights are stored.
+    /// Returns the type in which the weights are stored.
     pub(super) fn stored_type(&self) -> DType {
         self.dtype
     }
 
-    /// Returns its parameters by their names in a checkpoint.
+    /// Returns the parameters with their names in a checkpoint.
     pub(super) fn parameters(&self) -> Vec<(String, Var)> {
         let vars = self.vars.data().lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         vars.iter().map(|(name, var)| (name.clone(), var.clone())).collect()
@@ -139,7 +139,7 @@ fn check_size(object: &Map<String, Value>) -> Result<()> {
     match parameters <= MOST_PARAMETERS {
         true => Ok(()),
         false => {
-            let expected = format!("at most {MOST_PARAMETERS:.0e} are trained here: take smaller sizes");
+            let expected = format!("at most {MOST_PARAMETERS:.0e} parameters can be trained: give smaller sizes");
             Err(Error::config("model", format!("of about {parameters:.1e} parameters"), expected))
         }
     }

@@ -7,45 +7,45 @@ use std::path::PathBuf;
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct AttendArgs {
-    /// Safetensors file with q, k, v and what the mask's scores name; without it an example runs
+    /// Safetensors file with q, k, v and the tensors that scores name [default: an example in this program]
     pub(super) input: Option<PathBuf>,
     /// Mask and scores, for example 'causal & padding + softcap(5)' [default: full; padding in the example]
     #[arg(long, short, value_name = "SPEC")]
     pub(super) mask: Option<String>,
-    /// JSON: {"lengths": [5, 3], "documents": [[2, 3], [3]], "levels": [0, 2], "labels": {"pii": [3, 4]}}
+    /// JSON file with facts: {"lengths": [5, 3], "documents": [[2, 3], [3]], "levels": [0, 2], "labels": {"pii": [3, 4]}}
     #[arg(long, value_name = "FILE")]
     pub(super) facts: Option<PathBuf>,
-    /// Non-padding tokens of each batch row: 5,3
+    /// Number of non-padding tokens of each batch row: 5,3
     #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
     pub(super) lengths: Vec<usize>,
     /// Side of the padding [default: right]
     #[arg(long, value_enum, requires = "lengths", hide_possible_values = true, value_name = "left|right")]
     pub(super) side: Option<SideArg>,
-    /// The layer for which layers(...) selects a mask
+    /// Index of the layer for which layers(...) selects a mask
     #[arg(long, value_name = "L")]
     pub(super) layer: Option<u64>,
-    /// Position of the first query, one number or one per batch row; needed when q and k differ in length
+    /// Position of the first query: one number, or one number per batch row; required if q and k differ in length
     #[arg(long, value_name = "N", value_delimiter = ',', allow_negative_numbers = true)]
     pub(super) query_offset: Vec<i64>,
-    /// Multiplies q . k [default: 1 / sqrt(head_dim)]
+    /// Factor of the products q . k [default: 1 / sqrt(head_dim)]
     #[arg(long, value_name = "S", allow_negative_numbers = true)]
     pub(super) scale: Option<f32>,
     /// Write out [batch, heads, q_len, v_dim] and lse [batch, heads, q_len] to this safetensors file
     #[arg(long, short, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
-    /// Compare with the 64-bit reference, which is slow; exit code 1 when they disagree
+    /// Compare the output with the slow 64-bit reference; exit code 1 if they differ by more than rounding
     #[arg(long)]
     pub(super) verify: bool,
-    /// Threads that compute [default: one per processor]
+    /// Number of threads [default: one per processor]
     #[arg(long, value_name = "N")]
     pub(super) threads: Option<usize>,
     /// Print JSON
     #[arg(long)]
     pub(super) json: bool,
-    /// In the example: whose attention to show
+    /// In the example: index of the head whose attention is shown
     #[arg(long, value_name = "H", default_value_t = 1, conflicts_with = "input", help_heading = "Example")]
     pub(super) head: usize,
-    /// In the example: the sentence to show
+    /// In the example: index of the sentence whose attention is shown
     #[arg(long, value_name = "B", default_value_t = 0, conflicts_with = "input", help_heading = "Example")]
     pub(super) batch_row: usize,
 }
@@ -53,7 +53,7 @@ pub(crate) struct AttendArgs {
 const EXAMPLES: &str = "\
 Tensors are 32-bit floats:
   q         [batch, heads, q_len, head_dim]
-  k, v      [batch, kv_heads, kv_len, head_dim], the last of v may differ
+  k, v      [batch, kv_heads, kv_len, head_dim]; the last dimension of v may differ
   bias      broadcasts to [batch, heads, q_len, kv_len]; so does soft
   sinks     [heads]
   relative  [heads, 2 * reach + 1]
@@ -68,7 +68,7 @@ Examples:
   noren attend step.safetensors --mask causal --query-offset 100 --json";
 
 impl AttendArgs {
-    /// The sources of the facts.
+    /// Returns the arguments about facts.
     pub(super) fn facts(&self) -> FactArgs {
         FactArgs { lengths: self.lengths.clone(), side: self.side, facts: self.facts.clone(), layer: self.layer }
     }

@@ -22,7 +22,7 @@ use std::io::Cursor;
 const TENSORS: &[u8] = include_bytes!("../../assets/minilm-layer3.safetensors");
 /// The sentences and their tokens.
 const SENTENCES: &str = include_str!("../../assets/minilm-tokens.json");
-/// Size of a tile. The sequences are shorter than a usual tile; narrow tiles show the skipped cells.
+/// Sizes of the tiles. The default tiles are wider than the sequences; narrow tiles make skipped cells visible.
 const BLOCKS: PlanOptions = PlanOptions { block_q: 64, block_kv: 8, reorder: Reorder::Auto };
 
 #[derive(Deserialize)]
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &AttendArgs, target: Option<&Target>, screen: &mut Scree
     }
     let done = job.run()?;
     let reference = against_reference(&job, &done)?;
-    // The stored output of the model can only be compared with the output under the model's own mask.
+    // The stored output was computed with the model's own mask, so it is compared only with output under this mask.
     let own_mask = spec == Spec::from(atoms::padding()) && !own_facts && args.scale.is_none();
     let own_mask = own_mask && args.query_offset.iter().all(|o| *o == 0);
     let stored = if own_mask { Some(against(&done.output.out, &file.read("out")?.data)) } else { None };

@@ -1,13 +1,13 @@
-//! The attention probabilities of one sentence and head as a heat map.
+//! [`Heat`]: draws the attention probabilities of one sentence and head as a heat map.
 
 use crate::output::{DIM, STRONG, cut, paint};
 use anstyle::{Ansi256Color, Style};
 
-/// Colours from probability 0 to probability 1.
+/// Terminal colours (of the 256-colour palette) from probability 0 to probability 1.
 const RAMP: [u8; 9] = [234, 17, 18, 19, 25, 31, 37, 43, 50];
 /// Shades for terminals without colour, from probability 0 to probability 1.
 const SHADES: [char; 5] = [' ', '░', '▒', '▓', '█'];
-/// Minimum probability of a key that is named beside the map.
+/// Minimum probability of a key whose token is written beside the map.
 const NOTABLE: f32 = 0.15;
 /// Width of the words beside the map, in columns.
 const WORDS: usize = 34;
@@ -76,7 +76,7 @@ impl Heat<'_> {
         shade.to_string().repeat(width)
     }
 
-    /// Names the keys with the highest probabilities of a query.
+    /// Describes a row of the map: the tokens that the query reads with the highest probabilities.
     fn words(&self, row: &[f32]) -> String {
         let mut order: Vec<usize> = (0..self.tokens.len()).collect();
         order.sort_by(|a, b| row[*b].total_cmp(&row[*a]));

@@ -1,4 +1,4 @@
-//! The arrays of one job. Their shapes are compared before the computation starts.
+//! [`Inputs`]: the arrays of an attention computation. Their shapes are checked before the computation starts.
 
 use crate::failure::{Failure, Result};
 use noren::View;
@@ -7,7 +7,7 @@ use noren_mask::{Score, Spec};
 use std::collections::BTreeMap;
 use std::io::{Read, Seek};
 
-/// `q`, `k`, `v` and the tables that the scores of the spec name.
+/// The arrays `q`, `k`, `v`, and the arrays that the scores of the spec name.
 pub(crate) struct Inputs {
     q: Tensor,
     k: Tensor,
@@ -15,7 +15,7 @@ pub(crate) struct Inputs {
     tables: BTreeMap<String, Tensor>,
 }
 
-/// The sizes of a job.
+/// The sizes of `q`, `k` and `v`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Dims {
     pub(crate) batch: usize,
@@ -28,7 +28,7 @@ pub(crate) struct Dims {
 }
 
 impl Inputs {
-    /// Reads only the tensors that the job needs.
+    /// Reads the tensors that the spec needs from a file; other tensors are skipped.
     pub(crate) fn read<R: Read + Seek>(file: &mut TensorFile<R>, spec: &Spec) -> Result<Self> {
         let [q, k, v] = [file.read("q")?, file.read("k")?, file.read("v")?];
         let mut tables = BTreeMap::new();
@@ -65,7 +65,7 @@ impl Inputs {
         let d = self.dims();
         let fits = |name: &str, given: &[usize], expected: [usize; 4], why: &str| match given == expected {
             true => Ok(()),
-            false => Err(Failure::new(format!("tensor {name:?} has shape {given:?}, but {why} ask for {expected:?}"))),
+            false => Err(Failure::new(format!("tensor {name:?} has shape {given:?}, but {why} require {expected:?}"))),
         };
         if !d.heads.is_multiple_of(d.kv_heads) {
             return Err(Failure::new(format!(
@@ -97,7 +97,7 @@ impl Inputs {
         Ok(noren::Inputs { q: view(&self.q)?, k: view(&self.k)?, v: view(&self.v)? })
     }
 
-    /// Returns the memory of the arrays, in bytes.
+    /// Returns the size of all arrays, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let tensors = [&self.q, &self.k, &self.v].into_iter().chain(self.tables.values());
         tensors.map(|t| 4 * t.data.len() as u64).sum()
@@ -139,7 +139,9 @@ impl Inputs {
             && let Some(at) = tensor.data.iter().position(|w| !(0.0..=1.0).contains(w))
         {
             let given = tensor.data[at];
-            return Err(Failure::new(format!("tensor {name:?} has {given} at value {at}: soft weights lie in 0..=1")));
+            return Err(Failure::new(format!(
+                "tensor {name:?} has {given} at value {at}: soft weights must be in 0..=1"
+            )));
         }
         Ok(Some(View::new(&tensor.data, shape)?))
     }

@@ -3,12 +3,12 @@
 use crate::failure::Result;
 use noren_mask::{BoundMask, Cover, GridOptions};
 
-/// The bit of each dot of a braille character, by row and column.
+/// The bit of each dot of a braille character, as `[row][column]`.
 const DOTS: [[u32; 2]; 4] = [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]];
-/// Maximum number of cells per side. Longer sequences are down-sampled: a dot then means at least one allowed cell.
+/// Maximum number of dots per side. For longer sequences, a dot stands for several cells, and is set if one of them is allowed.
 const MOST: usize = 48;
 
-/// A mask drawn as lines of equal width.
+/// Draws the mask of one batch row and head as lines of equal width.
 pub(crate) fn minimap(mask: &BoundMask, batch: usize, head: usize) -> Result<Vec<String>> {
     let options = GridOptions { max_rows: MOST, max_cols: MOST, ..GridOptions::default() };
     let grid = mask.grid(batch, head, &options)?;
@@ -29,7 +29,8 @@ pub(crate) fn minimap(mask: &BoundMask, batch: usize, head: usize) -> Result<Vec
     Ok((0..rows).step_by(4).map(line).collect())
 }
 
-/// Draws panels side by side under their captions, in the smallest number of bands that fits into `width` columns.
+/// Returns lines with several pictures side by side, each under its caption. Pictures that do not fit into `width` columns
+/// continue below.
 pub(crate) fn beside(panels: &[(String, Vec<String>)], width: usize) -> Vec<String> {
     const GAP: usize = 3;
     let chars = |line: &str| line.chars().count();

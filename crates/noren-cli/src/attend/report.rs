@@ -26,10 +26,10 @@ pub(crate) struct Report {
     skipped_tiles: f64,
     /// Memory of the input arrays, in bytes.
     input_bytes: u64,
-    /// The largest memory of this process so far, in bytes, if the system reports it.
+    /// The maximum memory of this process until now, in bytes; `None` if the system does not report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     peak_bytes: Option<u64>,
-    /// Cells, tiles, bytes.
+    /// The counts of cells, tiles and bytes of the plan.
     pub(crate) plan: Stats,
     #[serde(skip_serializing_if = "Option::is_none")]
     verify: Option<Check>,
@@ -61,7 +61,7 @@ impl Report {
         }
     }
 
-    /// Returns all lines of the report.
+    /// Prints the report.
     pub(crate) fn print(&self, screen: &mut Screen) -> Result<()> {
         let [batch, heads, q_len, kv_len] = self.plan.shape;
         let shared = if self.kv_heads == heads { String::new() } else { format!(" over {}", self.kv_heads) };
@@ -86,7 +86,7 @@ impl Report {
         }
     }
 
-    /// Describes the allowed cells, the skipped cells and the time.
+    /// Prints the allowed cells, the skipped cells and the time.
     pub(crate) fn print_cost(&self, screen: &mut Screen) -> Result<()> {
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         let empty = match self.plan.empty_rows {
@@ -105,7 +105,7 @@ impl Report {
     }
 }
 
-/// Returns one line with a label and its text.
+/// Prints one line with a label and its text.
 pub(crate) fn line(screen: &mut Screen, label: &str, text: impl std::fmt::Display) -> Result<()> {
     screen.line(format!("{label:<9} {text}"))
 }
@@ -119,7 +119,8 @@ pub(crate) fn print_check(screen: &mut Screen, label: &str, what: &str, check: &
     line(screen, label, format!("{verdict}: {}", differences(what, check)))
 }
 
-/// Describes the differences: first NaN and infinite values on one side only, then the largest ones.
+/// Formats the differences: first the number of values that are NaN or infinite on one side only, then the largest
+/// differences.
 fn differences(what: &str, check: &Check) -> String {
     let one_sided = match check.one_sided {
         0 => "largest".to_string(),

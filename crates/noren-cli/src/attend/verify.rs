@@ -6,7 +6,7 @@ use noren::reference;
 use rayon::prelude::*;
 use serde::Serialize;
 
-/// Relative differences up to this value are rounding, in rows whose scores are not large.
+/// Maximum relative difference that counts as rounding, in rows without large scores.
 const TOLERANCE: f64 = 1e-5;
 /// Size of the scores of a row above which the tolerance of the row grows with the scores.
 const ORDINARY: f64 = 20.0;

@@ -13,50 +13,50 @@ pub(crate) struct BenchArgs {
     /// Masks, with commas between them [default: full, causal, sliding(256), causal & documents, padding]
     #[arg(long, value_name = "LIST")]
     pub(super) masks: Option<String>,
-    /// Lengths: queries and keys, or keys in the cache of decode [default: 1024,4096]
+    /// Sequence lengths; for decode, numbers of keys in the cache [default: 1024,4096]
     #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
     pub(super) lens: Vec<usize>,
     /// Values of head_dim [default: 64,128]
     #[arg(long, value_name = "D,D,...", value_delimiter = ',')]
     pub(super) dims: Vec<usize>,
-    /// f32, bf16, f16 [default: f32,bf16]
+    /// Number formats: f32, bf16, f16 [default: f32,bf16]
     #[arg(long, value_name = "T,T,...", value_delimiter = ',')]
     pub(super) dtypes: Vec<Dtype>,
-    /// forward, backward, decode [default: all]
+    /// Operations: forward, backward, decode [default: all]
     #[arg(long, value_name = "OP,OP,...", value_delimiter = ',', hide_possible_values = true)]
     pub(super) ops: Vec<Op>,
-    /// Query heads [default: 16, and 32 for decode]
+    /// Number of query heads [default: 16, and 32 for decode]
     #[arg(long, value_name = "H")]
     pub(super) heads: Option<usize>,
-    /// Key-value heads [default: as many as heads, and 8 for decode]
+    /// Number of key-value heads [default: number of query heads, and 8 for decode]
     #[arg(long, value_name = "H")]
     pub(super) kv_heads: Option<usize>,
     /// Numbers of threads [default: one per processor]
     #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
     pub(super) threads: Vec<usize>,
-    /// Seconds of timed runs aimed at for each row; at least three runs are made [default: 1, or 0.05 with --quick]
+    /// Time for each row, in seconds; at least three runs are timed [default: 1, or 0.05 with --quick]
     #[arg(long, value_name = "SECONDS")]
     pub(super) budget: Option<f64>,
-    /// A few seconds in all: full, causal and sliding(256), 1024 tokens, head_dim 64, short probes
+    /// Measure for a few seconds only: full, causal and sliding(256), 1024 tokens, head_dim 64, short probes
     #[arg(long)]
     pub(super) quick: bool,
-    /// Print one JSON document, once everything is measured
+    /// Print one JSON document after all measurements
     #[arg(long)]
     pub(super) json: bool,
 }
 
 const EXAMPLES: &str = "\
-First the limits, for one thread and all: multiply-add, exp2, softmax, reading memory by size.
-Then a row for each case:
-  GFLOP/s    operations of allowed pairs: 4 * head_dim each, backward 10 * head_dim
+First measures the limits, for one thread and for all: multiply-add, exp2, softmax, and reading
+memory of several sizes. Then prints a row for each case:
+  GFLOP/s    operations of allowed pairs: 4 * head_dim per pair, backward 10 * head_dim
   computed   pairs computed / pairs allowed
-  GB/s       decode: bytes that have to be read and written, each once; a step appends a token
+  GB/s       decode: bytes that must be read and written, each once; a step appends a token
              to a cache, plans, and computes
-  of limit   the least time that the limits leave / the time taken: products at the
-             multiply-add peak (bf16: of dot products, where faster) and one softmax row
-             for each pair, or every array read or written once, whichever is longer
+  of limit   shortest possible time / measured time; the shortest possible time is the longer
+             of computing (products at the multiply-add peak, or for bf16 the dot product peak
+             if faster, and the softmax of each pair) and reading or writing every array once
 Masks may use 'documents' (eight: 1 2 1 3 4 2 2 1 sixteenths of the length) and 'padding' (half).
-Other programs that run meanwhile make everything worse: compare figures of one run.
+Other programs that run at the same time slow down all cases: compare only figures of one run.
 
 Examples:
   noren bench --quick

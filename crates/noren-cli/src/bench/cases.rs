@@ -34,7 +34,7 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// Returns all combinations, after a check of each.
+    /// Returns a case for each combination of the options. Returns an error if a case cannot be measured.
     pub(super) fn all(args: &BenchArgs) -> Result<Vec<Case>> {
         let or = |given: &[usize], usual: &[usize]| if given.is_empty() { usual.to_vec() } else { given.to_vec() };
         let lens = or(&args.lens, if args.quick { &[1024] } else { &[1024, 4096] });
@@ -89,7 +89,7 @@ impl Case {
         let bytes = len.checked_mul(dim).and_then(|n| n.checked_mul((heads + kv_heads) * 2 * self.dtype.size()));
         if bytes.is_none_or(|bytes| bytes > MOST_BYTES) {
             let message = format!("{len} tokens of {heads} heads of {dim} take more than {} GiB", MOST_BYTES >> 30);
-            return Err(Failure::new(message).hint("ask for fewer: --lens, --dims, --heads"));
+            return Err(Failure::new(message).hint("give smaller values: --lens, --dims, --heads"));
         }
         self.bind()?;
         self.options().map(drop)
@@ -135,7 +135,7 @@ impl fmt::Display for Case {
     }
 }
 
-/// Splits a list of masks at its commas; commas inside parentheses and quotes are part of a mask.
+/// Parses a list of masks with commas between them; commas inside parentheses and quotes belong to a mask.
 fn masks(list: &str) -> Result<Vec<Spec>> {
     let (mut depth, mut quoted, mut start) = (0i32, false, 0);
     let mut parts = Vec::new();

@@ -28,9 +28,9 @@ pub(super) enum Bound {
 
 /// The measured limits of the machine.
 pub(super) struct Limits {
-    /// The processor path that computes.
+    /// The instruction set of the kernels.
     pub(super) isa: Isa,
-    /// Sizes of the memory that was read.
+    /// The sizes of memory that the probes read.
     pub(super) memory: Memory,
     /// Probe, number of threads and rate of each measurement, in the order of measurement.
     pub(super) rates: Vec<(Probe, usize, Rate)>,

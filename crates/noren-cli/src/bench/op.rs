@@ -5,11 +5,11 @@ use std::fmt;
 /// An operation to measure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(super) enum Op {
-    /// All queries of a sequence
+    /// Forward pass over all queries of a sequence
     Forward,
-    /// The gradients of all queries, keys and values, from what the forward pass gave
+    /// Gradients of all queries, keys and values, from the results of the forward pass
     Backward,
-    /// One new token over a cache: appended, planned, computed
+    /// One step of decoding: appends a new token to the cache, plans, and computes
     Decode,
 }
 

@@ -110,7 +110,7 @@ impl Setup<'_> {
         })
     }
 
-    /// Runs `once` to warm up, then until the budget is spent.
+    /// Runs `once` untimed to warm up, then repeatedly until the time budget is used. Returns the time of each timed run.
     fn time(&self, mut once: impl FnMut() -> Result<()>) -> Result<Vec<Duration>> {
         once()?;
         let (mut times, begin) = (Vec::new(), Instant::now());
@@ -151,12 +151,12 @@ impl Case {
     }
 }
 
-/// Returns a view of the first values.
+/// Returns a view of the given shape on the first values.
 fn first<T: Element>(values: &[T], shape: [usize; 4]) -> Result<View<'_, T>> {
     Ok(View::new(&values[..shape.iter().product()], shape)?)
 }
 
-/// Returns numbers between -2 and 2 with a long period.
+/// Returns test numbers between -2 and 2, which repeat only after a long period.
 fn values<T: Element>(shape: [usize; 4], seed: u64) -> Vec<T> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut next = || {

@@ -40,18 +40,18 @@ pub(super) struct Row {
     runs: usize,
     ms_median: f64,
     ms_min: f64,
-    /// Allowed pairs of all heads.
+    /// The number of allowed pairs of query and key, over all heads.
     allowed: u128,
     computed_per_allowed: f64,
     planning_ms: f64,
-    /// Operations of allowed pairs, by the median.
+    /// Operations of allowed pairs per second in the median run, divided by 10^9.
     gflops: f64,
-    /// Bytes that had to be read and written, by the median.
+    /// Bytes that must be read and written, per second in the median run, divided by 10^9.
     gb_per_s: f64,
-    /// The shortest possible time under the limits of the machine.
+    /// The shortest possible time under the limits of the machine, in milliseconds.
     limit_ms: Option<f64>,
     bound: Option<Bound>,
-    /// `limit_ms / ms_median`.
+    /// The share of the limit that was reached: `limit_ms / ms_median`.
     of_limit: Option<f64>,
 }
 
@@ -77,7 +77,7 @@ impl Report {
         }
     }
 
-    /// Describes the machine and its limits.
+    /// Prints the machine and its measured limits.
     pub(super) fn print_limits(&self, screen: &mut Screen) -> Result<()> {
         screen.line(format!("{}, {}", self.processor, self.isa))?;
         let mut head = format!("{:<18}", "limit");
@@ -139,7 +139,7 @@ impl Row {
         }
     }
 
-    /// Returns one line of the table; the first line follows the heading.
+    /// Prints one line of the table. If `first` is true, prints the heading before it.
     pub(super) fn print(&self, first: bool, screen: &mut Screen) -> Result<()> {
         if first {
             let head = format!(

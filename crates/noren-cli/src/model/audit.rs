@@ -13,7 +13,7 @@ pub(crate) struct AuditArgs {
     /// Folder of a model, or its name on the Hugging Face hub: config.json and model.safetensors
     #[arg(long, value_name = "DIR|NAME")]
     model: PathBuf,
-    /// Tokens of the texts [default: as many as it takes to see every window, 72 or more]
+    /// Length of the texts, in tokens [default: enough to test every window, at least 72]
     #[arg(long, short = 'n', value_name = "N")]
     len: Option<usize>,
     /// Print JSON
@@ -22,8 +22,8 @@ pub(crate) struct AuditArgs {
 }
 
 const EXAMPLES: &str = "\
-Something that must not matter is changed (later tokens, padding, masked tokens, other texts of the
-batch, other documents), the model runs again, and outputs are compared to the bit.
+Inputs that must not influence an output are changed (later tokens, padding, masked tokens, other texts
+of the batch, other documents), the model runs again, and all bits of the outputs are compared.
 
 Examples:
   noren audit --model gemma2
@@ -31,7 +31,7 @@ Examples:
 
 pub(crate) fn run(args: &AuditArgs, screen: &mut Screen) -> Result<Verdict> {
     let model = with_note("loading the model ...", || super::load(&args.model))?;
-    let report = with_note("running the battery ...", || audit(&Subject::of(&model), args.len))?;
+    let report = with_note("running the tests ...", || audit(&Subject::of(&model), args.len))?;
     let verdict = if report.ok() { Verdict::Yes } else { Verdict::No };
     if args.json {
         screen.json(&report)?;

@@ -24,21 +24,21 @@ pub(crate) struct EmbedArgs {
     /// Folder of a model, or its name on the Hugging Face hub: config.json, model.safetensors and tokenizer.json
     #[arg(long, value_name = "DIR|NAME")]
     model: PathBuf,
-    /// Text, one line for each vector; - or nothing reads standard input
+    /// Text file, one line for each vector; - reads standard input [default: -]
     #[arg(value_name = "FILE")]
     input: Option<PathBuf>,
     /// File to write: .npy, .safetensors or .jsonl [default: JSON lines on standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Tokens that are computed together
+    /// Maximum number of tokens that are computed together
     #[arg(long, value_name = "N", default_value_t = 1024)]
     budget: usize,
 }
 
 const EXAMPLES: &str = "\
-modules.json and 1_Pooling/config.json say how tokens become a vector; without them it is their mean, scaled to length 1.
-A line that has no vector (empty, or no UTF-8) is reported with its number, its vector is NaN (null in JSON), and the exit code
-is 1. With -o, a run that was ended goes on where it stopped: vectors stand in FILE.part until all are finished.
+modules.json and 1_Pooling/config.json define the pooling of tokens to a vector; without them it is the mean, scaled to length 1.
+A line without a vector (empty, or not UTF-8) is reported with its number, its vector is NaN (null in JSON), and the exit code
+is 1. With -o, a run that was ended continues where it stopped: vectors are stored in FILE.part until all are finished.
 
 Examples:
   noren embed --model all-MiniLM-L6-v2 lines.txt -o vectors.npy
@@ -56,7 +56,8 @@ pub(crate) fn run(args: &EmbedArgs, screen: &mut Screen) -> Result<Verdict> {
     let embedder = with_note("loading the model ...", || Embedder::load(&folder));
     let embedder = embedder.map_err(|error| Failure::from(error).hint(hint))?;
     if !folder.join("modules.json").exists() {
-        let assumed = "no modules.json says how tokens become a vector: their mean is taken, scaled to length 1";
+        let assumed =
+            "there is no modules.json, which defines the pooling: the mean of all tokens is used, scaled to length 1";
         anstream::eprintln!("{} {assumed}", paint(DIM, "note:"));
     }
     let mut progress = lines.progress();
@@ -184,8 +185,8 @@ impl Lines {
     /// Returns an error if a line differs from the line of its vector, or if there are fewer lines than vectors.
     fn skip(&mut self, embedder: &Embedder, part: &Part, output: &Path, progress: &mut Progress) -> Result<()> {
         let refuse = |problem: String| {
-            let message = format!("{}.part is of another text: {problem}", output.display());
-            Err(Failure::new(message).hint("delete it to begin anew, or give -o another name"))
+            let message = format!("{}.part belongs to another text: {problem}", output.display());
+            Err(Failure::new(message).hint("delete it to start again, or give -o another name"))
         };
         for marks in part.marks().chunks(LINES) {
             let lines = self.next(marks.len())?.unwrap_or_default();
@@ -199,7 +200,7 @@ impl Lines {
             }
             for (line, known) in lines.iter().zip(marks) {
                 if mark(&line.bytes) != *known {
-                    return refuse(format!("{}, line {} is another one", self.name, line.number));
+                    return refuse(format!("{}, line {} is different", self.name, line.number));
                 }
                 match tokens(embedder, line) {
                     Ok((_, too_many)) => self.count_cut(too_many),
@@ -244,7 +245,10 @@ impl Lines {
         progress.clear();
         let cut = self.cut.get();
         if cut > 0 {
-            anstream::eprintln!("{} {cut} lines are longer than the model takes, and were cut", paint(DIM, "note:"));
+            anstream::eprintln!(
+                "{} {cut} lines have more tokens than the model accepts, and were cut off",
+                paint(DIM, "note:")
+            );
         }
         Ok(if self.bad.get() == 0 { Verdict::Yes } else { Verdict::No })
     }
@@ -255,8 +259,8 @@ type Tokens = std::result::Result<(Vec<u32>, usize), String>;
 
 fn tokens(embedder: &Embedder, line: &Line) -> Tokens {
     match std::str::from_utf8(&line.bytes) {
-        Ok(text) if text.trim().is_empty() => Err("it is empty".to_owned()),
+        Ok(text) if text.trim().is_empty() => Err("the line is empty".to_owned()),
         Ok(text) => embedder.encode(text).map_err(|error| error.to_string()),
-        Err(error) => Err(format!("it is no UTF-8 from byte {} on", error.valid_up_to())),
+        Err(error) => Err(format!("the line is not UTF-8 from byte {} on", error.valid_up_to())),
     }
 }

@@ -16,25 +16,25 @@ pub(crate) struct GenerateArgs {
     /// Folder of a model, or its name on the Hugging Face hub: config.json, model.safetensors and tokenizer.json
     #[arg(long, value_name = "DIR|NAME")]
     model: PathBuf,
-    /// Texts to continue, all at once
+    /// Texts to continue, computed together
     #[arg(required = true, value_name = "PROMPT")]
     prompts: Vec<String>,
-    /// New tokens for each prompt, at most
+    /// Maximum number of new tokens for each prompt
     #[arg(long, short = 'n', value_name = "N", default_value_t = 64)]
     tokens: usize,
-    /// Logits are divided by it; 0 takes the most probable token
+    /// Divisor of the logits; 0 selects the most probable token
     #[arg(long, short, value_name = "T", default_value_t = 0.0, allow_negative_numbers = true)]
     temperature: f64,
-    /// Only so many of the most probable tokens
+    /// Sample only from this number of most probable tokens
     #[arg(long, value_name = "K")]
     top_k: Option<usize>,
-    /// Only the most probable tokens whose probabilities reach this sum
+    /// Sample only from the most probable tokens whose probabilities together reach this sum
     #[arg(long, value_name = "P")]
     top_p: Option<f64>,
-    /// What random choices depend on
+    /// Seed of the random choices
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
-    /// A text ends before this; may be given several times
+    /// Text before which the output ends; may be given several times
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
     /// Print a line of JSON for each prompt
@@ -43,7 +43,7 @@ pub(crate) struct GenerateArgs {
 }
 
 const EXAMPLES: &str = "\
-A text ends at the model's own end token, too. One text appears word by word; several follow one another, each as it stands alone.
+A text also ends at the end token of the model. One text is printed word by word; several texts are printed one after another.
 
 Examples:
   noren generate --model gpt2 'The cat sat on'
@@ -52,7 +52,7 @@ Examples:
 
 pub(crate) fn run(args: &GenerateArgs, screen: &mut Screen) -> Result<Verdict> {
     if args.stop.iter().any(String::is_empty) {
-        return Err(Failure::new("--stop is empty: give a text that ends what is written"));
+        return Err(Failure::new("--stop is empty: give a text before which the output ends"));
     }
     let folder = hub::folder(&args.model, &["tokenizer.json"])?;
     let known = load_tokenizer(&folder)?;

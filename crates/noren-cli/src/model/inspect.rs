@@ -15,7 +15,7 @@ pub(crate) struct InspectArgs {
     /// Folder of a model, or its name on the Hugging Face hub; only config.json is read
     #[arg(long, value_name = "DIR|NAME")]
     model: PathBuf,
-    /// Tokens in the pictures
+    /// Number of tokens in the pictures
     #[arg(long, short = 'n', value_name = "N", default_value_t = 16)]
     len: usize,
     /// Print JSON
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &InspectArgs, screen: &mut Screen) -> Result<Verdict> {
     for declared in &masks {
         draw(declared, args.len, screen)?;
     }
-    screen.line(paint(DIM, "padding is hidden besides, wherever a batch has any"))?;
+    screen.line(paint(DIM, "the padding of a batch is hidden too"))?;
     Ok(Verdict::Yes)
 }
 

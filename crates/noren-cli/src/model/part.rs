@@ -52,8 +52,8 @@ impl Part {
             let mut found = Vec::with_capacity(HEAD);
             reader.by_ref().take(HEAD as u64).read_to_end(&mut found).map_err(failed)?;
             if found != head {
-                let problem = format!("{} holds vectors of another model or pooled otherwise", path.display());
-                return Err(Failure::new(problem).hint("delete it to begin anew, or give -o another name"));
+                let problem = format!("{} contains vectors of another model, or with another pooling", path.display());
+                return Err(Failure::new(problem).hint("delete it to start again, or give -o another name"));
             }
             let mut row = vec![0; MARK + 4 * width];
             // An incomplete last row is computed again.
@@ -81,7 +81,7 @@ impl Part {
         let written = self.file.write_all(&bytes).and_then(|()| self.file.sync_data());
         written.map_err(|e| {
             let message = format!("{}: cannot be written: {e}", self.path.display());
-            Failure::new(message).hint("what is finished stays there: run the same command again to go on")
+            Failure::new(message).hint("finished vectors are kept: run the same command again to continue")
         })?;
         self.marks.extend(marks);
         Ok(())

@@ -53,7 +53,7 @@ fn rows(file: &SafeTensors<'_>, name: &str, mask: bool) -> Result<Option<Tensor>
         (Some(numbers), _) => numbers,
         (None, true) => match flags(&view) {
             Some(flags) => flags,
-            None => return refuse("whole numbers or truth values are needed, 1 = real and 0 = padding"),
+            None => return refuse("whole numbers or truth values are needed, 1 = non-padding and 0 = padding"),
         },
         (None, false) => return refuse("whole numbers are needed"),
     };
@@ -64,7 +64,7 @@ fn rows(file: &SafeTensors<'_>, name: &str, mask: bool) -> Result<Option<Tensor>
         return Err(Failure::new(format!("{name} holds {other}: give whole numbers from 0 to 2^32 - 1")));
     }
     if let Some(other) = numbers.iter().find(|x| mask && !matches!(x, 0 | 1)) {
-        let problem = format!("{name} holds {other}: it says which tokens are real, 1 = real and 0 = padding");
+        let problem = format!("{name} holds {other}: give 1 for non-padding tokens and 0 for padding");
         return Err(Failure::new(problem));
     }
     Ok(Some(Tensor::from_vec(numbers, view.shape(), &Device::Cpu).map_err(noren_candle::Error::from)?))

@@ -25,8 +25,8 @@ impl Form {
             Some("safetensors") => Ok(Form::Safetensors),
             Some("jsonl") => Ok(Form::Jsonl),
             _ => {
-                let message = format!("{}: the name says no form", path.display());
-                Err(Failure::new(message).hint("end it in .npy, .safetensors or .jsonl"))
+                let message = format!("{}: unknown file format", path.display());
+                Err(Failure::new(message).hint("end the file name with .npy, .safetensors or .jsonl"))
             }
         }
     }

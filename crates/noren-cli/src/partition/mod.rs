@@ -16,26 +16,26 @@ use std::path::PathBuf;
 pub(crate) struct PartitionArgs {
     /// The mask, for example 'causal & documents'
     mask: String,
-    /// Ranks to split it over
+    /// Number of ranks
     #[arg(long, short = 'r', value_name = "R")]
     ranks: usize,
-    /// Nodes on which the ranks live, consecutive ranks together
+    /// Number of nodes; consecutive ranks are on one node
     #[arg(long, value_name = "K", default_value_t = 1)]
     nodes: usize,
-    /// What the split is chosen for: the least traffic within limits on cells and tokens of a rank, with wide limits, or with
-    /// equal tokens
+    /// Limits on the cells and tokens of a rank, within which traffic is minimised: narrow limits on cells, wide limits, or
+    /// equal numbers of tokens
     #[arg(long, value_enum, default_value_t, hide_possible_values = true, value_name = "balanced|traffic|tokens")]
     objective: ObjectiveArg,
-    /// Only keys and values travel: each query row is computed by its owner
+    /// Send only keys and values: the owner of a query row computes it
     #[arg(long)]
     keys_only: bool,
-    /// Print everything as JSON: the split with its steps and exchanges, what was tried, what others would do
+    /// Print JSON: the split with its steps and exchanges, the search, and the splits of other projects
     #[arg(long)]
     json: bool,
-    /// Print the split as another system takes it, as JSON
+    /// Print the split as JSON for another system
     #[arg(long, value_enum, hide_possible_values = true, value_name = "magi|torch", conflicts_with = "json")]
     export: Option<ExportArg>,
-    /// Write a picture of who owns, computes and receives what: .svg
+    /// Write a picture of the tokens, cells and received keys of each rank: .svg
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -50,16 +50,16 @@ pub(crate) struct PartitionArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Machine (simulated)")]
 struct WireArgs {
-    /// Numbers in a key of one head
+    /// Number of values of a key of one head
     #[arg(long, value_name = "D", default_value_t = 128)]
     head_dim: usize,
-    /// Bytes of a number in queries, keys and values
+    /// Size of one value of queries, keys and values, in bytes
     #[arg(long, value_name = "N", default_value_t = 2)]
     element_bytes: usize,
-    /// Bytes of a number in partial results
+    /// Size of one value of partial results, in bytes
     #[arg(long, value_name = "N", default_value_t = 4)]
     partial_bytes: usize,
-    /// Forward speed of a rank without a mask [default: 375, two cores of the README's machine in f32]
+    /// Speed of a rank in the forward pass without a mask [default: 375, two cores of the README's machine in f32]
     #[arg(long, value_name = "GFLOP/S")]
     gflops: Option<f64>,
     /// Bandwidth into a rank from its own node
@@ -68,7 +68,7 @@ struct WireArgs {
     /// Bandwidth into a rank from other nodes
     #[arg(long, value_name = "GB/S", default_value_t = 1.25)]
     far: f64,
-    /// Until the first byte of a message is there
+    /// Time until the first byte of a message arrives
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 30.0)]
     latency: f64,
 }
@@ -107,12 +107,12 @@ impl WireArgs {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 enum ObjectiveArg {
-    /// Cells at most 1.05 times the mean, tokens 1.25 times
+    /// Cells at most 1.05 times the mean over ranks, tokens 1.25 times
     #[default]
     Balanced,
-    /// 1.25 and 1.5 times
+    /// Cells at most 1.25 times the mean over ranks, tokens 1.5 times
     Traffic,
-    /// 1.05 and 1.01 times
+    /// Cells at most 1.05 times the mean over ranks, tokens 1.01 times
     Tokens,
 }
 
@@ -128,9 +128,9 @@ impl From<ObjectiveArg> for Objective {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum ExportArg {
-    /// MagiAttention's slices by rank
+    /// Slices of each rank, for MagiAttention
     Magi,
-    /// The indices of a load balancer of PyTorch's context parallelism
+    /// Indices for a load balancer of PyTorch's context parallelism
     Torch,
 }
 
@@ -146,8 +146,8 @@ pub(crate) fn run(args: &PartitionArgs, screen: &mut Screen) -> Result<Verdict> 
     let target = match &args.output {
         Some(path) if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("svg")) => Some(Target::new(path)?),
         Some(path) => {
-            let failure = Failure::new(format!("{}: the name says no known form", path.display()));
-            return Err(failure.hint("end it with .svg"));
+            let failure = Failure::new(format!("{}: unknown file format", path.display()));
+            return Err(failure.hint("end the file name with .svg"));
         }
         None => None,
     };
@@ -172,7 +172,7 @@ pub(crate) fn run(args: &PartitionArgs, screen: &mut Screen) -> Result<Verdict> 
         Some(ExportArg::Torch) => screen.line(report::json(&found.partition.torch_indices()?)?)?,
         Some(ExportArg::Magi) => screen.line(report::json(&report::magi(&found.partition, &plan)?)?)?,
         None => {
-            let others = with_note("measuring what others would do ...", || compare(&plan, &options))?;
+            let others = with_note("measuring the splits of other projects ...", || compare(&plan, &options))?;
             let simulated = simulate(&plan, &found.partition, &wire, &machine)?;
             if args.json {
                 screen.line(report::json(&report::everything(&found, &others, &simulated))?)?;

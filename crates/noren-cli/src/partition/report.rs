@@ -13,7 +13,7 @@ const MOST_RANKS: usize = 16;
 
 /// Returns `value` as one line of JSON.
 pub(super) fn json(value: &impl Serialize) -> Result<String> {
-    serde_json::to_string(value).map_err(|e| Failure::new(format!("no JSON form: {e}")))
+    serde_json::to_string(value).map_err(|e| Failure::new(format!("the result cannot be written as JSON: {e}")))
 }
 
 /// Returns the JSON document of `--json`: the partition, the search, the methods of other projects, and the simulation.
@@ -57,15 +57,21 @@ pub(super) fn table(
     let _ = writeln!(out, "{:<16} {} over {} ranks{nodes}", "split", paint(STRONG, &split.method), split.ranks);
     let _ = writeln!(
         out,
-        "{:<16} cells {area} and tokens {tokens} times the mean at most, then the least traffic",
-        "asked for"
+        "{:<16} cells up to {area} and tokens up to {tokens} times the mean; then minimum traffic",
+        "limits"
     );
     let row = &found.rows[0];
     if found.rows.len() > 1 {
-        let _ = writeln!(out, "{:<16} {} kinds; figures are those of the first", "batch rows", found.rows.len());
+        let _ = writeln!(
+            out,
+            "{:<16} {} different kinds; the figures are of the first kind",
+            "batch rows",
+            found.rows.len()
+        );
     }
     if !row.exact {
-        let _ = writeln!(out, "{:<16} estimated from some rows: mixed tiles are too many to count", "cells");
+        let _ =
+            writeln!(out, "{:<16} estimated from some rows, because there are too many mixed tiles to count", "cells");
     }
     let _ = writeln!(
         out,
@@ -78,7 +84,7 @@ pub(super) fn table(
         line(&mut out, mark, &candidate.method, &candidate.measures, time);
     }
     if !others.is_empty() {
-        let _ = writeln!(out, "{}", paint(DIM, "what others do, with only needed keys on the wire"));
+        let _ = writeln!(out, "{}", paint(DIM, "splits of other projects, sending only needed keys"));
     }
     for (other, slow) in others.iter().zip(slow) {
         line(&mut out, " ", other.name, &other.measures, Some(slow.forward));
@@ -86,7 +92,7 @@ pub(super) fn table(
     if let Some(bound) = &row.bound {
         let _ = writeln!(
             out,
-            "\n{:<16} {} for the busiest, whatever the split: {}",
+            "\n{:<16} {} for the busiest rank, with any split: {}",
             "lower bound",
             bytes(bound.bytes),
             bound.why

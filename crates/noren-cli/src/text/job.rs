@@ -172,12 +172,15 @@ impl<'a> Job<'a> {
 
     fn check_len(&self, encoding: &Encoding) -> Result<()> {
         if encoding.is_empty() {
-            return Err(Failure::new("the text has no token that the model knows"));
+            return Err(Failure::new("the text has no token of the model's vocabulary"));
         }
         let most = self.source.model.positions().unwrap_or(MOST_TOKENS).min(MOST_TOKENS);
         if encoding.len() > most {
-            let message = format!("the text has {} tokens: {most} can be shown with this model", encoding.len());
-            return Err(Failure::new(message).hint("cut the text; noren embed takes long ones, line by line"));
+            let message =
+                format!("the text has {} tokens: at most {most} can be shown with this model", encoding.len());
+            return Err(
+                Failure::new(message).hint("shorten the text, or use noren embed, which reads files line by line")
+            );
         }
         Ok(())
     }
@@ -193,9 +196,8 @@ impl<'a> Job<'a> {
     fn masking(&self, model: &Model, hidden: &PrivateTokens, fills: bool) -> Result<Model> {
         let given = self.mask.map(|text| crate::args::parse(text, None)).transpose()?;
         if let Some(score) = given.as_ref().and_then(|spec| spec.scores.first()) {
-            let message = format!(
-                "--mask has the score {score}: the model's own scores stay, a mask alone takes the place of its mask"
-            );
+            let message =
+                format!("--mask has the score {score}: give a mask without scores; the scores of the model are kept");
             return Err(Failure::new(message));
         }
         let mut changed = model.clone();
@@ -308,7 +310,7 @@ impl<'a> Job<'a> {
             facts: facts.clone(),
             ..GenerateOptions::default()
         };
-        let made = with_note("going on ...", || generate(model, &[ids.to_vec()], &options, &mut |_| true))?;
+        let made = with_note("generating ...", || generate(model, &[ids.to_vec()], &options, &mut |_| true))?;
         // Many tokenizers drop the space before the first token, so the tokens of the text are decoded first.
         let whole = tokenizer.decode(&[ids, &made.tokens[0]].concat())?;
         match whole.strip_prefix(&tokenizer.decode(ids)?) {

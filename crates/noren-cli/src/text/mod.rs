@@ -37,26 +37,26 @@ const MOST_BYTES: u64 = 1 << 20;
 /// The arguments of `noren run` for a text.
 #[derive(Args, Debug)]
 pub(crate) struct TextArgs {
-    /// The text; - reads standard input; a letter full of secrets unless given
+    /// The text; - reads standard input [default: an example, a letter with secrets]
     pub(crate) text: Option<String>,
-    /// Mask in place of the model's own: 'causal & sliding(32)', 'full', 'causal - keys(label="email")'
+    /// Mask that replaces the mask of the model: 'causal & sliding(32)', 'full', 'causal - keys(label="email")'
     #[arg(long, short, value_name = "MASK")]
     mask: Option<String>,
     /// Private text that no token may read: email, phone, card, iban, ip, ssn, mac, url, key, private_key, password, birth_date,
-    /// address, or all of these [default: all in the letter, else nothing]
+    /// address, or all of these [default: all in the example, nothing in other texts]
     #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
     hide: Option<Vec<String>>,
-    /// A word or a phrase that nobody may read; may be given several times
+    /// A word or a phrase that no token may read; may be given several times
     #[arg(long, value_name = "WORDS")]
     word: Vec<String>,
-    /// A model that finds names, places and other kinds, which no token may read then: a BertForTokenClassification with its
+    /// A model that finds names, places and other kinds, which are then hidden: a BertForTokenClassification with its
     /// tokenizer.json, in a folder or on the Hugging Face hub
     #[arg(long, value_name = "DIR|NAME")]
     detector_model: Option<PathBuf>,
-    /// The layer whose attention is shown [default: the one in the middle]
+    /// Index of the layer whose attention is shown [default: the middle layer]
     #[arg(long, value_name = "L")]
     layer: Option<usize>,
-    /// The head whose attention is shown
+    /// Index of the head whose attention is shown
     #[arg(long, value_name = "H", default_value_t = 0)]
     head: usize,
     /// Print JSON
@@ -66,9 +66,9 @@ pub(crate) struct TextArgs {
 
 /// The part of `noren run --help` about texts.
 pub(crate) const EXAMPLES: &str = "\
-A text goes the whole way: tokens, mask, attention, what comes out, what was hidden, and the proof: the model runs again
-with other secrets of the same length in their places, and no bit that is released may change (exit code 1 if one does).
-Only the kinds that are looked for are found, and not every one of those: the report names the kinds that are not looked for.
+The report of a text shows tokens, mask, attention, predictions, hidden text and a proof. For the proof, the model runs
+again with other secrets of the same length; the exit code is 1 if a bit of a released output changes.
+Only some kinds of private text are searched, and not every occurrence is found; the report names kinds that are not searched.
   noren run
   noren run 'It is a truth universally acknowledged, that a single man in'
   noren run 'She was the happiest creat<mask>re in the w<mask>rld.'
@@ -117,8 +117,8 @@ fn svg_target(path: &Path) -> Result<Target> {
     match path.extension().is_some_and(|end| end == "svg") || device {
         true => Target::new(path),
         false => {
-            let message = format!("{}: the picture of a text is SVG", path.display());
-            Err(Failure::new(message).hint("end the name in .svg; --input writes tensors"))
+            let message = format!("{}: the picture of a text must be an SVG file", path.display());
+            Err(Failure::new(message).hint("end the file name with .svg; tensors are written only with --input"))
         }
     }
 }
@@ -133,7 +133,7 @@ impl TextArgs {
         };
         match text.trim().is_empty() {
             true => Err(Failure::new("the text is empty")
-                .hint("noren run 'some words'; noren run alone takes a letter of its own")),
+                .hint("give a text, as in noren run 'some words', or no text for the example")),
             false => Ok(text),
         }
     }
@@ -181,7 +181,7 @@ fn from_stdin() -> Result<String> {
     }
     String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
-        Failure::new(format!("standard input: byte {at} is no UTF-8"))
+        Failure::new(format!("standard input: byte {at} is not UTF-8"))
             .hint("convert the text to UTF-8, for example with iconv")
     })
 }

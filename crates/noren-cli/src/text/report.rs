@@ -122,8 +122,7 @@ fn print_attention(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     let first = ran.units.len() - shown;
     let by = if ran.units.len() < ran.names.len() { "words" } else { "tokens" };
     let of = if first > 0 { format!(", the last {shown} of {}", ran.units.len()) } else { String::new() };
-    let about =
-        format!("layer {}, head {}, by {by}{of}; blank where the mask lets nothing through", ran.layer, ran.head);
+    let about = format!("layer {}, head {}, by {by}{of}; blank where the mask denies", ran.layer, ran.head);
     caption(screen, "attention", paint(DIM, about))?;
     let labels: Vec<String> = ran.units[first..].iter().map(|unit| unit.label.clone()).collect();
     let cut = |rows: &[Vec<f32>]| rows[first..].iter().map(|row| row[first..].to_vec()).collect::<Vec<_>>();
@@ -167,10 +166,10 @@ fn print_outcome(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
         caption(screen, "goes on", format_args!("{last}{text}"))?;
     }
     if ran.withheld_classes {
-        caption(screen, "classes", "withheld: they are told at the first token, which is a secret's")?;
+        caption(screen, "classes", "withheld: they are computed from the first token, which is private")?;
     }
     if ran.withheld {
-        caption(screen, "goes on", "withheld: the text ends in a secret, and what follows could tell it")?;
+        caption(screen, "goes on", "withheld: the text ends with a secret, which the next tokens could reveal")?;
     }
     Ok(())
 }
@@ -189,7 +188,7 @@ fn print_guess(guess: &Guess, screen: &mut Screen) -> Result<()> {
 fn print_secrets(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     screen.line("")?;
     if ran.found.is_empty() {
-        caption(screen, "private", paint(DIM, "nothing found of the kinds that were looked for"))?;
+        caption(screen, "private", paint(DIM, "no private text of the searched kinds was found"))?;
         return print_kinds(ran, screen);
     }
     for (row, (kind, at)) in ran.private.kinds().enumerate() {
@@ -200,10 +199,10 @@ fn print_secrets(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
         caption(screen, if row == 0 { "private" } else { "" }, line)?;
     }
     let Some(proof) = &ran.proof else {
-        caption(screen, "", paint(DIM, "--hide all takes them out of every token's sight"))?;
+        caption(screen, "", paint(DIM, "--hide all hides them from all other tokens"))?;
         return print_kinds(ran, screen);
     };
-    let visible = "how many they are, where they stand, and what the rest of the text says of them";
+    let visible = "their number, their places, and information about them in the rest of the text";
     caption(screen, "visible", format_args!("of {} hidden tokens: {visible}", ran.hidden.count()))?;
     print_kinds(ran, screen)?;
     caption(screen, "proof", verdict(proof))?;

@@ -34,8 +34,10 @@ pub(crate) fn load(given: Option<&Path>) -> Result<Source> {
     let tokenizer = tokenizer.map_err(|error| Failure::from(error).hint(hint))?;
     if tokenizer.vocab_size() > model.vocab() {
         let (tokens, known) = (tokenizer.vocab_size(), model.vocab());
-        let problem = format!("tokenizer.json has {tokens} tokens, the model knows {known}");
-        return Err(Failure::new(format!("{}: {problem}", folder.display())).hint("take both from the same place"));
+        let problem = format!("tokenizer.json has {tokens} tokens, the vocabulary of the model has {known}");
+        return Err(
+            Failure::new(format!("{}: {problem}", folder.display())).hint("take both files from the same model")
+        );
     }
     Ok(Source { name: given.display().to_string(), model, tokenizer: Box::new(tokenizer) })
 }

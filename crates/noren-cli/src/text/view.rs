@@ -31,7 +31,7 @@ impl View {
         if self.source.is_none() {
             self.source = Some(load(self.folder.as_deref())?);
         }
-        self.source.as_ref().ok_or_else(|| Failure::new("the model is not there"))
+        self.source.as_ref().ok_or_else(|| Failure::new("the model is not loaded"))
     }
 }
 
@@ -82,7 +82,7 @@ fn run(source: &Source, request: &TextRequest) -> Result<TextAnswer> {
         new_tokens: NEW_TOKENS,
     };
     let ran = job.run()?;
-    let no_json = |e: serde_json::Error| Failure::new(format!("no JSON form: {e}"));
+    let no_json = |e: serde_json::Error| Failure::new(format!("the result cannot be written as JSON: {e}"));
     let value = outline(&ran).map_err(no_json)?;
     let scene = scene(&ran).map_err(no_json)?;
     Ok(TextAnswer { value, scene })

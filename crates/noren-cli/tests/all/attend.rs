@@ -1,10 +1,10 @@
-//! `noren attend` from file to file: the conformance cases, hostile input, memory, and outputs that are whole or not there.
+//! `noren attend` from file to file: conformance cases, hostile input, memory, and outputs written completely or not at all.
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A folder of one test's own, gone when the test is.
+/// A folder of one test, removed at the end of the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -38,7 +38,7 @@ impl Drop for Folder {
     }
 }
 
-/// `n` floats between -1 and 1 as bytes, by a linear congruential generator.
+/// Returns `n` floats between -1 and 1 as bytes, from a linear congruential generator.
 fn noise(seed: u32, n: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9);
     let mut next = || {
@@ -98,7 +98,7 @@ fn conformance_cases_from_file_to_file() {
             assert_eq!(a.shape(), b.shape(), "{name} {tensor}");
             let (a, b) = (floats(a.data()), floats(b.data()));
             let most = b.iter().filter(|x| x.is_finite()).fold(0.0f32, |m, x| m.max(x.abs()));
-            // Scores of some hundreds carry rounding errors of some 1e-5 into the exponent.
+            // Scores of some hundreds have rounding errors of about 1e-5, which enter the exponent.
             let limit = if name == "large_scores" { 2e-4 } else { 1e-5 } * most;
             for (i, (a, b)) in a.iter().zip(&b).enumerate() {
                 assert!(a == b || (a - b).abs() <= limit, "{name} {tensor}[{i}]: {a} but {b}, limit {limit}");
@@ -146,7 +146,7 @@ fn tables_that_do_not_fit_are_refused_by_name() {
     let input = folder.tensors("y.safetensors", &[("q", qkv), ("k", qkv), ("v", qkv), ("x", &[6, 6])]);
     refused(&attend(&input, &["--mask", "causal + bias"]), "there is no tensor \"bias\": the file has");
     assert!(attend(&input, &["--mask", "causal + bias(x) + alibi", "--verify"]).status.success());
-    refused(&attend(&input, &["--mask", "causal + soft(x)"]), "soft weights lie in 0..=1");
+    refused(&attend(&input, &["--mask", "causal + soft(x)"]), "soft weights must be in 0..=1");
     refused(&attend(&input, &["--mask", "causal + alibi(slopes=[0.5])"]), "there are 4 query heads");
 }
 
@@ -168,7 +168,7 @@ fn hostile_files_are_refused() {
         (b"PK\x03\x04".to_vec(), "not a safetensors file: 4 bytes"),
         (good[..good.len() - 1].to_vec(), "truncated: the tensors take 48 bytes but only 47 follow"),
         (good[..40].to_vec(), "truncated: the header has"),
-        ([&good[..], b"x"].concat(), "no tensor owns the rest"),
+        ([&good[..], b"x"].concat(), "no tensor contains the remaining bytes"),
         ([&u64::MAX.to_le_bytes()[..], b"{}"].concat(), "announce a header of 18446744073709551615 bytes"),
         (
             [&99_000_000u64.to_le_bytes()[..], b"{}"].concat(),
@@ -218,14 +218,14 @@ fn an_output_is_whole_or_not_there() {
 fn outputs_that_cannot_be_written_are_refused_before_the_work() {
     let folder = Folder::new("refused");
     let name = |path: &Path| path.to_str().expect("a path").to_string();
-    // The input is not there either: were it read first, that would be the error.
+    // The input is also missing: if it were read first, that would be the error.
     let input = folder.file("missing.safetensors");
     let file = folder.file("a.txt");
     std::fs::write(&file, "a").expect("a file");
     for (output, expected) in [
         (folder.file("none/out.txt"), "cannot be written: there is no folder"),
         (folder.file("a.txt/out.txt"), "cannot be written"),
-        (folder.file("out.txt/"), "is no file name"),
+        (folder.file("out.txt/"), "is not a file name"),
     ] {
         refused(&attend(&input, &["-o", &name(&output)]), expected);
         refused(&noren(&["attend", "-o", &name(&output)]), expected);
@@ -233,7 +233,7 @@ fn outputs_that_cannot_be_written_are_refused_before_the_work() {
     refused(&attend(&input, &["-o", &name(&folder.0)]), "is a folder, not a file");
     let pictures = folder.file("pictures.svg");
     std::fs::create_dir(&pictures).expect("a folder");
-    // So large a mask cannot be bound: the output is looked at first.
+    // This mask is too large to bind, but the output is checked first.
     refused(&noren(&["show", "causal", "--len", "9999999999", "-o", &name(&pictures)]), "is a folder, not a file");
     let mut read_only = std::fs::metadata(&file).expect("a file").permissions();
     read_only.set_readonly(true);
@@ -266,15 +266,15 @@ fn links_lead_to_what_is_written_and_permissions_stay() {
     let (one, other) = (folder.file("one.txt"), folder.file("other.txt"));
     symlink(&one, &other).expect("a link");
     symlink(&other, &one).expect("a link");
-    refused(&noren(&["show", "causal", "-o", one.to_str().expect("a path")]), "its links lead in a circle");
-    // The longest name that file systems know leaves no room for an ending of its temporary neighbour.
+    refused(&noren(&["show", "causal", "-o", one.to_str().expect("a path")]), "its symbolic links form a cycle");
+    // A name of maximum length cannot be extended by the ending of a temporary file.
     show(&folder.file(&format!("{}.txt", "n".repeat(251))));
 }
 
 #[test]
 fn memory_stays_below_three_times_the_inputs() {
     let folder = Folder::new("memory");
-    // Long padding keeps the test short: what is hidden costs no time.
+    // Long padding keeps the test short: hidden keys cost no time.
     let qkv: &[usize] = &[1, 16, 16384, 16];
     let input = folder.tensors("x.safetensors", &[("q", qkv), ("k", qkv), ("v", qkv)]);
     let out = folder.file("out.safetensors");
@@ -320,7 +320,7 @@ fn pictures_are_written_as_their_names_say() {
     }
 }
 
-/// Runs a command whose reader goes away after a few bytes, and returns its exit code.
+/// Runs a command whose reader closes the pipe after a few bytes, and returns the exit code.
 #[cfg(unix)]
 fn with_a_reader_that_goes_away(args: &[&str]) -> Option<i32> {
     use std::io::Read;

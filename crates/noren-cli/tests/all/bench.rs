@@ -1,4 +1,4 @@
-//! `noren bench`: its JSON has what it says it has, its table one line for each case. No speed is asserted.
+//! `noren bench`: the fields of its JSON, and one table line for each case. No speed is asserted.
 
 use serde_json::Value;
 use std::process::{Command, Output};
@@ -19,7 +19,7 @@ fn json_is_one_document_with_limits_and_rows() {
         assert!(!document[key].is_null(), "{key} is missing");
     }
     let limits = document["limits"].as_array().expect("a list");
-    // The ISA of bf16 products differs in these alone, so it has no limits of its own.
+    // This ISA differs from AVX-512 only in its bf16 products, so it has no separate limits.
     let isa = document["isa"].as_str().expect("a text").trim_end_matches("bf16");
     for probe in [&format!("fma {isa}"), &format!("exp2 {isa}"), &format!("softmax {isa}"), "read L1", "read DRAM"] {
         for threads in [1, 2] {

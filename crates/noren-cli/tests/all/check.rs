@@ -1,9 +1,9 @@
-//! `noren check`, `noren flow` and `noren verify` on files: what they say, their exit codes, and that nothing hostile is read.
+//! `noren check`, `noren flow` and `noren verify` on files: output, exit codes, and errors for hostile files.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A folder of its own for one test.
+/// Creates an empty folder for one test.
 fn folder(name: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("check-{name}"));
     let _ = std::fs::remove_dir_all(&path);
@@ -82,10 +82,10 @@ fn verdicts_and_their_exit_codes() {
     std::fs::write(folder.join("mask.npy"), npy("<i8", "(4, 64)", &ints)).expect("written");
     let (code, said) = check(&[]);
     assert!(code == 3 && said.contains("question:") && said.contains("4 batch rows of 64 keys"), "{said}");
-    // Without a verdict nothing is repaired.
+    // Without a verdict, no repaired mask is written.
     let (code, said) = check(&["--fix", "fixed.npy"]);
     assert!(code == 3 && said.contains("fixed.npy: not written") && !folder.join("fixed.npy").exists(), "{said}");
-    // Holes that no known mistake makes: nothing is repaired.
+    // No known mistake explains these wrong cells, so no repaired mask is written.
     let holes = square(12, |i, j| (j <= i) != [(7, 2), (3, 9), (11, 5), (0, 4)].contains(&(i, j)));
     std::fs::write(folder.join("mask.npy"), holes).expect("written");
     let (code, said) = check(&["-d", "kind=causal", "--fix", "fixed.npy"]);
@@ -93,7 +93,7 @@ fn verdicts_and_their_exit_codes() {
     assert!(!folder.join("fixed.npy").exists());
 }
 
-/// Bytes of a zip archive with one stored entry that claims `size` bytes.
+/// Returns the bytes of a zip archive with one stored entry, whose header claims `size` bytes.
 fn npz(name: &str, data: &[u8], size: u32) -> Vec<u8> {
     let (len, name_len) = (data.len() as u32, name.len() as u16);
     let common = |out: &mut Vec<u8>| {
@@ -185,7 +185,7 @@ fn a_policy_is_certified_and_verified() {
         assert_ne!(changed, text, "{from}");
         std::fs::write(folder.join("changed.json"), &changed).expect("written");
         let (code, said) = noren(&folder, &["verify", "changed.json"]);
-        // White space is no content.
+        // White space in the certificate has no meaning.
         assert_eq!(code, if to.contains(":  true") { 0 } else { 2 }, "{from}: {said}");
     }
     let (code, said) =

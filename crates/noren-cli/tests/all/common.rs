@@ -1,20 +1,20 @@
-//! What tests of the command share.
+//! Functions that several tests of the command share.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// A folder of one test's own, gone when the test is.
+/// A folder of one test, removed at the end of the test.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    /// A new one.
+    /// Creates an empty folder.
     pub(crate) fn new(name: &str) -> Folder {
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a folder for the test");
         Folder(path)
     }
 
-    /// A path in it.
+    /// Returns the path of a file in the folder.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
@@ -26,12 +26,12 @@ impl Drop for Folder {
     }
 }
 
-/// What the command says.
+/// Runs the command and returns its output.
 pub(crate) fn noren(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_noren")).args(args).env_remove("NOREN_ISA").output().expect("the command starts")
 }
 
-/// The command must have refused, saying `expected`, without a panic.
+/// Asserts that the command returned an error with the text `expected`, without a panic.
 #[track_caller]
 pub(crate) fn refused(output: &Output, expected: &str) {
     let said = String::from_utf8_lossy(&output.stderr);

@@ -1,4 +1,4 @@
-//! `noren embed`: order, forms, bad lines, runs that were ended, disks that are full.
+//! `noren embed`: order, file formats, bad lines, interrupted runs, full disks.
 
 #![cfg(feature = "models")]
 
@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 
 const WIDTH: usize = 64;
 
-/// Lines of 1 to 40 words, no two the same.
+/// Returns lines of 1 to 40 words, all different.
 fn lines(count: usize) -> Vec<String> {
     let word = |line: usize, i: usize| format!("w{}", 5 + (line * 31 + i * i * 7 + line / 126 * (i + 1)) % 126);
     (0..count).map(|line| (0..1 + line * 17 % 40).map(|i| word(line, i)).collect::<Vec<_>>().join(" ")).collect()
@@ -25,7 +25,7 @@ fn embed(model: &Path, input: &Path, out: &Path, more: &[&str]) -> Output {
     noren(&[&["embed", "--model", text(model), text(input), "-o", text(out)], more].concat())
 }
 
-/// The vectors of a file of NumPy's.
+/// Reads the vectors of a NumPy file.
 fn npy(path: &Path) -> Vec<Vec<f32>> {
     let bytes = std::fs::read(path).unwrap();
     assert_eq!(&bytes[..8], b"\x93NUMPY\x01\x00");
@@ -44,7 +44,7 @@ fn order_is_kept_and_no_bit_depends_on_the_packing_or_the_form() {
     let folder = Folder::new("embed-order");
     let (model, lines) = (words::model(&folder, "bert"), lines(700));
     let input = folder.file("lines.txt");
-    // Lines may end as elsewhere, and the last one may not end at all.
+    // Lines may end with \r\n, and the last line may lack a line break.
     std::fs::write(&input, lines.join("\r\n")).unwrap();
     let [a, b, c, d] = ["a.npy", "b.npy", "c.safetensors", "d.jsonl"].map(|name| folder.file(name));
     for (out, more) in [(&a, &[][..]), (&b, &["--budget", "50"]), (&c, &[]), (&d, &[])] {
@@ -77,10 +77,14 @@ fn bad_lines_are_reported_and_nothing_else_is_lost() {
     let output = embed(&model, &input, &out, &[]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    for expected in ["lines.txt, line 2: it is empty", "line 3: it is empty", "line 4: it is no UTF-8 from byte 3 on"] {
+    for expected in [
+        "lines.txt, line 2: the line is empty",
+        "line 3: the line is empty",
+        "line 4: the line is not UTF-8 from byte 3 on",
+    ] {
         assert!(said.contains(expected), "{said}");
     }
-    assert!(said.contains("1 lines are longer than the model takes, and were cut"), "{said}");
+    assert!(said.contains("1 lines have more tokens than the model accepts, and were cut off"), "{said}");
     let vectors = npy(&out);
     assert_eq!(vectors.len(), 6);
     assert!(vectors[1..4].iter().flatten().all(|x| x.is_nan()));
@@ -97,7 +101,7 @@ fn bad_lines_are_reported_and_nothing_else_is_lost() {
     assert_eq!(rows.lines().map(|row| row == "null").collect::<Vec<_>>(), [false, true, true, true, false, false]);
 }
 
-/// A pipe with a name can be read once only.
+/// A named pipe can be read only once.
 #[cfg(unix)]
 #[test]
 fn a_pipe_is_read_as_a_file_is() {
@@ -137,7 +141,7 @@ fn a_run_that_was_ended_goes_on_with_the_same_bits() {
     std::fs::write(&input, lines.join("\n")).unwrap();
     assert!(embed(&model, &input, &whole, &[]).status.success());
 
-    // The lines come slowly, and the run is killed when some are finished.
+    // The lines arrive slowly, and the run is killed when some vectors are finished.
     let mut child = Command::new(env!("CARGO_BIN_EXE_noren"))
         .args(["embed", "--model", text(&model), "-o", text(&out)])
         .stdin(Stdio::piped())
@@ -152,18 +156,18 @@ fn a_run_that_was_ended_goes_on_with_the_same_bits() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(!out.exists() && part.exists());
-    // And the last vector was not written whole.
+    // The last vector was written incompletely.
     let len = std::fs::metadata(&part).unwrap().len();
     std::fs::OpenOptions::new().write(true).open(&part).unwrap().set_len(len - 5).unwrap();
 
     let other = folder.file("other.txt");
     std::fs::write(&other, format!("w77 w77\n{}", lines[1..].join("\n"))).unwrap();
-    refused(&embed(&model, &other, &out, &[]), "out.npy.part is of another text");
+    refused(&embed(&model, &other, &out, &[]), "out.npy.part belongs to another text");
     std::fs::write(&other, &lines[0]).unwrap();
-    refused(&embed(&model, &other, &out, &[]), "out.npy.part is of another text: it has");
+    refused(&embed(&model, &other, &out, &[]), "out.npy.part belongs to another text: it has");
     assert!(!out.exists() && part.exists());
 
-    // Nor are vectors of two kinds put into one file.
+    // Vectors of two models or poolings are not written to one file.
     pooled_by("cls");
     refused(&embed(&model, &input, &out, &[]), "out.npy.part holds vectors of another model");
     pooled_by("mean");
@@ -181,7 +185,7 @@ fn what_cannot_be_embedded_or_written_is_refused() {
     let (input, out) = (folder.file("lines.txt"), folder.file("out.npy"));
     std::fs::write(&input, "w7\n").unwrap();
     refused(&embed(&model, &folder.file("none.txt"), &out, &[]), "none.txt: cannot be read");
-    refused(&embed(&model, &input, &folder.file("out.bin"), &[]), "the name says no form");
+    refused(&embed(&model, &input, &folder.file("out.bin"), &[]), "unknown file format");
     refused(&embed(&model, &input, &folder.file("no/out.npy"), &[]), "there is no folder");
     refused(&embed(&model, &input, &out, &["--budget", "0"]), "--budget is 0");
     std::fs::write(folder.file("empty.txt"), "").unwrap();

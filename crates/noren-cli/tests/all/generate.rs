@@ -12,7 +12,7 @@ fn checkpoint(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/conformance/models").join(name)
 }
 
-/// The words of the real tokens of each row, and those that follow.
+/// Returns, for each row, its non-padding tokens as words, and the expected next tokens.
 fn prompts(name: &str) -> Vec<(String, Vec<i64>)> {
     let stored = files::load(checkpoint(name).join("expected.safetensors"), &Device::Cpu).unwrap();
     let rows = |key: &str| stored[key].to_vec2::<i64>().unwrap();
@@ -22,7 +22,7 @@ fn prompts(name: &str) -> Vec<(String, Vec<i64>)> {
     real.map(|ids| text(ids.collect())).zip(rows("greedy_12")).collect()
 }
 
-/// What the command writes as JSON, a value for each prompt.
+/// Runs the command and returns its JSON, one value for each prompt.
 #[track_caller]
 fn made(args: &[&str]) -> Vec<Value> {
     let output = noren(&[&["generate", "--json"], args].concat());
@@ -106,7 +106,7 @@ fn masks_of_models_are_said_and_drawn() {
     }
 }
 
-/// What a classifier says of a text it says at the first token: where that is secret, nothing is said.
+/// A classifier computes the scores of classes from the first token: if this token is secret, no scores are returned.
 #[test]
 fn classes_of_a_text_that_begins_with_a_secret_are_withheld() {
     let folder = Folder::new("generate-classes");

@@ -1,4 +1,4 @@
-//! Models that are missing, wrong, cut off or hostile: every command says what is wrong and how to mend it.
+//! Models that are missing, wrong, cut off or hostile: every command reports the problem and how to fix it.
 
 #![cfg(feature = "models")]
 
@@ -17,7 +17,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A copy of a checkpoint that may be spoiled, and tokens for it.
+/// A copy of a checkpoint that tests damage, and input tokens for it.
 struct Copy {
     folder: Folder,
     name: &'static str,
@@ -48,7 +48,7 @@ impl Copy {
         output
     }
 
-    /// Runs with some keys of the configuration changed.
+    /// Runs the model with changed keys of the configuration.
     fn with(&self, changes: Value) -> Output {
         let mut config: Value =
             serde_json::from_slice(&std::fs::read(source(self.name).join("config.json")).unwrap()).unwrap();
@@ -61,7 +61,7 @@ impl Copy {
         output
     }
 
-    /// Runs with other bytes for the weights.
+    /// Runs the model with other bytes as the file of weights.
     fn weights(&self, bytes: &[u8]) -> Output {
         std::fs::write(self.folder.file("model.safetensors"), bytes).unwrap();
         let output = self.run();
@@ -180,7 +180,7 @@ fn weights_that_are_cut_off_or_hostile() {
     assert!(saved(&|all| drop(all.insert(name.to_owned(), all[name].to_dtype(DType::F64).unwrap()))).status.success());
 }
 
-/// `model` with one value of a tensor changed.
+/// Changes one value of a tensor of `model`.
 fn spoil(model: &Path, name: &str, at: usize, value: f32) {
     let file = model.join("model.safetensors");
     let mut tensors = files::load(&file, &Device::Cpu).unwrap();
@@ -205,7 +205,7 @@ fn weights_that_are_no_numbers_are_refused() {
         std::fs::write(&lines, "w7 w8\n").unwrap();
         refused(&noren(&["embed", "--model", text(&bert), text(&lines)]), shown);
     }
-    // Numbers that are finite, and whose products and sums are not: one of two logits is infinite, whatever the state.
+    // The weights are finite, but products and sums with them are not: one of two logits is infinite for every state.
     spoil(&llama, "model.norm.weight", 5, 1e38);
     spoil(&llama, "lm_head.weight", 5, 1e38);
     spoil(&llama, "lm_head.weight", 64 + 5, -1e38);
@@ -276,7 +276,7 @@ fn inputs_and_outputs_that_are_no_files() {
     assert!(!out.exists());
 }
 
-/// Masks are declared by the configuration alone: no model is made of sizes that no memory holds.
+/// The masks depend only on the configuration, so sizes beyond the memory can be inspected: no model is created.
 #[test]
 fn sizes_that_no_memory_holds_are_inspected() {
     let folder = Folder::new("hostile-sizes");

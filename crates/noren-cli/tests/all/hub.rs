@@ -1,4 +1,4 @@
-//! Models by name: from the hub, here one on this machine, and from the cache that it fills.
+//! Models by name: downloaded from a hub on this machine, or read from the cache.
 
 #![cfg(feature = "hub")]
 
@@ -17,12 +17,12 @@ fn checkpoint() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/conformance/models/llama")
 }
 
-/// A hub of one model, `some/llama`, which lies in several files.
+/// A hub with one model, `some/llama`, in several files.
 struct Hub {
     address: String,
-    /// What was asked for, and from which byte on.
+    /// The requested files, and the index of the first requested byte.
     asked: Arc<Mutex<Vec<(String, usize)>>>,
-    /// Bytes of weights after which the connection ends; later ones are whole again.
+    /// Number of bytes of weights after which the connection ends; later responses are complete.
     breaks_after: Arc<AtomicUsize>,
 }
 
@@ -43,7 +43,7 @@ impl Hub {
         hub
     }
 
-    /// `noren inspect` of the model by its name.
+    /// Runs `noren inspect` with the name of the model.
     fn inspect(&self, cache: &Path, offline: bool) -> Output {
         inspect(&self.address, cache, offline, "some/llama")
     }
@@ -125,7 +125,7 @@ fn a_model_is_fetched_once_and_a_download_that_was_cut_off_goes_on() {
     let cache = folder.file("cache");
     let cut = file("model.safetensors").len() / 3;
     hub.breaks_after.store(cut, Ordering::Relaxed);
-    refused(&hub.inspect(&cache, false), "the Hugging Face hub does not give it");
+    refused(&hub.inspect(&cache, false), "the Hugging Face hub cannot provide it");
     let names: Vec<String> = hub.asked().into_iter().map(|(name, _)| name).collect();
     assert_eq!(
         names,
@@ -166,7 +166,7 @@ fn a_cache_that_lacks_a_shard_is_filled() {
     assert!(fetched.status.success(), "{}", String::from_utf8_lossy(&fetched.stderr));
     let names: Vec<String> = hub.asked().into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["config.json", shard, "model.safetensors.index.json"]);
-    // As tools leave it that fetch files side by side.
+    // Tools that download files in parallel can leave the cache in this state.
     std::fs::remove_file(cache.join("models--some--llama/snapshots").join(COMMIT).join(shard)).unwrap();
     refused(&hub.inspect(&cache, true), "does not have it (HF_HUB_OFFLINE is set)");
     assert_eq!(hub.inspect(&cache, false).stdout, fetched.stdout);
@@ -177,7 +177,7 @@ fn an_unreachable_hub_is_reported_and_the_cache_needs_none() {
     let folder = Folder::new("hub-none");
     let cache = folder.file("cache");
     let ask = |offline: bool, name: &str| inspect("http://127.0.0.1:9", &cache, offline, name);
-    refused(&ask(false, "nobody/nothing"), "there is no such folder, and the Hugging Face hub does not give it");
+    refused(&ask(false, "nobody/nothing"), "there is no such folder, and the Hugging Face hub cannot provide it");
     refused(&ask(true, "nobody/nothing"), "does not have it (HF_HUB_OFFLINE is set)");
     let snapshot = cache.join("models--some--llama/snapshots/abc");
     std::fs::create_dir_all(&snapshot).unwrap();
@@ -195,5 +195,5 @@ fn names_that_the_hub_does_not_have_are_reported() {
     let folder = Folder::new("hub-hostile");
     refused(&hub.inspect(&folder.file("cache"), false), "on the Hugging Face hub it has no config.json");
     let other = inspect(&hub.address, &folder.file("cache"), false, "some/other");
-    refused(&other, "the Hugging Face hub does not give it");
+    refused(&other, "the Hugging Face hub cannot provide it");
 }

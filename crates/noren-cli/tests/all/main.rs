@@ -1,4 +1,4 @@
-//! All tests of the crate, in one program: a file is a module, `cargo test -p noren-cli --test all MODULE::` runs one.
+//! All tests of the crate, in one program. Each file is a module; `cargo test -p noren-cli --test all MODULE::` runs one module.
 
 mod attend;
 mod bench;

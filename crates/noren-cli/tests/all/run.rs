@@ -1,4 +1,4 @@
-//! `noren run` over the tokens of a file: the checkpoints, what may be given, and what is refused.
+//! `noren run` over the tokens of a file: the checkpoints, accepted inputs, and errors.
 
 #![cfg(feature = "models")]
 
@@ -32,7 +32,7 @@ fn load(path: &Path) -> Tensors {
     files::load(path, &Device::Cpu).expect("a safetensors file")
 }
 
-/// Runs the command over tensors in a file of its own.
+/// Runs the command over tensors, which are written to a new file.
 fn run(folder: &Folder, model: &Path, input: &Tensors, more: &[&str]) -> Output {
     let (tokens, out) = (folder.file("in.safetensors"), folder.file("out.safetensors"));
     let _ = std::fs::remove_file(&out);
@@ -42,7 +42,7 @@ fn run(folder: &Folder, model: &Path, input: &Tensors, more: &[&str]) -> Output 
     noren(&[&args, more].concat())
 }
 
-/// The same where it must succeed: what was written.
+/// Runs the command over tensors, asserts that it succeeds, and returns the written tensors.
 #[track_caller]
 fn written(folder: &Folder, model: &Path, input: &Tensors, more: &[&str]) -> Tensors {
     let output = run(folder, model, input, more);
@@ -54,13 +54,13 @@ fn given(pairs: &[(&str, &Tensor)]) -> Tensors {
     pairs.iter().map(|(name, tensor)| (name.to_string(), (*tensor).clone())).collect()
 }
 
-/// What the checkpoint was given: ids and mask, and the decoder's ids where it has one.
+/// Returns the inputs of the checkpoint: token ids and mask, and the decoder's ids if there is a decoder.
 fn inputs(expected: &Tensors) -> Tensors {
     let names = ["input_ids", "attention_mask", "decoder_input_ids"];
     names.iter().filter_map(|name| Some((name.to_string(), expected.get(*name)?.clone()))).collect()
 }
 
-/// The rows of a batch with their padding moved to the other end.
+/// Returns the rows of a batch with the padding moved to the other end.
 fn turned(inputs: &Tensors) -> Tensors {
     let (ids, keep) = (&inputs["input_ids"], &inputs["attention_mask"]);
     let order: Vec<Vec<u32>> = keep
@@ -79,7 +79,7 @@ fn turned(inputs: &Tensors) -> Tensors {
     all
 }
 
-/// The values of row `r`: of real tokens where there is one for each token, of all places else.
+/// Returns the values of row `r`. If there is one value for each token, only those of non-padding tokens.
 fn values(tensor: &Tensor, r: usize, keep: Option<&[i64]>) -> Vec<f32> {
     let row = tensor.get(r).unwrap().to_dtype(DType::F32).unwrap();
     match keep.filter(|keep| row.rank() == 2 && row.dim(0).unwrap() == keep.len()) {
@@ -107,8 +107,8 @@ fn all_checkpoints_padded_on_either_side_and_alone() {
         let (whole, moved) =
             (written(&folder, &model(name), &input, more), written(&folder, &model(name), &other, more));
         assert_eq!(whole.contains_key("generated"), decodes, "{name}");
-        // The T5's scores reach 200, so that rounding is magnified: its stored logits, of 32 bits, are 1.5e-3 of the largest
-        // from those of 64 bits, and as far as that from another order of the same sums.
+        // Scores of T5 reach 200, which magnifies rounding: its stored 32-bit logits differ from 64-bit logits by 1.5e-3 of
+        // the largest logit. Another order of the sums makes differences of this size.
         let tolerance = if name == "t5" { 1.5e-3 } else { 1e-4 };
         let rows = input["input_ids"].dim(0).unwrap();
         let masks = [&input, &other].map(|input| input["attention_mask"].to_vec2::<i64>().unwrap());
@@ -173,7 +173,7 @@ fn masks_of_every_type_say_the_same() {
         let got = written(&folder, &model("llama"), &other, &[]);
         assert_eq!(bits(&values(&got["logits"], 0, None)), bits(&values(&plain["logits"], 0, None)), "{dtype:?}");
     }
-    // Truth values, which candle does not write.
+    // candle cannot write truth values, so the file is written by hand.
     let (ids, keep) = (input["input_ids"].to_vec2::<i64>().unwrap(), input["attention_mask"].to_vec2::<i64>().unwrap());
     let shape = vec![ids.len(), ids[0].len()];
     let ids: Vec<u8> = ids.iter().flatten().flat_map(|id| id.to_le_bytes()).collect();
@@ -199,7 +199,7 @@ fn a_decoder_over_an_encoder_goes_on_from_what_it_is_given() {
     let from_start = written(&folder, &model("t5"), &free, &["--generate", "6"]);
     assert_eq!(from_start["logits"].dims(), [rows, 1, 131]);
     assert_eq!(from_start["generated"].dims(), [rows, 6]);
-    // The first three tokens, given, are continued by the other three.
+    // The command continues the first three tokens with the other three.
     let start = Tensor::zeros((rows, 1), DType::I64, &Device::Cpu).unwrap();
     let begun = Tensor::cat(&[&start, &from_start["generated"].narrow(1, 0, 3).unwrap()], 1).unwrap();
     free.insert("decoder_input_ids".to_owned(), begun);
@@ -251,7 +251,7 @@ fn tokens_that_make_no_sense_are_refused() {
     check(
         &[("input_ids", &tensor(vec![vec![1, 131]]))],
         &[],
-        "a token id is 131: the vocabulary has 131, counted from 0",
+        "a token id is 131: the vocabulary has 131 tokens, counted from 0",
     );
     check(&[("input_ids", &tensor(vec![vec![1; 129]]))], &[], "129 tokens: the model has 128 positions");
     check(&[("input_ids", &ids.flatten_all().unwrap())], &[], "give whole numbers [batch, length]");
@@ -260,7 +260,11 @@ fn tokens_that_make_no_sense_are_refused() {
     check(&[("input_ids", &ids), ("attention_mask", &mask(vec![vec![0, -9, 1]]))], &[], "attention_mask holds -9");
     let nothing = mask(vec![vec![0, 0, 0]]);
     let generate = &["--generate", "3"];
-    check(&[("input_ids", &ids), ("attention_mask", &nothing)], generate, "row 0 of attention_mask has no real token");
+    check(
+        &[("input_ids", &ids), ("attention_mask", &nothing)],
+        generate,
+        "row 0 of attention_mask has no non-padding token",
+    );
     check(&[("input_ids", &ids), ("decoder_input_ids", &ids)], &[], "the model has no decoder that reads an encoder");
     check(&[("input_ids", &ids)], &["--generate", "0"], "--generate is 0");
     check(&[("input_ids", &ids)], &["--generate", "999"], "the model has 128 positions");

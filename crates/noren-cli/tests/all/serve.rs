@@ -1,4 +1,4 @@
-//! `noren serve` as a browser asks it, and as nobody should: every answer against the library, and hostile clients.
+//! `noren serve`: every response is compared with the library; hostile clients do not stop the server.
 
 #![cfg(all(feature = "models", feature = "serve"))]
 
@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A running explorer, which ends with the test.
+/// A running explorer, which is stopped at the end of the test.
 struct Explorer {
     process: Child,
     port: u16,
@@ -22,7 +22,7 @@ impl Drop for Explorer {
     }
 }
 
-/// What came back.
+/// A response of the server.
 struct Answer {
     status: u16,
     head: String,
@@ -34,7 +34,7 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&self.body)))
     }
 
-    /// The value of a header, in small letters.
+    /// Returns the value of a header, in lower case.
     fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
     }
@@ -63,10 +63,10 @@ impl Explorer {
         stream
     }
 
-    /// Sends bytes as they are, and reads until the server closes.
+    /// Sends bytes unchanged, and reads until the server closes the connection.
     fn raw(&self, request: &[u8]) -> Answer {
         let mut stream = self.connect();
-        // A server that has seen enough may close before it has read all.
+        // The server may close the connection before it has read everything.
         let _ = stream.write_all(request);
         let mut bytes = Vec::new();
         let _ = stream.read_to_end(&mut bytes);
@@ -93,13 +93,13 @@ impl Explorer {
         self.ask("POST", path, "Content-Type: application/json\r\n", body.to_string().as_bytes())
     }
 
-    /// The identity of a scene.
+    /// Returns the id of a scene.
     fn mask(&self, scene: &Value) -> String {
         let answer = self.post("/api/masks", scene);
         answer.json()["id"].as_str().unwrap_or_else(|| panic!("{scene}: {}", answer.error())).to_string()
     }
 
-    /// Still there, and quick.
+    /// Asserts that the server still answers, and quickly.
     fn lives(&self) {
         let start = Instant::now();
         let answer = self.post("/api/masks", &json!({ "mask": "causal" }));
@@ -161,7 +161,7 @@ fn the_description_has_every_route() {
     }
 }
 
-/// Every key of an answer is in its schema, and what it holds is of a type that the schema names.
+/// Asserts that every key of an answer is in its schema, and that its value has a type of the schema.
 fn is_described(schemas: &Value, schema: &Value, answer: &Value, at: &str) {
     let schema = schema["$ref"].as_str().map_or(schema, |name| {
         let name = name.rsplit('/').next().expect("a name");
@@ -240,7 +240,7 @@ fn answers_are_as_described() {
     is_described(&description["components"]["schemas"], &schema, &error.json(), "an error");
 }
 
-/// Rows, columns, and the cells of a tile.
+/// Returns the number of rows, the number of columns and the cells of a tile.
 fn tile(bytes: &[u8]) -> (usize, usize, &[u8]) {
     let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes")) as usize;
     (number(0), number(4), &bytes[16..])
@@ -343,9 +343,9 @@ fn masks_are_taken_away_in_every_form() {
     assert!(answer.status == 400 && answer.error().contains("expected svg"), "{}", answer.error());
 }
 
-/// The snippet in Rust that the explorer gives away.
+/// The Rust code that the explorer offers for copying.
 #[path = "../../../../testdata/explorer/mask.rs"]
-#[allow(dead_code, unreachable_pub)] // it is a program of its own
+#[allow(dead_code, unreachable_pub)] // the code is a separate program
 mod taken_away;
 
 #[test]
@@ -485,7 +485,7 @@ fn malformed_questions_have_clear_answers() {
         assert_eq!((answer.status, answer.header("allow")), (405, Some(allowed)), "{method} {path}");
     }
     assert_eq!(explorer.ask("POST", "/api/masks", "", b"\xff\xfe{").status, 400);
-    // The status goes beside the answer where a page asks for that.
+    // If the page requests it, the status is sent in a header and the response has status 200.
     let quiet = explorer.ask("POST", "/api/masks", "X-Noren-Errors: 200\r\n", br#"{"mask": "cuasal"}"#);
     assert!(quiet.status == 200 && quiet.head.contains("x-noren-status: 400"), "{}", quiet.head);
     assert_eq!(quiet.json()["error"]["start"], json!(0));
@@ -495,7 +495,7 @@ fn malformed_questions_have_clear_answers() {
 #[test]
 fn the_server_outlives_what_is_asked_of_it() {
     let explorer = Explorer::start();
-    // More than is read, announced and not.
+    // Requests longer than the limit, with and without a stated length.
     let head = |rest: &str| {
         format!("POST /api/masks HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nConnection: close\r\n{rest}\r\n", explorer.port)
     };
@@ -520,14 +520,14 @@ fn the_server_outlives_what_is_asked_of_it() {
         .collect();
     explorer.lives();
 
-    // What takes too long ends, for whoever asked; what takes too much memory, too.
+    // A computation that takes too long is ended.
     let long = explorer.mask(&json!({ "mask": "random(0.000000001, 1)", "shape": { "len": 4_194_304 } }));
     let answer = explorer.get(&format!("/api/masks/{long}/tiles/14/0/0"));
     assert_eq!(answer.status, 408, "{}", answer.error());
     assert!(answer.error().contains("longer than 5 s"), "{}", answer.error());
     explorer.lives();
 
-    // Many at once.
+    // Many requests at once.
     let (explorer, id) =
         (&explorer, &explorer.mask(&json!({ "mask": "causal & stride(3)", "shape": { "len": 65_536 } })));
     std::thread::scope(|scope| {
@@ -552,7 +552,7 @@ fn connections_beyond_the_limit_get_a_status() {
     assert!(answer.status == 503 && answer.error().contains("connections"), "{}: {}", answer.status, answer.head);
     assert_eq!(answer.header("connection"), Some("close"));
     drop(open);
-    // The server sees one after another that they have gone.
+    // The server notices the closed connections one after another.
     let freed = (0..100).any(|_| {
         std::thread::sleep(Duration::from_millis(20));
         explorer.get("/").status == 200
@@ -560,7 +560,7 @@ fn connections_beyond_the_limit_get_a_status() {
     assert!(freed);
 }
 
-/// Ends the processes that the server has started.
+/// Kills the processes that the server has started, and expects new ones.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_worker_that_ends_is_replaced() {
@@ -578,7 +578,7 @@ fn a_worker_that_ends_is_replaced() {
         }
     }
     assert!(ended > 0, "no worker found, {children:?}");
-    // The answer in which it is noticed may be lost, and no other.
+    // Only the request that discovers the ended process may fail.
     let statuses: Vec<u16> = (0..4).map(|_| explorer.get(&format!("/api/masks/{id}/tiles/0/0/0")).status).collect();
     assert_eq!(statuses[3], 200, "{statuses:?}");
     assert!(statuses.iter().all(|status| matches!(status, 200 | 507)), "{statuses:?}");

@@ -1,4 +1,4 @@
-//! `noren run` over a text: what it shows, what it proves, what it refuses.
+//! `noren run` over a text: its report, its proof and its errors.
 
 #![cfg(feature = "models")]
 
@@ -97,7 +97,7 @@ fn masks_of_ones_own_and_words_of_ones_own() {
     assert_eq!(ran["private"]["word"].as_array().map(Vec::len), Some(7));
     assert_eq!(ran["mask"], "(causal & sliding(16) - keys(label=\"email\")) - keys(label=\"private\")");
     assert_eq!(ran["proof"]["holds"], true);
-    // A label of which the text has nothing is an empty one.
+    // A kind that the text does not contain has an empty label.
     assert_eq!(json(&["good day", "--mask", "causal - keys(label=\"iban\")"])["proof"], Value::Null);
 }
 
@@ -121,7 +121,7 @@ fn pictures_are_whole() {
             && svg.contains("not a bit of")
     );
     assert!(!svg.contains("jane.bennet@"), "secrets are named by kind");
-    refused(&noren(&["-o", temporary("picture.png").to_str().expect("a path")]), "is SVG");
+    refused(&noren(&["-o", temporary("picture.png").to_str().expect("a path")]), "must be an SVG file");
     refused(&noren(&["-o", "/nowhere/picture.svg"]), "there is no folder");
 }
 
@@ -155,7 +155,7 @@ fn wrong_arguments_are_refused_by_name() {
         }
     }
     let long = "word ".repeat(500);
-    refused(&noren(&[&long]), "the text has 2501 tokens: 1024 can be shown");
+    refused(&noren(&[&long]), "the text has 2501 tokens: at most 1024 can be shown");
 }
 
 fn with_input(bytes: &[u8]) -> Output {
@@ -166,7 +166,7 @@ fn with_input(bytes: &[u8]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the command starts");
-    // It stops reading where there is too much.
+    // The command stops reading when the text is too long.
     let _ = child.stdin.take().expect("a pipe").write_all(bytes);
     child.wait_with_output().expect("the command ends")
 }
@@ -175,9 +175,9 @@ fn with_input(bytes: &[u8]) -> Output {
 fn standard_input_is_text_or_refused() {
     assert!(with_input("ein schöner Tag".as_bytes()).status.success());
     refused(&with_input(b""), "the text is empty");
-    refused(&with_input(b"caf\xe9"), "standard input: byte 3 is no UTF-8");
+    refused(&with_input(b"caf\xe9"), "standard input: byte 3 is not UTF-8");
     refused(&with_input(&vec![b'a'; (1 << 20) + 1]), "more than 1048576 bytes");
-    // What would steer a terminal is shown, not sent.
+    // Terminal control characters are replaced by visible characters.
     let shown = with_input("a\u{1b}[31mred\u{7} text".as_bytes());
     assert!(shown.status.success() && !shown.stdout.contains(&0x1b) && !shown.stdout.contains(&7));
 }

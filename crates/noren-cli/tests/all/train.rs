@@ -1,4 +1,4 @@
-//! `noren train` as a program: killed at any moment, it goes on and ends with the same files; bad input is refused by name.
+//! `noren train`: a run that is killed at any time continues and writes equal files; errors name the wrong input.
 
 #![cfg(feature = "models")]
 
@@ -13,7 +13,7 @@ const CONFIG: &str = r#"{"model": {"model_type": "llama", "architectures": ["Lla
     "tie_word_embeddings": true}, "rows": 2, "row_len": 32, "warmup": 2, "steps": 120, "validate_every": 1, "validate_rows": 2}"#;
 const FILES: [&str; 5] = ["model.safetensors", "checkpoint.safetensors", "loss.svg", "config.json", "tokenizer.json"];
 
-/// An empty folder with a text and a configuration.
+/// Creates a folder that contains only a text and a configuration.
 fn folder(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("noren-train").join(name);
     let _ = fs::remove_dir_all(&folder);
@@ -32,7 +32,7 @@ fn command(folder: &Path, output: &str) -> Command {
     command
 }
 
-/// Starts training and kills it (SIGKILL) when `when` says so, or lets it end; whether it ended.
+/// Starts training and kills it (SIGKILL) when `when` returns true. Returns true if the training ended before that.
 fn killed(folder: &Path, when: impl Fn(&mut Child, Instant) -> bool) -> bool {
     let mut child = command(folder, "killed").spawn().unwrap();
     let begun = Instant::now();
@@ -57,12 +57,12 @@ fn killed_at_any_moment_it_ends_with_the_same_weights() {
     assert!(command(&folder, "whole").status().unwrap().success());
     let whole = begun.elapsed();
 
-    // Kills at times spread over a run, and as soon as a checkpoint is being written.
+    // Kills the training at several times of a run, and while a checkpoint is written.
     let part = folder.join("killed/checkpoint.safetensors.part");
     let (mut kills, mut writing) = (0, 0);
     let done = loop {
         if kills % 2 == 1 {
-            // What the last kill left behind is no sign of writing.
+            // A file that the last kill left is not a sign of writing.
             let _ = fs::remove_file(&part);
         }
         let ended = match kills % 2 {
@@ -127,7 +127,7 @@ fn bad_input_is_refused_by_name() {
     for (text, said) in [
         (&b""[..], "the text is empty"),
         (b" \n\n ", "the text is empty"),
-        (b"caf\xe9 au lait", "byte 3 is no UTF-8"),
+        (b"caf\xe9 au lait", "byte 3 is not UTF-8"),
         (b"short", "training and validation need a row each"),
     ] {
         fs::write(folder.join("text.txt"), text).unwrap();

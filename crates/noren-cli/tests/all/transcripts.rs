@@ -1,4 +1,4 @@
-//! The command as people see it: every file in tests/cmd is a transcript that must come out as it stands.
+//! Runs the commands in the transcripts of tests/cmd and compares the output with the transcripts.
 
 #![cfg(all(feature = "models", feature = "serve"))]
 

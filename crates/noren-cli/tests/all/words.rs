@@ -1,11 +1,11 @@
-//! Small models with a tokenizer of a word for each token: `w0` to `w130`.
+//! Small models with a tokenizer that has one word for each token: `w0` to `w130`.
 
 use crate::common::Folder;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
-/// A copy of a checkpoint with such a tokenizer; an encoder's has other names for the first five, and puts
-/// `[CLS]` and `[SEP]` around a text.
+/// Copies a checkpoint and adds such a tokenizer. The tokenizer of an encoder has other names for the first five tokens,
+/// and adds `[CLS]` and `[SEP]` around a text.
 pub(crate) fn model(folder: &Folder, name: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/conformance/models").join(name);
     let place = folder.file(name);

@@ -72,7 +72,7 @@ test("given settings are not replaced", () => {
   const state = { flow: { layers: Array(65).fill("sliding(2)"), depth: 600 }, mask: "causal", shape: { batch: 2 }, at: [3, 0] };
   const set = settings(state);
   assert.deepEqual([set.layers.length, set.layers[64], set.depth], [65, "sliding(2)", 600]);
-  assert.equal(set.batch, 1); // a row that another shape had
+  assert.equal(set.batch, 1); // a batch row of an earlier shape
 });
 
 test("a path stays in its token until the token is read", () => {

@@ -138,7 +138,7 @@ fn what_does_not_fit_is_refused() {
     let declared = edit(&|split| split.rows[0].shares[1].steps[0].foreign = true);
     assert!(declared.contains("only keys travel, but rank 1 has rows of others"), "{declared}");
     let declared = edit(&|split| split.rows.push(split.rows[0].clone()));
-    assert!(declared.contains("rows 1 are those of no batch row"), "{declared}");
+    assert!(declared.contains("no batch row has the split `rows[1]`"), "{declared}");
     let later = Partition { version: 9, ..split };
     assert!(refused(&later, &bound).contains("version 9"));
     let none = partition(&bound.plan(), &Options { ranks: 0, ..Options::default() }).expect_err("no ranks");

@@ -48,8 +48,8 @@ const fn define(
 pub(super) const HEADS: Definition = define(
     "heads",
     ("`heads(0..4: m, ...)`", "heads(0..4: causal, 4..: sliding(8))"),
-    "By query head: the arm that names it says so, and no arm means that nothing is allowed. Arms are `3`, `0..4`, `[0, 2]`, \
-     `every 2`, `every 6 from 5` or `else`.",
+    "One mask for each query head: the mask of the arm that names the head. A head without an arm reads no key. \
+     An arm names heads with `3`, `0..4`, `[0, 2]`, `every 2`, `every 6 from 5` or `else`.",
     &[Picture::square("heads(0: causal, else: sliding(2))", 6)],
     Node::Heads,
 );
@@ -57,7 +57,7 @@ pub(super) const HEADS: Definition = define(
 pub(super) const BATCH: Definition = define(
     "batch",
     ("`batch(0: m, ...)`", "batch(0: causal, else: full)"),
-    "By batch row, with arms as in `heads`.",
+    "One mask for each batch row, with arms as in `heads`.",
     &[],
     Node::Batch,
 );
@@ -65,7 +65,8 @@ pub(super) const BATCH: Definition = define(
 pub(super) const LAYERS: Definition = define(
     "layers",
     ("`layers(every 2: m, ...)`", "layers(every 2: sliding(4096), else: causal)"),
-    "By layer, with arms as in `heads`. A mask is bound for one layer at a time (`--layer`, `Mask::at_layer`).",
+    "One mask for each layer, with arms as in `heads`. A mask is bound for one layer at a time (`--layer`, \
+     `Mask::at_layer`).",
     &[],
     Node::Layers,
 );

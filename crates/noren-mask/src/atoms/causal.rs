@@ -8,10 +8,10 @@ use crate::resolution::Resolution;
 use crate::syntax::{Arguments, Entry, Parsed, Picture, may};
 use std::fmt;
 
-/// Keys up to the query and `offset` positions more.
+/// The parameters of the atom `causal`: keys up to `offset` positions after the query.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Causal {
-    /// Position of the last key, counted from the query.
+    /// Distance from the query to the last key that it reads, in positions.
     pub offset: i64,
 }
 
@@ -68,10 +68,10 @@ impl Atom for Causal {
 
 impl Builtin for Causal {
     const WORD: Word = Word {
-        entry: Entry::new("causal", "causal(offset=-1)", &[may("offset", "shift of the diagonal")]),
+        entry: Entry::new("causal", "causal(offset=-1)", &[may("offset", "position of the last key, counted from the query")]),
         aliases: &[],
         title: "`causal`, `causal(offset=n)`",
-        doc: "Keys up to the query: `k <= q + n`. `causal(offset=-1)` leaves the query itself out.",
+        doc: "Keys up to the query: `k <= q + n`. With `causal(offset=-1)`, a query does not read itself.",
         pictures: &[Picture::square("causal", 8), Picture::square("causal(offset=-1)", 8)],
     };
 

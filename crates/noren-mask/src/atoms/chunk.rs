@@ -7,7 +7,7 @@ use crate::resolution::Resolution;
 use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
 use std::fmt;
 
-/// Chunks of equal length, counted from position 0.
+/// Chunks of equal length; the first begins at position 0.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Chunk {
     /// Number of positions in a chunk.
@@ -72,7 +72,7 @@ impl Builtin for Chunk {
         entry: Entry::new("chunk", "chunk(512)", &[need("size", "number of positions in a chunk")]),
         aliases: &[],
         title: "`chunk(C)`",
-        doc: "Query and key lie in the same chunk of `C` positions: `q / C == k / C`, rounded down.",
+        doc: "Query and key are in the same chunk of `C` positions: `q / C == k / C`, rounded down.",
         pictures: &[Picture::square("chunk(3)", 8)],
     };
 

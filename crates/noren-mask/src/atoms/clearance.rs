@@ -1,4 +1,4 @@
-//! `clearance`: queries read keys of their own level and below.
+//! `clearance`: queries read keys of their own level and lower levels.
 
 use crate::Error;
 use crate::basis::{Binding, Family, Input, Pair, Rank, Site};
@@ -10,11 +10,11 @@ use crate::syntax::{Arguments, Entry, Parsed, Picture};
 use std::fmt;
 use std::ops::Range;
 
-/// Levels by position, from the facts.
+/// The atom `clearance`; the facts give the level of each position.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Clearance;
 
-/// Returns the mask in which the level of the query is at least that of the key; levels are facts. Text: `clearance`.
+/// Returns the mask in which the level of the query is at least the level of the key. The facts give the levels. Text: `clearance`.
 pub fn clearance() -> Mask {
     Mask::of(Clearance)
 }
@@ -34,7 +34,7 @@ impl Atom for Clearance {
 
     fn fits(&self, binding: &Binding<'_>) -> Result<(), Error> {
         let Some(levels) = &binding.facts().levels else {
-            return binding.missing("levels", "give one per position in the facts");
+            return binding.missing("levels", "give one level per position in the facts");
         };
         binding.each_row(|row, extent| {
             let given = levels.get(row).map_or(0, Vec::len) as u64;
@@ -60,10 +60,10 @@ impl Atom for Clearance {
     }
 }
 
-/// Levels by position as runs.
+/// The levels of all positions, as runs of equal levels.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct LevelRuns {
-    /// `(first position, level)`, by position from 0.
+    /// `(first position, level)` of each run, ascending from position 0.
     runs: Vec<(i64, i64)>,
     len: i64,
 }
@@ -87,7 +87,8 @@ impl LevelRuns {
         self.runs.get(run + 1).map_or(self.len, |r| r.0)
     }
 
-    /// Exact bounds of some queries: those of the highest level read what any query does, those of the lowest what all do.
+    /// Returns exact bounds for some queries. The query with the highest level reads every key that any query reads. The
+    /// query with the lowest level reads only keys that all queries read.
     fn reach(&self, queries: impl Iterator<Item = i64>, keys: Range<i64>) -> Reach {
         let mut ends: Option<[(i64, i64); 2]> = None;
         let mut outside = false;
@@ -160,7 +161,7 @@ impl Builtin for Clearance {
         entry: Entry::new("clearance", "clearance", &[]),
         aliases: &[],
         title: "`clearance`",
-        doc: "The query's level is at least the key's; levels are facts.",
+        doc: "The level of the query is at least the level of the key. The facts give the levels.",
         pictures: &[Picture::square("clearance", 6).facts(r#"{"levels": [0, 1, 2, 0, 1, 0]}"#)],
     };
 

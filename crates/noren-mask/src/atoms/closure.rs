@@ -1,4 +1,4 @@
-//! `closure`: cells that a function gives.
+//! `closure`: cells that a Rust closure in the facts allows.
 
 use super::shared::given_words;
 use crate::Error;
@@ -10,14 +10,14 @@ use crate::syntax::{Arguments, Entry, Name, Parsed, need};
 use crate::pattern::{Pattern, SharedClosure};
 use std::fmt;
 
-/// A named closure of the facts.
+/// A named closure in the facts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Closure {
     /// Name of the closure.
     pub name: String,
 }
 
-/// Returns the mask that the closure `name` of the facts defines. Text: `closure(name)`.
+/// Returns the mask of the cells that the closure `name` in the facts allows. Text: `closure(name)`.
 pub fn closure(name: impl Into<String>) -> Mask {
     Mask::of(Closure { name: name.into() })
 }
@@ -70,7 +70,8 @@ impl Builtin for Closure {
         entry: Entry::new("closure", "closure(name)", &[need("name", "name of the closure")]),
         aliases: &[],
         title: "`closure(name)`",
-        doc: "The named Rust closure of the facts says so, over (batch, head, query row, key).",
+        doc: "Cells that the named Rust closure in the facts allows. The closure takes (batch row, head, query row, \
+              key).",
         pictures: &[],
     };
 

@@ -1,4 +1,4 @@
-//! `full` and `none`: everything and nothing, the units of `&` and `|`.
+//! `full` and `none`: every cell and no cell, the neutral elements of `&` and `|`.
 
 use crate::definition::{Definition, Read, Word};
 use crate::mask::{Mask, Node};
@@ -30,7 +30,7 @@ pub(super) const NONE: Definition = Definition::new(
         entry: Entry::new("none", "none", &[]),
         aliases: &[],
         title: "`none`",
-        doc: "No cell. A query row that may read nothing is legal: its output is 0.",
+        doc: "No cell. A query row that may read no key is valid: its output is 0.",
         pictures: &[Picture::square("none", 4)],
     },
     Read::Arguments(|_| Ok(none())),

@@ -1,4 +1,4 @@
-//! `dense`: cells given one by one.
+//! `dense`: cells from a named array.
 
 use super::shared::given_words;
 use crate::Error;
@@ -10,14 +10,14 @@ use crate::syntax::{Arguments, Entry, Name, Parsed, Picture, need};
 use crate::pattern::{Pattern, Shared};
 use std::fmt;
 
-/// A named array of the facts.
+/// A named array in the facts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Dense {
     /// Name of the keep-array.
     pub name: String,
 }
 
-/// Returns the mask of the cells that the array `name` of the facts allows. Text: `dense(name)`.
+/// Returns the mask of the cells that the array `name` in the facts allows. Text: `dense(name)`.
 pub fn dense(name: impl Into<String>) -> Mask {
     Mask::of(Dense { name: name.into() })
 }
@@ -80,7 +80,8 @@ impl Builtin for Dense {
         entry: Entry::new("dense", "dense(name)", &[need("name", "name of the keep-array")]),
         aliases: &[],
         title: "`dense(name)`",
-        doc: "The named array of the facts says so: dense, sparse rows, a list of cells or of blocks; polarity always named.",
+        doc: "Cells that the named array in the facts allows. The array is dense, sparse by rows, a list of cells or a \
+              list of blocks. It always names its polarity.",
         pictures: &[Picture::square("dense(mine)", 3)
             .facts(r#"{"arrays": {"mine": {"keep": [[1, 0, 0], [1, 1, 0], [0, 1, 1]]}}}"#)],
     };

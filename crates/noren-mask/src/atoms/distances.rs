@@ -12,7 +12,7 @@ use std::ops::Range;
 /// Keys at listed distances from the query.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Distances {
-    /// `q - k`, positive for keys before the query, in any order.
+    /// The distances `q - k` in positions, in any order; a distance is positive for keys before the query.
     pub distances: Vec<i64>,
 }
 
@@ -23,7 +23,7 @@ pub fn distances(distances: impl Into<Vec<i64>>) -> Mask {
 }
 
 impl Distances {
-    /// Runs `first..=last` of distances, ascending.
+    /// Returns the runs `first..=last` of consecutive distances, ascending.
     fn runs(&self) -> Vec<(i64, i64)> {
         let mut sorted = self.distances.clone();
         sorted.sort_unstable();
@@ -68,7 +68,7 @@ impl Atom for Distances {
         Some(Resolution::of(Offsets { runs: self.runs() }))
     }
 
-    /// The distances in ascending order, each once; a single run of distances is a window.
+    /// Sorts the distances and removes duplicates. A single run of distances becomes a window.
     fn simplify(&self) -> Simplified {
         match self.runs()[..] {
             [(first, last)] => Simplified::line(Line::distances(-last, -first)),
@@ -91,14 +91,14 @@ impl Atom for Distances {
     }
 }
 
-/// Runs of distances `first..=last`, ascending and apart.
+/// Runs of distances `first..=last`, ascending, with gaps between them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Offsets {
     runs: Vec<(i64, i64)>,
 }
 
 impl Offsets {
-    /// The runs with distances in `first..=last`.
+    /// Returns the runs that contain a distance in `first..=last`.
     fn within(&self, first: i64, last: i64) -> &[(i64, i64)] {
         let from = self.runs.partition_point(|run| run.1 < first);
         let to = self.runs.partition_point(|run| run.0 <= last);
@@ -132,8 +132,8 @@ impl Builtin for Distances {
         .lists(),
         aliases: &[],
         title: "`distances([d, ...])`",
-        doc: "The distance `q - k` is in the list: 0 is the query's own key, positive distances are keys before it, negative ones \
-              keys after it. Powers of two are LogSparse attention.",
+        doc: "The distance `q - k` is in the list: 0 is the query's own key, positive distances are keys before it, \
+              negative distances are keys after it. With powers of two, this is LogSparse attention.",
         pictures: &[Picture::square("distances([0, 1, 2, 4])", 8)],
     };
 

@@ -11,7 +11,7 @@ use crate::set::Span;
 use std::fmt;
 use std::ops::Range;
 
-/// Documents laid one after the other.
+/// Documents that are packed one after another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Documents {
     /// Lengths of the documents in tokens, in every batch row; with `None`, the facts give the documents.
@@ -51,7 +51,7 @@ impl Atom for Documents {
 
     fn inputs(&self) -> Vec<Input<'_>> {
         match self.lengths {
-            // where padding is on the left, they begin after it
+            // with padding on the left, documents begin after the padding
             Some(_) => vec![Input::Batch],
             None => vec![Input::Documents],
         }
@@ -100,7 +100,7 @@ impl Atom for Documents {
     fn sizes(&self, case: Case) -> Sizes {
         let Some(lengths) = &self.lengths else { return Sizes::default() };
         let sizes = Sizes::default().from(sum(lengths));
-        // More positions than the list has would belong to no document, unless they are padding.
+        // Positions after the last listed document are in no document, unless they are padding.
         if case.padded { sizes } else { sizes.to(sum(lengths)) }
     }
 }
@@ -117,8 +117,8 @@ impl Builtin for Documents {
         entry: Entry::new("documents", "documents([33, 31])", &[may("lengths", "lengths of the documents")]).lists(),
         aliases: &[],
         title: "`documents`, `documents([n, ...])`",
-        doc: "Query and key lie in the same document; documents are packed one after the other. Lengths come from the facts \
-              (by batch row) unless said here.",
+        doc: "Query and key are in the same document. Documents are packed one after another. If no lengths are given \
+              here, the facts give the documents of each batch row.",
         pictures: &[Picture::square("documents([3, 1, 4])", 8), Picture::square("causal & documents([3, 1, 4])", 8)],
     };
 

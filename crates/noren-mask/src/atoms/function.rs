@@ -12,7 +12,7 @@ use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A function over (batch, head, query row, key). It is equal to itself only.
+/// A function over (batch row, head, query row, key). Two functions are equal only if they are clones of the same function.
 #[derive(Clone, Debug)]
 struct Function(Closure);
 

@@ -1,4 +1,4 @@
-//! `global`: tokens that read everything and are read by everything.
+//! `global`: tokens that read every key and that every query reads.
 
 use super::shared::{SET, atom_of_a_set, in_set, read_set, set_words};
 use crate::basis::{Axis, Case, Family, Pair, Places, Rank, Runs, Site};
@@ -8,14 +8,14 @@ use crate::resolution::Resolution;
 use crate::syntax::{Arguments, Entry, Parsed, Picture};
 use crate::set::Set;
 
-/// Query or key in a set.
+/// Cells whose query or key is in a set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Global(
     /// The set.
     pub Set,
 );
 
-/// Returns the mask in which the query or the key is in the set: its tokens read all keys, and all queries read them.
+/// Returns the mask in which the query or the key is in the set: tokens in the set read all keys, and all queries read them.
 /// Text: `global(0..2)`.
 pub fn global(set: impl Into<Set>) -> Mask {
     Mask::of(Global(set.into()))
@@ -63,8 +63,8 @@ impl Builtin for Global {
         entry: Entry::new("global", "global(0..2)", SET).positional(1).lists(),
         aliases: &[],
         title: "`global(set)`",
-        doc: "The query or the key is in the set, which is written as for `keys`: its tokens read everything and are read by \
-              everything.",
+        doc: "The query or the key is in the set: tokens in the set read every key, and every query reads them. The set \
+              is written as for `keys`.",
         pictures: &[Picture::square("global(0..2)", 8)],
     };
 

@@ -65,8 +65,8 @@ impl Builtin for Keys {
         aliases: &[],
         title: "`keys(set)`",
         doc: "The key is in the set. A set is a position, a range `a..b` (half open; `a..`, `..b`), a list of these, or \
-              `label=\"name\"`, whose positions the facts give. What of a set lies beyond the sequence is not there yet: masks \
-              know no lengths. Positions count from the first slot, padding on the left included.",
+              `label=\"name\"`, whose positions the facts give. A set may extend beyond the end of the sequence, because \
+              a mask has no lengths. Positions count from the first slot, including padding on the left.",
         pictures: &[
             Picture::square("keys([1, 4..6])", 8),
             Picture::square("full - keys(label=\"pii\")", 8).facts(r#"{"labels": {"pii": [3, 4]}}"#),

@@ -17,7 +17,7 @@ pub use constants::{full, none};
 use crate::definition::Definition;
 use crate::mask::{Atom, AtomRef, Mask};
 
-/// `module: Type, builders;` for each atom, in the order in which atoms are offered and sorted.
+/// `module: Type, builders;` for each atom, in the order in which atoms are listed and sorted.
 macro_rules! register {
     ($($module:ident: $atom:ident, $($builder:ident),+;)*) => {
         $(mod $module; pub use $module::{$atom, $($builder),+};)*

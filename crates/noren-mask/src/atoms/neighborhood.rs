@@ -14,11 +14,11 @@ use std::sync::Arc;
 /// Windows over a row-major grid, shifted inward at its edges.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Neighborhood {
-    /// Number of cells by dimension.
+    /// Number of grid cells in each dimension, slowest dimension first.
     pub grid: Vec<u64>,
-    /// Number of cells of the window by dimension.
+    /// Number of cells of the window in each dimension.
     pub size: Vec<u64>,
-    /// Distance between two cells of the window by dimension.
+    /// Distance between neighboring cells of the window in each dimension, in grid cells.
     pub dilation: Vec<u64>,
 }
 
@@ -41,12 +41,12 @@ pub fn neighborhood_dilated(
 }
 
 impl Neighborhood {
-    /// Number of cells of the grid, at most `u64::MAX`.
+    /// Returns the number of cells of the grid, or `u64::MAX` if the number is larger.
     pub fn cells(&self) -> u64 {
         self.grid.iter().fold(1u64, |product, n| product.saturating_mul(*n))
     }
 
-    /// A position as grid coordinates, `(1, 4)`.
+    /// Returns the grid coordinates of a position as text, such as `(1, 4)`.
     fn coordinates(&self, position: i64) -> String {
         let inside = u64::try_from(position).ok().filter(|at| *at < self.cells());
         let Some(mut at) = inside else { return "outside the grid".into() };
@@ -106,13 +106,13 @@ impl Atom for Neighborhood {
 
     fn fits(&self, binding: &Binding<'_>) -> Result<(), Error> {
         binding.each_row(|row, extent| {
-            // a grid may be larger than what of it has been made so far
+            // a grid may have more cells than there are tokens so far
             binding.covers(extent, "the grid holds", self.cells().min(extent.all), row)
         })
     }
 
-    /// By dimension: among the cells at distances that are multiples of `dilation`, the window begins `size / 2` cells before
-    /// the query's, moved inward so that it lies in the grid.
+    /// Returns whether the key is in the window in every dimension. Only cells at multiples of `dilation` from the query count.
+    /// Among these, the window begins `size / 2` cells before the query, and moves inward at edges of the grid.
     fn allows(&self, pair: &Pair<'_>) -> bool {
         let (Ok(mut q), Ok(mut k)) = (u64::try_from(pair.q), u64::try_from(pair.k)) else { return false };
         if q >= self.cells() || k >= self.cells() {
@@ -157,15 +157,16 @@ impl Builtin for Neighborhood {
             "neighborhood",
             "neighborhood(grid=[8, 9], size=[3, 5])",
             &[
-                need("grid", "number of cells by dimension"),
-                need("size", "width of the window by dimension"),
-                may("dilation", "distance between two cells of the window by dimension"),
+                need("grid", "number of cells in each dimension"),
+                need("size", "number of cells of the window in each dimension"),
+                may("dilation", "distance between neighboring cells of the window in each dimension"),
             ],
         ),
         aliases: &[],
         title: "`neighborhood(grid=[..], size=[..], dilation=[..])`",
-        doc: "The key is in the window of grid cells around the query, which begins `size / 2` cells before it in each \
-              dimension and moves inward at edges (NATTEN). One to three dimensions, row-major.",
+        doc: "The key is in the window of grid cells around the query (NATTEN). In each dimension, the window begins \
+              `size / 2` steps of `dilation` cells before the query, and moves inward at edges. The grid has one to \
+              three dimensions and is row-major.",
         pictures: &[
             Picture::square("neighborhood(grid=[3, 4], size=[3, 3])", 12),
             Picture::square("neighborhood(grid=[8], size=[3], dilation=[2])", 8),

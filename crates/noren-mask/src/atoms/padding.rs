@@ -1,4 +1,4 @@
-//! `padding`: keys that are real tokens.
+//! `padding`: keys that are non-padding tokens.
 
 use crate::Error;
 use crate::basis::{Binding, Case, Family, Input, Pair, Rank, Site, Sizes, within};
@@ -41,12 +41,12 @@ pub fn padding_with(padding: Padding) -> Mask {
 }
 
 impl Padding {
-    /// The real keys.
+    /// Returns the non-padding keys.
     fn keys(&self, row: RowFacts<'_>) -> IntervalSet {
         row.real_keys(self.side, self.lengths.as_deref())
     }
 
-    /// The real query rows, for `on=both`.
+    /// Returns the non-padding query rows, for `on=both`.
     fn queries(&self, row: RowFacts<'_>) -> IntervalSet {
         row.real_queries(self.side, self.lengths.as_deref())
     }
@@ -55,7 +55,7 @@ impl Padding {
         Padding { both: false, ..self.clone() }
     }
 
-    /// Whether the cells depend on positions alone. Without a side, the facts may give one.
+    /// Returns whether the cells depend only on positions. If `side` is `None`, the facts may give a side.
     fn is_positional(&self) -> bool {
         self.lengths.is_some() && self.side == Some(Side::Right)
     }
@@ -96,13 +96,13 @@ impl Atom for Padding {
                 return binding.missing("lengths", "give one per batch row, in the facts or as padding(lengths=[...])");
             }
             (None, Some(RealTokens::Keys(_))) if self.side.is_some() => {
-                return binding.refuse("the facts list the real keys themselves: drop `side`");
+                return binding.refuse("the facts list every non-padding key: remove `side`");
             }
             (None, Some(_)) => {}
         }
         let aligned = |row| shape.query_offset(row) + shape.q_len() as i64 == shape.kv_len() as i64;
         if self.both && facts.query_lengths.is_none() && !(0..shape.batch_len()).all(aligned) {
-            let fix = "queries and keys are different sequences: say how many queries are real";
+            let fix = "queries and keys are different sequences: give the number of non-padding queries in each batch row";
             return binding.missing("query_lengths", fix);
         }
         Ok(())
@@ -126,7 +126,7 @@ impl Atom for Padding {
         if self.both && !self.queries(pair.facts).contains(row as u32) {
             return format!("query {row} is padding in batch row {batch}");
         }
-        format!("key {key} is a real token of batch row {batch}{holds}")
+        format!("key {key} is a non-padding token of batch row {batch}{holds}")
     }
 
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {
@@ -159,7 +159,7 @@ impl Atom for Padding {
     }
 }
 
-/// The real queries of `padding(on=both)`, which have no word of their own.
+/// The non-padding queries of `padding(on=both)`. No word of the mask language names them alone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 struct RealQueries(Padding);
 
@@ -188,16 +188,16 @@ impl Builtin for Padding {
             "padding",
             "padding(side=left, lengths=[5, 3], on=both)",
             &[
-                may("side", "side at which the padding stands"),
-                may("lengths", "number of real tokens by batch row"),
-                may("on", "side of the mask that is emptied"),
+                may("side", "side of the padding, left or right"),
+                may("lengths", "number of non-padding tokens in each batch row"),
+                may("on", "keys, or both if padding queries also read no key"),
             ],
         )
         .positional(1),
         aliases: &[],
         title: "`padding`, `padding(side=left)`, `padding(lengths=[...])`, `padding(on=both)`",
-        doc: "The key is a real token of its batch row. Lengths and side come from the facts unless said here. \
-              `on=both` empties the rows of padding queries too.",
+        doc: "The key is a non-padding token of its batch row. The facts give the lengths and the side that are not \
+              given here. With `on=both`, padding queries read no key.",
         pictures: &[
             Picture::square("padding", 6).facts(r#"{"lengths": [4]}"#),
             Picture::square("causal & padding(side=left)", 6).facts(r#"{"lengths": [4]}"#),

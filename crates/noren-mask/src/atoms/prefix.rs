@@ -10,14 +10,14 @@ use crate::scalar::Rows;
 use crate::set::{Set, Span};
 use std::fmt;
 
-/// The first keys, perhaps a number by batch row.
+/// The first keys, with one number for all batch rows or one for each.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
     /// Number of keys.
     pub lengths: Rows<u64>,
 }
 
-/// Returns the mask of the first `n` keys: `k < n`, with one number for all batch rows or one for each.
+/// Returns the mask of the first `n` keys: `k < n`. `n` is one number for all batch rows, or one for each.
 /// Text: `prefix(n)`, `prefix([n0, n1, ...])`.
 pub fn prefix(lengths: impl Into<Rows<u64>>) -> Mask {
     Mask::of(Prefix { lengths: lengths.into() })
@@ -108,7 +108,8 @@ impl Builtin for Prefix {
         .lists(),
         aliases: &[],
         title: "`prefix(n)`, `prefix([n0, n1, ...])`",
-        doc: "The first `n` keys, one number for all batch rows or one for each. `causal | prefix(n)` is a prefix-LM.",
+        doc: "The first `n` keys. `n` is one number for all batch rows, or a list with one number for each. `causal | \
+              prefix(n)` is a prefix-LM.",
         pictures: &[Picture::square("causal | prefix(3)", 8)],
     };
 

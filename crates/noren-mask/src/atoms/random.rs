@@ -1,4 +1,4 @@
-//! `random`: each cell with a probability.
+//! `random`: each cell is allowed with a probability.
 
 use crate::basis::{Family, Pair, Rank, Site};
 use crate::definition::{Builtin, Word};
@@ -11,12 +11,12 @@ use crate::philox;
 use std::fmt;
 use std::ops::Range;
 
-/// Cells drawn one by one.
+/// Cells that are drawn independently at random.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Random {
-    /// Probability of a cell.
+    /// Probability that a cell is allowed, from 0 to 1.
     pub p: Real,
-    /// Number that fixes the pattern.
+    /// Seed; equal seeds give equal cells.
     pub seed: u64,
 }
 
@@ -93,7 +93,8 @@ impl Builtin for Random {
         ),
         aliases: &[],
         title: "`random(p, seed)`",
-        doc: "Each cell with probability `p`. Fixed by the seed and the positions (Philox 4x32-10), the same on every machine.",
+        doc: "Each cell is allowed with probability `p`. The seed and the positions determine the cells (Philox \
+              4x32-10), which are the same on every machine.",
         pictures: &[Picture::square("random(0.3, 1)", 8)],
     };
 

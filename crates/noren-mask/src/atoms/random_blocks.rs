@@ -1,4 +1,4 @@
-//! `random_blocks`: some key blocks for each query block.
+//! `random_blocks`: random key blocks for each query block.
 
 use crate::basis::{Family, Pair, Rank, Site, count};
 use crate::definition::{Builtin, Word};
@@ -10,14 +10,14 @@ use crate::philox;
 use std::fmt;
 use std::ops::Range;
 
-/// Key blocks drawn for each query block.
+/// Key blocks that are drawn at random for each query block.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RandomBlocks {
-    /// Length of a block.
+    /// Number of positions in a block.
     pub block: u64,
     /// Number of key blocks for each query block.
     pub count: u64,
-    /// Number that fixes the pattern.
+    /// Seed; equal seeds give equal blocks.
     pub seed: u64,
 }
 
@@ -60,7 +60,7 @@ impl Atom for RandomBlocks {
     }
 }
 
-/// The draws among a number of blocks.
+/// The random blocks in a sequence of `blocks` blocks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Draws {
     atom: RandomBlocks,
@@ -100,15 +100,16 @@ impl Builtin for RandomBlocks {
             "random_blocks",
             "random_blocks(64, 3, 42)",
             &[
-                need("block", "length of a block"),
+                need("block", "number of positions in a block"),
                 need("count", "number of key blocks for each query block"),
                 need("seed", "number that fixes the pattern"),
             ],
         ),
         aliases: &[],
         title: "`random_blocks(block, count, seed)`",
-        doc: "For each block of queries, `count` of the blocks that all `kv_len` keys make. Fixed by the seed, the positions and \
-              `kv_len` (Philox 4x32-10), the same on every machine; decoding step by step draws other blocks than one pass.",
+        doc: "Each block of queries reads `count` random blocks of all `kv_len` keys. The seed, the positions and \
+              `kv_len` determine the blocks (Philox 4x32-10), which are the same on every machine. Decoding step by step \
+              draws other blocks than one pass, because `kv_len` grows.",
         pictures: &[Picture::square("random_blocks(2, 2, 1)", 8)],
     };
 

@@ -1,26 +1,26 @@
-//! What several atoms share: sentences on bands, sets as parameters.
+//! Functions that several atoms use: explanations of bands, and sets as parameters.
 
 use crate::basis::Pair;
 use crate::set::Set;
 use crate::syntax::{Arguments, Param, ParseError, Parsed, may};
 
-/// Why `first <= k <= last` holds or not, where an open side is `None`.
+/// Returns why `first <= k <= last` is true or false. `None` is an unbounded side.
 pub(super) fn band_words(pair: &Pair<'_>, first: Option<i64>, last: Option<i64>) -> String {
     let Pair { q, k, .. } = *pair;
     match (first, last) {
-        (Some(first), _) if k < first => format!("key {k} is before {first}, the first that query {q} reads"),
-        (_, Some(last)) if k > last => format!("key {k} is after {last}, the last that query {q} reads"),
-        (None, Some(last)) => format!("key {k} is not after {last}, the last that query {q} reads"),
-        (Some(first), None) => format!("key {k} is not before {first}, the first that query {q} reads"),
+        (Some(first), _) if k < first => format!("key {k} is before {first}, the first position that query {q} reads"),
+        (_, Some(last)) if k > last => format!("key {k} is after {last}, the last position that query {q} reads"),
+        (None, Some(last)) => format!("key {k} is not after {last}, the last position that query {q} reads"),
+        (Some(first), None) => format!("key {k} is not before {first}, the first position that query {q} reads"),
         (Some(first), Some(last)) => format!("key {k} is in {first}..={last}, which query {q} reads"),
         (None, None) => format!("query {q} reads every key"),
     }
 }
 
-/// The parameters of an atom of a set.
+/// The parameters of an atom with a set.
 pub(super) const SET: &[Param] = &[may("set", "positions"), may("label", "name of a label")];
 
-/// Positions, or `label="name"`.
+/// Reads a set: positions, or `label="name"`.
 pub(super) fn read_set(arguments: &Arguments) -> Parsed<Set> {
     let name = arguments.entry.name;
     match (arguments.get(0), arguments.get(1)) {
@@ -38,7 +38,7 @@ pub(super) fn read_set(arguments: &Arguments) -> Parsed<Set> {
     }
 }
 
-/// The part of `impl Atom` that atoms of a set have in common: the name, text, checks and label of the type's field 0.
+/// Implements the methods of `Atom` that are equal for all atoms with a set: the name, and the text, checks and label of field 0.
 macro_rules! atom_of_a_set {
     ($name:literal) => {
         fn name(&self) -> &'static str {
@@ -70,12 +70,12 @@ macro_rules! atom_of_a_set {
 }
 pub(super) use atom_of_a_set;
 
-/// Whether `position` is in the set, by the facts of the pair's batch row.
+/// Returns whether `position` is in the set. The facts of the pair's batch row give the positions of labels.
 pub(super) fn in_set(set: &Set, pair: &Pair<'_>, position: i64) -> bool {
     pair.facts.spans(set).iter().any(|span| span.holds(position))
 }
 
-/// The set in a sentence.
+/// Returns a description of the set for a sentence.
 pub(super) fn set_words(set: &Set) -> String {
     match set {
         Set::Label(label) => format!("the label {label:?}"),
@@ -83,13 +83,13 @@ pub(super) fn set_words(set: &Set) -> String {
     }
 }
 
-/// Whether a draw allows the pair.
+/// Returns a sentence: whether a random draw allows the pair.
 pub(super) fn draw_words(pair: &Pair<'_>, allowed: bool) -> String {
     let Pair { q, k, .. } = *pair;
     format!("the draw for query {q} and key {k} {}", if allowed { "allows it" } else { "denies it" })
 }
 
-/// Whether an array or a function allows the cell.
+/// Returns a sentence: whether an array or a function allows the cell.
 pub(super) fn given_words(what: &str, pair: &Pair<'_>, allowed: bool) -> String {
     let verb = if allowed { "allows" } else { "denies" };
     format!("{what} {verb} query row {}, key {}", pair.row, pair.key)

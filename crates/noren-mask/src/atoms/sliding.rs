@@ -1,4 +1,4 @@
-//! `sliding`: the last keys, the query's own included.
+//! `sliding`: the last keys, including the query's own.
 
 use super::shared::band_words;
 use crate::basis::{Case, Family, Line, Pair, Places, Rank, Site, count};
@@ -11,7 +11,7 @@ use std::fmt;
 /// The last keys up to the query.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sliding {
-    /// Number of keys, the query's own included.
+    /// Number of keys, including the query's own.
     pub window: u64,
 }
 
@@ -64,11 +64,11 @@ impl Atom for Sliding {
 
 impl Builtin for Sliding {
     const WORD: Word = Word {
-        entry: Entry::new("sliding", "sliding(4096)", &[need("window", "number of keys, the query's own included")]),
+        entry: Entry::new("sliding", "sliding(4096)", &[need("window", "number of keys, including the query's own")]),
         aliases: &["sliding_window"],
         title: "`sliding(W)`, `sliding_window(W)`",
-        doc: "The last `W` keys, the query's own included: `q - W < k <= q`. Mistral's and Hugging Face's \
-              `sliding_window=W`; `window(left=W-1, right=0)` in other words.",
+        doc: "The last `W` keys, including the query's own: `q - W < k <= q`. This is `sliding_window=W` of Mistral and \
+              Hugging Face, and equal to `window(left=W-1, right=0)`.",
         pictures: &[Picture::square("sliding(3)", 8)],
     };
 

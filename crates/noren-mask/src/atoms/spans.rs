@@ -10,7 +10,7 @@ use crate::set::Span;
 use std::fmt;
 use std::ops::Range;
 
-/// Spans of positions, perhaps overlapping.
+/// Spans of positions, which may overlap.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Spans {
     /// The spans.
@@ -42,8 +42,8 @@ impl Atom for Spans {
     fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
         let Pair { q, k, .. } = *pair;
         match allowed {
-            true => format!("query {q} and key {k} lie in one span"),
-            false => format!("no span holds both query {q} and key {k}"),
+            true => format!("query {q} and key {k} are in the same span"),
+            false => format!("no span contains both query {q} and key {k}"),
         }
     }
 
@@ -51,8 +51,8 @@ impl Atom for Spans {
         Some(Resolution::of(SpanTable::new(&self.spans)))
     }
 
-    /// The spans that lie in no other: a pair of positions that shares an inner span shares the outer one too. Spans that
-    /// only overlap stay apart, for a pair may share neither.
+    /// Removes spans that are inside another span: positions in an inner span are also in the outer span. Spans that only
+    /// overlap stay separate, because two positions in their union may have no common span.
     fn simplify(&self) -> Simplified {
         let end = |span: &Span| span.end.unwrap_or(u64::MAX);
         let mut sorted: Vec<Span> = self.spans.iter().copied().filter(|span| span.start < end(span)).collect();
@@ -75,10 +75,10 @@ impl Atom for Spans {
     }
 }
 
-/// Spans by their start.
+/// Spans sorted by their start.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct SpanTable {
-    /// `(start, end, furthest end so far)`, by start.
+    /// `(start, end, maximum end of this and all earlier spans)`, sorted by start.
     list: Vec<(i64, i64, i64)>,
     /// Every start and end, ascending.
     borders: Vec<i64>,
@@ -128,7 +128,7 @@ impl Builtin for Spans {
         entry: Entry::new("spans", "spans([4..20, 30..46])", &[need("spans", "list of ranges")]).lists(),
         aliases: &[],
         title: "`spans([a..b, ...])`",
-        doc: "Query and key lie in the same span: an image among text.",
+        doc: "Query and key are in the same span of positions, such as an image within text.",
         pictures: &[Picture::square("causal | spans([2..5])", 8)],
     };
 

@@ -10,11 +10,11 @@ use std::fmt;
 /// Every `step`-th key, counted from the query.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stride {
-    /// Distance between two keys.
+    /// Distance between neighboring keys of a row, in positions.
     pub step: u64,
 }
 
-/// Returns the mask in which the distance is a multiple of `step`: `(q - k) mod step == 0`. Text: `stride(S)`.
+/// Returns the mask in which the distance from query to key is a multiple of `step`: `(q - k) mod step == 0`. Text: `stride(S)`.
 pub fn stride(step: u64) -> Mask {
     Mask::of(Stride { step })
 }
@@ -66,7 +66,7 @@ impl Builtin for Stride {
         entry: Entry::new("stride", "stride(8)", &[need("step", "distance between two keys")]),
         aliases: &[],
         title: "`stride(S)`",
-        doc: "The distance is a multiple of `S`: `(q - k) mod S == 0`.",
+        doc: "The distance from query to key is a multiple of `S`: `(q - k) mod S == 0`.",
         pictures: &[Picture::square("stride(3)", 8)],
     };
 

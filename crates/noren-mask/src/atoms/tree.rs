@@ -13,7 +13,7 @@ use std::ops::Range;
 /// Nodes at consecutive positions, each with its parent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tree {
-    /// Parent of each node, -1 for a root.
+    /// Index of the parent of each node; -1 for a root.
     pub parents: Vec<i64>,
     /// Position of the first node.
     pub start: u64,
@@ -27,7 +27,7 @@ pub fn tree(parents: impl Into<Vec<i64>>, start: u64) -> Mask {
 }
 
 impl Tree {
-    /// The number of nodes on the longest path from a node to its root.
+    /// Returns the number of nodes on the longest path from a node to its root.
     fn depth(&self) -> u64 {
         let mut depth = vec![0u64; self.parents.len()];
         for first in 0..self.parents.len() {
@@ -71,7 +71,7 @@ impl Atom for Tree {
                 ));
             }
         }
-        // Each walk stops at nodes that an earlier walk has passed, so all walks together are linear.
+        // Each walk stops at nodes that an earlier walk has passed, so all walks together take linear time.
         let mut walk_of = vec![usize::MAX; nodes];
         for first in 0..nodes {
             let mut node = first;
@@ -83,7 +83,7 @@ impl Atom for Tree {
                 }
                 if walk_of[node] == first {
                     return Err(format!(
-                        "node {node} is its own ancestor: give one node of the circle the parent -1"
+                        "node {node} is its own ancestor: give one node of the cycle the parent -1"
                     ));
                 }
             }
@@ -129,14 +129,14 @@ impl Atom for Tree {
     }
 }
 
-/// Nodes at positions `start..start + len`, with the runs in which each node is the parent of the next.
+/// A tree with nodes at positions `start..start + len`, and its runs of nodes in which each node is the parent of the next.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Paths {
     start: i64,
     parents: Vec<i64>,
-    /// First node of the run `i, i - 1, ...` in which each is the parent of the next.
+    /// For each node, the first node of its run: in a run, each node is the parent of the next.
     run_start: Vec<u32>,
-    /// Every parent comes before its children.
+    /// Whether every parent comes before its children.
     ordered: bool,
 }
 
@@ -150,7 +150,7 @@ impl Paths {
         Paths { start: start as i64, parents: parents.to_vec(), run_start, ordered }
     }
 
-    /// The run that ends with a node, as positions.
+    /// Returns the nodes `first..=last` as positions.
     fn run(&self, first: i64, last: i64) -> Range<i64> {
         self.start + first..self.start + last + 1
     }
@@ -170,14 +170,14 @@ impl ResolvedAtom for Paths {
         }
     }
 
-    /// Rows of a tile share most ancestors, so all are walked up together, furthest node first: every ancestor is looked at
-    /// once, whatever the number of rows below it. Rows of a tree whose parents come after their children are looked at one by one.
+    /// Returns exact bounds, from the last node to the first. Rows of a tile share most ancestors, and each ancestor is
+    /// visited once for all rows. If a parent comes after its child, the rows are visited one by one.
     fn bounds(&self, queries: Range<i64>, _: Range<i64>) -> Reach {
         if !self.ordered {
             return Reach::ByRows;
         }
         let nodes = (queries.start - self.start).max(0)..(queries.end - self.start).min(self.parents.len() as i64);
-        // a row outside the tree reads nothing, so no key is read by all
+        // a row outside the tree reads no key, so no key is read by every row
         let mut common = nodes.end - nodes.start == queries.end - queries.start;
         let mut heap: BinaryHeap<i64> = nodes.collect();
         let (mut some, mut every) = (Vec::new(), Vec::new());
@@ -212,8 +212,9 @@ impl Builtin for Tree {
         ),
         aliases: &[],
         title: "`tree(parents=[...], start=n)`",
-        doc: "The key is the query or one of its ancestors; node `i` stands at position `n + i` (0 unless given), parent -1 is a \
-              root. Beside a cache of `n` keys: `keys(..n) | tree(parents=[...], start=n)` (speculative decoding).",
+        doc: "The key is the query or one of its ancestors. Node `i` has position `n + i` [default: `n` = 0], and a root \
+              has parent -1. With a cache of `n` keys (speculative decoding): `keys(..n) | tree(parents=[...], \
+              start=n)`.",
         pictures: &[
             Picture::square("tree(parents=[-1, 0, 0, 1, 1, 2])", 6),
             Picture { mask: "keys(..3) | tree(parents=[-1, 0, 0, 1], start=3)", size: (4, 7, 3), facts: "{}" },

@@ -1,4 +1,4 @@
-//! `window`: keys from some positions before the query to some after it.
+//! `window`: keys from `left` positions before the query to `right` positions after the query.
 
 use super::shared::band_words;
 use crate::basis::{Case, Family, Line, Pair, Places, Rank, Site, within};
@@ -11,13 +11,13 @@ use std::fmt;
 /// Keys around the query.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Window {
-    /// Number of keys before the query, open where `None`.
+    /// Number of keys before the query; `None` means no limit.
     pub left: Option<i64>,
-    /// Number of keys after the query, open where `None`.
+    /// Number of keys after the query; `None` means no limit.
     pub right: Option<i64>,
 }
 
-/// Returns the mask of keys `q - left <= k <= q + right`, both ends included. `None` leaves a side open, and a negative value
+/// Returns the mask of keys `q - left <= k <= q + right`, both ends included. `None` means no limit on that side. A negative value
 /// moves that end to the other side of the query.
 /// Text: `window(left=L, right=R)`.
 pub fn window(left: impl Into<Option<i64>>, right: impl Into<Option<i64>>) -> Mask {
@@ -81,8 +81,9 @@ impl Builtin for Window {
         ),
         aliases: &[],
         title: "`window(left=L, right=R)`",
-        doc: "`q - L <= k <= q + R`, both ends included. A side left out is open; a negative value shifts it. \
-              flash-attention's `window_size=(L, R)` and Splash's `LocalMask` say the same.",
+        doc: "`q - L <= k <= q + R`, both ends included. A side that is not given is unbounded. A negative value moves \
+              that end to the other side of the query. flash-attention's `window_size=(L, R)` and Splash's `LocalMask` \
+              are the same mask.",
         pictures: &[Picture::square("window(left=2, right=1)", 8), Picture::square("window(left=2)", 8)],
     };
 

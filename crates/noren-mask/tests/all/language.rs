@@ -223,7 +223,7 @@ fn check_refuses_what_the_parser_refuses() {
         (random_blocks(8, 0, 1), "`random_blocks(8, 0, 1)`: count is 0: give at least 1"),
         (
             tree([1, 2, 0], 0),
-            "`tree(parents=[1, 2, 0])`: node 0 is its own ancestor: give one node of the circle the parent -1",
+            "`tree(parents=[1, 2, 0])`: node 0 is its own ancestor: give one node of the cycle the parent -1",
         ),
         (
             tree([-2], 0),

@@ -144,10 +144,10 @@ fn an_atom_without_a_faster_form_is_exact() {
 #[test]
 fn verify_names_what_disagrees() {
     for (wrong, named) in [
-        (Wrong::Rows, "reads key"),
+        (Wrong::Rows, "contain key"),
         (Wrong::Some, "leave out key"),
-        (Wrong::Every, "to every row"),
-        (Wrong::Changes, "no change lies between"),
+        (Wrong::Every, "for every row"),
+        (Wrong::Changes, "no change between them"),
     ] {
         let mask = Mask::of(Echo { near: 3, far: 9, wrong });
         let error = verify(&mask, &Shape::square(40), &Facts::new()).unwrap_err().to_string();

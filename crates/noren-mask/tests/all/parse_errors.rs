@@ -31,7 +31,7 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
         (
             "sliding",
             "sliding",
-            "`sliding` needs `window`, the number of keys, the query's own included: write for example `sliding(4096)`",
+            "`sliding` needs `window`, the number of keys, including the query's own: write for example `sliding(4096)`",
         ),
         (
             "random(0.5)",
@@ -149,7 +149,7 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
         (
             "tree([1, 0])",
             "tree([1, 0])",
-            "`tree`: node 0 is its own ancestor: give one node of the circle the parent -1",
+            "`tree`: node 0 is its own ancestor: give one node of the cycle the parent -1",
         ),
         (
             "neighborhood([4], [5])",

@@ -32,7 +32,11 @@ const MODELS: &[Entry] = &[
         says: "A sliding window and the first keys.",
         drawn: &[square("sliding(3) | causal & keys(0..2)", 9)],
     },
-    Entry { title: "Llama 4", says: "Chunks, causal inside.", drawn: &[square("causal & chunk(3)", 9)] },
+    Entry {
+        title: "Llama 4",
+        says: "Chunks, with a causal mask inside each.",
+        drawn: &[square("causal & chunk(3)", 9)],
+    },
     Entry {
         title: "Longformer",
         says: "A window and global tokens.",
@@ -45,7 +49,7 @@ const MODELS: &[Entry] = &[
     },
     Entry {
         title: "Sparse Transformer",
-        says: "The last keys, and every S-th before them.",
+        says: "The last keys, and every S-th key before them.",
         drawn: &[square("causal & (window(left=2) | stride(4))", 10)],
     },
     Entry {
@@ -55,7 +59,7 @@ const MODELS: &[Entry] = &[
     },
     Entry {
         title: "Packed training batch",
-        says: "Documents one after the other, causal inside each.",
+        says: "Packed documents, with a causal mask inside each.",
         drawn: &[square("causal & documents([3, 5, 2])", 10)],
     },
     Entry {
@@ -86,10 +90,10 @@ fn page() -> String {
     let mut out = String::from(
         "# Every mask\n\n\
          `q` and `k` are the positions of the query and the key. Query row `i` has position `i + query_offset`. Key `j` has \
-         position `j`, unless the facts give another one. In the pictures, queries run down and keys across. The command draws \
-         them, for example\n\n\
+         position `j`, unless the facts give another one. In the pictures, each row is a query and each column is a key. This \
+         command draws a picture:\n\n\
          ```sh\nnoren show 'causal & documents([3, 1, 4])'\n```\n\n\
-         Atoms combine with `!a` (or `~a`), `a - b` (a and not b), `a & b` and `a | b`, binding in this order from the tightest, \
+         Atoms combine with `!a` (or `~a`), `a - b` (a and not b), `a & b` and `a | b`. The precedence falls in this order, \
          as in Rust and Python.\n\n## Atoms\n\n",
     );
     for word in noren_mask::language::atoms() {

@@ -35,9 +35,9 @@ class Finding:
     cls: str
     """The name of its class of mistakes, a key of `noren.check_classes()`."""
     certainty: Literal["possible", "likely", "certain"]
-    """How certain the finding is."""
+    """The certainty of the finding."""
     severity: Literal["note", "warning", "error"]
-    """How serious the finding is; a note does not make the mask faulty."""
+    """The severity of the finding; a note does not make the mask faulty."""
     says: str
     """The finding in one sentence."""
     wrong_cells: int

@@ -89,7 +89,7 @@ class Mask:
         """Returns the mask of one layer, counted from 0; a mask without `layers(...)` is the same in all layers."""
     @property
     def has_layers(self) -> bool:
-        """Whether the mask contains `layers(...)`."""
+        """Whether the mask contains `layers(...)`. If so, select a layer with `at_layer` before the mask is bound."""
 
 @final
 class Equivalence:
@@ -122,13 +122,13 @@ class Equivalence:
 
 @final
 class Score:
-    """A score modifier: a change of attention scores beside the mask, such as `alibi` or `softcap(30)`."""
+    """A score modifier: a change of attention scores other than the mask, such as `alibi` or `softcap(30)`."""
 
     def __new__(cls, text: str) -> Score: ...
     def __hash__(self) -> int: ...
     @property
     def kind(self) -> Literal["bias", "relative", "alibi", "softcap", "soft", "sinks"]:
-        """The kind of modifier: the name of the function that makes it."""
+        """The kind of modifier: the name of the function that makes it, such as "bias" or "alibi"."""
     @property
     def name(self) -> str | None:
         """The name of the modifier's array; `None` for `alibi` and `softcap`."""
@@ -189,19 +189,19 @@ class Shape:
     def __hash__(self) -> int: ...
     @property
     def batch(self) -> int:
-        """Number of batch rows."""
+        """The number of batch rows."""
     @property
     def heads(self) -> int:
-        """Number of query heads."""
+        """The number of query heads."""
     @property
     def kv_heads(self) -> int:
-        """Number of key-value heads; `heads / kv_heads` query heads share each."""
+        """The number of key-value heads; `heads / kv_heads` query heads share each."""
     @property
     def q_len(self) -> int:
-        """Number of queries in a batch row."""
+        """The number of queries in a batch row."""
     @property
     def kv_len(self) -> int:
-        """Number of keys in a batch row."""
+        """The number of keys in a batch row."""
     @property
     def query_offsets(self) -> list[int]:
         """The position of the first query of each batch row."""
@@ -229,13 +229,13 @@ class Array:
 
     @staticmethod
     def keep(array: Any) -> Array:
-        """Reads an array in which true (or 1) may attend; `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`."""
+        """Reads an array in which true (or 1) means "may attend"; `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`."""
     @staticmethod
     def drop(array: Any) -> Array:
-        """Reads an array in which true (or 1) is ignored; shapes as in `keep`."""
+        """Reads an array in which true (or 1) means "ignored"; shapes are those of `keep`."""
     @staticmethod
     def additive(array: Any) -> Array:
-        """Reads floats that are added to scores: 0 may attend, -inf or the type's lowest number is ignored; shapes as in `keep`."""
+        """Reads floats that are added to scores: 0 means "may attend", -inf or the type's lowest number means "ignored"."""
     @staticmethod
     def csr(q_len: int, kv_len: int, indptr: Sequence[int], indices: Sequence[int]) -> Array:
         """Makes a mask in compressed sparse rows: row `q` may read the keys `indices[indptr[q]:indptr[q + 1]]`."""
@@ -248,7 +248,7 @@ class Array:
     def __hash__(self) -> int: ...
     @property
     def shape(self) -> list[int]:
-        """The dimensions, `[batch, heads, q_len, kv_len]`; 1 where the array is the same for all batch rows or heads."""
+        """The dimensions, `[batch, heads, q_len, kv_len]`; 1 if the array is equal for all batch rows or heads."""
     def first_row(self, batch: int, head: int) -> list[tuple[int, int]]:
         """Returns the allowed keys of query row 0 of a batch row and head as ranges (first key, key after the last)."""
 
@@ -258,23 +258,23 @@ class BoundMask:
 
     @property
     def mask(self) -> Mask:
-        """The mask."""
+        """The mask that was bound."""
     @property
     def shape(self) -> Shape:
-        """The shape."""
+        """The shape to which the mask is bound."""
     @property
     def facts(self) -> Facts:
-        """The facts."""
+        """The facts with which the mask is bound."""
     @property
     def pattern_count(self) -> int:
-        """Number of different sets of cells among all pairs of batch row and head."""
+        """The number of different sets of cells among all pairs of batch row and head."""
     @property
     def varies(self) -> tuple[bool, bool]:
-        """Whether the cells differ between batch rows, and whether they differ between heads."""
+        """(True if the cells differ between batch rows, True if they differ between the heads of a batch row)."""
     def plan(self, *, block_q: int = 96, block_kv: int = 64, reorder: Order = None) -> Plan:
         """Returns the block-sparse plan; arguments as in `Mask.plan`."""
     def allowed(self, batch: int, head: int, q: int, k: int) -> bool:
-        """Returns whether query row `q` may read key `k`. Raises `Error` for an index outside the shape."""
+        """Whether query row `q` may read key `k` (indices from 0). Raises `Error` for an index outside the shape."""
     def explain(self, q: int, k: int, *, batch: int = 0, head: int = 0) -> Explanation:
         """Returns the reason why query row `q` may or may not read key `k`, part by part."""
     def select(self, rows: Sequence[tuple[int, int]], keys: Sequence[tuple[int, int]]) -> BoundMask:
@@ -296,7 +296,7 @@ class BoundMask:
     def difference_svg(self, other: BoundMask) -> str:
         """Returns a picture of the differing cells as SVG."""
     def fill(self, out: Any) -> None:
-        """Writes the cells to `out`, a contiguous array of booleans `[batch, heads, q_len, kv_len]`."""
+        """Writes the cells to `out`, a contiguous array of booleans or bytes `[batch or 1, heads or 1, q_len, kv_len]`."""
     def picture(self, *, labels: Sequence[str] | None = None, width: int = 100, height: int = 48, color: bool = False) -> str:
         """Returns a picture as text; arguments as in `Mask.picture`."""
     def svg(self, *, labels: Sequence[str] | None = None) -> str:
@@ -317,16 +317,16 @@ class Plan:
         """The bound mask from which the plan was made."""
     @property
     def mask(self) -> Mask:
-        """The mask."""
+        """The mask from which the plan was made."""
     @property
     def shape(self) -> Shape:
-        """The shape."""
+        """The shape for which the plan was made."""
     @property
     def computed(self) -> int:
-        """Number of cells that kernels compute, over all batch rows and heads; at least the number of allowed cells."""
+        """The number of cells that kernels compute, over all batch rows and heads; at least the number of allowed cells."""
     @property
     def bytes(self) -> int:
-        """Memory of the tiles and spans in bytes."""
+        """The memory of the tiles and spans, in bytes."""
     def stats(self) -> Stats:
         """Returns exact counts of allowed and computed cells, tiles and bytes."""
     def tiles(self, batch: int, head: int) -> list[tuple[int, int, list[tuple[int, int, bool]]]]:
@@ -378,17 +378,17 @@ class _Flow:
     ) -> None: ...
     @property
     def depth(self) -> int:
-        """Number of layers."""
+        """The number of layers."""
     @property
     def tokens(self) -> int:
-        """Number of tokens in a batch row."""
+        """The number of tokens in a batch row."""
     def reach(self, sources: Any, *, batch: int = 0) -> list[list[tuple[int, int]]]:
-        """Returns the tokens that `sources` can influence: before the first layer, after it, after the second, and so on.
+        """Returns the tokens that `sources` can influence: entry `n` after the first `n` layers, entry 0 before all layers.
 
         Each entry is a list of ranges (first token, token after the last).
         """
     def receptive_field(self, targets: Any, *, batch: int = 0) -> list[list[tuple[int, int]]]:
-        """Returns the tokens on which `targets` depend: over no layer, over the last one, over the last two, and so on.
+        """Returns the tokens on which `targets` depend: entry `n` over the last `n` layers, entry 0 the targets themselves.
 
         Each entry is a list of ranges (first token, token after the last).
         """
@@ -437,11 +437,16 @@ def backward(
 ) -> None: ...
 def weights(q: Any, k: Any, v: Any, plan: Plan, modifiers: Modifiers, out: Any) -> None: ...
 def isas() -> list[str]:
-    """Returns the names of the processor paths that this machine supports, the slowest first; a value for `isa=`."""
+    """Returns the names of the processor paths that this machine supports, the slowest first; each is a value for `isa=`."""
 
 def after_fork() -> None: ...
 def read_mask(mask: Any, drop: bool, kv_len: int) -> tuple[Array, bool, bool]:
-    """Reads a mask tensor: its allowed cells, whether they hold numbers other than 0, and whether finite numbers hide cells."""
+    """Reads a mask `[batch, heads, q_len or 1, kv_len or 1]`: booleans (true = may attend, or with `drop` true = ignored), or
+    floats that are added to scores.
+
+    Returns the allowed cells `[batch, heads, q_len or 1, kv_len]`, whether allowed cells hold numbers other than 0, and whether
+    finite numbers mean "ignored".
+    """
 
 def patterns(plan: Plan) -> tuple[int, list[int]]: ...
 def row_runs(plan: Plan, pattern: int) -> tuple[bytes, bytes]: ...
@@ -469,10 +474,10 @@ def causal(offset: int = 0) -> Mask:
     """Allows keys up to the query (look-ahead mask): `k <= q + offset`, where `q` and `k` are positions."""
 
 def window(left: int | None = None, right: int | None = None) -> Mask:
-    """Allows `q - left <= k <= q + right`, both ends included. A side left out is unbounded; a negative value moves it."""
+    """Allows `q - left <= k <= q + right`, both ends included. A side that is not given has no limit; values may be negative."""
 
 def sliding(window: int) -> Mask:
-    """Allows `q - window < k <= q`: `window` keys, the query's own included, as Mistral and transformers count."""
+    """Allows `q - window < k <= q`: `window` keys, the query's own key included. Mistral and transformers count in this manner."""
 
 def chunk(size: int) -> Mask:
     """Allows keys in the query's own chunk of `size` positions: `q // size == k // size`."""
@@ -481,7 +486,7 @@ def stride(step: int) -> Mask:
     """Allows keys at a multiple of `step` positions from the query: `(q - k) mod step == 0`."""
 
 def distances(distances: Iterable[int]) -> Mask:
-    """Allows keys whose distance `q - k` is in the list: 0 is the query's own key, positive ones are earlier keys (LogSparse)."""
+    """Allows the distances `q - k` in the list: 0 is the query's own key, positive distances are keys before it (LogSparse)."""
 
 def prefix(lengths: int | Iterable[int]) -> Mask:
     """Allows the first `n` keys: `k < n`, with one number for all batch rows or one for each."""
@@ -508,7 +513,7 @@ def documents(lengths: Iterable[int] | None = None) -> Mask:
     """Allows keys in the query's own document (packed sequences); `lengths` of the documents [default: from the facts]."""
 
 def spans(spans: Positions) -> Mask:
-    """Allows keys in the same span as the query, such as an image among text; `spans` is a list of ranges of positions."""
+    """Allows keys in the same span as the query, such as an image in text; `spans` is a list of ranges of positions."""
 
 def tree(parents: Iterable[int], start: int = 0) -> Mask:
     """Allows each node of a tree to read itself and its ancestors (draft trees of speculative decoding).
@@ -520,9 +525,10 @@ def clearance() -> Mask:
     """Allows keys of the query's level and of lower levels: `level(q) >= level(k)`, with the levels of the facts."""
 
 def neighborhood(grid: Iterable[int], size: Iterable[int], dilation: Iterable[int] | None = None) -> Mask:
-    """Allows the keys in a window of grid cells around the query, moved inward at the edges (NATTEN).
+    """Allows the keys in a window of grid cells around the query; at the edges, the window shifts inward (NATTEN).
 
-    `grid` gives the sizes of the grid (1 to 3 dimensions, row by row), `size` those of the window, `dilation` the steps.
+    `grid` gives the sizes of the grid (1 to 3 dimensions, positions row by row), `size` the sizes of the window, `dilation` the
+    distance between its keys [default: 1]; one number for each dimension.
     """
 
 def random(p: float, seed: int) -> Mask:
@@ -559,7 +565,7 @@ def softcap(cap: float) -> Score:
     """Replaces each score by `cap * tanh(score / cap)`."""
 
 def soft(name: str = "soft") -> Score:
-    """Multiplies `exp(score)` by the named weights from 0 to 1 (a continuous mask); a weight of 0 hides the key."""
+    """Multiplies `exp(score)` by the named weights from 0 to 1 (a continuous mask); a weight of 0 denies the cell."""
 
 def sinks(name: str = "sinks") -> Score:
     """Adds the named logits, one for each head, to the denominator of the softmax only."""
@@ -578,10 +584,10 @@ class Partition:
         """The name of the method that made the partition, such as "contiguous"."""
     @property
     def ranks(self) -> int:
-        """Number of ranks."""
+        """The number of ranks."""
     @property
     def nodes(self) -> int:
-        """Number of machines over which the ranks are placed."""
+        """The number of machines over which the ranks are placed."""
     def traffic(self, rank: int, head_dim: int, element_bytes: int) -> list[int]:
         """Returns the bytes that a rank receives and sends in the forward pass, then in the backward pass.
 
@@ -671,9 +677,9 @@ def partition(
     """Splits a planned mask over `ranks` processes on `nodes` machines.
 
     `travel="keys"`: each query is computed by the rank that owns it, and keys are sent. `travel="both"`: queries may also be sent
-    to the keys, and results back. `objective` selects the limits within which the bytes sent are minimised: `"balanced"`
-    (1.05 times the mean number of cells, 1.25 of tokens), `"traffic"` (1.25 and 1.5) or `"tokens"` (1.05 and 1.01). `head_dim`
-    and `element_bytes` give the sizes of queries, keys and results.
+    to the keys, and results back. The bytes sent are minimised within limits for each rank, in multiples of the mean over the
+    ranks: `objective="balanced"`, 1.05 times the cells and 1.25 times the tokens; `"traffic"`, 1.25 and 1.5; `"tokens"`, 1.05
+    and 1.01. `head_dim` and `element_bytes` give the sizes of queries, keys and results.
     """
 
 def audit_catalogue() -> str:

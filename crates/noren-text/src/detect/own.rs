@@ -87,7 +87,7 @@ pub(super) fn find_spans(name: &str, spans: &[Range<usize>], text: &str) -> Resu
             true => Ok(borders[span.start]..borders[span.end]),
             false => {
                 let problem =
-                    format!("the text has {length} characters: spans count them from 0, and end after the last");
+                    format!("the text has {length} characters: spans count characters from 0, and a span ends before its second number");
                 Err(span_error(name, span, &problem))
             }
         })

@@ -350,14 +350,14 @@ impl Attend<'_> {
     ) -> Result<Attention<T>, Error> {
         let refuse = |name, problem: &str| Error::Option {
             name,
-            given: "given for a step over a cache".to_owned(),
+            given: "given for a decoding step with a cache".to_owned(),
             problem: problem.to_owned(),
         };
         let Masking::Spec(spec) = &self.masking else {
-            return Err(refuse("a plan", "a cache plans each step: give the mask"));
+            return Err(refuse("a plan", "the cache makes a plan for each step: give the mask instead"));
         };
         if self.query_offsets.is_some() {
-            return Err(refuse("query_offset", "a cache knows where its tokens stand: leave it out"));
+            return Err(refuse("query_offset", "the cache gives the positions of the queries: remove this setting"));
         }
         let (q, k, v) = (q.into_view()?, k.into_view()?, v.into_view()?);
         let [_, heads, new, _] = q.view().shape();
@@ -370,7 +370,7 @@ impl Attend<'_> {
         let step = cache.plan(&spec.mask, facts, heads, new);
         step.and_then(|plan| cache.attention(q.view(), &plan, &options)).inspect_err(|_| {
             for (sequence, len) in before.into_iter().enumerate() {
-                cache.truncate(sequence, len).expect("the tokens of the last step can be taken back");
+                cache.truncate(sequence, len).expect("the tokens of the last step can be removed");
             }
         })
     }
@@ -391,7 +391,7 @@ impl Attend<'_> {
             false => Err(Error::Option {
                 name: "the shape",
                 given: format!("{shape:?}"),
-                problem: format!("the given plan is of {:?}: give the mask to plan for other shapes", given.shape()),
+                problem: format!("the given plan is for {:?}: give the mask instead of the plan", given.shape()),
             }),
         }
     }
@@ -420,7 +420,7 @@ impl<'a> Attend<'a> {
     fn given<'s>(&'s self, plan: Ready<'s>) -> Result<Ready<'s>, Error> {
         for (name, given) in [("facts", self.facts.is_some()), ("query_offset", self.query_offsets.is_some())] {
             if given {
-                let problem = "a plan has its own: bind the mask with them, or give the mask".to_owned();
+                let problem = "a plan already contains facts and positions: set them when you bind the mask, or give the mask instead of the plan".to_owned();
                 return Err(Error::Option { name, given: "given with a plan".to_owned(), problem });
             }
         }

@@ -59,7 +59,8 @@ impl<'a, T: Element, D: Dimension> IntoViewMut<'a> for ArrayViewMut<'a, T, D> {
             None => Err(Error::Option {
                 name: "the strides of an output",
                 given,
-                problem: "there are gaps between its elements: give an array without, and assign it".to_owned(),
+                problem: "there are gaps between its elements: give an array without gaps, then copy the result"
+                    .to_owned(),
             }),
         }
     }

@@ -125,7 +125,9 @@ impl<T: Element> KvCache<T> {
         let q_len = (0..count).map(|b| new.count(b)).max().unwrap_or(0);
         let kv_len = held.iter().map(Held::kv_len).max().unwrap_or(0);
         if q_len == 0 || kv_len == 0 {
-            return refuse("a step has no queries: append tokens and ask for some of them".to_owned());
+            return refuse(
+                "the step has no queries: append tokens, and plan at least one of them as a query".to_owned(),
+            );
         }
         let offsets: Vec<i64> = held.iter().enumerate().map(|(b, held)| (held.len - new.count(b)) as i64).collect();
         let shape = Shape::new(q_len, kv_len, 0).batch(count).heads(heads).kv_heads(self.shape.kv_heads);
@@ -171,7 +173,7 @@ impl<T: Element> KvCache<T> {
         let len = sequence.len;
         let Some(past) = len.checked_sub(new) else {
             return refuse(format!(
-                "sequence {b} has {len} tokens, but {new} queries were asked for: append them first"
+                "sequence {b} has {len} tokens, but the step has {new} queries: append their tokens first"
             ));
         };
         let Form::Rotating { window, mut ring, .. } = self.form else {
@@ -180,7 +182,7 @@ impl<T: Element> KvCache<T> {
         let first = past.saturating_sub(window - 1).max(ring.sink_tokens);
         if first < len && first + ring.len < sequence.written {
             return refuse(format!(
-                "the {new} queries of sequence {b} reach back to position {first}, which is overwritten: ask for them before \
+                "the {new} queries of sequence {b} read from position {first} on, which is overwritten: make the plan before \
                  more tokens are appended"
             ));
         }
@@ -231,7 +233,7 @@ impl<T: Element> KvCache<T> {
             ("sequences", step.held.len(), self.sequences.len()),
         ] {
             if made != here {
-                let problem = format!("the plan is of a cache with {made} {what}, this one has {here}");
+                let problem = format!("the plan was made for a cache with {made} {what}, but this cache has {here}");
                 return refuse(format!("{problem}: make a plan for caches of this shape"));
             }
         }
@@ -245,8 +247,8 @@ impl<T: Element> KvCache<T> {
         for (b, held) in step.held.iter().enumerate() {
             if self.held(b, step.new.count(b))? != *held {
                 return refuse(format!(
-                    "the plan is of a cache that shows other keys of sequence {b} (another form, window, or number of sink tokens): \
-                     make a plan for caches made alike"
+                    "the plan was made for a cache with other keys of sequence {b} (another form, window, or number of sink tokens): \
+                     make the plan with this cache, or with a cache of the same form and sizes"
                 ));
             }
         }
@@ -263,11 +265,12 @@ impl<T: Element> KvCache<T> {
         }
         options.check(shape)?;
         if let Some(dropout) = options.dropout {
-            let problem = "dropout is for training, over whole sequences: leave it out".to_owned();
+            let problem = "a cache does not support dropout, which is for training: omit it".to_owned();
             return Err(Error::Option { name: "dropout", given: dropout.probability.to_string(), problem });
         }
         if let Some(isa) = options.isa.filter(|isa| *isa != self.isa) {
-            let problem = format!("the cache is packed for {}: leave it out, or make the cache for it", self.isa);
+            let problem =
+                format!("the cache is packed for {}: omit the option, or make a cache with this ISA", self.isa);
             return Err(Error::Isa { given: isa.to_string(), problem });
         }
         Ok([expected[0], expected[1], expected[2], self.shape.v_dim])

@@ -33,7 +33,7 @@ pub(crate) struct KeyBlocks<'a> {
     pub(crate) lanes: usize,
     /// The maximum number of keys in a full block.
     pub(crate) widest: usize,
-    /// No block crosses a multiple of this number of keys, a multiple of `lanes`.
+    /// The distance, in keys, between boundaries that no block crosses: a multiple of `lanes`.
     pub(crate) page: usize,
     /// The first key that no earlier block contains.
     pub(crate) next: usize,
@@ -86,8 +86,8 @@ fn bits(from: usize, to: usize, start: usize, end: usize) -> u64 {
     below(to) & !below(from)
 }
 
-/// Writes the mask bits that `plan` gives for keys `keys` to `words`, row by row of `rows`. Bit 0 of a word is the
-/// first key.
+/// Writes the mask bits that `plan` gives for keys `keys` to `words`, one word for each of `rows`. Bit 0 of a word is
+/// the first key.
 pub(crate) fn fill_words(plan: &PatternPlan, rows: &Range<usize>, keys: &Range<usize>, words: &mut [u64]) {
     let narrow = |range: &Range<usize>| range.start as u32..range.end as u32;
     plan.fill_bits(narrow(rows), narrow(keys), words);

@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The cost of a job besides its cells, in cells: queries, sums and mask bits.
+/// The additional cost of each job, counted in cells, for queries, sums and mask bits.
 const JOB_OVERHEAD: u64 = 2048;
 
 /// Values that more than this number of rows read on average are copied to memory that is aligned to vectors.
@@ -34,7 +34,7 @@ const MOST_SHARED_KEYS: u32 = 512;
 struct Unit {
     batch: usize,
     kv_head: usize,
-    /// A pattern of the plan with this order of keys.
+    /// The number of a pattern of the plan whose keys have the unit's order.
     pattern: usize,
     /// The range that contains all keys that the jobs may read.
     key_range: Range<usize>,
@@ -43,7 +43,7 @@ struct Unit {
     cost: u64,
 }
 
-/// All work of a call.
+/// All jobs of a call, in units.
 pub(crate) struct Jobs {
     units: Vec<Unit>,
     jobs: Vec<Job>,
@@ -108,7 +108,10 @@ impl Jobs {
 fn assert_covers(pattern: &PatternPlan, q_len: usize) {
     let mut next = 0;
     for tile in (0..pattern.tile_count()).map(|i| pattern.tile(i)) {
-        assert!(tile.start == next && tile.end >= next, "tiles of a plan must follow each other");
+        assert!(
+            tile.start == next && tile.end >= next,
+            "each tile of a plan must begin at the row where the tile before it ends"
+        );
         next = tile.end;
     }
     assert_eq!(next as usize, q_len, "tiles of a plan must cover all query rows");
@@ -116,10 +119,13 @@ fn assert_covers(pattern: &PatternPlan, q_len: usize) {
         let mut placed = vec![false; q_len];
         for (start, step, len) in order.runs() {
             for row in (0..len).map(|i| (start + i * step) as usize) {
-                assert!(!std::mem::replace(&mut placed[row], true), "row {row} has two places");
+                assert!(
+                    !std::mem::replace(&mut placed[row], true),
+                    "row {row} has two places in the plan's order of queries"
+                );
             }
         }
-        assert!(!placed.contains(&false), "each row has a place");
+        assert!(!placed.contains(&false), "a query row has no place in the plan's order of queries");
     }
 }
 
@@ -171,8 +177,8 @@ fn cut(
     }
 }
 
-/// Numbers of the mask bits that jobs of different heads share, by `(pattern, rows, number of heads)`. The number of
-/// heads is included because jobs of few rows may divide the same keys into other blocks.
+/// The numbers of entries of mask bits that jobs of different heads share, by `(pattern, rows, number of heads)`. The
+/// number of heads is included because jobs of few rows may divide the same keys into other blocks.
 #[derive(Default)]
 struct SharedBits(HashMap<(usize, Range<usize>, usize), usize>);
 
@@ -211,7 +217,7 @@ pub(crate) enum Keys<'a> {
     Stored(Vec<StoredHead<'a>>),
 }
 
-/// The packed keys and values of a unit, from the first job that needs them to the last.
+/// The packed keys and values of a unit, while jobs need them.
 struct Shared<S: Simd, P> {
     packed: Mutex<Option<Arc<Packed<S, P>>>>,
     jobs_left: AtomicUsize,

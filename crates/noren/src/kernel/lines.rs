@@ -3,7 +3,7 @@
 use super::simd::{Lanes, try_zeroed};
 use crate::Element;
 
-/// A cache line.
+/// One cache line of 64 bytes.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Line([f32; Lines::LINE / 4]);
@@ -23,7 +23,7 @@ impl Lines {
         try_zeroed(len).map(Lines)
     }
 
-    /// Returns the whole memory as values.
+    /// Returns the whole memory as a slice of values of type `T`.
     #[inline(always)]
     pub(crate) fn values<T: Element>(&self) -> &[T] {
         // SAFETY: the lines are initialised, and `len` values fill them. The alignment of `T` is smaller. `Element` is
@@ -31,7 +31,7 @@ impl Lines {
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), self.len::<T>()) }
     }
 
-    /// Returns the whole memory as mutable values.
+    /// Returns the whole memory as a mutable slice of values of type `T`.
     #[inline(always)]
     pub(crate) fn values_mut<T: Element>(&mut self) -> &mut [T] {
         // SAFETY: see `values`; `self` is borrowed exclusively.

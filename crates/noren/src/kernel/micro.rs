@@ -49,14 +49,14 @@ macro_rules! by_tile {
             (4, 4) if <$s>::VECTORS >= 4 => $f::<$s, $p, 4, 4>($($arg),*),
             (5, 4) if <$s>::VECTORS >= 4 && <$s>::ROWS >= 5 => $f::<$s, $p, 5, 4>($($arg),*),
             (6, 4) if <$s>::VECTORS >= 4 && <$s>::ROWS >= 6 => $f::<$s, $p, 6, 4>($($arg),*),
-            (rows, vectors) => unreachable!("a register tile of {rows} x {vectors}"),
+            (rows, vectors) => unreachable!("no register tile has {rows} x {vectors} vectors"),
         }
     };
 }
 
 pub(super) use by_tile;
 
-/// Computes the scores of `rows` queries and the keys of `groups` vectors.
+/// Computes the scores of `rows` queries and `groups * LANES` keys.
 ///
 /// `q` is `[rows][words]`, and `k` is `[groups][words]` vectors; `words` words hold `head_dim` values. `scores` has
 /// `WIDE / LANES` vectors for each row; the first `groups` of them are written.
@@ -73,7 +73,7 @@ pub(crate) fn scores<S: Simd, P: Product>(
     s.run(Scores::<S, P> { rows, q, k, words, groups, scores, product: PhantomData });
 }
 
-/// [`scores`] as a kernel that is compiled once for each path and product, not at each call.
+/// The work of [`scores`], compiled once for each processor path and product instead of at each call site.
 struct Scores<'a, S: Simd, P> {
     rows: usize,
     q: &'a [f32],
@@ -133,8 +133,8 @@ fn score_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     }
 }
 
-/// [`accumulate`] for one row and the keys whose bits in `allowed` are set. Values of other keys may be infinite or NaN
-/// and are not used.
+/// Does the work of [`accumulate`] for one row and the keys whose bits in `allowed` are set. Values of other keys may
+/// be infinite or NaN and are not used.
 #[inline(always)]
 pub(crate) fn accumulate_allowed<S: Simd, P: Product>(
     s: S,
@@ -179,7 +179,8 @@ pub(crate) fn accumulate<S: Simd, P: Product>(
     accumulate_columns::<S, P>(s, rows, weights, words, values, v_width, 0..v_width / S::LANES, acc);
 }
 
-/// [`accumulate`] for columns `columns`, counted in vectors. `acc` has all `v_width / LANES` vectors for each row.
+/// Does the work of [`accumulate`] for columns `columns`, counted in vectors. `acc` has all `v_width / LANES` vectors
+/// for each row.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // the operands of a product and the part to compute
 pub(crate) fn accumulate_columns<S: Simd, P: Product>(
@@ -196,7 +197,7 @@ pub(crate) fn accumulate_columns<S: Simd, P: Product>(
     s.run(Accumulate::<S, P> { weights, words, values, v_width, columns, acc, product: PhantomData });
 }
 
-/// [`accumulate_columns`] as a kernel that is compiled once for each path and product, not at each call.
+/// The work of [`accumulate_columns`], compiled once for each processor path and product instead of at each call site.
 struct Accumulate<'a, S: Simd, P> {
     weights: &'a [[f32; WIDE]],
     words: Range<usize>,
@@ -267,8 +268,8 @@ fn value_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     }
 }
 
-/// The number of words of values that are added before the next columns: these words and the next `NEAR` words fit in
-/// the nearest cache.
+/// The number of words of values that are added before the next columns are processed: these words and the next `NEAR`
+/// words fit in the nearest cache.
 const NEAR: usize = 1 << 11;
 
 /// Calls `$f::<S, P, R, N>` with the run-time number of rows `R` and the path's number of vectors `N` as constants.
@@ -288,13 +289,14 @@ macro_rules! by_rows {
             4 => $f::<$s, $p, 4, $n>($($arg),*),
             5 if <$s>::ROWS >= 5 => $f::<$s, $p, 5, $n>($($arg),*),
             6 if <$s>::ROWS >= 6 => $f::<$s, $p, 6, $n>($($arg),*),
-            rows => unreachable!("a register tile of {rows} rows"),
+            rows => unreachable!("no register tile has {rows} rows"),
         }
     };
 }
 
-/// [`scores`] of one register tile and keys in main memory. The results are equal; the keys of the next register tile
-/// are prefetched during the computation. After the last tile of this block, the keys `next` are prefetched.
+/// Computes the same results as [`scores`], for one register tile and keys in main memory. The keys of the next
+/// register tile are prefetched during the computation. After the last tile of this block, the keys `next` are
+/// prefetched.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // the arguments of `scores`, and the keys to prefetch
 pub(crate) fn far_scores<S: Simd, P: Product>(
@@ -310,7 +312,7 @@ pub(crate) fn far_scores<S: Simd, P: Product>(
     s.run(FarScores::<S, P> { rows, q, k, next, words, groups, into, product: PhantomData });
 }
 
-/// [`far_scores`] as a kernel that is compiled once for each path and product, not at each call.
+/// The work of [`far_scores`], compiled once for each processor path and product instead of at each call site.
 struct FarScores<'a, S: Simd, P> {
     rows: usize,
     q: &'a [f32],
@@ -375,9 +377,9 @@ fn far_score_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     }
 }
 
-/// [`accumulate_columns`] of one register tile with values in main memory. The sums are equal. A few keys are added at
-/// a time, while the values of the next keys are prefetched. After the last keys of this block, the values `next` are
-/// prefetched.
+/// Computes the same sums as [`accumulate_columns`], for one register tile and values in main memory. A few keys are
+/// added at a time, while the values of the next keys are prefetched. After the last keys of this block, the values
+/// `next` are prefetched.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // the arguments of `accumulate_columns`, and the values to prefetch
 pub(crate) fn far_accumulate<S: Simd, P: Product>(
@@ -395,7 +397,7 @@ pub(crate) fn far_accumulate<S: Simd, P: Product>(
     s.run(FarAccumulate::<S, P> { weights, words, values, next, v_width, columns, acc, product: PhantomData });
 }
 
-/// [`far_accumulate`] as a kernel that is compiled once for each path and product, not at each call.
+/// The work of [`far_accumulate`], compiled once for each processor path and product instead of at each call site.
 struct FarAccumulate<'a, S: Simd, P> {
     weights: &'a [[f32; WIDE]],
     words: Range<usize>,

@@ -16,7 +16,7 @@ use noren_mask::Order;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// The arrays of one key-value head.
+/// The key and value arrays of one key-value head.
 #[derive(Clone, Copy)]
 pub(crate) struct Head<'a> {
     pub(crate) k: Rows<'a>,
@@ -32,9 +32,9 @@ pub(crate) struct Head<'a> {
 /// The source from which a tile reads keys and values.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a, 'b, S: Simd, P> {
-    /// Arrays. Keys are packed once for all jobs that read them, or for `None` block by block.
+    /// Arrays, with keys and values that are packed once for all jobs. For `None`, the tile packs them block by block.
     Given(Head<'b>, Option<&'a Packed<S, P>>),
-    /// A key-value cache.
+    /// Keys and values of a key-value cache.
     Stored(StoredHead<'b>),
 }
 
@@ -42,9 +42,9 @@ pub(crate) enum Source<'a, 'b, S: Simd, P> {
 pub(crate) struct Packed<S: Simd, P> {
     /// The first lane group that `keys` holds.
     first_group: usize,
-    /// `[TERMS * groups][words]`.
+    /// The keys, `[TERMS * groups][words]` vectors.
     keys: Vec<S::V>,
-    /// `[LANES * groups][v_width]`, where values cannot be used in place.
+    /// The values, `[LANES * groups][v_width]` words; `None` if they are used in place.
     values: Option<Vec<S::V>>,
     /// Whether block `i` of `BLOCK` keys, counted from the first group, holds an infinite or NaN value.
     non_finite: Vec<bool>,
@@ -53,9 +53,9 @@ pub(crate) struct Packed<S: Simd, P> {
 
 /// The keys and values of one block, as a tile reads them.
 pub(crate) struct Block<'a, S: Simd> {
-    /// `[TERMS * groups][words]`
+    /// The keys, `[TERMS * groups][words]` vectors.
     pub(crate) keys: &'a [S::V],
-    /// `[keys / TERMS][v_width]`. The slice may end at the last key of the sequence.
+    /// The values, `[keys / TERMS][v_width]` words. The slice may end at the last key of the sequence.
     pub(crate) values: &'a [f32],
     /// Whether a value of the block may be infinite or NaN.
     pub(crate) non_finite: bool,
@@ -162,7 +162,7 @@ impl<'a> Head<'a> {
 }
 
 impl<S: Simd, P: Product> Packed<S, P> {
-    /// Returns an empty head without memory.
+    /// Returns packed keys and values of no keys, without an allocation.
     pub(crate) fn empty() -> Self {
         Packed { first_group: 0, keys: Vec::new(), values: None, non_finite: Vec::new(), product: PhantomData }
     }
@@ -199,7 +199,7 @@ impl<S: Simd, P: Product> Packed<S, P> {
         let values = match &self.values {
             None => {
                 let first_key = groups.start * group::<S, P>();
-                head.values_in_place::<S, P>(first_key).expect("values were found in place before")
+                head.values_in_place::<S, P>(first_key).expect("the values of this head can be used in place")
             }
             Some(values) => &floats(values)[first * S::LANES * head.v_width::<S>()..],
         };
@@ -220,7 +220,7 @@ impl<S: Simd> BlockScratch<S> {
         BlockScratch { keys: zeroed(WIDE / S::LANES * words), values: zeroed(WIDE * v_width / S::LANES) }
     }
 
-    /// Returns a scratch without memory.
+    /// Returns memory for no keys, without an allocation.
     pub(crate) fn empty() -> Self {
         BlockScratch { keys: Vec::new(), values: Vec::new() }
     }
@@ -264,8 +264,8 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
         }
     }
 
-    /// Returns the number of keys whose multiples a block should not cross. `few` is true if the rows of the tile fit
-    /// in one register tile.
+    /// Returns the distance, in keys, between boundaries that a block of keys should not cross. `few` is true if the
+    /// rows of the tile fit in one register tile.
     pub(crate) fn page(&self, few: bool) -> usize {
         match self {
             Source::Given(..) => usize::MAX,
@@ -349,8 +349,8 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
     }
 }
 
-/// The packing of [`BlockScratch::block`] as a kernel that is compiled once for each path and product, not at each
-/// call.
+/// The packing of [`BlockScratch::block`], compiled once for each processor path and product instead of at each call
+/// site.
 struct PackBlock<'a, 'b, S: Simd, P> {
     scratch: &'a mut BlockScratch<S>,
     head: &'a Head<'b>,

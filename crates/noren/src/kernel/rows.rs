@@ -27,7 +27,7 @@ pub(crate) struct SharedRows<'a> {
     borrow: PhantomData<&'a mut [u8]>,
 }
 
-/// The memory of an output.
+/// A pointer to the first value of an output, by element type.
 #[derive(Clone, Copy)]
 enum Data {
     F32(*mut f32),
@@ -46,7 +46,7 @@ macro_rules! by_type {
                 }
             }
 
-            /// Returns the shape.
+            /// Returns the shape `[batch, heads, rows, row length]`.
             #[inline(always)]
             pub(crate) fn shape(&self) -> [usize; 4] {
                 match self {
@@ -80,7 +80,7 @@ macro_rules! by_type {
                 SharedRows { data, layout, borrow: PhantomData }
             }
 
-            /// Returns the shape.
+            /// Returns the shape `[batch, heads, rows, row length]`.
             pub(crate) fn shape(&self) -> [usize; 4] {
                 self.layout.shape
             }

@@ -43,7 +43,7 @@ impl<'a> Modifiers<'a> {
     /// Returns the modifiers in `options`, which must be checked before.
     pub(crate) fn new(plan: &'a Plan, head_dim: usize, options: &'a Options<'a>) -> Self {
         let full = score_shape(plan.shape());
-        let broadcast = |view: &View<'a>| view.broadcast(full).expect("checked with the options");
+        let broadcast = |view: &View<'a>| view.broadcast(full).expect("the options were checked before");
         let scale = options.scale_for(head_dim);
         let log2_e = std::f64::consts::LOG2_E;
         Modifiers {
@@ -55,7 +55,9 @@ impl<'a> Modifiers<'a> {
                     Bias::Dense(view) => Term::Dense(broadcast(view)),
                     Bias::Relative { table } => {
                         let [.., width] = table.shape();
-                        Term::Relative(table.broadcast([1, full[1], 1, width]).expect("checked with the options"))
+                        Term::Relative(
+                            table.broadcast([1, full[1], 1, width]).expect("the options were checked before"),
+                        )
                     }
                     Bias::Alibi(slopes) => Term::Alibi(slopes),
                 })

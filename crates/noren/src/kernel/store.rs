@@ -163,7 +163,7 @@ impl Store {
         let Some((lines, region)) = lines.zip(region) else {
             return Err(Error::Option {
                 name: "the cache",
-                given: format!("{pages} x {page} keys for {kv_heads} heads"),
+                given: format!("{pages} pages of {page} keys for {kv_heads} heads"),
                 problem: "there is not enough memory: give a smaller capacity".to_owned(),
             });
         };
@@ -171,7 +171,7 @@ impl Store {
         Ok(Store { packing, dtype, kv_heads, page, region, lines, non_finite })
     }
 
-    /// Returns the number of bytes of memory.
+    /// Returns the size of the memory, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(self.lines.values::<f32>())
     }
@@ -265,7 +265,7 @@ impl Store {
     }
 }
 
-/// [`Store::widen`] as a kernel that is compiled once for each path, not at each call.
+/// The work of [`Store::widen`], compiled once for each processor path instead of at each call site.
 struct Widen<'a> {
     store: &'a Store,
     first: usize,
@@ -295,9 +295,10 @@ impl<'a> StoredHead<'a> {
         (self.pages.get(page).copied(), slot, follow.min(self.store.page - slot))
     }
 
-    /// Returns the number of keys whose multiples a block should not cross. For words of 4 bytes this is the page, so
-    /// that a block is contiguous; small pages are copied together instead (`usize::MAX`). For 16-bit values that `few`
-    /// rows read, it is the keys of a block, so that the converted block stays in the nearest cache.
+    /// Returns the distance, in keys, between boundaries that a block of keys should not cross. For words of 4 bytes
+    /// this is the page, so that a block is contiguous; small pages are copied together instead (`usize::MAX`). For
+    /// 16-bit values that `few` rows read, it is the keys of a block, so that the converted block stays in the nearest
+    /// cache.
     pub(crate) fn page(&self, few: bool) -> usize {
         let Store { page, packing, .. } = *self.store;
         match packing.word_bytes {
@@ -334,7 +335,7 @@ impl<'a> StoredHead<'a> {
     {
         let store = self.store;
         let Packing { words, word_bytes, .. } = store.packing;
-        assert!(store.packing.group() == group::<S, P>(), "packed for this path");
+        assert!(store.packing.group() == group::<S, P>(), "keys must be packed for this processor path");
         let mut keys = groups.start * group::<S, P>()..groups.end * group::<S, P>();
         let start = |page| store.region(page, self.head).0 / word_bytes;
         if word_bytes == 4

@@ -209,7 +209,7 @@ impl<S: Simd, P: Product> Kernel<S> for TileKernel<'_, '_, S, P> {
     }
 }
 
-/// [`TileKernel::start`] as a kernel that is compiled once for each path and product, not at each call.
+/// The work of [`TileKernel::start`], compiled once for each processor path and product instead of at each call site.
 struct Start<'t, 'a, 'b, S: Simd, P>(&'t mut TileKernel<'a, 'b, S, P>);
 
 impl<S: Simd, P: Product> Kernel<S> for Start<'_, '_, '_, S, P> {
@@ -219,7 +219,7 @@ impl<S: Simd, P: Product> Kernel<S> for Start<'_, '_, '_, S, P> {
     }
 }
 
-/// [`TileKernel::finish`] as a kernel that is compiled once for each path and product, not at each call.
+/// The work of [`TileKernel::finish`], compiled once for each processor path and product instead of at each call site.
 struct Finish<'t, 'a, 'b, S: Simd, P>(&'t mut TileKernel<'a, 'b, S, P>);
 
 impl<S: Simd, P: Product> Kernel<S> for Finish<'_, '_, '_, S, P> {
@@ -252,7 +252,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         Place { batch: *batch, head: heads.start + r / rows.len(), row: self.scratch.rows[r % rows.len()], key }
     }
 
-    /// Sets the sums to zero and scales the queries.
+    /// Sets the sums to zero and copies the queries, scaled if words are `f32`.
     #[inline(always)]
     fn start(&mut self, s: S) {
         s.run(Start(self));
@@ -437,8 +437,9 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         }
     }
 
-    /// Applies scale, softcap and bias to the scores of row `r` and lane groups `groups` of a block, before cells are
-    /// hidden. Returns the number of keys from the block's first key to the end of these groups.
+    /// Applies softcap and bias, and for pairs also the scale, to the scores of row `r` and lane groups `groups` of a
+    /// block, before cells are hidden. Returns the number of keys from the block's first key to the end of these
+    /// groups.
     #[inline(always)]
     fn modify(&mut self, s: S, r: usize, at: usize, key: usize, groups: Range<usize>) -> usize {
         let per_row = WIDE / S::LANES;
@@ -488,7 +489,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
                 ($($len:literal)*) => {
                     match scores.len() {
                         $($len if const { $len * S::LANES <= WIDE && $len % P::TERMS == 0 } => {
-                            row.weigh(s, word, <&mut [S::V; $len]>::try_from(scores).expect("so many"));
+                            row.weigh(s, word, <&mut [S::V; $len]>::try_from(scores).expect("the slice has the length of this match arm"));
                         })*
                         _ => row.weigh(s, word, scores),
                     }

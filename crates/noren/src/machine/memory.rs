@@ -18,7 +18,7 @@ pub struct Memory {
 }
 
 /// Returns the sizes that the system reports. A size that is not reported gets a usual value: 32 KiB, 1 MiB, 16 MiB and
-/// 4 GiB. The system is read once.
+/// 4 GiB. The sizes are read once per process.
 pub fn memory() -> Memory {
     static MEMORY: OnceLock<Memory> = OnceLock::new();
     *MEMORY.get_or_init(|| Memory {
@@ -30,8 +30,8 @@ pub fn memory() -> Memory {
 }
 
 impl Memory {
-    /// The number of bytes that a measurement of main memory reads. Larger caches increase it to four times the
-    /// third-level cache, and a quarter of the free memory limits it.
+    /// The number of bytes that a measurement of main memory reads on machines with small caches. With larger caches, a
+    /// measurement reads four times the third-level cache. A quarter of the free memory is the upper limit.
     const BEYOND: usize = 1 << 30;
 
     /// Returns names and sizes to measure, as `(name, bytes)`, smallest first. Each size, for `threads` threads

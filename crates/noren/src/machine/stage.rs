@@ -22,7 +22,7 @@ pub struct Rate {
 pub(super) struct Stage {
     barrier: Barrier,
     time: Duration,
-    /// The number of repetitions in a round, which one thread found for all. `rounds` is the number of rounds.
+    /// The number of repetitions of the work in one round.
     repetitions: AtomicUsize,
     rounds: AtomicUsize,
     /// The rate of all threads together for each round, in units per second.

@@ -6,7 +6,8 @@ use crate::kernel::exp::exp2_minus;
 use crate::kernel::simd::{Kernel, Simd, floats_mut, zeroed};
 use std::hint::black_box;
 
-/// The number of values: they fit in the first-level cache together with as many results.
+/// The number of values that a probe computes in one repetition. These values and their results fit in the first-level
+/// cache.
 const VALUES: usize = 2048;
 /// The number of scores in a row.
 const ROW: usize = 256;

@@ -519,7 +519,7 @@ fn wrong_use_is_refused_by_name() {
     let mut cache = KvCache::<f32>::contiguous(&shape, 16).unwrap();
     assert_eq!(
         message(cache.attend(one.view(), &atoms::causal(), &Options::default()).map(drop)),
-        "cache: sequence 0 has 0 tokens, but 1 queries were asked for: append them first"
+        "cache: sequence 0 has 0 tokens, but the step has 1 queries: append their tokens first"
     );
     cache.append(x.view(), x.view()).unwrap();
     assert_eq!(
@@ -539,10 +539,10 @@ fn wrong_use_is_refused_by_name() {
             View::new(&x.data[..80], [1, 2, 10, 4]).unwrap(),
             &[0, 4, 9]
         )),
-        "cache: cu_seqlens are [0, 4, 9]: there are 10 tokens: the last number must be that"
+        "cache: cu_seqlens are [0, 4, 9]: there are 10 tokens: the last number must be equal to it"
     );
     assert_eq!(message(cache.truncate(2, 0)), "cache: there is no sequence 2: they are numbered from 0 to 1");
-    assert_eq!(message(cache.truncate(1, 11)), "cache: sequence 1 has 10 tokens and cannot be cut to 11");
+    assert_eq!(message(cache.truncate(1, 11)), "cache: sequence 1 has 10 tokens and cannot be truncated to 11");
     let plan = cache.plan(&atoms::causal(), &Facts::new(), 4, 1).unwrap();
     let q = Array::random([2, 4, 1, 4], 3);
     assert!(cache.attention(q.view(), &plan, &Options::default()).is_ok());
@@ -580,16 +580,14 @@ fn wrong_use_is_refused_by_name() {
     let mut ring = KvCache::<f32>::rotating(&shape, 8, 0, 4).unwrap();
     assert_eq!(
         message(ring.append(x.view(), x.view())),
-        "cache: 10 tokens were appended to sequence 0 at once, but the cache was made for 4: append and ask in chunks, or make \
-         it with a larger `ahead`"
+        "cache: 10 tokens were appended to sequence 0 at once, but the cache was made for 4: append and plan in chunks, or make \
+         the cache with a larger `ahead`"
     );
     for _ in 0..40 {
         ring.append(part(&x, 0..4).view(), part(&x, 0..4).view()).unwrap();
     }
     ring.truncate(0, 156).unwrap();
-    assert!(
-        message(ring.truncate(0, 60)).contains("is overwritten; only the tokens of the last step can be taken back")
-    );
+    assert!(message(ring.truncate(0, 60)).contains("is overwritten; only the tokens of the last step can be removed"));
     assert!(KvCache::<f32>::paged(&shape, 24, 3).unwrap_err().to_string().starts_with("block is 24"));
     assert!(KvCache::<f32>::contiguous(&KvShape::new(0, 4), 3).unwrap_err().to_string().starts_with("kv_heads is 0"));
     assert!(KvCache::<f32>::contiguous(&shape, 0).unwrap_err().to_string().starts_with("capacity is 0"));

@@ -206,9 +206,9 @@ fn what_contradicts_is_refused() {
     }
     let mut cache = KvCache::contiguous(&KvShape::new(1, 8), 16).unwrap();
     let error = Attend::new(&ready).unwrap().decode(&mut cache, x, x, x).unwrap_err().to_string();
-    assert!(error.contains("a cache plans each step: give the mask"), "{error}");
+    assert!(error.contains("the cache makes a plan for each step: give the mask instead"), "{error}");
     let error = with("causal").query_offset(3).decode(&mut cache, x, x, x).unwrap_err().to_string();
-    assert!(error.contains("a cache knows where its tokens stand"), "{error}");
+    assert!(error.contains("the cache gives the positions of the queries"), "{error}");
 }
 
 #[test]

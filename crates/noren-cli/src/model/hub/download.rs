@@ -59,7 +59,7 @@ impl Hub {
         let list =
             self.curl(&format!("/api/models/{name}/revision/main"), &["--silent", "--show-error"], Stdio::piped())?;
         let list: serde_json::Value =
-            serde_json::from_slice(&list).map_err(|e| format!("its list of files is no JSON: {e}"))?;
+            serde_json::from_slice(&list).map_err(|e| format!("its list of files is not valid JSON: {e}"))?;
         let files = list["siblings"].as_array().ok_or("its list of files has no siblings")?;
         Ok(files.iter().filter_map(|file| file["rfilename"].as_str().map(str::to_owned)).collect())
     }
@@ -98,7 +98,7 @@ impl Hub {
             held if held == bytes => Ok(()),
             held => {
                 out.set_len(0).map_err(broken)?;
-                Err(format!("{held} bytes came instead of {bytes}: try again"))
+                Err(format!("{held} bytes were received instead of {bytes}: try again"))
             }
         }
     }
@@ -112,7 +112,7 @@ impl Hub {
         // After a redirection there are several groups of headers; the first group has the ETag of the content.
         let named = |name: &'static str| lines.iter().filter(move |(key, _)| key.eq_ignore_ascii_case(name));
         let header = |name| named(name).map(|(_, value)| value.trim());
-        let missing = |name: &str| format!("its answer has no header {name}");
+        let missing = |name: &str| format!("its response has no header {name}");
         let etag =
             header("x-linked-etag").next().or_else(|| header("etag").next_back()).ok_or_else(|| missing("etag"))?;
         let etag = etag.trim_start_matches("W/").trim_matches('"');
@@ -121,7 +121,7 @@ impl Hub {
             if !name.starts_with(|c: char| c.is_ascii_alphanumeric())
                 || !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
             {
-                return Err(format!("its answer has a header that is no name: {name:?}"));
+                return Err(format!("its response has an invalid header: {name:?}"));
             }
         }
         let bytes = header("content-range").next_back().and_then(|range| range.rsplit_once('/')?.1.parse().ok());

@@ -38,7 +38,7 @@ fn is_name(text: &str) -> bool {
 
 #[cfg(not(feature = "hub"))]
 fn named(_: &str, _: &[&str]) -> std::result::Result<PathBuf, String> {
-    Err("this program was built without the hub".to_owned())
+    Err("this program was built without downloads from the hub".to_owned())
 }
 
 #[cfg(feature = "hub")]
@@ -58,7 +58,7 @@ fn named(name: &str, more: &[&str]) -> std::result::Result<PathBuf, String> {
 /// Downloads the files of a model that the cache lacks, and returns the folder of the model in the cache.
 #[cfg(feature = "hub")]
 fn fetch(cache: &Cache, name: &str) -> std::result::Result<PathBuf, String> {
-    let failed = |problem: String| format!("the Hugging Face hub does not give it: {problem}");
+    let failed = |problem: String| format!("the Hugging Face hub cannot provide it: {problem}");
     let (hub, repo) = (download::Hub::new(cache), cache.model(name));
     let mut files: Vec<String> = hub.files(name).map_err(failed)?.into_iter().filter(|file| is_wanted(file)).collect();
     // The files by which `cached` finds a model are downloaded last, so that an unfinished download is continued.

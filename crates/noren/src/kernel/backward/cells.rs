@@ -13,18 +13,18 @@ use crate::options::LOWEST_SCORE;
 use std::f64::consts::LOG2_E;
 use std::ops::Range;
 
-/// The number of rows of a phase, or one less: their cells are computed before they are added to gradients. All tables
-/// of a phase share the nearest caches.
+/// The number of query rows that are computed together (a *phase*); a phase may have one more. The cells of a phase are
+/// computed before they are added to gradients. All tables of a phase share the nearest caches.
 pub(super) const PHASE: usize = 48;
 
-/// The quantity for which cells have gradients.
+/// The quantity whose gradients the cells hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Of {
-    /// Scores before the softcap, for queries and keys.
+    /// Gradients of scores before the softcap, for the gradients of queries and keys.
     Products,
-    /// Scores after the softcap, for the bias.
+    /// Gradients of scores after the softcap, for the gradients of the bias.
     Scores,
-    /// Soft weights.
+    /// Gradients of soft weights.
     Soft,
 }
 
@@ -44,9 +44,9 @@ pub(super) struct Tables<S: Simd> {
 /// A block of keys that the rows of a part read.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
-    /// The first key.
+    /// The index of the first key.
     pub(super) key: usize,
-    /// The lane groups.
+    /// The lane groups that hold the keys.
     pub(super) groups: Range<usize>,
     /// Whether some cells are hidden, so that [`Queries::words`] holds the mask bits. If false, all cells are allowed.
     pub(super) masked: bool,
@@ -129,7 +129,7 @@ struct Operands<'a, S: Simd> {
 }
 
 impl<S: Simd> Operands<'_, S> {
-    /// Multiplies rows `rows` and the lane groups that these rows read.
+    /// Computes the products of rows `rows` and the lane groups that these rows read.
     #[inline(always)]
     fn multiply<P: Product>(self, s: S, queries: &Queries<S>, block: &Block, rows: Range<usize>, into: &mut [S::V]) {
         let Operands { left, right, words } = self;
@@ -260,8 +260,8 @@ impl<S: Simd> Maker<'_, '_, S> {
             ($($len:literal)*) => {
                 match scores.len() {
                     $($len => {
-                        let scores = <&mut [S::V; $len]>::try_from(scores).expect("so many");
-                        row.weigh(s, scores, <&mut [S::V; $len]>::try_from(grads).expect("as many"));
+                        let scores = <&mut [S::V; $len]>::try_from(scores).expect("the slice has the length of this match arm");
+                        row.weigh(s, scores, <&mut [S::V; $len]>::try_from(grads).expect("there is one gradient for each score"));
                     })*
                     _ => row.weigh(s, scores, grads),
                 }
@@ -300,7 +300,7 @@ impl<S: Simd> Maker<'_, '_, S> {
     }
 }
 
-/// [`Maker::make`] as a kernel that is compiled once for each path, not at each call.
+/// The work of [`Maker::make`], compiled once for each processor path instead of at each call site.
 struct Make<'a, 'b, 'c, S: Simd> {
     maker: Maker<'a, 'b, S>,
     block: &'c Block,

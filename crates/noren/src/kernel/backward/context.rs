@@ -18,7 +18,7 @@ pub(crate) struct Context<'a> {
     pub(crate) v: Rows<'a>,
     pub(crate) out: Rows<'a>,
     pub(crate) dout: Rows<'a>,
-    /// `[batch, heads, q_len]`.
+    /// The log-sum-exp of each row, `[batch, heads, q_len]`.
     pub(crate) lse: &'a [f32],
     pub(crate) modifiers: Modifiers<'a>,
     pub(crate) scale: f64,
@@ -49,7 +49,7 @@ pub(super) struct Widths {
 }
 
 impl Context<'_> {
-    /// Returns the widths of rows on a path.
+    /// Returns the lengths of key and value rows, rounded up to whole vectors of the path.
     pub(super) fn widths<S: Simd>(&self) -> Widths {
         let width = |view: &Rows<'_>| view.shape()[3].next_multiple_of(S::LANES);
         Widths { k: width(&self.k), v: width(&self.v) }

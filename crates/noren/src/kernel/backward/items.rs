@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 /// The gradients of queries, keys and values.
 pub(crate) struct Sums<'a> {
     pub(crate) dq: SharedRows<'a>,
-    /// Partial sums of `dq`, if the type of `dq` is too inexact for them.
+    /// Partial sums of `dq` in `f32`, if `dq` has a 16-bit type that would round them.
     pub(crate) dq_sums: Option<SharedRows<'a>>,
     pub(crate) dk: SharedRows<'a>,
     pub(crate) dv: SharedRows<'a>,
@@ -49,7 +49,10 @@ impl Pattern {
         let mut next = 0;
         for (index, tile) in plan.tiles().enumerate() {
             // Several threads write gradients, so no row may be in two tiles.
-            assert!(tile.start == next && tile.end >= next, "tiles of a plan must follow each other");
+            assert!(
+                tile.start == next && tile.end >= next,
+                "each tile of a plan must begin at the row where the tile before it ends"
+            );
             next = tile.end;
             let first = parts.len();
             let rows = tile.start as usize..tile.end as usize;
@@ -69,9 +72,9 @@ impl Pattern {
 /// The turn of an item: the time at which it may add to the gradients of a part's queries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Turn {
-    /// The number of items that add before.
+    /// The number of items that add to these gradients before this item.
     before: u32,
-    /// Whether no item adds after.
+    /// Whether no item adds to these gradients after this item.
     last: bool,
 }
 
@@ -80,7 +83,7 @@ struct Turn {
 fn turn(spans: &[TileSpan], item: usize, keys: usize) -> Option<Turn> {
     let (mut before, mut has_share, mut next) = (0, false, 0);
     for (i, span) in spans.iter().enumerate() {
-        assert!(i == 0 || spans[i - 1].end <= span.start, "spans of a tile must ascend");
+        assert!(i == 0 || spans[i - 1].end <= span.start, "spans of a tile must be in ascending order");
         let items = (span.start as usize / keys).max(next)..(span.end as usize - 1) / keys + 1;
         next = next.max(items.end);
         before += items.end.min(item).saturating_sub(items.start);
@@ -100,14 +103,14 @@ struct Queue {
     next: AtomicUsize,
     /// For each part of each head, the number of items that have finished with it.
     through: Vec<AtomicU32>,
-    /// The first entry of `through` for each `[batch, head]`.
+    /// The index of the first entry of `through` for each `[batch, head]`.
     first: Vec<usize>,
     /// Set when a thread panics, so that others do not wait for it, or when the caller cancels the call.
     given_up: AtomicBool,
     keys: usize,
 }
 
-/// Computes `dq`, `dk` and `dv`.
+/// Computes `dq`, `dk` and `dv`, the gradients of queries, keys and values.
 pub(super) fn run<S: Simd>(s: S, context: &Context<'_>, outputs: &Sums<'_>, threads: usize, cancel: &Cancel<'_>) {
     let shape = context.plan.shape();
     let (batch, heads, kv_heads) = (shape.batch_len(), shape.head_count(), shape.kv_head_count());
@@ -168,9 +171,9 @@ struct Scratch<S: Simd> {
     keys: Keys<S>,
     queries: Queries<S>,
     tables: Tables<S>,
-    /// `[keys][k_width]`.
+    /// The gradients of the item's keys, `[keys][k_width]`.
     dk: Vec<S::V>,
-    /// `[keys][v_width]`.
+    /// The gradients of the item's values, `[keys][v_width]`.
     dv: Vec<S::V>,
 }
 

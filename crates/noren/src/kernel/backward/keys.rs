@@ -17,9 +17,9 @@ pub(super) fn item_keys(widths: Widths) -> usize {
 
 /// The keys and values of a run of keys of one key-value head, padded with zeros to whole lane groups.
 pub(super) struct Keys<S: Simd> {
-    /// The first key, the start of a lane group.
+    /// The index of the first key, where a lane group begins.
     pub(super) first: usize,
-    /// `[keys][k_width]`.
+    /// The keys as rows, `[keys][k_width]`.
     pub(super) rows: Vec<S::V>,
     /// The keys as lane groups: `[groups][k_width]` vectors with one key in each lane.
     pub(super) across: Vec<S::V>,
@@ -70,8 +70,8 @@ pub(super) fn pair_along<S: Simd>(s: S, row: &[S::V], into: &mut [S::V]) {
     }
 }
 
-/// Writes pairs of neighbouring rows to `into`. A row has `vectors` vectors, and rows begin `stride` vectors apart. If
-/// `odd` is 1, the first row is the second of its pair.
+/// Writes pairs of neighbouring rows to `into`. `rows` has `count` rows of `vectors` vectors each, which begin `stride`
+/// vectors apart. If `odd` is 1, the first row is the second of its pair.
 #[inline(always)]
 pub(super) fn pair_rows<S: Simd>(
     s: S,
@@ -141,7 +141,7 @@ impl<S: Simd> Keys<S> {
     }
 }
 
-/// [`Keys::fill`] as a kernel that is compiled once for each path, not at each call.
+/// The work of [`Keys::fill`], compiled once for each processor path instead of at each call site.
 struct Fill<'a, 'b, S: Simd> {
     into: &'a mut Keys<S>,
     context: &'a Context<'b>,

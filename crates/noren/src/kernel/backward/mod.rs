@@ -18,7 +18,6 @@
 //! * In `f32`, a score of several hundred has an absolute error of 1e-5 or more, and its weight a relative error of
 //!   this size. Rows with a large log-sum-exp are *careful*: their scores, denominator and `delta` are computed in
 //!   `f64` ([`walk`]).
-
 //! * On processors that multiply pairs of `bf16`, all five products use pairs: along head_dim, along neighbouring keys,
 //!   and along neighbouring query rows, the first of them an even row. The factor is then multiplied into the weights.
 

@@ -140,7 +140,7 @@ impl<S: Simd> Queries<S> {
     }
 }
 
-/// [`Queries::fill`] as a kernel that is compiled once for each path, not at each call.
+/// The work of [`Queries::fill`], compiled once for each processor path instead of at each call site.
 struct Fill<'a, 'b, S: Simd> {
     into: &'a mut Queries<S>,
     context: &'a Context<'b>,

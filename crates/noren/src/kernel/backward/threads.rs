@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Calls `work` on up to `threads` threads, including the current one.
 ///
-/// Work may wait for work that another thread has begun. A thread that is inside of `work` must therefore not begin
-/// another call, which could happen while a user's closure waits for the thread pool.
+/// Work may wait for work that another thread has begun. A thread that is already inside of `work` must therefore not
+/// begin more work, which could happen while a user's closure waits for the thread pool.
 pub(super) fn on_threads(threads: usize, work: impl Fn() + Sync) {
     thread_local!(static INSIDE: Cell<bool> = const { Cell::new(false) });
     struct Leave(bool);

@@ -90,7 +90,7 @@ impl<S: Simd> Scratch<S> {
 struct Walk<'a, 'b, S: Simd> {
     context: &'a Context<'b>,
     scratch: &'a mut Scratch<S>,
-    /// `[batch row, head]`.
+    /// The head to visit, as `[batch row, head]`.
     head: [usize; 2],
     rows: Range<usize>,
     /// The kind of gradients to compute; for `None`, only the products.

@@ -78,7 +78,7 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn load(self, from: &[f32]) -> __m256 {
         assert!(from.len() >= 8);
-        // SAFETY: the processor supports the instruction, and the pointer is to at least eight values.
+        // SAFETY: the processor supports the instruction, and at least eight values are at the pointer.
         unsafe { _mm256_loadu_ps(from.as_ptr()) }
     }
     #[inline(always)]

@@ -92,7 +92,7 @@ macro_rules! path {
             #[inline(always)]
             fn load(self, from: &[f32]) -> __m512 {
                 assert!(from.len() >= 16);
-                // SAFETY: the processor supports the instruction, and the pointer is to at least sixteen values.
+                // SAFETY: the processor supports the instruction, and at least sixteen values are at the pointer.
                 unsafe { _mm512_loadu_ps(from.as_ptr()) }
             }
             #[inline(always)]
@@ -144,7 +144,7 @@ macro_rules! path {
                 let (from, tail) = from.as_chunks::<16>();
                 let (into, into_tail) = into.as_chunks_mut::<16>();
                 for (from, into) in from.iter().zip(into) {
-                    // SAFETY: the processor supports the instructions, and each pointer is to sixteen values.
+                    // SAFETY: the processor supports the instructions, and sixteen values are at each pointer.
                     unsafe {
                         let halves = _mm256_loadu_si256(from.as_ptr().cast());
                         _mm512_storeu_ps(into.as_mut_ptr(), _mm512_cvtph_ps(halves));
@@ -154,7 +154,7 @@ macro_rules! path {
             }
             #[inline(always)]
             fn transpose(self, square: &mut [__m512]) {
-                let square = square.first_chunk_mut().expect("a square of vectors");
+                let square = square.first_chunk_mut().expect("the square has 16 vectors");
                 op!(transpose(square))
             }
             #[inline(always)]
@@ -208,7 +208,7 @@ fn bf16s(pairs: __m512) -> __m512bh {
     unsafe { std::mem::transmute(pairs) }
 }
 
-/// Returns the same bits as words.
+/// Returns the same bits as words of `f32`.
 #[inline(always)]
 fn m512_of(pairs: __m512bh) -> __m512 {
     // SAFETY: see `bf16s`.

@@ -30,7 +30,7 @@ pub(crate) trait Kernel<S: Simd> {
 
 /// Operations on vectors of [`Simd::LANES`] `f32` values.
 pub(crate) trait Simd: Copy + Send + Sync + 'static {
-    /// The vector type.
+    /// A vector of `LANES` values.
     type V: Lanes;
     /// The product, of `f32` or of pairs of `bf16`, that a forward or backward pass uses on this path.
     type Product: Product;
@@ -221,7 +221,7 @@ pub(crate) fn all_finite<P: Product>(values: &[f32]) -> bool {
     values.chunks(256).all(|chunk| chunk.iter().fold(0, |or, x| or | both(x)) & 0x8000_0000 == 0)
 }
 
-/// Returns the values of vectors.
+/// Returns the values of all vectors as one slice.
 #[inline(always)]
 pub(crate) fn floats<V: Lanes>(vectors: &[V]) -> &[f32] {
     let len = size_of_val(vectors) / size_of::<f32>();
@@ -229,7 +229,7 @@ pub(crate) fn floats<V: Lanes>(vectors: &[V]) -> &[f32] {
     unsafe { std::slice::from_raw_parts(vectors.as_ptr().cast(), len) }
 }
 
-/// Returns the values of vectors as a mutable slice.
+/// Returns the values of all vectors as one mutable slice.
 #[inline(always)]
 pub(crate) fn floats_mut<V: Lanes>(vectors: &mut [V]) -> &mut [f32] {
     let len = size_of_val(vectors) / size_of::<f32>();
@@ -237,7 +237,7 @@ pub(crate) fn floats_mut<V: Lanes>(vectors: &mut [V]) -> &mut [f32] {
     unsafe { std::slice::from_raw_parts_mut(vectors.as_mut_ptr().cast(), len) }
 }
 
-/// Returns values as vectors. The values must be aligned to vectors and fill whole vectors.
+/// Returns a slice of values as a slice of vectors. The values must be aligned to vectors and fill whole vectors.
 #[inline(always)]
 pub(crate) fn vectors<V: Lanes>(floats: &[f32]) -> &[V] {
     let vectors: *const V = floats.as_ptr().cast();

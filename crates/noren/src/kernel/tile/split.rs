@@ -20,7 +20,7 @@ pub(crate) const MOST_ROWS: usize = 32;
 /// The scores, later the weights, of some blocks of a tile.
 pub(crate) struct Part<S: Simd> {
     blocks: Vec<KeyBlock>,
-    /// `[blocks][rows][WIDE]`.
+    /// The scores or weights, `[blocks][rows][WIDE]`.
     scores: Vec<S::V>,
     /// Mask bits, `[blocks][rows]`; all bits are set in blocks whose cells are all allowed.
     words: Vec<u64>,
@@ -73,8 +73,8 @@ impl<S: Simd> Part<S> {
 impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
     const PER_ROW: usize = WIDE / S::LANES;
 
-    /// Returns the ranges `(lane groups, words)` of a block that at least one row of a register tile reads. `words` are
-    /// the mask bits of these rows.
+    /// Returns the ranges `(lane groups, words of weights)` of a block that at least one row of a register tile reads.
+    /// The argument `words` holds the mask bits of these rows.
     fn needed(words: &[u64], block: &KeyBlock) -> (Range<usize>, Range<usize>) {
         let keys = match words.iter().fold(0, |or, word| or | word) {
             0 => 0..0,
