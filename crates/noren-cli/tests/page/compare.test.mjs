@@ -58,7 +58,7 @@ test("a text with an error is not compared", async () => {
   const shown = page.locator(".comparison");
   await shown.getByText("only the first").waitFor();
   await say(page, "slidin(3)", "Mask compared with");
-  await shown.getByText("The second text has an error. The picture shows the last text without an error.").waitFor();
+  await shown.getByText("The second text has an error. The comparison is of the last text without an error.").waitFor();
   assert.ok(await page.getByRole("button", { name: "Export" }).isDisabled());
   await say(page, "causal", "Mask compared with");
   await shown.getByText("The same cells.").waitFor();

@@ -279,7 +279,7 @@ class MaskView {
     this.old.hidden = this.#now.other === null || !(first || second);
     const says = this.old.hidden
       ? ""
-      : `The ${second ? "second" : "first"} text has an error. ${this.#other ? "The picture shows the last text without an error." : "Nothing is compared."}`;
+      : `The ${second ? "second" : "first"} text has an error. ${this.#other ? "The comparison is of the last text without an error." : "Nothing is compared."}`;
     if (this.old.textContent !== says) this.old.textContent = says;
     this.#ages();
   }
