@@ -50,7 +50,8 @@ pub(crate) struct FactArgs {
     /// Side of the padding [default: right]
     #[arg(long, value_enum, requires = "lengths", hide_possible_values = true, value_name = "left|right")]
     pub(crate) side: Option<SideArg>,
-    /// JSON file with facts: {"lengths": [5, 3], "documents": [[2, 3], [3]], "levels": [0, 2], "labels": {"pii": [3, 4]}}
+    /// JSON file with facts: {"lengths": [5, 3], "documents": [[2, 3], [3]], "levels": [0, 2], "labels": {"pii": [3,
+    /// 4]}}
     #[arg(long, value_name = "FILE")]
     pub(crate) facts: Option<PathBuf>,
     /// Index of the layer for which layers(...) selects a mask
@@ -77,7 +78,7 @@ impl From<SideArg> for Side {
 }
 
 /// Parses the texts and binds all masks to one shape. A size that the arguments, the facts and the masks do not
-/// determine is taken from `least`.
+/// determine is taken from `least`; a length from `least` is used only if it exceeds the default length.
 pub(crate) fn bind(texts: &[String], shape: &ShapeArgs, facts: &FactArgs, least: &Sizes) -> Result<Bound> {
     let specs = texts.iter().map(|text| parse(text, facts.layer)).collect::<Result<Vec<_>>>()?;
     let named: Vec<String> = specs.iter().flat_map(|spec| array_names(&spec.mask)).collect();

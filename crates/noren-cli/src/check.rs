@@ -17,10 +17,12 @@ use std::path::{Path, PathBuf};
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CheckArgs {
-    /// File of the mask: npy, npz or safetensors; if it has several arrays, `mask` is the mask, the others are companions
+    /// File of the mask: npy, npz or safetensors; if it has several arrays, `mask` is the mask, the others are
+    /// companions
     #[arg(required_unless_present = "cases")]
     file: Option<PathBuf>,
-    /// A companion array of the mask: input_ids=ids.npy (also position_ids, segment_ids, lengths, labels, hidden, pooled, ...)
+    /// A companion array of the mask: input_ids=ids.npy (also position_ids, segment_ids, lengths, labels, hidden,
+    /// pooled, ...)
     #[arg(long = "with", value_name = "NAME=FILE")]
     with: Vec<String>,
     /// A declaration: kind=causal, past_len=16, window=4, pad_token_id=0, convention=keep_bool, api=sdpa, ...
@@ -32,8 +34,8 @@ pub(crate) struct CheckArgs {
     /// The intended mask, as an expression; every cell of the file is compared with it
     #[arg(long, value_name = "MASK")]
     meant: Option<String>,
-    /// Write the repaired mask to this npy file, as truth values (true = may attend); nothing is written if no known mistake
-    /// explains all wrong cells
+    /// Write the repaired mask to this npy file, as truth values (true = may attend); nothing is written if no known
+    /// mistake explains all wrong cells
     #[arg(long, value_name = "FILE")]
     fix: Option<PathBuf>,
     /// Print the report as JSON
@@ -42,8 +44,8 @@ pub(crate) struct CheckArgs {
     /// Diagnose every case of this file
     #[arg(long, value_name = "FILE", requires = "output", conflicts_with_all = ["file", "meant", "fix", "json"])]
     cases: Option<PathBuf>,
-    /// Write an SVG picture with the wrong cells marked; with --cases, write the answers to this file, and repaired masks to
-    /// its folder
+    /// Write an SVG picture with the wrong cells marked; with --cases, write the answers to this file, and repaired
+    /// masks to its folder
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -247,7 +249,8 @@ fn run_cases(cases: &Path, output: &Path, screen: &mut Screen) -> Result<Verdict
     }
 }
 
-/// Returns the name of a case as part of a file name: other characters than letters, digits, `-`, `_` and `.` become `_`.
+/// Returns the name of a case as part of a file name: other characters than letters, digits, `-`, `_` and `.` become
+/// `_`.
 fn file_stem(id: &str) -> String {
     id.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
 }

@@ -108,8 +108,8 @@ fn all_lengths(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(verdict)
 }
 
-/// Formats the number of different cells, and which mask contains the other. The array has the number of cells that only
-/// the first mask allows, of cells that only the second allows, and of all cells.
+/// Formats the number of different cells, and which mask contains the other. The array has the number of cells that
+/// only the first mask allows, of cells that only the second allows, and of all cells.
 fn summary([only_first, only_second, all]: [u128; 3]) -> String {
     let count = only_first + only_second;
     let relation = match (only_first, only_second) {

@@ -20,10 +20,12 @@ use std::path::{Path, PathBuf};
 pub(crate) struct FlowArgs {
     #[command(flatten)]
     stack: StackArgs,
-    /// File of rules, one per line: 'deny: label(pii) -> output', 'deny maybe: ...' if groups may be empty, 'allow: ...'
+    /// File of rules, one per line: 'deny: label(pii) -> output', 'deny maybe: ...' if groups may be empty, 'allow:
+    /// ...'
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// A rule that denies pairs of tokens: 'label(pii) -> output', 'tokens(3..9) -> token(20)', 'maybe: level(1) -> level(0)'
+    /// A rule that denies pairs of tokens: 'label(pii) -> output', 'tokens(3..9) -> token(20)', 'maybe: level(1) ->
+    /// level(0)'
     #[arg(long, value_name = "FROM -> TO")]
     deny: Vec<String>,
     /// Pairs of tokens that no rule denies
@@ -43,14 +45,15 @@ pub(crate) struct FlowArgs {
 /// The masks of all layers, with their shape and facts.
 #[derive(Args, Debug)]
 pub(crate) struct StackArgs {
-    /// The masks of the layers in order, as expressions or as files of cells (npy, npz, safetensors); fewer masks than layers
-    /// are repeated in order
+    /// The masks of the layers in order, as expressions or as files of cells (npy, npz, safetensors); fewer masks than
+    /// layers are repeated in order
     #[arg(value_name = "MASK")]
     masks: Vec<String>,
     /// Number of layers [default: one for each mask]
     #[arg(long, value_name = "N")]
     layers: Option<usize>,
-    /// Result of a query that may read no key: `nothing`, or `finite` (the mean over all keys) if hidden scores are finite
+    /// Result of a query that may read no key: `nothing`, or `finite` (the mean over all keys) if hidden scores are
+    /// finite
     #[arg(long, value_enum, default_value_t, value_name = "nothing|finite", hide_possible_values = true)]
     fill: FillArg,
     #[command(flatten)]
@@ -102,7 +105,8 @@ impl StackArgs {
         Ok((build(&stack.masks, &stack.shape, &stack.facts, self.fill)?, stack.assumed))
     }
 
-    /// Returns the fields that a certificate must have: all fields if masks are given, otherwise those of the given options.
+    /// Returns the fields that a certificate must have: all fields if masks are given, otherwise those of the given
+    /// options.
     pub(crate) fn expected(&self) -> Result<noren_verify::Given> {
         let mut given = noren_verify::Given { depth: self.layers, ..Default::default() };
         if self.given() {
@@ -174,8 +178,8 @@ fn build(stack: &[Mask], shape: &Shape, facts: &Facts, fill: FillArg) -> Result<
     Ok(with_note("planning the layers ...", || Flow::of_stack(stack, shape, facts, fill))?)
 }
 
-/// Returns the cells of a mask file, in the convention that the doctor recognises. Sets missing fields of `sizes` to the
-/// sizes of the array.
+/// Returns the cells of a mask file, in the convention that the doctor recognises. Raises `sizes` to the sizes of the
+/// array.
 fn cells_of(path: &Path, sizes: &mut Sizes) -> Result<Array> {
     let report = Input::new(read_one(path)?).diagnose()?;
     let keep = report.given.ok_or_else(|| Failure::new(format!("{}: no mask", path.display())))?;

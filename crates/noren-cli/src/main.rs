@@ -87,7 +87,8 @@ enum Command {
     Show(show::ShowArgs),
     /// Count the cells, tiles and bytes of a mask, and compare with dense masking
     Plan(plan::PlanArgs),
-    /// Split a mask over many ranks: the tokens, cells and traffic of each rank, compared with methods of other projects
+    /// Split a mask over many ranks: the tokens, cells and traffic of each rank, compared with methods of other
+    /// projects
     Partition(partition::PartitionArgs),
     /// Explain why a query may or may not read a key
     Explain(explain::ExplainArgs),
@@ -103,7 +104,8 @@ enum Command {
     /// Compute masked attention over tensors in a file, or over an example in this program
     Attend(attend::AttendArgs),
     #[cfg(feature = "models")]
-    /// Run a model over a text, and show its tokens, mask, attention, predictions and hidden text; or over tokens in a file
+    /// Run a model over a text, and show its tokens, mask, attention, predictions and hidden text; or over tokens in a
+    /// file
     Run(run::RunArgs),
     #[cfg(feature = "models")]
     /// Compute one vector for each line of a text
@@ -115,7 +117,8 @@ enum Command {
     /// Show what each layer of a model may read
     Inspect(model::inspect::InspectArgs),
     #[cfg(feature = "models")]
-    /// Run a model and test whether hidden tokens change its outputs; exit code 0 when all checks pass, 1 when one fails
+    /// Run a model and test whether hidden tokens change its outputs; exit code 0 when all checks pass, 1 when one
+    /// fails
     Audit(model::audit::AuditArgs),
     #[cfg(feature = "models")]
     /// Train a model on a text to predict the next token, masked tokens, or both

@@ -110,8 +110,8 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
     }
 }
 
-/// Runs `work` and returns its result. If the work takes longer than a second, prints `note` to standard error if that is
-/// a terminal.
+/// Runs `work` and returns its result. If the work takes longer than a second, prints `note` to standard error if that
+/// is a terminal.
 pub(crate) fn with_note<T>(note: &str, work: impl FnOnce() -> T) -> T {
     match std::io::stderr().is_terminal() {
         true => patiently(Duration::from_secs(1), || anstream::eprintln!("{}", paint(DIM, note)), work),

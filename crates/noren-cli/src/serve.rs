@@ -21,8 +21,8 @@ pub(crate) struct ServeArgs {
     /// Open the page in the browser
     #[arg(long)]
     open: bool,
-    /// Model of the text view: a folder, or a name on the Hugging Face hub, downloaded before the page is served [default: the
-    /// small model in this program]
+    /// Model of the text view: a folder, or a name on the Hugging Face hub, downloaded before the page is served
+    /// [default: the small model in this program]
     #[cfg(feature = "models")]
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,

@@ -68,8 +68,8 @@ impl Target {
         Ok(Target { name, path, kind })
     }
 
-    /// Writes a temporary file in the folder of the target, which then replaces the target. A device or a pipe is written
-    /// directly.
+    /// Writes a temporary file in the folder of the target, which then replaces the target. A device or a pipe is
+    /// written directly.
     pub(crate) fn write(&self, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
         let named = |what: &str, e: std::io::Error| {
             Failure::new(format!("{}: {what}: {e}", self.name)).hint("give -o a file in a folder that you may write to")

@@ -57,7 +57,7 @@ impl Modifiers {
     #[new]
     #[pyo3(signature = (*, scale=None, softcap=None, bias=Vec::new(), relative=None, alibi=None, soft=None, sinks=None,
                         dropout=0.0, seed=None, partial=false, threads=None, isa=None, spec=None, arrays=BTreeMap::new()))]
-    #[allow(clippy::too_many_arguments)] // they are keywords
+    #[allow(clippy::too_many_arguments)] // keyword arguments
     fn new(
         scale: Option<f32>,
         softcap: Option<f32>,

@@ -195,7 +195,7 @@ impl Tensor {
         } else {
             return Err(PyTypeError::new_err("the capsule holds no DLPack tensor, or it was already read"));
         };
-        // SAFETY: the object is a capsule and the name lives for ever.
+        // SAFETY: the object is a capsule and the name is static.
         unsafe { PyCapsule_SetName(raw, used.as_ptr()) };
         let mut taken = Tensor {
             owner,
@@ -307,7 +307,7 @@ impl Tensor {
     pub(crate) fn dtype(&self, name: &str) -> PyResult<Dtype> {
         match self.kind {
             Kind::Float(dtype) => Ok(dtype),
-            Kind::Uint(16) => Ok(Dtype::Bf16), // NumPy exports bfloat16 as uint16
+            Kind::Uint(16) => Ok(Dtype::Bf16), // NumPy's bfloat16 is passed as its bits, in uint16
             other => Err(PyTypeError::new_err(format!(
                 "{name} holds {}: noren computes float32, bfloat16 and float16, so convert it first",
                 other.words()

@@ -144,7 +144,7 @@ impl PyMask {
     /// `labels` are names of tokens, one for each position. `width` and `height` are the maximum number of characters
     /// and lines; a larger mask is down-sampled. `color` adds ANSI colours.
     #[pyo3(signature = (shape=None, facts=None, *, labels=None, width=100, height=48, color=false))]
-    #[allow(clippy::too_many_arguments)] // they are keywords
+    #[allow(clippy::too_many_arguments)] // keyword arguments
     fn picture<'py>(
         &self,
         py: Python<'py>,

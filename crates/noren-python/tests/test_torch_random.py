@@ -292,7 +292,7 @@ def run_mha(call: dict[str, Any], seen: Counter[str]) -> None:
         return
     doubled = copy.deepcopy(theirs).double()
     masks = {name: wide(options.get(name)) for name in ("attn_mask", "key_padding_mask")}
-    # A float32 mask beside a boolean one, and the like, are cast; a row that reads nothing is NaN in some of PyTorch's paths.
+    # PyTorch casts masks of different types to one type. A row without an allowed key is NaN in some of PyTorch's paths.
     with nullcontext() if call["mode"] == "grad" else torch.no_grad():
         exact, weights = doubled(*(x.double() for x in given), **{**plain, **masks})
     whole = rows.all(1)

@@ -12,7 +12,8 @@ pub(crate) struct AttendArgs {
     /// Mask and scores, for example 'causal & padding + softcap(5)' [default: full; padding in the example]
     #[arg(long, short, value_name = "SPEC")]
     pub(super) mask: Option<String>,
-    /// JSON file with facts: {"lengths": [5, 3], "documents": [[2, 3], [3]], "levels": [0, 2], "labels": {"pii": [3, 4]}}
+    /// JSON file with facts: {"lengths": [5, 3], "documents": [[2, 3], [3]], "levels": [0, 2], "labels": {"pii": [3,
+    /// 4]}}
     #[arg(long, value_name = "FILE")]
     pub(super) facts: Option<PathBuf>,
     /// Number of non-padding tokens of each batch row: 5,3

@@ -136,8 +136,8 @@ fn differences(what: &str, check: &Check) -> String {
     format!("{one_sided} difference to {what} {:.1e}{lse} (at most {worst} the limit of its row)", check.out)
 }
 
-/// Minimum memory of the inputs, in bytes, for which the ratio to the used memory is shown. Below, the program itself takes
-/// more memory than the arrays.
+/// Minimum memory of the inputs, in bytes, for which the ratio to the used memory is shown. Below, the program itself
+/// takes more memory than the arrays.
 const TELLING: u64 = 16 << 20;
 
 /// Formats the largest memory of the process, and for large inputs its ratio to the memory of the arrays.

@@ -11,8 +11,8 @@ const TOLERANCE: f64 = 1e-5;
 /// Size of the scores of a row above which the tolerance of the row grows with the scores.
 const ORDINARY: f64 = 20.0;
 
-/// The differences between an output and the reference. The tolerance of each row depends only on the scores of the row: a
-/// row with large scores, and so large rounding errors, does not hide errors in other rows.
+/// The differences between an output and the reference. The tolerance of each row depends only on the scores of the
+/// row: a row with large scores, and so large rounding errors, does not hide errors in other rows.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Check {
     /// The largest difference of an output value.
@@ -34,7 +34,8 @@ pub(crate) struct Check {
 struct Seen {
     out: f64,
     lse: f64,
-    /// The largest `out / tolerance` of a row. The share of the limit is computed from this value and the scale of all rows.
+    /// The largest `out / tolerance` of a row. The share of the limit is computed from this value and the scale of all
+    /// rows.
     worst_out: f64,
     /// The largest difference of a log-sum-exp, as a share of its limit.
     worst_lse: f64,
@@ -57,8 +58,8 @@ impl Seen {
             seen.most_out = seen.most_out.max(finite(reference));
         }
         // Rounding changes a score of size `s` by about `s * 2^-24`, which is the relative error of its softmax weight.
-        // For small scores, the rounding of the sums over keys and head_dim dominates. For large scores, the log-sum-exp
-        // gives the size of the scores that have any weight.
+        // For small scores, the rounding of the sums over keys and head_dim dominates. For large scores, the
+        // log-sum-exp gives the size of the scores that have any weight.
         seen.worst_out = seen.out / (TOLERANCE * (size / ORDINARY).max(1.0));
         seen
     }

@@ -67,7 +67,8 @@ impl Limits {
         found.map(|(_, _, rate)| rate.median)
     }
 
-    /// Returns the shortest possible time of `work` on this number of threads, in seconds, and the limit that determines it.
+    /// Returns the shortest possible time of `work` on this number of threads, in seconds, and the limit that
+    /// determines it.
     pub(super) fn least_seconds(&self, work: &Work, dtype: Dtype, threads: usize) -> Option<(f64, Bound)> {
         // This ISA differs from AVX-512 only in its bf16 products.
         let (isa, pairs) = match self.isa {

@@ -110,7 +110,8 @@ impl Setup<'_> {
         })
     }
 
-    /// Runs `once` untimed to warm up, then repeatedly until the time budget is used. Returns the time of each timed run.
+    /// Runs `once` untimed to warm up, then repeatedly until the time budget is used. Returns the time of each timed
+    /// run.
     fn time(&self, mut once: impl FnMut() -> Result<()>) -> Result<Vec<Duration>> {
         once()?;
         let (mut times, begin) = (Vec::new(), Instant::now());

@@ -10,8 +10,8 @@ const HEAD: usize = 256;
 /// Length of a mark, in bytes; each vector follows the mark of its line.
 const MARK: usize = 8;
 
-/// A file `OUT.part`: the mark and the vector of each line, in the order of the lines. A run that was ended continues from
-/// this file, if the lines are unchanged.
+/// A file `OUT.part`: the mark and the vector of each line, in the order of the lines. A run that was ended continues
+/// from this file, if the lines are unchanged.
 pub(crate) struct Part {
     path: PathBuf,
     file: File,

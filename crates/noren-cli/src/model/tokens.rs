@@ -43,8 +43,8 @@ impl Tokens {
     }
 }
 
-/// Reads a tensor `[batch, length]` of whole numbers of any type; `None` if the file lacks it. For a mask, all values must
-/// be 0 or 1; floats and truth values are accepted.
+/// Reads a tensor `[batch, length]` of whole numbers of any type; `None` if the file lacks it. For a mask, all values
+/// must be 0 or 1; floats and truth values are accepted.
 fn rows(file: &SafeTensors<'_>, name: &str, mask: bool) -> Result<Option<Tensor>> {
     let Ok(view) = file.tensor(name) else { return Ok(None) };
     let refuse =
@@ -70,8 +70,8 @@ fn rows(file: &SafeTensors<'_>, name: &str, mask: bool) -> Result<Option<Tensor>
     Ok(Some(Tensor::from_vec(numbers, view.shape(), &Device::Cpu).map_err(noren_candle::Error::from)?))
 }
 
-/// Returns the values of a tensor of whole numbers; `None` for another type. A value above the range of `i64` becomes -1,
-/// which is not a valid token.
+/// Returns the values of a tensor of whole numbers; `None` for another type. A value above the range of `i64` becomes
+/// -1, which is not a valid token.
 fn whole_numbers(view: &TensorView<'_>) -> Option<Vec<i64>> {
     macro_rules! read {
         ($type:ty) => {{

@@ -22,8 +22,8 @@ pub(crate) struct PartitionArgs {
     /// Number of nodes; consecutive ranks are on one node
     #[arg(long, value_name = "K", default_value_t = 1)]
     nodes: usize,
-    /// Limits on the cells and tokens of a rank, within which traffic is minimised: narrow limits on cells, wide limits, or
-    /// equal numbers of tokens
+    /// Limits on the cells and tokens of a rank, within which traffic is minimised: narrow limits on cells, wide
+    /// limits, or equal numbers of tokens
     #[arg(long, value_enum, default_value_t, hide_possible_values = true, value_name = "balanced|traffic|tokens")]
     objective: ObjectiveArg,
     /// Send only keys and values: the owner of a query row computes it

@@ -191,8 +191,8 @@ impl<'a> Job<'a> {
         (0..encoding.len()).filter(|at| Some(encoding.ids[*at]) == mask).collect()
     }
 
-    /// Returns the model with the mask of `--mask`, if given, in which no token may read the hidden tokens. `fills` is true
-    /// if the text has masked tokens to predict.
+    /// Returns the model with the mask of `--mask`, if given, in which no token may read the hidden tokens. `fills` is
+    /// true if the text has masked tokens to predict.
     fn masking(&self, model: &Model, hidden: &PrivateTokens, fills: bool) -> Result<Model> {
         let given = self.mask.map(|text| crate::args::parse(text, None)).transpose()?;
         if let Some(score) = given.as_ref().and_then(|spec| spec.scores.first()) {
@@ -320,8 +320,8 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Returns facts with labels for masks: `private` for all hidden tokens, and one label per kind. A kind that was not found
-/// has an empty label.
+/// Returns facts with labels for masks: `private` for all hidden tokens, and one label per kind. A kind that was not
+/// found has an empty label.
 fn facts(kinds: &[Kind], private: &PrivateTokens, hidden: &PrivateTokens) -> Facts {
     let names = kinds.iter().map(Kind::as_str).chain(["word"]);
     let known = names.fold(Facts::new(), |facts, kind| facts.label_rows(kind, vec![Vec::new()]));

@@ -1,4 +1,5 @@
-//! `noren run TEXT`: runs a model over a text and shows tokens, mask, attention, predictions, hidden text and the proof.
+//! `noren run TEXT`: runs a model over a text and shows tokens, mask, attention, predictions, hidden text and the
+//! proof.
 
 mod job;
 mod outline;
@@ -42,8 +43,8 @@ pub(crate) struct TextArgs {
     /// Mask that replaces the mask of the model: 'causal & sliding(32)', 'full', 'causal - keys(label="email")'
     #[arg(long, short, value_name = "MASK")]
     mask: Option<String>,
-    /// Private text that no token may read: email, phone, card, iban, ip, ssn, mac, url, key, private_key, password, birth_date,
-    /// address, or all of these [default: all in the example, nothing in other texts]
+    /// Private text that no token may read: email, phone, card, iban, ip, ssn, mac, url, key, private_key, password,
+    /// birth_date, address, or all of these [default: all in the example, nothing in other texts]
     #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
     hide: Option<Vec<String>>,
     /// A word or a phrase that no token may read; may be given several times
@@ -159,8 +160,8 @@ impl TextArgs {
     }
 }
 
-/// Returns the detectors of hidden text, and all detectors, whose findings are labelled and reported. `kinds` are the kinds
-/// to hide, with commas between them; `words` are words to hide.
+/// Returns the detectors of hidden text, and all detectors, whose findings are labelled and reported. `kinds` are the
+/// kinds to hide, with commas between them; `words` are words to hide.
 pub(crate) fn detectors(kinds: &str, words: &[String]) -> Result<(Detectors, Detectors)> {
     let mut hide = if kinds.is_empty() { Detectors::new() } else { kinds.parse()? };
     let mut known: Detectors = BUILT_IN.join(",").parse()?;

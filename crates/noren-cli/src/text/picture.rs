@@ -20,7 +20,8 @@ const GAP: usize = 24;
 /// Maximum number of units that are drawn. Of longer texts, the last units are drawn.
 const MOST_UNITS: usize = 120;
 
-/// The style sheet, with light and dark colours. Class names have a prefix, so that one page can contain several pictures.
+/// The style sheet, with light and dark colours. Class names have a prefix, so that one page can contain several
+/// pictures.
 const STYLE: &str = "\
 .nrt{font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace}\
 .nrt-page{fill:#fcfbf8}.nrt text{fill:#22263a}.nrt .nrt-soft{fill:#6f7287}.nrt-bold{font-weight:600}\

@@ -1,4 +1,5 @@
-//! [`Unit`]: a piece of a text in reports: a token of a short text, a word of a long text, or one piece of private text.
+//! [`Unit`]: a piece of a text in reports: a token of a short text, a word of a long text, or one piece of private
+//! text.
 
 use noren_mask::BoundMask;
 use noren_text::{Encoding, PrivateTokens};

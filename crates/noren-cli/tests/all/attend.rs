@@ -1,4 +1,5 @@
-//! `noren attend` from file to file: conformance cases, hostile input, memory, and outputs written completely or not at all.
+//! `noren attend` from file to file: conformance cases, hostile input, memory, and outputs written completely or not at
+//! all.
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! All tests of the crate, in one program. Each file is a module; `cargo test -p noren-cli --test all MODULE::` runs one module.
+//! All tests of the crate, in one program. Each file is a module; `cargo test -p noren-cli --test all MODULE::` runs
+//! one module.
 
 mod attend;
 mod bench;

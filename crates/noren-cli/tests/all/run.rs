@@ -107,8 +107,8 @@ fn all_checkpoints_padded_on_either_side_and_alone() {
         let (whole, moved) =
             (written(&folder, &model(name), &input, more), written(&folder, &model(name), &other, more));
         assert_eq!(whole.contains_key("generated"), decodes, "{name}");
-        // Scores of T5 reach 200, which magnifies rounding: its stored 32-bit logits differ from 64-bit logits by 1.5e-3 of
-        // the largest logit. Another order of the sums makes differences of this size.
+        // Scores of T5 reach 200, which magnifies rounding: its stored 32-bit logits differ from 64-bit logits by
+        // 1.5e-3 of the largest logit. Another order of the sums makes differences of this size.
         let tolerance = if name == "t5" { 1.5e-3 } else { 1e-4 };
         let rows = input["input_ids"].dim(0).unwrap();
         let masks = [&input, &other].map(|input| input["attention_mask"].to_vec2::<i64>().unwrap());

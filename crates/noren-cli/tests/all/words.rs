@@ -4,8 +4,8 @@ use crate::common::Folder;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
-/// Copies a checkpoint and adds such a tokenizer. The tokenizer of an encoder has other names for the first five tokens,
-/// and adds `[CLS]` and `[SEP]` around a text.
+/// Copies a checkpoint and adds such a tokenizer. The tokenizer of an encoder has other names for the first five
+/// tokens, and adds `[CLS]` and `[SEP]` around a text.
 pub(crate) fn model(folder: &Folder, name: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/conformance/models").join(name);
     let place = folder.file(name);

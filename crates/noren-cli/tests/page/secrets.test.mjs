@@ -103,9 +103,9 @@ test("a link contains the text only on request, and its contents are listed", as
 test("the contents of a link are described", () => {
   const settings = { text: "abc", words: ["a", "b"], hide: ["email"], mask: " causal " };
   assert.equal(heldInWords(settings, false),
-    "It holds the layer and head, the kinds to hide (email) and the mask. It does not hold the text or the words to hide.");
-  assert.match(heldInWords(settings, true), /^It holds the whole text \(3 characters\), 2 words to hide, the layer and head, .* Everyone with the link/);
-  assert.match(heldInWords({ ...settings, words: [], hide: [], mask: "" }, true), /^It holds the whole text \(3 characters\) and the layer and head\./);
+    "The link holds the layer and head, the kinds to hide (email) and the mask. It does not hold the text or the words to hide.");
+  assert.match(heldInWords(settings, true), /^The link holds the whole text \(3 characters\), 2 words to hide, the layer and head, .* Everyone with the link/);
+  assert.match(heldInWords({ ...settings, words: [], hide: [], mask: "" }, true), /^The link holds the whole text \(3 characters\) and the layer and head\./);
 });
 
 test("no proof of another text is shown while this one is checked", async () => {

@@ -1,7 +1,7 @@
 //! [`Cache`]: the folder in which the tools of Hugging Face store their downloads.
 //!
-//! A model `owner/name` has the folder `models--owner--name`. The file `refs/main` contains the name of a commit. The folder
-//! `snapshots/COMMIT` contains the files of the model, as links to `blobs/ETAG`.
+//! A model `owner/name` has the folder `models--owner--name`. The file `refs/main` contains the name of a commit. The
+//! folder `snapshots/COMMIT` contains the files of the model, as links to `blobs/ETAG`.
 
 use std::fs;
 use std::io::Result;
@@ -11,7 +11,8 @@ use std::path::{Component, Path, PathBuf};
 pub(super) struct Cache(PathBuf);
 
 impl Cache {
-    /// Returns the cache that other tools also use: `HF_HUB_CACHE`, or `hub` in `HF_HOME`; `None` without a home folder.
+    /// Returns the cache that other tools also use: `HF_HUB_CACHE`, or `hub` in `HF_HOME`; `None` without a home
+    /// folder.
     pub(super) fn find() -> Option<Cache> {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let home = || set("HF_HOME").or_else(|| Some(std::env::home_dir()?.join(".cache/huggingface")));
@@ -46,7 +47,8 @@ impl Repo {
         path.exists().then_some(path)
     }
 
-    /// Returns the paths of the file for the content with this ETag and of its unfinished download. Creates their folder.
+    /// Returns the paths of the file for the content with this ETag and of its unfinished download. Creates their
+    /// folder.
     pub(super) fn blob(&self, etag: &str) -> Result<[PathBuf; 2]> {
         let folder = self.0.join("blobs");
         fs::create_dir_all(&folder)?;

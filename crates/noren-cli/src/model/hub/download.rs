@@ -11,8 +11,8 @@ use std::process::{Command, Stdio};
 type Result<T> = std::result::Result<T, String>;
 
 /// The arguments of every call: ignore the user's settings, which could change the output; fail on HTTP errors; follow
-/// redirections; end a transfer that makes no progress for a minute. Further settings are read from standard input, so that
-/// other users of the machine cannot see them.
+/// redirections; end a transfer that makes no progress for a minute. Further settings are read from standard input, so
+/// that other users of the machine cannot see them.
 const CURL: [&str; 15] = [
     "--disable",
     "--config",
@@ -46,8 +46,8 @@ struct About {
 }
 
 impl Hub {
-    /// Creates the hub at `HF_ENDPOINT` [default: https://huggingface.co]. Requests use the token in `HF_TOKEN`, or the token
-    /// of the cache.
+    /// Creates the hub at `HF_ENDPOINT` [default: https://huggingface.co]. Requests use the token in `HF_TOKEN`, or the
+    /// token of the cache.
     pub(super) fn new(cache: &Cache) -> Hub {
         let endpoint = std::env::var("HF_ENDPOINT").unwrap_or_else(|_| "https://huggingface.co".to_owned());
         let token = std::env::var("HF_TOKEN").ok().or_else(|| cache.token());

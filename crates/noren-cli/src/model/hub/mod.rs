@@ -12,9 +12,10 @@ use std::path::{Path, PathBuf};
 
 /// Returns the folder of a model, given as a folder or by its name on the hub.
 ///
-/// A folder is returned unchanged. A name is searched in the cache first (`HF_HUB_CACHE`, or `hub` in `HF_HOME`), so that a
-/// model in the cache needs no network. If the cache lacks the model or one of the files `more`, missing files are downloaded.
-/// A model may lack these files, so a failed download is no error if the cache has the configuration and the weights.
+/// A folder is returned unchanged. A name is searched in the cache first (`HF_HUB_CACHE`, or `hub` in `HF_HOME`), so
+/// that a model in the cache needs no network. If the cache lacks the model or one of the files `more`, missing files
+/// are downloaded. A model may lack these files, so a failed download is no error if the cache has the configuration
+/// and the weights.
 pub(crate) fn folder(given: &Path, more: &[&str]) -> Result<PathBuf> {
     if given.is_dir() {
         return Ok(given.to_owned());

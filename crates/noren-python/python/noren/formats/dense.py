@@ -22,7 +22,7 @@ Known = Facts | Mapping[str, Any] | None
 
 
 def to_keep(mask: Exported, shape: Sizes = None, facts: Known = None) -> Bools:
-    """Returns the cells as booleans, true may attend: the convention of SDPA, transformers, JAX, Keras and ONNX.
+    """Returns the cells as booleans, true means "may attend": the convention of SDPA, transformers, JAX, Keras and ONNX.
 
     The array is `[batch or 1, heads or 1, q_len, kv_len]`; a dimension is 1 if all batch rows or heads are equal. `shape` (a
     `Shape` or a length) and `facts` are needed for a mask or its text. Raises `ExportError` for score modifiers.
@@ -35,7 +35,7 @@ def to_keep(mask: Exported, shape: Sizes = None, facts: Known = None) -> Bools:
 
 
 def to_drop(mask: Exported, shape: Sizes = None, facts: Known = None) -> Bools:
-    """Returns the cells as booleans, true is ignored: the convention of `nn.MultiheadAttention` and burn. Otherwise as `to_keep`."""
+    """Returns the cells as booleans, true means "ignored": the convention of `nn.MultiheadAttention` and burn; else as `to_keep`."""
     return ~read(mask, shape, facts, "an array of booleans").cells()
 
 
@@ -76,12 +76,12 @@ def to_additive(
 
 
 def from_keep(array: Array) -> BoundMask:
-    """Returns the mask of an array of booleans, true may attend, with the smallest expression found; it is always exact."""
+    """Returns the exact mask of an array of booleans, in which true means "may attend", as the smallest expression found."""
     return recognise(array, "keep").bind()
 
 
 def from_drop(array: Array) -> BoundMask:
-    """Returns the mask of an array of booleans, true is ignored; otherwise as `from_keep`."""
+    """Returns the mask of an array of booleans, in which true means "ignored"; otherwise like `from_keep`."""
     return recognise(array, "drop").bind()
 
 
