@@ -1,8 +1,8 @@
 //! Masks that are made while a model runs: by token, by domain vocabulary, by the reader's clearance, by estimated scores.
 //!
 //! The first three run a small model with random weights over words, draw what its first layer could read, and show which
-//! outputs change when a word is another one. The fourth runs the model that is embedded in the command over a page of text:
-//! how much of its attention do a few blocks of keys hold?
+//! outputs change when a word is replaced. The fourth runs the model that is embedded in the command over a page of text, and
+//! prints the share of attention that a few blocks of keys have.
 //!
 //!     cargo run --release -p noren-candle --example dynamic_masks
 
@@ -53,7 +53,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// A model over words, and a note in them.
+/// A model over words, and the words of a note as tokens.
 struct Words {
     model: Model,
     ids: Vec<u32>,
@@ -104,7 +104,7 @@ fn config() -> Config {
     Config::Decoder(DecoderConfig::llama(NOTE.len(), 32, 2, 2, 64))
 }
 
-/// Returns random weights, which are the same for each call.
+/// Returns random weights, equal in each call.
 fn weights() -> Result<VarMap> {
     static FIRST: std::sync::OnceLock<VarMap> = std::sync::OnceLock::new();
     let first = FIRST.get_or_init(VarMap::new);

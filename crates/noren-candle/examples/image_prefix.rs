@@ -1,7 +1,7 @@
-//! An image before a text: its patches read one another in both directions, the text reads the image and what came before.
+//! An image before a text. Patches of the image read each other in both directions; the text reads the image and earlier text.
 //!
 //! The mask is `causal | spans([1..10])`: nine image tokens after a token that begins the sequence. The example draws it, and
-//! shows which outputs change when a patch, or a word, is another one.
+//! shows which outputs change when a patch or a word is replaced.
 //!
 //!     cargo run -p noren-candle --example image_prefix
 

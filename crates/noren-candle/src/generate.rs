@@ -120,7 +120,7 @@ pub fn generate(
         }
         Model::Decoder(decoder) => {
             if options.new_tokens > 0 {
-                // The last token is chosen, but never read.
+                // The model chooses the last token, but does not read it.
                 model.check_len(longest.saturating_add(options.new_tokens - 1))?;
             }
             decoder_loop(decoder, prompts, &mut loops)?

@@ -167,8 +167,8 @@ impl State<'_> {
         self.held[rank as usize] + self.len(grain) as f64 <= self.most
     }
 
-    /// Assigns each grain to the rank that saves most bytes by owning it and has space. The remaining grains go, run by
-    /// run, to the rank with the most space.
+    /// Assigns each grain to the rank that saves most bytes by owning it and has space. Each run of the remaining grains
+    /// goes to the rank with the most space.
     fn assign(&mut self) {
         for (grain, about) in self.grains.iter().enumerate() {
             for reader in &about.readers {
@@ -219,8 +219,8 @@ impl State<'_> {
         self.received[rank as usize] = received;
     }
 
-    /// Moves grains to or from the busiest rank. A move must reduce its bytes, and no other rank may then receive as
-    /// many bytes as it did.
+    /// Moves grains to or from the busiest rank. A move must reduce the bytes of that rank, and all other ranks must
+    /// then receive fewer bytes than that rank received before.
     fn relieve(&mut self) {
         for _ in 0..MOVES[0] + MOVES[1] * self.held.len() {
             let busiest = (0..self.received.len()).max_by_key(|r| (self.received[*r], usize::MAX - r)).expect("a rank");

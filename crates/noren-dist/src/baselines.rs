@@ -2,10 +2,10 @@
 //! travel, and only keys that are read.
 //!
 //! * `contiguous`: equal runs of tokens (ring attention without reordering).
-//! * `zigzag`: `2 * ranks` equal pieces, the first with the last and so on (Llama 3; PyTorch's `_HeadTailLoadBalancer`).
+//! * `zigzag`: `2 * ranks` equal pieces, one from each end for each rank (Llama 3; PyTorch's `_HeadTailLoadBalancer`).
 //! * `striped`: token `i` to rank `i % ranks` (striped attention, Brandon et al. 2023).
-//! * `ptrr`: blocks of 128 rows, sorted by the number of key blocks that they read, dealt out forth and back
-//!   (PyTorch's `_PTRRLoadBalancer`).
+//! * `ptrr`: blocks of 128 rows, sorted by the number of key blocks that they read, given to the ranks in
+//!   alternating order: first to last, then last to first (PyTorch's `_PTRRLoadBalancer`).
 //! * `min-heap`: eight chunks for each rank, the largest first, each to the rank with the smallest area so far that is not
 //!   full (MagiAttention's `MinHeapDispatchAlg`, `MAGI_ATTENTION_MIN_CHUNKS_PER_RANK` 8).
 

@@ -20,9 +20,9 @@ pub struct Bound {
 /// bound.
 ///
 /// * Only keys travel: the owner of the row with the most keys receives the keys that it does not own.
-/// * Masks in which no query reads later keys: the i-th row that a rank owns reads at most `i` of the rank's own keys. To
-///   read `L` keys, it receives `L - i` keys, or another rank computes a part of it, which costs its query and a result.
-///   Rows that read fewer than `L` keys need neither; there are few of them if every row reads a long window.
+/// * Masks in which no query reads later keys: the i-th row that a rank owns reads at most `i` of the rank's own keys. For
+///   a row with `L` keys, the rank receives `L - i` keys, or another rank computes a part of the row, which costs a query
+///   and a result. Rows with fewer than `L` keys need neither; there are few of them if every row reads a long window.
 pub(crate) fn bound(
     strips: &Strips,
     tie: Tie,

@@ -78,7 +78,7 @@ impl RowPartition {
             }
             let ascend = |list: &[Exchange]| list.windows(2).all(|pair| pair[0].peer < pair[1].peer);
             if !ascend(&share.receives) || !ascend(&share.sends) {
-                return Err(format!("the peers of rank {rank} do not ascend, one exchange each"));
+                return Err(format!("the peers of rank {rank} do not ascend, or a peer appears twice"));
             }
             let foreign = share.steps.iter().any(|s| s.foreign) || exchanges().any(|e| !e.rows.is_empty());
             if travel == Travel::Keys && foreign {

@@ -7,7 +7,7 @@ use crate::zigzag;
 /// A document that costs less than this fraction of a rank's share is not split.
 const SMALL: f64 = 0.02;
 
-/// A run of query rows whose tokens read each other and no other tokens near them.
+/// A run of query rows whose tokens read each other and no neighbouring tokens.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Document {
     pub(crate) start: u32,
@@ -19,7 +19,7 @@ pub(crate) struct Document {
 /// however the mask defines them. `shift` is the index of the key at query row 0.
 pub(crate) fn documents(strips: &Strips, shift: u32) -> Vec<Document> {
     let mut out: Vec<Document> = Vec::new();
-    let mut reach = 0; // the last row that a row so far is connected with
+    let mut reach = 0; // the last row that is connected with any row so far
     for strip in strips.iter() {
         let (mut near, mut far) = (strip.start, strip.end);
         let pieces = strip.pieces.iter().map(|p| (p.start.saturating_sub(shift), p.end.saturating_sub(shift)));

@@ -5,7 +5,7 @@ use crate::strips::Strips;
 
 /// The maximum number of strips that are moved: for each rank, and in all.
 const MOVES: [usize; 2] = [16, 1024];
-/// The number of ranks with little work that are considered as receivers.
+/// The number of ranks with little work that may receive moved strips.
 const TAKERS: usize = 8;
 
 /// Moves strips from the ends of the largest rank's runs to the rank with the least area that has space for their

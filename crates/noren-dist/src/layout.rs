@@ -14,7 +14,7 @@ pub(crate) struct Layout {
     pub(crate) work: Work,
 }
 
-/// Query rows x keys that one rank computes. The rows need not be consecutive.
+/// A set of query rows x keys that one rank computes. The rows need not be consecutive.
 type Part = (Runs, [u32; 2]);
 
 /// The rank that computes a cell.
@@ -26,7 +26,7 @@ pub(crate) enum Work {
     Blocks(Vec<Block>),
 }
 
-/// Query rows x keys that one rank computes.
+/// A block of query rows x keys that one rank computes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Block {
     pub(crate) rank: u32,

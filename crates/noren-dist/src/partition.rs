@@ -42,7 +42,7 @@ pub struct Partition {
     /// SHA-256 of the mask with its shape and facts, of all fields below, and of the versions of this format and of
     /// this crate. Ranks compare it before the first exchange.
     pub hash: String,
-    /// The name of the method that made it: `zigzag`, `documents`, ...
+    /// The name of the method that made the partition: `zigzag`, `documents`, ...
     pub method: String,
     /// The data that travels besides results and gradients.
     pub travel: Travel,

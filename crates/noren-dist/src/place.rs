@@ -1,4 +1,4 @@
-//! The assignment of ranks to nodes: ranks that exchange much are on the same node.
+//! The assignment of ranks to nodes: ranks that exchange much data are on the same node.
 
 use crate::layout::{Layout, Work};
 use crate::partition::Share;
@@ -6,8 +6,9 @@ use crate::runs::Owners;
 use crate::wire::Sizes;
 use std::collections::BTreeMap;
 
-/// Returns new numbers for all ranks, so that the ranks of a node (consecutive numbers) exchange much with each other.
-/// Each node begins with the rank that exchanges most, and then takes the rank that exchanges most with its ranks.
+/// Returns new numbers for all ranks, so that the ranks of a node (consecutive numbers) exchange much data with each
+/// other. Each node begins with the rank that exchanges the most data, and then takes the rank that exchanges the most data
+/// with the ranks of the node.
 pub(crate) fn order(shares: &[Share], nodes: usize, sizes: &Sizes) -> Vec<u32> {
     let ranks = shares.len();
     let mut between: Vec<BTreeMap<u32, u64>> = vec![BTreeMap::new(); ranks];

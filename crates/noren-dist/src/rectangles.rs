@@ -20,7 +20,7 @@ pub(crate) enum Cuts {
     Cheaper,
 }
 
-/// Query rows x keys, with the ranks that share them.
+/// A rectangle of query rows x keys, with the ranks that compute it.
 #[derive(Clone, Copy, Debug)]
 struct Region {
     rows: [u32; 2],

@@ -81,7 +81,7 @@ impl Default for Options {
 pub struct Candidate {
     /// Name of the method: `contiguous`, `zigzag`, `documents/4`, `rectangles`, ...
     pub method: String,
-    /// The data that travels in it.
+    /// The data that travels in this split.
     pub travel: Travel,
     /// Measures of the split.
     pub measures: Measures,
@@ -102,7 +102,7 @@ pub struct Search {
 /// The candidates of one batch row.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct RowSearch {
-    /// In the order in which they were tried.
+    /// The candidates, in the order in which they were tried.
     pub candidates: Vec<Candidate>,
     /// The index of the chosen candidate.
     pub chosen: usize,

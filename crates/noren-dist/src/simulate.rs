@@ -1,4 +1,4 @@
-//! [`simulate`]: estimates the time of a partition on other machines. Nothing in it is measured.
+//! [`simulate`]: estimates the time of a partition on other machines. Nothing is measured.
 
 use crate::Error;
 use crate::costs::Machine;

@@ -1,4 +1,4 @@
-//! Lists what the detectors find in files and folders, and counts it by kind: for text that holds no secrets, the false finds.
+//! Lists and counts the findings of the detectors in files and folders, by kind. In text without secrets, all findings are false.
 //!
 //! ```sh
 //! cargo run --release -p noren-text --example scan -- [--kinds email,card] [--bytes 2000000] PATH...
@@ -66,7 +66,7 @@ fn list(path: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     for entry in entries {
         let name = entry.file_name();
         let skipped = name.to_string_lossy().starts_with('.') || name == "target" || name == "node_modules";
-        // Links may form a circle.
+        // Links may form a cycle.
         if !skipped && !entry.file_type()?.is_symlink() {
             list(&entry.path(), files)?;
         }

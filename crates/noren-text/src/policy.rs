@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// not [`released`](Policy::released), and pooling, classification and decoding must leave them out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Policy {
-    /// No other token reads them: `mask - keys(label="private")`.
+    /// No other token reads private tokens: `mask - keys(label="private")`.
     Hide,
     /// Each token reads tokens up to its own level: `mask & clearance`. The level of a kind of private text is given
     /// here [default: 1]. A token of several kinds has the highest of their levels. Other text has level 0.
@@ -22,8 +22,8 @@ pub enum Policy {
         /// The highest level whose outputs the reader may see.
         reader: i64,
     },
-    /// These query heads do not read them, other heads do; used to see what attention changes. Other heads pass on
-    /// their content, so no output is free of private text and none is released.
+    /// The given query heads do not read private tokens, other heads do: a means to study the effect of attention. The
+    /// other heads pass on private content, so no output is released.
     Heads(
         /// The query heads that do not read private tokens.
         Vec<Span>,

@@ -240,7 +240,7 @@ impl HfTokenizer {
     /// window repeats the last quarter of the window before it.
     ///
     /// # Errors
-    /// [`Error::Tokenizer`] where the text has no tokens, or `most` leaves no space for text.
+    /// Returns [`Error::Tokenizer`] if the text has no tokens, or if `most` leaves no space for text.
     pub fn windows(&self, text: &str, most: usize) -> Result<Vec<Window>, Error> {
         let encoding = self.inner.encode(text, true).map_err(Error::tokenizer)?;
         let words = encoding.get_word_ids().to_vec();
@@ -283,8 +283,7 @@ impl HfTokenizer {
         Encoding { ids: encoding.get_ids().to_vec(), ranges, special }
     }
 
-    /// Returns the library's own tokenizer, for what it does besides: decoding token by token, encoding without
-    /// offsets.
+    /// Returns the tokenizer of the library, for other operations: decoding token by token, encoding without offsets.
     pub fn inner(&self) -> &tokenizers::Tokenizer {
         &self.inner
     }
@@ -299,7 +298,8 @@ impl Tokenizer for HfTokenizer {
         self.inner.decode(ids, true).map_err(Error::tokenizer)
     }
 
-    /// Byte-level pieces are shown as the text that their bytes are, or as the bytes where they are a part of a character.
+    /// Returns a token in readable form. A byte-level piece is shown as its text, or as its bytes if they are only a part of a
+    /// character.
     fn token(&self, id: u32) -> Option<String> {
         let mut piece = self.inner.id_to_token(id)?;
         let byte_level = matches!(self.inner.get_decoder(), Some(tokenizers::DecoderWrapper::ByteLevel(_)));

@@ -83,7 +83,7 @@ fn dense(at: &At<'_>, kind: &str) -> Result<Array> {
     let (batch, heads) = if nested {
         let heads = at.list(|row| row.list(|slice| rows(&slice, kind, &mut slices)).map(|list| list.len()))?;
         if heads.iter().any(|&count| count != heads[0]) {
-            return Err(at.refuse("as many heads in each batch row"));
+            return Err(at.refuse("the same number of heads in each batch row"));
         }
         (heads.len(), heads[0])
     } else {
@@ -114,7 +114,7 @@ fn rows(at: &At<'_>, kind: &str, slices: &mut Vec<Slice>) -> Result<()> {
     let list = at.list(|row| {
         let cells = row.list(|cell| keeps(&cell, kind))?;
         if *width.get_or_insert(cells.len()) != cells.len() {
-            return Err(row.refuse("as many cells as the row before"));
+            return Err(row.refuse("the same number of cells in each row"));
         }
         let mut keys = Runs::new();
         for (k, _) in cells.iter().enumerate().filter(|cell| *cell.1) {

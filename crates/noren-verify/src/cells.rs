@@ -7,7 +7,7 @@ use crate::refusal::Result;
 use crate::runs::{Runs, holds, meet, minus, union};
 use crate::work::Work;
 
-/// Where positions per key exceed this number, each key is tested by itself.
+/// If there are more positions per key than this number, each key is tested separately.
 const SPARSE: i64 = 4;
 
 impl Node {
@@ -164,7 +164,7 @@ impl Node {
         })
     }
 
-    /// Returns the keys that query row `i` may read. The memory for `other` stays counted meanwhile.
+    /// Returns the keys that query row `i` may read. The memory for `other` remains counted during the call.
     fn row_beside(&self, other: &Runs, frame: &Frame, i: i64, work: &Work) -> Result<Runs> {
         let space = work.space();
         work.keep(other.len())?;

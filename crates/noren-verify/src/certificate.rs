@@ -1,4 +1,4 @@
-//! A certificate as it is written. Nothing in it is trusted before the check.
+//! A certificate as it is written. The verifier trusts no field before the check.
 
 use crate::expr::Expr;
 use crate::facts::{Facts, ranges};
@@ -159,7 +159,7 @@ fn not_covered(at: &At<'_>) -> Result<()> {
     if let Some(missing) = NOT_COVERED.iter().find(|required| !list.iter().any(|given| given == *required)) {
         return Err(wrong(
             at.path.clone(),
-            format!("a list of {} without this entry", list.len()),
+            format!("a list of {} entries without this one", list.len()),
             format!("the entry {missing:?}"),
         ));
     }

@@ -145,7 +145,7 @@ impl Layer {
     ) -> Result<std::result::Result<(), String>> {
         work.spend(from.len() + to.len() + done.len())?;
         if let Some(&(lost, _)) = minus(from, to).first() {
-            return Ok(Err(format!("token {lost} is lost, but tokens keep what they have")));
+            return Ok(Err(format!("token {lost} is missing, but it is in the set of the layer before")));
         }
         let fresh = minus(from, done);
         let gained = minus(to, from);
@@ -165,7 +165,7 @@ impl Layer {
         let top = self.index.as_ref().map_or(0, |index| index.sums.len() - 1);
         let missed = if fresh.is_empty() { None } else { self.missed(frame, &fresh, to, (top, 0), work)? };
         Ok(match missed {
-            Some((t, k)) => Err(format!("token {t} is left out, but reads token {k} of the set before")),
+            Some((t, k)) => Err(format!("token {t} is missing, but reads token {k} of the set before")),
             None => Ok(()),
         })
     }

@@ -13,7 +13,7 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Makes a tree. Refuses a parent that is not a node, and circles.
+    /// Makes a tree. Returns an error for a parent that is not a node, and for a cycle.
     pub(crate) fn new(parents: &[i128], start: i64) -> Result<Self, String> {
         let count = parents.len();
         if let Some(at) = parents.iter().position(|&parent| parent >= count as i128) {

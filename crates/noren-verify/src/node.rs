@@ -218,7 +218,7 @@ impl<'a> World<'a> {
         for at in (0..arms.len()).filter(|&at| !taken[at]) {
             self.work.spend(arms.len())?;
             if !(0..arms.len()).any(|own| taken[own] && arms[own].1 == arms[at].1) {
-                let given = format!("arm {at}, which none of the {total} {what} takes");
+                let given = format!("arm {at}, which applies to none of the {total} {what}");
                 let least = (total..total + 4096).find(|&index| taken_by(index) == Some(at));
                 let expected = match least {
                     Some(index) => format!("a shape with at least {} {what}, or no such arm", index + 1),

@@ -1,4 +1,4 @@
-//! Philox 4x32-10, the generator behind `random`.
+//! Philox 4x32-10, the generator that defines `random`.
 //!
 //! Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 

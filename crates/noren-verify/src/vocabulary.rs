@@ -194,7 +194,7 @@ fn neighborhood(args: &mut Args<'_>) -> Result<Expr, String> {
     let size = args.ints("size", 1)?.ok_or("`neighborhood` without `size`")?;
     let dilation = args.ints("dilation", 1)?.unwrap_or_else(|| vec![1; grid.len()]);
     if !(1..=3).contains(&grid.len()) || size.len() != grid.len() || dilation.len() != grid.len() {
-        return Err("`neighborhood`: grid, size and dilation need 1 to 3 numbers, as many each".into());
+        return Err("`neighborhood`: grid, size and dilation need 1 to 3 numbers, the same number each".into());
     }
     if (0..grid.len()).any(|d| (size[d] - 1).saturating_mul(dilation[d]) >= grid[d]) {
         return Err("`neighborhood`: a window larger than its grid".into());

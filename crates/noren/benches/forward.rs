@@ -1,5 +1,5 @@
-//! Forward attention by mask, `f32`, 8 heads of 64 over 2048 tokens, on all threads: throughput counts allowed pairs as
-//! `4 * head_dim` operations each, so `elem/s` are FLOP/s. Then steps of decoding.
+//! Forward attention by mask, `f32`, 8 heads of 64 over 2048 tokens, on all threads: an allowed cell counts as
+//! `4 * head_dim` operations, so `elem/s` is FLOP/s. Steps of decoding are measured too.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use noren::{
@@ -42,7 +42,8 @@ fn forward(c: &mut Criterion) {
     group.finish();
 }
 
-/// A step of decoding: 32 heads over 8 key-value heads of 128, by form and number of keys; throughput counts keys and values.
+/// Measures a step of decoding, by form of cache and number of keys: 32 query heads and 8 key-value heads of 128 numbers. The
+/// throughput is that of keys and values.
 fn decode(c: &mut Criterion) {
     let (heads, kv_heads, d, chunk) = (32, 8, 128, 256);
     let values = |len: usize| -> Vec<f32> { (0..len).map(|i| (i * 7919 % 2003) as f32 / 1000.0 - 1.0).collect() };

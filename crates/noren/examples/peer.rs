@@ -1,15 +1,15 @@
-//! Times attention the way the peer benchmark wants it:
+//! Measures the time of attention for the peer benchmark. Options:
 //! `--mask full|causal|swa256|padding|docs8|causalpad|perhead|stride8|longformer|scattered`, `--op fwd|fwdbwd`, `--h`,
-//! `--hkv`, `--d`, `--n`, `--m`, `--dtype f32|bf16|f16`, `--threads`, `--runs`, `--minruns`, `--budget` (seconds), and beyond
-//! its protocol `--isa`, `--block` (query rows in a tile of the plan) and `--reorder auto|never|always`.
+//! `--hkv`, `--d`, `--n`, `--m`, `--dtype f32|bf16|f16`, `--threads`, `--runs`, `--minruns`, `--budget` (seconds), and in addition
+//! to its protocol `--isa`, `--block` (query rows in a tile of the plan) and `--reorder auto|never|always`.
 //!
-//! Few queries after many keys (`--n 1 --m 32768`) are a step of decoding: the `n` tokens are taken back, appended to a cache of
-//! the form `--cache contiguous|paged|rotating` (`none` for arrays), planned and computed, all of it timed.
+//! Few queries after many keys (`--n 1 --m 32768`) are a step of decoding. Each timed run removes the `n` tokens from a cache of
+//! the form `--cache contiguous|paged|rotating` (`none` for arrays), appends them again, plans the step and computes it.
 //!
 //! `--batch B` rows are padded to unequal lengths with `--mask padding`; binding and planning are timed too.
 //!
-//! The last line printed is JSON: `{"base_rss_mb": .., "peak_rss_mb": .., "ms": [..], ...}`; peak memory is that of the
-//! process, `base` what it was before the plan was made and the first run begun.
+//! The last line printed is JSON: `{"base_rss_mb": .., "peak_rss_mb": .., "ms": [..], ...}`; `peak` is the maximum memory of
+//! the process, and `base` is its memory before planning and before the first run.
 
 use noren::{
     Dtype, Element, GradientsMut, Inputs, Isa, KvCache, KvShape, Options, Outputs, Saved, View, ViewMut,
@@ -99,15 +99,15 @@ fn measure<T: Element>() -> Result<(), Failure> {
 
     let (ms, cpu) = repeat(once)?;
     let memory = [base, peak_rss_mb()];
-    // Two products forward, five backward.
+    // Two matrix products forward, five backward.
     let flop = if both { 14.0 } else { 4.0 } * d as f64;
-    // Every key and value once.
+    // Each key and value is read once.
     let bytes = (2 * kv_heads * m * d * T::DTYPE.size()) as f64;
     report(&ms, cpu, memory, &plan.stats(), [flop, bytes]);
     Ok(())
 }
 
-/// The milliseconds of each run after some that warm up, and the mean of all threads' processor time.
+/// Returns the milliseconds of each run after some warm-up runs, and the mean processor time of all threads.
 fn repeat(mut once: impl FnMut() -> Result<f64, Failure>) -> Result<(Vec<f64>, f64), Failure> {
     let mut warm = 0.0;
     while warm < 300.0 {
@@ -123,7 +123,7 @@ fn repeat(mut once: impl FnMut() -> Result<f64, Failure>) -> Result<(Vec<f64>, f
     Ok((ms, cpu))
 }
 
-/// Prints the last line, of operations for each allowed pair and bytes for each run.
+/// Prints the last line. `flop` is the number of operations for each allowed cell, `bytes` the number of bytes of each run.
 fn report(ms: &[f64], cpu: f64, [base, peak]: [f64; 2], stats: &Stats, [flop, bytes]: [f64; 2]) {
     let flop = flop * stats.allowed as f64;
     let (computed, planning) = (stats.computed_per_allowed, stats.planning_seconds * 1e3);
@@ -136,7 +136,7 @@ fn report(ms: &[f64], cpu: f64, [base, peak]: [f64; 2], stats: &Stats, [flop, by
     );
 }
 
-/// A cache that holds all keys and values.
+/// Returns a cache that holds all keys and values.
 fn filled<T: Element>(form: &str, inputs: &Inputs<'_, T>, isa: Option<Isa>) -> Result<KvCache<T>, Failure> {
     let [_, kv_heads, m, d] = inputs.k.shape();
     let mut shape = KvShape::new(kv_heads, d);
@@ -157,14 +157,14 @@ fn filled<T: Element>(form: &str, inputs: &Inputs<'_, T>, isa: Option<Isa>) -> R
     Ok(cache)
 }
 
-/// A copy of some rows of each head.
+/// Returns a copy of some rows of each head.
 fn rows<T: Element>(x: &View<'_, T>, rows: std::ops::Range<usize>) -> Vec<T> {
     let [_, heads, _, width] = x.shape();
     let at = |n: usize| [0, n / width / rows.len(), rows.start + n / width % rows.len(), n % width];
     (0..heads * rows.len() * width).map(|n| x.get(at(n))).collect()
 }
 
-/// The mask in noren's language, and the facts it needs.
+/// Returns the mask in noren's language, and the facts that the mask needs.
 fn mask(name: &str, heads: usize, m: usize, batch: usize) -> Result<(noren_mask::Mask, Facts), Failure> {
     let bounds = [0, 1, 3, 4, 7, 11, 13, 15, 16].map(|share| share * m / 16);
     let documents: Vec<usize> = bounds.windows(2).map(|w| w[1] - w[0]).collect();
@@ -190,7 +190,7 @@ fn mask(name: &str, heads: usize, m: usize, batch: usize) -> Result<(noren_mask:
     Ok((mask.parse::<Spec>()?.mask, facts))
 }
 
-/// The value after `name` on the command line.
+/// Returns the value after `name` on the command line.
 fn text(name: &str) -> Option<String> {
     std::env::args().skip_while(|arg| arg != name).nth(1)
 }
@@ -199,7 +199,7 @@ fn number(name: &str, default: usize) -> usize {
     text(name).and_then(|value| value.parse::<f64>().ok()).map_or(default, |value| value as usize)
 }
 
-/// Roughly standard normal numbers: sums of twelve uniform ones.
+/// Returns approximately standard normal numbers: sums of twelve uniform numbers.
 fn normal<T: Element>(len: usize, seed: u64) -> Vec<T> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut uniform = move || {
@@ -211,7 +211,8 @@ fn normal<T: Element>(len: usize, seed: u64) -> Vec<T> {
     (0..len).map(|_| T::from_f32((0..12).map(|_| uniform()).sum::<f32>() - 6.0)).collect()
 }
 
-/// Time that all threads of this process have run, where the system says so: what counts on a machine that others use too.
+/// Returns the processor time of all threads of this process in milliseconds; 0 if the system does not report it. Other work
+/// on the machine does not change this time.
 fn cpu_ms() -> f64 {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let ran = |task: std::fs::DirEntry| {
@@ -221,7 +222,7 @@ fn cpu_ms() -> f64 {
     tasks.filter_map(ran).sum::<f64>() / 1e6
 }
 
-/// The most memory this process ever held, where the system says so.
+/// Returns the maximum memory of this process in MB; 0 if the system does not report it.
 fn peak_rss_mb() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmHWM"));

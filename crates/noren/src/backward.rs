@@ -7,7 +7,7 @@ use crate::options::Cancel;
 use crate::{Bias, Dtype, Element, Error, Inputs, Isa, Options, View, ViewMut};
 use noren_mask::Plan;
 
-/// The results of the forward pass and the gradient of its output, which the backward pass reads beside the [`Inputs`].
+/// The results of the forward pass and the gradient of its output, which the backward pass reads in addition to [`Inputs`].
 #[derive(Clone, Copy, Debug)]
 pub struct Saved<'a, T = f32> {
     /// The output of the forward pass, `[batch, heads, q_len, v_dim]`.

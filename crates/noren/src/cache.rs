@@ -156,8 +156,8 @@ impl<T: Element> KvCache<T> {
     /// Returns a cache of the last `window` tokens of each sequence and its first `sink_tokens`, for steps that append
     /// at most `ahead` tokens.
     ///
-    /// A query reads the `window` tokens that end with its own token, and the sink tokens, as far as the mask allows
-    /// them. Whatever the mask, it reads no other older tokens, in steps of one token and of many. Positions are those
+    /// A query reads only the `window` tokens that end with its own token, and the sink tokens. Among these it reads the
+    /// tokens that the mask allows. This holds for steps of one token and of several tokens. Positions are those
     /// of the whole sequence, so masks, biases and rotary embeddings have the same meaning as in a cache that keeps all
     /// tokens. [`StepPlan::key_position`] gives the position of a key.
     pub fn rotating(shape: &KvShape, window: usize, sink_tokens: usize, ahead: usize) -> Result<Self, Error> {

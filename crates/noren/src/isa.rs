@@ -72,7 +72,7 @@ impl Isa {
         *BEST.get_or_init(|| {
             let slow = |isa: &Isa| *isa == Isa::Avx512Bf16 && !fast_pairs();
             let fast = Self::available().iter().rev().find(|isa| !slow(isa));
-            *fast.expect("the portable ISA is always there")
+            *fast.expect("the portable ISA is always available")
         })
     }
 

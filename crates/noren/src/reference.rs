@@ -94,7 +94,7 @@ pub struct Forward {
     pub lse: Vec<f64>,
 }
 
-/// The result of [`backward`]: the gradients of `sum(out * dout)`, each shaped as its array.
+/// The result of [`backward`]: the gradients of `sum(out * dout)`, each with the shape of its array.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Gradients {
     /// The gradient of the queries.
@@ -106,9 +106,9 @@ pub struct Gradients {
     /// The gradient of the scores after scale, softcap and bias, `[batch, heads, q_len, kv_len]`. The sum over the
     /// dimensions that a bias broadcasts is the gradient of the bias.
     pub dscores: Vec<f64>,
-    /// The gradients of [`Options::bias`], one for each entry and shaped as it; empty for ALiBi.
+    /// The gradients of [`Options::bias`], one for each entry, with the shape of the entry; empty for ALiBi.
     pub dbias: Vec<Vec<f64>>,
-    /// The gradient of the soft weights, shaped as these; empty if there are none.
+    /// The gradient of the soft weights, with their shape; empty without soft weights.
     pub dsoft: Vec<f64>,
     /// The gradient of the sinks, one value for each query head.
     pub dsinks: Vec<f64>,

@@ -45,7 +45,8 @@ use storage::{Kind, with_views};
 /// ```
 ///
 /// # Errors
-/// Returns an error for shapes that do not fit the plan, other types, tensors of other devices, and invalid options.
+/// Returns an error for shapes that do not fit the plan, for other types, for tensors that are not on the CPU, and for invalid
+/// options.
 pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, plan: &Arc<Plan>, options: &Options) -> Result<Tensor> {
     for (name, tensor) in [("q", q), ("k", k), ("v", v)] {
         if !matches!(tensor.dtype(), DType::F32 | DType::BF16 | DType::F16) || tensor.dtype() != q.dtype() {
@@ -96,7 +97,7 @@ impl Kind for WeightsOf<'_> {
     }
 }
 
-/// Binds a mask and plans it, for [`attention`]. Layers can share the plan.
+/// Returns the plan of a mask for [`attention`]. Layers can share the plan.
 ///
 /// # Errors
 /// Returns the errors of [`noren::Mask::bind`].

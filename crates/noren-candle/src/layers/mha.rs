@@ -54,7 +54,7 @@ pub struct MultiHeadAttention {
 }
 
 impl MultiHeadAttention {
-    /// Reads or makes the parameters.
+    /// Reads the parameters from `vb`, or makes new ones.
     ///
     /// # Errors
     /// Returns an error if sizes do not divide, or if tensors are missing or have other shapes.

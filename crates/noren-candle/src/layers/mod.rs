@@ -13,7 +13,7 @@
 //! let vb = VarBuilder::from_varmap(&vars, DType::F32, &Device::Cpu);
 //! let encoder = TransformerEncoder::new(&LayerConfig::new(32, 4), 2, &vb)?;
 //!
-//! // The first layer looks around, the second everywhere; padding is never read.
+//! // The first layer reads a window, the second layer reads all tokens; padding is never read.
 //! let mask = "layers(0: window(left=2, right=2), else: full) & padding".parse()?;
 //! let shape = Shape::square(7).batch(2).heads(4);
 //! let plans = LayerPlans::new(&mask, 2, &shape, &Facts::new().lengths([7, 4]))?;

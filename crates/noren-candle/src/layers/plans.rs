@@ -35,7 +35,7 @@ impl LayerPlans {
         Ok(LayerPlans { plans })
     }
 
-    /// Uses the same plan for every layer.
+    /// Returns plans in which every layer has the plan `plan`.
     pub fn same(plan: &Arc<Plan>, layers: usize) -> Self {
         LayerPlans { plans: vec![plan.clone(); layers] }
     }

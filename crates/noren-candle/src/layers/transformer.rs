@@ -13,13 +13,13 @@ use std::sync::Arc;
 pub struct LayerConfig {
     /// The sizes of attention.
     pub attention: MhaConfig,
-    /// The width between the two halves of the feed-forward part.
+    /// The width of the hidden layer of the feed-forward part.
     pub feedforward: usize,
     /// The activation of the feed-forward part.
     pub activation: Activation,
     /// True for norms before each part, false for norms after it.
     pub norm_first: bool,
-    /// The number added to variances.
+    /// The number that norms add to variances.
     pub eps: f64,
     /// Probability of dropout of values in training.
     pub dropout: f32,
@@ -102,7 +102,7 @@ pub struct TransformerEncoderLayer {
 }
 
 impl TransformerEncoderLayer {
-    /// Reads or makes the parameters.
+    /// Reads the parameters from `vb`, or makes new ones.
     ///
     /// # Errors
     /// Returns an error if sizes do not divide, or if tensors are missing or have other shapes.
@@ -134,7 +134,7 @@ pub struct TransformerEncoder {
 }
 
 impl TransformerEncoder {
-    /// Reads or makes the parameters of `layers` layers.
+    /// Reads the parameters of `layers` layers from `vb`, or makes new ones.
     ///
     /// # Errors
     /// Returns the errors of [`TransformerEncoderLayer::new`].
@@ -167,7 +167,7 @@ pub struct TransformerDecoderLayer {
 }
 
 impl TransformerDecoderLayer {
-    /// Reads or makes the parameters.
+    /// Reads the parameters from `vb`, or makes new ones.
     ///
     /// # Errors
     /// Returns an error if sizes do not divide, or if tensors are missing or have other shapes.
@@ -211,7 +211,7 @@ pub struct TransformerDecoder {
 }
 
 impl TransformerDecoder {
-    /// Reads or makes the parameters of `layers` layers.
+    /// Reads the parameters of `layers` layers from `vb`, or makes new ones.
     ///
     /// # Errors
     /// Returns the errors of [`TransformerDecoderLayer::new`].

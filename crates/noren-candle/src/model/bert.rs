@@ -25,13 +25,13 @@ pub struct BertConfig {
     pub layers: usize,
     /// Number of heads.
     pub heads: usize,
-    /// The width between the two halves of the feed-forward part.
+    /// The width of the hidden layer of the feed-forward part.
     pub intermediate: usize,
     /// Maximum number of positions.
     pub positions: usize,
     /// Number of segments.
     pub types: usize,
-    /// The number added to variances.
+    /// The number that norms add to variances.
     pub eps: f64,
     /// The activation of the feed-forward part.
     pub activation: Activation,
@@ -187,7 +187,7 @@ enum Head {
 }
 
 impl Bert {
-    /// Reads or makes the parameters.
+    /// Reads the parameters from `vb`, or makes new ones.
     ///
     /// # Errors
     /// Returns an error if tensors are missing or have other shapes.

@@ -24,7 +24,7 @@ pub(crate) struct StackCache {
 struct Layer {
     mask: Mask,
     keys: AnyCache,
-    /// The first layer with the same mask, and therefore with the same form and history.
+    /// The index of the first layer with the same mask, and therefore with the same form and history.
     like: usize,
 }
 

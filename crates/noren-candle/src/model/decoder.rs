@@ -76,7 +76,7 @@ impl Names {
 }
 
 impl Decoder {
-    /// Reads or makes the parameters.
+    /// Reads the parameters from `vb`, or makes new ones.
     ///
     /// # Errors
     /// Returns an error for an inconsistent configuration, and if tensors are missing or have other shapes.

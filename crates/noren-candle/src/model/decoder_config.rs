@@ -1,4 +1,4 @@
-//! [`DecoderConfig`]: a decoder as a list of choices, read from the configurations of seven families.
+//! [`DecoderConfig`]: the configuration of a decoder, read from the configurations of seven families.
 
 use super::raw::Raw;
 use super::rope::Rope;
@@ -23,15 +23,15 @@ pub struct DecoderConfig {
     pub kv_heads: usize,
     /// The width of a head.
     pub head_dim: usize,
-    /// The width between the two halves of the feed-forward part.
+    /// The width of the hidden layer of the feed-forward part.
     pub intermediate: usize,
     /// Maximum number of positions.
     pub positions: usize,
     /// The kind of the norms.
     pub norm: NormKind,
-    /// The number added to variances.
+    /// The number that norms add to variances.
     pub eps: f64,
-    /// Whether there is a norm after each part too, before the sum (Gemma).
+    /// Whether each part also has a norm after it, before its result is added to the residual (Gemma).
     pub post_norms: bool,
     /// Whether queries and keys have norms, over each head (Qwen 3, Gemma 3).
     pub qk_norm: bool,
@@ -53,7 +53,7 @@ pub struct DecoderConfig {
     pub mlp_bias: bool,
     /// The factor of scores, if it is not `1 / sqrt(head_dim)`.
     pub scale: Option<f32>,
-    /// Whether scores are divided by the number of the layer too (an option of GPT-2).
+    /// Whether scores are also divided by the number of the layer, counted from 1 (an option of GPT-2).
     pub scale_by_layer: bool,
     /// The softcap of scores.
     pub softcap: Option<f32>,
@@ -65,7 +65,7 @@ pub struct DecoderConfig {
     pub logit_softcap: Option<f64>,
     /// Whether there is an output layer.
     pub lm_head: bool,
-    /// Whether the output layer is the embedding.
+    /// Whether the output layer uses the weights of the embedding.
     pub tied: bool,
     /// Probabilities of dropout in training: (of values between parts, of attention weights).
     pub dropout: (f32, f32),

@@ -24,7 +24,7 @@ pub struct Call<'a> {
 
 /// Queries and keys of some layers, kept during a call, from which attention can be inspected afterwards.
 ///
-/// It holds references to tensors of the call, so it costs memory but almost no time.
+/// The record holds references to tensors of the call, so it needs memory but almost no time.
 #[derive(Default, Debug)]
 pub struct Trace {
     layers: Option<Vec<usize>>,
@@ -98,12 +98,12 @@ impl<'a> Pass<'a> {
         (Pass { mode, trace, ways: Vec::new() }, generator)
     }
 
-    /// Sets that attentions of `stack` use the plans of `planner`.
+    /// Makes the attentions of `stack` use the plans of `planner`.
     pub(crate) fn planned(&mut self, stack: Stack, planner: Planner<'a>) {
         self.ways.push((stack, Way::Planned(planner)));
     }
 
-    /// Sets that attentions of `stack` append to a cache and read it.
+    /// Makes the attentions of `stack` append to a cache and read it.
     pub(crate) fn cached(&mut self, stack: Stack, cache: &'a mut StackCache) {
         self.ways.push((stack, Way::Cached(cache)));
     }

@@ -23,7 +23,7 @@ pub struct T5Config {
     pub hidden: usize,
     /// The width of a head.
     pub head_dim: usize,
-    /// The width between the two halves of the feed-forward part.
+    /// The width of the hidden layer of the feed-forward part.
     pub intermediate: usize,
     /// Numbers of layers of the encoder and of the decoder.
     pub layers: [usize; 2],
@@ -33,13 +33,13 @@ pub struct T5Config {
     pub buckets: usize,
     /// The distance from which on all distances share a bias.
     pub most_distance: usize,
-    /// The number added to mean squares.
+    /// The number that norms add to mean squares.
     pub eps: f64,
     /// The activation of the feed-forward part.
     pub activation: Activation,
     /// Whether the feed-forward part has a second product, which is a gate.
     pub gated: bool,
-    /// Whether the output layer is the embedding.
+    /// Whether the output layer uses the weights of the embedding.
     pub tied: bool,
     /// Whether states are divided by the root of their width before the output layer.
     pub scaled_output: bool,
@@ -145,7 +145,7 @@ struct Part {
 pub(crate) type CrossKeys = Vec<[Tensor; 2]>;
 
 impl T5 {
-    /// Reads or makes the parameters.
+    /// Reads the parameters from `vb`, or makes new ones.
     ///
     /// # Errors
     /// Returns an error if tensors are missing or have other shapes.

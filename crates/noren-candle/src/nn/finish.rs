@@ -15,7 +15,7 @@ pub(super) struct Finish<'a> {
 }
 
 impl Finish<'_> {
-    /// Applies all operations but the norm to one row.
+    /// Applies all operations except the norm to one row.
     pub(super) fn row(&self, row: usize, out: &mut [f32]) {
         if let Some(bias) = self.bias {
             wide::add_rows(out, bias);

@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 /// A linear layer `x W^T + b` over the last dimension; the weight is `[out, in]` as in PyTorch.
 ///
-/// The library of matrix products computes one row, or few rows and columns, by other paths than many, with different
-/// last bits. Here a product of few rows is filled up with rows of 0, so that all products take the same path and a
-/// row's result depends on the row alone.
+/// The library of matrix products computes small products by other paths than large ones, with different last bits. This
+/// layer adds rows of 0 to a small product, so that all products take the same path and a row's result depends on the row
+/// alone.
 #[derive(Clone, Debug)]
 pub struct Linear {
     weight: Tensor,
@@ -219,7 +219,7 @@ impl Linear {
 /// Returns the smallest number of rows for which `gemm` takes its general path with the same depth of blocks as for
 /// more rows.
 fn least_rows(outputs: usize, inputs: usize) -> usize {
-    /// The maximum number of elements for which `gemm` has a separate kernel. A single row has one too.
+    /// The maximum number of elements for which `gemm` has a separate kernel. A single row also has a separate kernel.
     const SMALL: usize = 256;
     /// The maximum number of rows and columns for which `gemm` splits a sum of more than [`DEPTH`] products at other
     /// places.

@@ -32,7 +32,7 @@ impl Deref for Values<'_> {
     fn deref(&self) -> &[f32] {
         match &**self.storage {
             Storage::Cpu(CpuStorage::F32(values)) => &values[self.range.clone()],
-            _ => unreachable!("the storage was looked at when this was made"),
+            _ => unreachable!("the storage was checked when this was made"),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Training: masked-LM and causal-LM over packed documents, with AdamW and checkpoints. A process may be stopped at any
 //! time.
 //!
-//! Random choices (weights, order of rows, corruption) follow from the seed and the step, nothing depends on time or
-//! threads, and a checkpoint holds the weights and the optimiser's averages to the bit. Training that was stopped and
-//! continued therefore ends with the same weights as training that was not.
+//! Random choices (weights, order of rows, corruption) depend only on the seed and the step, and nothing depends on time or
+//! threads. A checkpoint stores the exact weights and averages of the optimiser. Training that was stopped and continued
+//! therefore ends with the same weights as training without a stop.
 
 mod checkpoint;
 mod config;

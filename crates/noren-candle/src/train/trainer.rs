@@ -66,7 +66,7 @@ pub struct Trainer<'a> {
 }
 
 impl<'a> Trainer<'a> {
-    /// Packs `text` into rows, holds some of them out, makes the model and draws its weights.
+    /// Packs `text` into rows, holds out some rows for validation, and makes the model with random weights.
     ///
     /// # Errors
     /// Returns an error for a text that is empty or too short, an objective that the tokenizer does not support, and a
@@ -169,7 +169,7 @@ impl<'a> Trainer<'a> {
         let first = step * config.accumulate as u64;
         let batches: Vec<Batch> =
             (first..first + config.accumulate as u64).map(|number| self.train.batch(number, config.rows)).collect();
-        // Each token counts equally, in whichever of the batches it is.
+        // Each token has the same weight, in any of the batches.
         let predicted: usize = batches.iter().map(Batch::predicted).sum();
         let mut loss = 0.0;
         for (number, batch) in (first..).zip(&batches).filter(|(_, batch)| batch.predicted() > 0) {

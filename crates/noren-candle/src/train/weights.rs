@@ -49,9 +49,9 @@ impl Weights {
         self.parts.values().map(|part| part.values.len()).sum()
     }
 
-    /// Draws all matrices from a normal distribution with standard deviation `range`. Those that write to the residual
-    /// stream are smaller by the root of the number of writers (Radford et al. 2019). Biases become 0, and norms stay
-    /// as the model made them.
+    /// Draws all matrices from a normal distribution with standard deviation `range`. For matrices whose
+    /// product is added to the residual, `range` is divided by the root of the number of such matrices (Radford et al.
+    /// 2019). Biases become 0, and norms are not changed.
     pub(super) fn draw(&mut self, range: f64, layers: usize, seed: u64) -> Result<()> {
         let writers = ((2 * layers.max(1)) as f64).sqrt();
         for (name, part) in &mut self.parts {

@@ -1,4 +1,4 @@
-//! The operation is compared with candle's own gradients of the textbook formula.
+//! Compares outputs and gradients of attention with those of the textbook formula in candle's own operations.
 
 use candle_core::{D, DType, Device, Result, Tensor, Var};
 use noren::{Facts, Shape, Spec};
@@ -6,7 +6,7 @@ use noren_candle::{Bias, Options, attend, attention, attention_weights, plan, to
 
 const CPU: Device = Device::Cpu;
 
-/// Returns softmax of masked scores times values, by candle's operations alone. Rows without an allowed key give 0.
+/// Returns the softmax of masked scores times values, computed with candle's operations only. Rows without an allowed key are 0.
 fn textbook(q: &Tensor, k: &Tensor, v: &Tensor, keep: &Tensor, options: &Options) -> Result<Tensor> {
     let group = q.dim(1)? / k.dim(1)?;
     let spread = |x: &Tensor| -> Result<Tensor> {

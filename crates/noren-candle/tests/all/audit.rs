@@ -1,4 +1,4 @@
-//! The battery on the stored checkpoints: silent on all of them, and every fault that is planted is found.
+//! Audits of the stored checkpoints: no check fails for a correct model, and each planted fault fails a check.
 
 use candle_core::{DType, Tensor};
 use noren::Mask;
@@ -38,20 +38,20 @@ fn healthy_models_pass_in_half_precision() {
     }
 }
 
-/// Returns the states of a model, by token.
+/// Returns the states of a model for each token.
 fn states(model: &Model, batch: &Batch, decoder: Option<&Batch>, trace: Option<&mut Trace>) -> Result<Tensor> {
     let Output { last_hidden_state, .. } = model.forward_with(batch, decoder, Call { trace, ..Call::default() })?;
     Ok(last_hidden_state)
 }
 
-/// Which checks fail for a model that is called in a wrong way.
+/// Returns the checks that fail for a model that is called in a wrong way.
 fn called(name: &str, wrong: impl Fn(&Model, &Batch) -> Result<Tensor>) -> Vec<&'static str> {
     let model = load(name);
     let subject = Subject::new(model.masks(), model.vocab(), |batch, _, _| wrong(&model, batch));
     audit(&subject.positions(model.positions().unwrap_or(200)), None).unwrap().failures()
 }
 
-/// Which checks fail for a model one of whose masks was changed (`own` is what it was), and where.
+/// Returns the checks that fail for a model with one changed mask, and the place of each leak. `own` is the original mask.
 fn masked(name: &str, stack: Stack, mask: &str) -> (Vec<&'static str>, String) {
     let mut model = load(name);
     let declared = model.masks();
@@ -84,7 +84,7 @@ fn calls_that_lose_something_are_found() {
     for check in ["padding_left", "padding_right", "mask_liveness", "redaction", "batch", "documents"] {
         assert!(failures.contains(&check), "{check}: {failures:?}");
     }
-    // The padding of row 0 for all rows.
+    // Fault: all rows get the padding of row 0.
     let first = |model: &Model, batch: &Batch| {
         let keep: Vec<u8> = batch.keep()[0].iter().map(|keep| u8::from(*keep)).collect();
         let keep = vec![keep; batch.rows()];
@@ -93,14 +93,14 @@ fn calls_that_lose_something_are_found() {
         states(model, &Batch::from_tensors(&ids, Some(&keep))?, None, None)
     };
     assert!(called("bert", first).contains(&"batch"));
-    // States are scaled by their mean over time, padding included.
+    // Fault: states are scaled by their mean over all tokens, with padding.
     let normed = |model: &Model, batch: &Batch| {
         let states = states(model, batch, None, None)?;
         Ok(states.broadcast_div(&states.abs()?.mean_keepdim(1)?)?)
     };
     let failures = called("bert", normed);
     assert!(failures.contains(&"padding_left") && failures.contains(&"redaction"), "{failures:?}");
-    // Packed texts as one.
+    // Fault: packed texts are treated as one text.
     let unpacked = |model: &Model, batch: &Batch| match batch.documents() {
         Some(_) => states(model, &Batch::new(batch.ids().to_vec())?, None, None),
         None => states(model, batch, None, None),
@@ -128,7 +128,7 @@ fn what_cannot_be_tested_is_said() {
     assert!(message(audit(&flat, None)).contains("[1, 72, features] is needed"));
 }
 
-/// Faults in one place only: a late query, a window of one layer from a position on, one row of a batch, one length.
+/// Plants faults in a single place: a late query, the window of one layer from a position on, one row of a batch, one length.
 #[test]
 fn faults_in_one_place_are_found() {
     let (failures, _) = masked("llama", Stack::Decoder, "own | keys(41) & queries(40)");

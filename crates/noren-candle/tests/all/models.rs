@@ -1,4 +1,4 @@
-//! The eleven checkpoints: logits and states of real tokens, batched with padding and one by one, and greedy tokens.
+//! The eleven checkpoints: logits and states of non-padding tokens, in a padded batch and one by one, and greedy tokens.
 
 use candle_core::{DType, Device, Tensor};
 use noren_candle::generate::{GenerateOptions, generate};
@@ -52,7 +52,7 @@ impl Case {
     }
 }
 
-/// Returns the values of row `row`, those of real tokens only where there is one for each token.
+/// Returns the values of row `row`. If there is one value for each token, values of padding are left out.
 fn row(tensor: &Tensor, row: usize, keep: &[bool]) -> Vec<f32> {
     let tensor = tensor.get(row).unwrap().to_dtype(DType::F32).unwrap();
     if tensor.rank() < 2 || tensor.dim(0).unwrap() != keep.len() {
@@ -67,7 +67,7 @@ fn check(name: &str, got: &[f32], expected: &[f32]) {
     let size = expected.iter().fold(0f32, |most, x| most.max(x.abs()));
     let off = got.iter().zip(expected).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
     println!("{name:44} {off:.1e} of {size:.1e}");
-    // The T5's scores reach 200, so that rounding is magnified: its stored logits, of 32 bits, are 1.5e-3 of the largest from
+    // The T5's scores reach 200, which magnifies rounding. Its stored logits, of 32 bits, are 1.5e-3 of the largest from
     // those of 64 bits, and as far as that from another order of the same sums.
     let tolerance = if name.starts_with("t5") { 1.5e-3 } else { 1e-4 };
     assert!(off <= tolerance * size, "{name} is off by {off:e} where the largest is {size:e}");

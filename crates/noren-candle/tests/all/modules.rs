@@ -1,4 +1,4 @@
-//! PyTorch's attention modules: outputs and every gradient, tensor by tensor.
+//! Compares outputs and all gradients of layers with those of PyTorch's attention modules, tensor by tensor.
 
 use candle_core::{DType, Device, Tensor, Var};
 use candle_nn::VarBuilder;

@@ -1,5 +1,5 @@
-//! Private tokens: the content of a secret changes no bit of an output that may not depend on it. For each kind of
-//! detector, five models, and three policies. Masks with a planted fault fail the same test.
+//! Private tokens: the content of a secret changes no bit of an output that may not depend on it. Each kind of
+//! detector, five models and three policies are tested. Masks with a planted fault fail the same test.
 
 use noren::{Facts, Mask, atoms};
 use noren_candle::generate::{GenerateOptions, generate};
@@ -124,7 +124,7 @@ fn broken_masks_are_caught() {
         let tokens = encode(text, plain.vocab());
         let secret = private(text, kind, &tokens);
         let at = secret.positions();
-        // Without windows, beyond which a token cannot be read anyway.
+        // Models with windows are left out: a token beyond the window is never read.
         let own = if stack(&plain) == Stack::Encoder { "full" } else { "causal" };
         let (first, last) = (at[0], at[at.len() - 1]);
         let broken = [
@@ -168,7 +168,7 @@ fn readers_see_what_their_clearance_allows() {
             let released = (0..tokens.len()).filter(|at| policy.released(&secret, *at)).count();
             assert_eq!(released, if reader == 0 { tokens.len() - 17 - 19 } else { tokens.len() - 19 });
         }
-        // Tokens with clearance for e-mail read the address: it changes their outputs, and those of the card.
+        // Tokens with clearance for e-mail read the address, so it changes their outputs and those of the card.
         let policy = Policy::Clearance { levels: levels.clone(), reader: 2 };
         let model = under(&plain, &policy);
         let facts = policy.facts(&[&secret], Facts::new());
@@ -299,8 +299,8 @@ fn texts_go_on_as_if_the_secret_were_another() {
     assert_eq!(Policy::Hide.mask(atoms::full()), nothing);
 }
 
-/// The proof holds for all findings in awkward forms (in as many texts as `NOREN_SECRETS` gives), and in the
-/// documentation of this project, line by line.
+/// The proof holds for all findings in texts with unusual forms (`NOREN_SECRETS` is the number of texts), and in each line of
+/// this project's documentation.
 #[test]
 fn proofs_hold_for_everything_found() {
     let plain = model("embedded");

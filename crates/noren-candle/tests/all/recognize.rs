@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 const WIDTH: usize = 16;
 const LABELS: [&str; 7] = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "U-ORG", "L-PER"];
-/// Words, each with the class that this test's checkpoint assigns to it.
+/// Words with the class that this test's checkpoint assigns to each.
 const WORDS: [(&str, usize); 14] = [
     ("[PAD]", 0),
     ("[UNK]", 0),
@@ -172,8 +172,8 @@ fn found_names_are_masked_and_proved() {
     assert!(proof.holds() && proof.secret_changed == private.count(), "{proof:?}");
 }
 
-/// transformers' BertForTokenClassification is its BertModel with a linear layer on each state: the states that it gave for the
-/// small checkpoint, with such a layer, are the scores.
+/// BertForTokenClassification of transformers is a BertModel with a linear layer on each state. The expected scores are its
+/// stored states for the small checkpoint, after such a layer.
 #[test]
 fn scores_are_those_of_the_library() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/conformance/models/bert");

@@ -114,7 +114,7 @@ fn losses_fall_below_what_single_tokens_tell() {
     assert!(trained.history.last_validation(Objective::Mlm).unwrap() < trained.history.unigram);
     let svg = fs::read_to_string(trained.folder.join("loss.svg")).unwrap();
     assert!(svg.contains("unigram entropy") && svg.contains("clm ") && svg.contains("mlm "));
-    // The written model can be loaded as any other.
+    // The written model can be loaded like any other model.
     assert!(Model::load(&trained.folder).unwrap().forward(&Batch::new(vec![vec![257, 79, 110]]).unwrap()).is_ok());
 }
 
@@ -123,7 +123,7 @@ fn what_was_stopped_goes_on_to_the_same_bits() {
     let config = config(r#""steps": 9, "rows": 4, "validate_every": 2"#);
     let [whole, stopped] = [folder("whole"), folder("stopped")];
     train(&config, Objective::Both, &whole).unwrap();
-    // A panic after each step represents a kill: nothing is written when the program ends.
+    // A panic after each step has the effect of a killed process: nothing is written at the end.
     for _ in 0..8 {
         let trainer = Trainer::new(&config, &ByteTokenizer, &text(), Objective::Both).unwrap();
         let mut steps = 0;

@@ -138,8 +138,8 @@ impl Detector {
         Ok(Detector { kind: Kind(name.into()), search: Search::BuiltIn(search) })
     }
 
-    /// Detects words and phrases as whole words, in upper and lower case, with any white space between their parts and any
-    /// encoding of accents. Words of scripts without spaces need none around them.
+    /// Returns a detector of words and phrases as whole words, in upper and lower case, with any white space between their parts and any
+    /// encoding of accents. Words of scripts without spaces between words are found without spaces around them.
     ///
     /// ```
     /// use noren_text::{Detector, Detectors};
@@ -154,7 +154,7 @@ impl Detector {
         Ok(Detector { kind: own_name(name)?, search: Search::Words(own::words(name, words)?) })
     }
 
-    /// Detects the matches of a regular expression in the syntax of the crate `regex`, whose searches take linear time
+    /// Returns a detector of the matches of a regular expression in the syntax of the crate `regex`, whose searches take linear time
     /// for any pattern and text. Every match that is not empty is private as a whole.
     ///
     /// # Errors
@@ -163,7 +163,7 @@ impl Detector {
         Ok(Detector { kind: own_name(name)?, search: Search::Pattern(own::pattern(name, pattern)?) })
     }
 
-    /// Detects the given spans, in characters of the text.
+    /// Returns a detector of the given spans, in characters of the text.
     ///
     /// # Errors
     /// Returns [`Error::Detector`] for an invalid name and [`Error::Span`] for an empty span. A span outside the text
@@ -172,7 +172,7 @@ impl Detector {
         Ok(Detector { kind: own_name(name)?, search: Search::Spans(own::spans(name, spans)?) })
     }
 
-    /// Returns the kind of its findings.
+    /// Returns the kind of the detector's findings.
     pub fn kind(&self) -> &Kind {
         &self.kind
     }
@@ -239,7 +239,7 @@ pub struct Detectors {
 }
 
 impl Detectors {
-    /// Makes an empty list, which finds nothing.
+    /// Returns an empty list, which finds nothing.
     pub fn new() -> Self {
         Self::default()
     }
@@ -279,8 +279,8 @@ impl Detectors {
     }
 
     /// Returns a sentence about kinds of private text that no detector looks for. Every report of findings needs it.
-    /// Names, places and organizations are looked for by a [`Recognizer`] of that kind; a list of words with the name
-    /// `name` finds its words only.
+    /// Only a [`Recognizer`] looks for names, places and organizations. A list of words that is called `name` finds
+    /// only its words.
     ///
     /// ```
     /// let detectors = "all".parse::<noren_text::Detectors>()?;
@@ -370,8 +370,8 @@ impl FromStr for Detectors {
     }
 }
 
-/// Returns those of `findings` (sorted as by [`Detectors::find`]) that are not within another one: of a card number and
-/// a telephone number that is a part of it, the card number.
+/// Returns the findings that are not within another finding, from `findings` in the order of [`Detectors::find`]. If a
+/// telephone number is a part of a card number, only the card number is returned.
 pub fn outermost(findings: &[Finding]) -> Vec<&Finding> {
     let mut kept: Vec<&Finding> = Vec::new();
     for finding in findings {

@@ -28,7 +28,7 @@ pub(super) fn words<S: AsRef<str>>(name: &str, words: impl IntoIterator<Item = S
     Ok(Arc::new(words))
 }
 
-/// Returns the places of the words as whole words; of several that begin at the same place, the longest.
+/// Returns the ranges of the words, as whole words. If several words begin at the same place, returns the longest one.
 pub(super) fn find_words(words: &AhoCorasick, folded: &Folded) -> Vec<Range<usize>> {
     let mut found: Vec<Range<usize>> = words
         .find_overlapping_iter(&folded.text)

@@ -1,10 +1,10 @@
-//! Texts with findings and texts without: one line for each text, the findings between ⟦ and ⟧.
+//! Texts with and without findings, one text in each line. Findings are between ⟦ and ⟧.
 
 use noren_text::{BUILT_IN, Detector, Detectors, Error, outermost};
 use proptest::prelude::*;
 use std::ops::Range;
 
-/// Searches the text without brackets, and compares the findings with the positions of the brackets.
+/// Searches the text without its brackets, and compares the findings with the positions of the brackets.
 fn check(names: &str, marked: &str) {
     let text: String = marked.chars().filter(|c| !"⟦⟧".contains(*c)).collect();
     let found = names.parse::<Detectors>().unwrap().find(&text).unwrap();
@@ -126,7 +126,7 @@ fn social_security_numbers() {
     }
 }
 
-/// Characters of several bytes, of several characters, and of no width do not move what is found.
+/// Characters with several bytes, several code points or no width do not change the ranges of findings.
 #[test]
 fn emoji_and_marks_around_a_secret() {
     check("all", "👩\u{200d}👩\u{200d}👧 ⟦a@b.io⟧👋🏽 ⟦+44 20 7946 0958⟧🏴\u{e0067}\u{e007f} ⟦192.168.0.1⟧ e\u{301}");
@@ -134,7 +134,7 @@ fn emoji_and_marks_around_a_secret() {
     check("email,phone", "⟦jane@example.org⟧ \u{200f}⟦030 1234567⟧ \u{202e}⟦030 1234567⟧\u{202c}");
 }
 
-/// Scripts without spaces between words touch a number on both sides, and what they add to it.
+/// In scripts without spaces between words, letters touch a number on both sides.
 #[test]
 fn scripts_without_spaces_around_a_secret() {
     check(
@@ -215,8 +215,8 @@ fn what_cannot_be_is_refused_by_name() {
     }
 }
 
-/// A quarter of a megabyte, or as many bytes as `NOREN_HOSTILE` gives, of text that could slow a search: time is
-/// proportional to length.
+/// Time is proportional to length, also for text that could slow a search. `NOREN_HOSTILE` is the number of bytes [default: a
+/// quarter of a megabyte].
 #[test]
 fn hostile_texts_take_linear_time() {
     let hostile = [

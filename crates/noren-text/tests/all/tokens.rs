@@ -1,11 +1,11 @@
-//! From findings to tokens to masks.
+//! Tokens of findings, and masks that hide these tokens.
 
 use noren_mask::{Facts, Shape, Side, atoms};
 use noren_text::{ByteTokenizer, Detector, Detectors, Encoding, HfTokenizer, Policy, PrivateTokens, Role, Tokenizer};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Tokens with these ranges; those without a range are special.
+/// Returns tokens with these ranges of bytes. Tokens with an empty range are special.
 fn encoding(ranges: &[Option<Range<usize>>]) -> Encoding {
     Encoding {
         ids: (0..ranges.len() as u32).collect(),

@@ -1,4 +1,4 @@
-//! Certificates computed by brute force over cells and pairs, from the library's cells and the written meaning of
+//! Certificates computed by brute force over all cells and pairs, from the library's cells and the documented meaning of
 //! policies.
 
 use crate::draw::{Draw, Setting, mask, setting};

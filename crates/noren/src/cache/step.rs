@@ -67,8 +67,8 @@ impl Held {
 }
 
 impl StepPlan {
-    /// Returns the plan for attention. Its batch rows are the sequences, its queries are the new tokens (as many as the
-    /// sequence with the most has), and its keys are those that the step reads from the cache.
+    /// Returns the plan for attention. Its batch rows are the sequences, its queries are the new tokens (the maximum
+    /// number over sequences), and its keys are those that the step reads from the cache.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }

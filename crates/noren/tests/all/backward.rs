@@ -1,5 +1,5 @@
-//! The backward pass: gradients against stored ones, the reference and finite differences; what is hidden changes no bit;
-//! the same content gives the same bits.
+//! The backward pass: gradients are compared with stored ones, with the reference and with finite differences. Hidden
+//! content changes no bit, and equal content gives equal bits.
 
 use crate::common::{Array, assert_same_bits, difference, inputs, plan, run};
 use crate::scene::case::{Case, POISON, check, poisoned};
@@ -14,7 +14,7 @@ use noren::{
 use noren_mask::{Facts, Plan, PlanOptions, Shape};
 use std::sync::OnceLock;
 
-/// The gradients for stored arrays on an ISA.
+/// Returns the gradients for stored arrays on an ISA.
 fn gradients([q, k, v, dout]: [&Array; 4], plan: &Plan, isa: Isa, options: &Options<'_>) -> Gradients {
     let forward = run(q, k, v, plan, isa, options);
     let out = View::new(&forward.out, forward.shape).unwrap();
@@ -40,13 +40,13 @@ fn every_isa_meets_the_stored_gradients() {
     }
 }
 
-/// Some cases drop probabilities.
+/// Sets dropout in some cases.
 fn drop_some(case: &mut Case) {
     let seed = case.dice.next();
     case.scene.dropout = case.dice.chance(40).then_some(Dropout { probability: 0.3, seed });
 }
 
-/// The gradient of the output for a case.
+/// Returns a random gradient of the output for a case.
 fn dout(case: &mut Case) -> Array {
     let [batch, heads, q_len, _] = case.scene.q.shape;
     Array::random([batch, heads, q_len, case.scene.v.shape[3]], case.dice.next())
@@ -56,7 +56,7 @@ fn largest(values: &[f32]) -> f64 {
     values.iter().filter(|x| x.is_finite()).fold(0.0, |a: f64, x| a.max(f64::from(x.abs())))
 }
 
-/// All gradients that a scene has.
+/// All gradients of a scene.
 struct All {
     inputs: Gradients,
     bias: Option<Vec<f32>>,
@@ -115,7 +115,7 @@ fn every_isa_computes_the_reference() {
         });
         let scale = f64::from(case.scene.scale.unwrap_or(1.0)).abs();
         let dp = v.shape[3] as f64 * largest(&v.data) * largest(&dout.data);
-        // Gradients of soft weights are what the weights are multiplied by, which may be large.
+        // The gradient of a soft weight is divided by the weight, so it may be large.
         let soft = case.scene.soft.iter().flat_map(|soft| &soft.data).filter(|w| **w > 1e-30);
         let smallest = f64::from(soft.fold(1.0, |a: f32, w| a.min(*w)));
         let dense = case.scene.bias.as_ref().map(|_| &expected.dbias[0]);
@@ -123,7 +123,7 @@ fn every_isa_computes_the_reference() {
         for isa in Isa::available() {
             let got = All::new(&case.scene, &dout, &case.plan, *isa, 1);
             for (name, got) in got.each() {
-                // What cancels leaves an error of what was added.
+                // If terms cancel, the error is relative to the terms and not to the sum.
                 let (expected, added) = match name {
                     "dq" => (&expected.dq, scale * dp * largest(&k.data)),
                     "dk" => (&expected.dk, scale * dp * largest(&q.data)),
@@ -144,7 +144,7 @@ fn every_isa_computes_the_reference() {
     });
 }
 
-/// A row that reads nothing but minus infinity, in blocks of few keys that are all allowed.
+/// Tests a row whose allowed scores are all minus infinity, in small blocks without denied cells.
 #[test]
 fn rows_without_weight_in_full_blocks_have_no_gradient() {
     for kv_len in [3, 8, 16, 24, 40, 64, 72, 130] {
@@ -194,7 +194,7 @@ fn finite_differences_agree() {
                     let mut scene = case.scene.clone();
                     let x = &mut array(&mut scene).unwrap()[at];
                     let before = *x;
-                    // Weights of 0 hide, and none is above 1.
+                    // A weight of 0 hides its cell, and no weight is above 1.
                     let fixed = name == "soft" && !(0.01..0.99).contains(&before) || before.abs() > 1e3;
                     *x += if fixed { 0.0 } else { side * 2e-3 };
                     let value = f64::from(*x);
@@ -267,7 +267,7 @@ fn long_sequences_on_many_threads_give_the_same_bits() {
     }
 }
 
-/// A row `[batch, head, i]` of an array.
+/// Returns row `[batch, head, i]` of an array.
 fn row(data: &[f32], shape: [usize; 4], [b, h, i]: [usize; 3]) -> &[f32] {
     &data[((b * shape[1] + h) * shape[2] + i) * shape[3]..][..shape[3]]
 }

@@ -1,4 +1,4 @@
-//! Nothing hidden leaks, and the same content gives the same bits: on every processor path.
+//! Hidden content does not leak, and equal content gives equal bits, on every processor path.
 
 use crate::common::{Array, assert_same_bits, plan, run};
 use noren::{Attention, Bias, Isa, Options};
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 const POISON: [f32; 4] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30];
 
-/// Row `[b, h, i]` of an output: its values and its log-sum-exp.
+/// Returns row `[b, h, i]` of an output: its values, followed by its log-sum-exp.
 fn row(output: &Attention, [b, h, i]: [usize; 3]) -> Vec<f32> {
     let [_, heads, q_len, v_dim] = output.shape;
     let index = (b * heads + h) * q_len + i;
@@ -16,7 +16,7 @@ fn row(output: &Attention, [b, h, i]: [usize; 3]) -> Vec<f32> {
     row
 }
 
-/// A mask with queries, keys and values for it.
+/// A mask with queries, keys and values.
 struct Scene {
     q: Array,
     k: Array,
@@ -40,7 +40,7 @@ impl Scene {
     }
 }
 
-/// Masks over 150 tokens in 2 batch rows and 4 heads (2 key-value heads), hidden keys among visible ones included.
+/// Masks over 150 tokens in 2 batch rows and 4 heads (2 key-value heads), some with hidden keys between visible ones.
 const MASKS: [&str; 9] = [
     "causal",
     "sliding(20) | (causal & keys(0..3))",
@@ -67,7 +67,7 @@ fn hidden_keys_values_and_biases_change_no_bit() {
         let allowed = |b, h, i, j| scene.plan.bound().allowed(b, h, i, j);
         let clean = (scene.run(isa, &Options::default()), scene.run(isa, &biased(&bias)));
         for (n, poison) in POISON.into_iter().enumerate() {
-            // One query of interest a time would be slow: every 13th row, and the poison wherever that row cannot read.
+            // Every 13th row is tested, with poison in all cells that the row may not read. All rows would be slow.
             for i in (n..150).step_by(13) {
                 let hidden = |b: usize, g: usize, j: usize| (2 * g..2 * g + 2).all(|h| !allowed(b, h, i, j));
                 let replace = |x: &Array| {
@@ -134,7 +134,7 @@ fn tiles_of_any_size_and_any_threads_give_the_same_bits() {
     }
 }
 
-/// Causal attention over one sequence: what the properties below compare with.
+/// Returns the attention over one sequence alone, with which the tests below compare.
 fn alone(q: &Array, k: &Array, v: &Array, mask: &str, isa: Isa) -> Attention {
     let shape = Shape::square(q.shape[2]).heads(q.shape[1]).kv_heads(k.shape[1]);
     run(q, k, v, &plan(mask, &shape, &Facts::new()), isa, &Options::default())

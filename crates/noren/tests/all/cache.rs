@@ -1,10 +1,11 @@
-//! Caches: every form against one pass over the whole sequence, to the bit; nothing stale leaks; wrong use is refused.
+//! Caches: every form gives the bits of one pass over the whole sequence. Old content does not leak, and wrong use returns
+//! errors.
 
 use crate::common::{Array, assert_same_bits, bits, difference, inputs, plan, textbook};
 use noren::{Attention, Element, Isa, KvCache, KvShape, Options, View, atoms, bf16, f16, reference};
 use noren_mask::{Facts, Mask, PlanOptions, Reorder, Shape, Side};
 
-/// Random numbers that a seed fixes (SplitMix64).
+/// A generator of random numbers from a seed (SplitMix64).
 struct Dice(u64);
 
 impl Dice {
@@ -24,7 +25,7 @@ impl Dice {
     }
 }
 
-/// The forms, each with room for `len` tokens in each of `sequences` sequences.
+/// Returns a cache of each form, with space for `len` tokens in each of `sequences` sequences.
 fn forms<T: Element>(shape: &KvShape, sequences: usize, len: usize, window: Window) -> Vec<(String, KvCache<T>)> {
     let mut forms = vec![("contiguous".to_owned(), KvCache::contiguous(shape, len).unwrap())];
     for block in [16, 48, 64, 80, 256] {
@@ -38,10 +39,10 @@ fn forms<T: Element>(shape: &KvShape, sequences: usize, len: usize, window: Wind
     forms
 }
 
-/// Window, sinks and ahead of a rotating cache.
+/// The window, the number of sink tokens and `ahead` of a rotating cache, in this order.
 type Window = Option<(usize, usize, usize)>;
 
-/// One pass over `len` tokens of every sequence, keys in their own order as a step reads them.
+/// Returns the attention of one pass over all tokens, with keys in the order of positions, as a step reads them.
 fn one_pass<T: Element>(
     [q, k, v]: [&Array<T>; 3],
     mask: &str,
@@ -56,14 +57,14 @@ fn one_pass<T: Element>(
     noren::attention(&inputs(q, k, v), &plan, &options.clone().isa(isa)).unwrap()
 }
 
-/// Tokens `rows` of all heads and sequences.
+/// Returns the tokens `rows` of all heads and sequences.
 fn part<T: Element>(x: &Array<T>, rows: std::ops::Range<usize>) -> Array<T> {
     let [b, h, _, d] = x.shape;
     let shape = [b, h, rows.len(), d];
     Array::new(shape, |[b, h, i, d]| x.view().get([b, h, rows.start + i, d]).to_f32()).cast()
 }
 
-/// Row `i` of sequence `b` and head `h`, with its log-sum-exp.
+/// Returns row `i` of sequence `b` and head `h`, followed by its log-sum-exp.
 fn row<T: Element>(x: &Attention<T>, [b, h, i]: [usize; 3]) -> Vec<f32> {
     let [_, heads, rows, width] = x.shape;
     let at = (b * heads + h) * rows + i;
@@ -72,7 +73,7 @@ fn row<T: Element>(x: &Attention<T>, [b, h, i]: [usize; 3]) -> Vec<f32> {
     row
 }
 
-/// A mask by its text, with facts for any length.
+/// A mask as text, with its facts as a function of the length.
 struct Rule {
     mask: String,
     facts: Box<dyn Fn(usize) -> Facts>,
@@ -115,7 +116,7 @@ fn random<T: Element>(shape: [usize; 4], seed: u64) -> Array<T> {
     Array::random(shape, seed).cast()
 }
 
-/// Steps of random sizes over all forms, masks and ISAs against one pass.
+/// Compares steps of random sizes with one pass, for all forms, masks and ISAs.
 fn check_steps<T: Element>(seed: u64, same_bits: impl Fn(&str, Isa) -> bool) {
     let mut dice = Dice(seed);
     let (sequences, kv_heads, group) = (1 + dice.below(3), 1 + dice.below(2), 1 + dice.below(4));
@@ -162,7 +163,7 @@ fn steps_have_the_bits_of_one_pass() {
 
 #[test]
 fn steps_of_narrow_types_have_the_bits_of_one_pass() {
-    // pairs of keys, of which an odd number of sinks parts one
+    // An odd number of sink tokens would split a pair of keys.
     let odd = |form: &str| form.split_once(" sinks").is_some_and(|(before, _)| before.ends_with(['1', '3', '5', '7']));
     let pairs = |isa: Isa| isa == Isa::Avx512Bf16;
     (0..8).for_each(|seed| check_steps::<bf16>(100 + seed, |form, isa| !(pairs(isa) && odd(form))));
@@ -247,7 +248,7 @@ fn ragged_steps_have_the_bits_of_one_pass() {
     }
 }
 
-/// A head alone has few rows and two together have many, for which the same keys are cut into other blocks.
+/// One head alone has few rows, and two heads together have many rows. The kernels then divide the keys into other blocks.
 #[test]
 fn heads_that_share_a_mask_read_it_each_in_their_own_blocks() {
     fn check<T: Element>() {
@@ -274,7 +275,7 @@ fn heads_that_share_a_mask_read_it_each_in_their_own_blocks() {
     check::<f16>();
 }
 
-/// Lists of positions speak of the tokens that there are, however many the other sequences have.
+/// Lists of facts cover the tokens of their own sequence, whatever the length of other sequences.
 #[test]
 fn ragged_steps_read_documents_and_levels() {
     let x = random::<f32>([2, 1, 10, 8], 1);
@@ -301,7 +302,7 @@ fn ragged_steps_read_documents_and_levels() {
     }
 }
 
-/// A rotating cache shows each query its own window, whatever the mask and however many come at once.
+/// Each query of a rotating cache reads its own window, for any mask and any number of queries in a step.
 #[test]
 fn a_rotating_cache_shows_each_query_its_own_window() {
     let (len, d) = (40, 8);
@@ -325,7 +326,7 @@ fn a_rotating_cache_shows_each_query_its_own_window() {
     }
 }
 
-/// The first tokens stay, the rest is told anew: after them nothing that was overwritten is read.
+/// Truncates a rotating cache to its sink tokens and appends other tokens. No overwritten token may be read then.
 #[test]
 fn a_rotating_cache_goes_back_to_its_sinks() {
     let (d, sinks) = (8, 4);
@@ -364,7 +365,7 @@ fn guesses_of_a_tree_are_taken_back() {
             for past in 0..len - 1 {
                 let [next_q, next_k, next_v] = [&q, &k, &v].map(|x| part(x, past..past + 1));
                 if past % 5 == 0 && past > 0 {
-                    // node 0 is the true token, the others are NaN, as bad a guess as there is
+                    // Node 0 of the tree is the correct token. The other nodes are wrong guesses, with NaN as content.
                     let guess = |x: &Array| x.pad(0, 8, f32::NAN);
                     let [gq, gk, gv] = [&next_q, &next_k, &next_v].map(guess);
                     cache.append(gk.view(), gv.view()).unwrap();
@@ -388,7 +389,7 @@ fn guesses_of_a_tree_are_taken_back() {
     }
 }
 
-/// NaN in slots that no query may read (never written, given back, forgotten or hidden) changes no bit.
+/// NaN in slots that no query may read (never written, returned to the pool, overwritten or hidden) changes no bit.
 fn stale_content_changes_no_bit<T: Element>() {
     let (len, d) = (70, 40);
     let q = random::<T>([2, 4, len, d], 1);

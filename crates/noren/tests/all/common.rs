@@ -25,7 +25,7 @@ impl Array {
         Array { data, shape }
     }
 
-    /// Numbers between -2 and 2 that `seed` fixes.
+    /// Returns random numbers from -2 to 2, which depend only on `seed`.
     pub(crate) fn random(shape: [usize; 4], seed: u64) -> Array {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678_9abc_def1;
         Array::new(shape, |_| {
@@ -36,13 +36,13 @@ impl Array {
         })
     }
 
-    /// Rows `keys` of the third dimension.
+    /// Returns the rows `keys` of the third dimension.
     pub(crate) fn slice(&self, keys: std::ops::Range<usize>) -> Array {
         let [b, h, _, d] = self.shape;
         Array::new([b, h, keys.len(), d], |[b, h, i, d]| self.view().get([b, h, keys.start + i, d]))
     }
 
-    /// The same at `from` of a longer third dimension, other places `fill`.
+    /// Returns the array at index `from` of a third dimension of length `len`; all other elements are `fill`.
     pub(crate) fn pad(&self, from: usize, len: usize, fill: f32) -> Array {
         let [b, h, n, d] = self.shape;
         Array::new([b, h, len, d], |[b, h, i, d]| {
@@ -56,24 +56,24 @@ impl<T: Element> Array<T> {
         View::new(&self.data, self.shape).unwrap()
     }
 
-    /// The values rounded to another type.
+    /// Returns the array with its values rounded to another type.
     pub(crate) fn cast<U: Element>(&self) -> Array<U> {
         Array { data: self.data.iter().map(|x| U::from_f32(x.to_f32())).collect(), shape: self.shape }
     }
 }
 
-/// The plan of a mask.
+/// Returns the plan of a mask.
 pub(crate) fn plan(mask: &str, shape: &Shape, facts: &Facts) -> Plan {
     let spec: Spec = mask.parse().unwrap();
     spec.mask.bind(shape, facts).unwrap().plan()
 }
 
-/// The views of three arrays.
+/// Returns views of three arrays as inputs.
 pub(crate) fn inputs<'a, T: Element>(q: &'a Array<T>, k: &'a Array<T>, v: &'a Array<T>) -> Inputs<'a, T> {
     Inputs { q: q.view(), k: k.view(), v: v.view() }
 }
 
-/// Attention on an ISA, all other options left alone.
+/// Returns the attention on an ISA, with all other options unchanged.
 pub(crate) fn run<T: Element>(
     q: &Array<T>,
     k: &Array<T>,
@@ -86,7 +86,7 @@ pub(crate) fn run<T: Element>(
     attention(&inputs(q, k, v), plan, &options).unwrap()
 }
 
-/// The largest difference, in units of the largest expected value; infinities must agree.
+/// Returns the maximum difference, divided by the largest expected value. Panics if infinities or NaN differ.
 pub(crate) fn difference<T: Element>(got: &[T], expected: &[f64]) -> f64 {
     assert_eq!(got.len(), expected.len());
     let largest = expected.iter().filter(|x| x.is_finite()).fold(1e-30, |a: f64, x| a.max(x.abs()));
@@ -102,22 +102,22 @@ pub(crate) fn difference<T: Element>(got: &[T], expected: &[f64]) -> f64 {
     worst
 }
 
-/// The root of the mean squared difference, in units of the largest expected value.
+/// Returns the root of the mean squared difference, divided by the largest expected value.
 pub(crate) fn spread<T: Element>(got: &[T], expected: &[f64]) -> f64 {
     let largest = expected.iter().fold(1e-30, |a: f64, x| a.max(x.abs()));
     let squares = got.iter().zip(expected).map(|(g, e)| ((f64::from(g.to_f32()) - e) / largest).powi(2));
     (squares.sum::<f64>() / expected.len().max(1) as f64).sqrt()
 }
 
-/// The output of the textbook formula computed in the type of the arrays, as a library of few ideas does it: scores and
-/// probabilities are arrays of that type, so both are rounded; sums are `f32`.
+/// Returns the output of the textbook formula, computed in the type of the arrays as a simple library does. Scores and
+/// probabilities are arrays of this type, so both are rounded. Sums are in `f32`.
 pub(crate) fn textbook<T: Element>(inputs: &Inputs<'_, T>, cells: &impl Cells, options: &Options<'_>) -> Vec<T> {
     let ([batch, heads, q_len, _], [_, kv_heads, _, v_dim]) = (inputs.q.shape(), inputs.v.shape());
     let round = |x: f64| f64::from(T::from_f32(x as f32).to_f32());
     let mut out = Vec::new();
     for (b, h, i) in (0..batch * heads * q_len).map(|n| (n / q_len / heads, n / q_len % heads, n % q_len)) {
         let row = reference::row(inputs, cells, options, [b, h, i]);
-        // scores are what the probabilities tell; what they leave of 1 is the sink's share
+        // Scores are computed from the probabilities. The probabilities and the share of the sink sum to 1.
         let rounded: Vec<f64> = row.weights.iter().map(|p| (round(p.ln() + row.lse) - row.lse).exp()).collect();
         let total = rounded.iter().sum::<f64>() + (1.0 - row.weights.iter().sum::<f64>()).max(0.0);
         let weights: Vec<f32> = rounded.iter().map(|p| round(p / total) as f32).collect();
@@ -128,8 +128,8 @@ pub(crate) fn textbook<T: Element>(inputs: &Inputs<'_, T>, cells: &impl Cells, o
     out
 }
 
-/// The gradients of queries, keys and values as the same library computes them: probabilities, their gradients and those of
-/// scores are arrays of the type.
+/// Returns the gradients of queries, keys and values as [`textbook`] computes the output: probabilities, their gradients and
+/// the gradients of scores are rounded to the type of the arrays.
 pub(crate) fn textbook_backward<T: Element>(
     inputs: &Inputs<'_, T>,
     dout: &View<'_, T>,
@@ -173,7 +173,7 @@ pub(crate) fn textbook_backward<T: Element>(
     [dq, dk, dv].map(|x| x.into_iter().map(|x| T::from_f32(x as f32)).collect())
 }
 
-/// Holds the gradients of every ISA to the same rule as [`check_accuracy`] does the output.
+/// Checks the gradients of every ISA by the rule that [`check_accuracy`] uses for the output.
 #[track_caller]
 pub(crate) fn check_gradients<T: Element>(
     inputs: &Inputs<'_, T>,
@@ -193,7 +193,7 @@ pub(crate) fn check_gradients<T: Element>(
         let saved = Saved { out, lse: &forward.lse, dout: *dout };
         let got = attention_backward(inputs, &saved, plan, &options).unwrap();
         for (got, ((name, expected), textbook)) in [got.dq, got.dk, got.dv].iter().zip(expected.iter().zip(&textbook)) {
-            // Both largest errors are a chance of rounding where both round as often: half again is luck.
+            // The maximum of an error depends on chance, so it may be 1.5 times the other one.
             for (error, luck, of) in
                 [(spread as fn(&[T], &[f64]) -> f64, 1.0, "on average"), (difference, 1.5, "at most")]
             {
@@ -209,8 +209,8 @@ pub(crate) fn check_gradients<T: Element>(
     }
 }
 
-/// Holds every ISA to the accuracy asked of a narrow type: against the `f64` reference of the same, already rounded
-/// arrays, at most 1.1 times the error of the textbook formula, and `f32`, the largest error of `f32` sums, besides.
+/// Checks the accuracy of every ISA in a narrow type. The error against the `f64` reference of the same rounded arrays is at
+/// most 1.1 times the error of the textbook formula, plus `f32`, the maximum error of sums in `f32`.
 #[track_caller]
 pub(crate) fn check_accuracy<T: Element>(
     inputs: &Inputs<'_, T>,
@@ -231,12 +231,12 @@ pub(crate) fn check_accuracy<T: Element>(
     }
 }
 
-/// The bits, so that NaN equals NaN and 0 differs from -0.
+/// Returns the bits of the values, by which NaN equals NaN and 0 differs from -0.
 pub(crate) fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|x| x.to_bits()).collect()
 }
 
-/// Says where two arrays first differ in a bit.
+/// Panics with the first index at which two arrays differ in a bit.
 #[track_caller]
 pub(crate) fn assert_same_bits(got: &[f32], expected: &[f32], what: &str) {
     assert_eq!(got.len(), expected.len(), "{what}");
@@ -245,12 +245,12 @@ pub(crate) fn assert_same_bits(got: &[f32], expected: &[f32], what: &str) {
     }
 }
 
-/// A file of the workspace's test data.
+/// Returns the path of a file of the workspace's test data.
 pub(crate) fn testdata(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(path)
 }
 
-/// All arrays of a safetensors file, up to four dimensions, shorter shapes padded with 1 at the front.
+/// All arrays of a safetensors file. Shapes with fewer than four dimensions get leading dimensions of 1.
 pub(crate) struct Tensors(Vec<u8>);
 
 impl Tensors {

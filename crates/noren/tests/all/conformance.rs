@@ -1,4 +1,4 @@
-//! The reference and every processor path against results that PyTorch computed in `f64`.
+//! Compares the reference and every processor path with results that PyTorch computed in `f64`.
 
 use crate::common;
 use crate::common::{Tensors, check_accuracy, check_gradients, difference, inputs, run};

@@ -1,4 +1,4 @@
-//! The kernels on every mask that the corpus `testdata/*.toml` draws: every ISA computes what the reference defines.
+//! Compares every ISA with the reference, on every drawn mask of the corpus `testdata/*.toml`.
 
 use crate::common::{Array, difference, inputs, run};
 use noren::reference;
@@ -6,7 +6,8 @@ use noren::{Attention, Isa, Options};
 use noren_mask::{BoundMask, Plan, PlanOptions, Reorder};
 use noren_testing::drawn;
 
-/// Rows that may read nothing by the definition must be exactly 0 with a log-sum-exp of minus infinity; returns how many.
+/// Checks that rows without an allowed key are exactly 0, with a log-sum-exp of minus infinity. Returns the number of these
+/// rows.
 fn check_empty_rows(bound: &BoundMask, got: &Attention, what: &str) -> usize {
     let [batch, heads, q_len, v_dim] = got.shape;
     let mut empty = 0;

@@ -1,4 +1,4 @@
-//! Dropout: the reference's, on every path and in every type; the same whatever the threads and tiles; unbiased.
+//! Dropout: every path and type drops the same cells as the reference. Threads and tiles change nothing, and the mean is kept.
 
 use crate::common::{Array, assert_same_bits, check_accuracy, difference, inputs, plan, run};
 use noren::{Dropout, Isa, Options, PlanOptions, Saved, Shape, View, attention, attention_backward, reference};
@@ -73,8 +73,8 @@ fn neither_threads_nor_tiles_choose_what_is_dropped() {
     }
 }
 
-/// With values of 1 an output is the sum of what stayed: 1 on the average, and neighbours, rows and heads of a mask that
-/// lets everything through drop independently.
+/// If all values are 1, an output is the sum of the kept probabilities, and its mean is 1. Neighbouring keys, rows and heads
+/// of a full mask are dropped independently.
 #[test]
 fn what_stays_is_unbiased_and_independent() {
     let (heads, n, p) = (4, 256, 0.4);

@@ -1,4 +1,4 @@
-//! `bf16` and `f16`: as accurate as the type allows, and the promises of `f32` kept.
+//! `bf16` and `f16`: results are as accurate as the type allows, and the guarantees of `f32` hold.
 
 use crate::common;
 use crate::common::{Array, check_accuracy, check_gradients, inputs, plan, run};
@@ -79,8 +79,8 @@ fn grouped_heads_with_score_modifiers<T: Element>() {
 }
 
 fn strides_change_no_bit<T: Element>() {
-    // [batch, length, heads, head_dim] memory seen as [batch, heads, length, head_dim]; keys backwards; values with
-    // head_dim outermost; an output with room around its values.
+    // [batch, length, heads, head_dim] memory seen as [batch, heads, length, head_dim]; keys in reverse order; values with
+    // head_dim outermost; an output with gaps around its values.
     let (n, h, d) = (75, 3, 32);
     let memory = [1, 2, 3].map(|seed| random::<T>([1, n, h, d], seed).data);
     let token_major = [0, d as isize, (h * d) as isize, 1];
@@ -139,8 +139,8 @@ fn threads_change_no_bit<T: Element>() {
     }
 }
 
-/// Keys are added one by one, but for `bf16` where processors multiply pairs: there a document keeps its bits as long as it
-/// begins at an even key.
+/// Packing and padding change no bit. Where `bf16` values are multiplied in pairs, this holds for documents that begin at an
+/// even key.
 fn packing_and_padding_change_no_bit<T: Element>() {
     let (n, d) = (75, 40);
     let alone = [1, 2, 3].map(|seed| random::<T>([1, 2, n, d], seed));
@@ -193,7 +193,7 @@ fn scores_beyond_the_type_are_computed_in_f32() {
     }
 }
 
-/// The gradients of a pass on an ISA.
+/// Returns the gradients of a pass on an ISA.
 fn gradients<T: Element>([q, k, v, dout]: [&Array<T>; 4], plan: &Plan, isa: Isa, threads: usize) -> Gradients<T> {
     let options = Options::default().isa(isa).threads(threads);
     let forward = attention(&inputs(q, k, v), plan, &options).unwrap();
@@ -233,7 +233,7 @@ fn hidden_content_changes_no_bit_of_a_gradient<T: Element>() {
         Array::new(x.shape, |at| if hidden(at[2]) { poison } else { x.view().get(at).to_f32() }).cast::<T>()
     };
     let hidden_key = |j: usize| j == 7 || (64..99).contains(&j);
-    // Queries 83..=98 read hidden keys alone.
+    // Queries 83..=98 may read only hidden keys.
     let hidden_query = |i: usize| i == 5 || (100..110).contains(&i) || (83..=98).contains(&i);
     for isa in Isa::available() {
         let clean = gradients([&q, &k, &v, &dout], &plan, *isa, 1);

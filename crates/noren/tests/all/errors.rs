@@ -1,4 +1,4 @@
-//! Wrong input is refused by name, with what was given, what was expected and how to fix it.
+//! Wrong input returns an error with the name of the input, the given value, the expected value and how to fix it.
 
 use crate::common::{Array, inputs, plan};
 use noren::{Bias, Error, Inputs, Isa, Options, Outputs, View, ViewMut, attention, attention_into};

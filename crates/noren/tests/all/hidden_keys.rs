@@ -1,4 +1,4 @@
-//! Attention by plans in every order against the f64 reference, with NaN in every key, value and bias that a row may not read.
+//! Compares attention by plans of every order with the f64 reference. Keys, values and biases that a row may not read are NaN.
 //!
 //!     NOREN_HIDDEN=5000 cargo test -p noren --test all hidden_keys:: -- --nocapture
 //!
@@ -14,10 +14,10 @@ use noren_testing::structured::structured;
 use proptest::prelude::*;
 use std::cell::Cell;
 
-/// Rows of a case that are compared one by one.
+/// Number of rows of a case that are compared.
 const ROWS: usize = 4;
 
-/// The scene with NaN in each bias cell that is not allowed, and in the keys and values that row `[b, h, i]` may not read.
+/// Returns the scene with NaN in the keys and values that row `[b, h, i]` may not read.
 fn hidden(case: &Case, scene: &Scene, [b, h, i]: [usize; 3]) -> Scene {
     let visible = case.visible([b, h, i]);
     let kv_head = case.shape().kv_head(h);
@@ -28,7 +28,7 @@ fn hidden(case: &Case, scene: &Scene, [b, h, i]: [usize; 3]) -> Scene {
     Scene { k: poison(&scene.k), v: poison(&scene.v), ..scene.clone() }
 }
 
-/// The scene's bias with an entry for each cell, NaN where the mask hides the cell.
+/// Returns the scene with a bias that has an entry for each cell, which is NaN if the mask hides the cell.
 fn with_hidden_bias(case: &Case) -> Scene {
     let shape = case.shape();
     let dims = [shape.batch_len(), shape.head_count(), shape.q_len(), shape.kv_len()];
@@ -44,7 +44,7 @@ fn with_hidden_bias(case: &Case) -> Scene {
     Scene { bias, ..case.scene.clone() }
 }
 
-/// Compares rows of the poisoned passes with the reference of the clean one.
+/// Compares rows of passes with NaN with the reference without NaN. Returns the number of comparisons.
 fn check(mut case: Case) -> usize {
     let Scene { q, k, v, .. } = &case.scene;
     let expected = case.scene.with_options(Isa::Portable, |options| {

@@ -1,4 +1,4 @@
-//! Arrays of the crate ndarray: any order of axes, reversed, sliced with gaps and broadcast, read and written.
+//! Arrays of the crate ndarray as inputs and outputs: in any order of axes, reversed, sliced with gaps, and broadcast.
 #![cfg(feature = "ndarray")]
 
 use ndarray::{Array4, ArrayD, ArrayViewMut4, Axis, Ix4, s};
@@ -20,7 +20,7 @@ fn every_layout_gives_the_same_bits() {
     let by_token = q.view().permuted_axes([0, 2, 1, 3]).as_standard_layout().into_owned();
     let by_token = by_token.permuted_axes([0, 2, 1, 3]);
     let columns = v.view().reversed_axes().as_standard_layout().into_owned().reversed_axes();
-    // backwards in memory
+    // reversed in memory
     let mut backwards = k.slice(s![.., .., ..;-1, ..;-1]).as_standard_layout().into_owned();
     backwards.invert_axis(Axis(2));
     backwards.invert_axis(Axis(3));

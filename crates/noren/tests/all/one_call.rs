@@ -1,4 +1,4 @@
-//! Attention in one call and by its builder: it is the reference, errors can be matched on, and a plan is made once.
+//! Attention in one call and with its builder: results equal the reference, errors can be matched, and a plan is made once.
 
 use crate::common::{Array, assert_same_bits, difference, inputs, plan};
 use crate::scene::case::{Case, check};
@@ -11,7 +11,7 @@ use std::error::Error as _;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The builder with the facts and the positions of a case, its mask given as text or as a value.
+/// Returns the builder with the mask, the facts and the positions of a case. The mask is given as text or as a value.
 fn attend_of(case: &mut Case) -> Attend<'static> {
     let (mask, shape) = (case.bound.mask(), case.bound.shape());
     let offsets: Vec<i64> = (0..shape.batch_len()).map(|b| shape.query_offset(b)).collect();
@@ -37,7 +37,7 @@ fn attend_is_the_reference() {
         let worst = difference(&got.out, &expected.out).max(difference(&got.lse, &expected.lse) * unit);
         assert!(worst <= 1e-5, "{}: off by {worst:.1e} of the largest value", case.name);
 
-        // by strides, into memory of the caller's, and with a plan: the same bits
+        // Strided arrays, memory of the caller, and a plan give the same bits.
         let [q2, k2, v2] = [&q, &k, &v].map(|x| Strided::new(x, &mut case.dice));
         let (mut out, mut lse) = (vec![f32::NAN; got.out.len()], vec![f32::NAN; got.lse.len()]);
         attend.forward_into(q2.view(), k2.view(), v2.view(), (&mut out, got.shape), Some(&mut lse)).unwrap();
@@ -97,11 +97,11 @@ fn a_plan_is_made_once_for_a_shape() {
     let result = attend.forward(x.view(), x.view(), x.view()).unwrap();
     attend.backward(x.view(), x.view(), x.view(), &result, x.view()).unwrap();
     assert!(Arc::ptr_eq(&first, &attend.plan(&shape).unwrap()));
-    // a ready plan is not copied, and what it was made from can be compared
+    // A finished plan is not copied.
     let given = Attend::new(&first).unwrap();
     assert!(Arc::ptr_eq(&first, &given.plan(&shape).unwrap()));
     assert!(given.plan(&Shape::square(41).heads(2)).is_err());
-    // other facts, another plan
+    // Other facts need another plan.
     let other = attend.plan_options(noren::PlanOptions { block_q: 8, reorder: Reorder::Never, ..Default::default() });
     assert!(!Arc::ptr_eq(&first, &other.plan(&shape).unwrap()));
 }
@@ -115,7 +115,7 @@ fn steps_over_a_cache_are_rows_of_one_pass() {
     let mut at = 0;
     for new in [3, 1, 1, 4] {
         let [q, k, v] = [&q, &k, &v].map(|x| x.slice(at..at + new));
-        // a step that is refused leaves the cache as it was
+        // After an error, the cache is unchanged.
         let wide = Array::random([1, 3, new, 8], 1);
         assert!(one.decode(&mut cache, wide.view(), k.view(), v.view()).is_err());
         assert_eq!(cache.len(0), at);

@@ -1,18 +1,18 @@
-//! Gradients by parts of the keys, with the results of all of them, add up to the gradients of the whole.
+//! Gradients of parts of the keys, computed with the results of the whole forward pass, sum to the gradients of the whole.
 
 use crate::common::{Array, inputs, plan};
 use noren::{Gradients, Isa, Options, Saved, View, attention, attention_backward};
 use noren_mask::{Facts, Plan, Shape};
 use std::ops::Range;
 
-/// The gradients on `plan`, where the output and the log-sum-exps are those of `whole`.
+/// Returns the gradients for `plan`, with the output and the log-sum-exps of `whole`.
 fn part([q, k, v, dout]: [&Array; 4], whole: &noren::Attention, plan: &Plan, isa: Isa) -> Gradients {
     let saved = Saved { out: View::new(&whole.out, whole.shape).unwrap(), lse: &whole.lse, dout: dout.view() };
     let options = Options::default().partial(true).isa(isa);
     attention_backward(&inputs(q, k, v), &saved, plan, &options).unwrap()
 }
 
-/// Keys that are in turn in one part or the other, by runs of several.
+/// Returns two parts of the keys: runs of three keys, alternately in the first and in the second part.
 fn halves(len: usize) -> [Vec<Range<usize>>; 2] {
     let runs =
         |odd: usize| (0..len.div_ceil(3)).filter(move |run| run % 2 == odd).map(|run| 3 * run..len.min(3 * run + 3));
@@ -32,7 +32,7 @@ fn add(sum: &mut Array, part: &[f32], keys: &[usize]) {
 
 #[test]
 fn parts_add_up() {
-    // by the last: scores of a hundred, whose rows are computed with care, and rows that nearly read one key alone
+    // The last number scales the scores. It covers scores in the hundreds, and rows with nearly all weight on one key.
     for (mask, len, stretch) in [
         ("causal", 50, 1.0),
         ("tree(parents=[-1, -1, 0, 1, 2])", 5, 3.0),

@@ -1,5 +1,5 @@
-//! The laws on random masks over random shapes and facts, with random options: every ISA computes the reference, what a
-//! query may not read changes no bit, and neither does anything else but the content.
+//! Tests with random masks, shapes, facts and options. Every ISA agrees with the reference. Content that a query may not read
+//! changes no bit, and neither do threads, tiles, strides, padding and other batch rows.
 
 use crate::common::{assert_same_bits, difference, inputs};
 use crate::scene::case::{Case, POISON, check, poisoned};
@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 const CASES: u32 = 1000;
 
-/// A row's output and log-sum-exp.
+/// Returns a row's output, followed by its log-sum-exp.
 fn row(output: &Attention, [b, h, i]: [usize; 3]) -> Vec<f32> {
     let [_, heads, q_len, v_dim] = output.shape;
     let index = (b * heads + h) * q_len + i;
@@ -121,7 +121,7 @@ fn padding_on_the_left_changes_no_bit() {
     });
 }
 
-/// The keys after the last one that a row may read need not be there yet.
+/// A row gives the same bits without the keys after the last key that it may read.
 #[test]
 fn decoding_row_by_row_changes_no_bit() {
     check(CASES, |case| {

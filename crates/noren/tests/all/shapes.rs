@@ -1,4 +1,4 @@
-//! Every size, stride and option against the `f64` reference, on every processor path.
+//! Compares every processor path with the `f64` reference, for all sizes, strides and options.
 
 use crate::common;
 use crate::common::{Array, difference, inputs, plan, run};
@@ -83,8 +83,8 @@ fn score_modifiers_together() {
 
 #[test]
 fn any_strides() {
-    // [batch, length, heads, head_dim] memory seen as [batch, heads, length, head_dim]; keys backwards; values with
-    // head_dim outermost; an output with room around its rows.
+    // [batch, length, heads, head_dim] memory seen as [batch, heads, length, head_dim]; keys in reverse order; values with
+    // head_dim outermost; an output with gaps around its rows.
     let (n, h, d) = (75, 3, 32);
     let memory = [1, 2, 3].map(|seed| Array::random([1, n, h, d], seed).data);
     let token_major = [0, d as isize, (h * d) as isize, 1];
@@ -136,7 +136,7 @@ fn empty_rows_are_zero_and_minus_infinity() {
             assert!(got.lse[..9].iter().all(|x| *x == f32::NEG_INFINITY));
             assert!(got.lse[9..40].iter().all(|x| x.is_finite()));
         }
-        // Every allowed score minus infinity is as good as nothing allowed.
+        // A row whose allowed scores are all minus infinity equals a row without an allowed key.
         let bias = Array::new([1, 1, 40, 1], |[_, _, i, _]| if i == 5 { f32::NEG_INFINITY } else { 0.0 });
         let options = Options::default().bias(Bias::Dense(bias.view()));
         let got = run(&q, &k, &v, &plan("causal", &shape, &Facts::new()), *isa, &options);

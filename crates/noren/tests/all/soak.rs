@@ -1,4 +1,5 @@
-//! A soak: random shapes, masks, options, types, passes and cache operations against the reference, for as long as one likes.
+//! A long test for a given time: random shapes, masks, options, types, passes and cache operations are compared with the
+//! reference.
 //!
 //!     NOREN_SOAK=600 cargo test --release -p noren --test all soak:: -- --nocapture
 //!
@@ -24,7 +25,7 @@ fn soak() {
     }
     let mut spread = Spread::default();
     let end = Duration::from_secs(number("NOREN_SOAK").unwrap_or(3));
-    // Time is not a fixed seed: every soak goes through other rounds.
+    // The seed comes from the time, so every run has other rounds.
     let first = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs()) * 1_000_000;
     let (start, mut said, mut done) = (Instant::now(), Duration::ZERO, 0);
     while start.elapsed() < end {
@@ -40,14 +41,14 @@ fn soak() {
     assert!(done < 100 || ratio <= 1.1, "errors of bf16 and f16 are {ratio:.3} times the textbook's: at most 1.1");
 }
 
-/// Squared errors of narrow types, in units of each case's largest value, over all rounds: what luck evens out.
+/// Sums of squared errors of narrow types over all rounds, each divided by the square of its case's largest value.
 #[derive(Default)]
 struct Spread {
     ours: f64,
     textbook: f64,
 }
 
-/// Says which round it was if what follows fails.
+/// Prints the number of the round if the test panics.
 struct Named(u64);
 
 impl Drop for Named {
@@ -76,7 +77,7 @@ fn round(seed: u64, spread: &mut Spread) {
     }
 }
 
-/// A random mask over a random shape.
+/// Returns a random mask over a random shape.
 fn case(dice: &mut Dice) -> Case {
     let mut seed = [0; 32];
     seed.chunks_mut(8).for_each(|chunk| chunk.copy_from_slice(&dice.next().to_le_bytes()));
@@ -87,7 +88,7 @@ fn case(dice: &mut Dice) -> Case {
     Case::new(&world, &mask, &options, dice.next())
 }
 
-/// `f32`, forward and backward with dropout at times, against the reference.
+/// Compares `f32` forward and backward passes, some with dropout, with the reference.
 fn forward_and_backward(case: &mut Case, isa: Isa) {
     let Scene { q, k, v, .. } = &case.scene;
     let [batch, heads, q_len, _] = q.shape;
@@ -107,7 +108,7 @@ fn forward_and_backward(case: &mut Case, isa: Isa) {
         let out = View::new(&got.out, got.shape).unwrap();
         let saved = Saved { out, lse: &got.lse, dout: dout.view() };
         let got = attention_backward(&inputs, &saved, &case.plan, &options).unwrap();
-        // What cancels leaves an error of what was added.
+        // If terms cancel, the error is relative to the terms and not to the sum.
         let largest = |x: &[f32]| x.iter().fold(0.0, |a: f64, x| a.max(f64::from(x.abs())));
         let added = v.shape[3] as f64 * largest(&v.data) * largest(&dout.data) * largest(&q.data).max(largest(&k.data));
         for (name, got, expected) in
@@ -121,13 +122,13 @@ fn forward_and_backward(case: &mut Case, isa: Isa) {
     });
 }
 
-/// A narrow type, as accurate as it allows.
+/// Checks that results in a narrow type are as accurate as the type allows.
 fn narrow<T: Element>(case: &Case, spread: &mut Spread) {
     let [q, k, v] = [&case.scene.q, &case.scene.k, &case.scene.v].map(|x| x.cast::<T>());
     let inputs = inputs(&q, &k, &v);
     let expected = reference::forward(&inputs, &case.plan, &Options::default()).unwrap().out;
     let textbook = textbook(&inputs, &case.plan, &Options::default());
-    // The largest error of few outputs is a chance of rounding: half of the type's unit is luck. `spread` knows the rest.
+    // The maximum error of few outputs depends on chance, so half a unit of the type is allowed. `spread` checks the mean.
     let luck = if T::DTYPE == noren::Dtype::Bf16 { 2f64.powi(-9) } else { 2f64.powi(-12) };
     let allowed = 1.1 * difference(&textbook, &expected) + luck;
     for isa in Isa::available() {
@@ -145,7 +146,7 @@ fn narrow<T: Element>(case: &Case, spread: &mut Spread) {
     }
 }
 
-/// A cache of some form that grows, is read, forgets and grows again, against one pass over the same tokens.
+/// Compares a cache of a random form, which grows, is truncated and grows again, with one pass over the same tokens.
 fn steps<T: Element>(dice: &mut Dice) {
     let (kv_heads, group) = (1 + dice.below(2), 1 + dice.below(4));
     let (len, head_dim, v_dim) = (2 + dice.below(300), 1 + dice.below(80), 1 + dice.below(80));
@@ -186,7 +187,7 @@ fn steps<T: Element>(dice: &mut Dice) {
         let [q, k, v] = [&q, &k, &v].map(|x| part(x, past..past + new));
         cache.append(k.view(), v.view()).unwrap();
         let got = cache.attend(q.view(), &mask, &options.clone().isa(None)).unwrap();
-        // Pairs of a ring's keys are those of its own groups.
+        // A rotating cache may form other pairs of `bf16` keys, so the bits may differ.
         if T::DTYPE != noren::Dtype::Bf16 {
             for (h, i) in (0..kv_heads * group).flat_map(|h| (0..new).map(move |i| (h, i))) {
                 let row = |out: &[T], rows: usize, i: usize| -> Vec<f32> {

@@ -5,7 +5,7 @@ use noren::{Bias, Options};
 use noren_mask::{Facts, Plan, Score, Shape, Spec};
 use serde_json::Value;
 
-/// One case: the arrays, the plan of its mask, and the score modifiers as the text names them.
+/// One case: the arrays, the plan of its mask, and the score modifiers of its text.
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) tensors: Tensors,
@@ -40,7 +40,7 @@ impl Case {
         if self.name == "large_scores" { 2e-4 } else { 1e-5 }
     }
 
-    /// Calls `f` with the options that the case's text asks for.
+    /// Calls `f` with the options of the case's text.
     pub(crate) fn with_options(&self, f: impl FnOnce(&Options<'_>)) {
         let arrays: Vec<Option<Array>> = ["bias", "soft", "sinks"].iter().map(|n| self.tensors.get(n)).collect();
         let mut options = Options::default().scale(self.scale);

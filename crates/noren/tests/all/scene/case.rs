@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 pub(crate) const POISON: [f32; 4] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30];
 
-/// A mask that is bound, a plan of it in tiles of some size and some order, content for it, and further chance.
+/// A bound mask, its plan with random tile sizes and a random order, random content, and a generator for further choices.
 pub(crate) struct Case {
     pub(crate) bound: BoundMask,
     pub(crate) plan: Plan,
@@ -31,8 +31,8 @@ impl Case {
         Case { bound, plan, reorder: options.reorder, scene, dice, name }
     }
 
-    /// A case in which other masks of the same cells are planned in the same order: every query and key at its own place or,
-    /// where all distances are multiples of a number, by residue classes.
+    /// Returns the case with a plan whose order is the same for all masks with the same cells: no reordering, or residue classes
+    /// if all distances are multiples of one number.
     pub(crate) fn in_an_order(mut self) -> Case {
         self.reorder = Reorder::Never;
         if self.dice.chance(40) {
@@ -50,13 +50,13 @@ impl Case {
         self.bound.shape()
     }
 
-    /// Some row, as `[batch, head, query]`.
+    /// Returns a random row, `[batch, head, query]`.
     pub(crate) fn some_row(&mut self) -> [usize; 3] {
         let [batch, heads, q_len] = [self.shape().batch_len(), self.shape().head_count(), self.shape().q_len()];
         [self.dice.below(batch), self.dice.below(heads), self.dice.below(q_len)]
     }
 
-    /// The keys that a row may read.
+    /// Returns for each key whether a row may read it.
     pub(crate) fn visible(&self, [b, h, i]: [usize; 3]) -> Vec<bool> {
         let read = |j| self.bound.allowed(b, h, i, j) && self.scene.soft_at([b, h, i, j]) >= (-100f32).exp2();
         (0..self.shape().kv_len()).map(read).collect()
@@ -72,8 +72,8 @@ pub(crate) fn check(count: u32, law: impl Fn(Case)) {
     noren_testing::check(count, strategy, |(world, mask, options, seed)| law(Case::new(&world, &mask, &options, seed)));
 }
 
-/// Everything that row `[b, h, i]` may not read is `poison`; other queries and table entries are NaN, other heads' sinks
-/// 1e30.
+/// Returns the scene with `poison` in all content that row `[b, h, i]` may not read. Other queries and table entries are NaN,
+/// and sinks of other heads are 1e30.
 pub(crate) fn poisoned(case: &Case, [b, h, i]: [usize; 3], poison: f32) -> Scene {
     let visible = case.visible([b, h, i]);
     let (shape, scene) = (case.shape(), &case.scene);

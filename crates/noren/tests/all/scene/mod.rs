@@ -1,4 +1,4 @@
-//! A random mask with random arrays and options, and the same content moved elsewhere.
+//! A random mask with random arrays and options, and parts of the same content at other places.
 
 pub(crate) mod case;
 
@@ -10,7 +10,7 @@ use noren::{
 use noren_mask::{BoundMask, Facts, Plan, Shape, atoms};
 use std::ops::Range;
 
-/// Random numbers that a seed fixes.
+/// A generator of random numbers from a seed.
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
@@ -29,7 +29,7 @@ impl Dice {
         self.below(100) < percent
     }
 
-    /// Between -1 and 1.
+    /// Returns a random number from -1 to 1.
     fn number(&mut self) -> f32 {
         (self.next() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
     }
@@ -48,7 +48,7 @@ pub(crate) struct Scene {
     pub(crate) alibi: Option<Vec<f32>>,
     pub(crate) soft: Option<Array>,
     pub(crate) sinks: Option<Vec<f32>>,
-    /// None unless a test sets it: it goes by place, not by content.
+    /// The dropout, `None` unless a test sets it. Dropout depends on the indices of a cell, not on its content.
     pub(crate) dropout: Option<Dropout>,
 }
 
@@ -93,7 +93,7 @@ impl Scene {
         }
     }
 
-    /// Calls `f` with the arrays as they are and the options that go with them.
+    /// Calls `f` with the options of this scene.
     pub(crate) fn with_options<T>(&self, isa: Isa, f: impl FnOnce(&Options<'_>) -> T) -> T {
         let mut bias = Vec::new();
         bias.extend(self.bias.as_ref().map(|bias| Bias::Dense(bias.view())));
@@ -106,7 +106,7 @@ impl Scene {
         f(&options)
     }
 
-    /// The gradients of `sum(out * dout)`, from the forward pass on the same ISA.
+    /// Returns the gradients of `sum(out * dout)`, from the forward pass on the same ISA.
     pub(crate) fn backward(&self, dout: &Array, plan: &Plan, isa: Isa, threads: usize) -> Gradients {
         let forward = self.run(plan, isa, threads);
         let out = View::new(&forward.out, forward.shape).unwrap();
@@ -124,7 +124,7 @@ impl Scene {
         })
     }
 
-    /// The same with every array laid out in memory by chance, NaN between its values, the output too.
+    /// Returns the attention with a random memory layout for every array and for the output, and NaN in the gaps.
     pub(crate) fn run_strided(&self, plan: &Plan, isa: Isa, dice: &mut Dice) -> Attention {
         let [q, k, v] = [&self.q, &self.k, &self.v].map(|x| Strided::new(x, dice));
         let [bias, soft, table] =
@@ -150,7 +150,7 @@ impl Scene {
         Attention { out: Array::new(shape, |at| view.get(at)).data, shape, lse }
     }
 
-    /// The same as [`backward`](Self::backward) with every array laid out in memory by chance.
+    /// Returns the result of [`backward`](Self::backward) with a random memory layout for every array.
     pub(crate) fn backward_strided(&self, dout: &Array, plan: &Plan, isa: Isa, dice: &mut Dice) -> Gradients {
         let forward = self.run(plan, isa, 1);
         let out = Array { data: forward.out, shape: forward.shape };
@@ -176,7 +176,7 @@ impl Scene {
     }
 }
 
-/// Values scattered over memory: dimensions in any order, gaps, some backwards.
+/// Values in a random memory layout: dimensions in any order, some reversed, with gaps.
 pub(crate) struct Strided {
     data: Vec<f32>,
     shape: [usize; 4],
@@ -213,7 +213,7 @@ impl Strided {
     }
 }
 
-/// A part of one batch row, and how much is put in front of it.
+/// A part of one batch row, and the numbers of queries and keys that are inserted before it.
 pub(crate) struct Part {
     pub(crate) batch: usize,
     pub(crate) rows: Range<usize>,
@@ -223,8 +223,8 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// The part's content with its options, and a mask that names its cells one by one; what is in front of it is NaN, and
-    /// reads and is read by nothing of the part.
+    /// Returns the part's content with its options, and a mask with a dense array of its cells. Content before the part is NaN;
+    /// the part and the content before it do not read each other.
     pub(crate) fn cut(&self, scene: &Scene, bound: &BoundMask, plan: &Plan, dice: &mut Dice) -> (Scene, BoundMask) {
         let heads = bound.shape().head_count();
         let (q_len, kv_len) = (self.queries_before + self.rows.len(), self.keys_before + self.keys.len());
@@ -268,7 +268,7 @@ impl Part {
     }
 }
 
-/// The ranges of `array`, each behind so many places of `fill`.
+/// Returns the ranges of `array`, each after the given number of places with `fill`.
 fn take(array: &Array, places: [(Range<usize>, usize); 4], fill: f32) -> Array {
     let shape = [0, 1, 2, 3].map(|n| places[n].1 + places[n].0.len());
     let view = array.view();
