@@ -68,7 +68,7 @@ fn compare(rank: usize, what: &str, said: &[(&str, String)], found: &[Vec<Word>]
     if !other.is_empty() {
         let (version, who) = (env!("CARGO_PKG_VERSION"), names(&other));
         return refuse(format!(
-            "{me} (noren {version}): {who} run another version of noren than rank 0: install the same one everywhere"
+            "{me} (noren {version}): {who} run another version of noren than rank 0: install the same version for all ranks"
         ));
     }
     let elsewhere = differing(&|words| words[0] != first[0]);
@@ -87,7 +87,7 @@ fn compare(rank: usize, what: &str, said: &[(&str, String)], found: &[Vec<Word>]
         let named: Vec<&str> = wrong.iter().map(|i| said[*i].0).collect();
         let here: Vec<String> = wrong.iter().map(|i| format!("{} {}", said[*i].0, short(&said[*i].1))).collect();
         return refuse(format!(
-            "{me}: {what} does not start, because rank {other} and rank 0 differ in: {}; give the same on every rank (here: {})",
+            "{me}: {what} does not start, because rank {other} and rank 0 differ in: {}; give equal values on every rank (here: {})",
             named.join(", "),
             here.join(", ")
         ));

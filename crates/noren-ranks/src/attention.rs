@@ -198,12 +198,12 @@ fn begin<T: Element>(
         options.check(&split.shape)?;
         let mut said = split.said(local, options);
         said.push(("number of calls so far", format!("{call}")));
-        said.push(("the call that these are of", format!("{of:?}")));
+        said.push(("the call that computed the results", format!("{of:?}")));
         Ok((said, (expected, call)))
     })
 }
 
-// --- what goes around ---------------------------------------------------------------------------------------------------------
+// --- exchange of keys and rows ------------------------------------------------------------------------------------------------
 
 /// The interval at which the transport is called while a step is computed.
 const MOMENT: Duration = Duration::from_micros(200);
@@ -479,7 +479,7 @@ fn gradients(
 /// Returns the gradients for foreign rows, whose outputs are on another rank. An extra output column, with values 0 and
 /// gradient 1, replaces the outputs: its numbers are the products from `row_sums`.
 fn foreign_gradients(plan: &Plan, rows: &[Array], keys: &[Array], options: &Options) -> Result<[Array; 3], Error> {
-    let [q, dout, lse, sums] = rows else { unreachable!("what rows are sent with") };
+    let [q, dout, lse, sums] = rows else { unreachable!("rows have queries, output gradients, log-sum-exps and sums") };
     let out = Array::filled(dout.shape, 0.0).beside(sums);
     let dout = dout.beside(&Array::filled(sums.shape, 1.0));
     let [batch, heads, len, v_dim] = keys[1].shape;

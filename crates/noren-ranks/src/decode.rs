@@ -23,8 +23,8 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// Gives each rank a run of consecutive keys, of equal lengths up to 1. `plan` is the plan of the step, for example
-    /// of `Shape::cached(past, new)`.
+    /// Gives each rank a run of consecutive keys. The lengths of the runs differ by at most 1. `plan` is the plan of the
+    /// step, for example of `Shape::cached(past, new)`.
     ///
     /// # Errors
     /// Returns the errors of [`with`](Self::with).
@@ -48,7 +48,7 @@ impl Shards {
         let ascend = held.iter().all(|runs| runs.windows(2).all(|pair| pair[0].end <= pair[1].start));
         if held.len() != ranks || !ascend || !follow || all.last().is_none_or(|run| run.end != len) {
             return Err(Error::Input(format!(
-                "{held:?} does not give each of {len} keys to one of {ranks} ranks: give every rank ascending ranges, together all"
+                "{held:?} does not give each of {len} keys to one of {ranks} ranks: give ascending ranges per rank, each key to one rank"
             )));
         }
         let mine: Vec<Range<usize>> = held[link.rank()].iter().filter(|run| !run.is_empty()).cloned().collect();

@@ -8,7 +8,7 @@ pub enum Error {
     /// Arrays or sizes on this rank do not fit.
     #[error("{0}")]
     Input(String),
-    /// The ranks were about to compute different things. No array was sent.
+    /// The next computations of the ranks differ. No array was sent.
     #[error("{0}")]
     Disagreement(String),
     /// A rank died, left, or kept the others waiting for longer than the time-out. No result of the step can be used.

@@ -28,7 +28,7 @@
 //!
 //! # Errors and exactness
 //!
-//! If ranks are about to compute different things, every rank returns an error before any array is sent. If a rank dies or stalls, every
+//! If the next computations of the ranks differ, every rank returns an error before any array is sent. If a rank dies or stalls, every
 //! rank that waits for it returns an error within the time-out of the link, and the others return one in their next call. After an error
 //! a link transports nothing more: the job ends, and starts again from its last checkpoint.
 //!

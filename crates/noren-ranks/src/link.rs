@@ -140,7 +140,7 @@ impl Job {
         self.calls.get()
     }
 
-    /// Returns whether an exchange failed.
+    /// Returns whether an exchange failed, or is still running.
     pub fn broken(&self) -> bool {
         self.broken.get()
     }
@@ -169,7 +169,7 @@ impl Job {
         let (rank, ranks, seconds) = (self.rank, self.ranks, self.timeout.as_secs_f64());
         Error::Lost(format!(
             "rank {rank} of {ranks}: {what}: a rank has died, left or kept the others waiting for more than {seconds} s. Nothing \
-             of this step can be used: every rank stops here, and the job starts again from its last checkpoint"
+             of this step can be used, and every rank stops here: start the job again from its last checkpoint"
         ))
     }
 }

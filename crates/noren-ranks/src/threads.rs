@@ -58,8 +58,8 @@ impl Link for ThreadLink {
         expected: &Sizes,
         work: &mut dyn FnMut(&mut dyn Arrivals) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        // Ranks that are still there get their messages. A rank that has left may have sent its message before. So the
-        // messages are taken before an error of sending is reported, and the error names the missing rank.
+        // A rank that has left may have sent its own message before. So this rank takes all messages before it reports an
+        // error of sending. The error names the rank that has left.
         let sent: Vec<_> = outgoing.into_iter().map(|(rank, message)| (rank, self.to[rank].send(message))).collect();
         let mut arriving = Arriving { link: self, expected: expected.iter().copied().collect() };
         work(&mut arriving)?;
@@ -83,14 +83,14 @@ impl Arrivals for Arriving<'_> {
         let size = self.expected.remove(&rank).expect("each message is taken once");
         let start = Instant::now();
         let message = self.link.from[rank].recv_timeout(self.link.timeout()).map_err(|error| {
-            let how = if error == RecvTimeoutError::Disconnected { "left" } else { "said nothing" };
+            let how = if error == RecvTimeoutError::Disconnected { "left" } else { "sent nothing" };
             let waited = start.elapsed().as_secs_f64();
             self.link.job().lost(&format!("waited {waited:.1} s for rank {rank}, which {how}"))
         })?;
         match message.len() == size {
             true => Ok(message),
             false => {
-                Err(self.link.job().lost(&format!("rank {rank} sent {} bytes where {size} belong", message.len())))
+                Err(self.link.job().lost(&format!("rank {rank} sent {} bytes, but {size} are expected", message.len())))
             }
         }
     }

@@ -1,4 +1,4 @@
-// Accessibility: the page works with the keyboard only, in both themes and with a screen reader; axe finds no violation.
+// Accessibility: the page works by keyboard alone, in both themes and with screen readers; axe finds no violation.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -43,7 +43,7 @@ for (const theme of ["light", "dark"]) {
   });
 }
 
-test("the page works with the keyboard only", async () => {
+test("the page works by keyboard alone", async () => {
   const page = await site.open({ shape: { len: 16 }, mask: "causal" });
   await settled(page);
   const reach = async (wanted) => {

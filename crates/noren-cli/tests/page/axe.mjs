@@ -1,11 +1,11 @@
-// The accessibility violations that axe finds on a page.
+// The violations that axe finds on a page.
 
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
-/** Returns one line for each violation. */
+/** Returns a line for each violation of accessibility rules. */
 export async function violations(page) {
   await page.evaluate(axe);
   return page.evaluate(async () => {

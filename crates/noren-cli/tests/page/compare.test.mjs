@@ -1,4 +1,4 @@
-// Comparison of two masks: the differences are counted, drawn and reached by buttons.
+// Comparison of two masks: their differences are counted, drawn and jumped to.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -18,7 +18,7 @@ test("a second mask is compared cell by cell", async () => {
   await page.getByText("The same cells.").waitFor();
   await say(page, "sliding(5) - keys(0)", "Mask compared with");
   const shown = page.locator(".difference");
-  await shown.getByText("4 only the first").waitFor(); // an incomplete text is also compared
+  await shown.getByText("4 only the first").waitFor(); // an unfinished text is also compared
   assert.match(await shown.innerText(), /4 only the first/);
   assert.match(await shown.innerText(), /7 only the second/);
   await settled(page);
@@ -30,7 +30,7 @@ test("a second mask is compared cell by cell", async () => {
   await page.finish();
 });
 
-test("side by side, both move together", async () => {
+test("pictures side by side move together", async () => {
   const page = await site.open({ shape: { len: 4096 }, mask: "causal", other: "chunk(1024)", sides: true });
   await settled(page);
   await settled(page, ".picture-frame:nth-of-type(2) .picture");
@@ -53,12 +53,12 @@ test("side by side, both move together", async () => {
   await page.finish();
 });
 
-test("a difference is not that of a text with an error", async () => {
+test("a text with an error is not compared", async () => {
   const page = await site.open({ shape: { len: 8 }, mask: "causal", other: "sliding(3)" });
   const shown = page.locator(".comparison");
   await shown.getByText("only the first").waitFor();
   await say(page, "slidin(3)", "Mask compared with");
-  await shown.getByText("The second text has an error. What is shown is of the last text without one.").waitFor();
+  await shown.getByText("The second text has an error. The comparison is of the last text without an error.").waitFor();
   assert.ok(await page.getByRole("button", { name: "Export" }).isDisabled());
   await say(page, "causal", "Mask compared with");
   await shown.getByText("The same cells.").waitFor();

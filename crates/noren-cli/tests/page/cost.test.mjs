@@ -1,4 +1,4 @@
-// The cost view: the figures of a mask, and their growth with the length.
+// The cost view: the cost of a mask, and its growth with length.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -25,7 +25,7 @@ test("cells, plan, tiles and time of a mask", async () => {
   await page.finish();
 });
 
-test("the plot shows the value under the pointer, the table all values", async () => {
+test("the plot shows the values at the pointer, the table all values", async () => {
   const page = await site.open({ view: "cost", mask: "sliding(4096) | causal & keys(0..4)", shape: { len: 65_536 } });
   const memory = page.locator(".plot", { hasText: "Memory of the mask" });
   await memory.waitFor();
@@ -41,7 +41,7 @@ test("the plot shows the value under the pointer, the table all values", async (
   await page.finish();
 });
 
-test("a faulty mask keeps the last figures", async () => {
+test("after an invalid mask, the last figures stay", async () => {
   const page = await site.open({ view: "cost", mask: "causal", shape: { len: 64 } });
   await page.locator(".figure-value").first().waitFor();
   await say(page, "causal & slidin(3)");
@@ -50,7 +50,7 @@ test("a faulty mask keeps the last figures", async () => {
   await page.finish();
 });
 
-test("figures that the server did not count are not shown as counted", async () => {
+test("values that the server did not count are not shown as counted", async () => {
   const page = await site.open();
   const uncounted = ["allowed", "density", "computed_per_allowed", "empty_rows", "full_tiles", "mixed_tiles", "empty_tiles"];
   await page.route("**/cost", async (route) => {
@@ -68,7 +68,7 @@ test("figures that the server did not count are not shown as counted", async () 
   await page.locator(".plot").nth(1).waitFor();
   const shown = await page.locator(".cost-figures").innerText();
   assert.match(shown, /between 100 k and 250 k[\s\S]*between 10 % and 25 % of 1 M/);
-  assert.match(shown, /how many of them are allowed was not counted/);
+  assert.match(shown, /allowed cells were not counted/);
   assert.match(await page.locator(".cost-tiles").innerText(), /tiles were not counted/);
   await page.getByText("The numbers").click();
   assert.equal(await page.locator("table.figures tbody tr:first-child td").first().innerText(), "not counted");

@@ -1,4 +1,4 @@
-// The doctor view: a faulty mask is dropped on the page, diagnosed and repaired.
+// The doctor view: a faulty mask is dropped, diagnosed and repaired.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -20,7 +20,7 @@ const file = (name, bytes) => ({ name, mimeType: "application/octet-stream", buf
 const give = (page, ...one) => page.locator("input[type=file]").setInputFiles(file(...one));
 const verdict = (page, words) => page.locator(".doctor-verdict h2", { hasText: words }).waitFor(WAIT);
 
-/** Returns the shape and the cells of an npy file of truth values. */
+/** Returns the shape and cells of an npy file of booleans. */
 function read(bytes) {
   const length = bytes.readUInt16LE(8);
   const shape = /'shape': \(([^)]*)\)/.exec(bytes.subarray(10, 10 + length).toString("latin1"))[1];
@@ -29,7 +29,7 @@ function read(bytes) {
 
 test("a mask that is one key too wide is dropped and its repair taken", async () => {
   const page = await open({ context: { kind: "causal", convention: "keep_bool" } });
-  // The event contains the file, as when a user drops it.
+  // Drops the file as a user does: the event contains the file.
   const bytes = [...npy(square(10, (q, k) => k <= q + 1))];
   await page.evaluate((content) => {
     const data = new DataTransfer();
@@ -39,11 +39,11 @@ test("a mask that is one key too wide is dropped and its repair taken", async ()
   await verdict(page, "The causal triangle one key too wide");
   assert.match(await page.locator(".doctor-finding").first().innerText(), /Error[\s\S]*certain[\s\S]*9 cells/);
   await settled(page, ".doctor-picture .picture");
-  // Only the given mask allows (0, 1); no cell is allowed only by the repaired mask.
+  // Only the given mask allows (0, 1); no cell is hidden that the repair shows.
   const byte = (...cell) => page.evaluate((at) => document.querySelector(".doctor-picture .picture").picture.cell(...at).byte, cell);
   assert.equal((await byte(0, 1)) & 16, 16);
   assert.equal((await byte(5, 5)) & 48, 0);
-  const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Take the repair" }).click()]);
+  const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Download the repair" }).click()]);
   const repaired = read(readFileSync(await download.path()));
   assert.deepEqual(repaired.shape.filter((size) => size > 1), [10, 10]);
   assert.deepEqual(repaired.cells, [...square(10, (q, k) => k <= q).values]);
@@ -51,7 +51,7 @@ test("a mask that is one key too wide is dropped and its repair taken", async ()
   await page.finish();
 });
 
-test("the command line for a diagnosis", () => {
+test("the view as a command", () => {
   assert.equal(doctorCommand("mask.npy", { kind: "causal" }, "causal", [1, 1, 8, 8]),
     "noren check mask.npy -d kind=causal --meant causal --q 8 --kv 8");
   assert.equal(doctorCommand("-m.npy", {}, "causal", [2, 1, 4, 16]),
@@ -68,17 +68,17 @@ test("a file without a mask is not correct", async () => {
   await said.first().waitFor(WAIT);
   assert.match(await said.first().innerText(), /no mask in this file[\s\S]*input_ids[\s\S]*mask/i);
   assert.equal(await page.locator(".doctor-verdict.good").count(), 0);
-  // The same message appears if the doctor reports no mistake for such a file.
+  // The same holds if the doctor found no mistake in such a file.
   const report = { faulty: false, classes: [], description: "", findings: [], arrays: ["ids", "lengths"], dims: null, given: null };
   await page.route("**/api/doctor?*", (route) => route.fulfill({ json: report }));
   await give(page, "other.safetensors", bytes);
   await verdict(page, "No mask in this file");
-  assert.match(await page.locator(".doctor-verdict.none").innerText(), /Arrays: ids, lengths\. Call the one of the mask mask\./);
+  assert.match(await page.locator(".doctor-verdict.none").innerText(), /Arrays: ids, lengths\. Name the array of the mask mask\./);
   assert.deepEqual(await violations(page), []);
   await page.finish();
 });
 
-test("a wrong cell is shown where it is", async () => {
+test("a wrong cell is shown at its position", async () => {
   const page = await open();
   await page.locator('[data-example="wide"]').click();
   await verdict(page, "The causal triangle one key too wide");
@@ -91,7 +91,7 @@ test("a wrong cell is shown where it is", async () => {
   await page.finish();
 });
 
-test("the doctor finds the mistake of every example", async () => {
+test("every example has its mistake", async () => {
   const expected = {
     wide: "causal_leak", inverted: "inverted_polarity", documents: "cross_document", window: "sliding_window_off_by_one",
     aligned: "causal_alignment", overflow: "double_mask_overflow",
@@ -113,7 +113,7 @@ test("declarations change the diagnosis", async () => {
   await page.locator(".doctor-verdict.bad").waitFor(WAIT);
   await page.getByLabel("Kind").selectOption("");
   await verdict(page, "Looks like");
-  await page.getByRole("textbox", { name: "The mask that was meant" }).fill("causal");
+  await page.getByRole("textbox", { name: "The intended mask" }).fill("causal");
   await page.locator(".doctor-verdict.bad").waitFor(WAIT);
   await page.waitForFunction(() => location.hash.includes("'meant':'causal'"));
   await page.getByText("Further keys").click();
@@ -123,7 +123,7 @@ test("declarations change the diagnosis", async () => {
   await page.finish();
 });
 
-test("hostile files get an error message, and the page continues to work", async () => {
+test("hostile files are refused with a message, and the page continues", async () => {
   const page = await open();
   const problem = page.locator(".doctor-main > .notice");
   const lies = npy(square(4, () => true));
@@ -141,18 +141,18 @@ test("hostile files get an error message, and the page continues to work", async
     await problem.waitFor({ state: "hidden" });
   }
   await give(page, "mask.pt", Buffer.from("PK"));
-  assert.match(await problem.innerText(), /no array: give .npy, .npz or .safetensors/);
+  assert.match(await problem.innerText(), /not an array file: give .npy, .npz or .safetensors/);
   await page.finish();
 });
 
-test("a link states that it does not contain the file", async () => {
+test("a link shows that it does not contain the file", async () => {
   const page = await open({ file: "mask.npy", context: { kind: "causal" } });
   assert.match(await page.locator(".doctor-dropped").innerText(), /A link cannot carry a file: drop it here again/);
   assert.equal(await page.getByLabel("Kind").inputValue(), "causal");
   await page.finish();
 });
 
-test("declarations for an example or another file are not used for a dropped file", async () => {
+test("declarations for an example or another file do not apply to a dropped file", async () => {
   const page = await open();
   await page.locator('[data-example="inverted"]').click();
   await page.locator(".doctor-verdict.bad").waitFor(WAIT);
@@ -160,22 +160,22 @@ test("declarations for an example or another file are not used for a dropped fil
   await page.getByLabel("Kind").focus();
   const causal = npy(square(80, (q, k) => k <= q));
   await give(page, "mine.npy", causal);
-  await page.getByText("What was declared for batch.safetensors is cleared: declare what mine.npy should be.").waitFor(WAIT);
+  await page.getByText("The declarations for batch.safetensors are cleared: declare the properties of mine.npy.").waitFor(WAIT);
   await page.locator(".doctor-dropped", { hasText: "mine.npy" }).waitFor(WAIT);
   await page.waitForFunction(() => !document.querySelector(".doctor").hasAttribute("aria-busy"), null, WAIT);
   await page.locator(".doctor-verdict").waitFor(WAIT);
   assert.equal(await page.locator(".doctor-verdict.bad").count(), 0);
   for (const field of ["Kind", "True or 1 means", "Padding id"]) assert.equal(await page.getByLabel(field).inputValue(), "", field);
   await page.waitForFunction(() => !location.hash.includes("'context'"));
-  // The user's declarations stay with their file, and are not used for another file.
+  // The user's own declarations stay for the same file, and are cleared for another file.
   await page.getByLabel("Kind").selectOption("bidirectional");
   await page.locator(".doctor-verdict.bad").waitFor(WAIT);
   await give(page, "mine.npy", npy(square(80, () => true)));
-  await page.getByText("mine.npy has other contents than before: what was declared for it still applies.").waitFor(WAIT);
+  await page.getByText("mine.npy has changed: its earlier declarations still apply.").waitFor(WAIT);
   await page.locator(".doctor-verdict.bad").waitFor({ state: "detached", ...WAIT });
   assert.equal(await page.getByLabel("Kind").inputValue(), "bidirectional");
   await give(page, "other.npy", causal);
-  await page.getByText("What was declared for mine.npy is cleared").waitFor(WAIT);
+  await page.getByText("The declarations for mine.npy are cleared").waitFor(WAIT);
   assert.equal(await page.getByLabel("Kind").inputValue(), "");
   await page.finish();
 });
@@ -191,7 +191,7 @@ test("further keys of an example do not stay in their rows", async () => {
   await page.finish();
 });
 
-test("a file stays loaded in other views, and back and forward restore earlier files", async () => {
+test("a file stays while other views are open, and back and forward restore its earlier versions", async () => {
   const page = await open();
   await give(page, "wide.npy", npy(square(12, (q, k) => k <= q + 1)));
   await page.locator(".doctor-dropped", { hasText: "wide.npy" }).waitFor(WAIT);
@@ -213,7 +213,7 @@ test("a file stays loaded in other views, and back and forward restore earlier f
   await page.finish();
 });
 
-test("the catalogue is searched, and its examples shown to the doctor", async () => {
+test("the catalogue is searched, and its examples are diagnosed", async () => {
   const page = await open();
   const classes = page.locator(".doctor-class");
   await classes.first().waitFor(WAIT);
@@ -222,12 +222,12 @@ test("the catalogue is searched, and its examples shown to the doctor", async ()
   await page.waitForFunction(() => [...document.querySelectorAll(".doctor-class")].filter((one) => !one.hidden).length === 1);
   await page.locator(".doctor-class:not([hidden]) summary").click();
   await page.locator(".doctor-class[open] canvas").nth(1).waitFor(WAIT);
-  await page.getByRole("button", { name: "Show it to the doctor" }).click();
+  await page.getByRole("button", { name: "Diagnose this example" }).click();
   await verdict(page, "The causal triangle one key too narrow");
   await page.finish();
 });
 
-test("an invalid address breaks nothing", async () => {
+test("an address that holds nonsense breaks nothing", async () => {
   const page = await open({ example: "none", context: [], meant: 5, side: "up", cell: [1], open: "nothing", file: 7 });
   await page.locator(".doctor-class").first().waitFor(WAIT);
   await page.locator('[data-example="wide"]').click();

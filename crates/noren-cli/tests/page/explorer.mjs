@@ -1,5 +1,5 @@
-// A real server and a real browser for the tests of a file. A test fails if a page writes an error or a warning to the console,
-// throws, or sends a request to another server.
+// A real server and a real browser for the tests of a file. A page fails its test if it logs an error or a warning in the console, throws,
+// or sends a request to anything but the server.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -24,10 +24,10 @@ const SWITCHES = [
   "--font-render-hinting=none",
 ];
 
-/** The folder of the repository, for files that tests read and write. */
+/** The repository, for files that tests read and write. */
 export const root = ROOT;
 
-/** Starts `noren serve` and returns `{address, stop()}`. */
+/** Starts `noren serve`: `{address, stop()}`. */
 async function serve() {
   const server = spawn(BINARY, ["serve", "--port", "0"], { stdio: ["ignore", "pipe", "inherit"] });
   const address = await new Promise((found, failed) => {
@@ -43,7 +43,7 @@ async function serve() {
   return { address, stop: () => server.kill() };
 }
 
-/** Starts the server and the browser. `open` opens a page; `close()` ends both. */
+/** Starts a server and a browser; `close()` ends both, `open` opens a page. */
 export async function explorer() {
   const server = await serve();
   const profile = mkdtempSync(join(tmpdir(), "noren-page-"));
@@ -55,7 +55,7 @@ export async function explorer() {
   });
 
   /**
-   * Opens the page with a state (an object, or the fragment as a string). `theme` is light or dark; `motion` is true for animations.
+   * Opens the page with a state (an object, or the fragment as a string): `theme` is light or dark, `motion` enables animations.
    * Returns Playwright's page with `finish()`, which closes the page and fails if an error occurred on it.
    */
   async function open(state = {}, { theme = "light", width = 1440, height = 900, motion = false } = {}) {
@@ -82,7 +82,7 @@ export async function explorer() {
     const fragment =
       typeof state === "string" ? state : await page.evaluate(async (to) => (await import("./js/state.js")).encode(to), state);
     if (fragment) {
-      // A page that is already open would change its state without loading, so the link is opened in a blank page.
+      // Loads the page as a new link: a page that is already open would only read the new fragment.
       await page.goto("about:blank");
       await page.goto(`${server.address}#${fragment}`);
     }
@@ -101,11 +101,11 @@ export async function explorer() {
   };
 }
 
-/** Waits until the visible part of the picture is drawn completely. */
+/** Waits until everything in the window of the picture is drawn. */
 export const settled = (page, selector = ".picture") =>
   page.waitForFunction((at) => document.querySelector(at)?.dataset.settled, selector, { timeout: 15_000 });
 
-/** Returns the state of a cell on the page: 0 denied, 1 some, 2 allowed, 3 unknown. */
+/** Returns the cover of a cell in the page: 0 denied, 1 some, 2 allowed, 3 unknown. */
 export const cover = (page, q, k) =>
   page.evaluate(
     ([row, key]) => {
@@ -115,7 +115,7 @@ export const cover = (page, q, k) =>
     [q, k],
   );
 
-/** Returns the whole mask: for each query a string of `#` (allowed) and `.`. */
+/** Returns the whole mask, a string of `#` and `.` for each query. */
 export async function drawn(page) {
   await settled(page);
   return page.evaluate(() => {
@@ -126,7 +126,7 @@ export async function drawn(page) {
   });
 }
 
-/** Replaces the text of the editor with a mask. */
+/** Replaces the text of the editor by a mask. */
 export async function say(page, mask, label = "Mask") {
   const editor = page.getByRole("textbox", { name: label, exact: true });
   await editor.click();
@@ -135,7 +135,7 @@ export async function say(page, mask, label = "Mask") {
   await page.keyboard.press("Escape");
 }
 
-/** Returns the colour in the middle of a cell on the screen. */
+/** Returns the colour of the middle of a cell on the screen. */
 export const pixel = (page, q, k) =>
   page.evaluate(
     ([row, key]) => {

@@ -1,4 +1,4 @@
-// The flow view: the tokens that each token can influence, policies, and the paths that break them.
+// The flow view: the tokens that a token reaches, policies, and the paths that break them.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -23,7 +23,7 @@ const shown = (page, sentence) =>
 const verdict = (page, words) =>
   page.waitForFunction((wanted) => document.querySelector(".flow-verdict").textContent.startsWith(wanted), words, { timeout: 10_000 });
 
-/** Returns the colour of the picture at a token and a layer; layer 0 is the input. */
+/** Returns the colour of the picture at a token and a level. */
 const inkAt = (page, token, level) => page.evaluate(([at, up]) => {
   const { picture } = document.querySelector(".flow-stage");
   picture.draw();
@@ -68,19 +68,19 @@ test("sets whose ranges were left out are counted as a whole", () => {
   assert.equal(changing([set, set, set], [2, 90, 90]), 2);
 });
 
-test("too many layers are kept, not replaced", () => {
+test("given settings are not replaced", () => {
   const state = { flow: { layers: Array(65).fill("sliding(2)"), depth: 600 }, mask: "causal", shape: { batch: 2 }, at: [3, 0] };
   const set = settings(state);
   assert.deepEqual([set.layers.length, set.layers[64], set.depth], [65, "sliding(2)", 600]);
   assert.equal(set.batch, 1); // a batch row of an earlier shape
 });
 
-test("the waypoints of a leak through the layers", () => {
+test("a path stays in its token until the token is read", () => {
   const points = waypoints({ source: 2, steps: [[1, 5], [2, 7]] }, 5);
   assert.deepEqual(points.map(({ level, token, stop }) => `${token}@${level}${stop ? "!" : ""}`), ["2@0!", "2@1", "5@2!", "7@3!", "7@5"]);
 });
 
-test("the command line for a flow", () => {
+test("the view as a command", () => {
   const policy = "# it's\ndeny: token(2) -> token(7)\nallow: all -> token(1)";
   const set = { layers: ["sliding(4)", "causal - keys(label=\"pii\")"], depth: 6, fill: "nothing", policy, token: 3 };
   assert.equal(flowCommand(set, { shape: { len: 8 }, facts: {} }),
@@ -116,7 +116,7 @@ test("a token is chosen by a click, by keys, by its number", async () => {
   await page.getByLabel("Token", { exact: true }).first().fill("3");
   await shown(page, "token 3 depends on 4 of 20 inputs (0..4)");
   await page.waitForFunction(() => location.hash.includes("'token':3"));
-  await page.getByRole("button", { name: "Whom it reaches" }).click();
+  await page.getByRole("button", { name: "Tokens it reaches" }).click();
   await page.waitForFunction(() => location.hash.includes("'directions':'reach'"));
   assert.notDeepEqual(await inkAt(page, 1, 0), BACK);
   await page.finish();
@@ -125,7 +125,7 @@ test("a token is chosen by a click, by keys, by its number", async () => {
 test("a leak is followed", async () => {
   const page = await open({ layers: ["causal - (queries(7) & keys(2))"], depth: 6, token: 4 }, { len: 8 });
   await verdict(page, "No rule");
-  const rules = page.getByLabel("Who must not reach whom, one rule a line");
+  const rules = page.getByLabel("Denied pairs of tokens, one rule per line");
   await rules.fill("deny: token(2) -> token(7)");
   await verdict(page, "Broken: 1 of 1 denied pair of tokens reached");
   const row = page.locator(".flow-violation");
@@ -136,7 +136,7 @@ test("a leak is followed", async () => {
   assert.equal(await row.getAttribute("aria-pressed"), "true");
   for (const [token, level] of [[2, 0], [3, 1], [7, 2]]) assert.deepEqual(await inkAt(page, token, level), WARN, `${token} at ${level}`);
   await page.waitForFunction(() => location.hash.includes("'violation':0"));
-  // With this mask in all layers, no path remains.
+  // With key 2 hidden from all other tokens, no path is left.
   await page.locator(".flow-layer textarea").fill("causal - (keys(2) - queries(2))");
   await verdict(page, "Holds: none of 1 denied pair");
   await row.waitFor({ state: "detached" });
@@ -153,7 +153,7 @@ test("a link brings a leak back", async () => {
   await page.finish();
 });
 
-test("rules that cannot be read are reported with their line", async () => {
+test("invalid rules are reported by line", async () => {
   const page = await open({ layers: ["causal"], depth: 2, policy: "# one\ndeny: pii to output" });
   await verdict(page, "The rules cannot be read");
   const wrong = page.locator(".flow-policy .wrong");
@@ -163,7 +163,7 @@ test("rules that cannot be read are reported with their line", async () => {
   await page.finish();
 });
 
-test("masks are repeated over layers, added, moved and removed", async () => {
+test("masks alternate, are added, moved and removed", async () => {
   const page = await open({ layers: ["sliding(2)"], depth: 2, token: 19 });
   await shown(page, "depends on 3 of 20");
   await page.getByRole("button", { name: "Add a mask" }).click();
@@ -177,7 +177,7 @@ test("masks are repeated over layers, added, moved and removed", async () => {
   await page.finish();
 });
 
-test("a faulty mask is marked in its row, and the last picture stays", async () => {
+test("an invalid mask is marked in its row, and the last picture stays", async () => {
   const page = await open({ layers: ["causal", "sliding(2)"], depth: 2, token: 9 });
   await shown(page, "token 9 depends on");
   await page.locator(".flow-layer").nth(1).locator("textarea").fill("slidin(2)");
@@ -207,7 +207,7 @@ test("65,536 tokens stay quick", async () => {
       return performance.now() - start;
     });
   });
-  // One frame in ten may wait for another program.
+  // One frame in ten may be delayed by another program.
   const longest = frames.sort((a, b) => a - b)[35];
   console.log(`frames of a flow of 65,536 tokens: nine of ten within ${longest.toFixed(1)} ms; the next token after ${waited} ms`);
   assert.ok(longest < 50, `${longest} ms for a frame`);
@@ -237,7 +237,7 @@ test("a stack of too many layers is refused, not replaced", async () => {
   await page.finish();
 });
 
-test("sets of very many ranges are counted whole, and the picture says what it lacks", async () => {
+test("sets of very many ranges are counted completely, and the picture reports missing ranges", async () => {
   const page = await open({ layers: ["causal & stride(2)"], depth: 2, token: 16383 }, { len: 16384 });
   await shown(page, "token 16,383 depends on 8,192 of 16,384 inputs (1, 3, 5, … (more than 4096 runs))");
   assert.match(await page.locator(".flow-lacks").innerText(), /lacks ranges/);
@@ -255,7 +255,7 @@ test("a batch row of an earlier mask is not requested", async () => {
   await page.finish();
 });
 
-test("every offered stack works", async () => {
+test("every example stack works", async () => {
   const page = await open({ layers: ["causal"], depth: 2 });
   for (const button of await page.locator(".flow-presets button").all()) {
     await button.click();

@@ -1,4 +1,4 @@
-// The mask view: typing a mask, the picture, and the explanation of a cell.
+// The mask view: masks are written, drawn and explained.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -17,7 +17,7 @@ test("a mask that is typed is drawn", async () => {
   await page.finish();
 });
 
-test("pixels show what the cells are", async () => {
+test("pixels have the colours of their cells", async () => {
   const page = await site.open({ shape: { len: 4 }, mask: "causal" });
   await settled(page);
   const inks = async () => [await pixel(page, 2, 1), await pixel(page, 3, 3), await pixel(page, 0, 3)];
@@ -26,13 +26,13 @@ test("pixels show what the cells are", async () => {
     [0x2f, 0x4b, 0x8f],
     [0xef, 0xec, 0xe4],
   ];
-  // the first picture of a new server can arrive late
+  // the first picture may still be loading, because the server has just started
   for (let tries = 0; tries < 50 && JSON.stringify(await inks()) !== JSON.stringify(expected); tries++) await page.waitForTimeout(100);
   assert.deepEqual(await inks(), expected);
   await page.finish();
 });
 
-test("an error is marked at its place in the text", async () => {
+test("an error is shown at its position", async () => {
   const page = await site.open({ mask: "causal" });
   await settled(page);
   await say(page, "causal & slidin(3)");
@@ -133,7 +133,7 @@ test("shape and facts are controls", async () => {
   await page.finish();
 });
 
-test("the command line of the shown mask", async () => {
+test("the view is also shown as a command", async () => {
   const page = await site.open({ shape: { len: 12, heads: 2 }, mask: "causal & documents", facts: { documents: [5, 7] } });
   await settled(page);
   const line = () => page.locator("pre.command").textContent();
@@ -158,7 +158,7 @@ test("heads that differ are shown beside each other", async () => {
   await page.finish();
 });
 
-test("tiles of the plan lie over the cells", async () => {
+test("tiles of the plan are drawn over the cells", async () => {
   const page = await site.open({ shape: { len: 512 }, mask: "causal" });
   await settled(page);
   await page.getByRole("button", { name: "Tiles" }).click();
@@ -184,7 +184,7 @@ test("presets are found and shown", async () => {
   await page.finish();
 });
 
-test("the language is documented, and its examples can be used", async () => {
+test("the language is listed, and its examples can be inserted", async () => {
   const page = await site.open({ mask: "causal & ", shape: { len: 8 } });
   await page.getByRole("textbox", { name: "Mask", exact: true }).press("End");
   await page.getByRole("button", { name: "Language" }).click();
@@ -197,7 +197,7 @@ test("the language is documented, and its examples can be used", async () => {
   await page.finish();
 });
 
-test("masks can be downloaded in all formats", async () => {
+test("every export can be downloaded", async () => {
   const page = await site.open({ shape: { len: 8 }, mask: "causal & sliding(3)" });
   await settled(page);
   const wanted = {
@@ -223,7 +223,7 @@ test("masks can be downloaded in all formats", async () => {
   await page.finish();
 });
 
-test("the address brings everything back", async () => {
+test("the address restores the state", async () => {
   const page = await site.open({ shape: { len: 64 }, mask: "causal & chunk(8)", plan: true });
   await settled(page);
   await page.evaluate(() => document.querySelector(".picture").picture.jump({ q: 40, k: 33 }));
@@ -264,7 +264,7 @@ test("an address may hold anything", async () => {
   }
 });
 
-test("data that the server dropped is sent again, and requests to a busy server are repeated", async () => {
+test("masks that the server no longer has are sent again, and a busy server gets the request again", async () => {
   const page = await site.open({ shape: { len: 8 }, mask: "causal" });
   await settled(page);
   const refused = { gone: 0, busy: 0 };
@@ -304,7 +304,7 @@ test("a long mask is edited without delay", async () => {
   await page.finish();
 });
 
-test("tiles that did not arrive are requested again", async () => {
+test("tiles that failed are requested again", async () => {
   const page = await site.open({ shape: { len: 8 }, mask: "causal" });
   await settled(page);
   let refused = 0;
@@ -340,7 +340,7 @@ test("every batch row is reached, and no wrong pattern is marked", async () => {
   await page.finish();
 });
 
-test("queries may stand before the keys, and labels differ by batch row", async () => {
+test("query offsets may be negative, and labels may differ between batch rows", async () => {
   const facts = { labels: { pii: [["1..3"], [5]] } };
   const page = await site.open({ shape: { q: 4, kv: 8, query_offset: 0, batch: 2 }, mask: 'causal | keys(label="pii")', facts });
   await settled(page);
@@ -374,7 +374,7 @@ test("a text that is too long is refused, not replaced", async () => {
   await page.finish();
 });
 
-test("requests for a tile that cannot be drawn end after three repeats", async () => {
+test("a tile that cannot be drawn is not requested again", async () => {
   const page = await site.open({ shape: { len: 64 }, mask: "causal" });
   await settled(page);
   let refused = 0;
@@ -398,7 +398,7 @@ test("requests for a tile that cannot be drawn end after three repeats", async (
     counts.push(refused);
   }
   assert.deepEqual(counts, [1, 2, 3, 4, 4, 4]);
-  await status.getByText("Not asked for again until you look elsewhere.").waitFor();
+  await status.getByText("No further attempt until the view changes.").waitFor();
   await page.unroute("**/tiles/**");
   await page.getByRole("button", { name: "Zoom in" }).click();
   await page.waitForFunction(() => document.querySelector(".picture").picture.cell(0, 3)?.byte === 2);
@@ -406,13 +406,13 @@ test("requests for a tile that cannot be drawn end after three repeats", async (
   await page.finish();
 });
 
-test("an error names a file that the server no longer has", async () => {
+test("a mask from a file that the server no longer has is reported", async () => {
   const page = await site.open({ shape: { len: 8 }, mask: "causal" });
   const message = await page.evaluate(async () => {
     const { tile } = await import("./js/api.js");
     return tile("0".repeat(32), 0, 0, 0).catch((error) => error.message);
   });
-  assert.equal(message, "This came from a file or a text: give it again.");
+  assert.equal(message, "This mask came from a file or a text: give the file or the text again.");
   await page.finish();
 });
 

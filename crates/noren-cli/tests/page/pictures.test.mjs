@@ -1,4 +1,4 @@
-// Compares screenshots of the page with the pictures in `shots`; `UPDATE=1` writes new pictures there and for the README.
+// Compares screenshots of the page with the pictures in `shots`; `UPDATE=1` writes these and those of the README again.
 
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
@@ -9,15 +9,15 @@ import { explorer, root, settled } from "./explorer.mjs";
 const SHOTS = join(import.meta.dirname, "shots");
 const DOCS = join(root, "docs/pictures");
 const UPDATE = process.env.UPDATE === "1";
-const LIMIT = 300 * 1024; // maximum size of a picture, in bytes
-const FAR = 48; // difference of a colour channel, from which a pixel counts as different
-const SHARE = 0.02; // maximum share of different pixels: machines draw fonts with small differences
+const LIMIT = 300 * 1024; // maximum bytes of a picture
+const FAR = 48; // minimum difference of a colour channel that counts
+const SHARE = 0.02; // maximum share of different pixels: fonts are drawn slightly differently on each machine
 
 let site;
 before(async () => (site = await explorer()));
 after(() => site?.close());
 
-/** Returns the share of pixels that differ. A page draws both pictures and compares them. */
+/** Returns the share of pixels that differ. A page draws both pictures to compare them. */
 const differing = (page, pictures) =>
   page.evaluate(
     async ([far, ...sources]) => {

@@ -1,4 +1,4 @@
-// The picture and the explanation belong to the typed mask, or are marked as old; row numbers are complete.
+// Picture and explanation belong to the mask that is typed, or are marked as outdated; row numbers are whole.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -14,17 +14,17 @@ async function hold(page, pattern) {
   const held = new Promise((free) => (release = free));
   await page.route(pattern, async (route) => {
     await held;
-    await route.continue().catch(() => {}); // the page may have cancelled the request
+    await route.continue().catch(() => {}); // aborted by the page meanwhile
   });
   return release;
 }
 
 const veil = (page) => page.locator(".picture-veil").first();
 
-/** Returns the colour of a variable of the page's style sheet. */
+/** Returns the colour of a variable of the page's style. */
 const ink = (page, name) => page.evaluate(async (of) => [...(await import("./js/theme.js")).colour(of).slice(0, 3)], name);
 
-/** Returns the colours of cell (q, k) on the screen, with everything that is drawn over it. */
+/** Returns the colours of cell (q, k) on the screen, including everything drawn over it. */
 async function onScreen(page, q, k) {
   const shot = await page.screenshot();
   return page.evaluate(
@@ -64,7 +64,7 @@ test("while the new picture is fetched, nothing of the mask before it stays", as
   await page.finish();
 });
 
-test("while the server reads the mask, the picture is marked and no reason of another mask is given", async () => {
+test("while the server reads the mask, the picture is marked and no explanation of another mask is shown", async () => {
   const page = await site.open({ shape: { len: 8 }, mask: "full", cell: [2, 5] });
   await settled(page);
   const why = page.locator(".why");
@@ -76,7 +76,7 @@ test("while the server reads the mask, the picture is marked and no reason of an
   assert.equal(await why.getByRole("heading", { name: "May read" }).count(), 0);
   assert.equal((await why.innerText()).trim(), "Reading the mask …");
   assert.ok(!(await onScreen(page, 2, 4)).some((colour) => near(colour, some)), "the colour of `some`");
-  // Pointing at a cell also shows no explanation.
+  // Pointing at a cell shows no explanation either.
   const box = await page.locator(".picture").first().boundingBox();
   await page.mouse.move(box.x + box.width / 2, box.y + box.height / 2);
   await page.waitForTimeout(200);
@@ -88,14 +88,14 @@ test("while the server reads the mask, the picture is marked and no reason of an
   await page.finish();
 });
 
-test("a text with an error has no reason, and its picture says whose it is", async () => {
+test("a text with an error has no explanation, and its picture is marked", async () => {
   const page = await site.open({ shape: { len: 8 }, mask: "full", cell: [2, 5] });
   await settled(page);
   const why = page.locator(".why");
   await why.getByRole("heading", { name: "May read" }).waitFor();
   const some = await ink(page, "--some");
   await say(page, "causal & ");
-  await veil(page).getByText("The first text has an error. This is the picture of the last text without one.").waitFor();
+  await veil(page).getByText("The first text has an error. The picture shows the last text without an error.").waitFor();
   await why.getByText("A text has an error").waitFor();
   assert.equal(await why.locator(".why-cell").count(), 0);
   assert.ok(!(await onScreen(page, 2, 4)).some((colour) => near(colour, some)), "the colour of `some`");
@@ -105,7 +105,7 @@ test("a text with an error has no reason, and its picture says whose it is", asy
   await page.finish();
 });
 
-test("the reason follows the head and the mask compared with", async () => {
+test("the explanation changes with the head and the second mask", async () => {
   const page = await site.open({ shape: { len: 8, heads: 2 }, mask: "heads(0: full, 1: causal)", cell: [2, 5] });
   await settled(page);
   const why = page.locator(".why");

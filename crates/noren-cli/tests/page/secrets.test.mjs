@@ -1,4 +1,4 @@
-// Text typed into the text view is never part of an address, except in a link that the user requests.
+// Text typed into the text view stays out of addresses, unless the user requests a link with it.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -18,7 +18,7 @@ const answered = (page) => page.waitForFunction(() => {
   return view && !view.classList.contains("waiting") && document.querySelector(".text-word");
 }, null, WAIT);
 
-/** Collects every address that the page opens, writes to the history, shows as a link or requests. */
+/** Collects every address that the page has, writes or shows as a link, and every address of its requests. */
 async function addresses(page) {
   const seen = [];
   page.on("framenavigated", (frame) => seen.push(frame.url()));
@@ -45,7 +45,7 @@ const without = (all) => {
   for (const secret of SECRETS) assert.deepEqual(all.filter((one) => decodeURIComponent(one).includes(secret)), []);
 };
 
-test("typed text is in no address, no history and no storage, and is restored after another view", async () => {
+test("typed text is in no address, history or store, and stays after another view", async () => {
   const page = await site.open({ view: "text" });
   await answered(page);
   const all = await addresses(page);
@@ -72,7 +72,7 @@ test("typed text is in no address, no history and no storage, and is restored af
   await page.finish();
 });
 
-test("a link contains the text only if the user requests it, and states its contents", async () => {
+test("a link contains the text only on request, and its contents are listed", async () => {
   const page = await site.open({ view: "text" });
   await answered(page);
   await page.getByLabel("Text", { exact: true }).fill(TEXT);
@@ -91,7 +91,7 @@ test("a link contains the text only if the user requests it, and states its cont
   for (const secret of SECRETS) assert.ok(address.includes(secret), address);
   without(await all());
   await page.finish();
-  // A page opened from the link shows the text and the words, and removes them from its address immediately.
+  // A page opened by the link shows the text and the words, and removes them from its address at once.
   const other = await site.open(new URL(address).hash.slice(1));
   await answered(other);
   assert.equal(await other.getByLabel("Text", { exact: true }).inputValue(), TEXT);
@@ -100,12 +100,12 @@ test("a link contains the text only if the user requests it, and states its cont
   await other.finish();
 });
 
-test("the description of the contents of a link", () => {
+test("the contents of a link are described", () => {
   const settings = { text: "abc", words: ["a", "b"], hide: ["email"], mask: " causal " };
   assert.equal(heldInWords(settings, false),
-    "It holds the layer and head, the kinds to hide (email) and the mask. It does not hold the text or the words to hide.");
-  assert.match(heldInWords(settings, true), /^It holds the whole text \(3 characters\), 2 words to hide, the layer and head, .* Everyone with the link/);
-  assert.match(heldInWords({ ...settings, words: [], hide: [], mask: "" }, true), /^It holds the whole text \(3 characters\) and the layer and head\./);
+    "The link holds the layer and head, the kinds to hide (email) and the mask. It does not hold the text or the words to hide.");
+  assert.match(heldInWords(settings, true), /^The link holds the whole text \(3 characters\), 2 words to hide, the layer and head, .* Everyone with the link/);
+  assert.match(heldInWords({ ...settings, words: [], hide: [], mask: "" }, true), /^The link holds the whole text \(3 characters\) and the layer and head\./);
 });
 
 test("no proof of another text is shown while this one is checked", async () => {

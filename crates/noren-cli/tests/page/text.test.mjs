@@ -1,4 +1,4 @@
-// The text view: runs a model over a text, and shows private text, hidden text and the proof.
+// The text view: a text through a model, private text in it, hidden text, and the proof.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -17,7 +17,7 @@ const SAYS = "Dear Jane, write to ann@longbourn.example when you are in town, an
 const open = (text, options) => site.open({ view: "text", text }, options);
 const WAIT = { timeout: 30_000 };
 
-/** Waits until the result of the current request is shown. */
+/** Waits until the answer to the last request is shown. */
 const answered = (page) => page.waitForFunction(() => {
   const view = document.querySelector(".text");
   return !view.classList.contains("waiting") && document.querySelector(".text-word");
@@ -45,17 +45,17 @@ test("no secret is dropped, however many there are and however long", () => {
   assert.deepEqual(settings({ text: { words: ["Jane", 5], hide: "email" } }, model).words, ["Jane"]);
 });
 
-test("the command line for a text", () => {
+test("the view as a command", () => {
   const set = { text: "Dear Jane", mask: " ", hide: ["email"], words: ["Jane", "-5", "-5 °C"], layer: 2, head: 0 };
   assert.equal(textCommand(set), "noren run 'Dear Jane' --hide email --word Jane --word=-5 --word='-5 °C' --layer 2 --head 0");
   assert.equal(textCommand({ ...set, hide: [], words: [], text: "-5 it is" }), "noren run --layer 2 --head 0 -- '-5 it is'");
   assert.match(textCommand({ ...set, text: "-" }), /^printf %s - \| noren run .* -- -$/);
 });
 
-test("an e-mail address is found, hidden, and proved to be hidden", async () => {
+test("an email address is found, hidden, and proved to stay hidden", async () => {
   const page = await open({ text: "Dear Jane," });
   await answered(page);
-  assert.match(await page.locator(".text-private").innerText(), /Nothing was found of the kinds/);
+  assert.match(await page.locator(".text-private").innerText(), /Nothing was found/);
   await page.getByLabel("Text", { exact: true }).fill(SAYS);
   const word = page.locator(".text-word.private");
   await word.waitFor(WAIT);
@@ -83,12 +83,12 @@ test("own words are hidden", async () => {
   await page.finish();
 });
 
-test("the sixty-fifth word of the user is hidden like the first", async () => {
+test("the sixty-fifth own word hides as the first did", async () => {
   const page = await open({ text: SAYS });
   await answered(page);
   const others = Array.from({ length: 70 }, (_, at) => `nobody${at}`);
   await page.getByLabel("and these words, separated by commas").fill(["Jane", ...others, "y".repeat(401)].join(", "));
-  // The word is hidden, or an error is shown; the word itself is never shown.
+  // The word must be hidden, or refused with a message; never shown.
   await page.locator(".text-word.hidden-word, .text-main > .notice.bad:visible").first().waitFor(WAIT);
   await page.finish();
 });
@@ -139,7 +139,7 @@ test("another layer and head are another map", async () => {
   const all = await page.locator(".text-small").count();
   const until = Date.now() + 120_000;
   while ((await drawn()) < all && Date.now() < until) {
-    await page.mouse.wheel(0, 300); // the visible rows are requested
+    await page.mouse.wheel(0, 300); // visible maps are requested
     await page.waitForTimeout(100);
   }
   assert.equal(await drawn(), all);
@@ -159,14 +159,14 @@ test("the map and the text show the same row", async () => {
   await page.finish();
 });
 
-test("output that depends on a secret is withheld", async () => {
+test("predictions that would reveal a secret are withheld", async () => {
   const page = await open({ text: "My address is ann@longbourn.example", hide: ["email"] });
   await answered(page);
   assert.match(await page.locator(".text-says").innerText(), /Withheld/);
   await page.finish();
 });
 
-test("a mask that is wrong is marked", async () => {
+test("an invalid mask is marked", async () => {
   const page = await open({ text: SAYS });
   await answered(page);
   const mask = page.getByRole("textbox", { name: "Mask", exact: true });
@@ -177,7 +177,7 @@ test("a mask that is wrong is marked", async () => {
   await page.finish();
 });
 
-test("a text without tokens and one that is too long are refused in words", async () => {
+test("a text without tokens and one that is too long are refused with a message", async () => {
   const page = await open({ text: "x".repeat(5000) });
   await page.locator(".text-main > .notice").waitFor(WAIT);
   assert.match(await page.locator(".text-main > .notice").innerText(), /tokens/);

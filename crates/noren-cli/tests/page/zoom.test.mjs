@@ -1,4 +1,4 @@
-// Zooms smoothly over a million tokens, from the whole mask to single cells; measures a keystroke at 65,536 tokens.
+// A million tokens: smooth zoom from the whole mask to cells; and the time of a keystroke at 65,536 tokens.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -82,7 +82,7 @@ for (const mask of ["sliding(4096) | causal & keys(0..4)", "causal & random_bloc
     console.log(
       `frames, 1,048,576 tokens, ${mask}: drawing ${middle(drawing).toFixed(1)} ms median, ${worst.toFixed(1)} worst; between frames ${middle(between).toFixed(1)} ms median, ${Math.max(...between).toFixed(1)} worst`,
     );
-    const slow = drawing.filter((took) => took > FRAME).length; // one or two frames may be delayed by another program
+    const slow = drawing.filter((took) => took > FRAME).length; // one or two may be delayed by another program
     assert.ok(slow <= 2, `${slow} of ${drawing.length} frames took longer than ${FRAME} ms to draw, the worst ${worst}`);
     assert.ok(middle(between) < FRAME, `frames are ${middle(between)} ms apart`);
     await page.finish();
@@ -108,7 +108,7 @@ test("a keystroke's picture at 65,536 tokens", async () => {
   const editor = page.getByRole("textbox", { name: "Mask", exact: true });
   await editor.evaluate((input) => {
     input.focus();
-    input.setSelectionRange(12, 12); // behind 4096
+    input.setSelectionRange(12, 12); // after 4096
   });
   for (const key of ["Backspace", "7", "Backspace", "5", "Backspace", "9", "Backspace", "1"]) {
     const before = await page.evaluate(() => window.took.length);

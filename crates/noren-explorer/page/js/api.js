@@ -1,6 +1,6 @@
-// The server's API, one function for each endpoint (its description: GET /openapi.json).
+// The server's API: one function for each endpoint. GET /openapi.json describes it.
 
-/** What the server says is wrong. `start` and `end` point into the mask's text, `layer` to the mask of several; `status` 0: no answer. */
+/** An error of the server. `start` and `end` are positions in the mask's text, `layer` the index of a mask; `status` 0: no response. */
 export class ApiError extends Error {
   constructor(status, { message, hint, start, end, layer } = {}) {
     super(message ?? `The server answered with status ${status}.`);
@@ -9,13 +9,13 @@ export class ApiError extends Error {
   }
 }
 
-/** Whether a request ended because its caller asked for that. */
+/** Returns whether a request ended because its caller aborted it. */
 export const aborted = (error) => error?.name === "AbortError";
 
-/** An error with its hint, as a sentence or two; empty where there is none. */
+/** Returns an error's message with its hint; an empty text if there is no error. */
 export const errorWords = (error) => [error?.message, error?.hint].filter(Boolean).join(" ");
 
-// A mask's id is a name for its content. The server forgets the oldest; the page then sends the scene again.
+// The id of a mask depends only on its content. The server keeps only the latest masks; the page sends the scene of an older one again.
 const scenes = new Map();
 const REMEMBERED = 256;
 
@@ -25,10 +25,10 @@ function remember(id, scene) {
   if (scenes.size > REMEMBERED) scenes.delete(scenes.keys().next().value);
 }
 
-// A mask without a scene is one that the server made.
+// A mask without a scene was made by the server.
 const LOST = {
-  message: "This came from a file or a text: give it again.",
-  hint: "The server keeps the latest masks, and this one is no longer among them.",
+  message: "This mask came from a file or a text: give the file or the text again.",
+  hint: "The server keeps only the latest masks and no longer has this one.",
 };
 
 const pause = (ms, signal) =>
@@ -45,8 +45,8 @@ const pause = (ms, signal) =>
   });
 
 async function send(path, { method = "GET", body, type, signal } = {}) {
-  // Browsers write every status from 400 on into the console, and a mask half typed is no fault of the page's: the server is asked to put
-  // the status into a header instead.
+  // Browsers log every status from 400 on in the console, but an unfinished mask is no fault of the page. So the server is requested to put
+  // the status into a header.
   const headers = { "X-Noren-Errors": "200", ...(body !== undefined && { "Content-Type": type ?? "application/json" }) };
   for (let tries = 0; ; tries += 1) {
     let response;
@@ -67,10 +67,10 @@ async function send(path, { method = "GET", body, type, signal } = {}) {
   }
 }
 
-/** Asks about known masks; where the server no longer knows them, sends their scenes again first. */
+/** Sends a request about masks. If the server no longer has a mask, sends its scene first. */
 async function ask(ids, path, options) {
   const known = ids.filter((id) => id && scenes.has(id));
-  for (const id of known) remember(id, scenes.get(id)); // what is asked about is not forgotten
+  for (const id of known) remember(id, scenes.get(id)); // scenes that are in use are kept
   try {
     return await send(path, options);
   } catch (error) {
@@ -89,7 +89,7 @@ const query = (values) => {
 const post = (path, value, { signal } = {}) =>
   send(path, { method: "POST", body: JSON.stringify(value), signal }).then((r) => r.json());
 
-// What does not change while the server runs is asked for once; after a failure, again.
+// Values that do not change while the server runs are requested once, and again after a failure.
 const once = (path) => {
   let asked = null;
   return () => {
@@ -105,14 +105,14 @@ export const presets = once("presets");
 export const model = once("model");
 export const doctorClasses = once("doctor/classes");
 
-/** A scene (mask, shape, facts, layer) -> its id, sizes, patterns, what was assumed. */
+/** Binds a scene (mask, shape, facts, layer). Returns its id, sizes, patterns and assumptions. */
 export async function masks(scene, options) {
   const bound = await post("masks", scene, options);
   remember(bound.id, scene);
   return bound;
 }
 
-/** One tile: `{rows, cols, firstQuery, firstKey, cells}`, a byte for each cell as the API describes it. */
+/** Returns a tile: `{rows, cols, firstQuery, firstKey, cells}`, with one byte for each cell as the API describes it. */
 export async function tile(id, level, row, col, { batch = 0, head = 0, plan, other, signal } = {}) {
   const path = `masks/${id}/tiles/${level}/${row}/${col}${query({ batch, head, plan: plan ? 1 : null, other })}`;
   const bytes = await (await ask([id, other], path, { signal })).arrayBuffer();
@@ -122,24 +122,24 @@ export async function tile(id, level, row, col, { batch = 0, head = 0, plan, oth
 
 const json = (ids, path, options) => ask(ids, path, options).then((r) => r.json());
 
-/** Why query `q` may or may not read key `k`. */
+/** Returns why query `q` may or may not read key `k`. */
 export const explain = (id, { batch = 0, head = 0, q, k, other, signal }) =>
   json([id, other], `masks/${id}/explain${query({ batch, head, q, k, other })}`, { signal });
 
-/** Where two masks differ. */
+/** Returns the difference of two masks. */
 export const difference = (id, other, { signal } = {}) =>
   json([id, other], `masks/${id}/difference${query({ other })}`, { signal });
 
-/** What a mask costs, and what dense masking would. */
+/** Returns the cost of a mask and of dense masking. */
 export const cost = (id, { signal } = {}) => json([id], `masks/${id}/cost`, { signal });
 
-/** The same over length. */
+/** Returns the cost at several lengths. */
 export const curve = (scene, lengths, options) => post("curve", lengths ? { ...scene, lengths } : scene, options);
 
-/** Who reaches whom over layers, and whether a policy holds. */
+/** Returns which tokens reach which over layers, and whether a policy holds. */
 export const flow = (request, options) => post("flow", request, options);
 
-/** A text through the model. */
+/** Runs a text through the model. */
 export const text = (request, options) => post("text", request, options);
 
 /** Diagnoses a file of at most 64 MiB. */
@@ -151,11 +151,11 @@ export const doctor = (file, { name, context, meant, signal } = {}) =>
     signal,
   }).then((r) => r.json());
 
-/** The address of a download: `as` is svg, png, txt, expression, rust, python, json or npy; `rows` and `keys` are `a..b`. */
+/** Returns the address of a download: `as` is svg, png, txt, expression, rust, python, json or npy; `rows` and `keys` are `a..b`. */
 export const exportUrl = (id, { as, batch, head, plan, other, rows, keys }) =>
   `api/masks/${id}/export${query({ as, batch, head, plan: plan ? 1 : null, other, rows, keys })}`;
 
-/** Makes sure that the server knows a mask, then downloads an export of it; errors arrive as ApiError. */
+/** Makes sure that the server has a mask, then downloads an export of it. Throws ApiError. */
 export async function download(id, options) {
   const response = await ask([id, options.other], exportUrl(id, options).slice("api/".length), {});
   const named = /filename="?([^";]+)"?/.exec(response.headers.get("Content-Disposition") ?? "");

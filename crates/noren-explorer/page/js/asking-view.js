@@ -1,4 +1,4 @@
-// What the views flow, text and doctor have in common: settings of their own in the state, and one question to the server at a time.
+// The common base of the views flow, text and doctor: settings in the state, and one request to the server at a time.
 
 import { aborted } from "./api.js";
 
@@ -12,7 +12,7 @@ export class AskingView {
     this.#key = key;
   }
 
-  /** Changes some of the view's settings; undefined takes one out. */
+  /** Changes some of the view's settings; the value undefined removes a setting. */
   change(patch, { replace = true } = {}) {
     const own = { ...this.ctx.state.get()[this.#key], ...patch };
     for (const [key, value] of Object.entries(own)) if (value === undefined) delete own[key];
@@ -20,8 +20,8 @@ export class AskingView {
   }
 
   /**
-   * Gives up the last question and runs `ask(signal)`, while `busy` (an element) shows that it waits; `refused(error)` where it fails.
-   * True where it was answered or refused, and no other has begun since.
+   * Cancels the last request and runs `ask(signal)`. `busy` is an element that shows the wait; `refused(error)` is called on errors.
+   * Returns true if the request was answered or refused and no other has begun since.
    */
   async askAlone(busy, ask, refused) {
     this.giveUp();
@@ -39,7 +39,7 @@ export class AskingView {
     return true;
   }
 
-  /** Ends the running question. */
+  /** Cancels the running request. */
   giveUp() {
     this.#request?.abort();
   }

@@ -1,4 +1,4 @@
-// What a mask is made of, beside its picture or its cost: the editor, the documentation, shape and facts; and the server's view of it.
+// The controls beside a picture or a cost: the editor, the documentation, shape and facts. They bind the scene on the server.
 
 import { aborted } from "./api.js";
 import { command, commandFold, quoted, shapeOptions } from "./command.js";
@@ -7,11 +7,11 @@ import { Editor } from "./editor.js";
 import { Facts } from "./facts.js";
 import { state } from "./state.js";
 
-const REST = 30; // ms without a keystroke, for all but the first of several
-const LONG = 4000; // characters of facts that nobody wants in a command
-const PAUSE = 150; // ms after which a keystroke is a first one
+const REST = 30; // ms after a keystroke until the request, except for the first keystroke
+const LONG = 4000; // characters of facts; longer facts are not written into a command
+const PAUSE = 150; // ms after which the next keystroke counts as a first one
 
-/** Asks the server about scenes, one at a time: the last one counts. `onBound(bound, scene)`, `onError(error, scene)`. */
+/** Binds scenes on the server, one at a time; only the last one counts. Calls `onBound(bound, scene)` or `onError(error, scene)`. */
 export function createBinder(api, { onBound, onError }) {
   let running = null;
   let asked = "";
@@ -47,11 +47,11 @@ export function createBinder(api, { onBound, onError }) {
   };
 }
 
-/** Shows an error of the server where it belongs: in the editor when it points into the text, else beneath it all the same. */
+/** Shows an error of the server in the editor, at its position in the text if it has one. */
 export const showError = (editor, error) =>
   editor.setError({ message: error.message, hint: error.hint, start: error.start, end: error.end });
 
-/** The scene of a state as a command: `noren show` or another that takes a mask. */
+/** Returns the scene of a state as a command: `noren show` or another command that takes a mask. */
 export function sceneCommand([name, ...masks], { shape, facts, layer }) {
   const line = command(name, ...masks, ...shapeOptions(shape), ["--layer", layer]);
   if (Object.keys(facts).length === 0) return line;
@@ -60,14 +60,13 @@ export function sceneCommand([name, ...masks], { shape, facts, layer }) {
 }
 
 /**
- * The editor with its documentation (`say`) and the controls (`ask`), both following the state. `onBound(bound, scene)` is called when
- * the server has understood, `onBroken(error)` when it has not; `asCommand(state)` gives the words of the command that says
- * the same.
+ * The editor with its documentation (`say`) and the controls (`ask`); both show the state. `onBound(bound, scene)` is called after the
+ * server has bound the scene, `onBroken(error)` after an error. `asCommand(state)` returns the equivalent command.
  */
 export function createBench(ctx, { onBound, onBroken, asCommand }) {
   let bound = null;
   let last = {};
-  const docs = el("section", { class: "docs", "aria-label": "What this part means", hidden: true });
+  const docs = el("section", { class: "docs", "aria-label": "Documentation of this part", hidden: true });
   const editor = new Editor({
     label: "Mask",
     language: ctx.language,

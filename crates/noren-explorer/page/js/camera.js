@@ -1,12 +1,12 @@
-// Where one looks at a mask from: the cell in the middle and how many pixels a cell takes.
+// The camera of a picture: the cell in the middle, and the pixels of a cell.
 
-/** The largest a cell gets, in CSS pixels. */
+/** The maximum size of a cell, in CSS pixels. */
 const LARGEST = 64;
 
 /**
  * A camera over `qLen` by `kvLen` cells, seen through a window of `width` by `height` pixels whose corner is at `left`, `top`.
- * `q` and `k` are in the middle; a key takes `scale` pixels across and a query `scale * stretch` down: a mask of few queries and
- * many keys would be a thread otherwise.
+ * `q` and `k` are in the middle. A key takes `scale` pixels across, a query `scale * stretch` pixels down: without the stretch, a mask of
+ * few queries and many keys would be too thin to see.
  */
 export class Camera {
   constructor() {
@@ -20,15 +20,15 @@ export class Camera {
     this.window(0, 0, 1, 1);
   }
 
-  /** Another mask. */
+  /** Sets the sizes of another mask. */
   size(qLen, kvLen) {
     this.qLen = qLen;
     this.kvLen = kvLen;
   }
 
-  /** Another place on the canvas. */
+  /** Sets the window on the canvas. */
   window(left, top, width, height) {
-    if (!this.fitted) this.scale *= Math.max(1, width) / this.width; // as many keys across as before
+    if (!this.fitted) this.scale *= Math.max(1, width) / this.width; // the number of keys across stays
     Object.assign(this, { left, top, width: Math.max(1, width), height: Math.max(1, height) });
     const fitting = Math.min(this.width / this.kvLen, LARGEST);
     const tall = Math.min(this.height / this.qLen, LARGEST);
@@ -55,13 +55,13 @@ export class Camera {
     return this.scale * this.stretch;
   }
 
-  /** Pixels on the canvas of a place in the mask, and back. */
+  /** Convert a position in the mask to pixels on the canvas, and back. */
   x = (k) => this.left + this.width / 2 + (k - this.k) * this.scale;
   y = (q) => this.top + this.height / 2 + (q - this.q) * this.down;
   keyAt = (x) => this.k + (x - this.left - this.width / 2) / this.scale;
   queryAt = (y) => this.q + (y - this.top - this.height / 2) / this.down;
 
-  /** The cells in the window: first and behind the last. */
+  /** Returns the cells in the window: the first, and the one after the last. */
   seen() {
     return {
       q0: clamp(Math.floor(this.queryAt(this.top)), 0, this.qLen),
@@ -71,14 +71,14 @@ export class Camera {
     };
   }
 
-  /** The cell under a pixel, null outside. */
+  /** Returns the cell under a pixel; null outside of the mask. */
   cellAt(x, y) {
     const [q, k] = [Math.floor(this.queryAt(y)), Math.floor(this.keyAt(x))];
     const inside = x >= this.left && y >= this.top && x <= this.left + this.width && y <= this.top + this.height;
     return inside && q >= 0 && k >= 0 && q < this.qLen && k < this.kvLen ? { q, k } : null;
   }
 
-  /** Nearer by `factor`, so that the place under the pixel stays there. */
+  /** Zooms by `factor`; the position under the pixel stays there. */
   zoom(factor, x = this.left + this.width / 2, y = this.top + this.height / 2) {
     const [q, k] = [this.queryAt(y), this.keyAt(x)];
     this.scale = clamp(this.scale * factor, this.smallest, this.largest);
@@ -88,14 +88,14 @@ export class Camera {
     this.settle();
   }
 
-  /** Moves what is seen by pixels. */
+  /** Moves the picture by pixels. */
   pan(dx, dy) {
     this.k -= dx / this.scale;
     this.q -= dy / this.down;
     this.settle();
   }
 
-  /** Moves just enough that a cell is in the window. */
+  /** Moves the picture as little as needed to bring a cell into the window. */
   reveal(q, k) {
     const margin = 2;
     const [across, below] = [this.width / this.scale / 2, this.height / this.down / 2];
@@ -104,7 +104,7 @@ export class Camera {
     this.settle();
   }
 
-  /** The place in a form that does not depend on the window: query and key in the middle, keys across; null for everything. */
+  /** The camera independent of the window: query and key in the middle, and keys across; null for the whole mask. */
   get place() {
     return this.fitted ? null : [round(this.q), round(this.k), round(this.width / this.scale)];
   }
@@ -126,7 +126,7 @@ export class Camera {
 
 export const clamp = (value, low, high) => Math.min(Math.max(value, low), Math.max(low, high));
 
-// What is smaller than the window stands in its middle; what is larger fills it.
+// A mask smaller than the window is centred; a larger one fills the window.
 const within = (middle, length, seen) => (length <= seen ? length / 2 : clamp(middle, seen / 2, length - seen / 2));
 
 const round = (value) => Number(value.toPrecision(9));

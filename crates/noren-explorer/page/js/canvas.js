@@ -1,4 +1,4 @@
-// The picture of a mask: any length, from everything down to single cells, by mouse, touch or keyboard.
+// The picture of a mask of any length, from the whole mask to single cells, for mouse, touch and keyboard.
 
 import { Camera, clamp } from "./camera.js";
 import { el, number, uid } from "./dom.js";
@@ -10,18 +10,19 @@ import { Tiles } from "./tiles.js";
 
 const GUTTER = { left: 62, top: 34, right: 14, bottom: 14 };
 const GUTTER_TOKENS = { ...GUTTER, left: 84, top: 66 };
-const DIGIT = 7.3; // pixels that a character beside the picture takes
+const DIGIT = 7.3; // width of a character beside the picture, in pixels
 const FRAMES = 1200;
 const PAN = 80; // pixels that an arrow key pans
-const NEARER = 1.6; // what the key of a zoom multiplies by
+const NEARER = 1.6; // zoom factor of a key press
 
 /**
- * A mask that can be panned, zoomed and read cell by cell. `onHover(cell or null)` is called as the pointer moves, `onCursor(cell)` as the
- * keyboard moves the cursor, `onPick(cell)` on a click or Enter, `onCamera(place or null)` after panning and zooming, `onError(error)` where
- * a tile does not come for the first time; a line over the picture says it as long as it lasts. A cell is `{q, k}`.
+ * A mask that can be panned, zoomed and read cell by cell. `onHover(cell or null)` is called when the pointer moves, `onCursor(cell)` when
+ * the keyboard moves the cursor, `onPick(cell)` on a click or Enter, `onCamera(place or null)` after panning and zooming, `onError(error)`
+ * when a tile fails for the first time; a notice over the picture stays while tiles fail. A cell is `{q, k}`.
  *
- * `show(source)` takes `{id, qLen, kvLen, batch, head, plan, other, tokens: {queries, keys}, bands, marks}`; what is left out is absent.
- * The element has `data-settled` with the mask's id once everything in the window is drawn as fine as it should be.
+ * `show(source)` takes `{id, qLen, kvLen, batch, head, plan, other, tokens: {queries, keys}, bands, marks}`; all but the first are
+ * optional.
+ * The element has `data-settled` with the mask's id after everything in the window is drawn at full resolution.
  */
 export class MaskCanvas {
   #api;
@@ -32,12 +33,12 @@ export class MaskCanvas {
   #notices = new Notices(() => this.redraw());
   #source = null;
   #tiles = null;
-  #before = null; // the tiles of the mask before, shown until those of the new one are here
+  #before = null; // the tiles of the previous mask, shown until the new tiles arrive
   #cursor = null;
   #hovered = null;
   #pinned = null;
   #place = null; // requested before there was a mask
-  #outdated = ""; // why the picture is not the requested one
+  #outdated = ""; // the reason why the picture is not the requested one
   #due = 0;
   #ratio = 1;
   #gone = false;
@@ -46,7 +47,7 @@ export class MaskCanvas {
 
   camera = new Camera();
   #glide = new Glide(this.camera, () => this.#moved());
-  /** Milliseconds that each of the last frames took to draw. */
+  /** The drawing times of the last frames, in milliseconds. */
   frames = [];
 
   constructor({ api, label, ...on }) {
@@ -105,19 +106,19 @@ export class MaskCanvas {
       const complete = this.#fetch(level);
       this.#paint(level);
       this.element.dataset.settled = complete ? this.#source.id : "";
-      // A finger scrolls the page while there is nothing to pan.
+      // A finger scrolls the page while the whole mask is visible.
       this.element.style.setProperty("touch-action", this.camera.fitted ? "pan-y" : "none");
     }
     this.frames.push(performance.now() - start);
     if (this.frames.length > FRAMES) this.frames.shift();
   }
 
-  /** Requests the tiles in the window; returns whether all are here. What is missing is told over the picture. */
+  /** Requests the tiles in the window; returns whether all are loaded. A notice reports missing tiles. */
   #fetch(level) {
     const seen = tilesSeen(this.camera, level);
     this.#tiles.want([[this.#tiles.top, 0, 0], ...seen], this.camera.place);
     const complete = seen.every((at) => this.#tiles.get(...at));
-    if (complete || this.#notices.late) this.#before = null; // another mask's cells do not stay
+    if (complete || this.#notices.late) this.#before = null; // cells of the previous mask must not stay
     this.#notices.wait(complete);
     this.#notices.show(this.#outdated, complete, this.#tiles.failures(seen));
     this.element.toggleAttribute("data-outdated", this.#outdated !== "");
@@ -208,19 +209,19 @@ export class MaskCanvas {
     this.#on.onCursor?.(this.#cursor);
   }
 
-  /** Shows everything. */
+  /** Shows the whole mask. */
   fit() {
     this.camera.fit();
     this.#moved();
   }
 
-  /** Goes nearer by `factor`, to the cursor where there is one. */
+  /** Zooms by `factor`, towards the cursor if there is one. */
   zoom(factor) {
     const middle = this.#cursor ? [this.camera.x(this.#cursor.k + 0.5), this.camera.y(this.#cursor.q + 0.5)] : [];
     this.#glide.zoom(factor, ...middle);
   }
 
-  /** Shows a mask; where its sizes are those of the one shown, the camera stays. */
+  /** Shows a mask. The camera stays if the sizes do not change. */
   show(next) {
     const old = this.#source;
     const resizing = !old || old.qLen !== next.qLen || old.kvLen !== next.kvLen || Boolean(old.tokens) !== Boolean(next.tokens);
@@ -230,11 +231,11 @@ export class MaskCanvas {
     const { qLen, kvLen } = this.#source;
     this.element.setAttribute("aria-label", `${this.#label}: ${number(qLen)} queries by ${number(kvLen)} keys`);
     if (changed)
-      this.#draw(); // at once: its tiles are asked for a frame earlier
+      this.#draw(); // draws at once, so that tiles are requested one frame earlier
     else this.redraw();
   }
 
-  /** Takes the tiles of the source; returns whether they are others than before. */
+  /** Sets the tiles of the source; returns whether they changed. */
   #replaceTiles(resizing) {
     const tiles = new Tiles(this.#api, this.#source, (error) => {
       if (error) this.#on.onError?.(error);
@@ -258,21 +259,21 @@ export class MaskCanvas {
     if (this.#place) this.camera.place = this.#place;
   }
 
-  /** Says why the picture is not the requested one; an empty text: it is. */
+  /** Sets the reason why the picture is not the requested one; an empty text if it is. */
   outdate(words) {
     if (this.#outdated === words) return;
     this.#outdated = words;
     this.redraw();
   }
 
-  /** The cell whose explanation stays. */
+  /** Sets the cell whose explanation stays. */
   pin(cell) {
     this.#pinned = cell;
     if (cell && !this.#cursor) this.#cursor = cell;
     this.redraw();
   }
 
-  /** Goes to a place `[query, key, keys across]`; null shows everything. */
+  /** Moves to a place `[query, key, keys across]`; null shows the whole mask. */
   go(to) {
     this.#place = to;
     if (this.#source && JSON.stringify(this.camera.place) !== JSON.stringify(to)) {
@@ -281,7 +282,7 @@ export class MaskCanvas {
     }
   }
 
-  /** Shows a cell large. */
+  /** Shows a cell enlarged. */
   jump({ q, k }) {
     this.camera.place = [q + 0.5, k + 0.5, this.camera.width / 28];
     this.#cursor = { q, k };
@@ -293,7 +294,7 @@ export class MaskCanvas {
     return this.#cursor;
   }
 
-  /** The byte of a cell as the finest tile here has it: `{level, byte}`; null where no tile is here. */
+  /** Returns the byte of a cell from the finest loaded tile: `{level, byte}`; null if no tile is loaded. */
   cell(q, k) {
     for (let level = 0; this.#tiles && level <= this.#tiles.top; level += 1) {
       const byte = this.#tiles.byte(level, q, k);

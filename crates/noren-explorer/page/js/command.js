@@ -1,12 +1,12 @@
-// The same at a command line: what a view shows, as the `noren` command that says it.
+// The state of a view as the equivalent `noren` command.
 
 import { copyButton } from "./dialog.js";
 import { el } from "./dom.js";
 
-/** A word as a shell takes it. */
+/** Returns a word quoted for a shell. */
 export const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${String(word).replaceAll("'", "'\\''")}'`);
 
-/** Words as one command, options given as `[name, value]`; null and undefined leave one out. */
+/** Returns words as one command. Options are given as `[name, value]`; null and undefined leave an option out. */
 export function command(...words) {
   const given = words.flatMap((word) => {
     if (word === null || word === undefined) return [];
@@ -14,18 +14,18 @@ export function command(...words) {
     const [name, value] = word;
     if (value === null || value === undefined) return [];
     const to = String(value);
-    return [`${name}${to.startsWith("-") ? "=" : " "}${quoted(to)}`]; // what begins with a dash would be an option of its own
+    return [`${name}${to.startsWith("-") ? "=" : " "}${quoted(to)}`]; // a value that begins with a dash would be read as an option
   });
   return ["noren", ...given].join(" ");
 }
 
-/** Sizes as options. */
+/** Returns sizes as options. */
 export const shapeOptions = ({ len, q, kv, past, new: more, query_offset, batch, heads, kv_heads }) => [
   ["--len", len], ["--q", q], ["--kv", kv], ["--past", past], ["--new", more],
   ["--query-offset", query_offset && [query_offset].flat().join(",")], ["--batch", batch], ["--heads", heads], ["--kv-heads", kv_heads],
 ];
 
-/** The stack and policy of the flow view. */
+/** Returns the command of the flow view. */
 export function flowCommand({ layers, depth, fill, policy, token }, { shape, facts }) {
   const lines = policy.split("\n").map((line) => /^\s*(deny|allow):\s*(.*?)\s*$/.exec(line)).filter(Boolean);
   const rules = lines.map(([, word, rule]) => [`--${word}`, rule]);
@@ -34,16 +34,16 @@ export function flowCommand({ layers, depth, fill, policy, token }, { shape, fac
   return Object.keys(facts).length ? `${line} --facts <(echo ${quoted(JSON.stringify(facts))})` : line;
 }
 
-/** The text view's. */
+/** Returns the command of the text view. */
 export function textCommand({ text, mask, hide, words, layer, head }) {
   const options = [["--mask", mask.trim() || null], ["--hide", hide.length ? hide.join(",") : null],
     ...words.map((word) => ["--word", word]), ["--layer", layer], ["--head", head]];
   if (!text.startsWith("-")) return command("run", text, ...options);
-  // A dash alone is standard input, wherever it stands.
+  // A single dash means standard input, at any position.
   return `${text === "-" ? "printf %s - | " : ""}${command("run", ...options, "--", text)}`;
 }
 
-/** The doctor view's: what is meant has the sizes of the mask that was given, its queries at the end of the keys, as the view has it. */
+/** Returns the command of the doctor view. The intended mask has the sizes of the given mask, with its queries at the end of the keys. */
 export function doctorCommand(name, context, meant, dims) {
   const given = ([key, value]) => ["-d", `${key}=${typeof value === "string" ? value : JSON.stringify(value)}`];
   const [batch, heads, q, kv] = dims;
@@ -53,10 +53,10 @@ export function doctorCommand(name, context, meant, dims) {
   return command("check", name.startsWith("-") ? `./${name}` : name, ...Object.entries(context).map(given), ["--meant", meant || null], ...sizes);
 }
 
-/** A part that folds open: `{root, show(line)}`. */
+/** Returns a part that can be folded open: `{root, show(line)}`. */
 export function commandFold(toast) {
   const code = el("code", {});
-  const root = el("details", { class: "fold" }, el("summary", {}, "The same at a command line"),
+  const root = el("details", { class: "fold" }, el("summary", {}, "As a command"),
     el("pre", { class: "command", tabindex: 0, role: "region", "aria-label": "Command" }, code),
     copyButton(() => code.textContent, toast));
   return { root, show: (line) => (code.textContent = line) };

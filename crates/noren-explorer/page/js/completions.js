@@ -1,4 +1,4 @@
-// The list of what could come next in a text, beneath the word that is completed.
+// The list of completions beneath the word at the caret.
 
 import { el, fill, uid } from "./dom.js";
 
@@ -8,11 +8,11 @@ export class Completions {
   #input;
   #mirror;
   #onAccept;
-  #offered = null; // what `complete` of language.js gave
+  #offered = null; // the result of `complete` of language.js
   #chosen = 0;
   element = el("ul", { class: "completions", id: uid("list"), role: "listbox", "aria-label": "Completions", hidden: true });
 
-  /** Completes the text of `input`, which `mirror` repeats; `onAccept(item, {from, to})` puts an item in. */
+  /** Completes the text of `input`, which `mirror` repeats; `onAccept(item, {from, to})` inserts an item. */
   constructor(input, mirror, onAccept) {
     this.#input = input;
     this.#mirror = mirror;
@@ -21,7 +21,7 @@ export class Completions {
     input.setAttribute("aria-controls", this.element.id);
   }
 
-  /** Shows what was found; null or nothing hides the list. */
+  /** Shows completions; null or an empty list hides the list. */
   offer(found) {
     this.#offered = found && found.items.length ? found : null;
     this.#chosen = 0;
@@ -34,7 +34,7 @@ export class Completions {
     this.#locate();
   }
 
-  /** Does what a key does to the list; false where it does nothing. */
+  /** Handles a key; returns false if the key does nothing in the list. */
   key(name) {
     if (!this.#offered) return false;
     const { length } = this.#offered.items;
@@ -81,7 +81,7 @@ export class Completions {
     this.#input.setAttribute("aria-activedescendant", id(this.#chosen));
   }
 
-  /** Beneath the word that is completed: a range over the mirror knows where that is. */
+  /** Places the list beneath the completed word; a range over the mirror gives the position. */
   #locate() {
     const range = document.createRange();
     let left = this.#offered.from;

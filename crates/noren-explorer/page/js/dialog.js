@@ -1,26 +1,26 @@
-// Buttons, and what opens by them: dialogs and menus, closed by Escape, by their button and by a click beside them.
+// Buttons, dialogs and menus. Dialogs and menus close with Escape, with their button, and with a click outside.
 
 import { el, svg, uid } from "./dom.js";
 
-/** A button; one of the class `plain` has no frame. */
+/** Returns a button; with the class `plain`, it has no frame. */
 export const button = (title, onclick, { class: more, ...props } = {}) =>
   el("button", { type: "button", class: more ? `button ${more}` : "button", onclick, ...props }, title);
 
-/** A button that shows a sign instead of its title. */
+/** Returns a button that shows a sign instead of its title. */
 export const iconButton = (title, sign, onclick) =>
   el("button", { type: "button", class: "icon-button", "aria-label": title, title, onclick }, sign);
 
-/** A button that copies `text()`. */
+/** Returns a button that copies `text()`. */
 export function copyButton(text, toast) {
   const copy = () =>
     navigator.clipboard.writeText(text()).then(
       () => toast("Copied."),
-      () => toast("The clipboard is not to be had: select the text.", { kind: "error" }),
+      () => toast("The clipboard is not available: select the text and copy it.", { kind: "error" }),
     );
   return button("Copy", copy);
 }
 
-/** Shows a dialog with a title; `head` stands beside it. Gives `close`. */
+/** Shows a dialog with a title and `head` beside it. Returns `close`. */
 export function openDialog(title, body, { head = null, className = "" } = {}) {
   const id = uid("dialog");
   const close = () => dialog.close();
@@ -39,7 +39,7 @@ export function openDialog(title, body, { head = null, className = "" } = {}) {
   return close;
 }
 
-/** A button that opens a menu of `[title, note, act]`. */
+/** Returns a button that opens a menu of `[title, note, act]`. */
 export function menuButton(title, items, props = {}) {
   const id = uid("menu");
   const list = el("div", { class: "menu", id, role: "menu", "aria-label": title, hidden: true });
@@ -103,5 +103,5 @@ const chevron = () =>
     svg("path", { d: "M2 4l4 4 4-4", fill: "none", stroke: "currentColor", "stroke-width": "1.6", "stroke-linecap": "round" }),
   );
 
-/** An icon of a path on 24 by 24. */
+/** Returns an icon of a path in 24 by 24 units. */
 export const icon = (d) => svg("svg", { viewBox: "0 0 24 24", class: "icon", "aria-hidden": "true" }, svg("path", { d }));

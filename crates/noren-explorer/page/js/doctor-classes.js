@@ -1,11 +1,11 @@
-// The catalogue: every known way to get a mask wrong, with its picture.
+// The catalogue of known mistakes, with pictures.
 
 import { button } from "./dialog.js";
 import { el, fill, plural, prose, uid } from "./dom.js";
 import { thumbnail } from "./tiles.js";
 
 export class Catalogue {
-  /** `onTry(class, context)` is told which example to diagnose, and as what, `onOpen(name or null)` which class is open. */
+  /** `onTry(class, context)` is called with an example to diagnose and its declarations, `onOpen(name or null)` with the open class. */
   constructor({ api, onTry, onOpen }) {
     Object.assign(this, { api, onTry, onOpen });
     const id = uid("seek");
@@ -14,13 +14,13 @@ export class Catalogue {
     this.list = el("div", { class: "doctor-classes" });
     this.root = el("section", { class: "doctor-catalogue", "aria-label": "Catalogue" },
       el("header", {},
-        el("h2", {}, "Every known way to get a mask wrong"),
+        el("h2", {}, "Every known mistake in masks"),
         el("div", { class: "field" }, el("label", { for: id }, "Search the catalogue"), this.seek), this.count),
       this.list);
     this.items = new Map();
   }
 
-  /** Asks for the classes; resolves with their titles by name. */
+  /** Requests the classes; resolves with their titles by name. */
   async load() {
     const classes = await this.api.doctorClasses();
     for (const one of classes) this.items.set(one.name, this.item(one));
@@ -43,7 +43,7 @@ export class Catalogue {
     element.addEventListener("toggle", () => {
       if (element.open && !filled) {
         filled = true;
-        const lines = [["shows", shows], ["found when", found], ["usual cause", cause], ["repair", repair]];
+        const lines = [["shows", shows], ["condition", found], ["usual cause", cause], ["repair", repair]];
         fill(body, el("dl", {}, lines.map(([term, text]) => line(term, text))), this.example(one));
       }
       if (element.open) this.onOpen(name);
@@ -63,7 +63,7 @@ export class Catalogue {
     const context = declaredBy(one);
     return el("div", { class: "doctor-example" },
       picture("wrong", wrong), picture("right", right),
-      context && button("Show it to the doctor", () => this.onTry(one, context)));
+      context && button("Diagnose this example", () => this.onTry(one, context)));
   }
 
   async draw(place, mask, shape) {
@@ -85,7 +85,7 @@ export class Catalogue {
     this.count.textContent = `${plural(seen, "class", "classes")} of ${this.items.size}`;
   }
 
-  /** Opens a class and brings it into sight. */
+  /** Opens a class and scrolls to it. */
   open(name, { scroll = true } = {}) {
     const item = this.items.get(name);
     if (!item) return;
@@ -98,7 +98,7 @@ export class Catalogue {
   }
 }
 
-/** What the owner of a class's example would declare; null where it takes ids or lengths beside the mask to tell. */
+/** Returns the declarations for a class's example; null if the example needs ids or lengths beside the mask. */
 function declaredBy({ tier, example: { right, shape } }) {
   if (tier > "T1") return null;
   const context = { convention: "keep_bool", ...(shape.query_offset && { past_len: shape.query_offset }) };

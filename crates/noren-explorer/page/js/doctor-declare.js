@@ -1,4 +1,4 @@
-// What the owner of a mask declares about it, as a form. Everything may be left out; what is missing is not guessed where it matters.
+// The declared properties of a mask, as a form. All fields are optional; the doctor does not guess a property that affects its diagnosis.
 
 import { button, iconButton } from "./dialog.js";
 import { el, fill, uid } from "./dom.js";
@@ -19,19 +19,19 @@ const FIELDS = [
   ["prefix_len", "Prefix", "number", /prefix/],
   ["pad_token_id", "Padding id", "number"],
   ["eos_token_id", "End id", "number"],
-  ["padding_side", "Padding stands", ["left", "right"]],
+  ["padding_side", "Padding is at the", ["left", "right"]],
   ["compute_dtype", "Scores are computed in", ["float32", "bfloat16", "float16"]],
 ];
 const KNOWN = new Set(FIELDS.map(([key]) => key));
 
-/** Further keys, offered where one is typed. */
+/** Further keys, offered as suggestions. */
 const FURTHER = [
   "api", "role", "batch", "heads", "q_len", "kv_len", "bos_token_id", "special_token_ids", "kv_written", "lengths", "sinks", "bias",
   "position_encoding", "layout", "redactions", "layers", "layer", "layer_types", "is_causal", "max_seqlen", "ignore_index", "pooling",
   "prompt_len",
 ];
 
-/** A value as it is typed: JSON where it is some, else a text. */
+/** Parses a typed value: JSON if it is valid JSON, otherwise text. */
 function valueOf(typed) {
   try {
     return JSON.parse(typed);
@@ -41,7 +41,7 @@ function valueOf(typed) {
 }
 
 export class Declaration {
-  /** `onContext(object)` and `onMeant(text)` are told what is declared. */
+  /** `onContext(object)` and `onMeant(text)` are called after changes. */
   constructor({ onContext, editor }) {
     this.onContext = onContext;
     this.context = {};
@@ -51,7 +51,7 @@ export class Declaration {
     const names = uid("keys");
     this.names = names;
     this.root = el("section", { class: "panel doctor-declare", "aria-label": "Declared" },
-      el("h2", {}, "What it should be"),
+      el("h2", {}, "The intended mask"),
       el("div", { class: "doctor-fields" }, fields),
       el("datalist", { id: names }, FURTHER.map((key) => el("option", { value: key }))),
       el("details", { class: "fold", ontoggle: (event) => event.target.open && this.rows.children.length === 0 && this.addRow() },
@@ -59,7 +59,7 @@ export class Declaration {
         this.rows,
         button("Add a key", () => this.addRow().querySelector("input").focus())),
       el("div", { class: "field" },
-        el("span", {}, "The mask that was meant, in full: then nothing is guessed"), editor));
+        el("span", {}, "The complete intended mask; the doctor then guesses nothing"), editor));
   }
 
   field([key, label, choices, kinds]) {
@@ -71,7 +71,7 @@ export class Declaration {
     };
     const input = choices === "number"
       ? el("input", { id, type: "number", inputmode: "numeric", step: 1, oninput: () => input.validity.valid && tell() })
-      : el("select", { id, onchange: tell }, el("option", { value: "" }, "not said"), choices.map(option));
+      : el("select", { id, onchange: tell }, el("option", { value: "" }, "not given"), choices.map(option));
     const root = el("div", { class: "field" }, el("label", { for: id }, label), input);
     this.fields.set(key, { input, root, kinds });
     return root;
@@ -87,7 +87,7 @@ export class Declaration {
     return row;
   }
 
-  /** Keys and values of the rows, as a context holds them: of several rows with one key the last. */
+  /** Returns the keys and values of the rows as a context. If a key occurs twice, the last row counts. */
   typedRows() {
     const typed = [...this.rows.children].map((row) => [...row.querySelectorAll("input")].map((input) => input.value.trim()));
     const said = typed.filter(([key, value]) => key && value).map(([key, value]) => [key, valueOf(value)]);
@@ -106,7 +106,7 @@ export class Declaration {
     this.onContext(this.context);
   }
 
-  /** Shows what the state declares. */
+  /** Shows the declarations of the state. */
   update(context) {
     this.context = context;
     const kind = String(context.kind ?? "");
@@ -115,9 +115,9 @@ export class Declaration {
       if (input.tagName === "SELECT" && value !== "" && ![...input.options].some((option) => option.value === String(value))) {
         input.append(el("option", { value }, value));
       }
-      // What is being typed stays as it is typed, as long as it means the same.
+      // The text that the user types stays while its meaning is the same.
       if (document.activeElement !== input || input.value === "" || Number(input.value) !== value) input.value = value;
-      // A field that says nothing of this kind of mask stays away, unless it has a value.
+      // A field that does not apply to this kind of mask is hidden, unless it has a value.
       root.hidden = Boolean(kinds && !kinds.test(kind) && value === "");
     }
     const further = Object.entries(context).filter(([key]) => !KNOWN.has(key));

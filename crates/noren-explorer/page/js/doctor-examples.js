@@ -1,25 +1,25 @@
-// Sick masks to learn from: each is made here as the file that a wrong line of code would have written.
+// Examples of faulty masks. Each is made here as the file that a wrong line of code would have written.
 
 import { bools, floats, integers, npy, safetensors } from "./doctor-files.js";
 
-/** Cells of `q_len` queries by `kv_len` keys, row-major. */
+/** Returns the cells of `q_len` queries by `kv_len` keys, row-major. */
 const cells = (q_len, kv_len, keep) => Array.from({ length: q_len * kv_len }, (_, at) => keep(Math.floor(at / kv_len), at % kv_len));
 
 const square = (len, keep) => bools([len, len], cells(len, len, keep));
 
-/** Which document each token of packed documents belongs to. */
+/** The document of each token of packed documents. */
 const segments = (lengths) => lengths.flatMap((length, index) => Array(length).fill(index + 1));
 
 const PACKED = [7, 5, 8];
 const OF = segments(PACKED);
 const REAL = [9, 6];
 
-/** `{ id, title, says, code, name, bytes(), context, meant }`: a file, what its owner declares, and the line that made it. */
+/** `{ id, title, says, code, name, bytes(), context, meant }`: a file, its declared properties, and the line that made it. */
 export const EXAMPLES = [
   {
     id: "wide",
     title: "One key too wide",
-    says: "A causal triangle whose every query reads the token it is asked to predict.",
+    says: "A causal triangle in which every query reads the token that it must predict.",
     code: "torch.tril(torch.ones(16, 16), diagonal=1).bool()",
     name: "mask.npy",
     context: { kind: "causal", convention: "keep_bool" },
@@ -28,7 +28,7 @@ export const EXAMPLES = [
   {
     id: "inverted",
     title: "Padding inverted",
-    says: "Made for an API in which true means ignore, and given to one in which true means attend.",
+    says: "Made for an API in which true means ignore, used in one in which true means attend.",
     code: "mask = input_ids == pad_token_id",
     name: "batch.safetensors",
     context: { kind: "bidirectional", convention: "keep_bool", pad_token_id: 0 },
@@ -41,7 +41,7 @@ export const EXAMPLES = [
   {
     id: "documents",
     title: "Documents read each other",
-    says: "Three texts packed into one row for training, under a mask that only knows causality.",
+    says: "Three texts packed into one row for training, with a mask that is only causal.",
     code: "is_causal=True",
     name: "packed.safetensors",
     context: { kind: "causal_packed", convention: "keep_bool" },
@@ -53,8 +53,8 @@ export const EXAMPLES = [
   },
   {
     id: "window",
-    title: "A window one key off",
-    says: "W keys with the query itself, or W keys before it: two libraries, two readings.",
+    title: "A window one key too wide or too narrow",
+    says: "W keys that include the query, or W keys before it: libraries differ.",
     code: "(i - j >= 0) & (i - j <= window)",
     name: "window.npy",
     context: { kind: "sliding", convention: "keep_bool", window: 6, window_means: "keys visible, self included" },
@@ -62,8 +62,8 @@ export const EXAMPLES = [
   },
   {
     id: "aligned",
-    title: "Top-left for bottom-right",
-    says: "Four new tokens after twelve cached ones, under the triangle of an empty cache.",
+    title: "Aligned to the top left instead of the bottom right",
+    says: "Four new tokens after twelve cached tokens, with the triangle of an empty cache.",
     code: "torch.tril(torch.ones(q_len, kv_len)).bool()",
     name: "decode.npy",
     context: { kind: "causal", convention: "keep_bool", past_len: 12 },
@@ -72,7 +72,7 @@ export const EXAMPLES = [
   {
     id: "overflow",
     title: "Two fills added",
-    says: "Causality and padding, each with the lowest number of its type: their sum is -inf, and -inf minus -inf is NaN.",
+    says: "A causal and a padding mask, each with the lowest number of its type: the sum is -inf, and -inf minus -inf is NaN.",
     code: "causal_mask + padding_mask",
     name: "sum.npy",
     context: { kind: "causal", convention: "additive", compute_dtype: "float16" },

@@ -1,4 +1,4 @@
-// Files of arrays, made in the page: npy for one array, safetensors where others stand beside the mask.
+// Files of arrays, made in the page: npy for one array, safetensors for a mask with other arrays.
 
 /** An array as the doctor reads it: `shape`, and its numbers in row-major order as a typed array. Truth values are a Uint8Array
  *  with `bool: true`. */
@@ -19,19 +19,19 @@ function joined(...parts) {
   return whole;
 }
 
-/** The bytes of an npy file, version 1.0. */
+/** Returns the bytes of an npy file, version 1.0. */
 export function npy(array) {
   const type = named(array, ["|b1", "<f4", "<i8"]);
   const shape = array.shape.join(", ") + (array.shape.length === 1 ? "," : "");
   const header = `{'descr': '${type}', 'fortran_order': False, 'shape': (${shape}), }`;
-  // Magic, version and length take 10 bytes; the numbers begin at a multiple of 64, after a line break.
+  // Magic, version and length take 10 bytes. The numbers begin after a line break, at a multiple of 64 bytes.
   const space = Math.ceil((10 + header.length + 1) / 64) * 64 - 10;
   const text = new TextEncoder().encode(header.padEnd(space - 1) + "\n");
   const magic = [0x93, ...new TextEncoder().encode("NUMPY"), 1, 0, space & 0xff, space >> 8];
   return joined(Uint8Array.from(magic), text, bytesOf(array));
 }
 
-/** The bytes of a safetensors file with these arrays by name. */
+/** Returns the bytes of a safetensors file with these named arrays. */
 export function safetensors(arrays) {
   let end = 0;
   const entries = Object.entries(arrays).map(([name, array]) => {
@@ -40,7 +40,7 @@ export function safetensors(arrays) {
     return [name, { dtype: named(array, ["BOOL", "F32", "I64"]), shape: array.shape, data_offsets: [start, end] }];
   });
   const json = JSON.stringify(Object.fromEntries(entries));
-  // The numbers begin at a multiple of 8: blanks at the end of the header are legal.
+  // The numbers begin at a multiple of 8 bytes: blanks at the end of the header are allowed.
   const header = new TextEncoder().encode(json.padEnd(Math.ceil(json.length / 8) * 8));
   const length = new Uint8Array(8);
   new DataView(length.buffer).setBigUint64(0, BigInt(header.length), true);

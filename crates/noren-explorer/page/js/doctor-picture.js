@@ -1,4 +1,4 @@
-// The picture of a diagnosis: the given mask, the repaired one, or what differs between them; and what can be taken away.
+// The picture of a diagnosis: the given mask, the repaired mask or their difference, with downloads.
 
 import { MaskCanvas } from "./canvas.js";
 import { commandFold, doctorCommand } from "./command.js";
@@ -10,31 +10,31 @@ import { segments } from "./fields.js";
 const SIDES = { difference: "Difference", given: "Given", fixed: "Repaired" };
 const LEGENDS = {
   difference: [
-    ["only-this", "visible, and should not be"], ["only-other", "hidden, and should be visible"],
+    ["only-this", "visible, should be hidden"], ["only-other", "hidden, should be visible"],
     ["both", "visible, rightly"], ["denied", "hidden, rightly"],
   ],
-  given: [["allowed", "visible as it was given"], ["denied", "hidden"]],
+  given: [["allowed", "visible in the given mask"], ["denied", "hidden"]],
   fixed: [["allowed", "visible after the repair"], ["denied", "hidden"]],
 };
-/** Batch rows or heads that a menu offers. */
+/** The maximum number of batch rows or heads in a menu. */
 const MOST_OFFERED = 256;
 
-/** Which sides there are, the one by default first. */
+/** Returns the available sides; the first is the default. */
 export const sides = Object.keys(SIDES);
 
 export class DoctorPicture {
-  /** `change(patch)` changes the view's settings, `fail(error)` shows what went wrong; `ctx` is the page's. */
+  /** `change(patch)` changes the view's settings, `fail(error)` shows an error; `ctx` is the context of the page. */
   constructor({ ctx, change, fail }) {
     Object.assign(this, { ctx, change, fail });
     this.report = null;
-    this.unlike = false; // whether the repair turned out to have other sizes than what was given
+    this.unlike = false; // whether the repair has other sizes than the given mask
     this.build();
   }
 
   build() {
     const tell = (cell) => this.tellCell(cell);
     this.canvas = new MaskCanvas({
-      api: this.ctx.api, label: "The mask as it was given", onHover: tell, onCursor: tell,
+      api: this.ctx.api, label: "The given mask", onHover: tell, onCursor: tell,
       onPick: ({ q, k }) => this.pick([...this.at, q, k]),
       onError: (error) => this.lost(error),
     });
@@ -49,7 +49,7 @@ export class DoctorPicture {
       this.offered, this.command.root);
   }
 
-  /** Shows a new report of a file, or none. */
+  /** Shows the report of a file; null hides the picture. */
   take(report, name, set) {
     this.unlike = false;
     this.report = report?.given && report.dims ? report : null;
@@ -62,7 +62,7 @@ export class DoctorPicture {
     if (set.cell) this.canvas.jump({ q: set.cell[2], k: set.cell[3] });
   }
 
-  /** Draws the report as the settings want it: `side`, `at` (batch row and head), `cell`. */
+  /** Draws the report with the settings `side`, `at` (batch row and head) and `cell`. */
   draw(set) {
     if (!this.report) return;
     const { given, fixed, dims, findings } = this.report;
@@ -77,7 +77,7 @@ export class DoctorPicture {
     for (const select of this.patterns.querySelectorAll("select")) select.value = this.at[Number(select.dataset.axis)];
     const here = findings.flatMap((finding) => finding.first_cells).filter(([b, h]) => b === batch && h === head);
     const marks = side === "given" ? here.map(([, , q, k]) => ({ q, k })) : [];
-    // A mask of few queries needs little height; the rulers take the room of two cells or so.
+    // A mask of few queries needs little height; the rulers take about the room of two cells.
     this.canvas.element.style.setProperty("--aspect", `${kvLen + 2} / ${qLen + 2}`);
     const [id, other] = side === "fixed" ? [fixed, null] : [given, side === "difference" ? fixed : null];
     this.canvas.show({ id, other, qLen, kvLen, batch, head, marks });
@@ -87,14 +87,14 @@ export class DoctorPicture {
     this.command.show(doctorCommand(this.name, set.context, set.meant, dims));
   }
 
-  /** A picture that does not come: a repair of other sizes than the mask that was given cannot be laid over it. */
+  /** Handles an error of the picture: a repair of other sizes than the given mask cannot be compared with it. */
   lost(error) {
     if (error.status !== 400 || this.unlike) return this.fail(error);
     this.unlike = true;
     return this.draw(this.set);
   }
 
-  /** Which batch row and head is drawn, where there are several. */
+  /** Shows menus for the batch row and head, if there are several. */
   offerPatterns() {
     const choice = (axis, name) => {
       const count = this.report.dims[axis];
@@ -108,16 +108,16 @@ export class DoctorPicture {
     fill(this.patterns, choice(0, "Batch row"), choice(1, "Head"));
   }
 
-  /** The repair to take: its expression, its cells. */
+  /** Shows the repair: its expression and its download. */
   offer() {
     const { fixed, expression, findings, intended, faulty } = this.report;
     const shown = faulty ? findings.find((finding) => finding.repair)?.repair ?? intended : expression;
     fill(this.offered,
       shown && el("div", { class: "doctor-expression" },
-        el("span", { class: "soft small" }, faulty ? "Repaired, it is" : "It is"), el("code", {}, shown),
+        el("span", { class: "soft small" }, faulty ? "The repaired mask is" : "The mask is"), el("code", {}, shown),
         copyButton(() => shown, this.ctx.toast),
         button("Open as a mask", () => this.openAsMask(shown))),
-      fixed && faulty && button("Take the repair (.npy)",
+      fixed && faulty && button("Download the repair (.npy)",
         () => this.ctx.api.download(fixed, { as: "npy" }).catch((error) => this.fail(error)), { class: "primary" }));
   }
 
@@ -127,7 +127,7 @@ export class DoctorPicture {
     this.ctx.go("mask", { mask, shape: { ...sizes, ...(batch > 1 && { batch }), ...(heads > 1 && { heads }) } });
   }
 
-  /** Shows a cell `[b, h, q, k]` large, and keeps it in the address. */
+  /** Shows a cell `[b, h, q, k]` enlarged, and stores it in the address. */
   pick(cell) {
     this.change({ cell });
     const at = { q: cell[2], k: cell[3] };
@@ -148,9 +148,9 @@ export class DoctorPicture {
   }
 }
 
-/** A cell's byte in words: bits 0 and 1 its cover, 4 and 5 what only one of two masks allows. */
+/** Describes a cell's byte: bits 0 and 1 are its cover; bits 4 and 5 mark cells that only one of two masks allows. */
 function byteInWords(byte) {
-  if (byte & 16) return "visible, and should not be";
-  if (byte & 32) return "hidden, and should be visible";
+  if (byte & 16) return "visible, should be hidden";
+  if (byte & 32) return "hidden, should be visible";
   return (byte & 3) === 2 ? "visible" : "hidden";
 }

@@ -1,4 +1,4 @@
-// What the doctor says: the verdict, each finding, what else it knows.
+// The doctor's report: the verdict, the findings, and further notes.
 
 import { button } from "./dialog.js";
 import { el, number, plural, prose } from "./dom.js";
@@ -6,47 +6,47 @@ import { el, number, plural, prose } from "./dom.js";
 const SEVERITIES = { error: "Error", warning: "Warning", note: "Note" };
 const CERTAINTIES = { certain: "certain", likely: "likely", possible: "possible" };
 
-/** `[b, h, q, k]` as people say it. */
+/** Describes a cell `[b, h, q, k]`. */
 export function cellInWords([b, h, q, k], [batch, heads] = [1, 1]) {
   const where = [batch > 1 && `row ${b}`, heads > 1 && `head ${h}`].filter(Boolean);
   return [...where, `query ${q}, key ${k}`].join(", ");
 }
 
-/** Whether there was no mask to find anything wrong with: only arrays that stand beside one. */
+/** Returns whether the file has no mask, only companion arrays. */
 const maskless = (report) => report.given === null && !report.faulty;
 
 const NO_MASK = "No mask in this file";
 const SIGNS = { bad: "✗", good: "✓", none: "?" };
 const VERDICTS = { correct: "Correct", looks_like: "Looks like", cannot_tell: "Cannot tell" };
 
-/** The verdict as a sentence. */
+/** Returns the verdict as a sentence. */
 export function verdictInWords(report) {
   if (maskless(report)) return NO_MASK;
   if (!report.faulty) return `${VERDICTS[report.verdict] ?? VERDICTS.cannot_tell}: ${report.sentence}`;
   const classes = report.classes.map((name) => name.replaceAll("_", " "));
-  return classes.length ? classes.join(", ") : "Sick";
+  return classes.length ? classes.join(", ") : "Faulty";
 }
 
-/** The whole report; `onCell([b, h, q, k])` is told which wrong cell to show, `onClass(name)` which class to open. */
+/** Shows the whole report. `onCell([b, h, q, k])` is called with a chosen wrong cell, `onClass(name)` with a chosen class. */
 export function reportOf(report, titles, { onCell, onClass }) {
   const aside = (title, lines) =>
     lines?.length ? el("div", { class: "doctor-aside" }, el("h3", {}, title), el("ul", {}, lines.map((line) => el("li", {}, line)))) : null;
   const none = maskless(report);
   const verdict = report.faulty ? "bad" : report.verdict === "correct" ? "good" : "none";
   const questions = (report.questions ?? []).map(({ question, readings }) => [question, ...readings].join(" — "));
-  const faults = () => report.classes.map((name) => titles.get(name) ?? name).join(" · ") || "Sick";
+  const faults = () => report.classes.map((name) => titles.get(name) ?? name).join(" · ") || "Faulty";
   return [
     el("header", { class: `doctor-verdict ${verdict}` },
       el("span", { class: "doctor-sign", "aria-hidden": "true" }, SIGNS[verdict]),
       el("div", {},
         el("h2", {}, report.faulty ? faults() : none ? NO_MASK : VERDICTS[report.verdict] ?? VERDICTS.cannot_tell),
         none
-          ? el("p", {}, `Arrays: ${report.arrays?.join(", ") || "none"}. Call the one of the mask `, el("code", {}, "mask"), ".")
+          ? el("p", {}, `Arrays: ${report.arrays?.join(", ") || "none"}. Name the array of the mask `, el("code", {}, "mask"), ".")
           : [!report.faulty && el("p", {}, report.sentence), el("p", {}, report.description)].filter(Boolean))),
     report.findings.length > 0 &&
       el("ol", { class: "doctor-findings" }, report.findings.map((f) => finding(f, report, titles, onCell, onClass))),
-    aside("To be answered", questions),
-    aside("One mistake away from", report.one_mistake_away),
+    aside("Open questions", questions),
+    aside("Correct masks that differ by one mistake", report.one_mistake_away),
     aside("Not known", report.unknown),
   ].filter(Boolean);
 }

@@ -1,9 +1,9 @@
-// Elements, and numbers as people read them.
+// Elements, and formats of numbers.
 
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
- * Makes an element. Props: `class`, `dataset: {}`, `style: {}` (set from script, as the page's policy wants), `onclick` and other
+ * Makes an element. Props: `class`, `dataset: {}`, `style: {}` (set from the script, as the page's policy requires), `onclick` and other
  * listeners, booleans and everything else as attributes; null, undefined and false leave an attribute out.
  * Children: nodes, strings, numbers, arrays of these; null and false are left out.
  */
@@ -11,7 +11,7 @@ export function el(tag, props = {}, ...children) {
   return build(document.createElement(tag), props, children);
 }
 
-/** The same for SVG. */
+/** Makes an SVG element. */
 export function svg(tag, props = {}, ...children) {
   return build(document.createElementNS(SVG, tag), props, children);
 }
@@ -39,20 +39,20 @@ export function append(node, children) {
   return node;
 }
 
-/** Takes out everything in a node, puts the children in. */
+/** Replaces the content of a node by the children. */
 export function fill(node, ...children) {
   node.replaceChildren();
   return append(node, children);
 }
 
-/** Takes out everything in a node. */
+/** Removes the content of a node. */
 export const clear = (node) => fill(node);
 
 let ids = 0;
-/** An id that no other element of the page has. */
+/** Returns an id that is unique in the page. */
 export const uid = (prefix = "n") => `${prefix}-${(ids += 1)}`;
 
-/** Calls `fn` once `wait` ms passed without another call; `.now()` calls at once, `.cancel()` not at all. */
+/** Calls `fn` after `wait` ms without another call; `.now()` calls `fn` at once, `.cancel()` cancels the call. */
 export function debounce(fn, wait) {
   let timer = 0;
   let last = [];
@@ -69,7 +69,7 @@ export function debounce(fn, wait) {
   return later;
 }
 
-/** Markdown's inline code, emphasis and paragraphs; enough for the documentation of an atom. */
+/** Returns a text with Markdown's inline code, emphasis and paragraphs as elements. */
 export function prose(text) {
   return text
     .trim()
@@ -77,7 +77,7 @@ export function prose(text) {
     .map((paragraph) => el("p", {}, inline(paragraph.replace(/\s*\n\s*/g, " "))));
 }
 
-/** Inline code and emphasis of a text, as children. */
+/** Returns the inline code and emphasis of a text as children. */
 export function inline(text) {
   return text.split(/(`[^`]+`|\*\*[^*]+\*\*|\[[^\]]+\]\([^)]+\))/).map((part) => {
     if (part.startsWith("`")) return el("code", {}, part.slice(1, -1));
@@ -87,14 +87,14 @@ export function inline(text) {
   });
 }
 
-/** `1,048,576`; takes numbers and the strings that stand for counts beyond 2^53. */
+/** `1,048,576`; takes numbers, and strings for counts beyond 2^53. */
 export function number(n) {
   if (n === null || n === undefined) return "–";
   if (typeof n === "string" && /^\d+$/.test(n)) return BigInt(n).toLocaleString("en");
   return Number(n).toLocaleString("en", { maximumFractionDigits: 3 });
 }
 
-/** `1.05 M`: three digits and a word for the rest. */
+/** `1.05 M`: three digits and a unit. */
 export function short(n) {
   const value = Number(n);
   const steps = [

@@ -1,14 +1,14 @@
-// What the drawings on a canvas have in common: one frame at a time, drawn again when the room changes, as sharp as the screen.
+// The common base of the other drawings on a canvas: one frame at a time, redraws after changes of size, and the screen's resolution.
 
-/** Pixels of the screen for one of the page; beyond so many nobody sees a difference. */
+/** Screen pixels for each page pixel; more would not be visible. */
 const SHARPEST = 3;
 
-/** Drawings say `draw()`; it is called once before the next frame, however often `redraw()` was asked for. */
+/** Subclasses define `draw()`, which is called once before the next frame after any number of `redraw()` calls. */
 export class Drawing {
   #frame = 0;
   #resized = new ResizeObserver(() => this.redraw());
 
-  /** `space` is the element whose size the drawing follows. */
+  /** `space` is the element whose size the drawing has. */
   constructor(canvas, space = canvas) {
     this.canvas = canvas;
     this.context = canvas.getContext("2d");
@@ -20,11 +20,11 @@ export class Drawing {
     this.#frame = requestAnimationFrame(() => this.draw());
   }
 
-  /** Makes the canvas so many pixels of the page large; from then on the context's unit is such a pixel. */
+  /** Sets the size of the canvas in page pixels, which are then the unit of the context. */
   size(width, height) {
     const ratio = Math.min(window.devicePixelRatio || 1, SHARPEST);
     const [wide, high] = [Math.round(width * ratio), Math.round(height * ratio)];
-    // Setting a size clears the canvas and costs, even where it is the same.
+    // Setting a size clears the canvas and takes time, even if the size does not change.
     if (this.canvas.width !== wide) this.canvas.width = wide;
     if (this.canvas.height !== high) this.canvas.height = high;
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);

@@ -1,16 +1,16 @@
-// An editor for the mask language: a textarea over a coloured mirror of its text, with completion, errors where they are, and the
-// documentation of what the caret stands in.
+// An editor for the mask language: a textarea over a coloured mirror of its text, with completions, errors at their positions, and the
+// documentation at the caret.
 
 import { Completions } from "./completions.js";
 import { el, fill, inline, prose, uid } from "./dom.js";
 import { atomAt, coloured, complete } from "./language.js";
 
 const COLOURED = 32_768; // characters up to which a text is coloured and completed: twice what the server reads
-const REST = 450; // ms without a keystroke after which an error is told; what is half typed is wrong anyhow
+const REST = 450; // ms without a keystroke until an error is shown, because unfinished text is often invalid
 
 /**
- * `labels()` gives the labels that a mask may name; `onInput(text)` is called as the user types; `docs` (an element, or left out) is kept
- * filled with the documentation at the caret; `placeholder` stands in an empty editor.
+ * `labels()` returns the labels that a mask may name; `onInput(text)` is called when the user types; `docs` (an optional element) shows the
+ * documentation at the caret; `placeholder` is shown in an empty editor.
  */
 export class Editor {
   #language;
@@ -22,7 +22,7 @@ export class Editor {
   #completions;
   #error = null;
   #documented;
-  #visited = false; // the documentation is shown from the first visit on: before that its place belongs to the controls beneath
+  #visited = false; // the documentation is shown after the editor first has the focus; until then, the controls beneath take its place
   #typed = -REST;
   #telling = 0;
 
@@ -72,7 +72,7 @@ export class Editor {
     this.#document();
   }
 
-  /** Shows an error `{message, hint, start, end}`, or that there is none. */
+  /** Shows an error `{message, hint, start, end}`; null shows none. */
   setError(error) {
     this.#error = error;
     clearTimeout(this.#telling);
@@ -82,7 +82,7 @@ export class Editor {
     this.#paint();
   }
 
-  /** Puts a text in where the caret is. */
+  /** Inserts a text at the caret. */
   insert(text) {
     this.input.focus();
     this.#replace(this.input.selectionStart, this.input.selectionEnd, text);
@@ -151,7 +151,7 @@ export class Editor {
       event.preventDefault();
       event.stopPropagation();
     } else if (event.key === "Enter") {
-      event.preventDefault(); // a mask is one line, however long
+      event.preventDefault(); // a mask is one line
     }
   }
 
@@ -167,13 +167,13 @@ export class Editor {
   }
 }
 
-/** A token cut where an error begins and ends. */
+/** Splits a token where an error begins and ends. */
 function cuts({ start, end }, bad) {
   const at = [start, ...(bad ?? []).filter((place) => place > start && place < end), end];
   return at.slice(1).map((to, i) => [at[i], to]);
 }
 
-/** What an atom means, as a panel. */
+/** Returns the documentation of an atom as a panel. */
 export function documentation(atom, onExample) {
   return [
     atom.picture &&
@@ -197,7 +197,7 @@ export function documentation(atom, onExample) {
       el(
         "p",
         { class: "small soft" },
-        "For example ",
+        "Example: ",
         el(
           "button",
           { type: "button", class: "example", title: "Insert", onclick: () => onExample(atom.example) },

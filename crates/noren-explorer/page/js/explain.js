@@ -1,11 +1,11 @@
-// Why a query may or may not read a key: the cell in words, the expression with its parts marked, and the tree of reasons.
+// The explanation of a cell: the result, the expression with its parts marked, and the tree of reasons.
 
 import { button } from "./dialog.js";
 import { el, fill, inline, number } from "./dom.js";
 
 /**
- * The parts that decide, down through those that came out as the whole did: one is enough where others came out otherwise (any part of a
- * union that allows), all of them where none did (every part of a union that denies).
+ * Returns the parts that decide. In a node, these are the parts with the same result as the node. One of them is enough if other parts have
+ * another result (any part of a union that allows); otherwise all of them decide (every part of a union that denies).
  */
 export function deciding(node) {
   const parts = node.parts ?? [];
@@ -22,20 +22,20 @@ const sign = (allowed) =>
     allowed ? "✓" : "✗",
   );
 
-/** `query 3 may read key 1: because ...`, for those who listen. */
+/** Returns `query 3 may read key 1: because ...`, for screen readers. */
 export const sentence = ({ q, k }, { allowed, root }) =>
   `query ${number(q)} ${allowed ? "may" : "may not"} read key ${number(k)}: ${deciding(root)
     .map(({ why }) => why.replaceAll("`", ""))
     .join("; ")}`;
 
-/** The mask's text with the parts that were looked at: true ones, false ones, the deciding one underlined. */
+/** Returns the mask's text with its evaluated parts marked as true or false; the deciding part is underlined. */
 function expression(root) {
   const chosen = deciding(root);
   const parts = [];
   let at = 0;
   const walk = (node) => {
     if (node.parts?.length) return node.parts.forEach(walk);
-    const start = root.mask.indexOf(node.mask, at); // parts are told in the order of the text
+    const start = root.mask.indexOf(node.mask, at); // parts are listed in the order of the text
     if (start < 0) return undefined;
     parts.push(
       root.mask.slice(at, start),
@@ -68,7 +68,7 @@ function tree(node, chosen) {
   );
 }
 
-/** Fills a panel with an explanation of `cell`; `names` are those of the two tokens, if there are any. */
+/** Fills a panel with the explanation of `cell`; `names` are the names of its query and key, if any. */
 export function paintExplanation(panel, { cell, answer, pinned, onUnpin, names }) {
   const { allowed, root } = answer;
   fill(
@@ -104,7 +104,7 @@ export function paintExplanation(panel, { cell, answer, pinned, onUnpin, names }
   );
 }
 
-/** Fills a panel with what can be done to get an explanation. */
+/** Fills a panel with a help text. */
 export function paintHint(panel) {
   fill(
     panel,
@@ -112,8 +112,8 @@ export function paintHint(panel) {
     el(
       "p",
       { class: "soft" },
-      "Point at a cell: this says why its query may or may not read its key. A click or Enter pins the answer.",
+      "Point at a cell to see why its query may or may not read its key. A click or Enter pins the answer.",
     ),
-    el("p", { class: "soft" }, "Queries run down, keys across. Scroll to zoom, drag to pan, ", el("kbd", {}, "?"), " lists the keys."),
+    el("p", { class: "soft" }, "Queries run down, keys across. Scroll to zoom, drag to pan, ", el("kbd", {}, "?"), " lists the shortcuts."),
   );
 }

@@ -1,20 +1,20 @@
-// Shape and facts as controls: what a mask is asked about. Everything that has no control of its own is there as JSON.
+// The controls of shape and facts. Facts without a control of their own are edited as JSON.
 
 import { el, fill, number } from "./dom.js";
 import { field, labelFields, segments } from "./fields.js";
 import { readCount, readOffsets, readRows, writeRows } from "./lists.js";
 
-const LONGEST = 1 << 20; // of the slider; the field takes more
+const LONGEST = 1 << 20; // maximum of the slider; the field takes more
 const OWN = ["lengths", "side", "documents", "labels", "levels"];
 
 const KINDS = { self: "Self", cross: "Cross", decode: "Decode" };
 const kindOf = (shape) => ("q" in shape || "kv" in shape ? "cross" : "past" in shape || "new" in shape ? "decode" : "self");
 
-/** The controls. `onChange({shape} or {facts} or {layer})` is called as the user changes one. */
+/** The controls. `onChange({shape} or {facts} or {layer})` is called when the user changes one. */
 export class Facts {
   #onChange;
   #now = { shape: {}, facts: {}, layer: null };
-  #controls = []; // functions that show values in a control, of what is shown and what was bound
+  #controls = []; // functions that show the shown and the bound values in a control
 
   constructor({ onChange }) {
     this.#onChange = onChange;
@@ -29,7 +29,7 @@ export class Facts {
     );
   }
 
-  /** Shows values; `bound` (what POST /api/masks answered, or null) says what was assumed. */
+  /** Shows values; `bound` (the answer of POST /api/masks, or null) has the assumptions. */
   update({ shape, facts, layer }, bound = null) {
     this.#now = { shape: shape ?? {}, facts: facts ?? {}, layer: layer ?? null };
     for (const show of this.#controls) show(this.#now, bound);
@@ -43,7 +43,7 @@ export class Facts {
     this.#onChange({ facts: tidy({ ...this.#now.facts, ...patch }) });
   }
 
-  /** Part of the controls that can be folded away; its line says what is set. */
+  /** Returns a part of the controls that can be folded; its line shows the values. */
   #fold(title, says, children, open = false) {
     const note = el("span", { class: "note" });
     this.#controls.push((now) => {
@@ -52,7 +52,7 @@ export class Facts {
     return el("details", { class: "fold", open }, el("summary", {}, title, note), children);
   }
 
-  /** A field whose text is written by `write` unless the user types in it. */
+  /** Returns a field. `write` writes its text unless the user types in it. */
   #field(label, { write, read, set, hint, tag = "input", ...props }) {
     const input = el(tag, { type: tag === "input" && "text", autocomplete: "off", spellcheck: "false", ...props });
     this.#controls.push((now) => {
@@ -86,7 +86,7 @@ export class Facts {
       cross: el("div", { class: "fields" }, this.#count("Queries", "q"), this.#count("Keys", "kv"), this.#offset()),
       decode: el("div", { class: "fields" }, this.#count("Cached keys", "past"), this.#count("New queries", "new")),
     };
-    const kinds = segments(KINDS, "What kind of attention", (kind) => this.#setKind(kind));
+    const kinds = segments(KINDS, "Kind of attention", (kind) => this.#setKind(kind));
     this.#controls.push(({ shape }) => {
       const kind = kindOf(shape);
       kinds.choose(kind);
@@ -112,7 +112,7 @@ export class Facts {
     this.#onChange({ shape: tidy({ ...sizes, batch, heads, kv_heads }) });
   }
 
-  /** Lengths over powers of two; the field beside it takes any number. */
+  /** Returns a slider of lengths with logarithmic steps; the field beside it takes any number. */
   #slider() {
     const slider = el("input", {
       type: "range",
@@ -135,7 +135,7 @@ export class Facts {
       return offsets.length > 1 ? offsets : offsets[0];
     };
     return this.#field("Query offset", {
-      hint: "where the first query stands",
+      hint: "the position of the first query",
       read,
       write: ({ shape }) => [shape.query_offset ?? ""].flat().join(", "),
       set: (value) => this.#setShape({ query_offset: value }),
@@ -149,7 +149,7 @@ export class Facts {
       assumed.hidden = note.length === 0;
       fill(
         assumed,
-        "Nobody said, so assumed: ",
+        "Not given, so assumed: ",
         note.map((said, i) => [i ? ", " : "", el("code", {}, said)]),
       );
     });
@@ -157,13 +157,13 @@ export class Facts {
   }
 
   #padding() {
-    const sides = segments({ right: "Right", left: "Left" }, "Padding stands at the", (side) =>
+    const sides = segments({ right: "Right", left: "Left" }, "Padding is at the", (side) =>
       this.#setFacts({ side: side === "right" ? undefined : side }),
     );
     this.#controls.push(({ facts }) => sides.choose(facts.side === "left" ? "left" : "right"));
     return this.#fold("Lengths and padding", ({ facts }) => writeRows(facts.lengths), [
       this.#list("Real tokens of each batch row", "lengths", "for example 5, 3"),
-      el("div", { class: "field row" }, el("span", {}, "Padding stands"), sides.element),
+      el("div", { class: "field row" }, el("span", {}, "Padding is at the"), sides.element),
     ]);
   }
 
@@ -185,7 +185,7 @@ export class Facts {
   }
 
   #others() {
-    return this.#fold("Everything else", ({ facts }) => Object.keys(others(facts)).join(", "), [
+    return this.#fold("Other facts", ({ facts }) => Object.keys(others(facts)).join(", "), [
       this.#field("Facts as JSON", {
         tag: "textarea",
         class: "code",
@@ -197,7 +197,7 @@ export class Facts {
       }),
       this.#field("Layer", {
         inputmode: "numeric",
-        hint: "the one that layers(...) is asked about",
+        hint: "the layer for which layers(...) selects a mask",
         read: (text) => (text === "" ? null : readCount(text)),
         write: ({ layer }) => layer,
         set: (layer) => this.#onChange({ layer }),
@@ -208,7 +208,7 @@ export class Facts {
 
 function readObject(text) {
   const value = text ? JSON.parse(text) : {};
-  if (value === null || typeof value !== "object" || Array.isArray(value)) throw new Error("an object is wanted: {…}");
+  if (value === null || typeof value !== "object" || Array.isArray(value)) throw new Error("expected a JSON object: {…}");
   return value;
 }
 
@@ -218,7 +218,7 @@ const others = (given) => Object.fromEntries(Object.entries(given).filter(([key]
 const labelsOf = (given) =>
   given.labels && typeof given.labels === "object" && !Array.isArray(given.labels) ? given.labels : {};
 
-// Round lengths between powers of two: 1.19 * 2^n would be an odd thing to ask about.
+// Round lengths between powers of two: a length such as 1.19 * 2^n would be unusual.
 const nice = (length) =>
   length < 16
     ? Math.round(length)

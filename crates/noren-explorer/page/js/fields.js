@@ -1,10 +1,10 @@
-// Fields of forms: text that is read as it is typed, buttons of which one is on, labels with their positions.
+// Fields of forms: text that is parsed while it is typed, groups of buttons with one selected, labels with their positions.
 
 import { button, iconButton } from "./dialog.js";
 import { el, fill, uid } from "./dom.js";
 import { readPositions, writeRows } from "./lists.js";
 
-/** `input` with its label. Its text is read by `read`, which may throw, and goes to `set`; beneath it is `hint` or the error. */
+/** Returns `input` with its label. `read` parses its text and may throw; `set` gets the value; `hint` or the error is shown beneath. */
 export function field(label, input, { read, set, hint }) {
   input.id = uid("field");
   const says = el("span", { class: "says", id: `${input.id}-says` }, hint);
@@ -24,7 +24,7 @@ export function field(label, input, { read, set, hint }) {
   return el("div", { class: "field" }, el("label", { for: input.id }, label), input, says);
 }
 
-/** Buttons of which one is on: `{element, choose(name)}`. */
+/** Returns buttons of which one is selected: `{element, choose(name)}`. */
 export function segments(names, label, onChoose) {
   const buttons = Object.entries(names).map(([name, title]) =>
     el("button", { type: "button", "aria-pressed": "false", dataset: { name }, onclick: () => onChoose(name) }, title),
@@ -36,7 +36,7 @@ export function segments(names, label, onChoose) {
 }
 
 /**
- * Labels: a name and its positions a line. `set(labels)` is called as the user changes them, `show(labels)` shows them:
+ * Labels: a name and its positions per line. `set(labels)` is called when the user changes them, `show(labels)` shows them:
  * `{element, show}`.
  */
 export function labelFields(set) {
@@ -65,11 +65,11 @@ export function labelFields(set) {
         class: "code",
         value: positions,
         placeholder: "3, 10..14; 5",
-        title: "Positions and ranges; after a ; those of the next batch row",
+        title: "Positions and ranges; a semicolon begins the next batch row",
         "aria-label": `Positions of ${name || "the label"}`,
         oninput: collect,
       }),
-      iconButton(`Take out ${name || "the label"}`, "×", () => {
+      iconButton(`Remove ${name || "the label"}`, "×", () => {
         element.remove();
         collect();
       }),

@@ -1,4 +1,4 @@
-// The masks of a stack: one row each, which take turns up to the depth.
+// The masks of a stack: one row each; they alternate up to the depth.
 
 import { button, icon } from "./dialog.js";
 import { el, fill, uid } from "./dom.js";
@@ -12,11 +12,11 @@ const ICONS = {
 };
 
 export class LayersPanel {
-  /** `onLayers(texts)` and `onDepth(number)` are told what was changed, `onFill(word)` what empty rows read. */
+  /** `onLayers(texts)`, `onDepth(number)` and `onFill(word)` are called after changes of the masks, the depth and the fill. */
   constructor({ language, labels, onLayers, onDepth, onFill }) {
     Object.assign(this, { language, labels, onLayers });
     this.rows = [];
-    this.rest = []; // masks beyond what a stack may have: no rows, and never dropped
+    this.rest = []; // masks beyond the maximum: they have no rows, but are kept
     const [depth, empty] = [uid("depth"), uid("fill")];
     this.list = el("ol", { class: "flow-layers" });
     this.depth = el("input", {
@@ -41,7 +41,7 @@ export class LayersPanel {
     return [...this.rows.map((row) => row.editor.value()), ...this.rest];
   }
 
-  /** Shows what the state says; a text that is being typed stays as it is. */
+  /** Shows the state; the text that the user types stays. */
   update({ layers: all, depth, fill: empty }) {
     const layers = all.slice(0, MOST_LAYERS);
     this.rest = all.slice(MOST_LAYERS);
@@ -60,10 +60,10 @@ export class LayersPanel {
     this.fill.value = empty;
     const one = all.length === 1;
     this.more.disabled = all.length >= MOST_LAYERS;
-    this.turns.textContent = one ? "the same in every layer" : `${all.length} masks take turns`;
+    this.turns.textContent = one ? "the same in every layer" : `${all.length} masks alternate`;
   }
 
-  /** Marks the mask that cannot be used; null: none. */
+  /** Marks the mask that cannot be used; null marks none. */
   problem(error) {
     this.rows.forEach((row, index) => row.editor.setError(error && index === error.layer ? error : null));
   }
@@ -121,10 +121,10 @@ export class LayersPanel {
   }
 }
 
-/** The stacks to begin with, and those of models. */
+/** Returns the example stacks and the stacks of models. */
 export function presetsPanel(presets, onPick) {
   const says = el("p", { class: "soft", "aria-live": "polite" },
-    "A stack of layers carries what no single layer shows. Begin with one of these, or say your own.");
+    "Information passes through several layers. Begin with an example, or write your own masks.");
   const list = el("div", { class: "flow-presets" });
   const pick = (preset) => {
     says.textContent = preset.says;

@@ -1,21 +1,21 @@
-// The picture of a stack: tokens across, layers upwards, what reaches a token and whom it reaches in two inks.
+// The picture of a stack: tokens across, layers upwards; two colours for the tokens that reach a token and those that it reaches.
 //
-// Level 0 are the inputs, level `depth` the outputs; layer l lies between the levels l and l + 1. Few tokens are dots with every
-// allowed cell as a curve between them; many are bands of ranges, which zoom.
+// Level 0 is the inputs, level `depth` the outputs; layer l is between the levels l and l + 1. Few tokens are dots, with a curve for each
+// allowed cell; many tokens are bands of ranges, which can be zoomed.
 
 import { Drawing } from "./drawing.js";
 import { count, has, shared } from "./flow-sets.js";
 
 const PADDING = { top: 26, right: 18, bottom: 30 };
-/** More curves than this are drawn straight: at that number nobody sees the bend. */
+/** Above this number of curves, they are straight: the bend would not be visible. */
 const MOST_CURVES = 3000;
-/** Segments of one stroke; long paths are slower than many short ones. */
+/** Segments of one stroke; one long path is slower than many short ones. */
 const CHUNK = 400;
-/** Widest that a token is drawn when zoomed in. */
+/** The maximum width of a token, in pixels. */
 const WIDEST = 64;
 
 export class FlowPicture extends Drawing {
-  /** `inks()` gives the colours of the theme; `token` is told which token was clicked. */
+  /** `inks()` returns the colours of the theme; `token` is called with a clicked token. */
   constructor(canvas, { inks, onToken, onView, onHover }) {
     super(canvas);
     Object.assign(this, { inks, onToken, onView, onHover });
@@ -26,8 +26,8 @@ export class FlowPicture extends Drawing {
     this.listen();
   }
 
-  /** Shows an answer of POST /api/flow. `shown` says which token, which directions, which path (`{source, steps}`) and
-   *  cut. True where the number of tokens changed, so that all of them are in sight again. */
+  /** Shows an answer of POST /api/flow. `shown` gives the token, the directions, the path (`{source, steps}`) and the cut. Returns true
+      if the number of tokens changed, so that all of them are visible again. */
   show(answer, shown, layers) {
     const other = !this.answer || this.answer.tokens !== answer.tokens;
     Object.assign(this, { answer, shown, layers });
@@ -36,7 +36,7 @@ export class FlowPicture extends Drawing {
     return other;
   }
 
-  // --- where things lie -------------------------------------------------------------------------------------------------------
+  // --- positions ----------------------------------------------------------------------------------------------------------------
 
   measure() {
     const { clientWidth: width, clientHeight: height } = this.canvas;
@@ -45,7 +45,7 @@ export class FlowPicture extends Drawing {
     const depth = this.answer.depth;
     this.bands = !this.answer.edges;
     const inner = { left, top: PADDING.top, width: width - left - PADDING.right, height: height - PADDING.top - PADDING.bottom };
-    // A band takes a part of the picture for each level; dots stand on lines from edge to edge.
+    // A band takes a part of the picture for each level; dots are on lines between the edges.
     const step = inner.height / (this.bands ? depth + 1 : Math.max(depth, 1));
     this.area = { ...inner, step, bottom: height, right: width };
   }
@@ -55,12 +55,12 @@ export class FlowPicture extends Drawing {
     return left + ((token - this.view.first) / (this.view.last - this.view.first)) * width;
   }
 
-  /** The middle of a token's column. */
+  /** Returns the middle of a token's column. */
   x(token) {
     return this.column(token + 0.5);
   }
 
-  /** The middle of a level. */
+  /** Returns the middle of a level. */
   y(level) {
     const { top, height, step } = this.area;
     return this.bands ? top + height - (level + 0.5) * step : top + height - level * step;
@@ -129,7 +129,7 @@ export class FlowPicture extends Drawing {
     c.textAlign = "center";
     const step = niceStep((this.view.last - this.view.first) / Math.max(area.width / 64, 1));
     for (let token = Math.ceil(this.view.first / step) * step; token < this.view.last; token += step) {
-      if (Math.abs(this.x(token) - this.x(this.shown.token)) < 34) continue; // its own number stands there
+      if (Math.abs(this.x(token) - this.x(this.shown.token)) < 34) continue; // its own number is drawn there
       c.fillText(token.toLocaleString("en"), this.x(token), area.bottom - 4);
     }
     c.textBaseline = "alphabetic";
@@ -140,7 +140,7 @@ export class FlowPicture extends Drawing {
     c.fillText(text, this.x(this.shown.token), area.bottom - 4);
   }
 
-  /** Few tokens: dots, a faint curve for each allowed cell, the cones in their inks. */
+  /** Draws few tokens: dots, a faint curve for each allowed cell, and the cones in their colours. */
   drawGraph() {
     const { answer, ink, shown } = this;
     const { depth, edges } = answer;
@@ -155,10 +155,10 @@ export class FlowPicture extends Drawing {
       if (!back && !reach) some.faint[layer].push(edge);
     };
     for (const edge of edges) if (edge[1] !== edge[2]) sort(edge);
-    // The residual connection: every token keeps what it knows.
+    // The residual connection: every token keeps its own value.
     for (let layer = 0; layer < depth; layer += 1) for (let token = 0; token < answer.tokens; token += 1) sort([layer, token, token]);
     const bent = edges.length <= MOST_CURVES;
-    // The more curves in a layer, the fainter each; a way that is drawn over them stands before all of them.
+    // The more curves a layer has, the fainter they are; a path over them is drawn last.
     const most = shown.path ? 0.28 : 0.75;
     for (const [name, wide, strength, least] of [["faint", 0.6, 60, 0.1], ["reach", 1.1, 90, 0.12], ["back", 1.1, 90, 0.12]]) {
       for (const layer of some[name]) {
@@ -214,7 +214,7 @@ export class FlowPicture extends Drawing {
     }
   }
 
-  /** Many tokens: a band for each level, the ranges that reach the token and that it reaches. */
+  /** Draws many tokens: a band for each level, with the ranges that reach the token and those that it reaches. */
   drawBands() {
     const { context: c, answer, ink, shown, area } = this;
     const gap = area.step > 6 ? 2 : area.step > 3 ? 1 : 0;
@@ -228,12 +228,12 @@ export class FlowPicture extends Drawing {
         shown.reach && known(reach, answer.counts?.reach[level])], top, high);
       if (shown.back) this.fillSet(back, top, high, ink.back);
       if (shown.reach) this.fillSet(reach, top, high, ink.reach);
-      // Where both are, each ink has its half of the band, so that neither hides the other.
+      // If both overlap, each colour takes half of the band.
       if (shown.back && shown.reach) this.fillSet(shared(back, reach), top, high / 2, ink.back);
     }
   }
 
-  /** Blank, not empty: where the ranges of a set end before the set does. `ends`: how far each set is known, or false. */
+  /** Clears the part of a band whose ranges are not known. `ends`: the end of the known ranges of each set, or false. */
   blank(ends, top, high) {
     const { context: c, view, area, ink } = this;
     const from = Math.max(Math.min(...ends.map((end) => (end === false ? Infinity : end))), view.first);
@@ -245,9 +245,9 @@ export class FlowPicture extends Drawing {
   fillSet(set, top, high, ink) {
     const { context: c, view, area } = this;
     c.fillStyle = ink;
-    c.globalAlpha = this.shown.path ? 0.4 : 1; // a way that is drawn over it stands before it
+    c.globalAlpha = this.shown.path ? 0.4 : 1; // a path is drawn over the ranges
     const gap = this.perToken > 8 ? 1 : 0;
-    // Ranges that fall on the same pixel are one rectangle, however many there are.
+    // Ranges that fall on the same pixel become one rectangle.
     let [from, to] = [NaN, NaN];
     const flush = () => from === from && c.fillRect(from, top, Math.max(to - from, 1), high);
     for (const [a, b] of set) {
@@ -280,7 +280,7 @@ export class FlowPicture extends Drawing {
     c.setLineDash([]);
   }
 
-  /** A way through the layers: it waits in its token until the layer in which the next one reads it. */
+  /** Draws a path through the layers: it stays in its token until the layer in which the next token reads it. */
   drawPath() {
     if (!this.shown.path) return;
     const { context: c, ink } = this;
@@ -314,7 +314,7 @@ export class FlowPicture extends Drawing {
     }
   }
 
-  /** A number beside a point of the path, on its own ground. */
+  /** Draws a number beside a point of the path, on a background. */
   tag(text, x, y) {
     const { context: c, ink, area } = this;
     const wide = c.measureText(text).width + 8;
@@ -375,7 +375,7 @@ export class FlowPicture extends Drawing {
       "wheel",
       (event) => {
         if (!this.answer || !this.area) return;
-        // A wheel over a picture that cannot zoom belongs to the page.
+        // If the picture cannot zoom, the wheel scrolls the page.
         if (this.answer.tokens <= 16 && !event.ctrlKey) return;
         event.preventDefault();
         this.zoom(Math.exp(event.deltaY * 0.0016), place(event).x);
@@ -392,7 +392,7 @@ export class FlowPicture extends Drawing {
     this.onHover(token, level);
   }
 
-  /** Shows `1 / factor` as many tokens, the one under `x` staying where it is. */
+  /** Zooms to `1 / factor` times the tokens; the token under `x` stays in place. */
   zoom(factor, x = this.area.left + this.area.width / 2) {
     const span = this.view.last - this.view.first;
     const share = Math.min(Math.max((x - this.area.left) / this.area.width, 0), 1);
@@ -409,7 +409,7 @@ export class FlowPicture extends Drawing {
     this.onView(this.view);
   }
 
-  /** The tokens in sight as `[first, last]`; null for all of them. */
+  /** The visible tokens as `[first, last]`; null for all. */
   window() {
     const { first, last } = this.view;
     return first <= 0 && last >= this.answer.tokens ? null : [first, last].map((token) => Math.round(token * 100) / 100);
@@ -419,7 +419,7 @@ export class FlowPicture extends Drawing {
     if (this.answer) this.look(0, this.answer.tokens);
   }
 
-  /** Brings a token into sight, without a change of scale. */
+  /** Brings a token into view without a change of scale. */
   reveal(token) {
     if (!this.view || (token >= this.view.first && token + 1 <= this.view.last)) return;
     const span = this.view.last - this.view.first;
@@ -427,12 +427,12 @@ export class FlowPicture extends Drawing {
   }
 }
 
-/** The token up to which the ranges of a set of so many tokens are all there. */
+/** Returns the token up to which the ranges of a set of this size are complete. */
 const known = (set, tokens = 0) => (count(set) < tokens ? set.at(-1)?.[1] ?? 0 : Infinity);
 
 const byLayer = (depth) => Array.from({ length: depth }, () => []);
 
-/** The points of a path from the inputs to the outputs; `stop` where it enters a token. */
+/** Returns the points of a path from the inputs to the outputs; `stop` marks the point at which it enters a token. */
 export function waypoints({ source, steps }, depth) {
   const points = [{ level: 0, token: source, stop: true }];
   let token = source;

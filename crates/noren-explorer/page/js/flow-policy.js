@@ -1,11 +1,11 @@
-// The policy of a stack: rules to type, the verdict while they are typed, each violation with its way and its cheapest cut.
+// The policy of a stack: rules, the verdict while they are typed, and each violation with its path and its cheapest cut.
 
 import { button } from "./dialog.js";
 import { debounce, el, fill, number, plural, uid } from "./dom.js";
 import { RULES } from "./flow-settings.js";
 
 export class PolicyPanel {
-  /** `onText(text)` is told what was typed, `onViolation(index or null)` which violation is to be drawn. */
+  /** `onText(text)` is called with the typed text, `onViolation(index or null)` with the violation to draw. */
   constructor({ onText, onViolation }) {
     this.onViolation = onViolation;
     const id = uid("policy");
@@ -35,18 +35,18 @@ export class PolicyPanel {
       button(rule, () => add(rule), { class: "flow-rule", title: says }));
     this.root = el("section", { class: "panel flow-policy", "aria-labelledby": `${id}-title` },
       el("h2", { id: `${id}-title` }, "Policy"),
-      el("label", { class: "soft small", for: id }, "Who must not reach whom, one rule a line"),
+      el("label", { class: "soft small", for: id }, "Denied pairs of tokens, one rule per line"),
       this.input, this.problem,
-      el("details", { class: "fold" }, el("summary", {}, "Rules to begin with"), el("div", { class: "flow-chips" }, rules)),
+      el("details", { class: "fold" }, el("summary", {}, "Example rules"), el("div", { class: "flow-chips" }, rules)),
       this.verdict, this.empty, this.list, this.more);
   }
 
-  /** Shows the text of the state, unless somebody is typing it. */
+  /** Shows the text of the state, unless the user is typing. */
   text(policy) {
     if (document.activeElement !== this.input && this.input.value !== policy) this.input.value = policy;
   }
 
-  /** Shows what an answer says. */
+  /** Shows the result in an answer. */
   show(answer, chosen) {
     this.say(answer);
     const violations = answer.violations ?? [];
@@ -71,8 +71,8 @@ export class PolicyPanel {
       if (problem) return ["", problem.line ? "The rules cannot be read" : "Not checked"];
       if (verdict === "holds") return ["good", `Holds: none of ${plural(pairs, "denied pair")} of tokens is reached (${over})`];
       if (verdict === "broken") return ["bad", `Broken: ${reachedInWords(violations, broken)} of ${plural(pairs, "denied pair")} of tokens reached (${over})`];
-      if (verdict) return ["", "Nothing established: the rules deny no pair of tokens"];
-      return ["", "No rule, nothing denied"];
+      if (verdict) return ["", "No result: the rules deny no pair of tokens"];
+      return ["", "There is no rule, so nothing is denied"];
     };
     const [kind, text] = words();
     if (this.verdict.textContent === text) return;
@@ -96,7 +96,7 @@ export class PolicyPanel {
   }
 }
 
-/** How many pairs all violations reach together, of which not all need be listed. */
+/** Returns the number of pairs that all violations reach together; not all violations need be listed. */
 function reachedInWords(violations, count) {
   const sum = violations.reduce((sum, violation) => sum + violation.reached_pairs, 0);
   const exact = count === violations.length && violations.every((violation) => violation.counted === "exact");
@@ -109,6 +109,6 @@ function pathInWords({ source, steps }) {
 }
 
 function cutInWords(cut) {
-  if (!cut) return "No single layer is enough to cut it: hide the sources in all of them.";
+  if (!cut) return "No cut in a single layer is enough: hide the sources in all layers.";
   return `Cheapest cut: ${plural(cut[1], "cell")} in layer ${cut[0]}.`;
 }

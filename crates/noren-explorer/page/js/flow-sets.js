@@ -1,9 +1,9 @@
-// Sets of tokens as ascending half-open ranges [[a, b], ...], as the server gives them: of a set of very many ranges the first ones, and
-// beside them how many tokens the whole set has.
+// Sets of tokens as ascending half-open ranges [[a, b], ...], as the server sends them. Of very many ranges, the server sends only the
+// first, and the number of tokens of the whole set.
 
 export const count = (set) => set.reduce((sum, [a, b]) => sum + b - a, 0);
 
-/** Whether the set holds this token. */
+/** Returns whether the set contains this token. */
 export function has(set, token) {
   let [low, high] = [0, set.length];
   while (low < high) {
@@ -14,16 +14,16 @@ export function has(set, token) {
   return low < set.length && set[low][0] <= token;
 }
 
-/** How many tokens each set has. */
+/** Returns the number of tokens of each set. */
 export const counts = (sets, given) => sets.map((set, index) => given?.[index] ?? count(set));
 
-/** Whether a set of so many tokens holds this one; null where the ranges end before it and tokens are missing. */
+/** Returns whether a set of this size contains the token; null if the token is after the known ranges and some are missing. */
 export function holds(set, token, tokens) {
   if (has(set, token)) return true;
   return count(set) < tokens && token >= (set.at(-1)?.[1] ?? 0) ? null : false;
 }
 
-/** The set in words: `3, 7..12, 20..64`, the end not included; `most` runs are told. `tokens`: how many it has, where runs are missing. */
+/** Describes the set: `3, 7..12, 20..64`, ends excluded, with at most `most` runs. `tokens`: the size of the set, if runs are missing. */
 export function inWords(set, most = 4, tokens = 0) {
   const more = count(set) < tokens;
   if (set.length === 0) return more ? "…" : "none";
@@ -33,7 +33,7 @@ export function inWords(set, most = 4, tokens = 0) {
   return set.length > most ? `${given}, … (${set.length} runs)` : given;
 }
 
-/** What is the same from layer `index` on is said once: the number of leading sets that differ from the one after, of so many tokens. */
+/** Returns the number of leading sets that differ from the next one. Later sets are equal and shown once. */
 export function changing(sets, tokens = counts(sets)) {
   const same = (a, b) => a.length === b.length && a.every(([x, y], at) => x === b[at][0] && y === b[at][1]);
   let last = sets.length;
@@ -41,7 +41,7 @@ export function changing(sets, tokens = counts(sets)) {
   return last;
 }
 
-/** What two sets share. */
+/** Returns the intersection of two sets. */
 export function shared(one, other) {
   const both = [];
   for (let [i, j] = [0, 0]; i < one.length && j < other.length; ) {

@@ -1,22 +1,23 @@
-// What the flow view is asked: its part of the state made sound, the request, presets.
+// The request of the flow view: its valid settings, the request, and examples.
 
 const PATHS = ["both", "back", "reach"];
 const FILLS = ["nothing", "finite"];
 
-/** As many as the server follows. */
+/** The server's maximum number of layers. */
 export const MOST_LAYERS = 512;
 
 const whole = (value, from, to) => Number.isInteger(value) && value >= from && value <= to;
 const texts = (value) => Array.isArray(value) && value.length > 0 && value.every((t) => typeof t === "string");
 
-/** The settings of a state; what is of the wrong type is replaced by its default, what is too much the server refuses. */
+/** Returns the settings of a state. Values of a wrong type are replaced by defaults; values beyond a limit are sent, and the server
+    refuses them. */
 export function settings({ flow, mask, shape, at }) {
   const layers = texts(flow.layers) ? flow.layers : [mask];
   const tokens = tokensOf(shape);
   const token = whole(flow.token, 0, 2 ** 32) ? flow.token : tokens === null ? null : Math.floor(tokens * 0.6);
   return {
     layers,
-    // Fewer layers than masks would leave some of them out.
+    // With fewer layers than masks, some masks would be unused.
     depth: Math.max(whole(flow.depth, 1, Number.MAX_SAFE_INTEGER) ? flow.depth : 4, layers.length),
     fill: FILLS.includes(flow.fill) ? flow.fill : "nothing",
     policy: typeof flow.policy === "string" ? flow.policy : "",
@@ -29,37 +30,37 @@ export function settings({ flow, mask, shape, at }) {
   };
 }
 
-/** The number of tokens that a shape speaks of; null where it leaves that to the facts. */
+/** Returns the number of tokens of a shape; null if the facts determine it. */
 function tokensOf({ len, kv, past, new: more }) {
   const known = len ?? kv ?? (past === undefined && more === undefined ? undefined : (past ?? 0) + (more ?? 1));
   return whole(known, 1, 2 ** 31) ? known : null;
 }
 
-/** The body of POST /api/flow. */
+/** Returns the body of POST /api/flow. */
 export function request(state, { layers, depth, fill, policy, token, batch }) {
   const body = { layers, depth, shape: state.shape, facts: state.facts, fill, policy, batch };
   return token === null ? body : { ...body, token };
 }
 
-/** What a policy may say, to put in by hand. */
+/** Example rules of a policy. */
 export const RULES = [
   ["deny: document(i) -> document(j)", "no document reaches another"],
-  ["deny: label(pii) -> output", "a labelled token reaches the output of no other token"],
-  ["deny: level(2) -> level(0)", "a higher level reaches no lower one"],
-  ["deny: tokens(0..2) -> token(9)", "these tokens do not reach that one"],
+  ["deny: label(pii) -> output", "no labelled token reaches the output of another token"],
+  ["deny: level(2) -> level(0)", "no token of level 2 reaches a token of level 0"],
+  ["deny: tokens(0..2) -> token(9)", "tokens 0 and 1 do not reach token 9"],
   ["allow: label(pii) -> label(pii)", "an exception: these pairs are not denied"],
 ];
 
-/** Stacks that show something: a patch of the state each. */
+/** Example stacks: a patch of the state each. */
 export const PRESETS = [
   {
     name: "Windows, stacked",
-    says: "Each layer of sliding(4) lets a token read three more to its left: the receptive field grows like a staircase.",
+    says: "In each layer of sliding(4), a token reads three more tokens to its left: the receptive field grows by three.",
     patch: { shape: { len: 32 }, facts: {}, flow: { layers: ["sliding(4)"], depth: 8, token: 24 } },
   },
   {
-    name: "A global layer now and then",
-    says: "Five windows, then one layer that sees everything, as in Gemma 3: two turns reach the whole text.",
+    name: "Some global layers",
+    says: "Five windows, then one layer that reads everything before, as in Gemma 3: the whole text is reached.",
     patch: {
       shape: { len: 48 },
       facts: {},
@@ -68,7 +69,7 @@ export const PRESETS = [
   },
   {
     name: "Packed documents that leak",
-    says: "Documents are kept apart, but all read one global token and it reads all: after two layers they know each other.",
+    says: "Documents do not read each other, but all read a global token, which reads all: after two layers they influence each other.",
     patch: {
       shape: { len: 24 },
       facts: { documents: [[1, 8, 8, 7]] },
@@ -76,14 +77,14 @@ export const PRESETS = [
         layers: ["documents | global(0)"],
         depth: 4,
         token: 19,
-        policy: "# token 0 is the global one, a document by itself\ndeny: document(1) -> document(3)\ndeny: document(3) -> document(1)",
+        policy: "# token 0 is the global token, a document of its own\ndeny: document(1) -> document(3)\ndeny: document(3) -> document(1)",
         violation: 0,
       },
     },
   },
   {
     name: "A private label",
-    says: "Query 15 may not read the secret. Everybody in between may, and tells it.",
+    says: "Query 15 may not read the secret. Tokens in between may, and pass it on.",
     patch: {
       shape: { len: 20 },
       facts: { labels: { pii: [3, 4] } },
@@ -91,14 +92,14 @@ export const PRESETS = [
         layers: ["causal - (queries(15..) & keys(label=\"pii\"))"],
         depth: 6,
         token: 15,
-        policy: "# the answer must not know who it is about\ndeny: label(pii) -> tokens(15..20)",
+        policy: "# the answer must not depend on the private label\ndeny: label(pii) -> tokens(15..20)",
         violation: 0,
       },
     },
   },
   {
-    name: "The same, hidden from all",
-    says: "Where no query but the secret's own reads it, no number of layers brings it out.",
+    name: "A private label, hidden from all",
+    says: "If only the secret's own queries read it, no number of layers makes it reach other tokens.",
     patch: {
       shape: { len: 20 },
       facts: { labels: { pii: [3, 4] } },
@@ -112,7 +113,7 @@ export const PRESETS = [
   },
   {
     name: "65,536 tokens",
-    says: "Windows of 1,024 and a global layer every sixth, over a whole book: bands instead of dots. Zoom in with the wheel.",
+    says: "Windows of 1,024 tokens and a sparse layer every sixth, over a whole book: bands instead of dots. Zoom with the wheel.",
     patch: {
       shape: { len: 65536 },
       facts: {},

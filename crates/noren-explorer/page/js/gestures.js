@@ -1,10 +1,10 @@
-// How a picture is moved: by mouse, pen, fingers and wheel, and by a zoom that glides.
+// Movements of a picture by mouse, pen, fingers and wheel, and by an animated zoom.
 
-const CLICK = 4; // pixels that a pointer may move and still have clicked
+const CLICK = 4; // maximum movement of a pointer in a click, in pixels
 
 const still = () => window.matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-/** Zooms a camera in small steps, or at once where motion is unwanted; `moved()` is called after each step. */
+/** Zooms a camera in small steps, or at once if the system requests less motion. `moved()` is called after each step. */
 export class Glide {
   #camera;
   #moved;
@@ -21,7 +21,7 @@ export class Glide {
     else this.#next(Math.log(factor), x, y);
   }
 
-  /** Zooms by a part of what is `left` of the factor, as a logarithm. */
+  /** Zooms by a part of the rest `left` of the factor, which is a logarithm. */
   #next(left, x, y) {
     const part = Math.abs(left) < 0.02 ? left : left * 0.3;
     this.#step(Math.exp(part), x, y);
@@ -40,11 +40,11 @@ export class Glide {
 
 /**
  * Moves a camera by mouse, pen and fingers on `element`: drag, wheel, pinch. `moved()` is called after each change of the camera,
- * `hover(cell or null)` as the pointer moves, `pick(cell)` on a click; `cell(x, y)` gives the cell under a pixel, or null.
+ * `hover(cell or null)` when the pointer moves, `pick(cell)` on a click; `cell(x, y)` returns the cell under a pixel, or null.
  */
 export function pointers(element, camera, { hover, moved, pick, cell }) {
   const down = new Map(); // pointer -> {x, y}
-  let start = null; // where the only pointer went down, while it may still be a click
+  let start = null; // the position at which the only pointer went down, while it may still be a click
 
   const at = (event) => {
     const box = element.getBoundingClientRect();

@@ -1,10 +1,10 @@
-// The text language as an editor needs it: tokens to colour, what the caret stands in, what could come next.
-// What a text means, and whether it means anything, only the server says.
+// The mask language for the editor: tokens with their colours, the name at the caret, completions.
+// Only the server decides whether a text is valid, and its meaning.
 
 const TOKEN =
   /(?<space>\s+)|(?<string>"[^"]*"?)|(?<number>\d+(?:\.\d+)?(?:e[+-]?\d+)?)|(?<name>[A-Za-z_][A-Za-z0-9_]*)|(?<sign>\.\.|[&|!~+\-])|(?<bracket>[()[\]])|(?<other>.)/gs;
 
-/** The tokens of a text: `{kind, text, start, end}`; nothing is left out. */
+/** Returns the tokens of a text: `{kind, text, start, end}`. Together they are the whole text. */
 export function tokens(text) {
   return [...text.matchAll(TOKEN)].map((match) => {
     const [kind] = Object.entries(match.groups).find(([, value]) => value !== undefined);
@@ -12,7 +12,7 @@ export function tokens(text) {
   });
 }
 
-/** Classes for the mirror: names of atoms are known, names before `=` or `:` are parameters. */
+/** Sets the kinds of tokens for the mirror: names of atoms are known, names before `=` or `:` are parameters. */
 export function coloured(text, language) {
   const known = new Set([...language.atoms, ...language.scores].flatMap((atom) => names(atom)));
   const all = tokens(text);
@@ -24,28 +24,28 @@ export function coloured(text, language) {
   });
 }
 
-/** `sliding(W)` documents `sliding_window(W)` too: every name that a title calls. */
+/** Returns every name in a title: `sliding(W)` also documents `sliding_window(W)`. */
 function names(atom) {
   return [atom.name, ...[...atom.title.matchAll(/`([a-z_]+)/g)].map(([, name]) => name)];
 }
 
-/** What the language says of a name. */
+/** Returns the documentation of a name. */
 function described(name, language) {
   const all = [...language.atoms, ...language.scores];
   return all.find((atom) => atom.name === name) ?? all.find((atom) => names(atom).includes(name));
 }
 
-/** The atom or score that the caret stands in or behind: its documentation. */
+/** Returns the atom or score modifier at the caret, with its documentation. */
 export function atomAt(text, caret, language) {
   const all = tokens(text);
   const entry = (name) => described(name, language);
   const under = all.find((token) => token.kind === "name" && token.start <= caret && caret <= token.end && entry(token.text));
   if (under) return entry(under.text);
-  const name = enclosing(all, caret)?.name ?? enclosing(all, caret - 1)?.name; // the second: behind a closing bracket
+  const name = enclosing(all, caret)?.name ?? enclosing(all, caret - 1)?.name; // the second: after a closing bracket
   return name ? entry(name) : undefined;
 }
 
-/** The innermost call around the caret: its name and where its arguments begin. */
+/** Returns the innermost call around the caret: its name and the start of its arguments. */
 function enclosing(all, caret) {
   const open = [];
   let last = null;
@@ -59,8 +59,8 @@ function enclosing(all, caret) {
 }
 
 /**
- * What could stand at the caret: `{from, to, items: [{insert, name, says, caret}]}`; `caret` is where it goes in what is inserted.
- * `all` offers everything, also before a letter is typed.
+ * Returns the completions at the caret: `{from, to, items: [{insert, name, says, caret}]}`; `caret` is the new caret position in `insert`.
+ * `all` offers all completions, also before a letter is typed.
  */
 export function complete(text, caret, language, labels, { all = false } = {}) {
   const before = tokens(text.slice(0, caret));
@@ -92,7 +92,7 @@ export function complete(text, caret, language, labels, { all = false } = {}) {
   return { from, to, items: found };
 }
 
-/** An atom as it is inserted: with brackets unless it may stand without. */
+/** Returns an atom as inserted text: with brackets, unless it may be written without. */
 function calls(atom) {
   const { name, title } = atom;
   const bare = title.includes(`\`${name}\``);
@@ -109,6 +109,6 @@ function label(current, caret, labels) {
   const typed = current.text.slice(1);
   const items = labels
     .filter((name) => name.startsWith(typed))
-    .map((name) => ({ insert: `${name}"`, name, says: "a label of the facts" }));
+    .map((name) => ({ insert: `${name}"`, name, says: "label in the facts" }));
   return items.length ? { from: caret - typed.length, to: caret, items } : null;
 }

@@ -1,8 +1,8 @@
-// Numbers and positions as text, in fields and back.
+// Conversion of numbers and positions to the text of fields, and back.
 
 const words = (row, between = /[\s,]+/) => row.split(between).filter(Boolean);
 
-/** Lists of numbers as people type them: rows by `;`, numbers by commas or spaces. One row is a plain list, no number null. */
+/** Parses lists of numbers: rows separated by `;`, numbers by commas or spaces. One row gives a plain list, no number gives null. */
 export function readRows(text) {
   const rows = text.split(";").map((row) => words(row).map(readCount));
   const kept = rows.filter((row) => row.length > 0);
@@ -10,31 +10,31 @@ export function readRows(text) {
   return kept.length === 1 ? kept[0] : kept;
 }
 
-/** And back. */
+/** Returns lists of numbers as text. */
 export function writeRows(rows) {
   if (!Array.isArray(rows)) return "";
   return rows.some(Array.isArray) ? rows.map((row) => [row].flat().join(", ")).join("; ") : rows.join(", ");
 }
 
-/** A whole number from 0 on; `4k` and `1M` are powers of two. */
+/** Parses a whole number of at least 0; `4k` and `1M` are powers of two. */
 export function readCount(word) {
-  if (word.startsWith("-")) throw new Error(`\`${word}\` is no whole number from 0 on`);
+  if (word.startsWith("-")) throw new Error(`\`${word}\` is not a whole number of at least 0`);
   return readWhole(word);
 }
 
 function readWhole(word) {
   const by = { k: 1024, m: 1024 ** 2 }[word.slice(-1).toLowerCase()];
   const value = by ? Number(word.slice(0, -1)) * by : Number(word);
-  if (!/^-?[\d.]+[kKmM]?$/.test(word) || !Number.isSafeInteger(value)) throw new Error(`\`${word}\` is no whole number`);
+  if (!/^-?[\d.]+[kKmM]?$/.test(word) || !Number.isSafeInteger(value)) throw new Error(`\`${word}\` is not a whole number`);
   return value;
 }
 
-/** Positions: `3, 10..14`; by `;` those of each batch row, of which one may have none. One row is a plain list. */
+/** Parses positions: `3, 10..14`, with `;` between batch rows; a row may be empty. One row gives a plain list. */
 export function readPositions(text) {
   const position = (word) => (/^(\d+\.\.\d*|\.\.\d+)$/.test(word) ? word : readCount(word));
   const rows = text.split(";").map((row) => words(row).map(position));
   return rows.length === 1 ? rows[0] : rows;
 }
 
-/** Where queries begin, for each batch row: negative numbers too. */
+/** Parses the query offsets of the batch rows, which may be negative. */
 export const readOffsets = (text) => words(text, /[\s,;]+/).map(readWhole);

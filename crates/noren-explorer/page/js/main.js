@@ -1,4 +1,4 @@
-// Starts the page: one view at a time, the theme, what everybody shares.
+// Starts the page: one view at a time, the theme, and the parts that all views share.
 
 import * as api from "./api.js";
 import { el, fill } from "./dom.js";
@@ -18,7 +18,7 @@ let shown = null; // {id, view}
 
 function toast(message, { kind = "note" } = {}) {
   const toasts = document.getElementById("toasts");
-  if ([...toasts.children].some((note) => note.textContent === message)) return; // said already
+  if ([...toasts.children].some((note) => note.textContent === message)) return; // already shown
   const note = el("p", { class: `toast ${kind}` }, message);
   toasts.append(note);
   setTimeout(() => note.remove(), 6000);
@@ -69,7 +69,7 @@ function show(now) {
     }
     shown.view?.update(now);
   } catch (error) {
-    // No address and no answer should come to this; where one does, the other views go on.
+    // No address and no answer should cause this error. If one does, the other views continue.
     console.error(error);
     shown = { id: module.id, view: null };
     fill(
@@ -77,14 +77,14 @@ function show(now) {
       el(
         "div",
         { class: "column" },
-        el("p", { class: "notice bad" }, `This view does not know what to do with that: ${error.message}`),
+        el("p", { class: "notice bad" }, `This view cannot show this state: ${error.message}`),
       ),
     );
   }
 }
 
-// Links to views are those of the moment at which they are followed. They stay the same elements: one that is replaced between
-// press and release gets no click.
+// Links to views use the state at the moment of the click. The elements are kept: an element that is replaced between press and release
+// gets no click.
 nav.addEventListener("pointerdown", () => {
   nav.querySelectorAll("a").forEach((link, at) => link.setAttribute("href", state.link({ view: VIEWS[at].id })));
 });

@@ -1,23 +1,23 @@
-// What the mask view is told with: exports, keys, icons, legends, and the bars along the rulers.
+// Parts of the mask view: exports, keys, icons, legends, and the bars along the rulers.
 
-/** What an export may be: its name for the server, for people, and what it is. */
+/** The formats of exports: the server's name, the title, and a note. */
 export const EXPORTS = [
   ["svg", "SVG", "a picture that scales"],
   ["png", "PNG", "a picture"],
-  ["txt", "Text", "as the terminal draws it"],
+  ["txt", "Text", "as in the terminal"],
   ["expression", "Expression", "the mask's text"],
   ["rust", "Rust", "a program"],
   ["python", "Python", "a program"],
   ["json", "JSON", "mask, shape and facts"],
   ["npy", "NumPy array", "every cell"],
 ];
-/** Exports that show a part, where a part is seen. */
+/** The formats of exports that contain only the visible part if the picture is zoomed. */
 export const PICTURES = ["svg", "png", "txt"];
-/** Keys of the picture. */
+/** The keyboard shortcuts of the picture. */
 export const SHORTCUTS = [
   ["← ↑ ↓ →", "move the cell cursor"],
   ["Enter", "pin the explanation of the cell"],
-  ["Escape", "take the pin out"],
+  ["Escape", "remove the pin"],
   ["Shift + arrows", "pan"],
   ["+ −", "zoom"],
   ["0", "show everything"],
@@ -28,7 +28,7 @@ export const SHORTCUTS = [
   ["/", "go to the editor"],
   ["?", "this list"],
 ];
-/** Icons, as paths on 24 by 24. */
+/** Icons, as paths in 24 by 24 units. */
 export const ICONS = {
   fit: "M4 9V4h5M20 9V4h-5M4 15v5h5M20 15v5h-5",
   nearer: "M12 5v14M5 12h14",
@@ -37,18 +37,18 @@ export const ICONS = {
   keys: "M9.5 9a2.6 2.6 0 1 1 3.7 2.3c-.8.4-1.2 1-1.2 1.9v.3M12 17v.01",
 };
 
-/** What the colours mean, by what the picture shows. */
+/** The meanings of the colours, for each kind of picture. */
 export const LEGENDS = {
   cells: [
     ["allowed", "allowed"],
-    ["some", "some of the cells here allowed"],
+    ["some", "some cells allowed"],
     ["denied", "denied"],
   ],
   plan: [
-    ["allowed", "full tile: computed as it is"],
+    ["allowed", "full tile: computed without a mask"],
     ["tile-allowed", "mixed tile, allowed"],
     ["tile-some", "mixed tile, some"],
-    ["tile-denied", "mixed tile, computed and thrown away"],
+    ["tile-denied", "mixed tile, computed but unused"],
     ["denied", "skipped"],
   ],
   difference: [
@@ -59,7 +59,7 @@ export const LEGENDS = {
   ],
 };
 
-/** Documents, labels and padding as bars along the rulers. */
+/** Returns documents, labels and padding as bars along the rulers. */
 export function bandsOf(bound, batch, side) {
   const bands = [];
   const ends = bound.document_ends?.[Math.min(batch, bound.document_ends.length - 1)];
@@ -81,7 +81,8 @@ export function bandsOf(bound, batch, side) {
   return bands;
 }
 
-/** Positions of a label in a batch row: one list for all rows or one for each, of positions, `"a..b"` and `[a, b]`. */
+/** Returns the ranges of a label in a batch row. Positions are one list for all rows or one for each, of positions, `"a..b"` and `[a,
+    b]`. */
 function rangesOf(positions, batch) {
   if (!Array.isArray(positions)) return [];
   const row = positions.some((entry) => Array.isArray(entry)) ? positions[Math.min(batch, positions.length - 1)] : positions;

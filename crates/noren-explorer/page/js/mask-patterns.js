@@ -1,9 +1,9 @@
-// The distinct patterns of batch rows and heads as small pictures, and fields for any batch row and head.
+// The distinct patterns of batch rows and heads as small pictures, and fields to choose a batch row and head.
 
 import { el, fill, number, uid } from "./dom.js";
 import { thumbnail } from "./tiles.js";
 
-const MOST = 64; // small pictures
+const MOST = 64; // maximum number of small pictures
 
 export class Patterns {
   #api;
@@ -13,13 +13,13 @@ export class Patterns {
   #fields = []; // inputs for the batch row and the head
   element = el("section", { class: "patterns", "aria-label": "Distinct patterns of batch rows and heads", hidden: true });
 
-  /** `onChoose([batch, head], options)`: the options are those of `state.set`. */
+  /** `onChoose([batch, head], options)` is called with a choice; the options are those of `state.set`. */
   constructor(api, onChoose) {
     this.#api = api;
     this.#onChoose = onChoose;
   }
 
-  /** Shows the patterns of a mask (`bound` is what POST /api/masks answered), of which that of `[batch, head]` is chosen. */
+  /** Shows the patterns of a mask (`bound` is the answer of POST /api/masks), with the pattern of `[batch, head]` selected. */
   show(bound, at) {
     const isNew = this.#bound?.id !== bound.id;
     this.#bound = bound;
@@ -62,7 +62,7 @@ export class Patterns {
     );
   }
 
-  /** The listed pattern of a batch row and head; null where it is not known. */
+  /** Returns the listed pattern of a batch row and head; null if it is not known. */
   #patternOf(batch, head) {
     const { patterns, pattern_of: of, heads } = this.#bound;
     if (of) return of[batch * heads + head] ?? null;
@@ -80,7 +80,7 @@ export class Patterns {
     );
   }
 
-  /** A field for the batch row (`axis` 0) or the head (1), of which there are `count`. */
+  /** Returns a field for the batch row (`axis` 0) or the head (1); `count` is their number. */
   #field(name, axis, count) {
     const input = el("input", {
       type: "number",

@@ -1,8 +1,8 @@
-// The words over a picture: that it is not, or not yet, the requested picture, and which pieces of it cannot be drawn.
+// The notices over a picture: it is not, or not yet, the requested picture, or some of its tiles cannot be drawn.
 
 import { el, plural } from "./dom.js";
 
-const PATIENCE = 120; // ms that pieces may be missing before a notice appears
+const PATIENCE = 120; // ms for which tiles may be missing before a notice appears
 
 export class Notices {
   #veil = el("p", { class: "picture-veil", role: "status", hidden: true });
@@ -10,16 +10,16 @@ export class Notices {
   #onLate;
   #timer = 0;
 
-  /** Whether pieces are missing for longer than a user waits without a word. */
+  /** Whether tiles are missing for longer than PATIENCE. */
   late = false;
   elements = [this.#veil, this.#status];
 
-  /** `onLate()` is called when pieces begin to be late. */
+  /** `onLate()` is called when tiles begin to be late. */
   constructor(onLate) {
     this.#onLate = onLate;
   }
 
-  /** Counts the time since pieces began to be missing. */
+  /** Measures the time since tiles began to be missing. */
   wait(complete) {
     if (complete) this.reset();
     else this.#timer ||= setTimeout(() => this.#run(), PATIENCE);
@@ -30,17 +30,17 @@ export class Notices {
     this.#onLate();
   }
 
-  /** Counts from the beginning. */
+  /** Restarts the measurement. */
   reset() {
     clearTimeout(this.#timer);
     this.#timer = 0;
     this.late = false;
   }
 
-  /** Shows why the picture is `outdated` (empty: it is not), or that it is being drawn, and its `failures` (null: none). */
+  /** Shows the reason why the picture is `outdated` (empty: it is not), or that it is being drawn, and its `failures` (null: none). */
   show(outdated, complete, failures) {
     write(this.#veil, outdated || (this.late && !complete && !failures ? "Drawing …" : ""));
-    const again = failures?.over ? "Not asked for again until you look elsewhere." : "Asked for again soon.";
+    const again = failures?.over ? "No further attempt until the view changes." : "A new attempt follows soon.";
     write(
       this.#status,
       failures
@@ -50,7 +50,7 @@ export class Notices {
   }
 }
 
-/** Shows words in an element, which hides where there are none; the same words are not announced twice. */
+/** Shows a text in an element, which is hidden if the text is empty; an unchanged text is not announced again. */
 function write(element, words) {
   if (element.textContent === words) return;
   element.textContent = words;

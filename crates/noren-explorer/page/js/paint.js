@@ -1,13 +1,13 @@
-// Draws a mask through a camera. Everything here only draws; what a frame costs depends on the window, never on the mask.
+// Draws a mask with a camera. The time of a frame depends on the window, not on the size of the mask.
 
 import { clamp } from "./camera.js";
 import { number } from "./dom.js";
 import { colour, onTheme } from "./theme.js";
 import { cover, onlyOther, onlyThis, palette, picture, SIDE } from "./tiles.js";
 
-const GRID_FROM = 6; // pixels a cell takes when lines between cells appear
-const ROUND_FROM = 18; // and when each is drawn for itself,
-const SINGLES = 8_000; // unless they are this many: a frame has little time
+const GRID_FROM = 6; // minimum pixels of a cell for lines between cells
+const ROUND_FROM = 18; // minimum pixels of a cell for single shapes,
+const SINGLES = 8_000; // for at most this many cells, because a frame has little time
 const TICK = 5;
 
 let inks = null;
@@ -22,7 +22,7 @@ function ink(name) {
 
 const faded = (name, share) => ink(name).replace(")", ` / ${share})`);
 
-/** The ground of cells that are not here yet: hatched, as no colour of the legend is. */
+/** The background of cells whose tile is not loaded: hatched, unlike the colours of the legend. */
 function missing(context) {
   if (hatch) return hatch;
   const side = 12;
@@ -41,13 +41,13 @@ function missing(context) {
   return hatch;
 }
 
-/** The level at which a cell of a tile takes one to two pixels of the screen. */
+/** Returns the level at which a cell of a tile takes one to two pixels of the screen. */
 export function levelFor(camera, top, ratio) {
   const finest = Math.max(camera.scale, Math.min(camera.down, camera.scale)) * ratio;
   return clamp(Math.ceil(Math.log2(1 / finest)), 0, top);
 }
 
-/** The tiles in the window, those in its middle first. */
+/** Returns the tiles in the window, those in its middle first. */
 export function tilesSeen(camera, level) {
   const span = SIDE * 2 ** level;
   const { q0, q1, k0, k1 } = camera.seen();
@@ -59,7 +59,7 @@ export function tilesSeen(camera, level) {
   return tiles.sort((a, b) => far(a) - far(b));
 }
 
-/** Draws the cells in the window; where a tile is missing, a coarser one or what `before` (other Tiles) has. */
+/** Draws the cells in the window. A missing tile is replaced by a coarser tile or by one of `before` (other Tiles). */
 export function drawCells(context, camera, tiles, before, level) {
   const [x0, y0] = [Math.max(camera.left, camera.x(0)), Math.max(camera.top, camera.y(0))];
   const x1 = Math.min(camera.left + camera.width, camera.x(camera.kvLen));
@@ -91,7 +91,7 @@ function place(context, camera, image, { firstQuery, firstKey, rows, cols }, lev
   context.drawImage(image, x, y, cols * cell * camera.scale, rows * cell * camera.down);
 }
 
-/** The part of the nearest coarser tile that covers a missing one; false where there is none. */
+/** Draws the part of the nearest coarser tile that covers a missing tile; returns false if there is none. */
 function drawCoarser(context, camera, tiles, [level, row, col], from = 1) {
   for (let up = from; level + up <= tiles.top; up += 1) {
     const parts = 2 ** up;
@@ -120,7 +120,7 @@ function drawCoarser(context, camera, tiles, [level, row, col], from = 1) {
   return false;
 }
 
-/** Large cells, each with its gap and corners; what only one of two masks allows carries a sign too. */
+/** Draws large cells, each with a gap and round corners. Cells that only one of two masks allows also have a sign. */
 function drawSingles(context, camera, tile, mode) {
   const { q0, q1, k0, k1 } = camera.seen();
   const { colours } = palette(mode);
@@ -171,7 +171,7 @@ function drawLines(context, camera) {
   context.stroke();
 }
 
-/** Row, column and frame of a cell. */
+/** Draws the row, the column and the frame of a cell. */
 export function drawCross(context, camera, cell, { pinned = false, label } = {}) {
   if (!cell) return;
   const [x, y] = [camera.x(cell.k), camera.y(cell.q)];
@@ -214,7 +214,7 @@ function pill(context, camera, words, x, y, align) {
   context.fillText(words, left + 5, y + 0.5);
 }
 
-/** Positions along the top and the left; names of tokens where they fit. */
+/** Draws positions along the top and the left, with names of tokens if they fit. */
 export function drawRulers(context, camera, tokens) {
   const { q0, q1, k0, k1 } = camera.seen();
   const [x0, y0] = [Math.max(camera.left, camera.x(0)), Math.max(camera.top, camera.y(0))];
@@ -263,13 +263,13 @@ function slanted(context, words, x, y) {
   context.restore();
 }
 
-/** The step of a ruler: 1, 2, 5, 10, ... up to a thousand, then powers of two, as lengths of sequences are. */
+/** Returns the step of a ruler: 1, 2, 5, 10, ... up to a thousand, then powers of two, like usual lengths of sequences. */
 function step(least) {
   for (const value of [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]) if (value >= least) return value;
   return 2 ** Math.ceil(Math.log2(least));
 }
 
-/** Runs of positions (documents, labels, padding) as bars along the rulers: `{from, to, tone, axis}`, sorted by `from`. */
+/** Draws runs of positions (documents, labels, padding) as bars along the rulers: `{from, to, tone, axis}`, sorted by `from`. */
 export function drawBands(context, camera, bands) {
   const { q0, q1, k0, k1 } = camera.seen();
   const [x0, y0] = [Math.max(camera.left, camera.x(0)), Math.max(camera.top, camera.y(0))];
@@ -286,7 +286,7 @@ export function drawBands(context, camera, bands) {
   }
 }
 
-/** Rings around given cells: `{q, k}`. */
+/** Draws rings around given cells: `{q, k}`. */
 export function drawMarks(context, camera, marks) {
   context.strokeStyle = ink("cross");
   context.lineWidth = 2;
@@ -300,7 +300,7 @@ export function drawMarks(context, camera, marks) {
   }
 }
 
-/** The whole mask in a corner, with a frame around what is seen. */
+/** Draws the whole mask in a corner, with a frame around the visible part. */
 export function drawMap(context, camera, tiles) {
   const tile = tiles.get(tiles.top, 0, 0);
   if (camera.fitted || !tile || camera.stretch !== 1) return;

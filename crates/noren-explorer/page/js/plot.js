@@ -1,11 +1,11 @@
-// Lines over logarithmic axes, with a readable hover; the same numbers stand in a table beside it.
+// Lines over logarithmic axes, with values at the pointer; a table beside the plot has the same numbers.
 
 import { el, fill, svg } from "./dom.js";
 
 const [width, height] = [620, 380];
 const [left, right, top, bottom] = [82, 18, 18, 46]; // margins
 
-/** Powers of `base` within a range, thinned so that at most `most` remain. */
+/** Returns the powers of `base` within a range, thinned to at most `most`. */
 function ticks([low, high], base, most) {
   const [from, to] = [Math.ceil(Math.log(low) / Math.log(base) - 1e-9), Math.floor(Math.log(high) / Math.log(base) + 1e-9)];
   const every = Math.max(1, Math.ceil((to - from + 1) / most));
@@ -15,8 +15,8 @@ function ticks([low, high], base, most) {
 }
 
 /**
- * A plot. `series`: `[{name, tone, dashed, points: [[x, y]]}]` with positive numbers; `x` and `y`: `{label, format, base}` with `tick` where
- * the axis is written otherwise; `mark` is an x to point out. `tone` is the name of a colour (`--accent`).
+ * A plot. `series`: `[{name, tone, dashed, points: [[x, y]]}]` with positive numbers; `x` and `y`: `{label, format, base}`, with `tick` if
+ * the axis uses another format; `mark` is an x to highlight. `tone` is the name of a colour (`--accent`).
  */
 export function plot({ title, series, x, y, mark = null }) {
   const points = series.flatMap((line) => line.points).filter(([, value]) => value > 0);
@@ -54,7 +54,7 @@ export function plot({ title, series, x, y, mark = null }) {
   return el("figure", { class: "plot" }, el("figcaption", {}, el("h2", {}, title), legend), picture);
 }
 
-/** The ranges of both axes, and where a number is on the picture: `{xs, ys, px(x), py(y)}`. */
+/** Returns the ranges of both axes, and the pixels of a number: `{xs, ys, px(x), py(y)}`. */
 function scalesOf(points, base) {
   const range = (at) => [Math.min(...points.map((point) => point[at])), Math.max(...points.map((point) => point[at]))];
   const scale =
@@ -83,7 +83,7 @@ function grid({ xs, ys, px, py }, x, y) {
   ];
 }
 
-/** A line with its points. */
+/** Draws a line with its points. */
 function drawn({ px, py }, { tone, dashed, points }) {
   const shown = points.filter(([, value]) => value > 0);
   return [
@@ -98,7 +98,7 @@ function drawn({ px, py }, { tone, dashed, points }) {
   ];
 }
 
-/** The line that points out a place. */
+/** Draws the line at the highlighted x. */
 function marker(at) {
   const beyond = at > width / 2;
   return svg(
@@ -109,7 +109,7 @@ function marker(at) {
   );
 }
 
-/** The name of each line with its value at a place. */
+/** Returns the name of each line with its value at an x. */
 const values = (series, x, y, at) => [
   el("li", { class: "plot-at" }, `${x.label} ${x.format(at)}`),
   series.map(({ name, tone, dashed, points }) => {
@@ -126,7 +126,7 @@ const values = (series, x, y, at) => [
 
 const nearest = (values, far) => values.reduce((best, value) => (far(value) < far(best) ? value : best));
 
-// Up to whole powers, so that the outermost lines have a label.
+// Extends a range to whole powers, so that the outermost lines have a label.
 const widened = ([low, high], base) => [
   base ** Math.floor(Math.log(low) / Math.log(base) + 1e-9),
   base ** Math.ceil(Math.log(high) / Math.log(base) - 1e-9),

@@ -4,7 +4,7 @@ import { el, fill } from "./dom.js";
 import { openDialog } from "./dialog.js";
 import { thumbnail } from "./tiles.js";
 
-/** The changes of the state that show a preset. */
+/** Returns the changes of the state that show a preset. */
 export function presetState({ scene, layers, depth }) {
   const { mask, shape = {}, facts = {}, layer = null } = scene;
   return {
@@ -20,7 +20,7 @@ export function presetState({ scene, layers, depth }) {
   };
 }
 
-/** The gallery of presets, with a search. */
+/** Opens the gallery of presets, with a search. */
 export async function openPresets(ctx) {
   let presets;
   try {
@@ -71,7 +71,7 @@ function card(ctx, preset, close) {
       const [batch, head] = bound.patterns.at(-1)?.pairs[0] ?? [0, 0]; // the first row is often without padding
       fill(picture, thumbnail(ctx.api, bound, { batch, head, size: 88 }));
     } catch {
-      picture.classList.add("missing"); // the card still says what it is
+      picture.classList.add("missing"); // the card still has its text
     }
   };
   const element = el(

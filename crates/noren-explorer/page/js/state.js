@@ -1,8 +1,8 @@
-// What the page shows is in the address, after the `#`: a link brings it back, and so do back and forward. The text of the text view
-// and the words to hide are not: addresses stay in the browser's history. They are in a link only where its maker asked for that.
+// The state of the page is in the address, after the `#`: links, back and forward restore it. The text of the text view and the words to
+// hide are not in the address, because addresses stay in the browser's history. A link contains them only if the user chooses this.
 //
-// The state is one flat object; each view owns some keys. What equals its default is left out of the address. Whatever stands
-// there that is not what a key wants counts as absent, so that no address can break the page.
+// The state is one flat object; each view owns some keys. Values equal to their default are left out of the address. Invalid values in an
+// address count as absent, so that no address can break the page.
 
 const text = (limit) => (value) => typeof value === "string" && value.length <= limit;
 const plain = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
@@ -11,10 +11,10 @@ const flag = (value) => typeof value === "boolean";
 const several = (of, length) => (value) => value === null || (Array.isArray(value) && value.length === length && value.every(of));
 const finite = (value) => typeof value === "number" && Number.isFinite(value);
 
-/** key: [default, whether a value will do]. */
+/** key: [default, check of a value]. */
 const KEYS = {
   view: ["mask", text(16)],
-  mask: ["sliding(6) | causal & keys(0..2) | spans([9..14])", text(Infinity)], // the server says what is too long
+  mask: ["sliding(6) | causal & keys(0..2) | spans([9..14])", text(Infinity)], // the server refuses texts that are too long
   shape: [{ len: 24 }, plain],
   facts: [{}, plain],
   layer: [null, (value) => value === null || whole(value)],
@@ -22,7 +22,7 @@ const KEYS = {
   cell: [null, several(whole, 2)], // the pinned query and key
   camera: [null, several(finite, 3)], // query and key in the middle, cells across; null: everything
   plan: [false, flag],
-  other: [null, (value) => value === null || text(Infinity)(value)], // the mask compared with
+  other: [null, (value) => value === null || text(Infinity)(value)], // the second mask of a comparison
   sides: [false, flag], // compared side by side
   cost: [{}, plain],
   flow: [{}, plain],
@@ -35,7 +35,7 @@ const SECRETS = { text: ["text", "words"] };
 
 const same = (a, b) => a === b || JSON.stringify(a) === JSON.stringify(b);
 
-/** Keeps of an object what the page knows and can use; for the rest, what `otherwise` has, or the start. */
+/** Keeps the valid keys of an object; missing and invalid keys get the value in `otherwise`, or the start value. */
 export function sound(from, otherwise = {}) {
   const kept = {};
   for (const [key, [initial, wanted]] of Object.entries(KEYS)) {
@@ -44,7 +44,7 @@ export function sound(from, otherwise = {}) {
   return kept;
 }
 
-/** A state without what stays out of addresses. */
+/** Returns a state without the keys that stay out of addresses. */
 function withoutSecrets(value) {
   const kept = { ...value };
   for (const [view, keys] of Object.entries(SECRETS)) {
@@ -55,7 +55,7 @@ function withoutSecrets(value) {
 
 const holdsSecrets = (value) => Object.entries(SECRETS).some(([view, keys]) => keys.some((key) => Object.hasOwn(value[view], key)));
 
-/** The state of an address; what no address holds stays as it is, unless this one holds it. */
+/** Returns the state of an address. Keys that addresses leave out keep their value, unless this address has them. */
 function arrived(fragment) {
   const next = decode(fragment);
   for (const [view, keys] of Object.entries(SECRETS)) {
@@ -68,10 +68,10 @@ function arrived(fragment) {
   return next;
 }
 
-// JSON with its quotes and apostrophes exchanged, spaces as +, and no outer braces: readable, and chat programs keep it whole.
+// JSON with quotes and apostrophes exchanged, spaces as +, and without the outer braces: readable, and chat programs do not break it.
 const swap = (json) => json.replace(/["']/g, (sign) => (sign === '"' ? "'" : '"'));
 
-/** The part of an address that holds a state. */
+/** Returns the part of an address that encodes a state. */
 export function encode(value) {
   const told = Object.entries(value).filter(([key, to]) => KEYS[key] && !same(to, KEYS[key][0]));
   const json = swap(JSON.stringify(Object.fromEntries(told)).slice(1, -1));
@@ -80,7 +80,7 @@ export function encode(value) {
     .replace(/%(3A|2C|3D|2F|3B|40|5B|5D)/g, (sign) => decodeURIComponent(sign));
 }
 
-/** The state that a part of an address holds; the start for one that holds none. */
+/** Returns the state in a part of an address; the start state if there is none. */
 export function decode(fragment) {
   try {
     return sound(JSON.parse(`{${swap(decodeURIComponent(fragment.replace(/^#/, "").replace(/\+/g, "%20")))}}`));
@@ -93,10 +93,10 @@ let current = decode(location.hash);
 let timer = 0;
 const subscribers = new Set();
 
-// Browsers count how often a page rewrites its address; while somebody pans or types it is written at rest only.
+// Browsers limit the rate of address changes; while the user pans or types, the address is written only after a pause.
 const REST = 200;
 
-// Browsers take no address of more than two million characters; facts and masks of that size are not in it.
+// Browsers accept addresses of up to two million characters; larger facts and masks are left out.
 const LONGEST = 1_000_000;
 
 function address() {
@@ -112,7 +112,7 @@ function write() {
   if (to !== location.hash) history.replaceState(null, "", to);
 }
 
-/** Takes out of the address what a link brought and what is not to stay there. */
+/** Removes from the address the parts of a link that must not stay there. */
 function forget() {
   if (holdsSecrets(decode(location.hash))) write();
 }
@@ -122,10 +122,11 @@ function tell() {
 }
 
 export const state = {
-  /** The state; not to be changed in place. */
+  /** The state, which must not be changed in place. */
   get: () => current,
 
-  /** Changes some keys; one whose value will not do stays as it is. A new entry in the history, unless `replace`: for typing, panning and the like. */
+  /** Changes some keys; an invalid value changes nothing. Adds an entry to the history, unless `replace` (for typing, panning and the
+      like). */
   set(patch, { replace = false } = {}) {
     const next = sound({ ...current, ...patch }, current);
     if (Object.keys(KEYS).every((key) => same(next[key], current[key]))) return;
@@ -140,22 +141,22 @@ export const state = {
     tell();
   },
 
-  /** Calls `fn(state)` after each change; returns what ends that. */
+  /** Calls `fn(state)` after each change; returns a function that ends the calls. */
   subscribe(fn) {
     subscribers.add(fn);
     return () => subscribers.delete(fn);
   },
 
-  /** Writes the address now; for what reads it. */
+  /** Writes the address now, for code that reads it. */
   write,
 
-  /** A link to the state as it is with a patch; with `secrets` also what stays out of addresses otherwise. */
+  /** Returns a link to the state with a patch; with `secrets`, the link also has the keys that stay out of addresses otherwise. */
   link(patch = {}, { secrets = false } = {}) {
     const to = sound({ ...current, ...patch }, current);
     return `#${encode(secrets ? to : withoutSecrets(to))}`;
   },
 
-  /** The scene that the state speaks of, as the server wants it; `mask` may be another than the state's. */
+  /** Returns the scene of the state in the form of the server; `mask` may replace the mask of the state. */
   scene: ({ mask, shape, facts, layer } = current) => (layer === null ? { mask, shape, facts } : { mask, shape, facts, layer }),
 };
 

@@ -1,14 +1,14 @@
-// A map of attention: readers downwards, what they read across, on a canvas.
+// A map of attention on a canvas: queries downwards, keys across.
 
 import { Drawing } from "./drawing.js";
 
 const FONT = 12;
-/** Widest label, in pixels. */
+/** The maximum width of a label, in pixels. */
 const WIDEST = 110;
 const LARGEST = 30;
 
 export class HeatMap extends Drawing {
-  /** `inks()` gives `{strong, none, ground, label, cross, secret, font}` with colours as [r, g, b]; `onCell(row, col)` or nulls. */
+  /** `inks()` returns `{strong, none, ground, label, cross, secret, font}` with colours as [r, g, b]; `onCell(row, col)` may get nulls. */
   constructor(canvas, { inks, onCell, onPick }) {
     super(canvas, canvas.parentElement);
     Object.assign(this, { inks, onCell, onPick });
@@ -50,7 +50,7 @@ export class HeatMap extends Drawing {
     const names = units.map((unit) => unit.text.trim() || "␣");
     const space = Math.min(Math.max(...names.map((name) => c.measureText(name).width), 10), wide < 420 ? 64 : WIDEST);
     const left = Math.ceil(space + 10);
-    // The last labels lean out to the right.
+    // The last labels extend to the right.
     const lean = Math.min(space * 0.56, wide * 0.1);
     const cell = Math.max(Math.min((wide - left - lean) / units.length, LARGEST), 1);
     const top = cell >= 7 ? Math.ceil(space * 0.75) + 14 : 10;
@@ -72,7 +72,7 @@ export class HeatMap extends Drawing {
       c.fillStyle = mixed(ink.none, ink.strong, Math.sqrt(Math.min(weight, 1)));
       c.fillRect(left + k * cell, top + q * cell, cell - gap, cell - gap);
     }));
-    // What is hidden is a blank column, hatched so that it is seen to be one.
+    // A hidden unit is a hatched column without values.
     answer.units.forEach((unit, k) => unit.hidden && this.hatch(left + k * cell, top, cell - gap, cell * answer.units.length));
   }
 
@@ -116,7 +116,7 @@ export class HeatMap extends Drawing {
     }
   }
 
-  /** The units whose names have room: the one pointed at, what is private, then as many of the others as fit. */
+  /** Returns the units whose names have room: the highlighted one, private ones, then as many others as fit. */
   labelled(count) {
     const { lit, answer } = this;
     const apart = (FONT + 2) / this.area.cell;
@@ -141,7 +141,7 @@ export class HeatMap extends Drawing {
   }
 }
 
-/** Draws a small map without labels: one of all layers and heads. */
+/** Draws a small map of one layer and head, without labels. */
 export function drawSmall(canvas, { attention, allowed }, inks) {
   const count = attention.length;
   const context = canvas.getContext("2d");

@@ -1,14 +1,14 @@
-// A link to the text view, made when it is asked for: what it holds is said, and the text is in it only where that was chosen.
+// A dialog with a link to the text view. A note lists the contents of the link; the text is in it only if the user chooses this.
 
 import { button, openDialog } from "./dialog.js";
 import { el, plural } from "./dom.js";
 
-/** What a link holds, in words. */
+/** Describes the contents of a link. */
 export function heldInWords({ text, words, hide, mask }, secrets) {
   const held = ["the layer and head", hide.length > 0 && `the kinds to hide (${hide.join(", ")})`, mask.trim() !== "" && "the mask"];
-  if (!secrets) return `It holds ${listed(held)}. It does not hold the text or the words to hide.`;
+  if (!secrets) return `The link holds ${listed(held)}. It does not hold the text or the words to hide.`;
   const own = [`the whole text (${plural([...text].length, "character")})`, words.length > 0 && plural(words.length, "word") + " to hide"];
-  return `It holds ${listed([...own, ...held])}. Everyone with the link can read them, and a browser that opens it may keep them in its history.`;
+  return `The link holds ${listed([...own, ...held])}. Everyone with the link can read them, and a browser that opens it may keep them in its history.`;
 }
 
 function listed(parts) {
@@ -16,7 +16,7 @@ function listed(parts) {
   return said.length < 2 ? said.join("") : `${said.slice(0, -1).join(", ")} and ${said.at(-1)}`;
 }
 
-/** Shows the link, without the text at first. */
+/** Shows the link, at first without the text. */
 export function openLink({ state, toast }, settings) {
   const held = el("p", { role: "status" });
   const address = el("input", { type: "text", readonly: true, "aria-label": "Link" });
@@ -33,7 +33,7 @@ export function openLink({ state, toast }, settings) {
       toast(`Link copied. ${held.textContent}`);
     } catch {
       address.select();
-      toast("The browser does not give the clipboard: copy the marked link.");
+      toast("The clipboard is not available: copy the selected link.");
     }
   };
   show();

@@ -1,8 +1,8 @@
-// What a model makes of a text, what of it is private, and the proof that what is hidden stays so.
+// The results for a text: predictions of the model, private text, and the proof that hidden text stays hidden.
 
 import { el, number, percent, plural } from "./dom.js";
 
-/** Places as runs: `3..9, 12`. */
+/** Returns positions as runs: `3..9, 12`. */
 export function runs(places) {
   const spans = [];
   for (const at of places) {
@@ -12,21 +12,21 @@ export function runs(places) {
   return spans.map(([a, b]) => (b - a === 1 ? `${a}` : `${a}..${b}`)).join(", ");
 }
 
-/** The proof in a sentence. */
+/** Returns the proof as a sentence. */
 export function proofInWords({ holds, trials, compared, leaks, secret_changed: swapped }) {
   const changed = leaks.length;
   const told = `${plural(trials, "run")} with other secrets in the same places: ${plural(compared, "number")} compared, `;
   if (holds) return `${told}0 changed.`;
   if (changed > 0) return `${told}the outputs of ${plural(changed, "released token")} changed.`;
-  return `${told}but nothing was swapped (${number(swapped)} secrets changed), so nothing is proved.`;
+  return `${told}but no secret was exchanged (${number(swapped)} outputs of secrets changed), so nothing is proved.`;
 }
 
-/** What was found, by kind, and whether it is hidden. */
+/** Shows the private text by kind, and whether it is hidden. */
 export function privateOf({ private: kinds, hidden, units, looked_for: lookedFor, not_looked_for: notLookedFor }) {
   const secret = new Set(hidden);
   const found = Object.entries(kinds).filter(([, tokens]) => tokens.length > 0);
   if (found.length === 0 && hidden.length === 0) {
-    return [el("p", { class: "soft" }, `Nothing was found of the kinds that were looked for: ${lookedFor.join(", ")}. Not covered: ${notLookedFor}.`)];
+    return [el("p", { class: "soft" }, `Nothing was found. Kinds that were searched for: ${lookedFor.join(", ")}. Not covered: ${notLookedFor}.`)];
   }
   const row = ([kind, tokens]) => {
     const whole = tokens.every((token) => secret.has(token));
@@ -40,23 +40,23 @@ export function privateOf({ private: kinds, hidden, units, looked_for: lookedFor
   };
   return [
     el("ul", { class: "text-found" }, found.map(row)),
-    el("p", { class: "soft" }, `Looked for: ${lookedFor.join(", ")}. Not covered: ${notLookedFor}.`),
+    el("p", { class: "soft" }, `Searched for: ${lookedFor.join(", ")}. Not covered: ${notLookedFor}.`),
   ];
 }
 
-/** The proof, or what it would take. */
+/** Shows the proof, or a hint if nothing is hidden. */
 export function proofOf({ proof, hidden }) {
-  if (!proof) return [el("p", { class: "soft" }, "Nothing is hidden, so there is nothing to prove. Choose above what nobody may read.")];
+  if (!proof) return [el("p", { class: "soft" }, "Nothing is hidden, so there is nothing to prove. Choose what to hide above.")];
   return [
     el("p", { class: `text-proof ${proof.holds ? "good" : "bad"}` },
       el("strong", {}, proof.holds ? "Proved. " : "Leaks. "), proofInWords(proof)),
     proof.holds && el("p", { class: "soft small" },
-      `Still visible of ${plural(hidden.length, "hidden token")}: how many they are, where they stand, and what the rest of the text says of them. `,
-      `The secrets' own outputs did change (${plural(proof.secret_changed, "token")}), so something was swapped.`),
+      `Still visible of ${plural(hidden.length, "hidden token")}: their number, their positions, and what the rest of the text reveals. `,
+      `The outputs of the secrets changed (${plural(proof.secret_changed, "token")}), so the secrets were exchanged.`),
   ];
 }
 
-/** The model's guesses. */
+/** Shows the model's predictions. */
 export function guessesOf({ guesses, withheld, continued, text }) {
   const bar = ({ token, probability }) =>
     el("li", {},
@@ -71,7 +71,7 @@ export function guessesOf({ guesses, withheld, continued, text }) {
     ...guesses.map(guess),
     continued && el("p", { class: "text-goes-on" },
       el("span", { class: "soft" }, `…${[...text].slice(-32).join("")}`), el("strong", {}, continued)),
-    withheld && el("p", { class: "notice warn" }, "Withheld: the text ends in a secret, and what follows could tell it."),
-    guesses.length === 0 && !withheld && !continued && el("p", { class: "soft" }, "This model says nothing about what follows."),
+    withheld && el("p", { class: "notice warn" }, "Withheld: the text ends in a secret, and the next tokens could reveal it."),
+    guesses.length === 0 && !withheld && !continued && el("p", { class: "soft" }, "This model does not predict the next token."),
   ].filter(Boolean);
 }

@@ -1,10 +1,10 @@
-// What the text view is asked: its part of the state made sound, and the request.
+// The request of the text view: its valid settings, and the body.
 
-// However many there are and however long: a secret that is left out here would be read by everybody. The server says what is too much.
+// Words are never left out here, because a secret that is left out would be readable. The server refuses too many or too long words.
 const strings = (value) => (Array.isArray(value) ? value.filter((one) => typeof one === "string") : []);
 const whole = (value) => Number.isInteger(value) && value >= 0 && value < 4096;
 
-/** The settings of a state; `model` (GET /api/model) says what nobody chose. */
+/** Returns the settings of a state; `model` (GET /api/model) gives the defaults. */
 export function settings({ text: own }, model) {
   const layers = model.layers ?? 1;
   const heads = model.heads ?? 1;
@@ -21,7 +21,7 @@ export function settings({ text: own }, model) {
   };
 }
 
-/** The body of POST /api/text. */
+/** Returns the body of POST /api/text. */
 export function request({ text, mask, hide, words, layer, head }) {
   const body = { text, layer, head };
   if (mask.trim()) body.mask = mask;
@@ -30,5 +30,5 @@ export function request({ text, mask, hide, words, layer, head }) {
   return body;
 }
 
-/** Own words as they are typed: separated by commas or lines. */
+/** Splits the user's own words: separated by commas or lines. */
 export const wordsOf = (typed) => [...new Set(typed.split(/[,\n]/).map((word) => word.trim()).filter(Boolean))];

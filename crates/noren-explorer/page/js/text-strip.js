@@ -1,4 +1,4 @@
-// All layers and heads side by side, small; each is asked for when it comes into sight, one after the other.
+// Small maps of all layers and heads, side by side; each is requested when it becomes visible, one after another.
 
 import { aborted } from "./api.js";
 import { el, fill } from "./dom.js";
@@ -6,7 +6,7 @@ import { drawSmall } from "./text-heat.js";
 import { request } from "./text-settings.js";
 
 export class Strip {
-  /** `onPlace(layer, head)` is told which map was chosen. */
+  /** `onPlace(layer, head)` is called with the chosen map. */
   constructor({ api, inks, onPlace }) {
     Object.assign(this, { api, inks, onPlace });
     this.grid = el("div", { class: "text-strip" });
@@ -14,14 +14,14 @@ export class Strip {
       el("summary", {}, "All layers and heads"), this.grid);
     this.set = null;
     this.asking = null;
-    this.seen = new Set(); // places in sight
+    this.seen = new Set(); // visible places
     this.sight = new IntersectionObserver((entries) => {
       for (const { target, isIntersecting } of entries) this.seen[isIntersecting ? "add" : "delete"](target.dataset.place);
       this.ask();
     });
   }
 
-  /** Shows the maps of these settings; `answer` is the one that is already there. */
+  /** Shows the maps of these settings; `answer` is the map that is already loaded. */
   update(set, answer) {
     const key = JSON.stringify(request({ ...set, layer: 0, head: 0 }));
     const size = `${set.layers}x${set.heads}`;
@@ -66,7 +66,7 @@ export class Strip {
     for (const answer of this.answers?.values() ?? []) this.keep(answer);
   }
 
-  /** Asks for what is in sight and missing, one map after the other. */
+  /** Requests the visible maps that are missing, one after another. */
   async ask() {
     if (this.asking || !this.root.open) return;
     const place = [...this.places.keys()].find((one) => this.seen.has(one) && !this.answers.has(one));
@@ -77,7 +77,7 @@ export class Strip {
     try {
       this.keep(await this.api.text(request({ ...this.set, layer, head }), { signal: asking.signal }));
     } catch (error) {
-      failed = !aborted(error); // the view itself says what is wrong; what was given up is asked anew
+      failed = !aborted(error); // the view shows the error; an aborted request is repeated
     }
     this.asking = null;
     if (!failed) this.ask();

@@ -1,12 +1,12 @@
-// The text itself, word by word: what is private bears its kind, and behind each word stands how much the chosen one reads of it.
+// The text as words: private words are marked with their kind, and a background shows the attention of the selected word to each word.
 
 import { el, fill, percent, uid } from "./dom.js";
 
-/** Candidates that are told of a row. */
+/** The maximum number of words listed for a row. */
 const TOLD = 5;
 
 export class Words {
-  /** `onWord(index or null)` is told which word is looked at. */
+  /** `onWord(index or null)` is called with the word under the pointer or cursor. */
   constructor({ onWord }) {
     this.onWord = onWord;
     this.prefix = uid("word");
@@ -33,7 +33,7 @@ export class Words {
     fill(this.root, this.items.flatMap((item) => [item, " "]));
   }
 
-  /** Lays a row of attention behind the words; null: none. */
+  /** Shows a row of attention as the background of the words; null removes it. */
   light(index, row) {
     this.at = index;
     const most = row ? Math.max(...row, 1e-9) : 1;
@@ -65,7 +65,7 @@ export class Words {
 
 const shown = (text) => (text.trim() === "" ? "␣" : text);
 
-/** What a word reads, in words: `“Jane” reads “Dear” 41 %, “,” 12 %`. */
+/** Describes the attention of a word: `“Jane” reads “Dear” 41 %, “,” 12 %`. */
 export function readsInWords(units, index, row) {
   const order = [...row.keys()].filter((at) => row[at] > 0).sort((a, b) => row[b] - row[a]);
   const name = (at) => `“${shown(units[at].text)}”`;

@@ -1,10 +1,10 @@
-// Light, dark, or as the system says; remembered.
+// The theme: light, dark, or the system's; the choice is stored.
 
 import { el, fill, svg } from "./dom.js";
 
 const KEY = "noren-theme";
 const ORDER = ["system", "light", "dark"];
-const SAYS = { system: "as the system says", light: "light", dark: "dark" };
+const SAYS = { system: "system setting", light: "light", dark: "dark" };
 const ICONS = {
   system: "M12 3a9 9 0 1 0 0 18zM12 3a9 9 0 0 1 0 18",
   light:
@@ -14,7 +14,7 @@ const ICONS = {
 
 const listeners = new Set();
 
-/** Calls `fn` when the colours changed, by the switch or by the system. */
+/** Calls `fn` after the colours changed, by the button or by the system. */
 export function onTheme(fn) {
   listeners.add(fn);
   return () => listeners.delete(fn);
@@ -28,7 +28,7 @@ function stored() {
     const value = localStorage.getItem(KEY);
     return ORDER.includes(value) ? value : "system";
   } catch {
-    return "system"; // storage may be forbidden; the switch then holds for this page only
+    return "system"; // storage may be forbidden; the choice then lasts only for this page
   }
 }
 
@@ -40,7 +40,7 @@ function apply(theme) {
 let theme = stored();
 apply(theme);
 
-/** The button that goes from one theme to the next. */
+/** The button that selects the next theme. */
 export function themeSwitch() {
   const button = el("button", { type: "button", class: "icon-button", id: "theme" });
   const paint = () => {
@@ -67,7 +67,7 @@ export function themeSwitch() {
   return button;
 }
 
-/** The colour that a custom property (`--allowed`) stands for now, as `[r, g, b, a]`, each 0 to 255. */
+/** Returns the current colour of a custom property (`--allowed`) as `[r, g, b, a]`, each 0 to 255. */
 export function colour(name) {
   const probe = el("span", { hidden: true, style: { color: `var(${name})` } });
   document.body.append(probe);

@@ -1,17 +1,17 @@
-// Pieces of a mask's picture: fetched when wanted, kept while there is room, coloured for the theme.
+// Tiles of a mask's picture: fetched when needed, kept in a cache, coloured for the theme.
 
 import { colour, onTheme } from "./theme.js";
 
-/** Cells along a tile's side, at every level. */
+/** The number of cells along a tile's side, at every level. */
 export const SIDE = 256;
 const KEPT = 384; // tiles; a third of a MiB each
 const AT_ONCE = 4;
-const AGAIN = [3000, 10_000, 30_000]; // ms until a tile that failed is asked for again, after the first failure, the second, ...
-const FINAL = [408, 410, 507]; // after these, and as many failures, it is not, until something else is looked at
+const AGAIN = [3000, 10_000, 30_000]; // ms until a failed tile is requested again, after the first failure, the second, ...
+const FINAL = [408, 410, 507]; // statuses after which a tile is not requested again until the view changes; the same applies after all of AGAIN
 
 const kept = new Map(); // key -> tile, the oldest first
 
-/** What a byte of a tile says. */
+/** The meanings of a tile's byte. */
 export const cover = (byte) => byte & 3;
 export const planned = (byte) => (byte >> 2) & 3;
 export const onlyThis = (byte) => (byte & 16) !== 0;
@@ -24,7 +24,7 @@ onTheme(() => {
   for (const tile of kept.values()) tile.bitmap = null;
 });
 
-/** For each byte its colour, as `[r, g, b]` and as a pixel of an image, by what the picture shows: cells, the plan over them, or two masks. */
+/** Returns the colour of each byte, as `[r, g, b]` and as a pixel, for each kind of picture: cells, the plan over them, or two masks. */
 export function palette(mode) {
   palettes ??= {};
   palettes[mode] ??= makePalette(mode);
@@ -70,7 +70,7 @@ function ofDifference(byte) {
   return ["denied", "both-some", "both"][cover(byte)];
 }
 
-/** The tile as a picture of one pixel for each cell; cells that nobody looked at are hatched. */
+/** Returns the tile as a picture with one pixel per cell; cells that were not computed are hatched. */
 export function picture(tile, mode) {
   if (tile.bitmap && tile.mode === mode) return tile.bitmap;
   const { rows, cols, cells } = tile;
@@ -88,17 +88,17 @@ export function picture(tile, mode) {
   return tile.bitmap;
 }
 
-/** The level at which the whole mask is one tile. */
+/** Returns the level at which the whole mask is one tile. */
 export const topLevel = (qLen, kvLen) => Math.max(0, Math.ceil(Math.log2(Math.max(qLen, kvLen, 1) / SIDE)));
 
-/** The tiles of one mask as one (batch, head) sees it. `source`: id, other, batch, head, plan, qLen, kvLen. */
+/** The tiles of one mask for one (batch, head). `source`: id, other, batch, head, plan, qLen, kvLen. */
 export class Tiles {
   #api;
   #source;
   #onTile;
   #name;
   #running = new Map(); // key -> AbortController
-  #failed = new Map(); // key -> {times, at, over, error}: how often, when to try again, or whether not
+  #failed = new Map(); // key -> {times, at, over, error}: failures, time of the next attempt, whether there is none
   #queue = [];
   #wanted = "";
 
@@ -116,12 +116,12 @@ export class Tiles {
     return this.#source.plan ? "plan" : "cells";
   }
 
-  /** Whether both show the same cells. */
+  /** Returns whether both show the same cells. */
   same = (other) => this.#name === other.#name;
 
   #key = (level, row, col) => `${this.#name} ${level} ${row} ${col}`;
 
-  /** The tile, where it is here. */
+  /** Returns the tile if it is loaded. */
   get(level, row, col) {
     const key = this.#key(level, row, col);
     const tile = kept.get(key);
@@ -132,7 +132,7 @@ export class Tiles {
     return tile;
   }
 
-  /** The byte of a query and a key at a level, where its tile is here. */
+  /** Returns the byte of a query and a key at a level, if its tile is loaded. */
   byte(level, q, k) {
     const at = (place) => Math.floor(place / (SIDE * 2 ** level));
     const tile = this.get(level, at(q), at(k));
@@ -141,14 +141,14 @@ export class Tiles {
     return tile.cells[within(q, tile.firstQuery) * tile.cols + within(k, tile.firstKey)];
   }
 
-  /** Fetches these tiles (`[level, row, col]`), the first ones first, and stops fetching others; `place` is where one looks from. */
+  /** Fetches these tiles (`[level, row, col]`) in this order, and stops fetching others; `place` is the position of the camera. */
   want(tiles, place = null) {
     const now = performance.now();
     const wanted = new Map(tiles.map((at) => [this.#key(...at), at]));
     for (const [key, request] of this.#running) {
       if (wanted.has(key)) continue;
       request.abort();
-      this.#running.delete(key); // it may be wanted again before the abort is through
+      this.#running.delete(key); // the tile may be requested again before the abort ends
     }
     const looked = `${[...wanted.keys()].join()} ${place}`;
     if (looked !== this.#wanted) {
@@ -164,7 +164,7 @@ export class Tiles {
     this.want([]);
   }
 
-  /** Of these tiles those that could not be had: `{count, error, over}`, `over` where none is asked for again; null where there are none. */
+  /** Returns the failures among these tiles: `{count, error, over}`; `over`: none is requested again. Null if there are none. */
   failures(tiles) {
     const keys = tiles.map((at) => this.#key(...at)).filter((key) => !kept.has(key));
     const found = keys.map((key) => this.#failed.get(key)).filter(Boolean);
@@ -172,7 +172,7 @@ export class Tiles {
     return { count: found.length, error: found.at(-1).error, over: found.every(({ over }) => over) };
   }
 
-  /** What was given up may be asked for again, once its time has come. */
+  /** Allows another attempt for failed tiles whose waiting time is over. */
   #later(failure, now) {
     failure.over = false;
     setTimeout(() => this.#onTile(null), Math.max(0, failure.at - now) + 50);
@@ -199,7 +199,7 @@ export class Tiles {
         const over = times > AGAIN.length && FINAL.includes(error.status);
         this.#failed.set(key, { times, at: performance.now() + wait, over, error });
         if (!over) setTimeout(() => this.#onTile(null), wait + 50);
-        this.#onTile(times === 1 ? error : null); // said once; the picture goes on saying it
+        this.#onTile(times === 1 ? error : null); // reported once; a notice over the picture stays
       }
     } finally {
       if (this.#running.get(key) === request) this.#running.delete(key);
@@ -214,7 +214,7 @@ export class Tiles {
   }
 }
 
-// Small pictures, repainted when the theme changes.
+// Small pictures, drawn again when the theme changes.
 const thumbnails = new Map();
 onTheme(() => {
   for (const [canvas, paint] of thumbnails) {
@@ -223,7 +223,8 @@ onTheme(() => {
   }
 });
 
-/** A small picture of a whole mask: a canvas, painted when its tile has come; without a `label` it is ornament. `bound` is what POST /api/masks answered. */
+/** Returns a small picture of a whole mask: a canvas, drawn when its tile arrives. Without a `label`, it is decoration. `bound` is the
+    answer of POST /api/masks. */
 export function thumbnail(api, bound, { batch = 0, head = 0, size = 96, label = "" } = {}) {
   const longest = Math.max(bound.q_len, bound.kv_len);
   const ratio = window.devicePixelRatio || 1;

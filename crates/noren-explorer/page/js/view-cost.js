@@ -1,4 +1,4 @@
-// What a mask costs, and what dense masking would: now, and as length grows.
+// The cost view: the cost of a mask and of dense masking, now and at other lengths.
 
 import { aborted } from "./api.js";
 import { createBench } from "./bench.js";
@@ -45,7 +45,7 @@ export function mount(root, ctx) {
       el(
         "section",
         { class: "say", "aria-label": "Mask" },
-        el("div", { class: "say-head" }, el("h1", {}, "What it costs")),
+        el("div", { class: "say-head" }, el("h1", {}, "The cost of a mask")),
         bench.editor.element,
         bench.docs,
       ),
@@ -74,12 +74,12 @@ const figure = (label, value, note) =>
 
 const NOT_COUNTED = "not counted";
 const absent = (value) => value === null || value === undefined;
-/** A value as `format` writes it; one that the server does not give was not counted. */
+/** Returns a value in the format `format`; a missing value was not counted. */
 const told = (format, value) => (absent(value) ? NOT_COUNTED : format(value));
 
 /**
- * How many cells are allowed, and what share that is, as the server knows it: exactly, between two numbers, or not at all (then `share` is
- * null). `{count, share}`, the count written by `format`.
+ * Returns the number of allowed cells and their share as `{count, share}`: exact, as two bounds, or not counted (`share` is then null).
+ * `format` writes the count.
  */
 export function allowedOf({ allowed, allowed_low: low, allowed_high: high, density, cells }, format = number) {
   const share = (count) => percent(Number(cells) > 0 ? Number(count) / Number(cells) : 0);
@@ -89,10 +89,10 @@ export function allowedOf({ allowed, allowed_low: low, allowed_high: high, densi
   return { count: `between ${format(low)} and ${format(high)}`, share: shares };
 }
 
-/** What of the computed cells is allowed. */
+/** Describes the share of the computed cells that is allowed. */
 function computedSays({ allowed, computed_per_allowed: ratio }) {
   if (Number.isFinite(ratio)) return `${times(ratio)} the allowed ones`;
-  return !absent(allowed) && Number(allowed) === 0 ? "nothing is allowed" : "how many of them are allowed was not counted";
+  return !absent(allowed) && Number(allowed) === 0 ? "nothing is allowed" : "allowed cells were not counted";
 }
 
 function paintFigures(root, cost) {
@@ -114,11 +114,11 @@ function paintFigures(root, cost) {
   );
 }
 
-/** Tiles by kind as one bar, and what else is worth knowing. */
+/** Shows tiles by kind as one bar, with notes. */
 function paintTiles(root, cost, bound) {
   const kinds = [
-    ["Full", cost.full_tiles, "allowed", "computed as they are"],
-    ["Mixed", cost.mixed_tiles, "tile-some", "bits are looked at"],
+    ["Full", cost.full_tiles, "allowed", "computed without a mask"],
+    ["Mixed", cost.mixed_tiles, "tile-some", "with a bit per cell"],
     ["Empty", cost.empty_tiles, "denied", "skipped"],
   ];
   const counted = kinds.every(([, count]) => !absent(count));
@@ -149,7 +149,7 @@ function paintTiles(root, cost, bound) {
     root,
     counted
       ? bar()
-      : el("p", { class: "soft" }, "The cells of mixed tiles are too many to look at here, so tiles were not counted."),
+      : el("p", { class: "soft" }, "The mixed tiles have too many cells, so tiles were not counted."),
     el(
       "p",
       { class: "soft small" },
@@ -180,7 +180,7 @@ function paintCurves(root, { points, notes, machine, head_dim: dim }, here) {
   );
 }
 
-/** Time and memory by length, with a mark at the length `here`. */
+/** Shows time and memory over length, with a mark at the length `here`. */
 function plots(points, here) {
   const of = (key) => points.map((point) => [point.len, Number(point[key])]);
   const x = { label: "tokens", format: short2, base: 2 };
@@ -212,7 +212,7 @@ function plots(points, here) {
 }
 
 const cells = (count) => told(short, count);
-/** Columns of the table: title, key and form. */
+/** The columns of the table: title, key and format. */
 const COLUMNS = [
   ["Tokens", "len", number],
   ["Allowed", "allowed", cells],
@@ -249,10 +249,10 @@ function table(points) {
   );
 }
 
-/** Powers of ten of seconds: minutes and hours would be crooked. */
+/** Formats seconds in powers of ten: minutes and hours would not be round numbers. */
 const secondsTick = (s) => (s >= 1 ? `${number(s)} s` : seconds(s));
 
-/** Lengths in powers of two, as people say them: 4k, 1M. */
+/** Formats lengths in powers of two: 4k, 1M. */
 function short2(n) {
   if (n >= 1 << 20 && n % (1 << 20) === 0) return `${n / (1 << 20)}M`;
   return n >= 1024 && n % 1024 === 0 ? `${n / 1024}k` : number(n);

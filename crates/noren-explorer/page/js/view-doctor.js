@@ -1,4 +1,4 @@
-// The doctor view: drop a mask that somebody else made, read what is wrong with it, take the repair.
+// The doctor view: drop a mask file, read the diagnosis, download the repair.
 
 import { errorWords } from "./api.js";
 import { AskingView } from "./asking-view.js";
@@ -14,9 +14,9 @@ import { Editor } from "./editor.js";
 export const id = "doctor";
 export const title = "Doctor";
 
-/** What the server takes. */
+/** The server's maximum size of a file. */
 const MOST_BYTES = 64 * 2 ** 20;
-/** Files that are kept while the page is open: this many, and this many bytes together. */
+/** The maximum number of files that are kept while the page is open, and their maximum size together. */
 const MOST_KEPT = [8, 128 * 2 ** 20];
 
 /** Files of this visit by name, the oldest first: other views and the browser's back button do not lose them. */
@@ -40,7 +40,7 @@ export function mount(root, ctx) {
 const plain = (value) => (value !== null && typeof value === "object" && !Array.isArray(value) ? value : {});
 const text = (value) => (typeof value === "string" ? value : null);
 
-/** The settings of a state. */
+/** Returns the settings of a state. */
 function settings({ doctor: own }) {
   const places = (value, count) => Array.isArray(value) && value.length === count && value.every((n) => Number.isInteger(n) && n >= 0);
   return {
@@ -51,7 +51,7 @@ function settings({ doctor: own }) {
     at: places(own.at, 2) ? own.at : [0, 0],
     cell: places(own.cell, 4) ? own.cell : null,
     open: text(own.open),
-    file: text(own.file), // the name of a file that the address cannot bring
+    file: text(own.file), // the name of a file, whose content is not in the address
   };
 }
 
@@ -68,7 +68,7 @@ class DoctorView extends AskingView {
 
   build() {
     this.editor = new Editor({
-      label: "The mask that was meant", language: this.ctx.language, onInput: (meant) => this.change({ meant: meant || undefined }),
+      label: "The intended mask", language: this.ctx.language, onInput: (meant) => this.change({ meant: meant || undefined }),
     });
     this.declared = new Declaration({ onContext: (context) => this.change({ context }), editor: this.editor.element });
     this.problem = el("p", { class: "notice bad", role: "alert", hidden: true });
@@ -83,18 +83,18 @@ class DoctorView extends AskingView {
     });
     this.root = el("div", { class: "doctor" },
       el("header", { class: "doctor-head" }, el("h1", {}, "What is wrong with this mask?"),
-        el("p", { class: "soft" }, "A mask that somebody else made, held against what it should be. The mistake that explains every ",
-          "wrong cell is the finding; undoing it is the repair.")),
+        el("p", { class: "soft" }, "The doctor compares a mask array with the intended mask. The mistake that explains every  ",
+          "wrong cell is the finding; its correction is the repair.")),
       el("div", { class: "doctor-side" }, this.buildZone(), this.declared.root),
       el("div", { class: "doctor-main" }, this.problem, this.status, this.reported, this.picture.root,
         el("section", { class: "panel doctor-welcome", "aria-label": "Examples" },
-          el("h2", {}, "Sick masks to learn from"),
-          el("p", { class: "soft" }, "Each is the file that a wrong line of code would have written. Choose one and read its diagnosis."),
+          el("h2", {}, "Examples of faulty masks"),
+          el("p", { class: "soft" }, "Each file is the result of one wrong line of code. Choose an example and read its diagnosis."),
           this.examples)),
       this.catalogue.root);
   }
 
-  /** Where files are dropped or chosen. */
+  /** Builds the area in which files are dropped or chosen. */
   buildZone() {
     const id = uid("file");
     this.input = el("input", {
@@ -135,10 +135,10 @@ class DoctorView extends AskingView {
     if (file) this.take(file);
   }
 
-  /** Takes a file of the person's own. */
+  /** Reads a file of the user. */
   async take(file) {
     this.input.value = "";
-    if (!KINDS.test(file.name)) return this.refuse(`${file.name} is no array: give .npy, .npz or .safetensors.`);
+    if (!KINDS.test(file.name)) return this.refuse(`${file.name} is not an array file: give .npy, .npz or .safetensors.`);
     if (file.size > MOST_BYTES) return this.refuse(`${file.name} has ${inBytes(file.size)}: the limit is 64 MiB.`);
     let bytes;
     try {
@@ -153,16 +153,16 @@ class DoctorView extends AskingView {
     this.update(this.ctx.state.get());
   }
 
-  /** Whether something is declared, and for another file than this: for an example, or for a file dropped before, of any name. */
+  /** Returns whether there are declarations for another file than this: for an example, or for a file that was dropped before. */
   declaredForAnother({ name, size, lastModified }) {
     const { example, context, meant, file } = settings(this.ctx.state.get());
     if (Object.keys(context).length === 0 && meant === "") return false;
     const before = kept.get(file);
     const differs = before && (before.bytes.length !== size || before.modified !== lastModified);
     const another = example !== null || before?.made || (file !== null && file !== name);
-    // A file of the same name is taken for the next version of the file: its declarations stay, and the page says so.
-    if (differs && !another) this.ctx.toast(`${name} has other contents than before: what was declared for it still applies.`);
-    if (another) this.ctx.toast(`What was declared for ${this.file?.name ?? file} is cleared: declare what ${name} should be.`);
+    // A file of the same name counts as a new version of the file: its declarations stay, and a note reports this.
+    if (differs && !another) this.ctx.toast(`${name} has changed: its earlier declarations still apply.`);
+    if (another) this.ctx.toast(`The declarations for ${this.file?.name ?? file} are cleared: declare the properties of ${name}.`);
     return another;
   }
 
@@ -174,7 +174,7 @@ class DoctorView extends AskingView {
     this.ctx.state.set({ doctor: { example, context } });
   }
 
-  /** The example of a class, as the file that its wrong mask would be. */
+  /** Opens the example of a class as a file with the class's wrong mask. */
   async tryClass({ name, example: { wrong, shape } }, context) {
     try {
       const { api } = this.ctx;
@@ -265,7 +265,7 @@ class DoctorView extends AskingView {
     this.problem.textContent = errorWords(error);
   }
 
-  // --- what is seen -----------------------------------------------------------------------------------------------------------
+  // --- display ------------------------------------------------------------------------------------------------------------------
 
   tell() {
     const { report } = this;

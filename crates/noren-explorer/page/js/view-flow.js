@@ -1,4 +1,4 @@
-// The flow view: layers stacked, whom a token reaches and what reaches it, and whether a policy holds.
+// The flow view: stacked layers, the tokens that reach a token and that it reaches, and whether a policy holds.
 
 import { errorWords } from "./api.js";
 import { AskingView } from "./asking-view.js";
@@ -28,7 +28,7 @@ const INKS = {
   back: "--allowed", reach: "--cross", warn: "--only-this", edge: "--strong-line", dot: "--strong-line", band: "--denied",
   label: "--soft", strong: "--ink", ground: "--raised", column: "--accent-wash", hover: "--sunken",
 };
-/** Rows of the table of levels. */
+/** The maximum number of rows in the table of levels. */
 const MOST_ROWS = 64;
 
 class FlowView extends AskingView {
@@ -36,7 +36,7 @@ class FlowView extends AskingView {
     super(ctx, id);
     this.asked = null; // the request that was last sent, as text
     this.answer = null;
-    this.window = "null"; // the tokens in sight, as the state was last told
+    this.window = "null"; // the visible tokens, as last stored in the state
     this.layers = new LayersPanel({
       language: ctx.language,
       labels: () => Object.keys(ctx.state.get().facts.labels ?? {}),
@@ -59,13 +59,13 @@ class FlowView extends AskingView {
   build() {
     this.buildStage();
     this.root = el("div", { class: "flow" },
-      el("header", { class: "flow-head" }, el("h1", {}, "Who reaches whom, over layers"), this.begin.root),
+      el("header", { class: "flow-head" }, el("h1", {}, "Which tokens reach which"), this.begin.root),
       el("div", { class: "flow-side" }, this.layers.root, this.policy.root,
         el("section", { class: "panel flow-facts", "aria-label": "Shape and facts" }, this.facts.element)),
       el("div", { class: "flow-main" }, this.buildPicture(), this.buildNotes()));
   }
 
-  /** The canvas and what the keyboard does on it. */
+  /** Builds the canvas and its keyboard control. */
   buildStage() {
     const canvas = el("canvas", { class: "flow-canvas", "aria-hidden": "true" });
     this.stage = el("div", {
@@ -86,7 +86,7 @@ class FlowView extends AskingView {
     }, 250);
   }
 
-  /** The panel around the canvas. */
+  /** Builds the panel around the canvas. */
   buildPicture() {
     this.summary = el("p", { class: "flow-summary", "aria-live": "polite" });
     this.readout = el("p", { class: "flow-readout soft small" });
@@ -96,8 +96,8 @@ class FlowView extends AskingView {
     return el("section", { class: "panel flow-picture", "aria-label": "Picture" },
       this.buildBar(), this.problem, this.summary, this.stage,
       el("div", { class: "flow-legend small" },
-        el("span", { class: "flow-key back" }, "what reaches the token"), el("span", { class: "flow-key reach" }, "whom it reaches"),
-        el("span", { class: "flow-key path" }, "a way that the policy denies"), this.readout),
+        el("span", { class: "flow-key back" }, "tokens that reach it"), el("span", { class: "flow-key reach" }, "tokens it reaches"),
+        el("span", { class: "flow-key path" }, "a path that the policy denies"), this.readout),
       this.lacks,
       el("p", { class: "soft small", id: "flow-keys" },
         "Click a token, or move with ", keys("←", "→", "Home", "End"), "and zoom with ", keys("+", "−", "0")));
@@ -112,7 +112,7 @@ class FlowView extends AskingView {
       id: "flow-batch", onchange: () => this.ctx.state.set({ at: [Number(this.batch.value), this.state.at[1]] }),
     });
     this.rows = el("div", { class: "field row", hidden: true }, el("label", { for: "flow-batch" }, "Batch row"), this.batch);
-    const directions = { both: "Both", back: "What reaches it", reach: "Whom it reaches" };
+    const directions = { both: "Both", back: "Tokens that reach it", reach: "Tokens it reaches" };
     this.directions = segments(directions, "Directions", (name) => this.change({ directions: name }));
     return el("div", { class: "flow-bar" },
       el("div", { class: "field row" }, el("label", { for: "flow-token" }, "Token"), this.token),
@@ -123,7 +123,7 @@ class FlowView extends AskingView {
         button("Save PNG", () => this.save())));
   }
 
-  /** The same as a table, what is not covered, the command. */
+  /** Builds the table, the list of channels that are not covered, and the command. */
   buildNotes() {
     this.levels = el("tbody");
     this.assumed = el("p", { class: "soft small", hidden: true });
@@ -134,7 +134,7 @@ class FlowView extends AskingView {
     return el("div", { class: "panel flow-notes" },
       el("details", { class: "fold" }, el("summary", {}, "Layer by layer"),
         el("div", { class: "scroll" }, el("table", { class: "figures flow-table" }, head, this.levels))),
-      el("details", { class: "fold" }, el("summary", {}, "What no answer covers"), this.channels),
+      el("details", { class: "fold" }, el("summary", {}, "Channels that are not covered"), this.channels),
       this.command.root, this.assumed);
   }
 
@@ -165,7 +165,7 @@ class FlowView extends AskingView {
     await this.askAlone(this.stage, ask, (error) => this.fail(error));
   }
 
-  /** The answer to a request, for the first batch row where there is none such: a row of another mask may be left over. */
+  /** Returns the answer to a request. If the batch row does not exist, which may be of an earlier mask, uses the first batch row. */
   async answerTo(body, signal) {
     const told = async (row) => {
       const answer = await this.ctx.api.flow({ ...body, batch: row }, { signal });
@@ -183,7 +183,7 @@ class FlowView extends AskingView {
   fail(error) {
     this.layers.problem(error);
     this.root.classList.toggle("stale", error !== null);
-    const atMask = Boolean(error) && error.layer !== null && error.start !== null; // it stands in the row of that mask
+    const atMask = Boolean(error) && error.layer !== null && error.start !== null; // the row of that mask shows the error
     this.problem.hidden = error === null || atMask;
     this.problem.textContent = errorWords(error);
   }
@@ -198,9 +198,9 @@ class FlowView extends AskingView {
     })));
   }
 
-  // --- what is seen -----------------------------------------------------------------------------------------------------------
+  // --- display ------------------------------------------------------------------------------------------------------------------
 
-  /** The token that is shown: the one asked for, within what there is. */
+  /** Returns the shown token: the requested one, limited to existing tokens. */
   chosen() {
     const { tokens } = this.answer;
     return Math.min(this.set.token ?? tokens - 1, tokens - 1);
@@ -209,7 +209,7 @@ class FlowView extends AskingView {
   show() {
     const { answer, set } = this;
     const token = this.chosen();
-    // While a new token's answer is under way its column moves already; its cones are not those of the old one.
+    // While the answer for a new token is loading, the column already moves; the cones of the old token are hidden.
     const own = has(answer.back[0], token);
     const violation = set.violation === null ? null : answer.violations?.[set.violation] ?? null;
     const resized = this.picture.show(answer, {
@@ -230,7 +230,7 @@ class FlowView extends AskingView {
     this.batch.value = answer.row;
     this.lacks.hidden = !answer.truncated;
     this.lacks.textContent = answer.truncated
-      ? "The picture lacks ranges: of a level that has very many of them the first ones are drawn, and the rest is blank. The counts are of all."
+      ? "The picture lacks ranges: for levels with too many ranges, only the first are drawn. The counts include all."
       : "";
     this.policy.show(answer, set.violation);
     if (own) this.tell(token);
@@ -239,12 +239,12 @@ class FlowView extends AskingView {
     this.assumed.textContent = `Assumed: ${(answer.assumed ?? []).join(", ")}`;
   }
 
-  /** Shows the tokens that the state says, where it was not the picture that said so. */
+  /** Shows the visible range of the state, unless the picture itself set it. */
   lookAt(window, resized) {
     const wanted = JSON.stringify(window);
     const own = wanted === this.window;
     this.window = wanted;
-    if (own && resized && window) return this.change({ window: undefined }); // it spoke of another number of tokens
+    if (own && resized && window) return this.change({ window: undefined }); // the range was for another number of tokens
     if (own) return undefined;
     const span = window && Math.min(Math.max(window[1] - window[0], 1), this.answer.tokens);
     return window ? this.picture.look(window[0], span) : this.picture.fit();
@@ -265,7 +265,7 @@ class FlowView extends AskingView {
       el("tr", {}, el("th", { scope: "row" }, level),
         el("td", {}, number(all.back[level])), el("td", {}, inWords(back[level], 4, all.back[level])),
         el("td", {}, number(all.reach[level])), el("td", {}, inWords(reach[level], 4, all.reach[level]))));
-    if (last <= depth) rows.push(el("tr", {}, el("td", { colspan: 5, class: "soft" }, last === MOST_ROWS ? "…" : "the same from here on")));
+    if (last <= depth) rows.push(el("tr", {}, el("td", { colspan: 5, class: "soft" }, last === MOST_ROWS ? "…" : "no change in later layers")));
     fill(this.levels, rows);
   }
 
@@ -278,8 +278,8 @@ class FlowView extends AskingView {
     const knows = holds(reach[level], token, all.reach[level]);
     const known = [
       reaches && `reaches output ${number(own)}`,
-      knows && `knows of input ${number(own)}`,
-      (reaches === null || knows === null) && "lies where the picture lacks ranges",
+      knows && `depends on input ${number(own)}`,
+      (reaches === null || knows === null) && "is where the picture lacks ranges",
     ].filter(Boolean);
     this.readout.textContent = `token ${number(token)} ${place}${known.length ? ` ${known.join(" and ")}` : ""}`;
   }

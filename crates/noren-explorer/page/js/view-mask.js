@@ -1,4 +1,4 @@
-// The mask: said, drawn, explained cell by cell, compared with another.
+// The mask view: write a mask, see it, read the explanation of a cell, compare two masks.
 
 import { aborted, errorWords } from "./api.js";
 import { createBench, createBinder, showError } from "./bench.js";
@@ -18,7 +18,7 @@ import { openWords } from "./words.js";
 export const id = "mask";
 export const title = "Mask";
 
-const PATIENCE = 150; // ms until a picture says that it is not yet the new one
+const PATIENCE = 150; // ms until a picture is marked as not yet updated
 
 const SCENE = ["mask", "shape", "facts", "layer"];
 const sameScene = (a, b) => SCENE.every((key) => a[key] === b[key] || JSON.stringify(a[key]) === JSON.stringify(b[key]));
@@ -35,10 +35,10 @@ class MaskView {
   #now = state.get();
   #bound = null;
   #scene = {}; // the scene that is bound
-  #other = null; // bound, of the mask compared with
+  #other = null; // the bound second mask of a comparison
   #otherScene = {};
   #explaining = null;
-  #broken = { first: false, second: false }; // whether a text says no mask, so that what is shown is of the last one that did
+  #broken = { first: false, second: false }; // whether a text has an error; the picture then shows the last text without one
 
   constructor(ctx) {
     this.#ctx = ctx;
@@ -106,7 +106,7 @@ class MaskView {
     );
   }
 
-  /** The texts of the masks. */
+  /** Builds the editors of the masks. */
   #say() {
     this.compareButton = button("Compare with another mask", () => this.#toggleCompare(), { class: "plain" });
     this.comparison = this.#compared();
@@ -116,7 +116,7 @@ class MaskView {
       el(
         "div",
         { class: "say-head" },
-        el("h1", {}, "Say a mask"),
+        el("h1", {}, "Write a mask"),
         button("Language", () => openWords(this.#ctx, (text) => this.bench.editor.insert(text)), { class: "plain" }),
         button("Presets", () => openPresets(this.#ctx)),
       ),
@@ -150,7 +150,7 @@ class MaskView {
     );
   }
 
-  /** The pictures with their tools. */
+  /** Builds the pictures with their tools. */
   #stage() {
     this.legend = el("ul", { class: "legend", "aria-label": "Colours" });
     this.patterns = new Patterns(this.#ctx.api, (at, options) => state.set({ at }, options));
@@ -227,23 +227,23 @@ class MaskView {
     else if (changed("at") || changed("other")) this.#explainAgain();
   }
 
-  /** Why what is shown is not of the texts, shape and facts as they are; empty where it is. */
+  /** Returns the reason why the picture does not show the current texts, shape and facts; empty if it does. */
   #outdated() {
     const { first, second } = this.#broken;
     if (first || second)
-      return `The ${second ? "second" : "first"} text has an error. This is the picture of the last text without one.`;
+      return `The ${second ? "second" : "first"} text has an error. The picture shows the last text without an error.`;
     const { mask, other } = this.#now;
     const is = (scene, mask) => sameScene(scene, state.scene({ ...this.#now, mask }));
     const waits = !is(this.#scene, mask) || (other !== null && !is(this.#otherScene, other));
     return waits ? "Reading the mask …" : "";
   }
 
-  /** Says of picture and reason, as soon as it is so, that they are not of what is asked for. */
+  /** Marks picture and explanation as soon as they do not match the request. */
   #ages() {
     if (!this.#bound) return;
     const words = this.#outdated();
     if (words) this.#explainNot();
-    // The label appears after a delay: most answers come sooner.
+    // The label appears after a delay, because most answers arrive sooner.
     clearTimeout(this.aging);
     const tell = () => [this.picture, this.beside].forEach((picture) => picture.outdate(this.#outdated()));
     if (words) this.aging = setTimeout(tell, PATIENCE);
@@ -268,23 +268,23 @@ class MaskView {
     this.explainSoon(this.#pinned() ?? this.picture.cursor(), false);
   }
 
-  /** Says of what is shown whether it is what the texts say. */
+  /** Shows whether the picture matches the texts. */
   #breaks(which) {
     Object.assign(this.#broken, which);
     const { first, second } = this.#broken;
     const opener = this.exports.querySelector("button");
     opener.disabled = first || second;
-    opener.title = first || second ? "A text has an error: mend it to export" : "";
+    opener.title = first || second ? "A text has an error: fix it to export" : "";
     this.difference.classList.toggle("stale", first || second);
     this.old.hidden = this.#now.other === null || !(first || second);
     const says = this.old.hidden
       ? ""
-      : `The ${second ? "second" : "first"} text has an error. ${this.#other ? "What is shown is of the last text without one." : "Nothing is compared."}`;
+      : `The ${second ? "second" : "first"} text has an error. ${this.#other ? "The comparison is of the last text without an error." : "Nothing is compared."}`;
     if (this.old.textContent !== says) this.old.textContent = says;
     this.#ages();
   }
 
-  /** What is drawn, from the state and what the server answered. */
+  /** Returns the source of the picture, from the state and the server's answers. */
   #show() {
     const { q_len: qLen, kv_len: kvLen } = this.#bound;
     const [batch, head] = this.#seen();
@@ -324,13 +324,13 @@ class MaskView {
     this.patterns.show(this.#bound, [batch, head]);
   }
 
-  /** The mask compared with, where it has the sizes of this one: a mask may bring its own. */
+  /** Returns the second mask if its sizes equal those of the first; a mask may determine its own sizes. */
   #fitting() {
     const sizes = ({ q_len: q, kv_len: kv, batch, heads }) => [q, kv, batch, heads].join();
     return this.#other && sizes(this.#other) === sizes(this.#bound) ? this.#other : null;
   }
 
-  /** The batch row and head shown: the state's, where the mask has them. */
+  /** Returns the shown batch row and head: the state's, if the mask has them. */
   #seen() {
     const [batch, head] = this.#now.at;
     return [Math.min(batch, this.#bound.batch - 1), Math.min(head, this.#bound.heads - 1)];
@@ -364,7 +364,7 @@ class MaskView {
       );
       this.live.textContent = `${number(qLen)} queries by ${number(kvLen)} keys, ${share ? `${count} cells allowed, ${share}` : "allowed cells not counted"}.`;
     } catch {
-      told(); // the picture is there all the same
+      told(); // the picture is shown anyway
     }
   }
 
@@ -399,12 +399,12 @@ class MaskView {
     return undefined;
   }
 
-  /** Takes the reason away while it would be that of another mask. */
+  /** Removes the explanation while it would be that of another mask. */
   #explainNot() {
     this.#explaining?.abort();
     this.#explaining = null;
     const { first, second } = this.#broken;
-    const says = first || second ? "A text has an error: a reason comes with one that has none." : "Reading the mask …";
+    const says = first || second ? "A text has an error: no explanation is available." : "Reading the mask …";
     if (this.why.textContent !== says) fill(this.why, el("p", { class: "soft" }, says));
   }
 
@@ -419,7 +419,7 @@ class MaskView {
     if (!this.#fitting()) {
       fill(
         this.difference,
-        `The sizes differ: ${number(here.q_len)} × ${number(here.kv_len)} and ${number(there.q_len)} × ${number(there.kv_len)}. Give a length that suits both.`,
+        `The sizes differ: ${number(here.q_len)} × ${number(here.kv_len)} and ${number(there.q_len)} × ${number(there.kv_len)}. Give a length that fits both.`,
       );
       return;
     }
@@ -474,7 +474,7 @@ class MaskView {
       await navigator.clipboard.writeText(location.href);
       this.#ctx.toast("Link copied.");
     } catch {
-      this.#ctx.toast("The browser does not give the clipboard; the address line holds the link.");
+      this.#ctx.toast("The clipboard is not available; the address line holds the link.");
     }
   }
 
@@ -482,7 +482,7 @@ class MaskView {
     openDialog(
       "Keys",
       [
-        el("p", { class: "soft" }, "While the picture has the focus:"),
+        el("p", { class: "soft" }, "When the picture has the focus:"),
         el(
           "dl",
           { class: "shortcuts" },

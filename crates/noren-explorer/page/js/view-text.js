@@ -1,4 +1,4 @@
-// The text view: what a model reads of a text, what is private in it, what is hidden, and the proof.
+// The text view: the attention of a model over a text, private text, hidden text, and the proof.
 
 import { errorWords } from "./api.js";
 import { AskingView } from "./asking-view.js";
@@ -26,7 +26,7 @@ export function mount(root, ctx) {
 }
 
 const INKS = { strong: "--allowed", none: "--denied", ground: "--raised", label: "--soft", cross: "--cross", secret: "--only-this" };
-/** Before a model has said what it is. */
+/** The model before its description is loaded. */
 const NOBODY = { layers: 1, heads: 1, kinds: [], example: "" };
 
 class TextView extends AskingView {
@@ -44,14 +44,14 @@ class TextView extends AskingView {
   build() {
     this.guesses = el("div", { class: "text-guesses" });
     this.root = el("div", { class: "text" },
-      el("header", { class: "text-head" }, el("h1", {}, "What a model reads, and what it may not"),
+      el("header", { class: "text-head" }, el("h1", {}, "What a model may read"),
         el("p", { class: "soft" },
-          "What is private is found and can be hidden from every layer. That it stays hidden is proved number by number.")),
-      el("div", { class: "text-side" }, this.buildAsk(), panel("text-says", "What the model says", this.guesses)),
+          "Private text is found and can be hidden in every layer. A test of all outputs proves that it stays hidden.")),
+      el("div", { class: "text-side" }, this.buildAsk(), panel("text-says", "The model’s prediction", this.guesses)),
       this.buildSeen());
   }
 
-  /** What is asked: the text, what is hidden, the mask, the layer and head. */
+  /** Builds the inputs: the text, the hidden words, the mask, the layer and head. */
   buildAsk() {
     const change = (patch, options) => this.change(patch, options);
     this.text = el("textarea", {
@@ -74,14 +74,14 @@ class TextView extends AskingView {
     return el("div", { class: "panel text-ask" },
       el("div", { class: "field" }, el("label", { for: "text-own" }, "Text"), this.text,
         el("p", { class: "soft small" }, "Text and words stay out of the page’s address and of the browser’s history.")),
-      el("fieldset", {}, el("legend", {}, "Hidden from everybody"), this.kinds,
+      el("fieldset", {}, el("legend", {}, "Hidden from all tokens"), this.kinds,
         el("div", { class: "field" }, el("label", { for: "text-secret" }, "and these words, separated by commas"), this.own)),
       el("div", { class: "field" }, el("span", {}, "Mask of every layer; empty: the model’s own"), this.editor.element),
       el("div", { class: "text-place-of" }, this.layer.root, this.head.root),
       this.who, el("div", {}, link), this.command.root);
   }
 
-  /** What is seen of the answer. */
+  /** Builds the display of the answer. */
   buildSeen() {
     const { api } = this.ctx;
     this.problem = el("p", { class: "notice bad", role: "alert", hidden: true });
@@ -103,7 +103,7 @@ class TextView extends AskingView {
     this.tokenCount = el("span", { class: "note" });
     return el("div", { class: "text-main" },
       this.problem,
-      panel("text-read", "What each word reads", this.words.root, this.reads),
+      panel("text-read", "Attention of each word", this.words.root, this.reads),
       el("div", { class: "text-both text-secrets" },
         panel("text-private", "Private", this.found), panel("text-proof-of", "Proof", this.proof)),
       el("div", { class: "text-both text-maps" },
@@ -114,7 +114,7 @@ class TextView extends AskingView {
 
   // --- state ------------------------------------------------------------------------------------------------------------------
 
-  /** Asks which model it is; the text that it brings is the first one shown. */
+  /** Requests the description of the model; its example is the first text that is shown. */
   async meet() {
     try {
       this.model = await this.ctx.api.model();
@@ -146,7 +146,7 @@ class TextView extends AskingView {
     this.command.show(textCommand(this.set));
     const body = JSON.stringify(request(this.set));
     if (body !== this.asked) {
-      // What is typed is asked for when it rests, what is chosen at once.
+      // Typed text is requested after a pause, a choice at once.
       const typed = this.asked !== null && JSON.parse(this.asked).text !== text;
       this.asked = body;
       this.root.classList.add("waiting");
@@ -165,7 +165,7 @@ class TextView extends AskingView {
     };
     const refused = (error) => {
       this.fail(error);
-      this.prove("Nothing was checked: the question was refused.");
+      this.prove("Nothing was checked: the request failed.");
     };
     if (await this.askAlone(this.root, ask, refused)) this.root.classList.remove("waiting");
   }
@@ -178,12 +178,12 @@ class TextView extends AskingView {
     this.problem.textContent = errorWords(error);
   }
 
-  /** Takes the last proof away: it is of another question. */
+  /** Removes the last proof, which is of another request. */
   prove(instead) {
     fill(this.proof, el("p", { class: "soft" }, instead));
   }
 
-  // --- what is seen -----------------------------------------------------------------------------------------------------------
+  // --- display ------------------------------------------------------------------------------------------------------------------
 
   show(answer) {
     this.answer = answer;
@@ -191,7 +191,7 @@ class TextView extends AskingView {
     this.words.show(answer);
     this.heat.show(answer);
     this.canvas.setAttribute("aria-label",
-      `Attention of layer ${layer}, head ${head}, between ${units.length} words: the list of words above tells the same in words.`);
+      `Attention of layer ${layer}, head ${head}, between ${units.length} words: the list of words above gives the same values.`);
     this.maskText.textContent = answer.mask;
     this.mask.show({
       id: answer.id, qLen: tokens.length, kvLen: tokens.length, head: answer.head,
@@ -212,7 +212,7 @@ class TextView extends AskingView {
     this.light();
   }
 
-  /** Looks at a word: pinned it stays, and is in the address. */
+  /** Selects a word. A pinned word stays selected, and is in the address. */
   look(row, col = null, pinned = false) {
     if (pinned) this.change({ word: row ?? undefined });
     this.pointed = row === null ? null : { row, col };
@@ -257,7 +257,7 @@ class TextView extends AskingView {
 const panel = (name, heading, ...children) =>
   el("section", { class: `panel ${name}`, "aria-label": heading }, el("h2", {}, heading), children);
 
-/** A number from 0 to a count, as buttons where they are few and as a field where they are many. */
+/** Returns an input for a number below a count: buttons for few numbers, otherwise a field. */
 function stepper(name, onChange) {
   const root = el("div", { class: "field text-step" });
   let size = 0;

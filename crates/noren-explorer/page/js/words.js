@@ -1,4 +1,4 @@
-// Every word of the language with its picture, to read and to put in.
+// A dialog with every word of the language and its picture.
 
 import { el, fill } from "./dom.js";
 import { openDialog } from "./dialog.js";
@@ -6,10 +6,10 @@ import { documentation } from "./editor.js";
 
 const KINDS = [
   ["atoms", "Masks"],
-  ["scores", "Scores, behind a +"],
+  ["scores", "Score modifiers, after a +"],
 ];
 
-/** The words of the language; `insert(text)` puts an example into the editor. */
+/** Shows the words of the language; `insert(text)` inserts an example into the editor. */
 export function openWords({ language }, insert) {
   const search = el("input", {
     type: "search",
@@ -51,7 +51,7 @@ export function openWords({ language }, insert) {
   paint();
 }
 
-/** Words that are told together (`keys`, `queries`, `global`) stand there once. */
+/** Words that share their documentation (`keys`, `queries`, `global`) are listed once. */
 const unique = (words) => words.filter((word, i) => words.findIndex(({ title }) => title === word.title) === i);
 
 const signs = (operators) =>

@@ -15,7 +15,7 @@ use serde_json::{Value, json as object};
 const MOST_LAYERS: usize = 512;
 /// The maximum size of a policy, in bytes.
 const MOST_POLICY: usize = 16 << 10;
-/// The maximum numbers of tokens and layers for which every cell is listed.
+/// The maximum numbers of (tokens, layers) for which every cell is listed.
 const MOST_DRAWN: (usize, usize) = (64, 16);
 /// The maximum number of listed ranges of one set.
 const MOST_RANGES: usize = 4096;

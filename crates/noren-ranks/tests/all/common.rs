@@ -153,7 +153,8 @@ fn worlds() -> Vec<World> {
     worlds
 }
 
-/// Checks all of [`WORLDS`] over a link, twice each: the numbers of the definition, the predicted bytes, equal bits.
+/// Computes each of [`WORLDS`] twice over a link. Checks that the results agree with the definition, that the bytes sent
+/// are the predicted ones, and that both runs give equal bits.
 pub(crate) fn everything_agrees(link: &dyn Link) {
     for world in WORLDS.iter() {
         for travel in [Travel::Keys, Travel::Both] {

@@ -64,7 +64,7 @@ fn a_rank_that_leaves_or_stalls_is_an_error_on_the_others() {
         for error in errors.into_iter().flatten() {
             let text = error.to_string();
             assert!(matches!(error, Error::Lost(_)) && text.contains("rank 1"), "{text}");
-            assert!(text.contains(if stalls { "said nothing" } else { "left" }), "{text}");
+            assert!(text.contains(if stalls { "sent nothing" } else { "left" }), "{text}");
         }
         assert!(start.elapsed() < Duration::from_secs(20));
     }
