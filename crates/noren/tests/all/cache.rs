@@ -542,7 +542,7 @@ fn wrong_use_is_refused_by_name() {
         )),
         "cache: cu_seqlens are [0, 4, 9]: there are 10 tokens: the last number must be equal to it"
     );
-    assert_eq!(message(cache.truncate(2, 0)), "cache: there is no sequence 2: they are numbered from 0 to 1");
+    assert_eq!(message(cache.truncate(2, 0)), "cache: there is no sequence 2: sequences are numbered from 0 to 1");
     assert_eq!(message(cache.truncate(1, 11)), "cache: sequence 1 has 10 tokens and cannot be truncated to 11");
     let plan = cache.plan(&atoms::causal(), &Facts::new(), 4, 1).unwrap();
     let q = Array::random([2, 4, 1, 4], 3);

@@ -190,7 +190,7 @@ fn what_contradicts_is_refused() {
     for (got, words) in [
         (
             message(Attend::new(&ready).unwrap().facts(Facts::new()).forward(x, x, x)),
-            "facts is given with a plan: a plan has its own",
+            "facts is given with a plan: a plan already contains facts",
         ),
         (message(Attend::new(&ready).unwrap().query_offset(3).forward(x, x, x)), "query_offset is given with a plan"),
         (
