@@ -276,8 +276,7 @@ impl Tensor {
         Ok(())
     }
 
-    /// Returns the offsets (lowest, highest) of the array's elements, in elements from the first one; `None` if an offset in
-    /// bytes overflows.
+    /// Returns the offsets (lowest, highest) of elements, in elements from the first; `None` if an offset in bytes overflows.
     fn reach(&self) -> Option<(isize, isize)> {
         if self.is_empty() {
             return Some((0, 0));
@@ -338,9 +337,8 @@ impl Tensor {
     pub(crate) fn slice_mut<T: Plain>(&mut self, name: &str, kinds: &[Kind]) -> PyResult<&mut [T]> {
         let len = self.len();
         if !kinds.contains(&self.kind) || self.read_only || !self.is_contiguous() {
-            return Err(PyValueError::new_err(format!(
-                "{name} must be contiguous, of the expected type and not read-only"
-            )));
+            let problem = format!("{name} must be contiguous, of the expected type and not read-only");
+            return Err(PyValueError::new_err(problem));
         }
         if size_of::<T>() as isize != self.kind.bytes() {
             return Err(PyTypeError::new_err(format!("{name} holds {}", self.kind.words())));
@@ -402,8 +400,7 @@ impl Tensor {
         self.is_empty() || dims.into_iter().all(|((n, stride), dense)| *n == 1 || *stride == dense)
     }
 
-    /// Returns (shape, strides, number of values before the first element, number of values in the range of the array), with
-    /// shape and strides in four dimensions.
+    /// Returns (shape, strides, number of values before the first element, number of values in the array's range), in 4 dimensions.
     fn layout<T: Element>(&self, name: &str) -> PyResult<([usize; 4], [isize; 4], usize, usize)> {
         if self.dtype(name)? != T::DTYPE {
             return Err(PyTypeError::new_err(format!(
@@ -500,8 +497,7 @@ impl Tensor {
         });
     }
 
-    /// Calls `each` with every row along the last dimension: (address of its first value, number of values, their distance in
-    /// values).
+    /// Calls `each` with each row of the last dimension: (address of the first value, number of values, distance in values).
     fn each_run(&self, mut each: impl FnMut(*const u8, usize, isize)) {
         let Some((n, rows)) = self.shape.split_last() else { return each(self.data, 1, 0) };
         if !self.is_empty() {

@@ -10,7 +10,9 @@ use hmac_sha256::Hash;
 
 /// The version of the protocol: changes if the content or the order of messages changes.
 const PROTOCOL: u32 = 1;
+/// The number of digests of an agreement: the name of the call, the version, and 14 values.
 const SLOTS: usize = 16;
+/// The length of a digest in bytes.
 const SIZE: usize = 16;
 const REFUSED: &str = "refused its input";
 
@@ -48,8 +50,14 @@ fn tell_refusal(link: &dyn Link) {
 /// Compares the next computation of all ranks: the name `what`, and at most 14 names with their values.
 ///
 /// # Errors
-/// Returns [`Error::Disagreement`] on every rank if the ranks differ, and [`Error::Lost`] if a rank is gone.
+/// Returns [`Error::Input`] for more than 14 names, [`Error::Disagreement`] on every rank if the ranks differ, and
+/// [`Error::Lost`] if a rank is gone.
 pub fn agree(link: &dyn Link, what: &str, said: &[(&str, String)]) -> Result<(), Error> {
+    if said.len() > SLOTS - 2 {
+        tell_refusal(link);
+        let (given, most) = (said.len(), SLOTS - 2);
+        return Err(Error::Input(format!("{what}: {given} names to compare, but at most {most} are possible")));
+    }
     let found = exchanged(link, words(what, said))?;
     compare(link.rank(), what, said, &found)
 }
@@ -99,7 +107,6 @@ fn words(what: &str, said: &[(&str, String)]) -> Vec<Word> {
     let version = format!("{} {PROTOCOL}", env!("CARGO_PKG_VERSION"));
     let values = said.iter().map(|(_, value)| value.as_str());
     let mut words: Vec<Word> = [what, version.as_str()].into_iter().chain(values).map(digest).collect();
-    debug_assert!(words.len() <= SLOTS);
     words.resize(SLOTS, Word::default());
     words
 }

@@ -44,6 +44,19 @@ fn differences_are_reported_to_all() {
 }
 
 #[test]
+fn too_many_names_to_compare_are_an_error() {
+    for (count, fits) in [(14, true), (15, false)] {
+        threads(2, PATIENCE, |link| {
+            let names = vec![("name", String::from("value")); count];
+            match noren_ranks::agree(link, "a call", &names) {
+                Ok(()) => assert!(fits),
+                Err(error) => assert!(!fits && error.to_string().contains("15 names to compare"), "{error}"),
+            }
+        });
+    }
+}
+
+#[test]
 fn a_rank_that_leaves_or_stalls_is_an_error_on_the_others() {
     let world = World::of("causal", Shape::square(96).heads(2), "{}", [8, 8], Options::default());
     for stalls in [false, true] {
