@@ -1,4 +1,4 @@
-//! What is wrong with an atom's parameters by themselves, before any shape or fact is known.
+//! Checks of an atom's parameters that need no shape and no facts.
 
 use crate::Error;
 use crate::basis::{LIMIT, check_name, check_spans, count, within};
@@ -8,13 +8,13 @@ use crate::score::{Score, Spec};
 use crate::set::{Selector, Span};
 use crate::syntax::{MAX_DEPTH, MAX_TEXT};
 
-/// More `every` arms than this in one atom are refused: each is compared with all others.
+/// The maximum number of `every` arms in one atom; each is compared with all others.
 const MAX_EVERY: usize = 256;
 
 type Checked = Result<(), String>;
 
 impl Mask {
-    /// Refuses a mask whose parameters make no sense by themselves, with the atom's name and how to mend it.
+    /// Checks the parameters of all atoms. Returns an error with the atom, the problem and a fix for invalid parameters.
     ///
     /// Builders take any number; [`bind`](Mask::bind) calls this first. Text is checked when it is parsed.
     ///

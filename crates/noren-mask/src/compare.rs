@@ -35,7 +35,7 @@ enum Ask {
     Differ,
     /// The first mask allows the cell and the second does not.
     OnlyFirst,
-    /// Both masks allow the cell.
+    /// The cell is allowed by both masks.
     Both,
 }
 

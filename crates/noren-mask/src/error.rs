@@ -15,7 +15,7 @@ pub enum Error {
     Atom {
         /// The atom as it prints.
         atom: String,
-        /// What is wrong and how to mend it.
+        /// The problem and the fix.
         problem: String,
     },
 
@@ -28,7 +28,7 @@ pub enum Error {
     Fact {
         /// The fact's name.
         fact: String,
-        /// What is wrong and how to mend it.
+        /// The problem and the fix.
         problem: String,
     },
 

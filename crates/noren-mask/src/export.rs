@@ -1,7 +1,7 @@
-//! A plan in the terms of other systems: runs of keys by row, masked rows by key, tiles of any size, slices.
+//! A plan in the formats of other systems: runs of keys per row, masked rows per key, tiles of any size, slices.
 //!
-//! What FlexAttention, cuDNN, FlashMask, FlashInfer, flash-attention, MagiAttention and Splash read is made of these; each
-//! holds exactly the cells of the plan, or is refused with the place where it cannot.
+//! The inputs of FlexAttention, cuDNN, FlashMask, FlashInfer, flash-attention, MagiAttention and Splash are built from these
+//! formats. Each format has exactly the cells of the plan; if that is impossible, the error names the place.
 
 mod blocks;
 mod slices;
@@ -17,31 +17,31 @@ use crate::verify::has_bounded_closure;
 /// and with a gap between any two.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Runs {
-    /// Where each list begins, and the number of all runs at the end.
+    /// The index of the first run of each list; the last value is the number of all runs.
     pub indptr: Vec<u32>,
     /// The runs of all lists.
     pub runs: Vec<[u32; 2]>,
 }
 
 impl Runs {
-    /// List number `i`.
+    /// Returns list number `i`, counted from 0.
     pub fn list(&self, i: usize) -> &[[u32; 2]] {
         &self.runs[self.indptr[i] as usize..self.indptr[i + 1] as usize]
     }
 
-    /// All lists, in order.
+    /// Returns all lists, in order.
     pub fn lists(&self) -> impl ExactSizeIterator<Item = &[[u32; 2]]> {
         (0..self.indptr.len() - 1).map(|i| self.list(i))
     }
 
-    /// The most runs that a list has.
+    /// Returns the maximum number of runs of a list.
     pub fn most(&self) -> usize {
         self.lists().map(<[_]>::len).max().unwrap_or(0)
     }
 }
 
 impl Plan {
-    /// The keys that each query row of pattern `pattern` may read, as runs.
+    /// Returns the keys that each query row of pattern `pattern` may read, as runs.
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, atoms::*};
@@ -51,7 +51,7 @@ impl Plan {
     /// ```
     ///
     /// # Panics
-    /// When there is no such pattern.
+    /// Panics if there is no such pattern.
     pub fn row_runs(&self, pattern: usize) -> Runs {
         let plan = self.in_place();
         let number = pattern;
@@ -84,7 +84,7 @@ impl Plan {
         out
     }
 
-    /// The query rows that may *not* read each key, as runs; `None` when a key has more than `most` of them.
+    /// Returns the query rows that may *not* read each key, as runs; `None` if a key has more than `most` runs.
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, atoms::*};
@@ -95,11 +95,11 @@ impl Plan {
     /// ```
     ///
     /// # Panics
-    /// When there is no such pattern.
+    /// Panics if there is no such pattern.
     pub fn masked_rows(&self, pattern: usize, most: usize) -> Option<Runs> {
         let rows = self.row_runs(pattern);
         let (q_len, kv_len) = (self.shape().q_len() as u32, self.shape().kv_len());
-        // Rows at which a key begins or ends to be masked; it is masked from row 0 on unless row 0 reads it.
+        // The rows at which a key becomes masked or unmasked; it is masked from row 0 on unless row 0 reads it.
         let mut borders: Vec<Vec<u32>> = vec![vec![0]; kv_len];
         let mut before: &[[u32; 2]] = &[];
         for (row, now) in rows.lists().enumerate() {
@@ -151,7 +151,7 @@ fn debug_check_rows(plan: &Plan, pattern: usize, runs: &Runs) {
     }
 }
 
-/// Appends a run, joined to the last one where they touch.
+/// Appends a run; joins it to the last run if they touch.
 fn push(list: &mut Vec<[u32; 2]>, start: u32, end: u32) {
     match list.last_mut() {
         Some(last) if last[1] == start => last[1] = end,
@@ -159,7 +159,7 @@ fn push(list: &mut Vec<[u32; 2]>, start: u32, end: u32) {
     }
 }
 
-/// Where exactly one of two lists of runs has keys.
+/// Returns the keys that are in exactly one of two lists of runs.
 fn changed(a: &[[u32; 2]], b: &[[u32; 2]]) -> Vec<[u32; 2]> {
     let mut borders: Vec<u32> = a.iter().chain(b).flatten().copied().collect();
     borders.sort_unstable();

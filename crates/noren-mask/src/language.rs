@@ -1,4 +1,4 @@
-//! The words of the language with what they mean, for editors, completions and help.
+//! The words of the text language with their meaning, for editors, completions and help.
 //!
 //! ```
 //! use noren_mask::language;
@@ -12,24 +12,24 @@ use crate::atoms::DEFINITIONS;
 use crate::parse::vocabulary;
 use crate::syntax::{Entry, Picture};
 
-/// The page on masks: a table row for each score.
+/// The page on masks; it has a table with one row per score.
 const PAGE: &str = include_str!("../docs/masks.md");
 
 /// An atom or a score.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Word {
-    /// As it is written.
+    /// The name, as it is written in a mask.
     pub name: &'static str,
-    /// The forms it takes: `` `causal`, `causal(offset=n)` ``.
+    /// The forms of the word: `` `causal`, `causal(offset=n)` ``.
     pub title: &'static str,
-    /// In the order in which they may be given without their names.
+    /// The parameters, in the order in which they may be given without their names.
     pub params: Vec<Param>,
-    /// One that works.
+    /// A valid example.
     pub example: &'static str,
-    /// What it allows, or does to scores: a paragraph of Markdown.
+    /// The meaning: which cells the atom allows, or how the score changes; a paragraph of Markdown.
     pub doc: &'static str,
-    /// Masks that show it.
+    /// Masks for pictures of the word.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub pictures: &'static [Picture],
 }
@@ -38,21 +38,21 @@ pub struct Word {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Param {
-    /// As it is written before `=`.
+    /// The name, as it is written before `=`.
     pub name: &'static str,
-    /// What it is: "number of keys, including the query's own".
+    /// A description: "number of keys, including the query's own".
     pub what: &'static str,
-    /// Whether it must be given.
+    /// True if the parameter must be given.
     pub required: bool,
 }
 
-/// All atoms, in the order in which they are offered.
+/// Returns all atoms, in the order of menus and documentation.
 pub fn atoms() -> Vec<Word> {
     let words = DEFINITIONS.iter().map(|definition| &definition.word);
     words.map(|word| of(&word.entry, (word.title, word.doc), word.pictures)).collect()
 }
 
-/// All scores.
+/// Returns all scores.
 pub fn scores() -> Vec<Word> {
     let word = |entry| of(entry, table_row(entry).unwrap_or_default(), &[]);
     vocabulary::SCORES.iter().map(word).collect()
@@ -64,7 +64,7 @@ fn of(entry: &'static Entry, (title, doc): (&'static str, &'static str), picture
     Word { name: entry.name, title, params: params.collect(), example: entry.example, doc, pictures }
 }
 
-/// The row of the table of scores that names a score.
+/// Returns (heading, text) of the table row that describes a score.
 fn table_row(entry: &Entry) -> Option<(&'static str, &'static str)> {
     PAGE.lines().find_map(|line| {
         let (title, doc) = line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | ")?;
@@ -72,7 +72,7 @@ fn table_row(entry: &Entry) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// Whether a heading has `name`, alone or with arguments.
+/// Returns whether a heading contains `name`, alone or with arguments.
 fn names(title: &str, name: &str) -> bool {
     title.split('`').skip(1).step_by(2).any(|form| form.split('(').next() == Some(name))
 }

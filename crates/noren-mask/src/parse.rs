@@ -9,8 +9,8 @@
 //! atom  := name | name '(' arg (',' arg)* ')'
 //! ```
 //!
-//! White space and line breaks are free, `#` begins a comment. One function below for each rule; what an argument may be
-//! stands in `syntax/values.rs`, the scores in `parse/vocabulary.rs`, and each atom in a file of `atoms`.
+//! White space and line breaks are free, `#` begins a comment. Each rule has one function in this file. Arguments
+//! are read in `syntax/values.rs`, scores in `parse/vocabulary.rs`, and each atom in a file of `atoms`.
 
 mod advice;
 pub(crate) mod vocabulary;
@@ -26,7 +26,7 @@ use crate::syntax::{
 };
 use std::str::FromStr;
 
-/// A mask and how deep it is nested (an atom is 1 deep).
+/// A mask and its depth of nesting (an atom has depth 1).
 struct Part {
     mask: Mask,
     depth: usize,
@@ -37,11 +37,11 @@ struct Parser<'a> {
     lexer: Lexer<'a>,
     /// The next token.
     token: Token,
-    /// Where the token before it ended.
+    /// The end of the token before, in bytes.
     last_end: usize,
-    /// Open parentheses, arms and complements around this place.
+    /// The number of open parentheses, arms and complements around this place.
     depth: usize,
-    /// True when scores may follow the mask.
+    /// True if scores may follow the mask.
     scores: bool,
 }
 
@@ -112,7 +112,7 @@ impl<'a> Parser<'a> {
         self.chain(Kind::And, Self::difference, Mask::all)
     }
 
-    /// One or more operands with the same operator between them.
+    /// Reads one or more operands with the same operator between them.
     fn chain(
         &mut self,
         operator: Kind,
@@ -205,7 +205,7 @@ impl<'a> Parser<'a> {
         Ok(score)
     }
 
-    /// `(selector: mask, ...)` after `heads`, `batch` or `layers`.
+    /// Reads `(selector: mask, ...)` after `heads`, `batch` or `layers`.
     fn arms(&mut self, entry: &'static Entry, name: Token, wrap: Arms) -> Parsed<Part> {
         if self.token.kind != Kind::LeftParen {
             let message = format!("`{}` needs arms", entry.name);
@@ -240,7 +240,7 @@ impl<'a> Parser<'a> {
         self.part(Mask::new(wrap(arms)), depth + 1)
     }
 
-    /// `0`, `0..4`, `[0, 2..4]`, `every 2`, `every 6 from 5`, `else`.
+    /// Reads a selector: `0`, `0..4`, `[0, 2..4]`, `every 2`, `every 6 from 5`, `else`.
     fn selector(&mut self, entry: &'static Entry) -> Parsed<Selector> {
         if self.token.kind == Kind::Name {
             let selector = match self.slice(self.token) {
@@ -274,7 +274,7 @@ impl<'a> Parser<'a> {
         items.iter().map(arm_span).collect::<Parsed<_>>().map(Selector::Spans)
     }
 
-    /// The arguments after the name of an atom or a score.
+    /// Reads the arguments after the name of an atom or a score.
     fn arguments(&mut self, entry: &'static Entry, name: Token) -> Parsed<Arguments> {
         let mut arguments = Vec::new();
         if self.token.kind == Kind::LeftParen {
@@ -326,7 +326,7 @@ impl<'a> Parser<'a> {
         Ok(Written { value: Value::List(items), span: open.start..self.last_end })
     }
 
-    /// A value that is no list.
+    /// Reads a value that is not a list.
     fn item(&mut self) -> Parsed<Written> {
         let start = self.token.start;
         let value = match self.token.kind {
@@ -355,7 +355,7 @@ impl<'a> Parser<'a> {
         Ok(Written { value, span: start..self.last_end })
     }
 
-    /// `..` and what follows it.
+    /// Reads `..` and the end of the range, if there is one.
     fn range(&mut self, start: Option<u64>) -> Parsed<Value> {
         self.advance()?;
         let end = match self.token.kind {

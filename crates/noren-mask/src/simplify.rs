@@ -1,9 +1,9 @@
-//! [`Mask::simplify`]: one form for masks that say the same in different words.
+//! [`Mask::simplify`]: one form for equal masks that are written differently.
 //!
-//! Complements are pushed down to the atoms, `a - b` becomes `a & !b`, and each `&` and `|` is then put in order:
-//! operands that look at one number only (bands, key sets, query sets) join into one, repetitions and operands that
-//! others imply go, contradictions become `none`, and the rest is sorted. Every rule looks at one `&` or `|` and the
-//! operands of its operands, so the result is never much larger than what was given; the rules run until nothing changes.
+//! Complements are pushed down to the atoms, and `a - b` becomes `a & !b`. Then each `&` and `|` is simplified: operands
+//! that depend on one number only (bands, key sets, query sets) are joined into one, repeated and implied operands are
+//! removed, contradictions become `none`, and the remaining operands are sorted. Every rule reads one `&` or `|` and the
+//! operands of its operands, so the result is never much larger than the input. The rules run until nothing changes.
 
 mod axis;
 mod pairs;
@@ -19,12 +19,12 @@ use pairs::paired;
 use std::collections::{HashMap, HashSet};
 
 impl Mask {
-    /// The canonical form: another expression that allows the same cells on every shape with all facts.
+    /// Returns the canonical form: an expression that allows the same cells for every shape and all facts.
     ///
     /// Equal results mean equal masks. The reverse does not hold: two masks may allow the same cells and still have
     /// different canonical forms ([`BoundMask`](crate::BoundMask) compares cells). The canonical form binds to every shape
     /// and all facts to which the mask binds, and perhaps to more: `keys(label="a") & none` needs the label, `none` needs
-    /// nothing. A mask that [`check`](Mask::check) refuses for its size is returned as it is.
+    /// no facts. A mask that [`check`](Mask::check) refuses because of its size is returned unchanged.
     ///
     /// ```
     /// use noren_mask::Mask;
@@ -49,7 +49,7 @@ impl Mask {
         }
     }
 
-    /// The mask of one layer: each `layers(...)` becomes the arm for `layer`, `none` where no arm names it.
+    /// Returns the mask of one layer: each `layers(...)` becomes the arm for `layer`, or `none` if no arm names the layer.
     ///
     /// ```
     /// use noren_mask::Mask;
@@ -62,13 +62,14 @@ impl Mask {
         Arm::pick(arms, layer).map_or_else(|| Mask::new(Node::None), |mask| mask.at_layer(layer))
     }
 
-    /// True when the mask differs by layer, so that [`at_layer`](Mask::at_layer) must choose before it is bound.
+    /// Returns whether the mask contains `layers(...)`. Such a mask must go through [`at_layer`](Mask::at_layer) before it
+    /// is bound.
     pub fn has_layers(&self) -> bool {
         matches!(self.node(), Node::Layers(_)) || self.children().into_iter().any(Mask::has_layers)
     }
 }
 
-/// Applies every rule once, from the atoms up. `negate` asks for the complement.
+/// Applies every rule once, from the atoms up. With `negate`, returns the complement.
 fn pass(mask: &Mask, negate: bool) -> Mask {
     let join_of = |join: Join| if negate { join.other() } else { join };
     match mask.node() {
@@ -88,7 +89,7 @@ fn pass(mask: &Mask, negate: bool) -> Mask {
 }
 
 fn atom(mask: &Mask, negate: bool) -> Mask {
-    // What bind would refuse has no meaning to keep: it stays as written.
+    // A node that `bind` refuses has no meaning that could be kept: it stays as written.
     if check_node(mask.node()).is_err() {
         return if negate { !mask.clone() } else { mask.clone() };
     }
@@ -107,7 +108,7 @@ fn atom(mask: &Mask, negate: bool) -> Mask {
     }
 }
 
-/// The canonical form of operands, each canonical itself, joined by `&` or `|`.
+/// Returns the canonical form of canonical operands that are joined by `&` or `|`.
 fn joined(join: Join, parts: impl IntoIterator<Item = Mask>) -> Mask {
     let flat = match join.of(parts.into_iter().collect()).node() {
         Node::And(parts) if join == Join::All => parts.clone(),
@@ -147,16 +148,16 @@ fn joined(join: Join, parts: impl IntoIterator<Item = Mask>) -> Mask {
     in_order(join, operands)
 }
 
-/// What the plain operands of one `&` or `|` say; composite operands are read in its light.
+/// The plain operands of one `&` or `|`; composite operands are simplified with this knowledge.
 struct Context {
     join: Join,
-    /// By axis, the set that the operands leave together.
+    /// For each axis, the joined set of the operands.
     sets: [Runs; 3],
     literals: HashSet<Mask>,
 }
 
 impl Context {
-    /// True when an operand stands beside its complement.
+    /// Returns whether an operand and its complement are both present.
     fn contradicts(&self) -> bool {
         self.literals.iter().any(|literal| match literal.node() {
             Node::Not(inner) => self.literals.contains(inner),
@@ -164,9 +165,9 @@ impl Context {
         })
     }
 
-    /// A composite operand without the parts that the plain operands settle; `None` when they settle it whole.
+    /// Returns a composite operand without the parts that the plain operands decide; `None` if they decide all of it.
     fn reduce(&self, composite: &Mask) -> Option<Mask> {
-        // A set of more runs than this is not compared with every part of every composite.
+        // A set with more runs is not compared with every part of every composite.
         const MOST: usize = 256;
         let mut kept = Vec::new();
         for part in composite.children() {
@@ -193,17 +194,17 @@ impl Context {
     }
 }
 
-/// Composite operands of one `&` (or `|`) without those that have all parts of another: `(a | b) & (a | b | c)` is
-/// `a | b`.
+/// Returns the composite operands of one `&` (or `|`) without those that contain all parts of another:
+/// `(a | b) & (a | b | c)` is `a | b`.
 fn without_implied(join: Join, composites: Vec<Mask>) -> Vec<Mask> {
-    // Each is compared with each; in a longer list the repetitions alone are worth finding.
+    // Each operand is compared with each other one; in a longer list only repetitions are searched.
     const MOST: usize = 64;
     let mut seen = HashSet::new();
     let distinct: Vec<Mask> = composites.into_iter().filter(|mask| seen.insert(mask.clone())).collect();
     if distinct.len() > MOST {
         return distinct;
     }
-    // A composite of which one part was left is none any more.
+    // A composite with one remaining part is no longer a composite.
     let parts: Vec<HashSet<&Mask>> = distinct
         .iter()
         .map(|mask| match (mask.node(), join) {
@@ -221,7 +222,8 @@ fn in_order(join: Join, mut operands: Vec<Mask>) -> Mask {
     join.of(operands)
 }
 
-/// Plain atoms before complements before combinations, and among atoms the ones that shape the picture first.
+/// Returns the sort key of an operand: plain atoms, then complements, then combinations; structural atoms such as bands
+/// come first.
 fn reading_order(mask: &Mask) -> (u8, u8) {
     let class = match mask.node() {
         Node::Not(_) => 1,
@@ -242,12 +244,12 @@ fn reading_order(mask: &Mask) -> (u8, u8) {
     (class, rank)
 }
 
-/// `heads`, `batch` or `layers`: arms that say the same become one, arms that say what holds elsewhere anyway go.
+/// Simplifies `heads`, `batch` or `layers`: arms with equal masks are joined, and arms that are equal to `else` are removed.
 fn simple_arms(mask: &Mask, arms: &[Arm], negate: bool, wrap: fn(Vec<Arm>) -> Node) -> Mask {
     if check_node(mask.node()).is_err() {
         return if negate { !mask.clone() } else { mask.clone() };
     }
-    // Where no arm speaks, nothing is allowed, so its complement is everything.
+    // Indices without an arm allow nothing, so the complement allows everything there.
     let mut elsewhere = Mask::new(if negate { Node::Full } else { Node::None });
     let mut spans: HashMap<Mask, Vec<Runs>> = HashMap::new();
     let mut every: Vec<(u64, u64, Mask)> = Vec::new();

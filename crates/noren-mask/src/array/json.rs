@@ -1,4 +1,4 @@
-//! The serial form of an [`Array`]: an object with one field that says what its cells mean.
+//! The serial form of an [`Array`]: an object with one field, whose name gives the meaning of its cells.
 
 use super::{ADDITIVE, Array, Compressed, Slice, additive_keep};
 use crate::Error;
@@ -11,7 +11,7 @@ const LISTS: &str = "cells as nested lists: [q_len, kv_len] or [batch, heads, q_
 const PAIR: &str = "a pair of whole numbers";
 
 impl Array {
-    /// Reads one array; see [`Facts::from_json`](crate::Facts::from_json) for the forms.
+    /// Reads one array; [`Facts::from_json`](crate::Facts::from_json) lists the forms.
     pub(crate) fn read(at: At<'_>) -> Result<Self, Error> {
         const FORMS: [&str; 6] = ["keep", "drop", "additive", "csr", "cells", "blocks"];
         at.only(&FORMS)?;
@@ -30,7 +30,7 @@ impl Array {
     }
 }
 
-/// A cell of an additive mask; JSON has no infinities, so minus infinity is the text "-inf".
+/// Reads a cell of an additive mask. JSON has no infinities, so minus infinity is the text "-inf".
 pub(crate) fn read_additive(cell: &At<'_>) -> Result<bool, Error> {
     let number = match cell.value {
         Json::Whole(n) => *n as f64,
@@ -48,7 +48,7 @@ fn read_dense(at: &At<'_>, read: impl Fn(At<'_>) -> Result<bool, Error>) -> Resu
     let mut level = at.value;
     while let Json::List(list) = level {
         shape.push(list.len());
-        // One level more than any array has is enough to refuse it.
+        // One level more than an array may have is enough to refuse it.
         match list.first() {
             Some(first) if shape.len() < 5 => level = first,
             _ => break,
@@ -90,7 +90,7 @@ fn read_pair(at: At<'_>, what: &str, min: i64) -> Result<(u32, u32), Error> {
     }
 }
 
-/// The field `shape`: `[q_len, kv_len]`.
+/// Reads the field `shape`: `[q_len, kv_len]`.
 fn read_shape(at: &At<'_>) -> Result<(usize, usize), Error> {
     read_pair(at.needed("shape")?, "a number of queries or keys", 1).map(|(q, k)| (q as usize, k as usize))
 }
@@ -119,7 +119,7 @@ fn read_blocks(at: &At<'_>) -> Result<Array, Error> {
     Array::blocks(q_len, kv_len, block, &list).map_err(|e| at.rename(e))
 }
 
-/// An object with one field: `keep` with 0 and 1 in nested lists, `cells` or `blocks`.
+/// Writes an object with one field: `keep` with 0 and 1 in nested lists, `cells` or `blocks`.
 impl Serialize for Array {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let [batch, heads, q_len, kv_len] = self.shape;

@@ -1,4 +1,4 @@
-//! What every atom of a mask needs from the facts and the shape.
+//! Checks that the facts and the shape have what each atom of a mask needs.
 
 use crate::Error;
 use crate::basis::Binding;
@@ -7,7 +7,7 @@ use crate::mask::{Arm, Mask, Node};
 use crate::set::Selector;
 use crate::shape::Shape;
 
-/// Refuses the first part of `mask` whose facts are missing or do not fit the shape.
+/// Returns an error for the first part of `mask` whose facts are missing or do not fit the shape.
 pub(super) fn check_atoms(mask: &Mask, shape: &Shape, facts: &Facts) -> Result<(), Error> {
     let binding = Binding { atom: mask, shape, facts };
     match mask.node() {
@@ -20,7 +20,7 @@ pub(super) fn check_atoms(mask: &Mask, shape: &Shape, facts: &Facts) -> Result<(
     mask.children().into_iter().try_for_each(|part| check_atoms(part, shape, facts))
 }
 
-/// Refuses arms that name more heads or batch rows than there are.
+/// Returns an error if arms name heads or batch rows that do not exist.
 fn check_arms(binding: &Binding<'_>, arms: &[Arm], (what, count): (&str, usize)) -> Result<(), Error> {
     for arm in arms {
         let Selector::Spans(spans) = &arm.selector else { continue };

@@ -1,4 +1,4 @@
-//! What every fact must fulfil by itself and against the shape, whether or not the mask looks at it.
+//! Checks of all facts, alone and with the shape, also of facts that the mask does not use.
 
 use crate::Error;
 use crate::basis::{check_lengths, queries_end};
@@ -7,7 +7,7 @@ use crate::frame::PlacedKeys;
 use crate::scalar::Rows;
 use crate::shape::Shape;
 
-/// What every fact must fulfil by itself and against the shape.
+/// Checks every fact, alone and with the shape.
 pub(super) fn check_facts(facts: &Facts, shape: &Shape) -> Result<(), Error> {
     let (batch, kv_len) = (shape.batch_len(), shape.kv_len());
     let rows = |name: &str, given: Option<usize>| match given {

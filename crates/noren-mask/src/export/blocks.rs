@@ -3,14 +3,14 @@
 use super::Runs;
 use crate::plan::Plan;
 
-/// Tiles of `block_q` x `block_kv` cells of one pattern, and the cells of the mixed ones.
+/// The tiles of `block_q` x `block_kv` cells of one pattern, and the cells of the mixed tiles.
 ///
-/// This is what block-sparse kernels read: FlexAttention's `BlockMask`, FlashAttention-4, FlashInfer's BSR, Splash's `MaskInfo`.
+/// Block-sparse kernels read this: FlexAttention's `BlockMask`, FlashAttention-4, FlashInfer's BSR, Splash's `MaskInfo`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Blocks {
-    /// Number of tiles by rows and by keys.
+    /// (Number of rows of tiles, number of columns of tiles).
     pub shape: [usize; 2],
-    /// `[rows][keys]`: [`EMPTY`](Self::EMPTY), [`FULL`](Self::FULL), or the number of the mixed tile.
+    /// For each tile, row by row: [`EMPTY`](Self::EMPTY), [`FULL`](Self::FULL), or the index of the mixed tile.
     pub slot: Vec<i32>,
     /// The cells of the mixed tiles, `[mixed][block_q][block_kv.div_ceil(32)]`: bit `k % 32` of word `k / 32`. Cells beyond the last
     /// query and key are 0.
@@ -23,15 +23,15 @@ impl Blocks {
     /// Every cell is allowed.
     pub const FULL: i32 = -2;
 
-    /// Number of mixed tiles.
+    /// Returns the number of mixed tiles.
     pub fn mixed(&self) -> usize {
         self.slot.iter().filter(|slot| **slot >= 0).count()
     }
 }
 
 impl Plan {
-    /// The tiles of pattern `pattern`; sizes of 0 count as 1. A tile that reaches beyond the last query or key is full only where
-    /// `cut_may_be_full` says so (FlexAttention counts the cells beyond as denied).
+    /// Returns the tiles of pattern `pattern`; a size of 0 is read as 1. A tile that extends beyond the last query or key can be
+    /// full only if `cut_may_be_full` is true (FlexAttention counts the cells beyond as denied).
     ///
     /// ```
     /// use noren_mask::{Blocks, Facts, Shape, atoms::*};
@@ -43,7 +43,7 @@ impl Plan {
     /// ```
     ///
     /// # Panics
-    /// When there is no such pattern.
+    /// Panics if there is no such pattern.
     pub fn blocks(&self, pattern: usize, [block_q, block_kv]: [usize; 2], cut_may_be_full: bool) -> Blocks {
         let (block_q, block_kv) = (block_q.max(1), block_kv.max(1));
         let rows = self.row_runs(pattern);
@@ -76,7 +76,7 @@ impl Plan {
     }
 }
 
-/// Allowed cells of each tile of some rows.
+/// Returns the number of allowed cells of each tile in some rows.
 fn counts(rows: &Runs, lines: std::ops::Range<usize>, block_kv: usize, tiles: usize) -> Vec<u64> {
     let mut counts = vec![0u64; tiles];
     let mut steps = vec![0i64; tiles + 1];

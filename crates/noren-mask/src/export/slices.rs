@@ -3,31 +3,31 @@
 use super::Runs;
 use crate::plan::Plan;
 
-/// How the keys of a slice move from row to row.
+/// The shape of a slice: how its keys change from row to row.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SliceKind {
     /// Every row reads all keys of the slice.
     Full = 0,
-    /// The last row reads all, each row before it one key less at the end.
+    /// The last row reads all keys; each row before it reads one key less at the end.
     Causal = 1,
-    /// The first row reads all, each row after it one key less at the beginning.
+    /// The first row reads all keys; each row after it reads one key less at the beginning.
     InverseCausal = 2,
-    /// Both: a band.
+    /// `Causal` and `InverseCausal` together: a band.
     BiCausal = 3,
 }
 
-/// Query rows and keys, and which of the cells between them are allowed.
+/// A range of query rows, a range of keys, and the shape of the allowed cells between them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Slice {
     /// Query rows `[start, end)`.
     pub rows: [u32; 2],
     /// Keys `[start, end)`.
     pub keys: [u32; 2],
-    /// Which of them.
+    /// The shape of the allowed cells.
     pub kind: SliceKind,
 }
 
-/// A slice that may go on.
+/// A slice that the next row may extend.
 struct Open {
     first: u32,
     last: [u32; 2],
@@ -46,7 +46,7 @@ impl Open {
         Slice { rows: [self.first, end], keys: [self.start, self.last[1]], kind }
     }
 
-    /// Whether `run`, of the next row, goes on with it.
+    /// Extends the slice by the run `run` of the next row. Returns whether this was possible.
     fn takes(&mut self, run: [u32; 2]) -> bool {
         let steps = [run[0].wrapping_sub(self.last[0]), run[1].wrapping_sub(self.last[1])];
         let goes_on = steps.iter().all(|step| *step <= 1) && self.step.is_none_or(|step| step == steps);
@@ -58,7 +58,8 @@ impl Open {
 }
 
 impl Plan {
-    /// The allowed cells of pattern `pattern` as slices, each cell in exactly one, greedily from the first row on.
+    /// Returns the allowed cells of pattern `pattern` as slices. Each cell is in exactly one slice. The search is greedy, from
+    /// the first row on.
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, SliceKind, atoms::*};
@@ -69,14 +70,15 @@ impl Plan {
     /// ```
     ///
     /// # Panics
-    /// When there is no such pattern.
+    /// Panics if there is no such pattern.
     pub fn slices(&self, pattern: usize) -> Vec<Slice> {
         self.row_runs(pattern).slices()
     }
 }
 
 impl Runs {
-    /// The cells that the lists hold, row by row, as slices; each cell is in exactly one, greedily from the first row on.
+    /// Returns the cells of the lists, one list per row, as slices. Each cell is in exactly one slice. The search is greedy,
+    /// from the first row on.
     ///
     /// ```
     /// use noren_mask::{Runs, SliceKind};

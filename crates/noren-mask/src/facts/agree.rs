@@ -1,11 +1,11 @@
-//! Facts said more than once: what must agree, and the message when it does not.
+//! Facts that were given more than once: the check that they agree, and the error if they do not.
 
 use super::import::real_sets;
 use super::{Facts, RealTokens, Table};
 use crate::Error;
 use crate::scalar::{Rows, Side};
 
-/// Who says which tokens are real, for rows of known length.
+/// The facts that give the non-padding tokens, for rows of known length.
 pub(super) struct Claims {
     first: Option<Claim>,
 }
@@ -21,12 +21,12 @@ impl Claims {
         Claims { first: None }
     }
 
-    /// True when something was said.
+    /// Returns whether a fact was added.
     pub(super) fn any(&self) -> bool {
         self.first.is_some()
     }
 
-    /// Adds what `facts` say of rows of `len` keys, refusing what contradicts earlier ones.
+    /// Adds the non-padding tokens of `facts` for rows of `len` keys. Returns an error if they contradict earlier facts.
     pub(super) fn add(&mut self, name: &'static str, facts: Facts, len: usize) -> Result<(), Error> {
         let Some(real) = facts.real else { return Ok(()) };
         match &self.first {
@@ -45,12 +45,12 @@ impl Claims {
         Ok(())
     }
 
-    /// The table that was claimed first.
+    /// Returns the table that was added first.
     pub(super) fn table(&self) -> Table {
         Table(self.first.as_ref().map(|claim| (claim.name, claim.len)))
     }
 
-    /// Joins what was claimed with `lengths`, `real_keys` and `side`.
+    /// Joins the added facts with `lengths`, `real_keys` and `side`. Returns an error if they contradict each other.
     pub(super) fn settle(
         self,
         lengths: Option<Vec<u64>>,
@@ -121,7 +121,7 @@ impl Claim {
         }
     }
 
-    /// The real tokens with padding at `side`, which must be where it is.
+    /// Returns the non-padding tokens with padding at `side`. Returns an error if the padding is at the other side.
     fn turn(self, side: Option<Side>) -> Result<RealTokens, Error> {
         let Some(side) = side else { return Ok(self.real) };
         let shown = if side == Side::Left { "left" } else { "right" };
@@ -143,7 +143,7 @@ impl Claim {
     }
 }
 
-/// The documents that all of `sources` give, refusing sources that disagree.
+/// Returns the documents that all `sources` give. Returns an error if two sources differ.
 pub(super) fn same_documents(sources: Vec<(&str, Rows<Vec<u64>>)>) -> Result<Option<Rows<Vec<u64>>>, Error> {
     let mut sources = sources.into_iter();
     let Some((name, first)) = sources.next() else { return Ok(None) };
@@ -171,7 +171,7 @@ fn nonempty(documents: &Rows<Vec<u64>>, row: usize) -> Option<Vec<u64>> {
     Some(documents.get(row)?.iter().copied().filter(|n| *n > 0).collect())
 }
 
-/// The first few lengths.
+/// Returns the first lengths of a list, for a message.
 fn shown(lengths: Option<Vec<u64>>) -> String {
     match lengths {
         None => "missing".into(),

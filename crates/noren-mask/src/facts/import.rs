@@ -166,8 +166,8 @@ impl Facts {
         Ok(Facts { real: Some(real_tokens(keys, len as u32)), table: Table(Some((fact, len))), ..Facts::new() })
     }
 
-    /// Documents and real tokens from segment ids `[batch, length]` that count from 1, where 0 is padding (T5X, MaxText,
-    /// Megatron). A document is a run of one id; where padding stands between documents, `documents` gives it one of its own.
+    /// Returns documents and non-padding tokens from segment ids `[batch, length]` that count from 1, with 0 for padding (T5X,
+    /// MaxText, Megatron). A document is a run of one id; padding between documents becomes a document of `documents`.
     ///
     /// ```
     /// use noren_mask::Facts;
@@ -177,9 +177,9 @@ impl Facts {
     /// ```
     ///
     /// # Errors
-    /// No rows, rows of different lengths, negative ids, an id that returns after another one, rows that begin with 0
-    /// while no 0 stands after another id: then ids may count from 0 without padding, and
-    /// [`from_segment_ids_with`](Self::from_segment_ids_with) lets you say which it is.
+    /// Returns an error for no rows, rows of different lengths, negative ids, an id that returns after another one, and rows
+    /// that begin with 0 if no 0 follows another id: then ids may count from 0 without padding, and
+    /// [`from_segment_ids_with`](Self::from_segment_ids_with) takes the id of padding.
     pub fn from_segment_ids<R: AsRef<[i64]>>(rows: &[R]) -> Result<Self, Error> {
         check_rows("segment_ids", rows)?;
         let mut leading = None;
@@ -424,8 +424,8 @@ pub(super) fn real_sets(fact: &str, real: &RealTokens, batch: usize, len: u32) -
     })
 }
 
-/// Document lengths from the document that owns each key. Padding is left out when it stands at one end in all rows; else
-/// it is a document of its own, or part of the document on both sides of it.
+/// Returns document lengths from the document that owns each key. Padding at one end of all rows is left out. Other
+/// padding is a document, or part of the document that surrounds it.
 fn documents_of(mut owners: Vec<Vec<Option<i64>>>, real: Option<&RealTokens>, len: usize) -> Rows<Vec<u64>> {
     let at_end = matches!(real, Some(RealTokens::Lengths { .. }));
     let lengths_of = |owner: &mut Vec<Option<i64>>| {

@@ -1,4 +1,4 @@
-//! [`Facts`] from JSON: each key by itself; `facts/agree.rs` holds keys that speak of the same thing against each other.
+//! [`Facts`] from JSON: reads each key. `facts/agree.rs` compares keys that refer to the same fact.
 
 use super::agree::{Claims, same_documents};
 use super::import::{check_rows, real_sets};
@@ -33,34 +33,34 @@ const KEYS: [&str; 18] = [
     "position_ids",
     "cu_seqlens",
 ];
-/// A length, a position or an index is at most this.
+/// The maximum of a length, a position or an index.
 const MAX: i64 = Shape::MAX_LEN as i64;
 const SPANS: &str = "a list of positions and ranges, such as [3, \"10..14\"]";
 const SPAN: &str = "a position or a range such as \"10..14\", \"10..\" or \"..14\"";
 
 impl Facts {
-    /// Reads facts from a JSON object. Every key may be left out.
+    /// Reads facts from a JSON object. Every key is optional.
     ///
-    /// - `lengths`: real tokens by batch row, `[5, 3]`, and `side`: where padding stands, `"right"` (as when left out) or
-    ///   `"left"`. In place of both `real_keys`, by batch row: `[["0..3", 5], [0]]`
-    /// - `query_lengths`: real queries by batch row
-    /// - `documents`: document lengths, `[5, 27]` for all batch rows or `[[5, 27], [16, 16]]` by row
-    /// - `labels`: `{"pii": [3, 4, "10..14"]}` for all batch rows or `{"pii": [[3], [4, 5]]}` by row
-    /// - `levels`, `positions`: whole numbers, for all batch rows or by row
-    /// - `arrays`: by name, an object with one field.
+    /// - `lengths`: number of non-padding tokens per batch row, `[5, 3]`, and `side`: the side of the padding, `"right"` (the
+    ///   default) or `"left"`. Instead of both, `real_keys`: the non-padding keys per batch row, `[["0..3", 5], [0]]`
+    /// - `query_lengths`: number of non-padding queries per batch row
+    /// - `documents`: document lengths, `[5, 27]` for all batch rows or `[[5, 27], [16, 16]]` per row
+    /// - `labels`: `{"pii": [3, 4, "10..14"]}` for all batch rows or `{"pii": [[3], [4, 5]]}` per row
+    /// - `levels`, `positions`: integers, for all batch rows or per row
+    /// - `arrays`: for each name, an object with one field.
     ///   `keep` (1 or true = may attend), `drop` (1 or true = ignored) and `additive` (0 or `"-inf"`) hold nested lists
     ///   `[q_len][kv_len]` or `[batch][heads][q_len][kv_len]`;
     ///   `csr` is `{"shape": [q_len, kv_len], "indptr": [..], "indices": [..]}`;
     ///   `cells` is `{"shape": [q_len, kv_len], "list": [[q, k], ..]}`;
     ///   `blocks` is `{"shape": [q_len, kv_len], "block": [rows, keys], "list": [[i, j], ..]}`
-    /// - `token_ids` with `pad_id`: [`from_token_ids`](Self::from_token_ids); `eos_id` and `bos_id`, a number or a list, name
-    ///   ids that are real tokens
-    /// - `attention_mask`, `[batch][length]` of 1 (real token) and 0: [`padding_from_keep`](Self::padding_from_keep)
+    /// - `token_ids` with `pad_id`: [`from_token_ids`](Self::from_token_ids); `eos_id` and `bos_id`, a number or a list, are
+    ///   ids of non-padding tokens
+    /// - `attention_mask`, `[batch][length]` of 1 (non-padding token) and 0: [`padding_from_keep`](Self::padding_from_keep)
     /// - `segment_ids`: [`from_segment_ids`](Self::from_segment_ids); `segment_padding` is the id of padding, null for none
-    /// - `position_ids`: [`with_position_ids`](Self::with_position_ids), with the real tokens that other keys give
+    /// - `position_ids`: [`with_position_ids`](Self::with_position_ids), with the non-padding tokens of other keys
     /// - `cu_seqlens`: [`from_cu_seqlens`](Self::from_cu_seqlens)
     ///
-    /// Keys that say the same thing must agree: lengths with token ids, documents with position ids. JSON has no infinity:
+    /// Keys that give the same fact must agree: lengths with token ids, documents with position ids. JSON has no infinity:
     /// minus infinity in an additive array is the text `"-inf"`.
     ///
     /// ```
@@ -77,9 +77,9 @@ impl Facts {
     /// ```
     ///
     /// # Errors
-    /// Text that is not JSON, a key that is unknown or appears twice, values of the wrong kind (with their place), keys that
-    /// contradict each other, and whatever the functions named above refuse. What depends on the shape is checked by
-    /// [`Mask::bind`](crate::Mask::bind).
+    /// Returns an error for text that is not JSON, an unknown or repeated key, a value of the wrong kind (with its place), keys
+    /// that contradict each other, and the errors of the functions above. [`Mask::bind`](crate::Mask::bind) compares the facts
+    /// with the shape.
     pub fn from_json(text: &str) -> Result<Self, Error> {
         Self::read(&At::root(&Json::parse(text, "JSON")?))
     }
@@ -109,7 +109,7 @@ impl Facts {
     }
 }
 
-/// As [`Facts::from_json`] reads them.
+/// Reads the format of [`Facts::from_json`].
 impl<'de> Deserialize<'de> for Facts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let json = Json::deserialize(deserializer)?;
@@ -117,7 +117,7 @@ impl<'de> Deserialize<'de> for Facts {
     }
 }
 
-/// All keys that say which tokens are real or where documents lie.
+/// Reads all keys that give non-padding tokens or documents.
 fn read_real_and_documents(at: &At<'_>, facts: &mut Facts) -> Result<(), Error> {
     for (key, to) in
         [("pad_id", "token_ids"), ("eos_id", "token_ids"), ("bos_id", "token_ids"), ("segment_padding", "segment_ids")]
@@ -148,7 +148,7 @@ fn read_real_and_documents(at: &At<'_>, facts: &mut Facts) -> Result<(), Error> 
         documents.extend(segments.documents.clone().map(|d| ("segment_ids", d)));
         claims.add("segment_ids", segments, ids[0].len())?;
     }
-    // What is said to be a real token too tells nothing of padding, but padding must hold it.
+    // A pad id that is also the id of a non-padding token does not show padding, but padding must have this id.
     let mut padding_ids = None;
     if let Some(ids) = at.field("token_ids") {
         let ids = read_table(&ids, "a list of token ids", |n| whole(n, "a token id"))?;
@@ -198,7 +198,7 @@ fn read_real_and_documents(at: &At<'_>, facts: &mut Facts) -> Result<(), Error> 
     Ok(())
 }
 
-/// Padding must hold the pad id where token ids are only a check.
+/// Checks that padding has the pad id, if token ids are given only as a check.
 fn check_padding_ids(ids: &[Vec<i64>], pad_id: i64, real: Option<&RealTokens>) -> Result<(), Error> {
     let Some(real) = real else { return Ok(()) };
     let len = check_rows("token_ids", ids)?;
@@ -235,7 +235,7 @@ fn read_side(at: &At<'_>) -> Result<Side, Error> {
     }
 }
 
-/// A list for all batch rows, or a list of lists by row.
+/// Reads a list for all batch rows, or a list of lists, one per row.
 fn read_rows<T>(at: &At<'_>, expected: &str, read: impl Fn(At<'_>) -> Result<T, Error>) -> Result<Rows<Vec<T>>, Error> {
     match at.value {
         Json::List(list) if matches!(list.first(), Some(Json::List(_))) => {
@@ -245,7 +245,7 @@ fn read_rows<T>(at: &At<'_>, expected: &str, read: impl Fn(At<'_>) -> Result<T, 
     }
 }
 
-/// A list of lists by batch row, at least one.
+/// Reads a list of lists, one per batch row; at least one.
 fn read_table<T>(at: &At<'_>, expected: &str, read: impl Fn(At<'_>) -> Result<T, Error>) -> Result<Vec<Vec<T>>, Error> {
     let rows = at.list("a list of batch rows", |row| row.list(expected, &read))?;
     match rows.is_empty() {

@@ -1,4 +1,4 @@
-//! The serial form of [`Facts`]: what [`Facts::from_json`] reads.
+//! The serial form of [`Facts`], which [`Facts::from_json`] reads.
 
 use super::{Facts, RealTokens};
 use crate::Error;
@@ -10,7 +10,7 @@ use serde::ser::{Error as _, Serialize, Serializer};
 use std::collections::BTreeMap;
 
 impl Facts {
-    /// The facts as one line of JSON, which [`from_json`](Self::from_json) reads back to equal facts.
+    /// Returns the facts as one line of JSON, which [`from_json`](Self::from_json) reads back to equal facts.
     ///
     /// ```
     /// use noren_mask::Facts;
@@ -22,16 +22,17 @@ impl Facts {
     /// ```
     ///
     /// # Errors
-    /// Closures and runs of positions, which have no serial form, and a fact by batch row that lists no row.
+    /// Returns an error for closures and runs of positions, which have no serial form, and for a fact per batch row that
+    /// lists no row.
     pub fn to_json(&self) -> Result<String, Error> {
         self.check_serial()?;
         serde_json::to_string(self).map_err(|e| Error::fact("JSON", e.to_string()))
     }
 
-    /// Refuses facts that have no serial form.
+    /// Checks that the facts have a serial form.
     ///
     /// # Errors
-    /// As [`to_json`](Self::to_json).
+    /// Returns the errors of [`to_json`](Self::to_json).
     pub fn check_serial(&self) -> Result<(), Error> {
         if let Some(name) = self.closures.keys().next() {
             return Err(Error::fact(
@@ -57,7 +58,7 @@ impl Facts {
     }
 }
 
-/// Refuses closures by name.
+/// Writes the format of [`Facts::from_json`]. Returns an error that names the closure, if there is one.
 impl Serialize for Facts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.check_serial().map_err(S::Error::custom)?;
@@ -107,7 +108,7 @@ struct Written<'a> {
     arrays: BTreeMap<&'a str, &'a Array>,
 }
 
-/// The value for all batch rows, or the list of values.
+/// Writes the value for all batch rows, or the list of values.
 impl<T: Serialize> Serialize for Rows<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -117,7 +118,7 @@ impl<T: Serialize> Serialize for Rows<T> {
     }
 }
 
-/// A single position as a number, a range as text: `3`, `"3..9"`, `"3.."`.
+/// Writes a single position as a number, a range as text: `3`, `"3..9"`, `"3.."`.
 impl Serialize for Span {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.end {
@@ -128,7 +129,7 @@ impl Serialize for Span {
     }
 }
 
-/// A set of keys as a list of spans.
+/// A set of keys, written as a list of spans.
 struct KeySet<'a>(&'a IntervalSet);
 
 impl Serialize for KeySet<'_> {

@@ -1,13 +1,13 @@
-//! What the parser says when the grammar does not fit: what was found, what was expected, how to mend it.
+//! Errors of the grammar: the found text, the expected text and a fix.
 
 use super::{Parser, vocabulary};
 use crate::atoms;
 use crate::definition::Definition;
 use crate::syntax::{Entry, Kind, MAX_DEPTH, ParseError, Parsed, Token, clip, nearest, synonym};
 
-/// What to say when the grammar does not fit.
+/// Errors of the grammar.
 impl Parser<'_> {
-    /// What the next token is, for a message.
+    /// Describes the next token for a message.
     fn found(&self) -> String {
         let text = clip(self.slice(self.token)).escape_debug().to_string();
         match self.token.kind {
@@ -41,7 +41,7 @@ impl Parser<'_> {
         Err(if kind == Kind::RightParen { self.after_mask(&["`)`"]) } else { self.unexpected(&["`,`", closing]) })
     }
 
-    /// Where a mask has ended and something stands that cannot follow it.
+    /// Returns the error for a token that cannot follow a complete mask.
     pub(super) fn after_mask(&self, closing: &[&str]) -> Box<ParseError> {
         if let Some(error) = self.foreign_operator() {
             return error;
@@ -90,7 +90,7 @@ impl Parser<'_> {
         }
     }
 
-    /// An operator of another language, with what it is called here.
+    /// Returns the error for an operator of another language, with the operator of this language.
     fn foreign_operator(&self) -> Option<Box<ParseError>> {
         let text = self.slice(self.token);
         let word = self.token.kind == Kind::Name;
@@ -112,7 +112,7 @@ impl Parser<'_> {
         Some(ParseError::at(self.token.span(), format!("`{text}` is no operator of this language")).suggest(suggestion))
     }
 
-    /// Where a mask must begin and something else stands.
+    /// Returns the error for a token with which no mask can begin.
     pub(super) fn no_mask(&self) -> Box<ParseError> {
         if let Some(error) = self.foreign_operator() {
             return error;

@@ -7,8 +7,8 @@ use serde::de::{Deserialize, Deserializer, Error as _};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 impl Shape {
-    /// Reads a shape from a JSON object: `q_len`, `kv_len`, and, when they differ, `query_offset`: one number, or one for
-    /// each batch row. `batch` and `heads` are 1 when left out, `kv_heads` as many as `heads`.
+    /// Reads a shape from a JSON object: `q_len`, `kv_len`, and, if they differ, `query_offset`: one number, or one per
+    /// batch row. The default of `batch` and `heads` is 1, of `kv_heads` the number of `heads`.
     ///
     /// ```
     /// use noren_mask::Shape;
@@ -20,13 +20,14 @@ impl Shape {
     /// ```
     ///
     /// # Errors
-    /// Text that is not JSON, unknown keys, values of the wrong kind, and what [`check`](Self::check) refuses.
+    /// Returns an error for text that is not JSON, unknown keys, values of the wrong kind, and the errors of
+    /// [`check`](Self::check).
     pub fn from_json(text: &str) -> Result<Self, Error> {
         let json = Json::parse(text, "JSON").map_err(of_shape)?;
         Self::read(&At::root(&json))
     }
 
-    /// The shape as one line of JSON, which [`from_json`](Self::from_json) reads.
+    /// Returns the shape as one line of JSON, which [`from_json`](Self::from_json) reads.
     pub fn to_json(&self) -> Result<String, Error> {
         serde_json::to_string(self).map_err(|e| Error::Shape(e.to_string()))
     }
@@ -63,7 +64,7 @@ impl Shape {
     }
 }
 
-/// An error of the reader, said of the shape; its place may be within a larger object.
+/// Converts an error of the JSON reader to an error of the shape; its place may be in a larger object.
 fn of_shape(error: Error) -> Error {
     let Error::Fact { fact, problem } = error else { return error };
     match fact.strip_prefix("shape").map(|rest| rest.trim_start_matches('.')) {
@@ -72,7 +73,7 @@ fn of_shape(error: Error) -> Error {
     }
 }
 
-/// As [`Shape::from_json`] reads it.
+/// Writes the format of [`Shape::from_json`].
 impl Serialize for Shape {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut object = serializer.serialize_struct("Shape", 6)?;
@@ -89,7 +90,7 @@ impl Serialize for Shape {
     }
 }
 
-/// As [`Shape::from_json`] reads it.
+/// Reads the format of [`Shape::from_json`].
 impl<'de> Deserialize<'de> for Shape {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let json = Json::deserialize(deserializer)?;

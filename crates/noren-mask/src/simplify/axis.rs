@@ -1,12 +1,12 @@
-//! Atoms that look at one number only: the distance `k - q`, the key, or the query. Each is a set of integers, so that
-//! any number of them joins into one.
+//! Atoms that depend on one number only: the distance `k - q`, the key, or the query. Each is a set of integers, so any
+//! number of them can be joined into one set.
 
 use crate::atoms;
 use crate::basis::{Axis, Line, Runs};
 use crate::mask::{Mask, Node, Simplified};
 use crate::set::Set;
 
-/// Every axis, in the order in which its atoms are written.
+/// All axes, in the order in which their atoms are written in an expression.
 pub(super) const AXES: [Axis; 3] = [Axis::Distance, Axis::Key, Axis::Query];
 
 /// `&` or `|`.
@@ -25,20 +25,20 @@ impl Join {
         if self == Join::All { Mask::all(masks) } else { Mask::any(masks) }
     }
 
-    /// What swallows everything: `none` for `&`, `full` for `|`.
+    /// Returns the mask that decides the result alone: `none` for `&`, `full` for `|`.
     pub(super) fn zero(self) -> Mask {
         Mask::new(if self == Join::All { Node::None } else { Node::Full })
     }
 }
 
-/// [`Axis`] joined and written as masks.
+/// Joins sets of an [`Axis`] and writes them as masks.
 pub(super) trait Joined: Sized {
     fn join<'a>(self, join: Join, sets: impl IntoIterator<Item = &'a Runs>) -> Runs;
     fn write(self, runs: &Runs, join: Join) -> Vec<Mask>;
 }
 
 impl Joined for Axis {
-    /// The intersection or union of many sets.
+    /// Returns the intersection or union of many sets.
     fn join<'a>(self, join: Join, sets: impl IntoIterator<Item = &'a Runs>) -> Runs {
         match join {
             Join::Any => Runs::of(sets.into_iter().flat_map(|set| set.as_slice().iter().copied())),
@@ -49,7 +49,8 @@ impl Joined for Axis {
         }
     }
 
-    /// The masks that, joined, allow exactly `runs` of the axis; none when `join` of nothing says the same.
+    /// Returns the masks that, joined, allow exactly `runs` of the axis. The list is empty if an empty `join` has the same
+    /// meaning.
     fn write(self, runs: &Runs, join: Join) -> Vec<Mask> {
         if runs.is_empty() {
             return if join == Join::All { vec![join.zero()] } else { Vec::new() };
@@ -68,7 +69,8 @@ impl Joined for Axis {
     }
 }
 
-/// Distances as bands: in a union one for each run, in an intersection the hull without its holes.
+/// Returns distances as bands: for a union, one band per run; for an intersection, the covering band and the complements
+/// of its holes.
 fn write_bands(runs: &[(i64, i64)], join: Join) -> Vec<Mask> {
     let (first, last) = (runs[0], runs[runs.len() - 1]);
     let holes = runs.windows(2).map(|pair| (pair[0].1 + 1, pair[1].0 - 1));
@@ -79,12 +81,12 @@ fn write_bands(runs: &[(i64, i64)], join: Join) -> Vec<Mask> {
     if first.0 != i64::MIN || last.1 != i64::MAX {
         return runs.iter().map(|&(first, last)| band(first, last)).collect();
     }
-    // Both ends are open: everything but the stretch between them, and what lies in that stretch.
+    // Both ends are open: everything except the inner range, and the runs within that range.
     let inner = &runs[1..runs.len() - 1];
     inner.iter().map(|&(first, last)| band(first, last)).chain([!band(first.1 + 1, last.0 - 1)]).collect()
 }
 
-/// `first <= k - q <= last` by its friendliest name.
+/// Returns `first <= k - q <= last` as the most readable atom.
 fn band(first: i64, last: i64) -> Mask {
     let left = (first != i64::MIN).then(|| -first);
     let right = (last != i64::MAX).then_some(last);
@@ -95,8 +97,8 @@ fn band(first: i64, last: i64) -> Mask {
     }
 }
 
-/// The axis and the set of an atom or its complement; `None` when it looks at more than one number, or so far out that a
-/// complement would not fit.
+/// Returns the axis and the set of an atom or its complement; `None` if the atom depends on more than one number, or if
+/// its complement does not fit the integer range.
 pub(super) fn read(mask: &Mask) -> Option<(Axis, Runs)> {
     match mask.node() {
         Node::Not(inner) => {
@@ -111,13 +113,13 @@ pub(super) fn read(mask: &Mask) -> Option<(Axis, Runs)> {
 fn read_atom(mask: &Mask) -> Option<(Axis, Runs)> {
     let atom = mask.atom()?;
     match atom.simplify() {
-        // What bind refuses has no set; asked last, for it walks long lists.
+        // An atom that `bind` refuses has no set; this check is last, because it reads long lists.
         Simplified::Line(Line { axis, runs }) if atom.check().is_ok() => Some((axis, runs)),
         _ => None,
     }
 }
 
-/// `!a`, or `a` for `!a`.
+/// Returns the complement: `!a`, or `a` for `!a`.
 pub(super) fn complement(literal: &Mask) -> Mask {
     match literal.node() {
         Node::Not(inner) => inner.clone(),

@@ -1,4 +1,4 @@
-//! [`Entry`] and [`Picture`]: a word, its parameters and what it looks like.
+//! [`Entry`] and [`Picture`]: a word of the text language, its parameters and its picture.
 
 /// A parameter of an atom or a score.
 pub(crate) struct Param {
@@ -12,37 +12,37 @@ pub(crate) struct Param {
 pub(crate) struct Entry {
     pub(crate) name: &'static str,
     pub(crate) params: &'static [Param],
-    /// How many of the parameters may be given without their name.
+    /// The number of parameters that may be given without their names, from the first one on.
     pub(crate) positional: usize,
-    /// True when the first parameter takes a list, so that several values belong into one.
+    /// True if the first parameter is a list, so several values must be written as one list.
     pub(crate) lists: bool,
     /// An example that works.
     pub(crate) example: &'static str,
 }
 
-/// A required parameter.
+/// Returns a required parameter.
 pub(crate) const fn need(name: &'static str, what: &'static str) -> Param {
     Param { name, what, required: true }
 }
 
-/// An optional parameter.
+/// Returns an optional parameter.
 pub(crate) const fn may(name: &'static str, what: &'static str) -> Param {
     Param { name, what, required: false }
 }
 
 impl Entry {
-    /// A word whose parameters may all be given without their names.
+    /// Returns a word whose parameters may all be given without their names.
     pub(crate) const fn new(name: &'static str, example: &'static str, params: &'static [Param]) -> Self {
         Entry { name, params, positional: params.len(), lists: false, example }
     }
 
-    /// The same with `count` parameters that may be given without their names.
+    /// Returns the word with `count` parameters that may be given without their names.
     pub(crate) const fn positional(mut self, count: usize) -> Self {
         self.positional = count;
         self
     }
 
-    /// The same with a first parameter that takes a list.
+    /// Returns the word with a list as its first parameter.
     pub(crate) const fn lists(mut self) -> Self {
         self.lists = true;
         self
@@ -54,19 +54,19 @@ impl Entry {
 pub struct Picture {
     /// The mask, as text.
     pub mask: &'static str,
-    /// Queries, keys, and the position of the first query.
+    /// (Number of queries, number of keys, position of the first query).
     pub size: (usize, usize, i64),
     /// The facts, as JSON.
     pub facts: &'static str,
 }
 
 impl Picture {
-    /// A square picture without facts.
+    /// Returns a square picture of `len` queries and keys, without facts.
     pub(crate) const fn square(mask: &'static str, len: usize) -> Self {
         Picture { mask, size: (len, len, 0), facts: "{}" }
     }
 
-    /// The same with facts.
+    /// Returns the picture with facts, as JSON.
     pub(crate) const fn facts(mut self, facts: &'static str) -> Self {
         self.facts = facts;
         self

@@ -1,12 +1,12 @@
-//! [`ParseError`]: what is wrong with a text, where, and how to mend it.
+//! [`ParseError`]: an error of a text, its place, and a fix.
 
 use std::fmt;
 use std::ops::Range;
 
-/// Characters of a line that an error shows; longer lines are cut around the place.
+/// The maximum number of characters of a line in an error; longer lines are cut around the place.
 const SHOWN: usize = 120;
 
-/// Why a text is no mask, with the place.
+/// An error of a text that is not a mask, with its place.
 ///
 /// ```
 /// use noren_mask::Mask;
@@ -21,23 +21,23 @@ const SHOWN: usize = 120;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ParseError {
-    /// The text that was parsed (only its beginning when it was refused for its length).
+    /// The text that was parsed; only its beginning if the text was refused because it is too long.
     pub text: String,
-    /// The bytes of `text` that are wrong; empty at the end of the text.
+    /// The range of bytes of `text` that are wrong; an empty range at the end of the text.
     pub span: Range<usize>,
-    /// What was found and why it is wrong.
+    /// The problem: the found text and the reason why it is wrong.
     pub message: String,
-    /// What could stand there instead, when that is a short list or a list of names.
+    /// The texts that are valid at this place, if they are a short list or a list of names.
     pub expected: Vec<String>,
-    /// How to mend it.
+    /// The fix, if one is known.
     pub suggestion: Option<String>,
 }
 
-/// The parser's own result: the error is boxed to keep the frames of its recursion small.
+/// A result of the parser. The error is boxed, because large results make the stack frames of the recursion large.
 pub(crate) type Parsed<T> = Result<T, Box<ParseError>>;
 
 impl ParseError {
-    /// An error at `span`; the text is filled in when the parser gives up.
+    /// Returns an error at `span`; the parser sets the text at the end.
     pub(crate) fn at(span: Range<usize>, message: impl Into<String>) -> Box<Self> {
         Box::new(ParseError {
             text: String::new(),
@@ -58,7 +58,7 @@ impl ParseError {
         self
     }
 
-    /// Line and column of the place, both counted from 1, the column in characters.
+    /// Returns (line, column) of the place, both counted from 1; the column counts characters.
     ///
     /// ```
     /// let error = "causal &\n  paddin".parse::<noren_mask::Mask>().unwrap_err();
@@ -70,7 +70,7 @@ impl ParseError {
         (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
     }
 
-    /// The line of the place, cut to what fits, and where the carets go: (line, blanks before, number of carets).
+    /// Returns (line, number of blanks before the carets, number of carets); a long line is cut around the place.
     fn excerpt(&self) -> (String, usize, usize) {
         let start = self.span.start.min(self.text.len());
         let line_start = self.text[..start].rfind('\n').map_or(0, |i| i + 1);
@@ -95,7 +95,7 @@ impl ParseError {
     }
 }
 
-/// `a`, `a or b`, `a, b or c`.
+/// Returns the words as a list: `a`, `a or b`, `a, b or c`.
 pub(crate) fn or_list(words: &[String]) -> String {
     match words {
         [] => String::new(),
@@ -107,7 +107,7 @@ pub(crate) fn or_list(words: &[String]) -> String {
 impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
-        // A long list is a vocabulary: it helps only where no better advice is at hand.
+        // A long list is a vocabulary: it is shown only if there is no suggestion.
         if !self.expected.is_empty() && (self.expected.len() <= 4 || self.suggestion.is_none()) {
             write!(f, ", expected {}", or_list(&self.expected))?;
         }

@@ -1,15 +1,15 @@
-//! Text to tokens.
+//! The lexer: splits a text into tokens.
 
 use super::error::{ParseError, Parsed};
 use std::ops::Range;
 
-/// What a token is. Its text is the slice of the source at its span.
+/// The kind of a token. The text of a token is the slice of the source at its span.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Name,
     Int,
     Float,
-    /// A quoted text, quotes included.
+    /// A quoted text, with its quotes.
     Quoted,
     LeftParen,
     RightParen,
@@ -24,12 +24,12 @@ pub(crate) enum Kind {
     Not,
     Minus,
     Plus,
-    /// An operator of other languages, or a character that means nothing here.
+    /// An operator of other languages, or a character that this language does not use.
     Foreign,
     End,
 }
 
-/// A token and its bytes in the source.
+/// A token and its range of bytes in the source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Token {
     pub(crate) kind: Kind,
@@ -43,17 +43,17 @@ impl Token {
     }
 }
 
-/// True for a character that can begin a name.
+/// Returns whether a name can begin with `c`.
 fn begins_name(c: char) -> bool {
     c == '_' || c.is_alphabetic()
 }
 
-/// True for a character that can stand in a name.
+/// Returns whether `c` can follow the first character of a name.
 fn continues_name(c: char) -> bool {
     c == '_' || c.is_alphanumeric()
 }
 
-/// True for a text that the lexer reads as one name, so that it needs no quotes.
+/// Returns whether the lexer reads the text as one name, so it needs no quotes.
 pub(crate) fn is_name(text: &str) -> bool {
     text.chars().next().is_some_and(begins_name) && text.chars().all(continues_name)
 }
@@ -94,7 +94,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The next token; [`Kind::End`] for ever once the text is used up.
+    /// Returns the next token; [`Kind::End`] at the end of the text, also if called again.
     pub(crate) fn next(&mut self) -> Parsed<Token> {
         self.skip_blanks_and_comments();
         let start = self.at;
@@ -146,7 +146,7 @@ impl<'a> Lexer<'a> {
         })
     }
 
-    /// Digits with underscores, a fraction, an exponent; `0..4` is an integer and a range.
+    /// Reads a number: digits with underscores, a fraction, an exponent. `0..4` is read as an integer and a range.
     fn number(&mut self) -> Parsed<Kind> {
         let start = self.at;
         let digits = |c: char| c.is_ascii_digit() || c == '_';
@@ -188,7 +188,7 @@ impl<'a> Lexer<'a> {
         Ok(kind)
     }
 
-    /// A quoted text on one line.
+    /// Reads a quoted text on one line.
     fn quoted(&mut self, quote: char) -> Parsed<Kind> {
         let start = self.at;
         let mut chars = self.rest().char_indices().skip(1);
@@ -210,7 +210,7 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// The beginning of a long text, for a message.
+/// Returns the beginning of a long text, for a message.
 pub(crate) fn clip(text: &str) -> String {
     match text.char_indices().nth(40) {
         Some((end, _)) => format!("{}...", &text[..end]),
@@ -218,7 +218,7 @@ pub(crate) fn clip(text: &str) -> String {
     }
 }
 
-/// What a quoted token says; `start` is its place in the source.
+/// Returns the text of a quoted token without quotes and escapes; `start` is its first byte in the source.
 pub(crate) fn unquote(token: &str, start: usize) -> Parsed<String> {
     let inner = &token[1..token.len() - 1];
     let mut out = String::with_capacity(inner.len());
@@ -244,7 +244,7 @@ pub(crate) fn unquote(token: &str, start: usize) -> Parsed<String> {
     Ok(out)
 }
 
-/// `u{1f600}` at the beginning of `rest`: the character and the bytes used.
+/// Reads `u{1f600}` at the beginning of `rest`. Returns (character, number of bytes).
 fn unicode_escape(rest: &str) -> Option<(char, usize)> {
     let digits = rest.strip_prefix("u{")?;
     let end = digits.find('}').filter(|end| (1..=6).contains(end))?;

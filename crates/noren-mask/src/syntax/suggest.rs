@@ -1,8 +1,8 @@
-//! The known name nearest to an unknown one.
+//! Suggestions: the known name that is nearest to an unknown name.
 
 /// Returns the candidate nearest to `word`, if it is near enough to be a typing error.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // Nothing near has more letters than this; a hostile name of a megabyte costs nothing.
+    // No known name is near a longer one; the limit also bounds the cost of hostile names.
     if word.len() > 64 {
         return None;
     }
@@ -16,8 +16,8 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// Insertions, deletions, replacements and swaps of neighbours that lead from one word to the other (optimal string
-/// alignment).
+/// Returns the edit distance of two words: the number of insertions, deletions, replacements and swaps of neighbours
+/// (optimal string alignment).
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut before_last = vec![0; b.len() + 1];
     let mut last: Vec<usize> = (0..=b.len()).collect();
@@ -35,7 +35,7 @@ fn distance(a: &[char], b: &[char]) -> usize {
     last[b.len()]
 }
 
-/// What this language calls something that elsewhere has another name.
+/// Returns the expression of this language for a word of other systems.
 pub(crate) fn synonym(word: &str) -> Option<&'static str> {
     let word = if word.len() <= 32 { word.to_lowercase() } else { return None };
     Some(match word.as_str() {

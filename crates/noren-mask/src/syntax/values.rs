@@ -1,4 +1,4 @@
-//! Argument values, and what an atom reads them as.
+//! Argument values, and their conversion to the types of parameters.
 
 use super::entry::{Entry, Param};
 use super::error::{ParseError, Parsed, or_list};
@@ -6,7 +6,7 @@ use crate::scalar::Rows;
 use crate::set::Span;
 use std::ops::Range;
 
-/// A value as written.
+/// A value in the form in which it was written.
 #[derive(Debug)]
 pub(crate) enum Value {
     Int(i128),
@@ -17,14 +17,14 @@ pub(crate) enum Value {
     Name(String),
 }
 
-/// A value and its place.
+/// A value and its range of bytes in the source.
 #[derive(Debug)]
 pub(crate) struct Written {
     pub(crate) value: Value,
     pub(crate) span: Range<usize>,
 }
 
-/// An argument: a value, perhaps with the name of its parameter.
+/// An argument: a value, with the name of its parameter if that was written.
 pub(crate) struct Argument {
     pub(crate) key: Option<(String, Range<usize>)>,
     pub(crate) written: Written,
@@ -33,12 +33,12 @@ pub(crate) struct Argument {
 /// The arguments of an atom, sorted by parameter.
 pub(crate) struct Arguments {
     pub(crate) entry: &'static Entry,
-    /// The whole atom.
+    /// The range of bytes of the whole atom.
     pub(crate) span: Range<usize>,
     values: Vec<Option<Written>>,
 }
 
-/// An argument on its way to be read: its parameter knows what to say when it does not fit.
+/// An argument together with its parameter, whose description is used in errors.
 pub(crate) struct Given<'a> {
     entry: &'static Entry,
     param: &'static Param,
@@ -46,7 +46,7 @@ pub(crate) struct Given<'a> {
 }
 
 impl Arguments {
-    /// Gives each argument to its parameter.
+    /// Assigns each argument to its parameter.
     pub(crate) fn assign(entry: &'static Entry, span: Range<usize>, arguments: Vec<Argument>) -> Parsed<Self> {
         let mut values: Vec<Option<Written>> = entry.params.iter().map(|_| None).collect();
         for (position, argument) in arguments.into_iter().enumerate() {
@@ -71,13 +71,13 @@ impl Arguments {
         Ok(Arguments { entry, span, values })
     }
 
-    /// The argument of parameter number `index`.
+    /// Returns the argument of parameter number `index`, counted from 0; `None` if it was not given.
     pub(crate) fn get(&self, index: usize) -> Option<Given<'_>> {
         let written = self.values[index].as_ref()?;
         Some(Given { entry: self.entry, param: &self.entry.params[index], written })
     }
 
-    /// The argument of a required parameter, which [`Arguments::assign`] has seen.
+    /// Returns the argument of a required parameter; [`Arguments::assign`] has checked that it was given.
     pub(crate) fn need(&self, index: usize) -> Parsed<Given<'_>> {
         self.get(index).ok_or_else(|| ParseError::at(self.span.clone(), format!("`{}` is incomplete", self.entry.name)))
     }
@@ -117,7 +117,7 @@ fn too_many(entry: &'static Entry, span: Range<usize>) -> Box<ParseError> {
 }
 
 impl Value {
-    /// What was found, for a message.
+    /// Describes the given value for a message.
     fn describe(&self) -> String {
         match self {
             Value::Int(n) => format!("the number {n}"),
@@ -131,7 +131,7 @@ impl Value {
 }
 
 impl Given<'_> {
-    /// The error that says what this parameter takes.
+    /// Returns the error with the values that this parameter takes.
     fn wrong(&self, item: &Written, wanted: &str) -> Box<ParseError> {
         let message =
             format!("`{}`: `{}` must be {wanted}, found {}", self.entry.name, self.param.name, item.value.describe());
@@ -196,27 +196,27 @@ impl Given<'_> {
         }
     }
 
-    /// A number of things.
+    /// Returns an integer of at least 0.
     pub(crate) fn whole(&self) -> Parsed<u64> {
         self.whole_of(self.written)
     }
 
-    /// A number that may be negative.
+    /// Returns an integer, which may be negative.
     pub(crate) fn integer(&self) -> Parsed<i64> {
         self.integer_of(self.written)
     }
 
-    /// A number with a fraction.
+    /// Returns a real number.
     pub(crate) fn real(&self) -> Parsed<f64> {
         self.real_of(self.written)
     }
 
-    /// A list of numbers of things.
+    /// Returns a list of integers of at least 0.
     pub(crate) fn wholes(&self) -> Parsed<Vec<u64>> {
         self.list("a list of whole numbers", Self::whole_of)
     }
 
-    /// A list of numbers of things, or one that holds for all `dimensions`.
+    /// Returns a list of integers of at least 0; a single number is repeated for all `dimensions`.
     pub(crate) fn wholes_or_one(&self, dimensions: usize) -> Parsed<Vec<u64>> {
         match self.written.value {
             Value::Int(_) => Ok(vec![self.whole()?; dimensions]),
@@ -224,17 +224,17 @@ impl Given<'_> {
         }
     }
 
-    /// A list of numbers that may be negative.
+    /// Returns a list of integers, which may be negative.
     pub(crate) fn integers(&self) -> Parsed<Vec<i64>> {
         self.list("a list of whole numbers", Self::integer_of)
     }
 
-    /// A list of numbers with fractions.
+    /// Returns a list of real numbers.
     pub(crate) fn reals(&self) -> Parsed<Vec<f64>> {
         self.list("a list of numbers", Self::real_of)
     }
 
-    /// One number, or a list with one for each batch row.
+    /// Returns one number for all batch rows, or a list with one number per batch row.
     pub(crate) fn per_row(&self) -> Parsed<Rows<u64>> {
         match self.written.value {
             Value::List(_) => Ok(Rows::Each(self.wholes()?)),
@@ -242,7 +242,7 @@ impl Given<'_> {
         }
     }
 
-    /// A position, a range, or a list of these.
+    /// Returns the spans of a position, a range, or a list of these.
     pub(crate) fn spans(&self) -> Parsed<Vec<Span>> {
         match self.written.value {
             Value::List(_) => self.list("a list of ranges", Self::span_of),
@@ -251,7 +251,7 @@ impl Given<'_> {
         }
     }
 
-    /// A name, with or without quotes.
+    /// Returns a name, which was written with or without quotes.
     pub(crate) fn name(&self) -> Parsed<String> {
         match &self.written.value {
             Value::Name(name) | Value::Quoted(name) => Ok(name.clone()),
@@ -260,7 +260,7 @@ impl Given<'_> {
         }
     }
 
-    /// One of a few words; its number among them.
+    /// Returns the index in `words` of the given word.
     pub(crate) fn word(&self, words: &[&str]) -> Parsed<usize> {
         let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
         match &self.written.value {
