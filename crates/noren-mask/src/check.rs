@@ -110,13 +110,13 @@ pub(crate) fn check_arms(arms: &[Arm]) -> Result<(), (String, Option<usize>)> {
                 every.push((*step, *from, arm));
             }
             Selector::Else if other.is_some() => {
-                return Err(("`else` stands twice: leave one out".into(), Some(arm)));
+                return Err(("`else` is given twice: leave one out".into(), Some(arm)));
             }
             Selector::Else => other = Some(arm),
         }
     }
     if every.len() > MAX_EVERY {
-        return Err((format!("{} arms say `every`: at most {MAX_EVERY} are possible", every.len()), None));
+        return Err((format!("{} arms have `every`: at most {MAX_EVERY} are possible", every.len()), None));
     }
     match first_overlap(&mut spans, &every) {
         Some((first, second, index)) => {

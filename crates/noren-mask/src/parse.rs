@@ -300,7 +300,7 @@ impl<'a> Parser<'a> {
             return Ok(Argument { key: None, written });
         }
         let Value::Name(key) = written.value else {
-            return Err(self.unexpected(&["`,`", "`)`"]).suggest("only a parameter's name stands before `=`"));
+            return Err(self.unexpected(&["`,`", "`)`"]).suggest("only a parameter's name can be before `=`"));
         };
         self.advance()?;
         Ok(Argument { key: Some((key, written.span)), written: self.value()? })

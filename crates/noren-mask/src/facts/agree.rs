@@ -66,14 +66,16 @@ impl Claims {
             }
             (Some(claim), None, None) => claim.turn(side).map(Some),
             (_, None, Some(_)) if side.is_some() => {
-                Err(Error::fact("side", "real_keys say themselves where padding stands: drop side"))
+                Err(Error::fact("side", "real_keys give the place of padding: leave out side"))
             }
             (claim, None, Some(keys)) => {
                 let keys = RealTokens::Keys(keys);
                 claim.map_or(Ok(()), |claim| claim.compare("real_keys", &keys))?;
                 Ok(Some(keys))
             }
-            (None, None, None) if side.is_some() => Err(Error::fact("side", "says nothing without lengths: give both")),
+            (None, None, None) if side.is_some() => {
+                Err(Error::fact("side", "has no effect without lengths: give both"))
+            }
             (None, None, None) => Ok(None),
         }
     }

@@ -67,7 +67,7 @@ impl Facts {
             let end = ids.iter().rposition(|id| *id != pad_id).map_or(len, |last| last + 1);
             if let Some(hole) = ids[first..end].iter().position(|id| *id == pad_id) {
                 return refuse(format!(
-                    "pad id {pad_id} is also a real token: in batch row {row} it stands at key {} between others",
+                    "pad id {pad_id} is also a real token: in batch row {row} key {} has this id and is between other tokens",
                     first + hole
                 ));
             }
@@ -190,7 +190,7 @@ impl Facts {
                     "segment_ids",
                     format!(
                         "batch row {row} has id {id} at key {key}: ids count from 1 and 0 is padding; if {id} is padding, \
-                         say so with segment_padding"
+                         set segment_padding"
                     ),
                 ));
             }
@@ -202,7 +202,7 @@ impl Facts {
             Some(row) => Err(Error::fact(
                 "segment_ids",
                 format!(
-                    "batch row {row} begins with id 0: left padding, or a document when ids count from 0? Say which with \
+                    "batch row {row} begins with id 0: left padding, or a document when ids count from 0? State which with \
                      segment_padding (0, or none), or count documents from 1"
                 ),
             )),

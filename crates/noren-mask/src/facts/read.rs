@@ -123,7 +123,7 @@ fn read_real_and_documents(at: &At<'_>, facts: &mut Facts) -> Result<(), Error> 
         [("pad_id", "token_ids"), ("eos_id", "token_ids"), ("bos_id", "token_ids"), ("segment_padding", "segment_ids")]
     {
         if let (Some(at), None) = (at.field(key), at.field(to)) {
-            return Err(at.error(format!("says nothing without {to}: give both")));
+            return Err(at.error(format!("has no effect without {to}: give both")));
         }
     }
     let mut claims = Claims::new();
@@ -207,7 +207,7 @@ fn check_padding_ids(ids: &[Vec<i64>], pad_id: i64, real: Option<&RealTokens>) -
         if let Some((key, id)) = ids.iter().enumerate().find(|(k, id)| **id != pad_id && !set.contains(*k as u32)) {
             return Err(Error::fact(
                 format!("token_ids[{row}][{key}]"),
-                format!("is {id} and not pad id {pad_id}, but the other facts call it padding: mend either"),
+                format!("is {id} and not pad id {pad_id}, but the other facts give padding there: correct one of them"),
             ));
         }
     }

@@ -56,7 +56,7 @@ impl Parser<'_> {
                 error.suggest("put `&` (both) or `|` (either) between two masks")
             }
             Kind::Comma => error.suggest("join two masks with `&` (both) or `|` (either)"),
-            Kind::Colon => error.suggest("arms stand inside `heads(..)`, `batch(..)` or `layers(..)`"),
+            Kind::Colon => error.suggest("arms belong inside `heads(..)`, `batch(..)` or `layers(..)`"),
             _ => error.suggest("leave it out, or join a further mask with `&` or `|`"),
         }
     }
@@ -101,7 +101,7 @@ impl Parser<'_> {
             "minus" | "except" | "without" | "/" => "write `-`, as in `a - b`",
             "^" | "xor" | "XOR" => "write `(a | b) - (a & b)` for one but not both",
             "==" | "!=" | "<=" | ">=" | "=" | "<" | ">" => {
-                "a text says one mask; to compare two masks, give two texts (`noren diff`)"
+                "a text defines one mask; to compare two masks, give two texts (`noren diff`)"
             }
             "..=" => "ranges are half open: write `0..5` for 0 to 4",
             _ => return None,
@@ -124,12 +124,12 @@ impl Parser<'_> {
                     .suggest("write `full` to allow everything")
             }
             Kind::Int | Kind::DotDot | Kind::LeftBracket => {
-                error.suggest("positions stand in an atom, as in `keys(0..4)`")
+                error.suggest("positions belong in an atom, as in `keys(0..4)`")
             }
             Kind::Quoted => {
-                error.suggest("a name stands in an atom, as in `dense(\"name\")` or `keys(label=\"name\")`")
+                error.suggest("a name belongs in an atom, as in `dense(\"name\")` or `keys(label=\"name\")`")
             }
-            Kind::Minus => error.suggest("`-` stands between two masks; write `!a` for the complement"),
+            Kind::Minus => error.suggest("`-` is written between two masks; write `!a` for the complement"),
             Kind::RightParen | Kind::End => error.suggest("write for example `causal`"),
             _ => error.suggest("write a mask such as `causal` or `(causal | prefix(4))`"),
         }
@@ -146,7 +146,7 @@ impl Parser<'_> {
         }
         if matches!(name, "every" | "else") {
             return ParseError::at(span, format!("`{name}` is no mask"))
-                .suggest("it stands before the colon of an arm, as in `layers(every 2: causal, else: full)`");
+                .suggest("it is written before the colon of an arm, as in `layers(every 2: causal, else: full)`");
         }
         let error = ParseError::at(span, format!("unknown name `{}`", clip(name)))
             .expecting(atoms::DEFINITIONS.iter().map(|known| format!("`{}`", known.word.entry.name)));

@@ -15,7 +15,7 @@ impl Shape {
     /// let shape = Shape::from_json(r#"{"batch": 4, "heads": 8, "kv_heads": 2, "q_len": 1, "kv_len": 101, "query_offset": 100}"#)?;
     /// assert_eq!(shape, Shape::cached(100, 1).batch(4).heads(8).kv_heads(2));
     /// let error = Shape::from_json(r#"{"q_len": 1, "kv_len": 101}"#).unwrap_err().to_string();
-    /// assert!(error.starts_with("shape: q_len is 1 and kv_len is 101: say where the first query stands"), "{error}");
+    /// assert!(error.starts_with("shape: q_len is 1 and kv_len is 101: give the position of the first query"), "{error}");
     /// # Ok::<(), noren_mask::Error>(())
     /// ```
     ///
@@ -53,7 +53,7 @@ impl Shape {
             None if q_len == kv_len => vec![0],
             None => {
                 return Err(Error::Shape(format!(
-                    "q_len is {q_len} and kv_len is {kv_len}: say where the first query stands, query_offset {} when the \
+                    "q_len is {q_len} and kv_len is {kv_len}: give the position of the first query, query_offset {} when the \
                      queries are the last of the keys, 0 when they are another sequence",
                     kv_len as i64 - q_len as i64
                 )));

@@ -26,7 +26,7 @@ fn token_ids_whose_pad_id_is_real_are_refused() {
     let eos = 50256;
     assert_eq!(
         message(Facts::from_token_ids(&[[5, eos, 7, eos, eos]], eos)),
-        "facts: token_ids: pad id 50256 is also a real token: in batch row 0 it stands at key 1 between others: give lengths \
+        "facts: token_ids: pad id 50256 is also a real token: in batch row 0 key 1 has this id and is between other tokens: give lengths \
          or an attention_mask instead"
     );
     assert_eq!(
@@ -105,12 +105,12 @@ fn segment_ids_become_documents_and_padding() {
     );
     assert_eq!(
         message(ids(&[vec![1, 1, 1], vec![0, 0, 1]])),
-        "facts: segment_ids: batch row 1 begins with id 0: left padding, or a document when ids count from 0? Say which with \
+        "facts: segment_ids: batch row 1 begins with id 0: left padding, or a document when ids count from 0? State which with \
          segment_padding (0, or none), or count documents from 1"
     );
     assert_eq!(
         message(ids(&[vec![1, -1]])),
-        "facts: segment_ids: batch row 0 has id -1 at key 1: ids count from 1 and 0 is padding; if -1 is padding, say so with \
+        "facts: segment_ids: batch row 0 has id -1 at key 1: ids count from 1 and 0 is padding; if -1 is padding, set \
          segment_padding"
     );
 }

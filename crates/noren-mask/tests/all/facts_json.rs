@@ -134,8 +134,8 @@ fn wrong_values_are_named_with_their_place() {
          "labels.pii[0]: \"1..99999999999999999999\" reaches beyond 2147483647: positions are at most that".into()),
         (r#"{"real_keys": [["3.."]]}"#, "real_keys[0][0]: range 3.. has no end: the keys must be listed to the last".into()),
         (r#"{"side": "top", "lengths": [1]}"#, "side: got \"top\", expected \"left\" or \"right\"".into()),
-        (r#"{"side": "left"}"#, "side: says nothing without lengths: give both".into()),
-        (r#"{"side": "left", "real_keys": [[1]]}"#, "side: real_keys say themselves where padding stands: drop side".into()),
+        (r#"{"side": "left"}"#, "side: has no effect without lengths: give both".into()),
+        (r#"{"side": "left", "real_keys": [[1]]}"#, "side: real_keys give the place of padding: leave out side".into()),
         (r#"{"lengths": [1], "real_keys": [[0]]}"#, "real_keys: lengths are given too: give one of them".into()),
         (r#"{"lenghts": [5]}"#, "JSON: the key \"lenghts\" is not known: did you mean \"lengths\"?".into()),
         (r#"{"arrays": {"m": {"kep": [[1]]}}}"#, "arrays.m: the key \"kep\" is not known: did you mean \"keep\"?".into()),
@@ -168,8 +168,8 @@ fn wrong_values_are_named_with_their_place() {
         (r#"{"attention_mask": []}"#, "attention_mask: has no rows: give one per batch row".into()),
         (r#"{"attention_mask": [[]]}"#, "attention_mask: batch row 0 has 0 entries: give 1 to 2147483647".into()),
         (r#"{"token_ids": [[1]]}"#, "token_ids: which id is padding? Give pad_id".into()),
-        (r#"{"pad_id": 0}"#, "pad_id: says nothing without token_ids: give both".into()),
-        (r#"{"segment_padding": 0}"#, "segment_padding: says nothing without segment_ids: give both".into()),
+        (r#"{"pad_id": 0}"#, "pad_id: has no effect without token_ids: give both".into()),
+        (r#"{"segment_padding": 0}"#, "segment_padding: has no effect without segment_ids: give both".into()),
     ] {
         assert_eq!(refusal(json), message, "{json}");
     }
@@ -220,7 +220,7 @@ fn contradictions_are_named() {
         ),
         (
             r#"{"token_ids": [[5, 7, 2]], "pad_id": 2, "eos_id": 2, "lengths": [1]}"#,
-            "token_ids[0][1]: is 7 and not pad id 2, but the other facts call it padding: mend either",
+            "token_ids[0][1]: is 7 and not pad id 2, but the other facts give padding there: correct one of them",
         ),
     ] {
         assert_eq!(refusal(json), message, "{json}");
@@ -342,7 +342,7 @@ fn shapes_are_read_and_checked() {
         ),
         (
             r#"{"q_len": 1, "kv_len": 5}"#,
-            "shape: q_len is 1 and kv_len is 5: say where the first query stands, query_offset 4 when the queries are the last \
+            "shape: q_len is 1 and kv_len is 5: give the position of the first query, query_offset 4 when the queries are the last \
           of the keys, 0 when they are another sequence",
         ),
         (
@@ -370,7 +370,7 @@ fn the_side_may_come_first_but_not_alone() {
 fn what_has_no_serial_form_is_refused() {
     let facts = Facts::new().closure("near", |_, _, q, k| q == k);
     let message =
-        "facts: closure \"near\": a closure has no serial form: give its cells as an array, or say it as a mask";
+        "facts: closure \"near\": a closure has no serial form: give its cells as an array, or write it as a mask";
     assert_eq!(facts.to_json().unwrap_err().to_string(), message);
     assert_eq!(serde_json::to_string(&facts).unwrap_err().to_string(), message);
     let empty = Facts::new().levels(Rows::Each(Vec::new()));

@@ -278,7 +278,7 @@ fn arms_overlap_exactly_when_they_share_an_index() {
         let text = format!("layers({arms})");
         match (text.parse::<Mask>(), shared) {
             (Ok(_), None) => {}
-            (Err(error), Some(u64::MAX)) => assert!(error.message.contains("`else` stands twice")),
+            (Err(error), Some(u64::MAX)) => assert!(error.message.contains("`else` is given twice")),
             (Err(error), Some(index)) => {
                 assert!(error.message.contains(&format!("both name {index}:")), "{arms}: {}", error.message);
             }

@@ -99,7 +99,7 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
             "found `:`, expected `,` or `)`: `sliding` takes no arms; write for example `sliding(4096)`",
         ),
         ("window(1 2)", "2", "found the number 2, expected `,` or `)`: put `,` between two arguments"),
-        ("window(1=2)", "=", "found `=`, expected `,` or `)`: only a parameter's name stands before `=`"),
+        ("window(1=2)", "=", "found `=`, expected `,` or `)`: only a parameter's name can be before `=`"),
         ("keys([[1]])", "[", "found `[`, expected a number or a range: lists do not nest: write one list"),
         (
             "keys(&)",
@@ -189,13 +189,13 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
         (
             "causal & else",
             "else",
-            "`else` is no mask: it stands before the colon of an arm, as in `layers(every 2: causal, else: full)`",
+            "`else` is no mask: it is written before the colon of an arm, as in `layers(every 2: causal, else: full)`",
         ),
-        ("0..4: causal", "0", "found the number 0, expected a mask: positions stand in an atom, as in `keys(0..4)`"),
+        ("0..4: causal", "0", "found the number 0, expected a mask: positions belong in an atom, as in `keys(0..4)`"),
         (
             "causal: full",
             ":",
-            "found `:`, expected `&`, `|` or `-`: arms stand inside `heads(..)`, `batch(..)` or `layers(..)`",
+            "found `:`, expected `&`, `|` or `-`: arms belong inside `heads(..)`, `batch(..)` or `layers(..)`",
         ),
         // Operators of other languages.
         ("causal && padding", "&&", "`&&` is no operator of this language: write `&` for both"),
@@ -211,16 +211,20 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
         (
             "causal == padding",
             "==",
-            "`==` is no operator of this language: a text says one mask; to compare two masks, give two texts (`noren diff`)",
+            "`==` is no operator of this language: a text defines one mask; to compare two masks, give two texts (`noren diff`)",
         ),
         // Beginning and end of a mask.
         ("", "", "the text is empty, expected a mask: write `full` to allow everything"),
         ("causal &", "", "the text ends here, expected a mask: write for example `causal`"),
-        ("- causal", "-", "found `-`, expected a mask: `-` stands between two masks; write `!a` for the complement"),
+        (
+            "- causal",
+            "-",
+            "found `-`, expected a mask: `-` is written between two masks; write `!a` for the complement",
+        ),
         (
             "\"causal\"",
             "\"causal\"",
-            "found the text \"causal\", expected a mask: a name stands in an atom, as in `dense(\"name\")` or `keys(label=\"name\")`",
+            "found the text \"causal\", expected a mask: a name belongs in an atom, as in `dense(\"name\")` or `keys(label=\"name\")`",
         ),
         (
             "causal padding",

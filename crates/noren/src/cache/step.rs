@@ -25,7 +25,7 @@ pub struct StepPlan {
 /// The number of queries of each sequence in a step.
 #[derive(Clone, Debug)]
 enum New {
-    /// The same number for each sequence.
+    /// One number for all sequences.
     Each(usize),
     /// Consecutive ranges, one for each sequence: `cu_seqlens`.
     Ragged(Vec<usize>),
