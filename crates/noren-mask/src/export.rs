@@ -1,7 +1,7 @@
 //! A plan in the formats of other systems: runs of keys per row, masked rows per key, tiles of any size, slices.
 //!
 //! The inputs of FlexAttention, cuDNN, FlashMask, FlashInfer, flash-attention, MagiAttention and Splash are built from these
-//! formats. Each format has exactly the cells of the plan; if that is impossible, the error names the place.
+//! formats. Each form has exactly the cells of the plan.
 
 mod blocks;
 mod slices;

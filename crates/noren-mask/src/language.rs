@@ -25,7 +25,7 @@ pub struct Word {
     pub title: &'static str,
     /// The parameters, in the order in which they may be given without their names.
     pub params: Vec<Param>,
-    /// A valid example.
+    /// A valid mask or score with this word.
     pub example: &'static str,
     /// The meaning: which cells the atom allows, or how the score changes; a paragraph of Markdown.
     pub doc: &'static str,

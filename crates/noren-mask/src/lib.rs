@@ -1,4 +1,4 @@
-//! Attention masks as expressions: exact cells, block-sparse plans, and questions about them.
+//! Attention masks as expressions: exact cells, block-sparse plans, counts and comparisons.
 //!
 //! A mask defines which query may read which key. It is a value: an expression over atoms such as [`causal`](atoms::causal) or
 //! [`documents`](atoms::documents), written in Rust or as text. A mask holds no lengths.

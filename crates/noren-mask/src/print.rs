@@ -53,7 +53,7 @@ pub(crate) fn measure(mask: &Mask) -> Result<(), Oversize> {
 
 struct Printer<'a> {
     out: &'a mut dyn Write,
-    /// True if a part was nested too deep to print.
+    /// Whether the printer left out a part that is nested too deep.
     cut: bool,
 }
 

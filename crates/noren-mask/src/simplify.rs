@@ -222,8 +222,8 @@ fn in_order(join: Join, mut operands: Vec<Mask>) -> Mask {
     join.of(operands)
 }
 
-/// Returns the sort key of an operand: plain atoms, then complements, then combinations; structural atoms such as bands
-/// come first.
+/// Returns the sort key (class, rank) of an operand. Classes: 0 plain, 1 complement, 2 combination. Ranks: the order of
+/// `Family`, then `batch`, `heads`, `layers`, and all others.
 fn reading_order(mask: &Mask) -> (u8, u8) {
     let class = match mask.node() {
         Node::Not(_) => 1,
@@ -244,7 +244,8 @@ fn reading_order(mask: &Mask) -> (u8, u8) {
     (class, rank)
 }
 
-/// Simplifies `heads`, `batch` or `layers`: arms with equal masks are joined, and arms that are equal to `else` are removed.
+/// Simplifies `heads`, `batch` or `layers`: arms with equal masks are joined, and arms with the mask of `else` are
+/// removed.
 fn simple_arms(mask: &Mask, arms: &[Arm], negate: bool, wrap: fn(Vec<Arm>) -> Node) -> Mask {
     if check_node(mask.node()).is_err() {
         return if negate { !mask.clone() } else { mask.clone() };

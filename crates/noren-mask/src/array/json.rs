@@ -157,7 +157,7 @@ struct Cells {
     list: Vec<(u32, u32)>,
 }
 
-/// The part of a dense array at the first `depth` indices of `at`, as nested lists.
+/// The cells of a dense array with the index prefix `at[..depth]`, as nested lists.
 struct Nested<'a> {
     array: &'a Array,
     at: [usize; 3],

@@ -5,7 +5,7 @@ use crate::plan::Plan;
 
 /// The tiles of `block_q` x `block_kv` cells of one pattern, and the cells of the mixed tiles.
 ///
-/// Block-sparse kernels read this: FlexAttention's `BlockMask`, FlashAttention-4, FlashInfer's BSR, Splash's `MaskInfo`.
+/// Block-sparse kernels read these tiles: FlexAttention's `BlockMask`, FlashAttention-4, FlashInfer's BSR, Splash's `MaskInfo`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Blocks {
     /// (Number of rows of tiles, number of columns of tiles).
@@ -76,7 +76,7 @@ impl Plan {
     }
 }
 
-/// Returns the number of allowed cells of each tile in some rows.
+/// Returns the number of allowed cells of each tile, `[tiles]`, in the rows `lines`.
 fn counts(rows: &Runs, lines: std::ops::Range<usize>, block_kv: usize, tiles: usize) -> Vec<u64> {
     let mut counts = vec![0u64; tiles];
     let mut steps = vec![0i64; tiles + 1];

@@ -67,7 +67,7 @@ impl Facts {
             let end = ids.iter().rposition(|id| *id != pad_id).map_or(len, |last| last + 1);
             if let Some(hole) = ids[first..end].iter().position(|id| *id == pad_id) {
                 return refuse(format!(
-                    "pad id {pad_id} is also a real token: in batch row {row} key {} has this id and is between other tokens",
+                    "pad id {pad_id} is also a real token: in batch row {row}, key {} has this id and is between other tokens",
                     first + hole
                 ));
             }
@@ -210,8 +210,8 @@ impl Facts {
         }
     }
 
-    /// [`from_segment_ids`](Self::from_segment_ids) where `padding` is the id of padding, or `None` when there is no padding
-    /// and every id is a document's (then no real tokens are set).
+    /// Returns documents and non-padding tokens from segment ids. `padding` is the id of padding. With `None`, every id is that
+    /// of a document, and no non-padding tokens are set.
     ///
     /// ```
     /// use noren_mask::{Facts, Side};
@@ -273,7 +273,8 @@ impl Facts {
         Facts::new().with_position_ids(rows)
     }
 
-    /// [`from_position_ids`](Self::from_position_ids) that keeps these facts and passes over what they call padding.
+    /// Adds documents from position ids to these facts, as [`from_position_ids`](Self::from_position_ids) reads them. Position
+    /// ids of padding tokens are ignored.
     ///
     /// ```
     /// use noren_mask::{Facts, Side};
@@ -283,7 +284,8 @@ impl Facts {
     /// ```
     ///
     /// # Errors
-    /// As above for the real tokens, and real tokens that do not fit the rows.
+    /// Returns the errors of [`from_position_ids`](Self::from_position_ids) for the non-padding tokens, and an error if the
+    /// non-padding tokens do not fit the rows.
     pub fn with_position_ids<R: AsRef<[i64]>>(mut self, rows: &[R]) -> Result<Self, Error> {
         const FACT: &str = "position_ids";
         let len = check_rows(FACT, rows)?;
@@ -371,7 +373,8 @@ impl Facts {
     }
 }
 
-/// The common length of all rows, at least 1.
+/// Returns the common length of all rows. Returns an error if there are no rows, if their lengths differ, or if the length is
+/// not from 1 to `Shape::MAX_LEN`.
 pub(super) fn check_rows<T, R: AsRef<[T]>>(fact: &str, rows: &[R]) -> Result<usize, Error> {
     let refuse = |problem: String| Err(Error::fact(fact, problem));
     let Some(len) = rows.first().map(|row| row.as_ref().len()) else {
@@ -388,7 +391,7 @@ pub(super) fn check_rows<T, R: AsRef<[T]>>(fact: &str, rows: &[R]) -> Result<usi
     }
 }
 
-/// Lengths with their side when every row is padded at one and the same end, else the keys themselves.
+/// Returns lengths and a side if all rows are padded at the same end, otherwise the set of non-padding keys of each row.
 fn real_tokens(keys: Vec<IntervalSet>, len: u32) -> RealTokens {
     for side in [Side::Right, Side::Left] {
         if keys.iter().all(|set| *set == run_set(set.count(), side, len)) {
@@ -403,7 +406,7 @@ fn run_set(length: u64, side: Side, len: u32) -> IntervalSet {
     IntervalSet::from(run.start..run.end)
 }
 
-/// The real keys of `batch` rows of `len` keys.
+/// Returns the non-padding keys of each of `batch` rows of `len` keys. Returns an error if `real` does not fit them.
 pub(super) fn real_sets(fact: &str, real: &RealTokens, batch: usize, len: u32) -> Result<Vec<IntervalSet>, Error> {
     let refuse = |problem: String| Err(Error::fact(fact, problem));
     let (count, longest) = match real {

@@ -1,10 +1,10 @@
-//! The scores: their names and parameters, and how they are read.
+//! The scores: their names and parameters, and the function that reads them.
 
 use crate::scalar::Real;
 use crate::score::Score;
 use crate::syntax::{Arguments, Entry, Parsed, may, need};
 
-/// The scores.
+/// All scores with their parameters.
 pub(crate) const SCORES: &[Entry] = &[
     Entry::new("bias", "bias(name)", &[may("name", "name of the array")]),
     Entry::new("relative", "relative(name)", &[may("name", "name of the table")]),
@@ -14,12 +14,12 @@ pub(crate) const SCORES: &[Entry] = &[
     Entry::new("sinks", "sinks(name)", &[may("name", "name of the array")]),
 ];
 
-/// The score called `name`.
+/// Returns the entry of the score `name`.
 pub(crate) fn score(name: &str) -> Option<&'static Entry> {
     SCORES.iter().find(|entry| entry.name == name)
 }
 
-/// The score with these arguments.
+/// Returns the score with these arguments.
 pub(crate) fn read(arguments: &Arguments) -> Parsed<Score> {
     let a = arguments;
     let name = || a.get(0).map_or_else(|| Ok(a.entry.name.to_string()), |given| given.name());

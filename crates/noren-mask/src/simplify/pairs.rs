@@ -5,11 +5,11 @@ use super::axis::{Join, read};
 use crate::mask::{Mask, Node};
 use std::collections::HashSet;
 
-/// Each operand is compared with each other one: longer lists stay as they are.
+/// The maximum number of operands. Each is compared with each other one; longer lists stay unchanged.
 const MOST: usize = 64;
 
-/// The operands of one `|` (or `&`), each `&` (or `|`) of the same parts but for one and its complement taken together. No
-/// operand is longer than what it replaces.
+/// Joins operands of one `|` (or `&`) that differ only in one part and its complement. No result is longer than the operands
+/// that it replaces.
 pub(super) fn paired(join: Join, mut operands: Vec<Mask>) -> Vec<Mask> {
     if operands.len() > MOST {
         return operands;
@@ -21,7 +21,7 @@ pub(super) fn paired(join: Join, mut operands: Vec<Mask>) -> Vec<Mask> {
     operands
 }
 
-/// Two operands that can be taken together, by their numbers in ascending order, and what they are together.
+/// Returns (first index, second index, joined operand) of two operands that can be joined; the indices ascend.
 fn pair(join: Join, operands: &[Mask]) -> Option<(usize, usize, Mask)> {
     let parts: Vec<HashSet<&Mask>> = operands.iter().map(|operand| parts_of(join, operand)).collect();
     for first in 0..parts.len() {

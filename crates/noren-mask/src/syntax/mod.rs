@@ -1,4 +1,4 @@
-//! Tokens, arguments and parameters: what is between a text and its atoms.
+//! Tokens, arguments and parameters: the steps from a text to its atoms.
 
 mod entry;
 mod error;
@@ -17,8 +17,8 @@ pub(crate) use suggest::synonym;
 pub(crate) use values::{Argument, Arguments, Value, Written};
 pub(crate) use write::{Call, List, Name, write_spans};
 
-/// Masks nested deeper than this are refused, so that no text can exhaust the stack.
+/// The maximum depth of nesting in a mask, so that no text can exhaust the stack.
 pub(crate) const MAX_DEPTH: usize = 256;
 
-/// Texts of more bytes than this are refused: what is that large belongs into facts.
+/// The maximum length of a text in bytes; larger data belongs in facts.
 pub(crate) const MAX_TEXT: usize = 4 << 20;

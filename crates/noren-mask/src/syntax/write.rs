@@ -1,11 +1,11 @@
-//! Parameters as text: what the lexer and [`Arguments`](super::Arguments) read back as the same value.
+//! Writes parameters as text, which the lexer and [`Arguments`](super::Arguments) read back to the same value.
 
 use super::lex::is_name;
 use crate::scalar::Real;
 use crate::set::{Set, Span};
 use std::fmt::{self, Display, Formatter, Write};
 
-/// `name(key=value, ...)`, without parentheses when nothing is inside.
+/// Writes `name(key=value, ...)`; without parentheses if there are no parameters.
 pub(crate) struct Call<'a, 'b> {
     f: &'a mut Formatter<'b>,
     empty: bool,
@@ -29,7 +29,7 @@ impl<'a, 'b> Call<'a, 'b> {
     }
 }
 
-/// `[a, b, c]`.
+/// Writes `[a, b, c]`.
 pub(crate) struct List<'a, T>(pub(crate) &'a [T]);
 
 impl<T: Display> Display for List<'_, T> {
@@ -43,7 +43,7 @@ impl<T: Display> Display for List<'_, T> {
     }
 }
 
-/// A name, in quotes unless the lexer reads it as one.
+/// Writes a name; in quotes unless the lexer reads it as a name.
 pub(crate) struct Name<'a>(pub(crate) &'a str);
 
 impl Display for Name<'_> {
@@ -52,7 +52,7 @@ impl Display for Name<'_> {
     }
 }
 
-/// A text in quotes, with escapes.
+/// Writes a text in quotes, with escapes.
 struct Quoted<'a>(&'a str);
 
 impl Display for Quoted<'_> {
@@ -72,7 +72,7 @@ impl Display for Quoted<'_> {
     }
 }
 
-/// The shortest text that reads back as the same number.
+/// Writes the shortest text that is read back to the same number.
 impl Display for Real {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let x = self.get();
@@ -80,7 +80,7 @@ impl Display for Real {
     }
 }
 
-/// `3`, `0..4`, `4..`.
+/// Writes a span: `3`, `0..4`, `4..`.
 impl Display for Span {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self.end {
@@ -91,7 +91,7 @@ impl Display for Span {
     }
 }
 
-/// A single span without brackets, anything else as a list.
+/// Writes a single span without brackets, and several spans as a list.
 pub(crate) fn write_spans(f: &mut Formatter<'_>, spans: &[Span]) -> fmt::Result {
     match spans {
         [one] => one.fmt(f),
@@ -99,7 +99,7 @@ pub(crate) fn write_spans(f: &mut Formatter<'_>, spans: &[Span]) -> fmt::Result 
     }
 }
 
-/// `3`, `0..4`, `[3, 9, 10..14]`, `label="pii"`.
+/// Writes the arguments of an atom that selects tokens: `3`, `0..4`, `[3, 9, 10..14]`, `label="pii"`.
 impl Display for Set {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {

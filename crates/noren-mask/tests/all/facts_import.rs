@@ -26,7 +26,7 @@ fn token_ids_whose_pad_id_is_real_are_refused() {
     let eos = 50256;
     assert_eq!(
         message(Facts::from_token_ids(&[[5, eos, 7, eos, eos]], eos)),
-        "facts: token_ids: pad id 50256 is also a real token: in batch row 0 key 1 has this id and is between other tokens: give lengths \
+        "facts: token_ids: pad id 50256 is also a real token: in batch row 0, key 1 has this id and is between other tokens: give lengths \
          or an attention_mask instead"
     );
     assert_eq!(
