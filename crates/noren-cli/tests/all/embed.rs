@@ -169,7 +169,7 @@ fn a_run_that_was_ended_goes_on_with_the_same_bits() {
 
     // Vectors of two models or poolings are not written to one file.
     pooled_by("cls");
-    refused(&embed(&model, &input, &out, &[]), "out.npy.part holds vectors of another model");
+    refused(&embed(&model, &input, &out, &[]), "out.npy.part contains vectors of another model");
     pooled_by("mean");
 
     let output = embed(&model, &input, &out, &[]);

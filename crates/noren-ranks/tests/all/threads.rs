@@ -90,7 +90,7 @@ fn what_does_not_fit_is_refused() {
     let made = |ranks| partition(&other, &Wishes { ranks, ..Wishes::default() }).unwrap();
     threads(2, PATIENCE, |link| {
         let error = |ranks| Split::with(&plan, made(ranks), link).err().unwrap().to_string();
-        assert!(error(3).contains("for 3 ranks, but there are 2"), "{}", error(3));
+        assert!(error(3).contains("for 3 ranks, but the link has 2"), "{}", error(3));
         assert!(error(2).contains("of another mask, or of other facts"), "{}", error(2));
         for held in
             [vec![vec![0..16]], vec![vec![0..9], vec![8..16]], vec![vec![0..8], vec![8..15]], vec![vec![], vec![]]]
