@@ -390,7 +390,7 @@ test("a tile that cannot be drawn is not requested again", async () => {
   await page.clock.install();
   await say(page, "chunk(4)");
   const status = page.locator(".picture-status").first();
-  await status.getByText("1 piece of this picture cannot be drawn: took more memory than the limit. Asked for again soon.").waitFor();
+  await status.getByText("1 piece of this picture cannot be drawn: took more memory than the limit. A new attempt follows soon.").waitFor();
   const counts = [refused];
   for (const wait of [3200, 10_200, 30_200, 60_000, 60_000]) {
     await page.clock.fastForward(wait);
