@@ -126,7 +126,7 @@ test("shape and facts are controls", async () => {
   );
   assert.equal((await drawn(page))[6], ".....##.");
   await page.getByLabel("Length", { exact: true }).fill("banana");
-  await page.getByText("`banana` is no whole number").waitFor();
+  await page.getByText("`banana` is not a whole number").waitFor();
   await page.getByLabel("Length", { exact: true }).fill("8");
   await page.getByRole("button", { name: "Decode" }).click();
   await page.getByLabel("Cached keys").waitFor();
