@@ -124,7 +124,7 @@ test("a token is chosen by a click, by keys, by its number", async () => {
 
 test("a leak is followed", async () => {
   const page = await open({ layers: ["causal - (queries(7) & keys(2))"], depth: 6, token: 4 }, { len: 8 });
-  await verdict(page, "No rule");
+  await verdict(page, "There is no rule, so nothing is denied");
   const rules = page.getByLabel("Denied pairs of tokens, one rule per line");
   await rules.fill("deny: token(2) -> token(7)");
   await verdict(page, "Broken: 1 of 1 denied pair of tokens reached");
