@@ -109,8 +109,8 @@ impl Rows {
         out
     }
 
-    /// Returns the lengths of a prefix that the first row of each batch row shows, counted from slot 0 or from the
-    /// first non-padding key.
+    /// Returns candidates for the length of a prefix, from the first query row of each batch row. A candidate counted from
+    /// slot 0 has one length for all batch rows; one counted from the first non-padding key has a length per batch row.
     fn prefixes(&self, base: &Intent) -> Vec<Vec<i64>> {
         if base.q_len != base.kv_len {
             return Vec::new();

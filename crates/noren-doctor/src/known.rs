@@ -409,7 +409,8 @@ impl Known {
         unfit
     }
 
-    /// Finds the non-padding queries from the keys at their slots, or from the decoder's tokens.
+    /// Finds the non-padding queries: those whose own key is not padding; in cross-attention, those that are non-padding
+    /// tokens of the decoder.
     fn queries(&mut self, companions: &Companions<'_>, context: &Context) {
         if context.role == Role::Cross {
             let ids = companions.rows(DECODER_IDS).filter(|r| r[0].len() == self.q_len && self.one_each(r));

@@ -33,7 +33,7 @@ pub struct ShapeRequest {
 /// Masks bound to one shape, with the sizes that were assumed.
 #[derive(Debug)]
 pub struct Bound {
-    /// The given specs, each with its part for the layer.
+    /// The given specs, each reduced to the selected layer.
     pub specs: Vec<Spec>,
     /// The masks of the specs, bound to the shape.
     pub masks: Vec<BoundMask>,

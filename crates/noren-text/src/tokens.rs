@@ -16,7 +16,7 @@ pub enum Role {
     Begin,
     /// Follows a text.
     End,
-    /// Replaces a token that the model predicts.
+    /// The token `[MASK]` of masked language models, which replaces a token to predict.
     Mask,
 }
 

@@ -105,7 +105,7 @@ impl TransformerEncoderLayer {
     /// Reads the parameters from `vb`, or makes new ones.
     ///
     /// # Errors
-    /// Returns an error if sizes do not divide, or if tensors are missing or have other shapes.
+    /// Returns an error if the width is not a multiple of the number of heads, or if tensors are missing or have other shapes.
     pub fn new(config: &LayerConfig, vb: &VarBuilder<'_>) -> Result<Self> {
         Ok(TransformerEncoderLayer {
             self_attn: MultiHeadAttention::new(&config.attention, &vb.pp("self_attn"))?,
@@ -170,7 +170,7 @@ impl TransformerDecoderLayer {
     /// Reads the parameters from `vb`, or makes new ones.
     ///
     /// # Errors
-    /// Returns an error if sizes do not divide, or if tensors are missing or have other shapes.
+    /// Returns an error if the width is not a multiple of the number of heads, or if tensors are missing or have other shapes.
     pub fn new(config: &LayerConfig, vb: &VarBuilder<'_>) -> Result<Self> {
         Ok(TransformerDecoderLayer {
             self_attn: MultiHeadAttention::new(&config.attention, &vb.pp("self_attn"))?,

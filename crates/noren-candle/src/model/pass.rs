@@ -51,7 +51,7 @@ impl Record {
     /// Returns the probabilities of all heads, `[batch, heads, q_len, kv_len]`.
     ///
     /// # Errors
-    /// Returns the errors of noren, of which none is expected for a record.
+    /// Returns the errors of noren; a recorded call was computed before, so no error is expected.
     pub fn weights(&self) -> Result<Tensor> {
         attention_weights(&self.queries, &self.keys, &self.plan, &self.options)
     }

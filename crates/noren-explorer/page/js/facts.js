@@ -43,7 +43,7 @@ export class Facts {
     this.#onChange({ facts: tidy({ ...this.#now.facts, ...patch }) });
   }
 
-  /** Returns a part of the controls that can be folded; its line shows the values. */
+  /** Returns a part of the controls that can be folded. Its title line also shows the text of `says(values)`. */
   #fold(title, says, children, open = false) {
     const note = el("span", { class: "note" });
     this.#controls.push((now) => {

@@ -25,7 +25,7 @@ use term::Terms;
 
 /// The maximum number of steps. A step is one atom or one listed range, evaluated for one cell.
 const BUDGET: u64 = 1_000_000_000;
-/// The maximum number of values in all facts that are tried.
+/// The maximum number of values in all facts that the search for a differing cell tries.
 const MOST_FACTS: u64 = 1 << 26;
 /// The lengths that are compared cell by cell if there are too many classes.
 const SAMPLE_LENGTHS: [u64; 2] = [256, 2048];

@@ -11,7 +11,7 @@ use std::hint::black_box;
 const VALUES: usize = 2048;
 /// The number of scores in a row.
 const ROW: usize = 256;
-/// The maximum number of accumulators in a register tile.
+/// The maximum number of chains: independent accumulators of a register tile.
 const MOST_CHAINS: usize = 24;
 
 /// Multiplication and addition, `a * x + y`, in registers.

@@ -31,7 +31,7 @@ pub(super) struct Queries<S: Simd> {
     pub(super) words: Vec<u64>,
     /// The partial gradients of the queries, `[rows][k_width]`.
     pub(super) sums: Vec<S::V>,
-    /// Whether a row reads no key.
+    /// Whether at least one row reads no key.
     pub(super) dead: bool,
     /// For each row, whether it is careful. `careful` is true if at least one row is.
     pub(super) careful_rows: Vec<bool>,
