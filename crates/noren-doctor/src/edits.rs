@@ -53,9 +53,9 @@ pub(crate) enum Edit {
     Unwritten,
     /// The new tokens hidden: the mask was not extended when the cache grew.
     Stale,
-    /// Not causal among the written cache slots; `CausalWritten` is causal there, with a border moved by this number of
-    /// keys.
+    /// Not causal among the written cache slots.
     DropCausalWritten,
+    /// Causal among the written cache slots, with the border moved by this number of keys.
     CausalWritten(i64),
     DropRedactions,
     DropSinks,

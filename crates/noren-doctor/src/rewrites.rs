@@ -119,7 +119,7 @@ fn atom_by_atom(edit: Edit, meant: &BoundMask) -> Option<Mask> {
     replaced(meant.mask(), &one)
 }
 
-/// Applies a mistake that adds a term to the whole mask.
+/// Returns the intended mask with a mistake that adds a term to the whole expression; `None` if the mistake does not apply.
 fn around(edit: Edit, meant: &BoundMask) -> Option<Mask> {
     let (mask, shape) = (meant.mask(), meant.shape());
     let is_causal = atoms(mask).any(|atom| Border::of(atom).is_some());

@@ -79,11 +79,11 @@ pub enum Reach {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum RowWork {
-    /// A few runs of keys.
+    /// Constant: a row is a few runs of keys.
     Runs,
-    /// Many runs of keys, up to the length of the sequence.
+    /// The number of runs of a row, which may be as large as the number of keys.
     ManyRuns,
-    /// Every key of the requested range.
+    /// The number of keys in the requested range.
     Keys,
 }
 

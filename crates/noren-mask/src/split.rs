@@ -14,7 +14,8 @@ use crate::pattern::Pattern;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// The maximum number of keys: places of keys are 32-bit numbers, and each key has two.
+/// The maximum number of keys. In a split pattern each key has two places, one near and one far, and places are 32-bit
+/// numbers.
 const MOST_KEYS: u32 = 1 << 30;
 
 /// The two parts of a pattern: near and far.

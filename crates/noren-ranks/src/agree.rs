@@ -24,7 +24,8 @@ pub(crate) type Said = Vec<(&'static str, String)>;
 /// Runs `check` on this rank's input, and compares the name `what` of the call and the values from `check` on all
 /// ranks.
 ///
-/// Returns an error of `check` on this rank; the other ranks return [`Error::Disagreement`].
+/// If `check` returns an error on a rank, that rank returns it and the other ranks return [`Error::Disagreement`]. If the
+/// names or values differ, every rank returns [`Error::Disagreement`].
 pub(crate) fn checked<R>(
     link: &dyn Link,
     what: &str,

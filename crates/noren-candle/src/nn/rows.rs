@@ -8,7 +8,8 @@ pub(super) fn takes(tensors: &[&Tensor]) -> bool {
     tensors.iter().all(|t| t.dtype() == DType::F32 && matches!(t.device(), Device::Cpu) && !t.track_op())
 }
 
-/// Returns the number of rows that a thread takes at a time, of about ten thousand numbers in all.
+/// Returns the number of rows of `width` numbers that a thread takes at a time: about 16,384 numbers together, at least one
+/// row.
 pub(super) fn rows_at_a_time(width: usize) -> usize {
     (16_384 / width.max(1)).max(1)
 }

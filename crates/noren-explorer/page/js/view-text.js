@@ -178,7 +178,7 @@ class TextView extends AskingView {
     this.problem.textContent = errorWords(error);
   }
 
-  /** Removes the last proof, which is of another request. */
+  /** Replaces the shown proof, which is of an earlier request, by the text `instead`. */
   prove(instead) {
     fill(this.proof, el("p", { class: "soft" }, instead));
   }

@@ -14,7 +14,8 @@ fn four(shape: &[usize]) -> Result<[usize; 4], Error> {
     })
 }
 
-/// Returns the strides, and the index of the first element in memory that begins with the lowest element.
+/// Returns the strides as an array, and the distance from the element with the lowest address to element `[0, 0, 0, 0]`, in
+/// elements; it is not 0 if strides are negative.
 fn places(shape: [usize; 4], strides: &[isize]) -> ([isize; 4], usize) {
     let strides: [isize; 4] = std::array::from_fn(|axis| strides[axis]);
     let before = |(n, stride): (usize, isize)| if stride < 0 { (n - 1) * stride.unsigned_abs() } else { 0 };

@@ -131,7 +131,7 @@ def _masked(source: Source, pattern: int) -> Runs:
 
 
 def _columns(masked: Runs, length: int, causal: bool, width: int) -> Ints | None:
-    """Returns one form of one pattern, or `None` if the form cannot express the pattern."""
+    """Returns FlashMask's start and end rows, `[length, width]`, for one pattern; `None` if `width` columns cannot express it."""
     table = np.full((length, 4), length, np.int64)
     table[:, 2:] = 0  # an empty upper run
     for key in range(length):

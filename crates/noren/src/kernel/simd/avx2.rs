@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 pub(crate) struct Avx2(());
 
 impl Avx2 {
-    /// Returns the token if the processor has the instructions.
+    /// Returns the proof token of this path; `None` if the processor lacks the instructions.
     pub(crate) fn detect() -> Option<Self> {
         Isa::Avx2.detected().then_some(Avx2(()))
     }

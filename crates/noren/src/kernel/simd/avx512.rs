@@ -16,14 +16,14 @@ pub(crate) struct Avx512(());
 pub(crate) struct Avx512Bf16(());
 
 impl Avx512 {
-    /// Returns the token if the processor has the instructions.
+    /// Returns the proof token of this path; `None` if the processor lacks the instructions.
     pub(crate) fn detect() -> Option<Self> {
         Isa::Avx512.detected().then_some(Avx512(()))
     }
 }
 
 impl Avx512Bf16 {
-    /// Returns the token if the processor has the instructions.
+    /// Returns the proof token of this path; `None` if the processor lacks the instructions.
     pub(crate) fn detect() -> Option<Self> {
         Isa::Avx512Bf16.detected().then_some(Avx512Bf16(()))
     }
