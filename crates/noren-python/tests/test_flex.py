@@ -121,7 +121,7 @@ def test_refusals() -> None:
         nr.to_flex("causal + alibi", 4)
     with pytest.raises(nr.ExportError, match="score_mod cannot express `sinks`"):
         nr.to_score_mod("causal + sinks", 4)
-    with pytest.raises(nr.ExportError, match="positions of their own"):
+    with pytest.raises(nr.ExportError, match="positions are not their indices"):
         nr.to_score_mod("causal + alibi", 4, nr.Facts(positions=[3, 0, 1, 2]))
     with pytest.raises(nr.Error, match="has no score modifiers"):
         nr.to_score_mod("causal", 4)

@@ -413,7 +413,7 @@ def test_llama_cpp_has_slopes_of_its_own() -> None:
     ],
 )  # fmt: skip
 def test_distances_of_keys_at_positions_of_their_own_are_refused(export: Any) -> None:
-    with pytest.raises(nr.ExportError, match="positions of their own"):
+    with pytest.raises(nr.ExportError, match="positions are not their indices"):
         export(nr.Shape(2, 4, query_offset=2), {"positions": [2, 3, 0, 1]})
 
 
