@@ -218,7 +218,7 @@ test("the catalogue is searched, and its examples are diagnosed", async () => {
   const classes = page.locator(".doctor-class");
   await classes.first().waitFor(WAIT);
   assert.ok((await classes.count()) > 50);
-  await page.getByLabel("Search the catalogue").fill("key too narrow");
+  await page.getByLabel("Search the catalogue").fill("triangle too narrow");
   await page.waitForFunction(() => [...document.querySelectorAll(".doctor-class")].filter((one) => !one.hidden).length === 1);
   await page.locator(".doctor-class:not([hidden]) summary").click();
   await page.locator(".doctor-class[open] canvas").nth(1).waitFor(WAIT);
