@@ -139,7 +139,7 @@ macro_rules! path {
             }
             #[inline(always)]
             fn prefetch<T>(self, value: &T) {
-                op!(_mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast()))
+                op!(_mm_prefetch::<_MM_HINT_T1>(std::ptr::from_ref(value).cast()))
             }
             #[inline(always)]
             fn load_f16(self, from: &[f16; 16]) -> __m512 {

@@ -134,7 +134,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// Returns the largest lane.
     fn reduce_max(self, a: Self::V) -> f32;
 
-    /// Prefetches the cache line of `value`, which will be read soon.
+    /// Prefetches the cache line of `value` into the second-level cache.
     #[inline(always)]
     fn prefetch<T>(self, value: &T) {
         let _ = value;
