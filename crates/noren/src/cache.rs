@@ -321,8 +321,9 @@ impl<T: Element> KvCache<T> {
         {
             let expected = [batch, kv_heads, new, width];
             if given != expected {
-                let expected =
-                    format!("the cache and k's new tokens make [sequences, kv_heads, new, {what}] {expected:?}");
+                let expected = format!(
+                    "the cache and the new tokens of k require the shape [sequences, kv_heads, new, {what}] = {expected:?}"
+                );
                 return Err(Error::Shape { name, given: given.to_vec(), expected });
             }
         }
@@ -332,10 +333,14 @@ impl<T: Element> KvCache<T> {
     /// Returns an error if `cu_seqlens` does not divide `total` tokens into one run for each sequence.
     fn check_starts(&self, cu_seqlens: &[usize], total: Option<usize>) -> Result<(), Error> {
         let expected = match self.shape.sequences + 1 {
-            n if cu_seqlens.len() != n => format!("there are {} sequences: give {n} numbers", n - 1),
-            _ if cu_seqlens[0] != 0 || !cu_seqlens.is_sorted() => "they must rise from 0".to_owned(),
+            n if cu_seqlens.len() != n => {
+                format!("the cache has {} sequences: give {n} numbers, from 0 to the number of tokens", n - 1)
+            }
+            _ if cu_seqlens[0] != 0 || !cu_seqlens.is_sorted() => {
+                "the numbers must begin with 0 and be in ascending order".to_owned()
+            }
             n if total.is_some_and(|total| cu_seqlens[n - 1] != total) => {
-                format!("there are {} tokens: the last number must be equal to it", total.unwrap_or(0))
+                format!("there are {} tokens: the last number must be the number of tokens", total.unwrap_or(0))
             }
             _ => return Ok(()),
         };
@@ -362,8 +367,8 @@ impl<T: Element> KvCache<T> {
                 }
                 Form::Rotating { ahead, .. } if new > ahead => {
                     return refuse(format!(
-                        "{new} tokens were appended to sequence {b} at once, but the cache was made for {ahead}: append and \
-                         plan in chunks, or make the cache with a larger `ahead`"
+                        "{new} tokens were appended to sequence {b} at once, but the cache accepts at most {ahead}: \
+                         append and plan in chunks, or create the cache with a larger `ahead`"
                     ));
                 }
                 Form::Paged { block } => pages += (len + new).div_ceil(block) - sequence.pages.len(),
@@ -372,8 +377,8 @@ impl<T: Element> KvCache<T> {
         }
         if pages > self.free.len() {
             return refuse(format!(
-                "the new tokens need {pages} more blocks, but only {} are free: clear or truncate a sequence, or make the \
-                 cache with more blocks",
+                "the new tokens need {pages} more blocks, but only {} are free: clear or truncate a sequence, or create \
+                 the cache with more blocks",
                 self.free.len()
             ));
         }
@@ -423,7 +428,7 @@ fn check_tokens(name: &'static str, given: usize) -> Result<(), Error> {
     match (1..=noren_mask::Shape::MAX_LEN / 2).contains(&given) {
         true => Ok(()),
         false => {
-            let problem = format!("give 1 to {}", noren_mask::Shape::MAX_LEN / 2);
+            let problem = format!("give a number from 1 to {}", noren_mask::Shape::MAX_LEN / 2);
             Err(Error::Option { name, given: given.to_string(), problem })
         }
     }

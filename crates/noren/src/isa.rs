@@ -61,7 +61,10 @@ impl Isa {
             true => Ok(self),
             false => Err(Error::Isa {
                 given: self.to_string(),
-                problem: format!("this processor lacks it: choose one of {}", Self::names(Self::available())),
+                problem: format!(
+                    "this processor does not support this ISA: choose one of {}",
+                    Self::names(Self::available())
+                ),
             }),
         }
     }
@@ -134,7 +137,7 @@ impl FromStr for Isa {
         let known = Self::ALL.into_iter().find(|isa| isa.to_string() == name);
         known.ok_or_else(|| Error::Isa {
             given: name.to_owned(),
-            problem: format!("unknown: choose one of {}", Self::names(&Self::ALL)),
+            problem: format!("this name of an ISA is unknown: choose one of {}", Self::names(&Self::ALL)),
         })
     }
 }

@@ -192,11 +192,15 @@ impl<'a> Options<'a> {
                 Score::Sinks { name } => {
                     let sinks = array(score, name)?;
                     if sinks.shape() != [1, 1, 1, heads] {
-                        return Err(refuse(&format!("sinks are one row of {heads} values")).into());
+                        return Err(
+                            refuse(&format!("the array of the sinks must have the shape [1, 1, 1, {heads}]")).into()
+                        );
                     }
-                    let row = sinks
-                        .row([0; 3])
-                        .ok_or_else(|| refuse("the values of sinks must be contiguous in memory: copy them"))?;
+                    let row = sinks.row([0; 3]).ok_or_else(|| {
+                        refuse(
+                            "the values of sinks must be contiguous in memory: copy the values to a contiguous array",
+                        )
+                    })?;
                     options.sinks.replace(row).is_some()
                 }
                 Score::Bias { name } => {
@@ -217,7 +221,7 @@ impl<'a> Options<'a> {
             };
             if taken {
                 return Err(refuse(
-                    "only one score of this kind is possible, and an option counts too: remove one of them",
+                    "only one score of this kind is possible, and another one is in the mask or in the options: remove one of the two",
                 )
                 .into());
             }
@@ -250,7 +254,7 @@ impl<'a> Options<'a> {
         let per_head = |name, len: usize| match len == heads {
             true => Ok(()),
             false => {
-                let expected = format!("there are {heads} query heads: give one value for each");
+                let expected = format!("there are {heads} query heads: give one value for each head");
                 Err(Error::Shape { name, given: vec![len], expected })
             }
         };
@@ -270,8 +274,9 @@ impl<'a> Options<'a> {
                 Bias::Relative { table } => match table.shape() {
                     [1, h, 1, width] if (h == 1 || h == heads) && width % 2 == 1 => {}
                     given => {
-                        let expected =
-                            format!("it must be [1, {heads} or 1, 1, 2 * reach + 1], with an odd last dimension");
+                        let expected = format!(
+                            "the table must have the shape [1, {heads} or 1, 1, 2 * reach + 1], with an odd last dimension"
+                        );
                         return Err(Error::Shape { name: "relative bias table", given: given.to_vec(), expected });
                     }
                 },
@@ -286,7 +291,7 @@ impl<'a> Options<'a> {
         let Some(sinks) = self.sinks else { return Ok(()) };
         per_head("sinks", sinks.len())?;
         match sinks.iter().find(|s| s.is_nan() || **s == f32::INFINITY) {
-            Some(sink) => refuse("a sink", sink.to_string(), "give a number, or -inf for no sink"),
+            Some(sink) => refuse("a sink", sink.to_string(), "give a finite number, or -inf for a head without a sink"),
             None => Ok(()),
         }
     }

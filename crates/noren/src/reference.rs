@@ -170,7 +170,7 @@ pub fn backward<T: Element>(
 ) -> Result<Gradients, Error> {
     let out_shape = fit(inputs, cells, options)?;
     if dout.shape() != out_shape {
-        let expected = format!("the output is {out_shape:?}: give one gradient for each of its values");
+        let expected = format!("the output has shape {out_shape:?}: give a gradient of this shape");
         return Err(Error::Shape { name: "dout", given: dout.shape().to_vec(), expected });
     }
     let Inputs { q, k, v } = inputs;
@@ -212,7 +212,12 @@ pub fn backward<T: Element>(
                 dbias[at] += ds;
             }
             if let Some(soft) = &options.soft {
-                let weight = at(&soft.broadcast([batch, heads, q_len, kv_len]).expect("checked"), [b, h, i, j]);
+                let weight = at(
+                    &soft
+                        .broadcast([batch, heads, q_len, kv_len])
+                        .expect("the shape of the soft weights was checked before"),
+                    [b, h, i, j],
+                );
                 grad.dsoft[place(soft.shape(), [b, h, i, j])] += ds / weight;
             }
             let ds = ds * scale * row.cap_slope[j];

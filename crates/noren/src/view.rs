@@ -55,7 +55,7 @@ impl Layout {
     /// Returns the layout, or an error if it is empty or leaves memory of `len` values.
     fn check(self, len: usize) -> Result<Layout, Error> {
         if self.shape.contains(&0) {
-            return Err(self.error(len, "a dimension is 0: every dimension must hold at least 1"));
+            return Err(self.error(len, "a dimension of the shape is 0: give at least 1 for each dimension"));
         }
         let (mut low, mut high) = (self.offset as i128, self.offset as i128);
         for (&n, &stride) in self.shape.iter().zip(&self.strides) {
@@ -63,8 +63,9 @@ impl Layout {
             *(if reach < 0 { &mut low } else { &mut high }) += reach;
         }
         if low < 0 || high >= len as i128 {
-            let problem =
-                format!("it would reach from value {low} to {high}: give memory that holds these, or other strides");
+            let problem = format!(
+                "the elements would be at indices {low} to {high}: give memory that contains these indices, or other strides"
+            );
             return Err(self.error(len, &problem));
         }
         Ok(self)
@@ -83,7 +84,7 @@ impl Layout {
         let mut reach = 0usize;
         for (stride, n) in dims {
             if stride <= reach {
-                return Err(self.error(len, "elements would overlap: an output needs a place for each element"));
+                return Err(self.error(len, "two elements would have the same place in memory: give strides with a separate place for each element"));
             }
             reach += (n - 1) * stride;
         }

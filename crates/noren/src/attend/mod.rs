@@ -354,7 +354,7 @@ impl Attend<'_> {
             problem: problem.to_owned(),
         };
         let Masking::Spec(spec) = &self.masking else {
-            return Err(refuse("a plan", "the cache makes a plan for each step: give the mask instead"));
+            return Err(refuse("a plan", "the cache makes a plan for each step: give the mask instead of a plan"));
         };
         if self.query_offsets.is_some() {
             return Err(refuse("query_offset", "the cache gives the positions of the queries: remove this setting"));
@@ -450,7 +450,7 @@ impl<'a> Attend<'a> {
             array.ok_or_else(|| Error::Missing {
                 part: score.to_string(),
                 what: format!("the array `{name}`"),
-                fix: format!("give it with Attend::array(\"{name}\", ...)"),
+                fix: format!("give the array with Attend::array(\"{name}\", ...)"),
             })
         })?;
         options.bias.extend(own);
@@ -466,12 +466,19 @@ fn check_shapes<T: Element>(Inputs { q, k, v }: &Inputs<'_, T>) -> Result<(), Er
             "k",
             k.shape(),
             [batch, kv_heads, kv_len, head_dim],
-            "q's batch and head_dim make [batch, kv_heads, kv_len, head_dim]",
+            "the batch and head_dim of q require the shape [batch, kv_heads, kv_len, head_dim] =",
         ),
-        ("v", v.shape(), [batch, kv_heads, kv_len, v_dim], "q and k make [batch, kv_heads, kv_len, v_dim]"),
+        (
+            "v",
+            v.shape(),
+            [batch, kv_heads, kv_len, v_dim],
+            "q and k require the shape [batch, kv_heads, kv_len, v_dim] =",
+        ),
     ] {
         if given != expected {
-            let expected = format!("{sizes} {expected:?}: give arrays of one batch, with as many keys as values");
+            let expected = format!(
+                "{sizes} {expected:?}: give arrays with equal numbers of batch rows, and as many keys as values"
+            );
             return Err(Error::Shape { name, given: given.to_vec(), expected });
         }
     }

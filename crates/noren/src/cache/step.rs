@@ -234,7 +234,7 @@ impl<T: Element> KvCache<T> {
         ] {
             if made != here {
                 let problem = format!("the plan was made for a cache with {made} {what}, but this cache has {here}");
-                return refuse(format!("{problem}: make a plan for caches of this shape"));
+                return refuse(format!("{problem}: make the plan with this cache"));
             }
         }
         let made: Vec<usize> = step.held.iter().map(|held| held.len).collect();
@@ -260,7 +260,7 @@ impl<T: Element> KvCache<T> {
             }
         };
         if q.shape() != expected {
-            let expected = format!("the plan and the cache make {what} {expected:?}");
+            let expected = format!("the plan and the cache require the shape {what} = {expected:?}");
             return Err(Error::Shape { name: "q", given: q.shape().to_vec(), expected });
         }
         options.check(shape)?;

@@ -164,7 +164,7 @@ impl Store {
             return Err(Error::Option {
                 name: "the cache",
                 given: format!("{pages} pages of {page} keys for {kv_heads} heads"),
-                problem: "there is not enough memory: give a smaller capacity".to_owned(),
+                problem: "there is not enough memory: give a smaller capacity or fewer blocks".to_owned(),
             });
         };
         let non_finite = vec![false; pages * kv_heads * (page / packing.lanes)];

@@ -154,7 +154,7 @@ macro_rules! path {
             }
             #[inline(always)]
             fn transpose(self, square: &mut [__m512]) {
-                let square = square.first_chunk_mut().expect("the square has 16 vectors");
+                let square = square.first_chunk_mut().expect("the slice to transpose must have 16 vectors");
                 op!(transpose(square))
             }
             #[inline(always)]

@@ -248,7 +248,7 @@ pub(crate) fn vectors<V: Lanes>(floats: &[f32]) -> &[V] {
 
 /// Allocates `len` vectors of zeros. Panics if there is not enough memory.
 pub(crate) fn zeroed<V: Lanes>(len: usize) -> Vec<V> {
-    try_zeroed(len).expect("not enough memory for the buffers of a call")
+    try_zeroed(len).expect("there is not enough memory for the buffers of a call")
 }
 
 /// Allocates `len` vectors of zeros. Returns `None` if there is not enough memory.
