@@ -224,9 +224,7 @@ fn check_gradients<T: Element>(
 ) -> Result<(), Error> {
     let same = |name, given: [usize; 4], of: &str, expected: [usize; 4]| match given == expected {
         true => Ok(()),
-        false => {
-            Err(mismatch(name, given.to_vec(), format!("{of} has shape {expected:?}: give a gradient of this shape")))
-        }
+        false => Err(mismatch(name, given.to_vec(), format!("{of} is {expected:?}: give a gradient of this shape"))),
     };
     same("dq", gradients.dq.shape(), "q", inputs.q.shape())?;
     same("dk", gradients.dk.shape(), "k", inputs.k.shape())?;
@@ -249,20 +247,13 @@ fn check_gradients<T: Element>(
             (Bias::Relative { table }, Some(gradient)) => {
                 same("gradient of a relative bias", gradient.shape(), "the table", table.shape())?;
             }
-            (Bias::Alibi(_), Some(_)) => {
-                return refuse("the gradient of ALiBi", "ALiBi has no gradient: give None for this entry of the list");
-            }
+            (Bias::Alibi(_), Some(_)) => return refuse("the gradient of ALiBi", "ALiBi has no gradient: give None"),
         }
     }
     match (&options.soft, &gradients.soft) {
         (_, None) => {}
         (Some(soft), Some(gradient)) => same("gradient of soft weights", gradient.shape(), "soft", soft.shape())?,
-        (None, Some(_)) => {
-            return refuse(
-                "the gradient of soft weights",
-                "options.soft is None: set the soft weights, or request no gradient of soft weights",
-            );
-        }
+        (None, Some(_)) => return refuse("the gradient of soft weights", "options.soft is None: set options.soft"),
     }
     match (options.sinks, &gradients.sinks) {
         (_, None) => Ok(()),
@@ -271,8 +262,6 @@ fn check_gradients<T: Element>(
             let expected = format!("there are {} sinks: give a gradient with one value for each sink", sinks.len());
             Err(mismatch("gradient of sinks", vec![gradient.len()], expected))
         }
-        (None, Some(_)) => {
-            refuse("the gradient of sinks", "options.sinks is None: set the sinks, or request no gradient of sinks")
-        }
+        (None, Some(_)) => refuse("the gradient of sinks", "options.sinks is None: set options.sinks"),
     }
 }

@@ -192,15 +192,11 @@ impl<'a> Options<'a> {
                 Score::Sinks { name } => {
                     let sinks = array(score, name)?;
                     if sinks.shape() != [1, 1, 1, heads] {
-                        return Err(
-                            refuse(&format!("the array of the sinks must have the shape [1, 1, 1, {heads}]")).into()
-                        );
+                        return Err(refuse(&format!("sinks must have the shape [1, 1, 1, {heads}]")).into());
                     }
-                    let row = sinks.row([0; 3]).ok_or_else(|| {
-                        refuse(
-                            "the values of sinks must be contiguous in memory: copy the values to a contiguous array",
-                        )
-                    })?;
+                    let row = sinks
+                        .row([0; 3])
+                        .ok_or_else(|| refuse("sinks must be contiguous in memory: copy them to a new array"))?;
                     options.sinks.replace(row).is_some()
                 }
                 Score::Bias { name } => {

@@ -51,9 +51,7 @@ impl<'a, T: Element> CowView<'a, T> {
     pub fn view(&self) -> View<'_, T> {
         match &self.0 {
             Kind::Borrowed(view) => *view,
-            Kind::Copied(values, shape) => {
-                View::new(values, *shape).expect("`CowView::copied` checked that the shape fits the values")
-            }
+            Kind::Copied(values, shape) => View::new(values, *shape).expect("the shape was checked before"),
         }
     }
 }
