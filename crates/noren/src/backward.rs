@@ -28,13 +28,13 @@ pub struct GradientsMut<'a, T = f32> {
     pub dk: ViewMut<'a, T>,
     /// The gradient of the values, `[batch, kv_heads, kv_len, v_dim]`.
     pub dv: ViewMut<'a, T>,
-    /// Optional memory for the gradient of each entry of [`Options::bias`], in the same order. Each has the shape of
-    /// its bias array: the gradient is summed over dimensions of 1. An empty list computes none; use `None` for an
-    /// entry that needs no gradient and for ALiBi, which has none. Each gradient takes a separate pass, about as long
-    /// as the backward pass itself.
+    /// Optional memory for the gradient of each entry of [`Options::bias`], in the same order. Each gradient has the
+    /// shape of its bias array: it is summed over dimensions of 1. If the list is empty, no gradient of a bias is
+    /// computed. Use `None` for an entry without a gradient, and for ALiBi, whose gradient is never computed. Each
+    /// gradient takes a separate pass, about as long as the backward pass itself.
     pub bias: Vec<Option<ViewMut<'a>>>,
-    /// Optional memory for the gradient of [`Options::soft`], shaped as for a bias. The gradient is 0 where the weight
-    /// counts as 0.
+    /// Optional memory for the gradient of [`Options::soft`], with the shape of the soft weights: the gradient is
+    /// summed over dimensions of 1. The gradient is 0 where the soft weight counts as 0.
     pub soft: Option<ViewMut<'a>>,
     /// Optional memory for the gradient of [`Options::sinks`], one value for each query head.
     pub sinks: Option<&'a mut [f32]>,

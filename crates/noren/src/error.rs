@@ -20,7 +20,7 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The text is not a mask. The inner error has the position in the text.
+    /// The text is not a valid mask. The inner error has the position of the problem in the text.
     Parse(Box<ParseError>),
 
     /// The mask, its facts or its plan are invalid.
@@ -30,9 +30,9 @@ pub enum Error {
     Missing {
         /// The atom or the score, as it is printed.
         part: String,
-        /// The fact or the array that is needed.
+        /// The missing fact or array.
         what: String,
-        /// The action that gives the missing fact or array.
+        /// The instruction that explains how to give the missing fact or array.
         fix: String,
     },
 

@@ -38,8 +38,9 @@ impl Isa {
         AVAILABLE.get_or_init(|| Self::ALL.into_iter().filter(|l| l.detected()).collect())
     }
 
-    /// Returns the ISA that a call with [`Options::isa`](crate::Options::isa) `asked` uses: `asked` itself if given,
-    /// else that of `NOREN_ISA`, else the fastest. `NOREN_ISA` is read once.
+    /// Returns the ISA of a call. `asked` is the value of [`Options::isa`](crate::Options::isa). If `asked` is `None`,
+    /// the environment variable `NOREN_ISA` selects the ISA; without this variable, the default is the fastest ISA.
+    /// `NOREN_ISA` is read once per process.
     ///
     /// # Errors
     /// Returns an error if this processor lacks the ISA or if the name in `NOREN_ISA` is unknown.

@@ -52,7 +52,7 @@ impl Layout {
         Layout { shape, strides, offset: 0 }
     }
 
-    /// Returns the layout, or an error if it is empty or leaves memory of `len` values.
+    /// Returns the layout, or an error if a dimension is 0 or an element is outside a memory of `len` values.
     fn check(self, len: usize) -> Result<Layout, Error> {
         if self.shape.contains(&0) {
             return Err(self.error(len, "a dimension of the shape is 0: give at least 1 for each dimension"));
@@ -73,8 +73,8 @@ impl Layout {
 
     /// Returns the layout, or an error if two elements may overlap.
     ///
-    /// Sorted by stride, the stride of each dimension must exceed the range that the smaller ones cover. All layouts
-    /// that slicing and transposing a dense array can give pass.
+    /// The stride of each dimension must exceed the range of memory that all dimensions with smaller strides cover.
+    /// Every layout that results from slicing and transposing a dense array is accepted.
     fn check_disjoint(self, len: usize) -> Result<Layout, Error> {
         let mut dims: Vec<(usize, usize)> = (self.strides.iter().zip(&self.shape))
             .filter(|(_, n)| **n > 1)
@@ -150,7 +150,8 @@ impl<'a, T: Element> View<'a, T> {
         self.data[self.layout.index(at)]
     }
 
-    /// Returns a view that repeats dimensions of 1 to reach `shape`, or `None` if another dimension differs.
+    /// Returns a view of shape `shape` that repeats dimensions of 1. Returns `None` if a dimension other than 1 differs
+    /// from `shape`.
     pub fn broadcast(&self, shape: [usize; 4]) -> Option<View<'a, T>> {
         let mut layout = self.layout;
         for ((stride, given), asked) in layout.strides.iter_mut().zip(layout.shape).zip(shape) {
@@ -206,7 +207,7 @@ impl<'a, T: Element> View<'a, T> {
         dense.then(|| as_f32(&self.data[start..start + (rows - first) * width])).flatten()
     }
 
-    /// Returns the memory and the layout of the elements in it.
+    /// Returns the memory, and the layout of the view's elements in this memory.
     pub(crate) fn into_parts(self) -> (&'a [T], Layout) {
         (self.data, self.layout)
     }
@@ -257,7 +258,7 @@ impl<'a, T: Element> ViewMut<'a, T> {
         ViewMut { data: self.data, layout: self.layout }
     }
 
-    /// Returns the memory and the layout of the elements in it.
+    /// Returns the memory, and the layout of the view's elements in this memory.
     pub(crate) fn into_parts(self) -> (&'a mut [T], Layout) {
         (self.data, self.layout)
     }
