@@ -188,7 +188,7 @@ impl PyBound {
         Ok(py.detach(|| self.0.differences(&other.0, limit)).map_err(raise)?.into_iter().map(tuple).collect())
     }
 
-    /// Returns the number of cells that this mask allows and `other` does not.
+    /// Returns the number of cells that this mask allows and `other` denies.
     fn count_outside(&self, py: Python<'_>, other: &Self) -> PyResult<u128> {
         py.detach(|| self.0.count_outside(&other.0)).map_err(raise)
     }
@@ -217,7 +217,8 @@ impl PyBound {
         Ok(())
     }
 
-    /// (True if the cells differ between batch rows, True if they differ between the heads of a batch row).
+    /// Two booleans: whether the cells differ between batch rows, and whether they differ between the heads of a batch
+    /// row.
     #[getter]
     fn varies(&self) -> (bool, bool) {
         let (batch, heads) = (self.0.shape().batch_len(), self.0.shape().head_count());
@@ -261,13 +262,14 @@ impl PyBound {
         self.picture(None, 100, 48, false)
     }
 
-    /// Returns a picture of the differing cells as text; arguments as in `Mask.picture`.
+    /// Returns a picture of the cells in which this mask and `other` differ, as text; other arguments as in
+    /// `Mask.picture`.
     #[pyo3(signature = (other, *, width=100, height=48, color=false))]
     fn difference_text(&self, other: &Self, width: usize, height: usize, color: bool) -> PyResult<String> {
         picture_text(&self.0.picture_of_difference(&other.0), color, width, height)
     }
 
-    /// Returns a picture of the differing cells as SVG.
+    /// Returns a picture of the cells in which this mask and `other` differ, as SVG.
     fn difference_svg(&self, other: &Self) -> PyResult<String> {
         self.0.picture_of_difference(&other.0).to_svg().map_err(raise)
     }

@@ -430,7 +430,8 @@ impl Tensor {
         Ok((shape, strides, low.unsigned_abs(), (high - low) as usize + 1))
     }
 
-    /// Calls `each` with every row along the last dimension, in order. `T` must have the size of a value.
+    /// Calls `each` with every row along the last dimension, in order. `T` must have as many bytes as a value of the
+    /// array.
     pub(crate) fn each_row<T: Plain>(&self, mut each: impl FnMut(&[T])) -> PyResult<()> {
         if size_of::<T>() as isize != self.kind.bytes() {
             return Err(PyTypeError::new_err(format!("values of {} are read by another size", self.kind.words())));

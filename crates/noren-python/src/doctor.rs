@@ -47,7 +47,7 @@ fn collect<T>(tensor: &Tensor, len: usize, of: impl Fn(f64) -> T) -> Vec<T> {
     all
 }
 
-/// The sizes, and one byte for each cell.
+/// Cells of a mask: the sizes `[batch, heads, q_len, kv_len]`, and one byte for each cell, 1 if the cell is allowed.
 type Cells<'py> = ([usize; 4], Bound<'py, PyByteArray>);
 
 fn cells<'py>(py: Python<'py>, keep: &Keep) -> Cells<'py> {

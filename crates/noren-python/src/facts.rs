@@ -89,7 +89,7 @@ impl PyShape {
         sized(shape, batch, heads, kv_heads)
     }
 
-    /// Returns a shape with as many queries as keys, `len` of each.
+    /// Returns a shape with `len` queries and `len` keys in each batch row.
     #[staticmethod]
     #[pyo3(signature = (len, *, batch=Count(1), heads=Count(1), kv_heads=None))]
     fn square(len: Count, batch: Count, heads: Count, kv_heads: Option<Count>) -> PyResult<Self> {
@@ -221,7 +221,7 @@ fn cells(tensor: &Tensor) -> PyResult<Vec<bool>> {
 
 #[pymethods]
 impl PyArray {
-    /// Reads an array in which true (or 1) means "may attend"; `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`.
+    /// Reads an array in which true (or 1) means "may attend", `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`.
     #[staticmethod]
     fn keep(array: Tensor) -> PyResult<Self> {
         Array::keep(&array.shape, &cells(&array)?).map_err(raise).map(PyArray)

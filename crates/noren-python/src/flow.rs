@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 use serde::Serialize;
 
-/// Which tokens can influence which outputs over a stack of layers.
+/// The tokens that can influence each output over a stack of layers.
 #[pyclass(name = "_Flow", module = "noren", frozen, subclass)]
 pub(crate) struct PyFlow(Flow);
 

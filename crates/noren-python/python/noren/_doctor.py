@@ -25,7 +25,8 @@ _DECLARED = frozenset({
     "past", "pastlen", "pastlens", "pastlength", "pastlengths", "cachelen", "cachedlen", "queryoffset", "pastkeyvalueslength",
     "promptlen", "promptlens", "promptlength", "promptlengths",
 })  # fmt: skip
-"""Argument names (lower case, letters only) whose lists are declarations; a list with another name is an array beside the mask."""
+"""Argument names of `noren.check`, in lower case and without underscores, whose list values are declarations. A list under
+another name is an array that belongs to the mask."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,10 @@ class Report:
 
     @property
     def difference(self) -> Difference | None:
-        """The cells that differ between the repaired mask (or else the declared one) and the given mask; None without either."""
+        """The cells in which the repaired mask and the given mask differ.
+
+        Without a repaired mask, the declared mask is compared; None without either.
+        """
         name, right = ("fixed", self.fixed) if self.fixed is not None else ("expected", self.expected)
         if self.given is None or right is None or tuple(self.given.shape) != tuple(right.shape):
             return None
@@ -180,7 +184,7 @@ class Recognised:
         return _noren.dense("array").bind(self.shape, Facts(arrays={"array": _noren.Array.keep(self._cells)}))
 
     def plan(self) -> Plan:
-        """Returns the plan of `bind()`."""
+        """Returns the block-sparse plan of the mask that `bind()` returns."""
         return self.bind().plan()
 
     def __repr__(self) -> str:

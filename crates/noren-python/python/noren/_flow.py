@@ -36,12 +36,12 @@ class Path:
 
 @dataclass(frozen=True)
 class Cut:
-    """The cells of one layer through which sources influence targets."""
+    """The cells of one layer through which the sources influence the targets."""
 
     layer: int
     """The layer, counted from 0."""
     cells: int
-    """Number of cells of the layer's mask on such a path."""
+    """Number of allowed cells of this layer through which the sources influence the targets."""
     enough: bool
     """Whether hiding these cells separates sources from targets. False if the information also passes by in other layers."""
 
@@ -51,13 +51,13 @@ class RuleVerdict:
     """The verdict about one `deny` line in one batch row."""
 
     rule: str
-    """The line of the policy."""
+    """The text of the `deny` line."""
     batch: int
     """The batch row."""
     sources: int
-    """Number of tokens of the first group."""
+    """Number of source tokens of the line in this batch row."""
     targets: int
-    """Number of tokens of the second group."""
+    """Number of target tokens of the line in this batch row."""
     pairs: int
     """Number of denied pairs (a source and another token as its target), without those of `allow` lines."""
     reached_pairs: int
@@ -65,10 +65,10 @@ class RuleVerdict:
     counted: Literal["exact", "at least"]
     """Whether `reached_pairs` is exact or a lower bound."""
     witness: Path | None
-    """The path to one of the reached targets."""
+    """The path to one of the reached targets; None if no target is reached."""
     cut: tuple[int, int] | None
-    """(layer, number of cells): the cheapest layer in which hiding cells separates sources from targets; None if no single
-    layer is enough."""
+    """(layer, number of cells): the layer in which the fewest cells must be hidden to separate sources from targets. None if no
+    single layer is enough."""
     cut_computed: bool
     """Whether `cut` was computed."""
     text: str
@@ -88,7 +88,7 @@ class EmptyGroup:
     """A group without tokens in a batch row, on a line with the word `maybe`, which permits empty groups."""
 
     rule: str
-    """The line of the policy."""
+    """The text of the `deny` line."""
     group: str
     """The group, such as `label(pii)`."""
     batch: int
@@ -175,7 +175,8 @@ class Certificate(_Certificate):
     """
 
     def verify(self) -> Ruling:
-        """Verifies every count, set, path and verdict with a second implementation, which shares no code with the first.
+        """Verifies every count, set, path and verdict of the certificate with a second implementation, which shares no code with
+        the first.
 
         Raises `noren.Error` if the certificate is wrong or cannot be verified.
         """

@@ -43,7 +43,7 @@ class Seen:
     report: Report
     """The doctor's report."""
     wrong: int | None = None
-    """Number of cells, in rows of non-padding queries, that differ from the intent; None if the intent is not known."""
+    """Number of cells, in rows of non-padding queries, that differ from the intent; None if no intent is available."""
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Guard:
     steps: int
     """Number of forward passes to check."""
     raises: bool
-    """Whether an error raises `MaskFault`; otherwise it warns."""
+    """True if a mask with an error raises `MaskFault`; false if it only warns."""
     declared: dict[str, Any]
     """The declarations for `noren.check`."""
     step: int = 0
@@ -154,7 +154,7 @@ class Guard:
 
     @property
     def core(self) -> nn.Module:
-        """The model inside its wrappers."""
+        """The model without wrappers such as DistributedDataParallel."""
         return inside(self.model)
 
     def _padding_id(self) -> tuple[int | None, int]:
@@ -290,7 +290,7 @@ class Guard:
         return {"meant": meant}
 
     def _context(self, stream: str, cross: bool, dtype: torch.dtype, past: int) -> dict[str, Any]:
-        """Returns the declarations about a mask that follow from the batch."""
+        """Returns the declarations for `noren.check` that follow from the batch. `past` is the number of tokens in the cache."""
         batch = self._batch
         decoder = self.intent is not None and self.intent.source is not None and stream == "main" and not cross
         ids, real = batch.ids(decoder), batch.real(decoder)

@@ -22,7 +22,7 @@ _FLOATS = ("scale", "softcap")
 
 
 def attributes(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the attributes of a node after checking them; None stands for an attribute that is not given."""
+    """Returns the attributes of a node after checking them. An attribute with the value None counts as missing."""
     for name, value in given.items():
         if name not in (*_CHOICES, *_LEAST, *_FLOATS):
             raise Error(f"Attention: unknown attribute {name!r}: the attributes are {', '.join((*_CHOICES, *_LEAST, *_FLOATS))}")

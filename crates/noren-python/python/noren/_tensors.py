@@ -47,7 +47,8 @@ def check_added(name: str, x: Tensor) -> None:
 def check_mask(name: str, x: Any, meaning: str, query: torch.dtype, beside: Any = None) -> None:
     """Raises an error unless a mask tensor is boolean, or of a float type that PyTorch can add to scores of type `query`.
 
-    `meaning` is the meaning of true, for the message. `beside` is the other mask of the call; PyTorch adds both masks first.
+    `meaning` is the meaning of true, for the message. `beside` is another mask of the same call, because PyTorch adds the two
+    masks before it adds them to scores.
     """
     check_dense(name, x)
     if x.dtype == torch.bool:

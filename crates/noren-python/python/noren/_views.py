@@ -1,4 +1,4 @@
-"""The results of questions about masks, printed as text; the extension module makes them."""
+"""Result types of queries about masks, such as explanations, differences and statistics, with their printed text."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Stats:
     mask: str
     """The mask as text."""
     shape: tuple[int, int, int, int]
-    """(batch rows, heads, queries, keys)."""
+    """Numbers of (batch rows, heads, queries, keys)."""
     patterns: int
     """Number of different sets of cells among all pairs of batch row and head."""
     cells: int
@@ -113,11 +113,11 @@ class Stats:
     allowed: int
     """Number of allowed cells."""
     density: float
-    """`allowed / cells`."""
+    """Number of allowed cells divided by the number of cells."""
     computed: int
     """Number of cells that kernels compute."""
     computed_per_allowed: float
-    """`computed / allowed`."""
+    """Number of computed cells divided by the number of allowed cells."""
     empty_rows: int
     """Number of query rows without an allowed key."""
     full_tiles: int
@@ -142,6 +142,6 @@ class Stats:
 
 
 def stats(text: str, values: str) -> Stats:
-    """Makes statistics from the text and the JSON of the extension module."""
+    """Returns statistics from their text and their values as JSON; the extension module makes both texts."""
     fields = json.loads(values)
     return Stats(**{**fields, "shape": tuple(fields["shape"]), "text": text})

@@ -33,7 +33,7 @@ TILE = 256
 def register(name: str = "noren") -> None:
     """Registers the attention and its masks in transformers as `attn_implementation=name`.
 
-    Both are needed: with the attention alone, transformers silently drops every mask, padding included.
+    transformers needs the attention and the masks: with the attention alone, it silently drops every mask, padding included.
     """
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
@@ -79,11 +79,11 @@ class Masked(BlockMask):
     __str__ = __repr__
 
     def contiguous(self, *_: Any, **__: Any) -> Masked:
-        """Returns itself; static caches call this on every mask."""
+        """Returns this mask unchanged; static caches call `contiguous` on every mask."""
         return self
 
     def to(self, *_: Any, **__: Any) -> Masked:
-        """Returns itself: a mask has no device."""
+        """Returns this mask unchanged: a mask has no device."""
         return self
 
     def plan(self, heads: int, kv_heads: int) -> Plan:
@@ -249,7 +249,7 @@ class Reader:
             self._remap = None
 
     def _same(self, groups: NDArray[np.int64], wanted: NDArray[np.bool_] | None = None) -> Mask:
-        """Returns the mask of cells whose query and key have the same group number; `wanted` selects positions."""
+        """Returns the mask of cells whose query and key have the same group number. `wanted` selects positions [default: all]."""
         rows = [_row_groups(row, None if wanted is None else wanted[b]) for b, row in enumerate(groups)]
         if all(row == rows[0] for row in rows):
             return rows[0]
@@ -259,7 +259,7 @@ class Reader:
         return batch([(members, row) for row, members in distinct.items()])
 
     def _evaluated(self, function: Callable[..., Any]) -> Mask:
-        """Evaluates an unknown function in tiles of queries, and compares some cells with single calls."""
+        """Evaluates an unknown function in tiles of queries, and evaluates some cells again in single calls to check the results."""
         if self._remap is not None:
             raise Error(
                 f"the mask function {getattr(function, '__qualname__', function)} is unknown and is evaluated with the positions of "
@@ -346,7 +346,10 @@ def _fold(empty: Mask, parts: list[Mask], combine: Callable[[Mask, Mask], Mask])
 
 
 def _row_groups(row: NDArray[np.int64], wanted: NDArray[np.bool_] | None) -> Mask:
-    """Returns the mask of positions with equal numbers: a span for a number in one run, sets of positions for several runs."""
+    """Returns the mask of positions with equal group numbers.
+
+    A group that is one run of positions becomes a span, a group of several runs becomes sets of positions.
+    """
     edges = np.flatnonzero(np.diff(row)) + 1
     runs: dict[int, list[range]] = {}
     for start, end in zip([0, *edges.tolist()], [*edges.tolist(), len(row)], strict=True):

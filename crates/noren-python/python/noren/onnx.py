@@ -82,7 +82,7 @@ class Attention:
         return [("Q", self.q_num_heads), ("K", self.kv_num_heads), ("V", self.kv_num_heads)]
 
     def _four(self, x: NDArray[Any], heads: int | None) -> NDArray[Any]:
-        """Returns an input as `[batch, heads, length, width]`."""
+        """Returns an input as `[batch, heads, length, width]`; an input of 3 dimensions is split into `heads` heads."""
         if x.ndim == 4:
             return x
         if x.ndim != 3 or not heads:

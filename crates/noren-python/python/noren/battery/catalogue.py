@@ -33,7 +33,7 @@ class Entry:
     likely: str
 
     def sentence(self, *about: object, which: int = 0) -> str:
-        """Returns the meaning of a failure; each `{}` is replaced by the next value in `about`."""
+        """Returns sentence `which` about a failure of this check. The next value in `about` replaces each `{}` of the sentence."""
         return self.broken[which].format(*about)
 
 

@@ -166,7 +166,10 @@ def redaction(lab: Lab) -> Trials:
 
 
 def weak_fill(lab: Lab) -> Trials:
-    """Makes hidden keys very large, with scores in the millions; a mask value near 0, such as -1e4, does not hide them."""
+    """Makes hidden keys very large, so that their scores are in the millions.
+
+    A mask value near 0, such as -1e4, does not hide such keys.
+    """
     if lab.subject.module is None:
         raise Skip("keys can only be reached inside a module: give module=")
     broken = CHECKS["weak_fill"].sentence()
@@ -196,7 +199,7 @@ PACKINGS = ("segment_ids", "position_ids", "position_ids+attention_mask", "posit
 
 
 def documents(lab: Lab) -> Trials:
-    """Packs two documents into a row; the outputs of each must not depend on the other."""
+    """Packs two documents into one row. The outputs of one document must not depend on the tokens of the other document."""
     wanted = lab.intent.documents
     if not wanted:
         raise Skip("the intent declares no packed documents: give documents=True to test them")

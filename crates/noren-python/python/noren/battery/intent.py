@@ -35,11 +35,11 @@ class Intent:
     padding: Sides = "both"
     """The sides on which padding must not change the outputs of tokens."""
     pooled: Sides = "both"
-    """The sides on which padding must not change outputs with one row for a whole sequence.
+    """The sides on which padding must not change pooled outputs. A pooled output has one row for a whole sequence.
 
     If the first token's output is the summary of the sequence, padding on the left is not possible."""
     documents: bool | str = False
-    """Whether sequences are packed into rows, or the arguments that define the documents: `position_ids`,
+    """False: sequences are not packed. A text names the arguments that define the documents: `position_ids`,
     `position_ids+attention_mask`, `position_ids+cache`, `segment_ids`. True tests all of these that the model accepts."""
     depth: int | None = None
     """The number of layers if a single mask applies to all of them; None if unknown."""
@@ -126,7 +126,10 @@ def _say(masks: tuple[Mask, ...]) -> str:
 
 
 def from_config(model: Any, documents: bool | str = False) -> Intent:
-    """Returns the intent of a transformers model, from its configuration and its attention modules."""
+    """Returns the intent of a transformers model from its configuration and attention modules.
+
+    `documents` is as in `Intent.documents`.
+    """
     config = model.config
     text = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
     if getattr(config, "is_encoder_decoder", False) and hasattr(model, "get_decoder"):

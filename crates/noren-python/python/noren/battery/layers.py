@@ -126,7 +126,7 @@ def _with_hidden(args: tuple[Any, ...], kwargs: dict[str, Any], value: Tensor) -
 def against(intent: Intent, column: Column, own: Column | None, depth: int, rounding: Rounding) -> str | None:
     """Returns the fault of a column as a sentence, None if the column fits the intent.
 
-    `column` is in float64, `own` in the model's dtype, where only faults are reported that float64 does not show.
+    `column` was measured in float64. `own` was measured in the model's dtype and shows only faults that float64 does not show.
     """
     layer, length = column.layer, len(column.gaps)
     cells: Bits = intent.cells(layer.stream, layer.index, length, depth)

@@ -80,7 +80,7 @@ def _padded_sources(lab: Lab, alone: list[Call]) -> Trials:
 
 
 def _cells(call: Call, row: int, shift: int, pooled: bool) -> dict[str, Cells]:
-    """Returns the compared places: a sequence alone, against row `row` of a batch, shifted by `shift` positions."""
+    """Returns the places to compare: a sequence alone, and the same sequence in row `row` of a batch, `shift` positions later."""
     cells = {"main": Cells.shifted([0], range(call.main.length), [row], shift)}
     if pooled:
         cells["pooled"] = Cells.shifted([0], [0], [row], 0)

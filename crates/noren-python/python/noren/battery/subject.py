@@ -21,7 +21,7 @@ class Stream:
     """A batch of sequences: tokens, with padding, positions and documents."""
 
     tokens: Tensor
-    """`[batch, length]` of ids, or `[batch, length, width]` of floats."""
+    """Token ids `[batch, length]`, or token vectors `[batch, length, width]` of floats."""
     real: Tensor
     """`[batch, length]`: false where a token is padding or hidden."""
     positions: Tensor
@@ -259,7 +259,10 @@ class Subject:
         return stream.tokens.to(self.dtype)
 
     def _said(self, call: Call, start: int, end: int, state: Any) -> dict[str, Any]:
-        """Returns the named arguments for the tokens `start..end` of the main stream; earlier tokens are in the cache."""
+        """Returns the model's keyword arguments for the tokens `start..end` of the main stream.
+
+        `state` is the cache with the earlier tokens.
+        """
         names, main = self.arguments, call.main
         said: dict[str, Any] = {}
         if names.tokens is not None and not call.splits:

@@ -26,7 +26,7 @@ class Record:
 
 @dataclass
 class Recorder:
-    """All runs of all modules in a pass, in the order in which they end; a module may run several times."""
+    """A recording of one pass: the tensors of every run of every module. A module may run several times in a pass."""
 
     parts: int = 1
     """The number of calls in a pass; the outputs of a module in these calls are joined along the sequence."""
@@ -111,7 +111,7 @@ def first_to_differ(module: nn.Module, trial: Trial, run: Callable[[Call], Any])
 
 
 def _differs(trial: Trial, base: list[Tensor], other: list[Tensor]) -> bool | None:
-    """Whether any tensor differs at the trial's places; None if no tensor can be compared."""
+    """Whether any tensor differs between `base` and `other` at the trial's places; None if no tensor can be compared."""
     compared = [gap for a, b in zip(base, other, strict=False) if (gap := _gap(trial, a, b)) is not None]
     return any(gap > LEAK for gap in compared) if compared else None
 

@@ -135,7 +135,8 @@ class Measure:
     gaps: dict[str, Tensor] = field(default_factory=dict)
     """For each stream, the difference at each compared place, as a fraction of the largest output."""
     kept: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    """For each stream, some features of both passes, as fractions of the largest output."""
+    """For each stream, a selection of features of the outputs in the first and in the second pass, as fractions of the largest
+    output."""
 
 
 @dataclass
@@ -165,7 +166,7 @@ class Outcome:
 def measure(trial: Trial, base: Output, other: Output, floor: float) -> Measure | None:
     """Measures the differences between the outputs of two passes; returns None if the model returns none of the streams.
 
-    `floor` is the difference above which an output is drawn as moved, as a fraction of the largest output.
+    `floor`, a fraction of the largest output, is the difference above which the report's drawing marks an output as changed.
     """
     worst: Measure | None = None
     kept: dict[str, tuple[Tensor, Tensor]] = {}

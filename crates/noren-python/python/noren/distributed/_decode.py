@@ -41,7 +41,7 @@ class Shards:
         return self.wire.traffic
 
     def keys(self, rank: int | None = None) -> Tensor:
-        """Returns the indices of the keys that a rank holds [default: this rank], in ascending order."""
+        """Returns the indices of the keys that rank `rank` holds [default: this rank], in ascending order."""
         return indices(self.portion.held(self.wire.rank if rank is None else rank))
 
     def predicted(self, v_dim: int) -> Traffic:

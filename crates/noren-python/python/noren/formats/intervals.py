@@ -79,7 +79,7 @@ class FlashMask:
     """Whether keys after the query are masked too."""
 
     def dense(self) -> Bools:
-        """Returns the cells `[batch or 1, kv_heads or 1, length, length]` as booleans, by FlashMask's written definition."""
+        """Returns the cells `[batch or 1, kv_heads or 1, length, length]` as booleans, as FlashMask's documentation defines them."""
         given = self.startend_row_indices
         length, count = given.shape[2:]
         row = np.arange(length)[:, None]
@@ -211,7 +211,7 @@ def to_magi(mask: Exported, shape: Sizes = None, facts: Known = None) -> MagiSli
 
 
 def from_magi(slices: MagiSlices, q_len: int, kv_len: int) -> BoundMask:
-    """Returns the mask of slices over one sequence of `q_len` queries and `kv_len` keys."""
+    """Returns the mask that the slices define over one sequence of `q_len` queries and `kv_len` keys."""
     return found(slices.dense(q_len, kv_len)[None, None], "the slices")
 
 

@@ -21,18 +21,18 @@ class Varlen:
     """Arguments of `flash_attn_varlen_func`; `causal` and `window_size` are aligned at the bottom right of each sequence."""
 
     cu_seqlens_q: Ints
-    """Number of queries before each sequence, and in all."""
+    """Number of queries before each sequence, followed by the number of all queries."""
     cu_seqlens_k: Ints
-    """Number of keys before each sequence, and in all."""
+    """Number of keys before each sequence, followed by the number of all keys."""
     causal: bool
     """Whether a query reads no key after itself."""
     window_size: tuple[int, int]
     """Number of keys before and after a query; -1 is unbounded."""
     q_indices: NDArray[np.int64]
-    """The tokens of the flattened batch (`batch * q_len`) that are queries of sequences: gather these, and scatter the output to
-    them. All other queries read nothing."""
+    """Indices, in the flattened batch of `batch * q_len` tokens, of the queries of all sequences: gather these tokens, and
+    scatter the output to these indices. All other queries read nothing."""
     k_indices: NDArray[np.int64]
-    """The tokens of the flattened batch (`batch * kv_len`) that are keys of sequences. No query reads other keys."""
+    """Indices, in the flattened batch of `batch * kv_len` tokens, of the keys of all sequences. No query reads other keys."""
     softcap: float = 0.0
     alibi_slopes: NDArray[np.float32] | None = None
 
@@ -45,7 +45,10 @@ class Varlen:
         return int(np.diff(self.cu_seqlens_k).max(initial=0))
 
     def dense(self, total_q: int | None = None, total_k: int | None = None) -> Bools:
-        """Returns the cells as booleans `[total_q, total_k]` [default: all tokens in sequences], by flash-attention's definition."""
+        """Returns the cells as booleans `[total_q, total_k]` [default: all tokens in sequences].
+
+        flash-attention's documentation defines these cells.
+        """
         total_q = int(self.cu_seqlens_q[-1]) if total_q is None else total_q
         total_k = int(self.cu_seqlens_k[-1]) if total_k is None else total_k
         out = np.zeros((total_q, total_k), np.bool_)
@@ -177,7 +180,7 @@ def _indices(starts: list[int], sizes: list[int]) -> NDArray[np.int64]:
 def from_varlen(
     cu_seqlens_q: Array, cu_seqlens_k: Array | None = None, *, causal: bool = False, window_size: tuple[int, int] = (-1, -1)
 ) -> BoundMask:
-    """Returns the mask over all tokens, as one batch row, of these arguments of `flash_attn_varlen_func`."""
+    """Returns the mask that these arguments of `flash_attn_varlen_func` define, over all tokens as one batch row."""
     q = np.asarray(cu_seqlens_q)
     k = q if cu_seqlens_k is None else np.asarray(cu_seqlens_k)
     if q.dtype.kind not in "iu" or k.dtype.kind not in "iu":
@@ -197,7 +200,7 @@ class XformersBias:
 
     name: str
     arguments: Mapping[str, Any]
-    """The arguments of its constructor, or of `from_seqlens` (with `window_size` for a local bias)."""
+    """The arguments of the class's constructor, or of `from_seqlens` (with `window_size` for a local bias)."""
 
     def build(self) -> Any:
         """Returns the bias object of the package xformers, which must be installed."""
@@ -215,7 +218,7 @@ class XformersBias:
         return bias.make_local_attention_from_bottomright(window)
 
     def dense(self, q_len: int, kv_len: int) -> Bools:
-        """Returns the cells as booleans, by xFormers' written definition."""
+        """Returns the cells as booleans, as xFormers' documentation defines the bias."""
         given = self.arguments
         q_sizes, k_sizes = given.get("q_seqlen", [q_len]), given.get("kv_seqlen", [kv_len])
         window = {

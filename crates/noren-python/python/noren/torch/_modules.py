@@ -141,7 +141,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         return masks
 
     def _given(self, name: str, mask: Tensor, extra: int) -> Given:
-        """Returns the mask with columns of "may attend" for the keys that the module appends."""
+        """Returns the mask with `extra` more columns, which every query may attend, for the keys that the module appends."""
         return Given(name, pad(mask, (0, extra)) if extra else mask, drop=mask.dtype == torch.bool)
 
     def _four(self, mask: Tensor, q: Tensor, k: Tensor, batched: bool) -> Tensor:
@@ -201,7 +201,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         return out, self._weights(q, k, masks, torch.from_numpy(plan.bound.dense())) if need_weights else None
 
     def _weights(self, q: Tensor, k: Tensor, masks: _Masks, cells: Tensor) -> Tensor:
-        """Computes the probabilities `[batch, heads, length, keys]` in PyTorch, so that they have gradients as PyTorch's do."""
+        """Computes the probabilities `[batch, heads, length, keys]` with operations of PyTorch, so that they have gradients."""
         unread, empty = ~cells.any(-2), ~cells.any(-1, keepdim=True)
         k = k.masked_fill(unread[..., None], 0.0)  # NaN in unread keys must reach neither outputs nor gradients
         scores = _scores(q.float(), k.float()) / math.sqrt(self.head_dim)
