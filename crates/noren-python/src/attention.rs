@@ -97,7 +97,7 @@ impl Modifiers {
     }
 }
 
-/// Converts a whole number to a type that holds `range`.
+/// Converts a whole number to another type; `range` describes the valid numbers in the error message.
 fn whole<'py, T: FromPyObjectOwned<'py>>(given: &Bound<'py, PyAny>, name: &str, range: &str) -> PyResult<T> {
     given.extract().map_err(|_| {
         let given = repr(given);

@@ -10,8 +10,8 @@ pub(crate) fn audit_catalogue() -> String {
     serde_json::json!({ "checks": CHECKS, "lengths": LENGTHS, "most": MOST, "pads": PADS, "rows": ROWS }).to_string()
 }
 
-/// (text of the change, meaning of a failure, changed tokens, one by one or all in one row, compared (row, position), true if
-/// these outputs must change).
+/// (text of the change, meaning of a failure, changed tokens, true if each token is changed in its own row, compared
+/// (row, position) pairs, true if these outputs must change).
 type Change = (String, String, Vec<usize>, bool, Vec<(usize, usize)>, bool);
 
 /// Returns the changes of a check, each as (text of the change, meaning of a failure, changed tokens, true if each

@@ -142,7 +142,7 @@ impl PyBound {
         self.0.explain(batch, head, q, k).map(|why| why.allowed).map_err(raise)
     }
 
-    /// Returns the reason why query row `q` may or may not read key `k`, part by part.
+    /// Returns the reason why query row `q` may or may not read key `k`, for the mask and each of its parts.
     #[pyo3(signature = (q, k, *, batch=0, head=0))]
     pub(crate) fn explain<'py>(
         &self,
@@ -168,7 +168,7 @@ impl PyBound {
         self.0.select_batch(&batch).map_err(raise).map(PyBound)
     }
 
-    /// Returns the cells `[batch, heads, q_len, kv_len]` as booleans; true: the query may read the key.
+    /// Returns the cells `[batch, heads, q_len, kv_len]` as booleans. True means that the query may read the key.
     fn dense<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         view(slf.py(), "dense", (slf,))
     }
@@ -205,7 +205,10 @@ impl PyBound {
             || !fits(heads, shape.head_count())
             || (q_len, kv_len) != (shape.q_len(), shape.kv_len())
         {
-            return Err(PyValueError::new_err(format!("{:?} is not the shape of the mask", out.shape)));
+            return Err(PyValueError::new_err(format!(
+                "the array has shape {:?}, which is not the shape of the mask",
+                out.shape
+            )));
         }
         let plan = self.0.plan_with(&PlanOptions { reorder: Reorder::Never, ..PlanOptions::default() });
         let cells: &mut [u8] = out.slice_mut("cells", &[Kind::Bool, Kind::Uint(8)])?;
@@ -359,7 +362,7 @@ impl PyPlan {
         let shape = self.plan.shape();
         if batch >= shape.batch_len() || head >= shape.head_count() {
             return Err(Error::new_err(format!(
-                "batch row {batch}, head {head} is outside: there are {} batch rows and {} heads",
+                "batch row {batch}, head {head} does not exist: there are {} batch rows and {} heads, counted from 0",
                 shape.batch_len(),
                 shape.head_count()
             )));

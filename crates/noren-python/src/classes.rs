@@ -50,7 +50,7 @@ pub(crate) fn mask_of(object: &Bound<'_, PyAny>) -> PyResult<Mask> {
     }
     match object.extract::<String>() {
         Ok(text) => text.parse().map_err(Error::from).map_err(raise),
-        Err(_) => Err(PyTypeError::new_err(format!("{} is no mask", repr(object)))),
+        Err(_) => Err(PyTypeError::new_err(format!("{} is not a mask: give a Mask or its text", repr(object)))),
     }
 }
 

@@ -16,7 +16,7 @@ pub(crate) fn raise(error: impl Into<noren::Error>) -> PyErr {
     }
 }
 
-/// Returns a value in the form of error messages.
+/// Returns a value as error messages show it.
 pub(crate) fn repr(object: &Bound<'_, PyAny>) -> String {
     object.repr().map_or_else(|_| "it".to_owned(), |text| text.to_string())
 }

@@ -99,14 +99,15 @@ impl PyMask {
         self.bind(shape, facts)?.plan(py, block_q, block_kv, reorder)
     }
 
-    /// Returns the cells `[batch, heads, q_len, kv_len]` as booleans; true: the query may read the key.
+    /// Returns the cells `[batch, heads, q_len, kv_len]` as booleans. True means that the query may read the key.
     #[pyo3(signature = (shape, facts=None))]
     fn dense<'py>(&self, shape: &Bound<'py, PyAny>, facts: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
         let bound = self.bind(shape, facts)?;
         view(shape.py(), "dense", (bound,))
     }
 
-    /// Returns the reason why query row `q` may or may not read key `k` (indices from 0), part by part.
+    /// Returns the reason why query row `q` may or may not read key `k` (indices from 0), for the mask and each of its
+    /// parts.
     #[pyo3(signature = (q, k, shape, facts=None, *, batch=0, head=0))]
     fn explain<'py>(
         &self,
@@ -234,7 +235,12 @@ impl PyScore {
             Score::Softcap { .. } => "softcap",
             Score::Soft { .. } => "soft",
             Score::Sinks { .. } => "sinks",
-            _ => return Err(crate::error::Error::new_err(format!("`{}` is of a kind not known here", self.0))),
+            _ => {
+                return Err(crate::error::Error::new_err(format!(
+                    "`{}` is of a kind that noren's Python package does not know",
+                    self.0
+                )));
+            }
         })
     }
 

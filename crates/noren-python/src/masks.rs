@@ -55,7 +55,8 @@ pub(crate) fn read_mask(py: Python<'_>, mask: Tensor, drop: bool, kv_len: usize)
     Ok((PyArray(array), seen.added, seen.lowest))
 }
 
-/// Calls `each` with every row as bytes, 1 = allowed.
+/// Calls `each` with the cells of every row as bytes (1 = allowed), and returns the properties of the numbers that were
+/// read.
 fn read_rows(mask: &Tensor, drop: bool, mut each: impl FnMut(&[u8])) -> PyResult<Seen> {
     let mut cells = vec![0u8; mask.shape.last().copied().unwrap_or(0)];
     let mut seen = Seen::default();
@@ -125,7 +126,7 @@ fn floats<T: Plain>(
 
 /// Appends a row of bytes 0 and 1 as bits.
 fn pack(row: &[u8], words: &mut Vec<u64>) {
-    /// Moves bit 0 of byte `i` to bit `56 + i`.
+    /// The factor that, in a multiplication, moves bit 0 of byte `i` to bit `56 + i`.
     const GATHER: u64 = 0x0102_0408_1020_4080;
     for chunk in row.chunks(64) {
         let mut word = 0u64;

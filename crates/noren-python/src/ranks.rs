@@ -67,7 +67,8 @@ impl PyLink {
         self.run(py, |link, _| noren_ranks::agree(link, what, &said))
     }
 
-    /// Sends the other ranks, before their next call, the message that this rank refuses its input.
+    /// Sends the other ranks a message that this rank rejects its input. They receive the message before their next
+    /// call.
     fn refuse(&self, py: Python<'_>) -> PyResult<()> {
         self.run(py, |link, _| {
             noren_ranks::refuse(link);
@@ -134,7 +135,8 @@ struct GroupLink<'a> {
 }
 
 impl GroupLink<'_> {
-    /// Calls Python. An exception counts as a lost rank.
+    /// Calls a Python function of the carrier. An exception becomes the error of a lost rank; `what` names the call in
+    /// its message.
     fn call<R>(&self, what: &str, call: impl FnOnce(Python<'_>) -> PyResult<R>) -> Result<R, noren_ranks::Error> {
         Python::attach(|py| {
             call(py).map_err(|error| {
@@ -202,7 +204,7 @@ fn local<'a, T: Element>([q, k, v]: [&'a Tensor; 3]) -> PyResult<Local<'a, T>> {
 fn write(values: &[f32], name: &str, into: &mut Tensor) -> PyResult<()> {
     let into: &mut [f32] = into.slice_mut(name, &[Kind::Float(Dtype::F32)])?;
     if into.len() != values.len() {
-        return Err(Error::new_err(format!("{name} has {} values, but {} are written", into.len(), values.len())));
+        return Err(Error::new_err(format!("{name} has {} values, but the result has {}", into.len(), values.len())));
     }
     into.copy_from_slice(values);
     Ok(())
@@ -221,7 +223,7 @@ impl PyAttended {
     }
 }
 
-/// A mask over the ranks of a link, in the state of one rank.
+/// The data of one rank of a mask that is split over the ranks of a `Link`.
 #[pyclass(name = "RankSplit", module = "noren.distributed", frozen)]
 pub(crate) struct PySplit {
     split: Split,
@@ -370,8 +372,12 @@ impl PyShards {
     /// Returns the ranges of keys that a rank holds.
     fn held(&self, rank: usize) -> PyResult<Vec<(usize, usize)>> {
         let held = self.shards.held().get(rank);
-        let problem =
-            || PyIndexError::new_err(format!("rank {rank} is outside: there are {} ranks", self.shards.held().len()));
+        let problem = || {
+            PyIndexError::new_err(format!(
+                "rank {rank} does not exist: there are {} ranks, counted from 0",
+                self.shards.held().len()
+            ))
+        };
         Ok(held.ok_or_else(problem)?.iter().map(|&Range { start, end }| (start, end)).collect())
     }
 

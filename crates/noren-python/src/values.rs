@@ -132,7 +132,7 @@ pub(crate) fn arms(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Arm>> 
         let pair = pair?;
         let pair = pair
             .cast::<PyTuple>()
-            .map_err(|_| PyTypeError::new_err(format!("{what}: {} is no pair of indices and mask", repr(&pair))))?;
+            .map_err(|_| PyTypeError::new_err(format!("{what}: {} is not a pair (indices, mask)", repr(&pair))))?;
         let (indices, mask): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract()?;
         Ok(Arm { selector: selector(&indices, what)?, mask: mask_of(&mask)? })
     };

@@ -34,7 +34,7 @@ class Finding:
     """One statement of the report about a mask: a mistake, or a note."""
 
     cls: str
-    """The name of its class of mistakes, a key of `noren.check_classes()`."""
+    """The name of the finding's class of mistakes, a key of `noren.check_classes()`."""
     certainty: Literal["possible", "likely", "certain"]
     """The certainty of the finding."""
     severity: Literal["note", "warning", "error"]
@@ -67,10 +67,10 @@ class Report:
 
     verdict: Literal["correct", "faulty", "looks_like", "cannot_tell"]
     """`correct`: every compared cell equals the declared mask. `faulty`: at least one finding is a warning or an error.
-    `looks_like`: no kind is declared; `sentence` names the mask that the array resembles. `cannot_tell`: several readings are
+    `looks_like`: no kind is declared, and `sentence` names the mask that the array resembles. `cannot_tell`: several readings are
     possible; see `questions`."""
     sentence: str
-    """The reason for the verdict: the mask it was compared with, the number of differing cells, and what to declare."""
+    """The reason for the verdict: the mask with which the array was compared, the number of differing cells, and what to declare."""
     compared: int
     """Number of cells compared."""
     questions: tuple[Question, ...]
@@ -82,7 +82,7 @@ class Report:
     findings: tuple[Finding, ...]
     """The findings: errors first, then warnings, then notes."""
     classes: tuple[str, ...]
-    """The classes of the findings without notes, the likeliest first, each once."""
+    """The classes of all findings except notes, without repeats, the most likely class first."""
     unknown: tuple[str, ...]
     """The properties that could not be decided, and the declarations that would decide them."""
     given: Array | None
@@ -91,10 +91,10 @@ class Report:
     """The repaired cells, in the form of `given`. Equal to `given` if the verdict is `correct`. None if there is no verdict, or
     if no named mistake explains every wrong cell."""
     expected: Array | None
-    """The declared cells, in the form of `given`: always with `meant`, else only if the given cells differ from them without a
-    known reason."""
+    """The declared cells, in the form of `given`. None, unless `meant` was given, or the given cells differ from the declared
+    cells for an unknown reason."""
     intended: str | None
-    """The declared mask as an expression, if it has one."""
+    """The declared mask as an expression; None if no expression is available."""
     text: str = field(repr=False)
     """The printed report."""
 

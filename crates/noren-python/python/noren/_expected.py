@@ -32,7 +32,7 @@ class Batch:
 
     @staticmethod
     def of(arguments: Mapping[str, Any], pad: int | None, spare: int) -> Batch:
-        """Makes a batch from the arguments of a call; a mapping with tensors among them counts as the batch itself."""
+        """Returns the batch of a call's arguments. If an argument is a mapping with tensors, its entries count as arguments."""
         given = dict(arguments)
         for value in arguments.values():
             if isinstance(value, Mapping) and any(isinstance(v, Tensor) for v in value.values()):
@@ -135,7 +135,11 @@ class Expected:
 
 
 def expected(meant: Mask, batch: Batch, q_len: int, kv_len: int, past: int, heads: int, stream: str, packed: bool) -> Expected | None:
-    """Returns the cells of a self-attention; None if the padding mask of the batch has another length."""
+    """Returns the cells that the intended mask `meant` allows in self-attention.
+
+    Returns None if the length of the batch's padding mask is not `kv_len`. `past` is the number of tokens in the cache; `packed`
+    is true if documents separate tokens.
+    """
     decoder = stream == "decoder"
     real = batch.real(decoder)
     if real is not None and real.shape[1] != kv_len:

@@ -24,7 +24,7 @@ class Path:
     """A path of information from a source token to an output, over layers."""
 
     source: int
-    """The first token of the path."""
+    """The source token, with which the path begins."""
     steps: tuple[tuple[int, int], ...]
     """(layer, token): in this layer, this token reads the previous token of the path."""
     text: str
@@ -43,7 +43,8 @@ class Cut:
     cells: int
     """Number of allowed cells of this layer through which the sources influence the targets."""
     enough: bool
-    """Whether hiding these cells separates sources from targets. False if the information also passes by in other layers."""
+    """True if hiding these cells separates sources from targets. False if information also reaches the targets without these
+    cells."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -127,14 +128,14 @@ class Ruling:
         return tuple(rule for rule in self.rules if rule.violated)
 
     def __bool__(self) -> bool:
-        raise TypeError("a ruling has no truth value, because it can also establish nothing: use ruling.holds or ruling.verdict")
+        raise TypeError("a ruling has no truth value, because a policy may also deny no pair: use ruling.holds or ruling.verdict")
 
     def __repr__(self) -> str:
         return "\n".join([self.text, *(violation.text for violation in self.violations)])
 
 
 class Flow(_Flow):
-    """The flow of information between tokens over a stack of masks, exactly; made by `noren.flow`."""
+    """The exact flow of information between tokens over a stack of masks; made by `noren.flow`."""
 
     def witness(self, sources: Tokens, targets: Tokens, *, batch: int = 0) -> Path | None:
         """Returns a path from one of `sources` to one of `targets` over the fewest layers, or None if there is none."""
@@ -210,7 +211,7 @@ def flow(
     """
     if isinstance(masks, (Mask, str)):
         if layers is None:
-            raise TypeError("one mask was given for all layers: give their number as layers=..., or a list of masks")
+            raise TypeError("one mask was given for all layers: give the number of layers as layers=..., or a list of masks")
         masks = [masks] * layers
     elif layers is not None and layers != len(masks):
         raise TypeError(f"{len(masks)} masks for {layers} layers: leave out layers=")

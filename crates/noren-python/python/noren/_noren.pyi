@@ -59,11 +59,11 @@ class Mask:
         their residue modulo this number.
         """
     def dense(self, shape: Shape | int, facts: Known = None) -> NDArray[np.bool_]:
-        """Returns the cells `[batch, heads, q_len, kv_len]` as booleans; true: the query may read the key."""
+        """Returns the cells `[batch, heads, q_len, kv_len]` as booleans. True means that the query may read the key."""
     def explain(
         self, q: int, k: int, shape: Shape | int, facts: Known = None, *, batch: int = 0, head: int = 0
     ) -> Explanation:
-        """Returns the reason why query row `q` may or may not read key `k` (indices from 0), part by part."""
+        """Returns the reason why query row `q` may or may not read key `k` (indices from 0), for the mask and each of its parts."""
     def diff(self, other: Mask | str, shape: Shape | int, facts: Known = None) -> Difference:
         """Returns the cells that only this mask or only `other` allows."""
     def stats(self, shape: Shape | int, facts: Known = None) -> Stats:
@@ -244,13 +244,16 @@ class Array:
         """Reads floats that are added to scores: 0 means "may attend", -inf or the type's lowest number means "ignored"."""
     @staticmethod
     def csr(q_len: int, kv_len: int, indptr: Sequence[int], indices: Sequence[int]) -> Array:
-        """Makes a mask in compressed sparse rows: row `q` may read the keys `indices[indptr[q]:indptr[q + 1]]`."""
+        """Returns a mask in compressed sparse rows: row `q` may read the keys `indices[indptr[q]:indptr[q + 1]]`."""
     @staticmethod
     def cells(q_len: int, kv_len: int, cells: Sequence[tuple[int, int]]) -> Array:
-        """Makes a mask of its allowed (query, key) cells."""
+        """Returns the mask that allows exactly the (query, key) pairs in `cells`."""
     @staticmethod
     def blocks(q_len: int, kv_len: int, block: tuple[int, int], blocks: Sequence[tuple[int, int]]) -> Array:
-        """Makes a mask of its allowed (query block, key block) pairs; `block` is the size of a block in queries and keys."""
+        """Returns the mask that allows exactly the pairs (query block, key block) in `blocks`.
+
+        `block` is the size of a block: (queries, keys).
+        """
     def __hash__(self) -> int: ...
     @property
     def shape(self) -> list[int]:
@@ -282,13 +285,13 @@ class BoundMask:
     def allowed(self, batch: int, head: int, q: int, k: int) -> bool:
         """Whether query row `q` may read key `k` (indices from 0). Raises `Error` for an index outside the shape."""
     def explain(self, q: int, k: int, *, batch: int = 0, head: int = 0) -> Explanation:
-        """Returns the reason why query row `q` may or may not read key `k`, part by part."""
+        """Returns the reason why query row `q` may or may not read key `k`, for the mask and each of its parts."""
     def select(self, rows: Sequence[tuple[int, int]], keys: Sequence[tuple[int, int]]) -> BoundMask:
         """Returns the mask on some of its query rows and keys; both are lists of ranges (first, after the last)."""
     def select_batch(self, batch: Sequence[int]) -> BoundMask:
         """Returns the mask on some of its batch rows."""
     def dense(self) -> NDArray[np.bool_]:
-        """Returns the cells `[batch, heads, q_len, kv_len]` as booleans; true: the query may read the key."""
+        """Returns the cells `[batch, heads, q_len, kv_len]` as booleans. True means that the query may read the key."""
     def diff(self, other: BoundMask) -> Difference:
         """Returns the cells that only this mask or only `other` allows. Raises `Error` if their shapes differ."""
     def first_difference(self, other: BoundMask) -> Cell | None:
@@ -583,7 +586,7 @@ def sinks(name: str = "sinks") -> Score:
 
 @final
 class Partition:
-    """The split of a mask over ranks (processes): which rank owns, computes, sends and receives what."""
+    """The split of a mask over ranks (processes): the tokens and cells of each rank, and the data that it sends and receives."""
 
     @property
     def hash(self) -> str:
@@ -600,7 +603,7 @@ class Partition:
     def traffic(self, rank: int, head_dim: int, element_bytes: int) -> list[int]:
         """Returns the bytes that a rank receives and sends in the forward pass, then in the backward pass.
 
-        `element_bytes` is the number of bytes of one value; values of `v` have `head_dim` numbers too.
+        `element_bytes` is the number of bytes of one value; `v` has the width `head_dim` too.
         """
     def check(self, bound: BoundMask) -> None:
         """Raises `Error` unless each allowed cell is computed exactly once, by a rank that holds or receives its data."""
@@ -632,7 +635,7 @@ class Link:
         `what` names the call in the message.
         """
     def refuse(self) -> None:
-        """Sends the other ranks, before their next call, the message that this rank refuses its input."""
+        """Sends the other ranks a message that this rank rejects its input. They receive the message before their next call."""
     def gather(self, mine: bytes) -> list[bytearray]:
         """Returns the bytes of all ranks, in the order of ranks."""
     def lost(self, what: str) -> str:
@@ -647,7 +650,7 @@ class Attended:
 
 @final
 class RankSplit:
-    """A mask over the ranks of a link, in the state of one rank."""
+    """The data of one rank of a mask that is split over the ranks of a `Link`."""
 
     def __new__(cls, plan: Plan, partition: Partition | None, travel: str, link: Link) -> RankSplit: ...
     @property

@@ -22,7 +22,7 @@ def check_dense(name: str, x: Any) -> None:
     if x.layout is not torch.strided:
         raise Error(f"{name} is sparse ({x.layout}): give {name}.to_dense()")
     if x.device.type != "cpu":
-        raise Error(f"{name} is on {x.device}: noren computes on the CPU, so move it there (.cpu()) or call PyTorch's own")
+        raise Error(f"{name} is on {x.device}: noren computes on the CPU, so move it to the CPU (.cpu()) or call PyTorch's own")
 
 
 def check_floats(name: str, x: Tensor) -> None:
@@ -41,7 +41,7 @@ def check_added(name: str, x: Tensor) -> None:
             f'nr.dense("keep") with facts={{"arrays": {{"keep": nr.Array.keep({name})}}}}, or attn_mask of nt.sdpa'
         )
     if not x.is_floating_point():
-        raise TypeError(f"{name} holds {x.dtype}, but its numbers change scores: give floats ({name}.float())")
+        raise TypeError(f"{name} holds {x.dtype}, but its numbers are added to scores or multiply them: give floats ({name}.float())")
 
 
 def check_mask(name: str, x: Any, meaning: str, query: torch.dtype, beside: Any = None) -> None:

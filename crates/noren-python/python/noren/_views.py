@@ -17,7 +17,7 @@ Cell = tuple[int, int, int, int]
 
 
 def dense(bound: BoundMask) -> NDArray[np.bool_]:
-    """Returns the cells `[batch, heads, q_len, kv_len]` as booleans; true: the query may read the key."""
+    """Returns the cells `[batch, heads, q_len, kv_len]` as booleans. True means that the query may read the key."""
     import numpy as np
 
     shape = bound.shape
@@ -28,7 +28,10 @@ def dense(bound: BoundMask) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """The reason why one cell is allowed or denied, for the mask and each of its parts. True if the cell is allowed."""
+    """The reason why one cell is allowed or denied, for the mask and each of its parts.
+
+    As a condition, it is true if the cell is allowed.
+    """
 
     text: str
     """The explanation as lines of text."""
@@ -58,7 +61,7 @@ class Explanation:
 
 
 class Difference:
-    """The cells in which two masks differ. False if they allow the same cells."""
+    """The cells in which two masks differ. As a condition, a `Difference` is false if the masks allow the same cells."""
 
     def __init__(self, first: BoundMask, second: BoundMask) -> None:
         self._first, self._second = first, second

@@ -50,7 +50,7 @@ class Masked(BlockMask):
     """A mask with its sizes, facts and plans, which transformers passes from its mask builders to every layer.
 
     Models of several parts pass masks to models that build masks again. transformers leaves only tensors and FlexAttention's
-    `BlockMask` of four dimensions unchanged, so this is a subclass of `BlockMask`; it uses nothing else of it.
+    `BlockMask` of four dimensions unchanged. For this reason alone, `Masked` is a subclass of `BlockMask`.
     """
 
     mask: Mask
@@ -110,7 +110,7 @@ class Masked(BlockMask):
         if restarts.any():
             warnings.warn(
                 "position_ids begin again inside a row, as in packed sequences, but transformers separates such sequences only "
-                "without an attention_mask and with use_cache=False: in this call they read each other. Leave out attention_mask "
+                "without an attention_mask and with use_cache=False: in this call the sequences read each other. Leave out attention_mask "
                 "and give use_cache=False",
                 stacklevel=2,
             )
@@ -150,7 +150,7 @@ def make_mask(
 
 
 def _known_keys(padding_mask: Tensor, kv_length: int, kv_offset: int) -> NDArray[np.bool_]:
-    """Returns which of the keys from `kv_offset` on are not padding; keys beyond the end of the mask are padding."""
+    """Returns, for each key from `kv_offset` on, whether the key is not padding; keys beyond the end of the mask are padding."""
     found: NDArray[np.bool_] = padding_mask.detach().bool().cpu().numpy()[:, kv_offset : kv_offset + kv_length]
     missing = kv_length - found.shape[1]
     return np.pad(found, ((0, 0), (0, missing))) if missing > 0 else found
@@ -178,7 +178,10 @@ class Reader:
         self._remap: NDArray[np.int64] | None = None
 
     def read(self, function: Callable[..., Any], top: bool = True) -> Mask:
-        """Returns the expression of a function. `top`: all functions around this one are intersections."""
+        """Returns the expression of a function.
+
+        `top` is true if the function is not inside another function, or only inside intersections.
+        """
         name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
         inside = _closure(function)
         match name.removeprefix("transformers.masking_utils."):
@@ -219,7 +222,7 @@ class Reader:
         return _fold(full(), [self.read(part, top) for part in functions], lambda a, b: a & b)
 
     def _positions(self) -> NDArray[np.int64]:
-        """Returns transformers' index of every position of a query or key."""
+        """Returns the index that transformers uses for each position of a query or key."""
         length = max(self.kv_len, self.q_len + self.q_offset - self.kv_offset)
         return np.arange(length, dtype=np.int64) + self.kv_offset
 
@@ -311,7 +314,7 @@ class Reader:
 
 
 class _Uses(TorchFunctionMode):
-    """Records in `met` whether an operation uses a tensor."""
+    """Records in `met` whether an operation uses the tensor `tensor`."""
 
     def __init__(self, tensor: Tensor) -> None:
         super().__init__()

@@ -169,7 +169,8 @@ class Lab:
     def side(self) -> str | None:
         """Returns the side for padding where a check needs only one side, None if padding is not possible.
 
-        If outputs may read later tokens, the right side is preferred, else the left side: there a fault is visible.
+        If outputs may read later tokens, the right side is preferred, else the left side, because a fault is visible on that
+        side.
         """
         if self.intent.padding == "none" or not self.subject.arguments.masked:
             return None

@@ -72,7 +72,7 @@ class Column:
 
 
 def columns(layers: list[Layer], call: Call, tokens: Sequence[int], run: Callable[[Call], Any]) -> list[Column]:
-    """Changes the token `tokens[r]` in row `r` of every layer's input, and returns the columns that this shows.
+    """Changes the token `tokens[r]` in row `r` of every layer's input, and returns the measured columns.
 
     All layers of a stream are measured in one pass.
     """

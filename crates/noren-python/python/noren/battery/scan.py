@@ -51,7 +51,10 @@ def reach(lab: Lab) -> Trials:
 
 
 def lengths(lab: Lab) -> Trials:
-    """Runs sequences of every length up to the tested one: alone, as the beginning of the longest sequence, and padded."""
+    """Runs sequences of every length up to the tested length.
+
+    Each sequence runs alone, as the beginning of the longest sequence, and padded.
+    """
     call = lab.call()
     longest = call.main.length
     side = lab.side()

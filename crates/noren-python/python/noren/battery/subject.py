@@ -94,7 +94,10 @@ class Arguments:
 
     @staticmethod
     def of(function: Callable[..., Any], encoder_decoder: bool, core: nn.Module | None = None) -> Arguments:
-        """Returns the parameters of a function, or of `core`, the module inside, if the function passes its arguments on."""
+        """Returns the parameters of a function.
+
+        If the function passes its arguments on, these are the parameters of `core`, the module inside.
+        """
         names = list(parameters(core if core is not None and passes_on(function) else function))
         cache, use_cache = "past_key_values" in names, "use_cache" in names
 
@@ -160,7 +163,7 @@ class Subject:
         return self.step is not None or self.arguments.cache
 
     def run(self, call: Call, double: bool = False) -> Output:
-        """Runs a call and returns its outputs. For float64, set `double` and call this within `exactly`."""
+        """Runs a call and returns its outputs. For float64, set `double` and call `run` within `exactly`."""
         call = place(call, self.module)
         with self._backend(call.backend) as function:
             if double and self.exact is not None:
@@ -225,7 +228,7 @@ class Subject:
             yield function
 
     def _parts(self, function: Callable[..., Any], call: Call, double: bool) -> Iterator[Output]:
-        """Yields the outputs of each call of the function: one, or one for each entry of `call.splits`."""
+        """Yields the outputs of each call of the function: one call, or one call for each entry of `call.splits`."""
         if not call.splits:
             out = function(*self._given(call), **self._said(call, 0, call.main.length, None))
             yield self._read(out, call, call.main.length)

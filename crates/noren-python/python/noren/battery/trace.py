@@ -33,7 +33,7 @@ class Recorder:
     runs: dict[str, list[Record]] = field(default_factory=dict)
 
     def records(self) -> list[tuple[str, Record]]:
-        """Returns the joined records, each with a key that is equal in both passes: `(key, record)`."""
+        """Returns (key, record) pairs, in which the outputs of several calls are joined. A run has the same key in both passes."""
         found = []
         for name, runs in self.runs.items():
             repeats = max(1, len(runs) // self.parts)
@@ -117,7 +117,7 @@ def _differs(trial: Trial, base: list[Tensor], other: list[Tensor]) -> bool | No
 
 
 def _gap(trial: Trial, a: Tensor, b: Tensor) -> float | None:
-    """Returns the largest difference of two tensors as a fraction of the largest entry; None if they belong to no stream."""
+    """Returns the largest difference of two tensors as a fraction of the largest entry; None if the tensors belong to no stream."""
     pair = _at(trial, a, b)
     if pair is None or not pair[0].numel():
         return None
@@ -127,7 +127,7 @@ def _gap(trial: Trial, a: Tensor, b: Tensor) -> float | None:
 
 
 def _at(trial: Trial, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Returns two tensors at the compared places of their stream; None if they belong to no stream.
+    """Returns two tensors at the compared places of their stream; None if the tensors belong to no stream.
 
     Tensors are `[batch, length, ...]`, or `[batch, channels, length]` as in convolutions.
     """

@@ -22,7 +22,7 @@ def scores_of(scale: float | None, softcap: float | None, alibi: Sequence[float]
 
 
 def lent(*tensors: Tensor) -> Any:
-    """Exports contiguous tensors for a call, without gradients."""
+    """Returns contiguous tensors without gradients in a form that the extension module reads."""
     return tuple(lend(tensor.detach().contiguous()) for tensor in tensors)
 
 

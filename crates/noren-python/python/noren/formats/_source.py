@@ -130,7 +130,7 @@ class Source:
             batch, head, query = row.tolist()
             self.refuse(
                 f"that query {query} (batch row {batch}, head {head}) reads nothing",
-                f"it would return {meaning}, noren returns 0; let the row read its own key and ignore its output",
+                f"such a row would return {meaning}, but noren returns 0; let the row read its own key and ignore its output",
             )
 
 
@@ -168,7 +168,10 @@ def read(
 
 
 def found(cells: Array, source: str) -> BoundMask:
-    """Returns the smallest mask with exactly these cells `[batch, heads, q_len, kv_len]`."""
+    """Returns the smallest mask with exactly these cells `[batch, heads, q_len, kv_len]`.
+
+    `source` names the cells in error messages.
+    """
     count = math.prod(cells.shape)
     if count > MOST_CELLS:
         raise Error(f"{source} has {count} cells, more than {MOST_CELLS}: give it in parts")

@@ -146,7 +146,7 @@ class SplashMaskInfo:
     block_mask: NDArray[Any]
     """`[1 or heads, query blocks, key blocks]`: 0 empty, 1 partial, 2 full."""
     partial_mask_blocks: Bools | None
-    """The different partial blocks, `[blocks, block_q, block_kv]`; `[blocks, block_kv, block_q]` with `dkv=True`."""
+    """The cells of the different partial blocks, `[blocks, block_q, block_kv]`; `[blocks, block_kv, block_q]` with `dkv=True`."""
 
     def jax(self) -> Any:
         """Returns JAX's own `MaskInfo`."""
@@ -216,7 +216,11 @@ def _index(shape: tuple[int, ...], axis: int) -> Ints:
 
 
 def _next(which: Bools, values: NDArray[Any], order: tuple[int, int, int]) -> Ints:
-    """Of the first marked block at or after each one in the order of the grid, around the end; 0 where none is marked."""
+    """Returns, for each block, the value of the next marked block; 0 if no block is marked.
+
+    The next marked block is the first one at or after the block in the order `order` of the grid. After the last block, the
+    search continues at the first.
+    """
     back = tuple(np.argsort(order).tolist())
     marked = np.flatnonzero(which.transpose(order))
     flat = values.transpose(order).reshape(-1)
@@ -234,7 +238,7 @@ def _small(array: Ints) -> NDArray[Any]:
 
 
 def from_splash(info: SplashMaskInfo, *, dkv: bool = False) -> BoundMask:
-    """The mask of a `MaskInfo` that is not shrunk."""
+    """Returns the mask of a `MaskInfo` whose grid was not reduced."""
     return found(info.dense(dkv=dkv), "the MaskInfo")
 
 

@@ -35,7 +35,10 @@ def to_keep(mask: Exported, shape: Sizes = None, facts: Known = None) -> Bools:
 
 
 def to_drop(mask: Exported, shape: Sizes = None, facts: Known = None) -> Bools:
-    """Returns the cells as booleans, true means "ignored": the convention of `nn.MultiheadAttention` and burn; else as `to_keep`."""
+    """Returns the cells as booleans, true means "ignored": the convention of `nn.MultiheadAttention` and burn.
+
+    Otherwise like `to_keep`.
+    """
     return ~read(mask, shape, facts, "an array of booleans").cells()
 
 
@@ -288,7 +291,7 @@ def _refuse_slopes(source: Source, score: Score) -> None:
     if not np.allclose(slopes_of(score, heads), np.array(usual, np.float32), rtol=1e-6, atol=0):
         source.refuse(
             f"`{score}` of {heads} heads",
-            f"its slopes are {[float(f'{slope:.6g}') for slope in usual]}; give these as alibi(slopes=[...]) if the model has them",
+            f"llama.cpp's own slopes are {[float(f'{slope:.6g}') for slope in usual]}; give these as alibi(slopes=[...]) if the model has them",
         )
 
 

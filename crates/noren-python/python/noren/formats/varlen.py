@@ -111,7 +111,7 @@ class _Segment:
 
     @property
     def aligned(self) -> NDArray[np.int64]:
-        """The key of each row when the last row is aligned with the last key."""
+        """The key index of each row if the last row is aligned with the last key."""
         return np.arange(self.rows) + self.keys - self.rows
 
 
@@ -139,7 +139,10 @@ def _segments(source: Source, runs: Runs, row: int) -> list[_Segment]:
 
 
 def _one_reach(source: Source, segments: list[_Segment]) -> tuple[int, int]:
-    """Returns the numbers of keys that rows read to the left and to the right, equal in all segments; -1 is unbounded."""
+    """Returns (keys to the left, keys to the right) that query rows read; -1 is unbounded.
+
+    These numbers are equal in all segments. Raises `ExportError` if they are not.
+    """
     left = {int(x) for s in segments for x in np.unique((s.aligned - s.start)[s.start > 0])}
     right = {int(x) for s in segments for x in np.unique((s.end - 1 - s.aligned)[s.end < s.keys])}
     reach = (max(left, default=-1), max(right, default=-1))
@@ -186,7 +189,7 @@ def from_varlen(
     if q.dtype.kind not in "iu" or k.dtype.kind not in "iu":
         raise TypeError(f"cu_seqlens hold {q.dtype} and {k.dtype}: give whole numbers")
     if q.ndim != 1 or q.shape != k.shape or len(q) < 2 or q[0] or k[0] or (np.diff(q) < 0).any() or (np.diff(k) < 0).any():
-        raise Error(f"cu_seqlens are {q.tolist()} and {k.tolist()}: give two ascending lists from 0 on, of one length")
+        raise Error(f"cu_seqlens are {q.tolist()} and {k.tolist()}: give two ascending lists of equal length that begin with 0")
     every = Varlen(q, k, causal, window_size, np.arange(q[-1]), np.arange(k[-1]))
     return found(every.dense()[None, None], "cu_seqlens")
 
@@ -240,7 +243,7 @@ def to_xformers(mask: Exported, shape: Sizes = None, facts: Known = None) -> Xfo
     given = to_varlen(mask, shape, facts)
     target = "xFormers"
     if given.softcap or given.alibi_slopes is not None:
-        refuse(target, "scores beside the mask", "give spec.mask; xFormers takes biases as tensors")
+        refuse(target, "score modifiers", "give spec.mask; xFormers takes biases as tensors")
     source = read(mask, shape, facts, target)
     for name, indices, total in (
         ("query", given.q_indices, source.shape.batch * source.shape.q_len),
@@ -248,7 +251,7 @@ def to_xformers(mask: Exported, shape: Sizes = None, facts: Known = None) -> Xfo
     ):
         if len(indices) < total:
             outside = int(np.setdiff1d(np.arange(total), indices)[0])
-            refuse(target, f"{name} {outside}, which is in no sequence", "leave such tokens out (padding is gathered away)")
+            refuse(target, f"{name} {outside}, which is in no sequence", "remove such tokens (padding) before the call")
     q_sizes, k_sizes = (np.diff(part).tolist() for part in (given.cu_seqlens_q, given.cu_seqlens_k))
     left, right = given.window_size
     if len(q_sizes) == source.shape.batch:  # each batch row is one sequence
@@ -257,7 +260,7 @@ def to_xformers(mask: Exported, shape: Sizes = None, facts: Known = None) -> Xfo
         if (left, right) == (-1, 0):
             return XformersBias("LowerTriangularFromBottomRightMask", {})
         if left < 0 or right < 0:
-            refuse(target, "a window with one open side", "its windows have two ends")
+            refuse(target, "a window with one open side", "xFormers' windows have two ends")
         return XformersBias("LocalAttentionFromBottomRightMask", {"window_left": left, "window_right": right})
     sizes = {"q_seqlen": q_sizes, "kv_seqlen": k_sizes}
     if (left, right) == (-1, -1):

@@ -40,7 +40,7 @@ class Call:
     alibi: tuple[float, ...] | None = None
     dropout: float = 0.0
     partial: bool = False
-    """Whether the call has only a part of the keys that its rows read, so that its gradients are partial sums."""
+    """Whether the call has only some of the keys that its query rows read, so that its gradients are partial sums."""
 
 
 @dataclass

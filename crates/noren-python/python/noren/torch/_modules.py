@@ -87,9 +87,9 @@ class MultiheadAttention(nn.MultiheadAttention):
     def _check_sizes(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         first = "" if self.batch_first else FIRST
         if key.shape[:2] != value.shape[:2]:
-            raise RuntimeError(f"key and value have {tuple(key.shape[:2])} and {tuple(value.shape[:2])} [batch, length]: give as many")
+            raise RuntimeError(f"key and value have {tuple(key.shape[:2])} and {tuple(value.shape[:2])} as [batch, length]: give equal numbers")
         if query.shape[0] != key.shape[0]:
-            raise RuntimeError(f"the query has {query.shape[0]} batch rows and the key {key.shape[0]}: give as many{first}")
+            raise RuntimeError(f"the query has {query.shape[0]} batch rows and the key {key.shape[0]}: give equal numbers{first}")
         for name, x, width in (("query", query, self.embed_dim), ("key", key, self.kdim), ("value", value, self.vdim)):
             if x.shape[2] != width:
                 raise RuntimeError(f"{name} is {x.shape[2]} wide, expected {width}")
@@ -213,7 +213,7 @@ class MultiheadAttention(nn.MultiheadAttention):
 
 
 def _scores(q: Tensor, k: Tensor) -> Tensor:
-    """Returns `q @ k^T`. Rows with NaN or infinity have no gradients, because the gradient of a hidden cell would be 0 * NaN."""
+    """Returns `q @ k^T`. Rows with NaN or infinity get no gradients, because a hidden cell would give them 0 * NaN = NaN."""
     odd_q, odd_k = (~x.isfinite().all(-1, keepdim=True) for x in (q, k))
     finite = q.masked_fill(odd_q, 0.0) @ k.masked_fill(odd_k, 0.0).transpose(-1, -2)
     return torch.where(odd_q | odd_k.transpose(-1, -2), q.detach() @ k.detach().transpose(-1, -2), finite)
