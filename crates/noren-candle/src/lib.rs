@@ -1,6 +1,6 @@
 //! Masked transformers on candle: attention with gradients, layers, models, generation, training, and audits of models.
 //!
-//! candle provides tensors, gradients, optimisers and files; this crate adds noren's attention and masks to them.
+//! candle provides tensors, gradients, optimisers and files. This crate adds noren's attention and masks.
 //!
 //! ```
 //! use noren_candle::attend;
