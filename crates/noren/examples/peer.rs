@@ -123,7 +123,9 @@ fn repeat(mut once: impl FnMut() -> Result<f64, Failure>) -> Result<(Vec<f64>, f
     Ok((ms, cpu))
 }
 
-/// Prints the last line. `flop` is the number of operations for each allowed cell, `bytes` the number of bytes of each run.
+/// Prints the last line: the results as JSON. `ms` has the milliseconds of each run, `cpu` is the mean processor time of a
+/// run in milliseconds, and `[base, peak]` is memory in MB. `flop` is the number of operations for each allowed cell,
+/// `bytes` the number of bytes that a run reads.
 fn report(ms: &[f64], cpu: f64, [base, peak]: [f64; 2], stats: &Stats, [flop, bytes]: [f64; 2]) {
     let flop = flop * stats.allowed as f64;
     let (computed, planning) = (stats.computed_per_allowed, stats.planning_seconds * 1e3);

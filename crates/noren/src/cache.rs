@@ -146,7 +146,7 @@ impl<T: Element> KvCache<T> {
     ///
     /// # Errors
     /// Returns an error if a size is 0 or exceeds the address space, or if this processor lacks the ISA. All
-    /// constructors check this.
+    /// constructors return these errors.
     pub fn contiguous(shape: &KvShape, capacity: usize) -> Result<Self, Error> {
         check_tokens("capacity", capacity)?;
         let (isa, packing) = packing::<T>(shape)?;
@@ -175,8 +175,8 @@ impl<T: Element> KvCache<T> {
         Self::new(shape, isa, packing, form, kept + len, shape.sequences)
     }
 
-    /// Returns a cache of `blocks` blocks for all sequences together. A block holds `block` tokens, 16 to 256 in steps
-    /// of 16.
+    /// Returns a cache of `blocks` blocks for all sequences together. A block holds `block` tokens: a multiple of 16,
+    /// from 16 to 256.
     pub fn paged(shape: &KvShape, block: usize, blocks: usize) -> Result<Self, Error> {
         if !(16..=256).contains(&block) || !block.is_multiple_of(16) {
             let problem = "give a multiple of 16 from 16 to 256".to_owned();
@@ -197,7 +197,7 @@ impl<T: Element> KvCache<T> {
         Ok(KvCache { shape: shape.clone(), isa, form, store, sequences, free, element: PhantomData })
     }
 
-    /// Returns the sizes.
+    /// Returns the sizes of the cache.
     pub fn shape(&self) -> &KvShape {
         &self.shape
     }
@@ -240,8 +240,8 @@ impl<T: Element> KvCache<T> {
     /// `[sequences, kv_heads, new, v_dim]`.
     ///
     /// # Errors
-    /// Returns an error if the arrays have other shapes, if there is not enough space for the tokens, or if there are
-    /// more than a rotating cache's `ahead`. After an error the cache is unchanged.
+    /// Returns an error if the arrays have other shapes, if there is not enough space for the tokens, or if their
+    /// number is larger than the `ahead` of a rotating cache. After an error the cache is unchanged.
     pub fn append(&mut self, k: View<'_, T>, v: View<'_, T>) -> Result<(), Error> {
         let new = k.shape()[2];
         self.check_new(&k, &v, [self.shape.sequences, self.shape.kv_heads, new])?;
@@ -310,7 +310,8 @@ impl<T: Element> KvCache<T> {
         Ok(())
     }
 
-    /// Removes all tokens of a sequence; its blocks return to the pool. Equal to [`truncate`](Self::truncate) to 0.
+    /// Removes all tokens of a sequence; its blocks return to the pool. The result is that of
+    /// [`truncate`](Self::truncate) with `len` 0.
     pub fn clear(&mut self, sequence: usize) -> Result<(), Error> {
         self.truncate(sequence, 0)
     }
@@ -421,7 +422,8 @@ fn packing<T: Element>(shape: &KvShape) -> Result<(Isa, Packing), Error> {
     Ok((isa, Packing::new(isa, T::DTYPE, shape.head_dim, shape.v_dim)))
 }
 
-/// Returns an error if a plan cannot hold this number of tokens.
+/// Returns an error if `given`, a number of tokens, is 0 or too large for a plan. `name` is the name of this number in
+/// the error.
 fn check_tokens(name: &'static str, given: usize) -> Result<(), Error> {
     match (1..=noren_mask::Shape::MAX_LEN / 2).contains(&given) {
         true => Ok(()),

@@ -34,7 +34,7 @@ impl Dropout {
         (1.0 / (1.0 - f64::from(self.probability))) as f32
     }
 
-    /// Returns the threshold of random words: cells with a word below it are dropped.
+    /// Returns the threshold of random words: cells with a word below the threshold are dropped.
     pub(crate) fn threshold(&self) -> u32 {
         (f64::from(self.probability) * 4_294_967_296.0).round().min(f64::from(u32::MAX)) as u32
     }

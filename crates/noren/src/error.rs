@@ -28,7 +28,7 @@ pub enum Error {
 
     /// A part of the mask, or one of its scores, needs a fact or an array that was not given.
     Missing {
-        /// The atom or the score, as it is printed.
+        /// The text of the atom or score that needs the fact or array.
         part: String,
         /// The missing fact or array.
         what: String,

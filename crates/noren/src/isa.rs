@@ -20,8 +20,8 @@ pub enum Isa {
     /// AVX-512 (F, VL, BW, DQ): x86-64 servers since 2017.
     Avx512,
     /// AVX-512 with AVX512-BF16, for which products of `bf16` take half the time of `f32` products on AMD processors
-    /// since 2022. Intel processors execute these instructions at half that speed, so there this path is used only if
-    /// it is selected by name.
+    /// since 2022. Intel processors execute these instructions at half that speed; on Intel processors, this path is
+    /// used only if it is selected by name.
     Avx512Bf16,
 }
 
@@ -107,8 +107,8 @@ impl Isa {
     }
 }
 
-/// Returns whether a product of `bf16` pairs takes as long as one of `f32`. True on AMD processors; Intel processors
-/// need twice as long.
+/// Returns whether a product of `bf16` pairs takes as long as a product of `f32`. This is true on AMD processors; on
+/// Intel processors, a product of pairs takes twice as long.
 fn fast_pairs() -> bool {
     #[cfg(target_arch = "x86_64")]
     {

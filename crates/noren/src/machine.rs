@@ -132,7 +132,7 @@ impl fmt::Display for Unit {
     }
 }
 
-/// Returns whether the processor has AMX tiles for `bf16` products. No probe measures them and no kernel uses them.
+/// Returns whether the processor has AMX tiles for `bf16` products. No probe measures AMX, and no kernel uses AMX.
 #[cfg(target_arch = "x86_64")]
 pub fn has_amx() -> bool {
     use std::arch::x86_64::__cpuid_count;
@@ -143,7 +143,7 @@ pub fn has_amx() -> bool {
     leaf(0).eax >= 7 && leaf(7).edx & (1 << 22 | 1 << 24) == 1 << 22 | 1 << 24
 }
 
-/// Returns whether the processor has AMX tiles for `bf16` products. No probe measures them and no kernel uses them.
+/// Returns whether the processor has AMX tiles for `bf16` products. No probe measures AMX, and no kernel uses AMX.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn has_amx() -> bool {
     false

@@ -4,10 +4,11 @@ use crate::{Dropout, Error, Isa, View};
 use noren_mask::{Score, Shape};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Soft weights below this count as 0: multiplied by a softmax weight they would leave the range of `f32`.
+/// Soft weights below this number count as 0, because their products with softmax weights would be outside the range of
+/// `f32`.
 pub(crate) const LEAST_WEIGHT: f64 = f64::from_bits((1023 - 100) << 52); // 2^-100
 
-/// Scores below this count as minus infinity: converted to base 2 they would leave the range of `f32`.
+/// Scores below this number count as minus infinity, because in base 2 they would be outside the range of `f32`.
 pub(crate) const LOWEST_SCORE: f64 = -1e38 * std::f64::consts::LN_2;
 
 /// Scale, score modifiers, threads and processor path. The default is plain attention.
@@ -73,7 +74,7 @@ pub enum Bias<'a> {
 
 /// Setters, one for each option. A setter of an optional value also takes an `Option`.
 impl<'a> Options<'a> {
-    /// Returns the options of plain attention.
+    /// Returns the default options: plain attention without score modifiers.
     pub fn new() -> Self {
         Self::default()
     }
@@ -158,8 +159,8 @@ impl<'a> Options<'a> {
     /// ```
     ///
     /// # Errors
-    /// Returns the error of `array`, and [`Error::Option`] if there is a second softcap, soft or sinks or if sinks have
-    /// another shape.
+    /// Returns the error of `array`, and [`Error::Option`] if two scores are softcaps, two are soft weights or two are
+    /// sinks, or if sinks have another shape.
     pub fn for_scores<E: From<Error>>(
         scores: &[Score],
         heads: usize,
@@ -225,7 +226,7 @@ impl<'a> Options<'a> {
         Ok(options)
     }
 
-    /// Returns the scale for `head_dim`.
+    /// Returns the scale of the scores: the option `scale`, or `1 / sqrt(head_dim)` if `scale` is `None`.
     pub fn scale_for(&self, head_dim: usize) -> f64 {
         self.scale.map_or(1.0 / (head_dim as f64).sqrt(), f64::from)
     }
@@ -309,7 +310,8 @@ fn check_broadcast(name: &'static str, view: &View<'_>, shape: &Shape) -> Result
     }
 }
 
-/// The cancellation state of a call. Once a call has seen the flag set, it stays cancelled.
+/// The cancellation state of a call. When a call has read that the flag is set, the call stays cancelled, even if the
+/// flag is cleared.
 pub(crate) struct Cancel<'a> {
     flag: Option<&'a AtomicBool>,
     seen: AtomicBool,
@@ -327,7 +329,7 @@ impl<'a> Cancel<'a> {
         self.seen.load(Ordering::Relaxed)
     }
 
-    /// Returns [`Error::Cancelled`] if the flag was seen: the outputs are then incomplete.
+    /// Returns [`Error::Cancelled`] if the call was cancelled: the outputs are then incomplete.
     pub(crate) fn finished(&self) -> Result<(), Error> {
         if self.now() { Err(Error::Cancelled) } else { Ok(()) }
     }

@@ -1,5 +1,5 @@
-//! Attention in `f64`, written to be easy to read. Forward and backward here are the definition that all kernels are
-//! tested against.
+//! Attention in `f64`, written to be easy to read. The forward and backward passes in this module are the definition
+//! with which all kernels are compared in tests.
 //!
 //! This code is slow and simple: it computes one row of scores at a time and tests every cell. Arrays may have any
 //! [`Element`] type; results are contiguous.
@@ -326,7 +326,8 @@ fn bias_shape(bias: &Bias<'_>) -> [usize; 4] {
     }
 }
 
-/// Returns the index of a cell's element in a contiguous array that is broadcast over the cells.
+/// Returns the index of the element for `cell` in a contiguous array of shape `shape`. Dimensions of 1 are broadcast
+/// over the cells.
 fn place(shape: [usize; 4], cell: [usize; 4]) -> usize {
     shape.iter().zip(cell).fold(0, |place, (n, i)| place * n + if *n == 1 { 0 } else { i })
 }

@@ -35,7 +35,8 @@ pub struct ViewMut<'a, T = f32> {
     layout: Layout,
 }
 
-/// The positions of the elements in memory: proven to be inside the memory that the layout was checked with.
+/// The shape, strides and offset of a view. Constructors of views have checked that all elements are inside the memory
+/// of the view.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Layout {
     pub(crate) shape: [usize; 4],
@@ -96,7 +97,7 @@ impl Layout {
         Error::View { shape, strides, offset, len, problem: problem.to_owned() }
     }
 
-    /// Returns the index of the element in memory. The index is in bounds if `at` is inside the shape.
+    /// Returns the index in memory of the element at `at`. The index is in bounds if `at` is inside the shape.
     #[inline(always)]
     pub(crate) fn index(&self, at: [usize; 4]) -> usize {
         let mut index = self.offset as isize;
@@ -212,7 +213,7 @@ impl<'a, T: Element> View<'a, T> {
         (self.data, self.layout)
     }
 
-    /// Returns the view of the parts that [`into_parts`](Self::into_parts) returned.
+    /// Returns the view with the memory and the layout that [`into_parts`](Self::into_parts) returned.
     pub(crate) fn from_parts((data, layout): (&'a [T], Layout)) -> Self {
         View { data, layout }
     }

@@ -23,8 +23,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// `q` is `[batch, heads, q_len, head_dim]`, `k` is `[batch, kv_heads, kv_len, head_dim]` and `v` is `[batch, kv_heads,
 /// kv_len, v_dim]`. Each of these arrays has a type that [`IntoView`] lists, and all have the same type of elements.
 /// `heads` is a multiple of `kv_heads`. `mask` is a text, a [`Mask`](crate::Mask), a [`Spec`] (a mask with scores) or a
-/// [`Plan`]. Each call plans a mask without a time limit; a plan is used as it is. Plan untrusted masks with
-/// [`BoundMask::plan_within`](crate::BoundMask::plan_within).
+/// [`Plan`]. Each call makes a plan of the mask, without a time limit; a given plan is used unchanged. Plan untrusted
+/// masks with [`BoundMask::plan_within`](crate::BoundMask::plan_within).
 ///
 /// ```
 /// let q = vec![0.5f32; 4 * 8 * 64]; // 4 heads, 8 tokens, 64 numbers each
@@ -38,7 +38,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// [`Attend`] sets everything else: facts, scale, score modifiers, dropout, threads, output memory.
 ///
 /// # Errors
-/// Returns an error if the text is not a mask, the mask needs facts or the shapes do not fit. Returns
+/// Returns an error if the text is not a valid mask, if the mask needs facts, or if the shapes do not fit. Returns
 /// [`Error::Alignment`] if there are not as many queries as keys: the position of the first query is never guessed.
 pub fn attend<'v, T: Element>(
     q: impl IntoView<'v, Value = T>,
@@ -160,7 +160,7 @@ impl<'a> Attend<'a> {
         Ok(self)
     }
 
-    /// Replaces all options.
+    /// Replaces all options with `options`.
     pub fn options(mut self, options: Options<'a>) -> Self {
         self.options = options;
         self
@@ -377,8 +377,8 @@ impl Attend<'_> {
         })
     }
 
-    /// Returns the plan for arrays of this shape. Further calls of this `Attend` use it; [`attend`] and [`Attend::new`]
-    /// accept it.
+    /// Returns the plan for arrays of this shape. Further calls of this `Attend` use the same plan. [`attend`] and
+    /// [`Attend::new`] accept the plan as their mask.
     ///
     /// # Errors
     /// Returns the errors of [`Mask::bind`](crate::Mask::bind), and an error if `Attend` was created with a plan of

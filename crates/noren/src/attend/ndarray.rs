@@ -87,7 +87,7 @@ impl<T: Element> From<Attention<T>> for Array4<T> {
     /// ```
     ///
     /// # Panics
-    /// If `out` was changed and no longer has as many values as `shape`.
+    /// Panics if `out` was changed and no longer has as many values as `shape`.
     fn from(attention: Attention<T>) -> Self {
         let [batch, heads, q_len, v_dim] = attention.shape;
         Array4::from_shape_vec((batch, heads, q_len, v_dim), attention.out)

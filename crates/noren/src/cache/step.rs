@@ -53,7 +53,7 @@ struct Held {
 }
 
 impl Held {
-    /// Returns the number of key indices, the gap between sink tokens and window included.
+    /// Returns the number of key indices, including the gap between the sink tokens and the window.
     fn kv_len(&self) -> usize {
         if self.len <= self.ring.sink_tokens { self.len } else { self.ring.kept + self.len - self.ring.first }
     }
@@ -85,8 +85,8 @@ impl StepPlan {
 impl<T: Element> KvCache<T> {
     /// Plans a step in which the last `new` tokens of every sequence are queries of `heads` heads.
     ///
-    /// Facts describe the sequences as they are now: documents and levels of all tokens so far, the lengths of padded
-    /// rows. The cache itself gives the positions of keys.
+    /// `facts` describe the current state of the sequences: documents and levels of all tokens so far, and the lengths
+    /// of padded rows. The cache itself gives the positions of keys.
     ///
     /// ```
     /// use noren::{Facts, KvCache, KvShape, Mask, Options, View};

@@ -7,7 +7,7 @@ use std::ops::Range;
 /// A block of up to `BLOCK` keys, or up to `WIDE` keys if all cells are allowed. A block begins at a lane group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct KeyBlock {
-    /// The keys. Some of them, also the first or the last, may be allowed for no query.
+    /// The range of keys. It may contain keys, also at its ends, that no query may read.
     pub(crate) keys: Range<usize>,
     /// The lane groups that hold the keys.
     pub(crate) groups: Range<usize>,

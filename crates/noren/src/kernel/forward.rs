@@ -31,7 +31,7 @@ const WORTH_ALIGNING: u64 = 512;
 /// more memory than the saved time is worth.
 const MOST_SHARED_KEYS: u32 = 512;
 
-/// The jobs that read one key-value head with its keys in one order.
+/// The jobs that read the keys of one key-value head in the same order.
 struct Unit {
     batch: usize,
     kv_head: usize,
@@ -355,7 +355,7 @@ impl<'a> Forward<'a> {
             && jobs.iter().all(|job| job.heads.len() * job.rows.len() <= split::MOST_ROWS)
     }
 
-    /// Runs all jobs, with all threads on each job.
+    /// Runs one job after another. All threads together compute each job.
     fn split<S: Simd, P: Product>(&self, s: S, threads: usize) {
         let units = self.jobs.units.iter().enumerate();
         let jobs: Vec<(usize, usize)> =

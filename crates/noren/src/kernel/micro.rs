@@ -1,9 +1,9 @@
 //! The two matrix products of attention on a register tile: scores from queries and keys, outputs from weights and
 //! values.
 //!
-//! Both keep `R x N` accumulators in registers and add one *word* at a time in ascending order. The bits of a result
-//! therefore do not depend on the tile or on the other rows in it. A [`Product`] defines the word: one `f32`, or a pair
-//! of `bf16`.
+//! Both products keep `R x N` accumulators in registers and add one *word* at a time in ascending order. The bits of a
+//! result therefore do not depend on the tile or on the other rows in it. A [`Product`] defines the word: one `f32`, or
+//! a pair of `bf16`.
 
 use super::simd::{Kernel, Product, Simd, floats, floats_mut};
 use std::marker::PhantomData;

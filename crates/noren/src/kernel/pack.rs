@@ -62,7 +62,7 @@ pub(crate) struct Block<'a, S: Simd> {
     pub(crate) values: &'a [f32],
     /// Whether a value of the block may be infinite or NaN.
     pub(crate) non_finite: bool,
-    /// The keys and values to prefetch for the next block, where they come from main memory.
+    /// The keys and values of the next block, to be prefetched. `None` if the block is not from a key-value cache.
     pub(crate) far: Option<(&'a [S::V], &'a [f32])>,
 }
 
@@ -313,7 +313,7 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
 }
 
 impl<S: Simd, P: Product> Source<'_, '_, S, P> {
-    /// Returns only the keys of [`block`](Self::block).
+    /// Returns the keys of the block that [`block`](Self::block) returns, without the values.
     #[inline(always)]
     pub(crate) fn keys<'c>(&'c self, s: S, groups: Range<usize>, scratch: &'c mut BlockScratch<S>) -> &'c [S::V] {
         match self {
@@ -358,7 +358,7 @@ struct PackBlock<'a, 'b, S: Simd, P> {
     scratch: &'a mut BlockScratch<S>,
     head: &'a Head<'b>,
     groups: Range<usize>,
-    /// Set to true if a value is infinite or NaN.
+    /// The flag that packing sets to true if a value is infinite or NaN.
     non_finite: &'a mut bool,
     product: PhantomData<P>,
 }

@@ -40,7 +40,7 @@ pub(crate) struct Place {
 }
 
 impl<'a> Modifiers<'a> {
-    /// Returns the modifiers in `options`, which must be checked before.
+    /// Returns the modifiers in `options`. The caller must have checked `options`.
     pub(crate) fn new(plan: &'a Plan, head_dim: usize, options: &'a Options<'a>) -> Self {
         let full = score_shape(plan.shape());
         let broadcast = |view: &View<'a>| view.broadcast(full).expect("the options were checked before");

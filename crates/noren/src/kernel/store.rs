@@ -176,8 +176,8 @@ impl Store {
         size_of_val(self.lines.values::<f32>())
     }
 
-    /// Returns the byte offset of the region of a page and head, and the number of its first vector among all vectors
-    /// of keys.
+    /// Returns the byte offset of the region of a page and head, and the index in `non_finite` of the region's first
+    /// entry.
     fn region(&self, page: u32, head: usize) -> (usize, usize) {
         let region = page as usize * self.kv_heads + head;
         (region * (self.region[0] + self.region[1]), region * (self.page / self.packing.lanes))
@@ -189,8 +189,8 @@ impl Store {
         s.run(Widen { store: self, first, into });
     }
 
-    /// Writes the keys and values of `tokens`, rows of `[k, v]` in batch row `batch`, at the positions that begin with
-    /// `position`. `pages` must have a slot for each of them.
+    /// Writes keys and values to the cache. They are read from rows `tokens` of `[k, v]` in batch row `batch`. The
+    /// first token gets the position `position`. `pages` must have a slot for each position.
     pub(crate) fn write<T: Element>(
         &mut self,
         pages: &[u32],
@@ -295,10 +295,11 @@ impl<'a> StoredHead<'a> {
         (self.pages.get(page).copied(), slot, follow.min(self.store.page - slot))
     }
 
-    /// Returns the distance, in keys, between boundaries that a block of keys should not cross. For words of 4 bytes
-    /// this is the page, so that a block is contiguous; small pages are copied together instead (`usize::MAX`). For
-    /// 16-bit values that `few` rows read, it is the keys of a block, so that the converted block stays in the nearest
-    /// cache.
+    /// Returns the distance, in keys, between boundaries that a block of keys should not cross. If a word has 4 bytes,
+    /// the distance is the length of a page, so that a block is contiguous; for small pages it is `usize::MAX`, because
+    /// several small pages are copied into one block. If a word has 2 bytes and `few` is true, the distance is the
+    /// length of a block, so that the converted block stays in the nearest cache. `few` is true if the rows of the tile
+    /// fit in one register tile.
     pub(crate) fn page(&self, few: bool) -> usize {
         let Store { page, packing, .. } = *self.store;
         match packing.word_bytes {

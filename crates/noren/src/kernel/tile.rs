@@ -43,7 +43,8 @@ pub(crate) struct Context<'a> {
     /// array; otherwise `None`.
     pub(crate) starts: Option<&'a [usize]>,
     pub(crate) modifiers: Modifiers<'a>,
-    /// The mask bits of mixed blocks, which the first job that needs them computes; [`Job::bits`] is the index.
+    /// Mask bits of mixed blocks that several jobs share. The first job that needs an entry computes it. [`Job::bits`]
+    /// is the index of an entry.
     pub(crate) bits: Vec<OnceLock<Box<[u64]>>>,
     pub(crate) out: SharedRows<'a>,
     pub(crate) lse: Option<SharedRows<'a>>,
@@ -145,7 +146,8 @@ fn multiply(from: &[f32], factor: f32, to: &mut [f32]) {
 }
 
 impl<S: Simd> RowState<'_, S> {
-    /// Hides the cells whose bits in `word` are not set, and raises the maximum to the largest score, rounded up.
+    /// Hides the cells whose bits in `word` are not set; `None` hides no cell. Then raises the row's maximum to the
+    /// largest score, rounded up.
     #[inline(always)]
     fn rise(&mut self, s: S, word: Option<u64>, scores: &mut [S::V]) {
         let minus_infinity = s.splat(f32::NEG_INFINITY);
@@ -172,8 +174,8 @@ impl<S: Simd> RowState<'_, S> {
         }
     }
 
-    /// Turns scores into weights and adds these to the row's sum. The function is inlined once for each usual number of
-    /// lane groups.
+    /// Turns scores into weights and adds the weights to the row's sum. `word` has the mask bits of the row, or is
+    /// `None` if all cells are allowed. The function is inlined once for each usual number of lane groups.
     #[inline(always)]
     fn weigh(&mut self, s: S, word: Option<u64>, scores: &mut [S::V]) {
         self.rise(s, word, scores);
@@ -253,7 +255,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         Place { batch: *batch, head: heads.start + r / rows.len(), row: self.scratch.rows[r % rows.len()], key }
     }
 
-    /// Sets the sums to zero and copies the queries, scaled if words are `f32`.
+    /// Sets the sums to zero and copies the queries. If words are `f32`, the queries are multiplied by the scale.
     #[inline(always)]
     fn start(&mut self, s: S) {
         s.run(Start(self));
@@ -373,7 +375,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         }
     }
 
-    /// Computes the scores and weights of rows `rows` and a block, and adds the weighted values to the outputs.
+    /// Computes the scores and weights of rows `rows` for a block, and adds the weighted values to the outputs. The
+    /// block begins at key `key` and has `groups` lane groups. `masked` is true if some cells of the block are hidden.
     #[inline(always)]
     fn phase(&mut self, s: S, rows: Range<usize>, key: usize, block: &Block<'_, S>, groups: usize, masked: bool) {
         let (words, v_width) = (self.source.words(), self.source.v_width());
@@ -439,8 +442,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
     }
 
     /// Applies softcap and bias, and for pairs also the scale, to the scores of row `r` and lane groups `groups` of a
-    /// block, before cells are hidden. Returns the number of keys from the block's first key to the end of these
-    /// groups.
+    /// block, before cells are hidden. The scores of the row begin at vector `at`, and the block begins at key `key`.
+    /// Returns the number of keys from the block's first key to the end of these groups.
     #[inline(always)]
     fn modify(&mut self, s: S, r: usize, at: usize, key: usize, groups: Range<usize>) -> usize {
         let per_row = WIDE / S::LANES;
@@ -457,7 +460,9 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         keys
     }
 
-    /// Turns the scores of row `r` and lane groups `groups` of a block into weights, and adds them to the row's sum.
+    /// Turns the scores of row `r` and lane groups `groups` of a block into weights, and adds the weights to the row's
+    /// sum. The scores of the row begin at vector `at`, and the block begins at key `key`. `masked` is true if some
+    /// cells of the block are hidden.
     #[inline(always)]
     fn weigh(&mut self, s: S, r: usize, at: usize, key: usize, groups: Range<usize>, masked: bool) {
         let per_row = WIDE / S::LANES;

@@ -206,7 +206,7 @@ impl Task for Read<'_> {
     }
 }
 
-/// The number of vectors that are added at a time.
+/// The number of vectors that one iteration of the loop reads and adds.
 const STREAM: usize = 8;
 
 struct ReadRounds<'a, V> {

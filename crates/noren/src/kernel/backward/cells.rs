@@ -148,7 +148,8 @@ impl<S: Simd> Operands<'_, S> {
 }
 
 impl<S: Simd> Maker<'_, '_, S> {
-    /// Computes the cells of rows `rows`, counted from the part's first row. For `None`, computes only the products.
+    /// Computes the cells of rows `rows`, counted from the part's first row. If `of` is `None`, computes only the
+    /// products.
     #[inline(always)]
     pub(super) fn make(self, s: S, block: &Block, rows: Range<usize>, of: Option<Of>) {
         s.run(Make { maker: self, block, rows, of });
@@ -272,8 +273,8 @@ impl<S: Simd> Maker<'_, '_, S> {
         weigh!(1 2 3 4 8);
     }
 
-    /// Sets the gradient of a row's only key to 0. The weight of such a key is 1 for every score, and rounding may
-    /// leave another gradient.
+    /// Sets the gradient of a row's only key to 0. The weight of such a key is 1 for every score, so the exact gradient
+    /// is 0; the computed gradient may differ by rounding.
     fn clear_lone(&mut self, block: &Block, r: usize, slot: usize) {
         let Maker { context, queries, .. } = self;
         let at = queries.words[r].trailing_zeros() as usize;
@@ -329,14 +330,14 @@ struct RowCells<S: Simd> {
 }
 
 impl<S: Simd> RowCells<S> {
-    /// Returns the weight of a score. The weight contains the row's factor if [`Queries::dout`] does not.
+    /// Returns the weight of a score. The weight includes the row's factor if [`Queries::dout`] does not include it.
     #[inline(always)]
     fn weight(&self, s: S, score: S::V) -> S::V {
         let power = exp2_minus(s, score, self.top);
         if of_pairs::<S>() { s.mul(power, self.factor) } else { power }
     }
 
-    /// Returns the weights and gradients of lane group `i`, with 0 in hidden cells.
+    /// Returns the weights `p` and the gradients `g` of lane group `i`, with 0 in hidden cells.
     #[inline(always)]
     fn keep(&self, s: S, i: usize, p: S::V, g: S::V) -> (S::V, S::V) {
         match self.word {

@@ -34,7 +34,7 @@ pub(crate) struct Context<'a> {
 pub(crate) struct RowStats {
     /// The integer base of the weights `2^(score - base) * factor`.
     pub(super) base: f64,
-    /// The factor of the weights; 0 for rows that read no key.
+    /// The factor of the weights `2^(score - base) * factor`; 0 for rows that read no key.
     pub(super) factor: f32,
     /// The sum of `dout * out`, multiplied by the factor.
     pub(super) delta: f32,

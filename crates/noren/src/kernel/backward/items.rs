@@ -1,9 +1,9 @@
 //! The traversal: the order in which threads add cells to gradients.
 //!
-//! An item is a run of keys of one key-value head. The gradients of these keys and values belong to the item only.
-//! Items of one head share the gradients of queries: each part of the rows counts the items that have finished with the
-//! part, and an item waits until all earlier items have. Threads begin items in order, so an item only waits for items
-//! that a thread is computing. Items of several heads are begun alternately, so waiting is rare.
+//! An item is a run of keys of one key-value head. Only this item adds to the gradients of these keys and values. Items
+//! of one head share the gradients of queries: each part of the rows counts the items that have finished with the part,
+//! and an item waits until all earlier items have finished with the part. Threads begin items in order, so an item only
+//! waits for items that a thread is computing. Items of several heads are begun alternately, so waiting is rare.
 
 use super::cells::{Block, Maker, Of, PHASE, Tables, needed, prepare};
 use super::context::{Context, Widths, even_pieces, of_pairs, pieces};
@@ -98,7 +98,8 @@ fn turn(spans: &[TileSpan], item: usize, keys: usize) -> Option<Turn> {
 /// The state that the threads of a call share.
 struct Queue {
     patterns: Vec<Pattern>,
-    /// The items as `[batch row, key-value head, number in the head]`, in the order in which they are begun.
+    /// The items as `[batch row, key-value head, index of the item in the head]`, in the order in which threads begin
+    /// them.
     items: Vec<[usize; 3]>,
     next: AtomicUsize,
     /// For each part (a range of query rows) of each head, the number of items that have finished with the part.
@@ -273,7 +274,7 @@ impl<S: Simd> Item<'_, '_, S> {
         }
     }
 
-    /// Reads the partial gradients of the part's queries, or sets them to 0 if `first`.
+    /// Reads the partial gradients of the part's queries. If `first` is true, sets them to 0 instead.
     fn load(&mut self, first: bool) {
         let Widths { k, .. } = self.context.widths::<S>();
         let head_dim = self.context.q.shape()[3];
@@ -291,7 +292,7 @@ impl<S: Simd> Item<'_, '_, S> {
         }
     }
 
-    /// Writes back the gradients of the part's queries, scaled if `last`.
+    /// Writes the gradients of the part's queries back to memory. If `last` is true, they are scaled before.
     fn store(&mut self, last: bool) {
         let Widths { k, .. } = self.context.widths::<S>();
         let head_dim = self.context.q.shape()[3];

@@ -6,7 +6,8 @@ use crate::kernel::rows::Rows;
 use crate::kernel::simd::{Kernel, Simd, Single, all_finite, floats, floats_mut, zeroed};
 use std::ops::Range;
 
-/// The maximum number of bytes for the keys of an item and all data kept for them: a part of the second-level cache.
+/// The approximate number of bytes of an item. The keys, the values and all data for them fit in a part of the
+/// second-level cache.
 const ITEM_BYTES: usize = 320 << 10;
 
 /// Returns the number of keys in an item, a multiple of `WIDE`. No result depends on this number.

@@ -9,7 +9,8 @@ use std::ops::Range;
 /// Adds weighted rows `rows` of `values` to the accumulators of `keys` keys, at most `S::ROWS`.
 ///
 /// `weights` has `WIDE` words for each row; the weight of the first key is at index `first`. `values` is
-/// `[rows][width]`. `acc` has `width / LANES` vectors for each key. Where words are pairs, a row means a pair of rows.
+/// `[rows][width]`. `acc` has `width / LANES` vectors for each key. If words are pairs, each row in this description is
+/// a pair of rows.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // the operands of a register tile and their positions
 pub(super) fn gather<S: Simd, P: Product>(

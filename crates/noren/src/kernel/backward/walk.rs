@@ -71,7 +71,7 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
     sums.iter().sum()
 }
 
-/// Memory for visiting the cells of rows.
+/// Memory for a traversal of the cells of rows.
 struct Scratch<S: Simd> {
     keys: Keys<S>,
     queries: Queries<S>,
@@ -94,7 +94,7 @@ struct Walk<'a, 'b, S: Simd> {
     /// The head to visit, as `[batch row, head]`.
     head: [usize; 2],
     rows: Range<usize>,
-    /// The kind of gradients to compute; for `None`, only the products.
+    /// The kind of gradients to compute. If `None`, only the products are computed.
     of: Option<Of>,
     visit: &'a mut dyn FnMut(RowCells<'_, S>),
 }

@@ -58,7 +58,7 @@ fn transpose(rows: &mut [__m512; 16]) {
     }
 }
 
-/// Wraps intrinsics whose only requirement is that the processor supports them.
+/// Calls intrinsics in an `unsafe` block. The only requirement of these intrinsics is a processor that supports them.
 macro_rules! op {
     ($call:expr) => {
         // SAFETY: a token of a path in this file exists, so the processor supports the instruction.
@@ -66,8 +66,8 @@ macro_rules! op {
     };
 }
 
-/// Implements a path from its token, the features that it is compiled with, its product, and the operations in which it
-/// differs.
+/// Implements a processor path. The arguments are the token type, the processor features with which the path is
+/// compiled, the product, and the operations that only this path implements.
 macro_rules! path {
     ($token:ident, $features:literal, $product:ty, $($own:item)*) => {
         impl Simd for $token {

@@ -55,7 +55,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn mul(self, a: Self::V, b: Self::V) -> Self::V;
     /// Returns `a / b`.
     fn div(self, a: Self::V, b: Self::V) -> Self::V;
-    /// Returns `a * b + c`, with one rounding if the path has such an instruction, otherwise with two.
+    /// Returns `a * b + c`. The result is rounded once if the path has a fused instruction, otherwise the product and
+    /// the sum are both rounded.
     fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
     /// Returns the larger value of each lane; `b` if one of the two is NaN.
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
