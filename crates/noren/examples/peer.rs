@@ -1,7 +1,7 @@
-//! Measures the time of attention for the peer benchmark. Options:
-//! `--mask full|causal|swa256|padding|docs8|causalpad|perhead|stride8|longformer|scattered`, `--op fwd|fwdbwd`, `--h`,
-//! `--hkv`, `--d`, `--n`, `--m`, `--dtype f32|bf16|f16`, `--threads`, `--runs`, `--minruns`, `--budget` (seconds), and in addition
-//! to its protocol `--isa`, `--block` (query rows in a tile of the plan) and `--reorder auto|never|always`.
+//! Measures the time of attention for the peer benchmark. Options: `--mask
+//! full|causal|swa256|padding|docs8|causalpad|perhead|stride8|longformer|scattered`, `--op fwd|fwdbwd`, `--h`, `--hkv`, `--d`,
+//! `--n`, `--m`, `--dtype f32|bf16|f16`, `--threads`, `--runs`, `--minruns`, `--budget` (seconds), and, in addition to the
+//! protocol of the benchmark, `--isa`, `--block` (query rows in a tile of the plan) and `--reorder auto|never|always`.
 //!
 //! Few queries after many keys (`--n 1 --m 32768`) are a step of decoding. Each timed run removes the `n` tokens from a cache of
 //! the form `--cache contiguous|paged|rotating` (`none` for arrays), appends them again, plans the step and computes it.

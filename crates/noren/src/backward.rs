@@ -113,8 +113,8 @@ pub fn attention_backward<T: Element>(
     Ok(Gradients { dq, dk, dv })
 }
 
-/// Computes the gradients as [`attention_backward`] does, and those of the score modifiers for which `gradients` has
-/// memory, and writes them to the caller's memory.
+/// Computes the gradients that [`attention_backward`] computes, and the gradients of the score modifiers for which
+/// `gradients` has memory. Writes all gradients to the caller's memory.
 ///
 /// ```
 /// # use noren::{Facts, Inputs, Options, Saved, Shape, View, atoms, attention};

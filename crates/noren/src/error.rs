@@ -3,10 +3,11 @@
 use noren_mask::ParseError;
 use std::fmt;
 
-/// An error of this crate. Its message has the given values, what was expected, and how to fix it.
+/// An error of this crate. The message of an error has the given values, what was expected, and how to fix the problem.
 ///
-/// This type also covers parsing and binding: `?` converts their errors into it. Its variants can be matched on;
-/// [`source`](std::error::Error::source) returns the error of the mask if there is one.
+/// This type also covers parsing and binding: `?` converts errors of parsing and binding into this type. Callers can
+/// match the variants. [`source`](std::error::Error::source) returns the error of parsing or binding, if an error has
+/// such a cause.
 ///
 /// ```
 /// use noren::{Error, attend};
@@ -23,10 +24,10 @@ pub enum Error {
     /// The text is not a valid mask. The inner error has the position of the problem in the text.
     Parse(Box<ParseError>),
 
-    /// The mask, its facts or its plan are invalid.
+    /// The mask, the facts or the plan is invalid.
     Mask(noren_mask::Error),
 
-    /// A part of the mask, or one of its scores, needs a fact or an array that was not given.
+    /// An atom or a score modifier of the mask needs a fact or an array that was not given.
     Missing {
         /// The text of the atom or score that needs the fact or array.
         part: String,
@@ -44,7 +45,7 @@ pub enum Error {
         kv_len: usize,
     },
 
-    /// A view does not fit its memory.
+    /// The shape and strides of a view do not fit the given memory.
     View {
         /// The requested shape.
         shape: [usize; 4],

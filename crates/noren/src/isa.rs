@@ -56,7 +56,7 @@ impl Isa {
         }
     }
 
-    /// Returns the ISA, or an error if this processor lacks it.
+    /// Returns this ISA, or an error if the processor does not have the instructions of the ISA.
     fn check(self) -> Result<Isa, Error> {
         match Self::available().contains(&self) {
             true => Ok(self),

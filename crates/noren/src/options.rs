@@ -34,14 +34,15 @@ pub struct Options<'a> {
     /// Weights in `[0, 1]` that multiply `exp(score)`. Each dimension is 1 or equal to that of `[batch, heads, q_len,
     /// kv_len]`. A weight of 0, or below 2^-100, means that the cell is not allowed.
     pub soft: Option<View<'a>>,
-    /// A logit for each query head that is added to the softmax's denominator only. A row without an allowed key stays
-    /// empty: its output is 0 and its log-sum-exp is minus infinity, with or without a sink.
+    /// A logit for each query head that is added to the softmax's denominator only. For a row without an allowed key,
+    /// the output is 0 and the log-sum-exp is minus infinity, with or without a sink.
     pub sinks: Option<&'a [f32]>,
     /// The dropout of probabilities after the softmax, for training.
     pub dropout: Option<Dropout>,
     /// For the backward pass: whether the given output and log-sum-exps cover more keys than the plan allows, because
     /// other calls compute the gradients of the rest. If true, the backward pass uses the given output and log-sum-exps
-    /// and computes none of them again; it also computes the gradient of a row with a single key.
+    /// for every row, and it also computes the gradient of a row with a single key. If false, it computes some of these
+    /// values again, with higher precision.
     pub partial: bool,
     /// The number of threads, from 1 to the number of threads of the current rayon pool (default: all threads of the
     /// pool). No result depends on the number of threads.
@@ -62,8 +63,8 @@ pub(crate) const MOST_DIM: usize = 1 << 24;
 pub enum Bias<'a> {
     /// An array of biases. Each dimension is 1 or equal to that of `[batch, heads, q_len, kv_len]`.
     Dense(View<'a>),
-    /// A table of biases for distances, `[1, heads or 1, 1, 2 * reach + 1]`. A cell has the bias at index `clamp(k - q,
-    /// -reach, reach) + reach`, where `q` and `k` are the positions of its query and key.
+    /// A table of biases for distances, `[1, heads or 1, 1, 2 * reach + 1]`. The bias of a cell is the table entry with
+    /// index `clamp(k - q, -reach, reach) + reach`, where `q` and `k` are the positions of the query and the key.
     Relative {
         /// The table of biases, `[1, heads or 1, 1, 2 * reach + 1]`.
         table: View<'a>,
@@ -169,8 +170,8 @@ impl<'a> Options<'a> {
         Options::new().with_scores(scores, heads, array)
     }
 
-    /// Adds the options of [`for_scores`](Self::for_scores) to these options, which must not have a softcap, soft
-    /// weights or sinks if a score gives them too.
+    /// Adds the options of [`for_scores`](Self::for_scores) to these options. A softcap, soft weights or sinks must be
+    /// either in the scores or in these options, not in both.
     ///
     /// # Errors
     /// Returns the errors of [`for_scores`](Self::for_scores).

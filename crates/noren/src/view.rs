@@ -145,7 +145,7 @@ impl<'a, T: Element> View<'a, T> {
         self.data[self.layout.index(at)]
     }
 
-    /// Returns one element, as [`get`](Self::get) does, for an `at` that is known to be inside the shape.
+    /// Returns one element, as [`get`](Self::get) does. The caller must ensure that `at` is inside the shape.
     #[inline(always)]
     pub(crate) fn value(&self, at: [usize; 4]) -> T {
         self.data[self.layout.index(at)]

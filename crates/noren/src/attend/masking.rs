@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub enum Masking<'a> {
     /// A mask with score modifiers.
     Spec(Spec),
-    /// A plan. Its shape and facts are fixed, and it has no scores.
+    /// A plan. The shape and the facts of a plan are fixed, and a plan has no score modifiers.
     Plan(&'a Plan),
     /// A plan that several owners share.
     Shared(Arc<Plan>),

@@ -51,8 +51,8 @@ pub fn attend<'v, T: Element>(
 
 /// Attention with one mask, and settings for everything that [`attend`] leaves at its default.
 ///
-/// Lengths, heads and batch come from the arrays. The plan of the last shape is kept: a backward pass and further calls
-/// with the same shape use it again.
+/// Lengths, heads and batch come from the arrays. The plan of the last shape is stored. A backward pass and further
+/// calls with the same shape use the stored plan.
 ///
 /// ```
 /// use noren::{Attend, Bias, Facts};
@@ -242,7 +242,7 @@ impl Attend<'_> {
     }
 
     /// Writes the result of [`forward`](Self::forward) to `out`, `[batch, heads, q_len, v_dim]` with any strides, and the
-    /// log-sum-exps to `lse`, `[batch, heads, q_len]`, if it is given.
+    /// log-sum-exps to `lse`, `[batch, heads, q_len]`, if `lse` is not `None`.
     ///
     /// ```
     /// let x = [1f32, 2.0, 3.0];
@@ -254,7 +254,7 @@ impl Attend<'_> {
     /// ```
     ///
     /// # Errors
-    /// Returns the errors of [`forward`](Self::forward), and an error if the memory has another shape.
+    /// Returns the errors of [`forward`](Self::forward), and an error if `out` or `lse` has another shape.
     pub fn forward_into<'v, 'o, T: Element>(
         &self,
         q: impl IntoView<'v, Value = T>,
@@ -419,7 +419,7 @@ impl<'a> Attend<'a> {
         Ok(Ready::Kept(self.planned(spec, &shape)?))
     }
 
-    /// Returns the plan that the caller gave, or an error if a setting conflicts with it.
+    /// Returns `plan`, the plan that the caller gave. Returns an error if facts or query offsets are also set.
     fn given<'s>(&'s self, plan: Ready<'s>) -> Result<Ready<'s>, Error> {
         for (name, given) in [("facts", self.facts.is_some()), ("query_offset", self.query_offsets.is_some())] {
             if given {

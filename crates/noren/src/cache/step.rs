@@ -26,7 +26,7 @@ pub struct StepPlan {
 /// The number of queries of each sequence in a step.
 #[derive(Clone, Debug)]
 enum New {
-    /// The number of queries of every sequence.
+    /// The number of queries, equal for every sequence.
     Each(usize),
     /// Numbers that differ between sequences, as `cu_seqlens`: sequence `b` has the queries
     /// `cu_seqlens[b]..cu_seqlens[b + 1]`.
@@ -69,8 +69,8 @@ impl Held {
 }
 
 impl StepPlan {
-    /// Returns the plan for attention. Its batch rows are the sequences, its queries are the new tokens (the maximum
-    /// number over sequences), and its keys are those that the step reads from the cache.
+    /// Returns the plan for attention. The batch rows of the plan are the sequences. The queries are the new tokens
+    /// (their maximum number over the sequences), and the keys are the keys that the step reads from the cache.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }

@@ -268,8 +268,8 @@ fn value_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     }
 }
 
-/// The number of words of values that are added before the next columns are processed: these words and the next `NEAR`
-/// words fit in the nearest cache.
+/// The number of words of values that are added before the next columns are processed. Twice this number of words fits
+/// in the nearest cache.
 const NEAR: usize = 1 << 11;
 
 /// Calls `$f::<S, P, R, N>`, where the constant `R` is equal to the run-time number of rows and `N` to the number of

@@ -35,7 +35,8 @@ pub(crate) struct Head<'a> {
 /// The source from which a tile reads keys and values.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a, 'b, S: Simd, P> {
-    /// Arrays, with keys and values that are packed once for all jobs. For `None`, the tile packs them block by block.
+    /// Keys and values in arrays. The second field has the keys and values packed once for all jobs; if it is `None`,
+    /// the tile packs the keys and values block by block.
     Given(Head<'b>, Option<&'a Packed<S, P>>),
     /// Keys and values of a key-value cache.
     Stored(StoredHead<'b>),
@@ -296,7 +297,8 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
         self.v_dim().next_multiple_of(S::LANES)
     }
 
-    /// Returns the block of lane groups `groups`, at most `WIDE` keys, and packs it where needed.
+    /// Returns the block of lane groups `groups`, at most `WIDE` keys. The block is packed into `scratch` if it is not
+    /// packed yet.
     #[inline(always)]
     pub(crate) fn block<'c>(&'c self, s: S, groups: Range<usize>, scratch: &'c mut BlockScratch<S>) -> Block<'c, S> {
         match self {
@@ -383,7 +385,7 @@ impl<S: Simd, P: Product> Kernel<S> for PackBlock<'_, '_, S, P> {
     }
 }
 
-/// The arguments of [`Packed::refill`], which runs compiled for a processor path.
+/// A call of [`Packed::refill`] as a kernel, which is compiled for each processor path.
 pub(crate) struct Refill<'a, S: Simd, P> {
     pub(crate) packed: &'a mut Packed<S, P>,
     pub(crate) head: Head<'a>,

@@ -20,7 +20,7 @@ pub(crate) enum Rows<'a> {
     F16(View<'a, f16>),
 }
 
-/// The rows of an output that several threads write. Values are rounded to the element type when they are written.
+/// The rows of an output that several threads write. Writing rounds values to the element type.
 pub(crate) struct SharedRows<'a> {
     data: Data,
     layout: Layout,

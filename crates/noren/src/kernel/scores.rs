@@ -80,7 +80,7 @@ impl<'a> Modifiers<'a> {
         self.soft.is_some()
     }
 
-    /// Clears in `bits` the cells whose soft weight is below `LEAST_WEIGHT`: these cells are not allowed.
+    /// Returns `bits` without the bits of cells whose soft weight is below `LEAST_WEIGHT`: these cells are not allowed.
     pub(crate) fn clear_zero_weights(&self, at: Place, keys: usize, bits: u64) -> u64 {
         let Some(soft) = &self.soft else { return bits };
         let mut weights = [0.0; BLOCK];
@@ -152,8 +152,8 @@ impl<'a> Modifiers<'a> {
         true
     }
 
-    /// Multiplies the weights of a row by its soft weights in cells whose bit in `bits` is set, and sets the other
-    /// weights to 0.
+    /// Multiplies the weights of a row by the soft weights of the row, in cells whose bit in `bits` is set. Sets the
+    /// weights of all other cells to 0.
     #[inline(always)]
     pub(crate) fn multiply_weights<S: Simd>(&self, s: S, at: Place, keys: usize, bits: u64, weights: &mut [S::V]) {
         let Some(soft) = &self.soft else { return };

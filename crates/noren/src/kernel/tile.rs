@@ -51,7 +51,7 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Returns the index `[batch, head, row]` of a query and its output in the arrays.
+    /// Returns the index `[batch, head, row]` at which the arrays hold the query of `at` and its output.
     #[inline(always)]
     fn row(&self, at: Place) -> [usize; 3] {
         match self.starts {

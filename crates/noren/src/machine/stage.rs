@@ -48,7 +48,8 @@ pub(super) fn measure(threads: usize, time: Duration, part: impl Fn(&Stage) + Sy
 }
 
 impl Stage {
-    /// Times `work(n)`, which repeats an operation of `units` units `n` times. All threads begin each round together.
+    /// Measures the time of `work(n)`, which repeats an operation `n` times. One operation counts as `units` units
+    /// (operations, values or bytes). All threads begin each round together.
     pub(super) fn turns(&self, units: f64, mut work: impl FnMut(usize)) {
         work(1);
         // All threads find the number of repetitions at the same time, because they slow each other down. The result of

@@ -14,7 +14,7 @@ const ROW: usize = 256;
 /// The maximum number of chains: independent accumulators of a register tile.
 const MOST_CHAINS: usize = 24;
 
-/// Multiplication and addition, `a * x + y`, in registers.
+/// The work of the probe `Fma`: multiplication and addition, `a * x + y`, in registers.
 pub(super) struct Fma<'a> {
     pub(super) stage: &'a Stage,
 }
@@ -57,7 +57,7 @@ impl<S: Simd> Kernel<S> for FmaRounds {
     }
 }
 
-/// Products of pairs of `bf16`, added to `f32`, in registers.
+/// The work of the probe `Bf16Dot`: products of pairs of `bf16`, added to `f32`, in registers.
 pub(super) struct Dot<'a> {
     pub(super) stage: &'a Stage,
 }
@@ -92,7 +92,7 @@ impl<S: Simd> Kernel<S> for DotRounds {
     }
 }
 
-/// Powers of two of [`VALUES`] numbers.
+/// The work of the probe `Exp2`: powers of two of [`VALUES`] numbers.
 pub(super) struct Exp2<'a> {
     pub(super) stage: &'a Stage,
 }
@@ -127,7 +127,7 @@ impl<S: Simd> Kernel<S> for Exp2Rounds<'_, S::V> {
     }
 }
 
-/// The softmax weights of rows of [`ROW`] scores.
+/// The work of the probe `SoftmaxRow`: softmax weights of rows of [`ROW`] scores.
 pub(super) struct SoftmaxRow<'a> {
     pub(super) stage: &'a Stage,
 }
@@ -186,7 +186,7 @@ fn scores<S: Simd>(_: S) -> Vec<S::V> {
     vectors
 }
 
-/// Reads of memory from start to end.
+/// The work of the probe `Read`: reading memory from start to end.
 pub(super) struct Read<'a> {
     pub(super) stage: &'a Stage,
     /// The number of bytes that each thread reads.

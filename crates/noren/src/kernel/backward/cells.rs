@@ -359,7 +359,8 @@ impl<S: Simd> RowCells<S> {
     }
 }
 
-/// Computes the scores of a row in base 2 with products in `f64`, and the derivatives of the softcap.
+/// Writes the scores of row `at`, in base 2 and with products in `f64`, to `scores`, and the derivatives of the softcap
+/// to `slopes`.
 pub(super) fn careful_scores<S: Simd>(
     context: &Context<'_>,
     keys: &Keys<S>,

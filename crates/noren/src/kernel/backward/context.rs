@@ -23,7 +23,7 @@ pub(crate) struct Context<'a> {
     pub(crate) modifiers: Modifiers<'a>,
     pub(crate) scale: f64,
     pub(crate) softcap: Option<f64>,
-    /// Whether rows also read keys that are not in the plan.
+    /// The option `partial`: whether rows also read keys that are not in the plan.
     pub(crate) partial: bool,
     /// The statistics of all rows, `[batch, heads, q_len]`; empty before they are computed.
     pub(crate) stats: Vec<RowStats>,

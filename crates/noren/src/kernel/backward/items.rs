@@ -263,7 +263,8 @@ impl<S: Simd> Item<'_, '_, S> {
         true
     }
 
-    /// Writes zero gradients for the queries of tiles that read no key: no item has a turn at these rows.
+    /// Writes zero gradients for the queries of tiles that read no key, because no item writes the gradients of these
+    /// queries.
     fn clear_empty(&self, tiles: &PatternPlan, [batch, head]: [usize; 2]) {
         let zeros = vec![0.0; self.context.q.shape()[3]];
         for tile in tiles.tiles().filter(|tile| tile.spans.is_empty()) {
@@ -292,7 +293,7 @@ impl<S: Simd> Item<'_, '_, S> {
         }
     }
 
-    /// Writes the gradients of the part's queries back to memory. If `last` is true, they are scaled before.
+    /// Writes the gradients of the part's queries back to memory. If `last` is true, the gradients are scaled first.
     fn store(&mut self, last: bool) {
         let Widths { k, .. } = self.context.widths::<S>();
         let head_dim = self.context.q.shape()[3];
@@ -313,7 +314,7 @@ impl<S: Simd> Item<'_, '_, S> {
         }
     }
 
-    /// Computes the cells of rows `rows` of the part and a block, and adds them to all gradients.
+    /// Computes the cells of rows `rows` of the part for a block of keys, and adds the cells to all gradients.
     #[inline(always)]
     fn phase(&mut self, s: S, block: &Block, rows: Range<usize>) {
         let Scratch { keys, queries, tables, .. } = &mut *self.scratch;

@@ -63,7 +63,7 @@ pub(super) fn words<S: Simd>(width: usize) -> usize {
     (width / S::LANES).div_ceil(2) * S::LANES
 }
 
-/// Writes the pairs of neighbouring numbers of a row to `into`.
+/// Combines neighbouring numbers of a row into pairs, and writes the pairs to `into`.
 #[inline(always)]
 pub(super) fn pair_along<S: Simd>(s: S, row: &[S::V], into: &mut [S::V]) {
     for (into, two) in into.iter_mut().zip(row.chunks(2)) {
@@ -187,7 +187,8 @@ fn across<S: Simd>(s: S, rows: &[S::V], into: &mut [S::V]) {
     }
 }
 
-/// Turns the rows of a lane group, with `width` numbers each, into pairs along the rows, and transposes them.
+/// Combines neighbouring numbers of each row of a lane group into pairs, and transposes the pairs. A row has `width`
+/// numbers.
 #[inline(always)]
 fn pairs_across<S: Simd>(s: S, rows: &[S::V], width: usize, line: &mut [S::V], into: &mut [S::V]) {
     let words = words::<S>(width);

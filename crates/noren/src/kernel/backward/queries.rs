@@ -19,7 +19,8 @@ pub(super) struct Queries<S: Simd> {
     /// pairs.
     pub(super) dout: Vec<S::V>,
     pub(super) pairs: QueryPairs<S>,
-    /// The integer base of each row's weights, which is subtracted from scores before they become powers of two.
+    /// The integer base of each row's weights. The base is subtracted from the scores of the row before the powers of
+    /// two are computed.
     pub(super) tops: Vec<f32>,
     /// The values of `tops` in `f64`, for careful rows.
     pub(super) bases: Vec<f64>,

@@ -1,7 +1,7 @@
 //! The paths for AVX-512: 16 lanes, 32 registers, and predicate registers that take mask bits directly.
 //!
-//! There are two paths: one for every such processor, and one that also uses AVX512-BF16 and multiplies pairs with one
-//! instruction. They have no other difference, so `f32` results of both have the same bits.
+//! There are two paths: one for every processor with AVX-512, and one that also uses AVX512-BF16 and multiplies pairs
+//! with one instruction. The paths do not differ otherwise, so `f32` results of the two paths have the same bits.
 
 use super::{Kernel, Lanes, Pairs, Simd, Single, f16_value};
 use crate::Isa;

@@ -21,8 +21,8 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {}
 
 /// Work that runs on a processor path.
 ///
-/// `run` must be `#[inline(always)]`, and so must all functions that it calls often. Only then are they compiled with
-/// the instructions of the path.
+/// `run` must be `#[inline(always)]`, and all functions that `run` calls often must be `#[inline(always)]` too.
+/// Otherwise they are not compiled with the instructions of the path.
 pub(crate) trait Kernel<S: Simd> {
     /// Does the work on the path of token `simd`.
     fn run(self, simd: S);

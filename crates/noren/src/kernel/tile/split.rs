@@ -34,16 +34,17 @@ pub(crate) enum Task<'c, S: Simd> {
     /// receives the parts.
     Cut(usize, &'c mut Vec<Part<S>>),
     Score(&'c mut Part<S>),
-    /// Turns the scores of a part into weights. The slice is the maximum of each row over all parts.
+    /// Turns the scores of a part into weights. The slice has the maximum of each row over all parts.
     Weigh(&'c mut Part<S>, &'c [f32]),
-    /// Adds the weighted values of a range of columns, counted in vectors, into `[rows][v_width]`.
+    /// Adds the weighted values of a range of columns. The fields are the parts, the range of columns in vectors, and
+    /// the memory for the sums.
     Accumulate(&'c [Part<S>], Range<usize>, &'c mut Vec<S::V>),
     /// Adds the weights, combines the columns and writes the rows. The fields are the parts, the maximum of each row,
     /// and the sums of each range of columns.
     Finish(&'c [Part<S>], &'c [f32], &'c [(Range<usize>, Vec<S::V>)]),
 }
 
-/// A task and the tile to which it belongs.
+/// One task and the tile on which the task works.
 pub(crate) struct SplitKernel<'a, 'b, 'c, S: Simd, P> {
     pub(crate) tile: TileKernel<'a, 'b, S, P>,
     pub(crate) task: Task<'c, S>,
