@@ -59,7 +59,7 @@ pub enum Verdict {
 pub struct Check {
     /// Name of the check in all reports: `prefix`, `padding_left`, ...
     pub name: &'static str,
-    /// The heading in reports.
+    /// The heading of the check in reports.
     pub title: &'static str,
     /// The result of the check.
     pub verdict: Verdict,

@@ -32,7 +32,8 @@ pub struct Options {
 /// A bias that is added to scores.
 #[derive(Clone, Debug)]
 pub enum Bias {
-    /// A tensor of four dimensions. Each dimension is 1, or equals that of `[batch, heads, q_len, kv_len]`.
+    /// A tensor of four dimensions. Each dimension is 1, or equals the same dimension of
+    /// `[batch, heads, q_len, kv_len]`.
     Dense(Tensor),
     /// A table of biases by distance, `[heads or 1, 2 * reach + 1]`. A query at position `q` and a key at position `k`
     /// have the bias with index `clamp(k - q, -reach, reach) + reach`.

@@ -20,7 +20,7 @@ const KEY: &str = "training";
 /// step.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Checkpoint {
-    /// Number of steps done.
+    /// Number of completed steps.
     pub(super) step: u64,
     /// A hash of the configuration, the objective and the text. Training continues only if this hash is unchanged.
     pub(super) fingerprint: u64,
