@@ -196,7 +196,7 @@ fn judge(lab: &Lab<'_>, trial: &Trial) -> Result<(Verdict, String)> {
     Ok(match (rounding, lab.dtype) {
         (true, DType::F32) => {
             let says = format!(
-                "outputs differ by {gap:.0e} of the largest output: rounding that depends on the batch ({})",
+                "outputs differ by {gap:.0e} of the largest output, which may be rounding that depends on the batch ({})",
                 trial.what
             );
             (Verdict::Inconclusive, says)

@@ -17,5 +17,5 @@ pub(super) fn rows_at_a_time(width: usize) -> usize {
 
 /// Returns an error if the width of a layer is 0.
 pub(super) fn check_width(width: usize) -> Result<()> {
-    if width == 0 { Err(Error::input("the width of a layer", 0, "give at least 1")) } else { Ok(()) }
+    if width == 0 { Err(Error::input("the width of a layer", 0, "give a width above 0")) } else { Ok(()) }
 }
