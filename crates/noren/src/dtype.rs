@@ -172,13 +172,13 @@ impl Element for bf16 {
 
     #[inline(always)]
     fn widen(from: &[Self], into: &mut [f32]) {
-        assert_eq!(from.len(), into.len(), "slices of one length");
+        assert_eq!(from.len(), into.len(), "both slices must have the same length");
         from.iter().zip(into).for_each(|(from, into)| *into = Element::to_f32(*from));
     }
 
     #[inline(always)]
     fn narrow(from: &[f32], into: &mut [Self]) {
-        assert_eq!(from.len(), into.len(), "slices of one length");
+        assert_eq!(from.len(), into.len(), "both slices must have the same length");
         from.iter().zip(into).for_each(|(from, into)| *into = Element::from_f32(*from));
     }
 }

@@ -20,7 +20,7 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The text is not a mask. The inner error has the position in the text.
+    /// The text is not a valid mask. The inner error has the position of the problem in the text.
     Parse(Box<ParseError>),
 
     /// The mask, its facts or its plan are invalid.
@@ -30,9 +30,9 @@ pub enum Error {
     Missing {
         /// The atom or the score, as it is printed.
         part: String,
-        /// The fact or the array that is needed.
+        /// The missing fact or array.
         what: String,
-        /// The action that gives the missing fact or array.
+        /// The instruction that explains how to give the missing fact or array.
         fix: String,
     },
 
@@ -110,8 +110,8 @@ impl fmt::Display for Error {
             Error::Missing { part, what, fix } => write!(f, "`{part}` needs {what}: {fix}"),
             Error::Alignment { q_len, kv_len } => write!(
                 f,
-                "there are {q_len} queries and {kv_len} keys, but no position of the first query: give query_offset({}) when \
-                 the queries are the last of the keys, query_offset(0) when they are another sequence",
+                "there are {q_len} queries and {kv_len} keys, but the position of the first query is missing: give query_offset({}) if the \
+                 queries are the last tokens of the sequence of keys, or query_offset(0) if the queries are another sequence",
                 *kv_len as i128 - *q_len as i128
             ),
             Error::View { shape, strides, offset, len, problem } => write!(
@@ -121,7 +121,7 @@ impl fmt::Display for Error {
             Error::Shape { name, given, expected } => write!(f, "{name} has shape {given:?} but {expected}"),
             Error::Dtype { given } => write!(f, "dtype is `{given}`: choose one of f32, bf16, f16"),
             Error::Option { name, given, problem } => write!(f, "{name} is {given}: {problem}"),
-            Error::Cancelled => f.write_str("cancelled: the outputs are incomplete"),
+            Error::Cancelled => f.write_str("the call was cancelled: the outputs are incomplete"),
             Error::Cache { problem } => write!(f, "cache: {problem}"),
             Error::Isa { given, problem } => write!(f, "ISA `{given}`: {problem}"),
         }

@@ -38,8 +38,9 @@ impl Isa {
         AVAILABLE.get_or_init(|| Self::ALL.into_iter().filter(|l| l.detected()).collect())
     }
 
-    /// Returns the ISA that a call with [`Options::isa`](crate::Options::isa) `asked` uses: `asked` itself if given,
-    /// else that of `NOREN_ISA`, else the fastest. `NOREN_ISA` is read once.
+    /// Returns the ISA of a call. `asked` is the value of [`Options::isa`](crate::Options::isa). If `asked` is `None`,
+    /// the environment variable `NOREN_ISA` selects the ISA; without this variable, the default is the fastest ISA.
+    /// `NOREN_ISA` is read once per process.
     ///
     /// # Errors
     /// Returns an error if this processor lacks the ISA or if the name in `NOREN_ISA` is unknown.
@@ -61,7 +62,10 @@ impl Isa {
             true => Ok(self),
             false => Err(Error::Isa {
                 given: self.to_string(),
-                problem: format!("this processor lacks it: choose one of {}", Self::names(Self::available())),
+                problem: format!(
+                    "this processor does not support this ISA: choose one of {}",
+                    Self::names(Self::available())
+                ),
             }),
         }
     }
@@ -134,7 +138,7 @@ impl FromStr for Isa {
         let known = Self::ALL.into_iter().find(|isa| isa.to_string() == name);
         known.ok_or_else(|| Error::Isa {
             given: name.to_owned(),
-            problem: format!("unknown: choose one of {}", Self::names(&Self::ALL)),
+            problem: format!("this name of an ISA is unknown: choose one of {}", Self::names(&Self::ALL)),
         })
     }
 }

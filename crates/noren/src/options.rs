@@ -24,14 +24,14 @@ pub(crate) const LOWEST_SCORE: f64 = -1e38 * std::f64::consts::LN_2;
 pub struct Options<'a> {
     /// The factor of `q . k` (default: `1 / sqrt(head_dim)`). Its absolute value is at most 1e30.
     pub scale: Option<f32>,
-    /// The cap of `cap * tanh(score / cap)`, which replaces the score. From 1e-30 to 1e30.
+    /// The softcap `cap`, from 1e-30 to 1e30: each score becomes `cap * tanh(score / cap)`.
     pub softcap: Option<f32>,
-    /// Biases that are added to the scores, all of them. A score below -6.9e37 (for example, the lowest finite number
-    /// of a type) counts as minus infinity. A row with no other scores is therefore empty: its output is 0, not the
-    /// mean of all values.
+    /// The biases. All entries are added to the scores. A score below -6.9e37 (for example, the lowest finite number of
+    /// a type) counts as minus infinity. A query that has only such scores reads no key: its output is 0, not the mean
+    /// of all values.
     pub bias: Vec<Bias<'a>>,
-    /// Weights in `[0, 1]` that multiply `exp(score)`, each dimension 1 or that of `[batch, heads, q_len, kv_len]`. A
-    /// weight of 0, or below 2^-100, means that the cell is not allowed.
+    /// Weights in `[0, 1]` that multiply `exp(score)`. Each dimension is 1 or equal to that of `[batch, heads, q_len,
+    /// kv_len]`. A weight of 0, or below 2^-100, means that the cell is not allowed.
     pub soft: Option<View<'a>>,
     /// A logit for each query head that is added to the softmax's denominator only. A row without an allowed key stays
     /// empty: its output is 0 and its log-sum-exp is minus infinity, with or without a sink.
@@ -39,11 +39,11 @@ pub struct Options<'a> {
     /// The dropout of probabilities after the softmax, for training.
     pub dropout: Option<Dropout>,
     /// For the backward pass: whether the given output and log-sum-exps cover more keys than the plan allows, because
-    /// other calls compute the gradients of the rest. If true, the backward pass uses them as given instead of
-    /// computing some of them again, and it computes the gradient of a row with a single key too.
+    /// other calls compute the gradients of the rest. If true, the backward pass uses the given output and log-sum-exps
+    /// and computes none of them again; it also computes the gradient of a row with a single key.
     pub partial: bool,
-    /// The number of threads, from 1 to that of the current rayon pool (default: all of the pool). No result depends on
-    /// it.
+    /// The number of threads, from 1 to the number of threads of the current rayon pool (default: all threads of the
+    /// pool). No result depends on the number of threads.
     pub threads: Option<usize>,
     /// The processor path (default: see [`Isa::choose`]).
     pub isa: Option<Isa>,
@@ -52,19 +52,19 @@ pub struct Options<'a> {
     pub cancel: Option<&'a AtomicBool>,
 }
 
-/// The maximum length of a row of queries, keys or values, in numbers. Memory for a few such rows can always be
+/// The maximum number of values in a row of queries, keys or values. Memory for a few such rows can always be
 /// allocated.
 pub(crate) const MOST_DIM: usize = 1 << 24;
 
 /// A bias that is added to scores.
 #[derive(Clone, Debug)]
 pub enum Bias<'a> {
-    /// An array, each dimension 1 or that of `[batch, heads, q_len, kv_len]`.
+    /// An array of biases. Each dimension is 1 or equal to that of `[batch, heads, q_len, kv_len]`.
     Dense(View<'a>),
-    /// A table by distance, `[1, heads or 1, 1, 2 * reach + 1]`: entry `clamp(k - q, -reach, reach) + reach`, where `q` and
-    /// `k` are positions.
+    /// A table of biases for distances, `[1, heads or 1, 1, 2 * reach + 1]`. A cell has the bias at index `clamp(k - q,
+    /// -reach, reach) + reach`, where `q` and `k` are the positions of its query and key.
     Relative {
-        /// The table.
+        /// The table of biases, `[1, heads or 1, 1, 2 * reach + 1]`.
         table: View<'a>,
     },
     /// `-slope * |q - k|`, one slope for each query head, where `q` and `k` are positions (ALiBi, Press et al. 2021).
@@ -192,11 +192,11 @@ impl<'a> Options<'a> {
                 Score::Sinks { name } => {
                     let sinks = array(score, name)?;
                     if sinks.shape() != [1, 1, 1, heads] {
-                        return Err(refuse(&format!("sinks are one row of {heads} values")).into());
+                        return Err(refuse(&format!("sinks must have the shape [1, 1, 1, {heads}]")).into());
                     }
                     let row = sinks
                         .row([0; 3])
-                        .ok_or_else(|| refuse("the values of sinks must be contiguous in memory: copy them"))?;
+                        .ok_or_else(|| refuse("sinks must be contiguous in memory: copy them to a new array"))?;
                     options.sinks.replace(row).is_some()
                 }
                 Score::Bias { name } => {
@@ -217,7 +217,7 @@ impl<'a> Options<'a> {
             };
             if taken {
                 return Err(refuse(
-                    "only one score of this kind is possible, and an option counts too: remove one of them",
+                    "only one score of this kind is possible, and another one is in the mask or in the options: remove one of the two",
                 )
                 .into());
             }
@@ -250,7 +250,7 @@ impl<'a> Options<'a> {
         let per_head = |name, len: usize| match len == heads {
             true => Ok(()),
             false => {
-                let expected = format!("there are {heads} query heads: give one value for each");
+                let expected = format!("there are {heads} query heads: give one value for each head");
                 Err(Error::Shape { name, given: vec![len], expected })
             }
         };
@@ -270,8 +270,9 @@ impl<'a> Options<'a> {
                 Bias::Relative { table } => match table.shape() {
                     [1, h, 1, width] if (h == 1 || h == heads) && width % 2 == 1 => {}
                     given => {
-                        let expected =
-                            format!("it must be [1, {heads} or 1, 1, 2 * reach + 1], with an odd last dimension");
+                        let expected = format!(
+                            "the table must have the shape [1, {heads} or 1, 1, 2 * reach + 1], with an odd last dimension"
+                        );
                         return Err(Error::Shape { name: "relative bias table", given: given.to_vec(), expected });
                     }
                 },
@@ -286,7 +287,7 @@ impl<'a> Options<'a> {
         let Some(sinks) = self.sinks else { return Ok(()) };
         per_head("sinks", sinks.len())?;
         match sinks.iter().find(|s| s.is_nan() || **s == f32::INFINITY) {
-            Some(sink) => refuse("a sink", sink.to_string(), "give a number, or -inf for no sink"),
+            Some(sink) => refuse("a sink", sink.to_string(), "give a finite number, or -inf for a head without a sink"),
             None => Ok(()),
         }
     }

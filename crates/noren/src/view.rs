@@ -52,10 +52,10 @@ impl Layout {
         Layout { shape, strides, offset: 0 }
     }
 
-    /// Returns the layout, or an error if it is empty or leaves memory of `len` values.
+    /// Returns the layout, or an error if a dimension is 0 or an element is outside a memory of `len` values.
     fn check(self, len: usize) -> Result<Layout, Error> {
         if self.shape.contains(&0) {
-            return Err(self.error(len, "a dimension is 0: every dimension must hold at least 1"));
+            return Err(self.error(len, "a dimension of the shape is 0: give at least 1 for each dimension"));
         }
         let (mut low, mut high) = (self.offset as i128, self.offset as i128);
         for (&n, &stride) in self.shape.iter().zip(&self.strides) {
@@ -63,8 +63,9 @@ impl Layout {
             *(if reach < 0 { &mut low } else { &mut high }) += reach;
         }
         if low < 0 || high >= len as i128 {
-            let problem =
-                format!("it would reach from value {low} to {high}: give memory that holds these, or other strides");
+            let problem = format!(
+                "the elements would be at indices {low} to {high}: give memory that contains these indices, or other strides"
+            );
             return Err(self.error(len, &problem));
         }
         Ok(self)
@@ -72,8 +73,8 @@ impl Layout {
 
     /// Returns the layout, or an error if two elements may overlap.
     ///
-    /// Sorted by stride, the stride of each dimension must exceed the range that the smaller ones cover. All layouts
-    /// that slicing and transposing a dense array can give pass.
+    /// The stride of each dimension must exceed the range of memory that all dimensions with smaller strides cover.
+    /// Every layout that results from slicing and transposing a dense array is accepted.
     fn check_disjoint(self, len: usize) -> Result<Layout, Error> {
         let mut dims: Vec<(usize, usize)> = (self.strides.iter().zip(&self.shape))
             .filter(|(_, n)| **n > 1)
@@ -83,7 +84,7 @@ impl Layout {
         let mut reach = 0usize;
         for (stride, n) in dims {
             if stride <= reach {
-                return Err(self.error(len, "elements would overlap: an output needs a place for each element"));
+                return Err(self.error(len, "two elements would have the same place in memory: give strides with a separate place for each element"));
             }
             reach += (n - 1) * stride;
         }
@@ -149,7 +150,8 @@ impl<'a, T: Element> View<'a, T> {
         self.data[self.layout.index(at)]
     }
 
-    /// Returns a view that repeats dimensions of 1 to reach `shape`, or `None` if another dimension differs.
+    /// Returns a view of shape `shape` that repeats dimensions of 1. Returns `None` if a dimension other than 1 differs
+    /// from `shape`.
     pub fn broadcast(&self, shape: [usize; 4]) -> Option<View<'a, T>> {
         let mut layout = self.layout;
         for ((stride, given), asked) in layout.strides.iter_mut().zip(layout.shape).zip(shape) {
@@ -205,7 +207,7 @@ impl<'a, T: Element> View<'a, T> {
         dense.then(|| as_f32(&self.data[start..start + (rows - first) * width])).flatten()
     }
 
-    /// Returns the memory and the layout of the elements in it.
+    /// Returns the memory, and the layout of the view's elements in this memory.
     pub(crate) fn into_parts(self) -> (&'a [T], Layout) {
         (self.data, self.layout)
     }
@@ -256,7 +258,7 @@ impl<'a, T: Element> ViewMut<'a, T> {
         ViewMut { data: self.data, layout: self.layout }
     }
 
-    /// Returns the memory and the layout of the elements in it.
+    /// Returns the memory, and the layout of the view's elements in this memory.
     pub(crate) fn into_parts(self) -> (&'a mut [T], Layout) {
         (self.data, self.layout)
     }

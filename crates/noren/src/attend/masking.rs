@@ -22,7 +22,7 @@ pub trait IntoMasking<'a> {
     /// Returns the mask or the plan.
     ///
     /// # Errors
-    /// Returns [`Error::Parse`] if a text is not a mask.
+    /// Returns [`Error::Parse`] if a text is not a valid mask.
     fn into_masking(self) -> Result<Masking<'a>, Error>;
 }
 

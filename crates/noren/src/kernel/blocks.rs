@@ -17,11 +17,11 @@ pub(crate) struct KeyBlock {
 /// The cells of a block that are allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cells {
-    /// All cells are allowed, up to the end of the last lane group.
+    /// All cells are allowed, including the cells up to the end of the last lane group.
     Full,
-    /// In every row, the keys whose bits are set. Bit 0 is the first key of the block.
+    /// All rows read the same keys: those whose bits are set. Bit 0 is the first key of the block.
     Uniform(u64),
-    /// The plan gives the allowed keys of each row, see [`fill_words`].
+    /// Rows may read different keys. [`fill_words`] copies the mask bits of each row from the plan.
     Mixed,
 }
 

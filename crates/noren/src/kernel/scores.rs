@@ -15,7 +15,7 @@ pub(crate) struct Modifiers<'a> {
     plan: &'a Plan,
     /// The number that queries are multiplied by before the product.
     pub(crate) query_factor: f32,
-    /// The softcap, in base 2.
+    /// The softcap for scores in base 2: the given softcap times `log2(e)`.
     pub(crate) softcap: Option<f32>,
     bias: Vec<Term<'a>>,
     soft: Option<View<'a>>,
@@ -29,7 +29,7 @@ enum Term<'a> {
     Alibi(&'a [f32]),
 }
 
-/// The position of one row of a block of keys.
+/// One query row and the first key of a block of keys.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) batch: usize,
@@ -74,7 +74,7 @@ impl<'a> Modifiers<'a> {
         self.softcap.is_some() || !self.bias.is_empty()
     }
 
-    /// Returns whether there are soft weights.
+    /// Returns whether the call has soft weights.
     #[inline(always)]
     pub(crate) fn soften(&self) -> bool {
         self.soft.is_some()
@@ -120,8 +120,8 @@ impl<'a> Modifiers<'a> {
         self.bias.len()
     }
 
-    /// Writes bias term `term` of a row to `values`, in natural units, and returns a factor. The bias that is added to
-    /// a score is the value times this factor.
+    /// Writes the values of bias term `term` for row `at` to `values` and returns a factor. The bias of a score is the
+    /// value times this factor, in natural units.
     #[inline(always)]
     pub(crate) fn bias_values(&self, term: usize, at: Place, values: &mut [f32]) -> f32 {
         match &self.bias[term] {
@@ -145,7 +145,7 @@ impl<'a> Modifiers<'a> {
         }
     }
 
-    /// Writes the soft weights of a row to `values`. Returns false if there are none.
+    /// Writes the soft weights of a row to `values`. Returns false if the call has no soft weights.
     pub(crate) fn soft_values(&self, at: Place, values: &mut [f32]) -> bool {
         let Some(soft) = &self.soft else { return false };
         self.copy_keys(soft, at, values);
@@ -171,7 +171,7 @@ impl<'a> Modifiers<'a> {
         self.plan.patterns()[self.plan.pattern_of(at.batch, at.head)].key_order()
     }
 
-    /// Copies the values of a row for the keys of a block, in the plan's order of keys.
+    /// Copies the values of row `at` of `view` to `into`, for the keys of a block in the plan's order of keys.
     fn copy_keys(&self, view: &View<'_>, at: Place, into: &mut [f32]) {
         match self.order(at) {
             None => view.copy_row([at.batch, at.head, at.row], at.key, into),
@@ -183,7 +183,7 @@ impl<'a> Modifiers<'a> {
         }
     }
 
-    /// Returns for each key from `at.key` on the position of the key minus the position of the query.
+    /// Returns, for each key from place `at.key` on, the position of the key minus the position of the query.
     pub(crate) fn distances(&self, at: Place) -> impl Iterator<Item = i64> + '_ {
         let (query, order) = (self.plan.query_position(at.batch, at.row), self.order(at));
         let key = move |place: usize| order.map_or(place, |order| order.origin(place as u32) as usize);

@@ -8,8 +8,9 @@
 //!
 //! * Scores are in base 2, and the running maximum is rounded up to an *integer*. When the maximum rises, earlier sums
 //!   are multiplied by a power of two, which causes no rounding.
-//! * Outputs add one key at a time in the plan's order of keys. Denominators add in lanes, by the key's place in this
-//!   order, and a tree that does not depend on the first lane adds the lanes ([`total`]).
+//! * Outputs add one key at a time in the plan's order of keys. A denominator has one sum for each lane; the place of a
+//!   key in this order modulo `LANES` is its lane. A tree of additions adds the lanes, and its result does not depend
+//!   on the lane of the first key ([`total`]).
 //! * Hidden cells are replaced, not multiplied by 0: their score becomes minus infinity, their weight 0. Where a hidden
 //!   value may be infinite or NaN, the cell is skipped.
 
@@ -74,7 +75,7 @@ pub(crate) struct Job {
 
 /// The memory of one thread, used for one job after another.
 pub(crate) struct Scratch<S: Simd> {
-    /// The query rows at the job's places in the plan's order.
+    /// The query rows of the job, in the plan's order of queries.
     rows: Vec<usize>,
     /// Queries, `[rows][words]`: multiplied by the scale if words are `f32`, unchanged if words are pairs.
     queries: Vec<f32>,
@@ -245,7 +246,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         self.job.heads.len() * self.job.rows.len()
     }
 
-    /// Returns the place of row `r` of the job: batch row, head, query row, and key `key`.
+    /// Returns the batch row, head and query row of row `r` of the job, together with key `key`.
     #[inline(always)]
     fn place(&self, r: usize, key: usize) -> Place {
         let Job { batch, heads, rows, .. } = self.job;
@@ -311,7 +312,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
     }
 
     /// Sets the mask bits of a block, one word for each row. Returns false if every cell of the block is allowed.
-    /// `known` is the mask bits if another head has computed them before.
+    /// `known` has the mask bits of the block if another head has computed them before, otherwise it is `None`.
     #[inline(always)]
     fn mask(&mut self, block: &KeyBlock, known: Option<&[u64]>) -> bool {
         let KeyBlock { keys, cells, .. } = block;
@@ -345,8 +346,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         masked
     }
 
-    /// Adds a block of keys to the sums of all rows. `known` is the block's mask bits if another head has computed them
-    /// before.
+    /// Adds a block of keys to the sums of all rows. `known` has the mask bits of the block if another head has
+    /// computed them before, otherwise it is `None`.
     #[inline(always)]
     fn block(&mut self, s: S, block: &KeyBlock, known: Option<&[u64]>) {
         let masked = self.mask(block, known);

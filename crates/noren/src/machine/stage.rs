@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The number of rounds of a measurement. There are fewer, but at least `LEAST_ROUNDS`, if one repetition takes longer
-/// than its share of the time.
+/// The maximum number of rounds of a measurement. A measurement has fewer rounds, but at least `LEAST_ROUNDS`, if one
+/// repetition takes longer than one round should take.
 const ROUNDS: usize = 12;
 const LEAST_ROUNDS: usize = 3;
 

@@ -30,8 +30,8 @@ impl Task for Fma<'_> {
     }
 }
 
-/// Returns the number of independent accumulators: as many as the kernels keep in registers, but at least six, which
-/// hide the latency of a multiplication and an addition.
+/// Returns the number of chains, which are independent accumulators: as many as the kernels keep in registers, but at
+/// least six. Six chains hide the latency of a multiplication and an addition.
 const fn chains<S: Simd>() -> usize {
     let chains = S::ROWS * S::VECTORS;
     assert!(chains <= MOST_CHAINS);

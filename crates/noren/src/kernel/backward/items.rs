@@ -23,13 +23,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 /// The gradients of queries, keys and values.
 pub(crate) struct Sums<'a> {
     pub(crate) dq: SharedRows<'a>,
-    /// Partial sums of `dq` in `f32`, if `dq` has a 16-bit type that would round them.
+    /// Memory for partial sums of `dq` in `f32`. `None` if `dq` itself is `f32`; a 16-bit type would round the sums.
     pub(crate) dq_sums: Option<SharedRows<'a>>,
     pub(crate) dk: SharedRows<'a>,
     pub(crate) dv: SharedRows<'a>,
 }
 
-/// Rows that an item processes together, all of one tile of the plan.
+/// A range of query rows that an item processes together. All rows are in one tile of the plan.
 struct Part {
     tile: usize,
     rows: Range<usize>,
@@ -38,7 +38,7 @@ struct Part {
 /// The parts of a pattern of the plan, and the parts that each item reads.
 struct Pattern {
     parts: Vec<Part>,
-    /// For each item of a head, a range that contains all parts which read keys of the item.
+    /// For each item of a head, a range of indices of parts. It contains every part that reads a key of the item.
     reach: Vec<Range<usize>>,
 }
 
@@ -69,7 +69,7 @@ impl Pattern {
     }
 }
 
-/// The turn of an item: the time at which it may add to the gradients of a part's queries.
+/// The turn of an item: the point in the order of items at which the item may add to the gradients of a part's queries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Turn {
     /// The number of items that add to these gradients before this item.
@@ -101,11 +101,12 @@ struct Queue {
     /// The items as `[batch row, key-value head, number in the head]`, in the order in which they are begun.
     items: Vec<[usize; 3]>,
     next: AtomicUsize,
-    /// For each part of each head, the number of items that have finished with it.
+    /// For each part (a range of query rows) of each head, the number of items that have finished with the part.
     through: Vec<AtomicU32>,
-    /// The index of the first entry of `through` for each `[batch, head]`.
+    /// The index of the first entry of `through` for each `[batch row, head]`.
     first: Vec<usize>,
-    /// Set when a thread panics, so that others do not wait for it, or when the caller cancels the call.
+    /// Whether the computation has ended early, because a thread panicked or the caller cancelled the call. Other
+    /// threads then stop waiting.
     given_up: AtomicBool,
     keys: usize,
 }
@@ -247,7 +248,8 @@ impl<S: Simd> Kernel<S> for Item<'_, '_, S> {
 }
 
 impl<S: Simd> Item<'_, '_, S> {
-    /// Waits until all earlier items have finished with a part. Returns false if the call was given up.
+    /// Waits until all earlier items have finished with a part. Returns false if the computation was cancelled or a
+    /// thread panicked.
     fn wait(&self, through: &AtomicU32, turn: Turn) -> bool {
         let mut rounds = 0;
         while through.load(Ordering::Acquire) != turn.before {
@@ -441,7 +443,8 @@ impl<S: Simd> Item<'_, '_, S> {
     }
 }
 
-/// Returns a range that contains all rows which read one of `keys`, as indices into `words`.
+/// Returns a range of rows, as indices into `words`, that contains every row which reads one of `keys`. If `masked` is
+/// false, the range has all rows.
 #[inline(always)]
 fn reading(words: &[u64], masked: bool, keys: &Range<usize>) -> Range<usize> {
     if !masked {
@@ -455,7 +458,7 @@ fn reading(words: &[u64], masked: bool, keys: &Range<usize>) -> Range<usize> {
     }
 }
 
-/// Calls `f` with the row and the key of each allowed cell.
+/// Calls `f(row, key)` for each allowed cell. Bit `key` of `words[row]` is set for an allowed cell.
 #[inline(always)]
 fn cells(words: &[u64], mut f: impl FnMut(usize, usize)) {
     for (r, word) in words.iter().enumerate() {
@@ -467,8 +470,9 @@ fn cells(words: &[u64], mut f: impl FnMut(usize, usize)) {
     }
 }
 
-/// Calls `f` for each key and pair of neighbouring rows that read the key: first the rows, then the key. A row that
-/// does not read the key is `None`. If `odd` is 1, the first row is the second of its pair.
+/// Calls `f(rows, key)` for each key and each pair of neighbouring rows of which at least one reads the key. A row that
+/// does not read the key is `None`. If `odd` is 1, the first row of `words` is the second row of a pair, otherwise
+/// `odd` is 0.
 #[inline(always)]
 fn by_row_pairs(words: &[u64], odd: usize, mut f: impl FnMut([Option<usize>; 2], usize)) {
     for pair in 0..(odd + words.len()).div_ceil(2) {
@@ -483,7 +487,8 @@ fn by_row_pairs(words: &[u64], odd: usize, mut f: impl FnMut([Option<usize>; 2],
     }
 }
 
-/// Calls `f` for each row and pair of neighbouring keys that the row reads. A key that the row does not read is `None`.
+/// Calls `f(row, keys)` for each row and each pair of neighbouring keys of which the row reads at least one. A key that
+/// the row does not read is `None`.
 #[inline(always)]
 fn by_key_pairs(words: &[u64], mut f: impl FnMut(usize, [Option<usize>; 2])) {
     for (r, word) in words.iter().enumerate() {

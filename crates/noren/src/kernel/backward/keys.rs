@@ -71,7 +71,7 @@ pub(super) fn pair_along<S: Simd>(s: S, row: &[S::V], into: &mut [S::V]) {
 }
 
 /// Writes pairs of neighbouring rows to `into`. `rows` has `count` rows of `vectors` vectors each, which begin `stride`
-/// vectors apart. If `odd` is 1, the first row is the second of its pair.
+/// vectors apart. If `odd` is 1, the first row is the second row of a pair; otherwise `odd` is 0.
 #[inline(always)]
 pub(super) fn pair_rows<S: Simd>(
     s: S,
@@ -106,7 +106,8 @@ impl<S: Simd> Keys<S> {
         }
     }
 
-    /// Copies keys `keys` of `head`, `[batch row, key-value head]`, into all layouts. The keys begin at a lane group.
+    /// Copies keys `keys` and their values into all layouts. `head` is `[batch row, key-value head]`. `keys` begins at
+    /// a lane group.
     #[inline(always)]
     pub(super) fn fill(&mut self, s: S, context: &Context<'_>, head: [usize; 2], keys: Range<usize>) {
         s.run(Fill { into: self, context, head, keys });

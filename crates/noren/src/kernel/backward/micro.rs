@@ -74,8 +74,8 @@ fn gather_tile<S: Simd, P: Product, const R: usize, const N: usize>(
 /// The weight of a cell and the row of values that is multiplied by it.
 type Cell<'a, V> = (f32, &'a [V]);
 
-/// Adds one weighted row of values to one accumulator. This is for cells next to hidden ones whose values may be
-/// infinite or NaN.
+/// Adds one weighted row of values to one accumulator. Used near hidden cells, because the values of hidden cells may
+/// be infinite or NaN.
 #[inline(always)]
 pub(super) fn add_cell<S: Simd>(s: S, (weight, values): Cell<'_, S::V>, acc: &mut [S::V]) {
     let weight = s.splat(weight);

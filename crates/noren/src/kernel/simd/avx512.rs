@@ -154,7 +154,7 @@ macro_rules! path {
             }
             #[inline(always)]
             fn transpose(self, square: &mut [__m512]) {
-                let square = square.first_chunk_mut().expect("the square has 16 vectors");
+                let square = square.first_chunk_mut().expect("the slice to transpose must have 16 vectors");
                 op!(transpose(square))
             }
             #[inline(always)]
@@ -201,21 +201,21 @@ path! {
     }
 }
 
-/// Returns the same bits as pairs of `bf16`.
+/// Returns the bits of `pairs` as a vector of 32 `bf16` numbers.
 #[inline(always)]
 fn bf16s(pairs: __m512) -> __m512bh {
     // SAFETY: both types are 512 bits, and every bit pattern is valid.
     unsafe { std::mem::transmute(pairs) }
 }
 
-/// Returns the same bits as words of `f32`.
+/// Returns the bits of `pairs`, which are 32 `bf16` numbers, as a vector of 16 `f32` words.
 #[inline(always)]
 fn m512_of(pairs: __m512bh) -> __m512 {
     // SAFETY: see `bf16s`.
     unsafe { std::mem::transmute(pairs) }
 }
 
-/// Returns the same bits as integers.
+/// Returns the bits of `halves`, which are 16 `bf16` numbers, as a vector of integers.
 #[inline(always)]
 fn m256i_of(halves: __m256bh) -> __m256i {
     // SAFETY: both types are 256 bits, and every bit pattern is valid.

@@ -67,7 +67,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn scale(self, a: Self::V, n: Self::V) -> Self::V;
     /// Returns lane `i` of `a` if bit `i` of `bits` is set, otherwise lane `i` of `b`.
     fn keep(self, bits: u64, a: Self::V, b: Self::V) -> Self::V;
-    /// Transposes a square of `LANES` vectors.
+    /// Transposes a square matrix of numbers: `LANES` vectors, each with `LANES` lanes.
     #[inline(always)]
     fn transpose(self, square: &mut [Self::V]) {
         let values = &mut floats_mut(square)[..Self::LANES * Self::LANES];
@@ -77,7 +77,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
             }
         }
     }
-    /// Returns whether a lane of `a` is larger than the lane of `b` with the same number.
+    /// Returns whether at least one lane of `a` is larger than the lane of `b` with the same index.
     fn any_above(self, a: Self::V, b: Self::V) -> bool;
     /// Returns the largest lane.
     fn reduce_max(self, a: Self::V) -> f32;
@@ -248,7 +248,7 @@ pub(crate) fn vectors<V: Lanes>(floats: &[f32]) -> &[V] {
 
 /// Allocates `len` vectors of zeros. Panics if there is not enough memory.
 pub(crate) fn zeroed<V: Lanes>(len: usize) -> Vec<V> {
-    try_zeroed(len).expect("not enough memory for the buffers of a call")
+    try_zeroed(len).expect("there is not enough memory for the buffers of a call")
 }
 
 /// Allocates `len` vectors of zeros. Returns `None` if there is not enough memory.
