@@ -59,7 +59,7 @@ pub enum Verdict {
 pub struct Check {
     /// Name of the check in all reports: `prefix`, `padding_left`, ...
     pub name: &'static str,
-    /// The heading in reports.
+    /// The heading of the check in reports.
     pub title: &'static str,
     /// The result of the check.
     pub verdict: Verdict,
@@ -196,7 +196,7 @@ fn judge(lab: &Lab<'_>, trial: &Trial) -> Result<(Verdict, String)> {
     Ok(match (rounding, lab.dtype) {
         (true, DType::F32) => {
             let says = format!(
-                "outputs differ by {gap:.0e} of the largest output: rounding that depends on the batch ({})",
+                "outputs differ by {gap:.0e} of the largest output, which may be rounding that depends on the batch ({})",
                 trial.what
             );
             (Verdict::Inconclusive, says)

@@ -102,7 +102,7 @@ impl Error {
     }
 }
 
-/// Converts an error to one of candle's, as candle's traits require.
+/// Converts an error to an error of candle, which candle's traits require.
 pub(crate) fn into_candle(error: impl Into<Error>) -> candle_core::Error {
     match error.into() {
         Error::Candle(error) => error,

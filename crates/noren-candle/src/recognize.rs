@@ -134,7 +134,7 @@ impl Recognizer for EntityRecognizer {
     }
 }
 
-/// A word of a text.
+/// A word of a text, with its place in the text and its tag.
 struct Word {
     number: u32,
     range: Range<usize>,
@@ -179,7 +179,7 @@ fn read_labels(labels: &[String]) -> Result<(Vec<Tag>, Vec<String>)> {
     Ok((tags, kinds))
 }
 
-/// Returns the name of a kind in masks and reports, for the part `name` of a class's label.
+/// Converts `name`, the kind of entity in a label, to the name of the kind in masks and reports.
 fn kind_name(name: &str) -> String {
     let fits = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c.to_ascii_lowercase() } else { '_' };
     let plain: String = name.chars().take(64).map(fits).collect();

@@ -2,7 +2,7 @@
 //!
 //! An agreement consists of [`SLOTS`] digests, which every rank sends to every other rank. The format is the same in
 //! every version. Ranks that make different calls, or the same call with different masks, get an error. Without
-//! agreements, they would wait for each other, or add results that do not belong together.
+//! agreements, the ranks would wait for each other, or add results that do not belong together.
 
 use crate::link::{spread, to_all};
 use crate::{Error, Link};

@@ -47,7 +47,8 @@ impl Array {
         Ok(View::new(&self.data, self.shape)?)
     }
 
-    /// Writes `part` to the batch rows in `batch`: the inverse of [`part`](Self::part).
+    /// Copies the rows of `part` to the first rows of each batch row in `batch`, as the inverse of
+    /// [`part`](Self::part).
     pub(crate) fn put_batch(&mut self, batch: &[usize], part: &Array) {
         let [_, heads, all, width] = self.shape;
         let size = part.shape[2] * width;

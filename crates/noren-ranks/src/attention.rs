@@ -16,8 +16,8 @@ use std::time::Duration;
 /// The results of attention on this rank, as contiguous arrays of `f32`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Attended {
-    /// Outputs, `[batch, heads, own queries, v_dim]`; 0 for rows without readable keys and for rows beyond those that a
-    /// batch row owns.
+    /// Outputs, `[batch, heads, own queries, v_dim]`. The output is 0 for query rows without readable keys, and for the
+    /// additional rows of a batch row in which this rank owns fewer queries than in another batch row.
     pub out: Vec<f32>,
     /// The natural logarithm of each row's softmax denominator over the keys of all ranks, `[batch, heads, own queries]`.
     pub lse: Vec<f32>,
@@ -401,8 +401,7 @@ fn length(places: &Places, all: usize) -> usize {
 
 // --- forward ------------------------------------------------------------------------------------------------------------------
 
-/// Sends the results of foreign rows to the ranks that own the rows. The owners merge the results in the order of
-/// ranks.
+/// Sends results to the ranks that own the query rows. The owners merge the results in the order of ranks.
 fn take_home(split: &Split, link: &dyn Link, mine: &mut [Results], theirs: &[Results]) -> Result<(), Error> {
     let families = &split.families;
     let shapes: Vec<[[usize; 4]; 2]> = mine.iter().map(|r| [r.out.shape, r.lse.shape]).collect();

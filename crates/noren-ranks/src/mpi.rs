@@ -65,7 +65,7 @@ impl Mpi {
         let (universe, _) =
             begun.ok_or_else(|| Error::Input("MPI has already started: keep the first Mpi and share it".to_owned()))?;
         let world = universe.world().duplicate();
-        // SAFETY: the communicator is alive; errors of calls on it come back as codes instead of ending the process.
+        // SAFETY: the communicator is alive. From now on, its calls return error codes instead of ending the process.
         let code = unsafe { ffi::MPI_Comm_set_errhandler(world.as_raw(), ffi::RSMPI_ERRORS_RETURN) };
         let job = Job::new(world.rank() as usize, world.size() as usize, timeout);
         let link = Mpi { world, job, _universe: universe, _here: PhantomData };
@@ -201,7 +201,8 @@ impl Letter {
         while self.failed.is_none() {
             let Some((request, receives)) = self.requests.last_mut() else { return Ok(true) };
             let (mut flag, mut status) = (0, MaybeUninit::uninit());
-            // SAFETY: a live request, and places for the answer; a request that is done is never tested again.
+            // SAFETY: the request is live, and `flag` and `status` are memory for the answer. A finished request is never
+            // tested again.
             let code = unsafe { ffi::MPI_Test(request, &mut flag, status.as_mut_ptr()) };
             if code != 0 {
                 self.failed = Some(format!("{} failed with the MPI error code {code}", self.what));

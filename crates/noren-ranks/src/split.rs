@@ -234,7 +234,7 @@ impl Split {
     }
 
     /// Returns the steps of all families, with the index of the family. Steps of own rows are first, so that rows of
-    /// other ranks have time to arrive. Within a family, the order of such steps does not change.
+    /// other ranks have time to arrive. Otherwise, the steps of a family keep their order.
     pub(crate) fn steps(&self) -> Vec<(usize, &Step)> {
         let all = self.families.iter().enumerate();
         let mut steps: Vec<_> =

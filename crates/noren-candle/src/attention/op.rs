@@ -8,7 +8,8 @@ use candle_core::{CpuStorage, CustomOp3, DType, Device, Layout, Shape, Tensor};
 use noren::{GradientsMut, Inputs, Outputs, Plan, Saved, View, ViewMut, bf16, f16};
 use std::sync::{Arc, OnceLock};
 
-/// Attention over one plan, from `q`, `k` and `v` to `[batch, q_len, heads, v_dim]`.
+/// The operation of candle that computes attention with one plan, from `q`, `k` and `v` to
+/// `[batch, q_len, heads, v_dim]`.
 pub(crate) struct AttentionOp {
     plan: Arc<Plan>,
     options: Owned,

@@ -32,7 +32,8 @@ pub struct Options {
 /// A bias that is added to scores.
 #[derive(Clone, Debug)]
 pub enum Bias {
-    /// A tensor of four dimensions. Each dimension is 1, or equals that of `[batch, heads, q_len, kv_len]`.
+    /// A tensor of four dimensions. Each dimension is 1, or equals the same dimension of
+    /// `[batch, heads, q_len, kv_len]`.
     Dense(Tensor),
     /// A table of biases by distance, `[heads or 1, 2 * reach + 1]`. A query at position `q` and a key at position `k`
     /// have the bias with index `clamp(k - q, -reach, reach) + reach`.
@@ -96,7 +97,7 @@ impl Values {
             [a, b, c, d] if rank == 4 => [a, b, c, d],
             [heads, width] if rank == 2 => [1, heads, 1, width],
             [heads] if rank == 1 => [1, 1, 1, heads],
-            _ => return Err(Error::tensor(name, tensor, format!("{rank} dimensions are needed"))),
+            _ => return Err(Error::tensor(name, tensor, format!("a tensor of {rank} dimensions is needed"))),
         };
         let data = tensor.detach().to_dtype(DType::F32)?.flatten_all()?.to_vec1()?;
         Ok(Values { data, shape, tracked: tensor.track_op() })

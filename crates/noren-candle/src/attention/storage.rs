@@ -1,4 +1,4 @@
-//! Tensors as views, without copies.
+//! Functions that return tensors as views, without copying them.
 
 use crate::error::{Error, Result};
 use candle_core::backend::BackendStorage;
@@ -9,7 +9,7 @@ use noren::{Element, View, bf16, f16};
 pub(crate) trait Stored: Element + candle_core::WithDType {
     /// Returns the values of `storage`; `None` if the values have another type.
     fn values(storage: &CpuStorage) -> Option<&[Self]>;
-    /// Returns a storage with these values.
+    /// Returns a storage that holds `values`.
     fn store(values: Vec<Self>) -> CpuStorage;
 }
 

@@ -155,7 +155,7 @@ fn batch(lab: &Lab<'_>) -> Trials {
                     None => None,
                 };
                 let pairs = (0..lab.length).map(|at| ((0, at), (row, at + by))).collect();
-                let what = format!("alone, and in row {row} among texts of {mates} tokens");
+                let what = format!("a text alone, and in row {row} of a batch with texts of {mates} tokens");
                 let other = Input { text, decoder };
                 let (base, broken) = (alone.clone(), broken.clone());
                 trials.push(Trial { what, base, other, pairs, broken, moved: false, given: None });
@@ -200,7 +200,8 @@ fn cached(lab: &Lab<'_>, check: &str, chunk: usize) -> Trials {
     let read = [&prompt[..], &made[..made.len().saturating_sub(1)]].concat();
     let base = Input::of(Batch::new(vec![read])?);
     let pairs = (0..logits.len()).map(|i| ((0, prompt.len() - 1 + i), (0, i))).collect();
-    let what = format!("{NEW} tokens one by one, after {} in chunks of {}", prompt.len(), chunk.min(prompt.len()));
+    let what =
+        format!("{NEW} tokens one by one, after {} tokens in chunks of {}", prompt.len(), chunk.min(prompt.len()));
     let (other, given) = (base.clone(), Some(vec![logits]));
     let broken = broken(check, 0, &[]);
     Ok(Ok(vec![Trial { what, base, other, pairs, broken, moved: false, given }]))

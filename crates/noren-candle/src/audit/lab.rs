@@ -1,4 +1,4 @@
-//! [`Lab`]: the tested model with the tokens and the flow from which trials are made.
+//! [`Lab`]: the tested model, with the tokens for trials and the inputs that each output may depend on.
 
 use super::subject::Subject;
 use crate::error::{Error, Result};
@@ -36,7 +36,7 @@ pub(super) type Rows = Vec<Vec<Vec<f32>>>;
 /// The batch row and the token index of an output, in this order.
 pub(super) type Place = (usize, usize);
 
-/// Two calls, and the pairs of outputs that must be equal or must all differ.
+/// A test of two calls: pairs of their outputs, which must all be equal or must all differ.
 pub(super) struct Trial {
     pub(super) what: String,
     pub(super) base: Input,

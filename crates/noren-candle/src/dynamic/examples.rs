@@ -1,4 +1,4 @@
-//! Four generators: by token, by domain vocabulary, by sensitivity, by estimated score.
+//! Four generators of masks: by token, by domain vocabulary, by sensitivity, by estimated score.
 
 use super::{DynamicCall, DynamicMask, MaskGenerator};
 use crate::error::{Error, Result};

@@ -77,7 +77,7 @@ impl MultiHeadAttention {
         })
     }
 
-    /// Returns the sizes.
+    /// Returns the sizes of this layer.
     pub fn config(&self) -> &MhaConfig {
         &self.config
     }

@@ -14,13 +14,13 @@ use std::sync::Arc;
 pub struct LayerConfig {
     /// The sizes of the attention.
     pub attention: MhaConfig,
-    /// The width of the hidden layer of the feed-forward part.
+    /// Number of values in the hidden layer of the feed-forward part.
     pub feedforward: usize,
     /// The activation of the feed-forward part.
     pub activation: Activation,
     /// True for a norm before each part of a layer, false for a norm after each part.
     pub norm_first: bool,
-    /// The number that norms add to variances.
+    /// The number that norms add to the variance to prevent a division by 0.
     pub eps: f64,
     /// The probability with which a value is dropped in training.
     pub dropout: f32,

@@ -144,10 +144,7 @@ impl Batch {
     }
 
     /// Sets the facts for masks: labels, levels, arrays. Facts that were set before are replaced. Facts about padding
-    /// and packed documents are added automatically.
-    ///
-    /// # Errors
-    /// Returns no error here. Facts that do not fit cause an error when a mask is bound to them.
+    /// and packed documents are added automatically. Facts that do not fit cause an error when a mask is bound to them.
     #[must_use]
     pub fn facts(mut self, facts: Facts) -> Self {
         self.facts = match &self.documents {

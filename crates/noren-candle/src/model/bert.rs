@@ -25,7 +25,7 @@ pub struct BertConfig {
     pub layers: usize,
     /// Number of attention heads.
     pub heads: usize,
-    /// The width of the hidden layer of the feed-forward part.
+    /// Number of values in the hidden layer of the feed-forward part.
     pub intermediate: usize,
     /// Maximum number of positions.
     pub positions: usize,

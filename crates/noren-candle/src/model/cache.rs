@@ -24,7 +24,8 @@ pub(crate) struct StackCache {
 struct Layer {
     mask: Mask,
     keys: AnyCache,
-    /// The index of the first layer with an equal mask. Its cache has the same layout and the same tokens.
+    /// The index of the first layer with an equal mask. The caches of both layers have the same layout and hold the
+    /// same tokens.
     like: usize,
 }
 

@@ -23,7 +23,7 @@ pub struct DecoderConfig {
     pub kv_heads: usize,
     /// Number of values in a query or key of one head.
     pub head_dim: usize,
-    /// The width of the hidden layer of the feed-forward part.
+    /// Number of values in the hidden layer of the feed-forward part.
     pub intermediate: usize,
     /// Maximum number of positions.
     pub positions: usize,
@@ -300,8 +300,8 @@ impl DecoderConfig {
     }
 }
 
-/// The values that a family uses for keys that are missing in the configuration. A key with the value `null` is not
-/// missing.
+/// The values that a family of models uses for keys that are missing in the configuration. A key with the value `null`
+/// is not missing.
 #[derive(Clone, Copy, Default)]
 struct Habits {
     positions: usize,

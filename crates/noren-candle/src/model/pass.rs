@@ -85,7 +85,7 @@ pub(crate) struct Pass<'a> {
     ways: Vec<(Stack, Way<'a>)>,
 }
 
-/// The source of the keys that a stack reads: the tokens of the call, with plans of a planner, or a cache.
+/// The source of the keys for a stack: either the tokens of the call, whose masks a planner plans, or a cache.
 #[allow(clippy::large_enum_variant)] // a call has two or three
 enum Way<'a> {
     Planned(Planner<'a>),

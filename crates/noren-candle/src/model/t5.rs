@@ -91,7 +91,8 @@ impl T5Config {
         match config.buckets {
             buckets if buckets >= 4 && buckets.is_multiple_of(2) && config.most_distance > buckets / 2 => Ok(config),
             buckets => {
-                let expected = "an even number from 4 is needed, less than twice relative_attention_max_distance";
+                let expected =
+                    "an even number of at least 4 is needed, and less than twice relative_attention_max_distance";
                 Err(Error::config("relative_attention_num_buckets", buckets, expected))
             }
         }

@@ -60,7 +60,7 @@ impl Activation {
         })
     }
 
-    /// Replaces every element of `x` by the function of the element.
+    /// Replaces every element of `x` by the value of the function at this element.
     pub(super) fn in_place(self, x: &mut [f32]) {
         match self {
             Activation::Gelu => wide::gelu(x),
@@ -72,7 +72,7 @@ impl Activation {
     }
 }
 
-/// The application of an activation to every element, as an operation of candle.
+/// The operation of candle that applies an activation to every element.
 pub(super) struct ActivationOp(pub(super) Activation);
 
 impl CustomOp1 for ActivationOp {

@@ -53,7 +53,7 @@ impl Linear {
         Ok(Linear::new(weight, bias))
     }
 
-    /// Makes a layer from the parameters `weight` and `bias` of `vb`, whose weight is stored as `[in, out]` (GPT-2's
+    /// Makes a layer from the parameters `weight` and `bias` of `vb`. The weight is stored as `[in, out]` (GPT-2's
     /// `Conv1D`).
     ///
     /// # Errors
@@ -232,7 +232,7 @@ fn least_rows(outputs: usize, inputs: usize) -> usize {
     /// If a result has at most this number of rows and of columns, and its sums have more than `DEPTH` products, `gemm`
     /// splits the sums at other places than for larger results.
     const NARROW: usize = 64;
-    /// The number of products in a sum up to which `NARROW` makes no difference.
+    /// `gemm` splits a sum of at most this number of products at the same places for all results.
     const DEPTH: usize = 512;
     let general = (SMALL / outputs.max(1) + 1).max(2);
     if outputs <= NARROW && inputs > DEPTH { general.max(NARROW + 1) } else { general }

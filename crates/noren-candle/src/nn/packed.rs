@@ -68,7 +68,7 @@ impl Packed {
                 "the function must write and return all of the block"
             );
         });
-        // SAFETY: the blocks cover the array, and each was returned as written numbers.
+        // SAFETY: the blocks cover the array, and `work` has written and returned every block.
         unsafe { out.set_len(len) };
         out
     }
@@ -103,7 +103,7 @@ impl Packed {
                 then.after_bias(first + row, outputs, column * PANEL, part);
             }
         }
-        // SAFETY: the panels' columns are all outputs.
+        // SAFETY: the panels have written all columns of every row.
         let out = unsafe { out.assume_init_mut() };
         then.rows(out);
         out

@@ -66,7 +66,7 @@ pub(super) struct FeedForwardOp<'a> {
 }
 
 thread_local! {
-    /// A buffer of each thread for the result of `up`, for one block of rows.
+    /// The buffer of a thread that holds the result of `up` for one block of rows.
     static BETWEEN: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -26,7 +26,7 @@ macro_rules! wide {
                     // SAFETY: a chosen ISA is one that the processor has, and it includes the features for which the
                     // function is compiled.
                     noren::Isa::Avx512 | noren::Isa::Avx512Bf16 => return unsafe { avx512($($arg),*) },
-                    // SAFETY: as above.
+                    // SAFETY: the chosen ISA is one that the processor has, and it includes the features of `avx2`.
                     noren::Isa::Avx2 => return unsafe { avx2($($arg),*) },
                     _ => {}
                 }

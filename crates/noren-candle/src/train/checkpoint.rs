@@ -20,7 +20,7 @@ const KEY: &str = "training";
 /// step.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Checkpoint {
-    /// Number of steps done.
+    /// Number of completed steps.
     pub(super) step: u64,
     /// A hash of the configuration, the objective and the text. Training continues only if this hash is unchanged.
     pub(super) fingerprint: u64,
@@ -62,7 +62,7 @@ impl Checkpoint {
         let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| broken(e.to_string()))?;
         let tensors = SafeTensors::deserialize(&bytes).map_err(|e| broken(e.to_string()))?;
         let said = header.metadata().as_ref().and_then(|all| all.get(KEY));
-        let said = said.ok_or_else(|| broken("the number of steps is missing".into()))?;
+        let said = said.ok_or_else(|| broken("the state of training is missing".into()))?;
         let checkpoint = serde_json::from_str(said).map_err(|e| broken(e.to_string()))?;
         weights.restore(|name, shape| {
             let tensor = tensors.tensor(name).map_err(|_| broken(format!("{name} is missing")))?;

@@ -19,7 +19,7 @@ pub struct History {
 /// A mean loss after a number of steps.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Point {
-    /// Number of steps done.
+    /// Number of completed steps.
     pub step: u64,
     /// The objective: `clm` or `mlm`.
     pub objective: String,

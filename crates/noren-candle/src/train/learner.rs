@@ -47,7 +47,7 @@ impl Learner {
             Some("bfloat16") => DType::BF16,
             Some("float16") => DType::F16,
             Some(other) => {
-                let expected = "weights are stored as float32, bfloat16 or float16";
+                let expected = "give float32, bfloat16 or float16, in which weights are stored";
                 return Err(Error::config("dtype", format!("{other:?}"), expected));
             }
         };
