@@ -142,7 +142,7 @@ impl PyBound {
         self.0.explain(batch, head, q, k).map(|why| why.allowed).map_err(raise)
     }
 
-    /// Returns the reason why query row `q` may or may not read key `k`, part by part.
+    /// Returns the reason why query row `q` may or may not read key `k`, for the mask and each of its parts.
     #[pyo3(signature = (q, k, *, batch=0, head=0))]
     pub(crate) fn explain<'py>(
         &self,
@@ -168,7 +168,7 @@ impl PyBound {
         self.0.select_batch(&batch).map_err(raise).map(PyBound)
     }
 
-    /// Returns the cells `[batch, heads, q_len, kv_len]` as booleans; true: the query may read the key.
+    /// Returns the cells `[batch, heads, q_len, kv_len]` as booleans. True means that the query may read the key.
     fn dense<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         view(slf.py(), "dense", (slf,))
     }
@@ -188,7 +188,7 @@ impl PyBound {
         Ok(py.detach(|| self.0.differences(&other.0, limit)).map_err(raise)?.into_iter().map(tuple).collect())
     }
 
-    /// Returns the number of cells that this mask allows and `other` does not.
+    /// Returns the number of cells that this mask allows and `other` denies.
     fn count_outside(&self, py: Python<'_>, other: &Self) -> PyResult<u128> {
         py.detach(|| self.0.count_outside(&other.0)).map_err(raise)
     }
@@ -205,7 +205,10 @@ impl PyBound {
             || !fits(heads, shape.head_count())
             || (q_len, kv_len) != (shape.q_len(), shape.kv_len())
         {
-            return Err(PyValueError::new_err(format!("{:?} is not the shape of the mask", out.shape)));
+            return Err(PyValueError::new_err(format!(
+                "the array has shape {:?}, which is not the shape of the mask",
+                out.shape
+            )));
         }
         let plan = self.0.plan_with(&PlanOptions { reorder: Reorder::Never, ..PlanOptions::default() });
         let cells: &mut [u8] = out.slice_mut("cells", &[Kind::Bool, Kind::Uint(8)])?;
@@ -217,7 +220,8 @@ impl PyBound {
         Ok(())
     }
 
-    /// (True if the cells differ between batch rows, True if they differ between the heads of a batch row).
+    /// Two booleans: whether the cells differ between batch rows, and whether they differ between the heads of a batch
+    /// row.
     #[getter]
     fn varies(&self) -> (bool, bool) {
         let (batch, heads) = (self.0.shape().batch_len(), self.0.shape().head_count());
@@ -261,13 +265,14 @@ impl PyBound {
         self.picture(None, 100, 48, false)
     }
 
-    /// Returns a picture of the differing cells as text; arguments as in `Mask.picture`.
+    /// Returns a picture of the cells in which this mask and `other` differ, as text; other arguments as in
+    /// `Mask.picture`.
     #[pyo3(signature = (other, *, width=100, height=48, color=false))]
     fn difference_text(&self, other: &Self, width: usize, height: usize, color: bool) -> PyResult<String> {
         picture_text(&self.0.picture_of_difference(&other.0), color, width, height)
     }
 
-    /// Returns a picture of the differing cells as SVG.
+    /// Returns a picture of the cells in which this mask and `other` differ, as SVG.
     fn difference_svg(&self, other: &Self) -> PyResult<String> {
         self.0.picture_of_difference(&other.0).to_svg().map_err(raise)
     }
@@ -357,7 +362,7 @@ impl PyPlan {
         let shape = self.plan.shape();
         if batch >= shape.batch_len() || head >= shape.head_count() {
             return Err(Error::new_err(format!(
-                "batch row {batch}, head {head} is outside: there are {} batch rows and {} heads",
+                "batch row {batch}, head {head} does not exist: there are {} batch rows and {} heads, counted from 0",
                 shape.batch_len(),
                 shape.head_count()
             )));

@@ -1,6 +1,6 @@
 //! Arrays of any library, without a copy: the DLPack protocol (<https://dmlc.github.io/dlpack>), versions 0 and 1.
 //!
-//! A capsule is read once; the [`Tensor`] returns the memory to its library when it is dropped.
+//! A capsule is read once. When the [`Tensor`] is dropped, it returns the memory to the library that owns it.
 //!
 //! # Aliasing
 //!
@@ -131,7 +131,7 @@ impl FromPyObject<'_, '_> for Tensor {
     }
 }
 
-/// Returns the result of `__dlpack__`, of DLPack version 1 if the library supports it.
+/// Returns the capsule of `__dlpack__`, in DLPack version 1 if the library supports that version.
 fn capsule_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
     // PyTorch exports the stored values of a tensor whose negative bit is set, so the sign is applied first.
@@ -157,7 +157,7 @@ fn capsule_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     })
 }
 
-/// Returns the error for an array that its library does not export: the library's reason and a fix.
+/// Returns the error for an array that its library does not export. The message has the library's reason and a fix.
 fn refused(object: &Bound<'_, PyAny>, error: &PyErr) -> PyErr {
     let py = object.py();
     let kind = object.get_type().name().map_or_else(|_| "array".to_owned(), |name| name.to_string());
@@ -244,15 +244,18 @@ impl Tensor {
     fn place(&mut self, tensor: &DlTensor) -> PyResult<()> {
         let wrong = |what: &str| Err(PyBufferError::new_err(format!("the DLPack tensor is malformed: {what}")));
         let Some(rank) = usize::try_from(tensor.ndim).ok().filter(|rank| *rank <= MOST_DIMENSIONS) else {
-            return wrong(&format!("it has {} dimensions, at most {MOST_DIMENSIONS} are possible", tensor.ndim));
+            return wrong(&format!(
+                "the tensor has {} dimensions, but at most {MOST_DIMENSIONS} are possible",
+                tensor.ndim
+            ));
         };
         if rank > 0 && tensor.shape.is_null() {
-            return wrong("it has no shape");
+            return wrong("the tensor has no shape");
         }
         // SAFETY: the protocol guarantees `ndim` entries if the pointer is not null, which was checked.
         let shape = unsafe { list(tensor.shape, rank) };
         let Ok(shape) = shape.into_iter().map(usize::try_from).collect::<Result<Vec<_>, _>>() else {
-            return wrong("a dimension is negative");
+            return wrong("a dimension of the tensor is negative");
         };
         let Some(strides) = contiguous(&shape) else {
             return wrong("its size overflows");
@@ -268,10 +271,10 @@ impl Tensor {
         };
         self.data = self.data.wrapping_offset(offset);
         if self.reach().is_none() {
-            return wrong("its strides reach beyond all memory");
+            return wrong("the tensor's strides reach beyond all memory");
         }
         if self.data.is_null() && !self.is_empty() {
-            return wrong("it has no memory");
+            return wrong("the tensor has no memory address");
         }
         Ok(())
     }
@@ -430,10 +433,14 @@ impl Tensor {
         Ok((shape, strides, low.unsigned_abs(), (high - low) as usize + 1))
     }
 
-    /// Calls `each` with every row along the last dimension, in order. `T` must have the size of a value.
+    /// Calls `each` with every row along the last dimension, in order. `T` must have as many bytes as a value of the
+    /// array.
     pub(crate) fn each_row<T: Plain>(&self, mut each: impl FnMut(&[T])) -> PyResult<()> {
         if size_of::<T>() as isize != self.kind.bytes() {
-            return Err(PyTypeError::new_err(format!("values of {} are read by another size", self.kind.words())));
+            return Err(PyTypeError::new_err(format!(
+                "values of {} cannot be read as values of another size",
+                self.kind.words()
+            )));
         }
         let Some((n, rows)) = self.shape.split_last().filter(|_| !self.is_empty()) else { return Ok(()) };
         let stride = self.strides[rows.len()];
@@ -556,6 +563,8 @@ impl Kind {
     }
 }
 
+/// Calls `each` with `n` values, at a distance of `stride` values.
+///
 /// # Safety
 /// `n` values are readable from `data` on, at a distance of `stride` values.
 unsafe fn walk<T: Copy>(data: *const T, n: usize, stride: isize, mut each: impl FnMut(T)) {
@@ -565,6 +574,8 @@ unsafe fn walk<T: Copy>(data: *const T, n: usize, stride: isize, mut each: impl 
     }
 }
 
+/// Reads a list of `rank` integers.
+///
 /// # Safety
 /// `at` points to `rank` readable entries, or `rank` is 0.
 unsafe fn list(at: *const i64, rank: usize) -> Vec<i64> {
@@ -572,7 +583,7 @@ unsafe fn list(at: *const i64, rank: usize) -> Vec<i64> {
     (0..rank).map(|i| unsafe { at.add(i).read_unaligned() }).collect()
 }
 
-/// Returns the strides of a contiguous array; `None` if the number of values overflows.
+/// Returns the strides of a contiguous array, in values; `None` if the number of values overflows.
 fn contiguous(shape: &[usize]) -> Option<Vec<isize>> {
     let mut strides = vec![1isize; shape.len()];
     let mut values = 1isize;

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 use serde::Serialize;
 
-/// Which tokens can influence which outputs over a stack of layers.
+/// The tokens that can influence each output over a stack of layers.
 #[pyclass(name = "_Flow", module = "noren", frozen, subclass)]
 pub(crate) struct PyFlow(Flow);
 
@@ -21,14 +21,14 @@ pub(crate) struct PyCertificate(Certificate, String);
 
 type Ranges = Vec<(u32, u32)>;
 
-/// The verdict of a ruling, its summary, and each rule in words.
+/// In words: (verdict of a ruling, its summary, text of each rule).
 type Words = (String, String, Vec<String>);
 
 fn words(ruling: &Ruling) -> Words {
     (ruling.verdict().to_string(), ruling.summary(), ruling.rules.iter().map(ToString::to_string).collect())
 }
 
-/// Whether heads or batch rows of `mask` differ by name.
+/// Whether `mask` contains `heads(...)` or `batch(...)`.
 fn by_head_or_row(mask: &Mask) -> bool {
     matches!(mask.node(), Node::Heads(_) | Node::Batch(_)) || mask.children().into_iter().any(by_head_or_row)
 }
@@ -134,7 +134,8 @@ impl PyFlow {
         Ok(py.detach(|| self.0.back(row, &targets)).iter().map(ranges).collect())
     }
 
-    /// Returns the path as JSON and in words.
+    /// Returns a path from `sources` to `targets` over the fewest layers, as JSON and in words; `None` if no path
+    /// exists.
     #[pyo3(signature = (sources, targets, *, batch=0))]
     fn _witness(
         &self,

@@ -99,14 +99,15 @@ impl PyMask {
         self.bind(shape, facts)?.plan(py, block_q, block_kv, reorder)
     }
 
-    /// Returns the cells `[batch, heads, q_len, kv_len]` as booleans; true: the query may read the key.
+    /// Returns the cells `[batch, heads, q_len, kv_len]` as booleans. True means that the query may read the key.
     #[pyo3(signature = (shape, facts=None))]
     fn dense<'py>(&self, shape: &Bound<'py, PyAny>, facts: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
         let bound = self.bind(shape, facts)?;
         view(shape.py(), "dense", (bound,))
     }
 
-    /// Returns the reason why query row `q` may or may not read key `k` (indices from 0), part by part.
+    /// Returns the reason why query row `q` may or may not read key `k` (indices from 0), for the mask and each of its
+    /// parts.
     #[pyo3(signature = (q, k, shape, facts=None, *, batch=0, head=0))]
     fn explain<'py>(
         &self,
@@ -139,7 +140,7 @@ impl PyMask {
         self.plan(py, shape, facts, 96, 64, None)?.stats(py)
     }
 
-    /// Returns a picture as text; queries run down, keys across.
+    /// Returns a picture as text: one row for each query, one column for each key.
     ///
     /// `labels` are names of tokens, one for each position. `width` and `height` are the maximum number of characters
     /// and lines; a larger mask is down-sampled. `color` adds ANSI colours.
@@ -193,7 +194,8 @@ impl PyMask {
 }
 
 impl PyMask {
-    /// Returns the number of tokens that a picture needs to show the largest number in the mask's text.
+    /// Returns the number of tokens of a picture without a given length: enough to show the largest number in the
+    /// mask's text.
     fn usual_len(&self) -> usize {
         let text = self.0.to_string();
         let numbers = text.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse::<usize>().ok());
@@ -223,7 +225,7 @@ impl PyScore {
         self.0.to_string()
     }
 
-    /// The kind of modifier: the name of the function that makes it, such as "bias" or "alibi".
+    /// The kind of modifier: the name of the function that creates the modifier, such as "bias" or "alibi".
     #[getter]
     fn kind(&self) -> PyResult<&'static str> {
         Ok(match &self.0 {
@@ -233,7 +235,12 @@ impl PyScore {
             Score::Softcap { .. } => "softcap",
             Score::Soft { .. } => "soft",
             Score::Sinks { .. } => "sinks",
-            _ => return Err(crate::error::Error::new_err(format!("`{}` is of a kind not known here", self.0))),
+            _ => {
+                return Err(crate::error::Error::new_err(format!(
+                    "`{}` is of a kind that noren's Python package does not know",
+                    self.0
+                )));
+            }
         })
     }
 
@@ -248,7 +255,7 @@ impl PyScore {
         }
     }
 
-    /// The slopes of `alibi`, one for each head, if they are given.
+    /// The slopes of `alibi`, one for each head; `None` for default slopes and for other modifiers.
     #[getter]
     fn slopes(&self) -> Option<Vec<f64>> {
         match &self.0 {
@@ -284,7 +291,7 @@ impl PySpec {
         PyMask(self.0.mask.clone())
     }
 
-    /// The score modifiers in the order in which they were written.
+    /// The score modifiers in the order of the expression.
     #[getter]
     fn scores(&self) -> Vec<PyScore> {
         self.0.scores.iter().cloned().map(PyScore).collect()

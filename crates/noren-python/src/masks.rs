@@ -7,22 +7,22 @@ use noren::{Array, Dtype};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
-/// Numbers below this mean "ignored": -inf, and the lowest numbers of float32, bfloat16 and float64, also after a few of
-/// them were added or divided.
+/// Numbers below this limit mean "ignored": -inf and the lowest numbers of float32, bfloat16 and float64, even if such
+/// numbers were added to each other or divided.
 const LOW: f32 = -6.9e37;
 /// The lowest finite float16, as bits.
 const LOWEST_F16: u16 = 0xfbff;
 const INFINITE_F16: u16 = 0xfc00;
 
-/// The maximum number of cells; their bits take 2 GiB.
+/// The maximum number of cells of a mask tensor; stored as bits, they take 2 GiB.
 pub(crate) const MOST_CELLS: usize = 1 << 34;
 
-/// The contents of a tensor other than allowed and denied cells.
+/// Properties of the numbers that were read from a mask tensor.
 #[derive(Clone, Copy, Default)]
 struct Seen {
-    /// A number other than 0 in an allowed cell.
+    /// Whether an allowed cell holds a number other than 0.
     added: bool,
-    /// A finite number that means "ignored".
+    /// Whether the tensor holds a finite number that means "ignored".
     lowest: bool,
 }
 
@@ -55,7 +55,8 @@ pub(crate) fn read_mask(py: Python<'_>, mask: Tensor, drop: bool, kv_len: usize)
     Ok((PyArray(array), seen.added, seen.lowest))
 }
 
-/// Calls `each` with every row as bytes, 1 = allowed.
+/// Calls `each` with the cells of every row as bytes (1 = allowed), and returns the properties of the numbers that were
+/// read.
 fn read_rows(mask: &Tensor, drop: bool, mut each: impl FnMut(&[u8])) -> PyResult<Seen> {
     let mut cells = vec![0u8; mask.shape.last().copied().unwrap_or(0)];
     let mut seen = Seen::default();
@@ -125,7 +126,7 @@ fn floats<T: Plain>(
 
 /// Appends a row of bytes 0 and 1 as bits.
 fn pack(row: &[u8], words: &mut Vec<u64>) {
-    /// Moves bit 0 of byte `i` to bit `56 + i`.
+    /// The factor that, in a multiplication, moves bit 0 of byte `i` to bit `56 + i`.
     const GATHER: u64 = 0x0102_0408_1020_4080;
     for chunk in row.chunks(64) {
         let mut word = 0u64;

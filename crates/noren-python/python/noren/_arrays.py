@@ -19,14 +19,17 @@ def _refuse_kind(name: str, kind: str, fix: str) -> None:
             f"{name} holds bool, but its numbers change scores: an array with the allowed cells is a mask, "
             f'nr.dense("keep") with facts={{"arrays": {{"keep": nr.Array.keep({name})}}}}'
         )
-    raise TypeError(f"{name} holds {kind}, but its numbers change scores: give floats ({fix})")
+    raise TypeError(f"{name} holds {kind}, but its numbers are added to scores or multiply them: give floats ({fix})")
 
 
 class NumPy:
     """NumPy arrays. `ml_dtypes.bfloat16` is passed as its bits (uint16), because NumPy exports no types of other packages."""
 
     def check(self, name: str, array: Array) -> None:
-        """Raises an error if the array, called `name`, cannot be computed with. NumPy arrays are checked by `lend`."""
+        """Raises an error if attention cannot compute with the array, which is called `name`.
+
+        NumPy arrays are checked by `lend`.
+        """
 
     def lend(self, array: Array) -> Any:
         """Returns the array in a form that exports DLPack, without a copy."""

@@ -97,7 +97,7 @@ def plan_of(
     """Returns the plan for these arrays, and the mask with its score modifiers if it was given as a `Spec`."""
     if isinstance(mask, Plan):
         if facts is not None or query_offset is not None:
-            raise Error("a plan has its facts and offsets already: leave out facts= and query_offset=, or give the mask")
+            raise Error("a plan already contains its facts and query offset: leave out facts= and query_offset=, or give the mask")
         return mask, None
     if isinstance(mask, str):
         mask = parsed(mask)

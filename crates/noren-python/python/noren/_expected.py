@@ -26,12 +26,13 @@ class Batch:
     pad: int | None = None
     """The padding id, if it is known."""
     spare: int = 0
-    """Number of tokens next to the padding that have the padding id and can be text: 1 if the id has another meaning too, else 0."""
+    """Number of tokens that have the padding id and are next to the padding, but can be text: 1 if the id also has another
+    meaning, else 0."""
     _real: dict[bool, Tensor | None] = field(default_factory=dict, repr=False)
 
     @staticmethod
     def of(arguments: Mapping[str, Any], pad: int | None, spare: int) -> Batch:
-        """Makes a batch from the arguments of a call; a mapping with tensors among them counts as the batch itself."""
+        """Returns the batch of a call's arguments. If an argument is a mapping with tensors, its entries count as arguments."""
         given = dict(arguments)
         for value in arguments.values():
             if isinstance(value, Mapping) and any(isinstance(v, Tensor) for v in value.values()):
@@ -39,7 +40,7 @@ class Batch:
         return Batch(given, pad, spare)
 
     def tensor(self, *names: str) -> Tensor | None:
-        """Returns the first tensor with one of these names."""
+        """Returns the first tensor among the arguments with these names; None if no such argument is a tensor."""
         found = (self.given.get(name) for name in names)
         return next((value.detach() for value in found if isinstance(value, Tensor)), None)
 
@@ -88,7 +89,10 @@ class Batch:
         return found.cpu() if found is not None and found.dim() == 2 else None
 
     def restarts(self) -> Tensor | None:
-        """Returns document numbers `[batch, length]` from positions that begin again; None if no position begins again."""
+        """Returns document numbers `[batch, length]` that are read from the position ids; None if there is one document.
+
+        A document begins where a position is not the previous position plus 1.
+        """
         positions = self.tensor("position_ids")
         if positions is None or positions.dim() != 2 or positions.shape[1] < 2 or self.past:
             return None
@@ -121,7 +125,7 @@ class Expected:
     """`[batch, q_len]`: true for non-padding queries."""
 
     def wrong(self, keep: Tensor) -> int:
-        """Returns the number of cells, in rows of non-padding queries, that differ from the reading that fits best."""
+        """Returns the smallest number of cells in which `keep` differs from a correct reading, in rows of non-padding queries."""
         rows = self.rows[:, None, :, None]
         return min(int(((keep != cells) & rows).sum()) for cells in self.cells)
 
@@ -131,7 +135,11 @@ class Expected:
 
 
 def expected(meant: Mask, batch: Batch, q_len: int, kv_len: int, past: int, heads: int, stream: str, packed: bool) -> Expected | None:
-    """Returns the cells of a self-attention; None if the padding mask of the batch has another length."""
+    """Returns the cells that the intended mask `meant` allows in self-attention.
+
+    Returns None if the length of the batch's padding mask is not `kv_len`. `past` is the number of tokens in the cache; `packed`
+    is true if documents separate tokens.
+    """
     decoder = stream == "decoder"
     real = batch.real(decoder)
     if real is not None and real.shape[1] != kv_len:
@@ -158,7 +166,10 @@ def expected(meant: Mask, batch: Batch, q_len: int, kv_len: int, past: int, head
 
 
 def expected_cross(batch: Batch, q_len: int, kv_len: int) -> Expected | None:
-    """Returns the cells of cross-attention: all non-padding tokens of the encoder."""
+    """Returns the allowed cells of cross-attention: every query may read all non-padding tokens of the encoder.
+
+    None if lengths differ.
+    """
     real, queries = batch.real(), batch.real(decoder=True)
     if real is not None and real.shape[1] != kv_len:
         return None
@@ -182,7 +193,7 @@ def kept(mask: Tensor) -> list[Tensor]:
 
 
 HIDDEN = -1e3
-"""A value below this one hides a cell in the second reading of `kept`."""
+"""An additive mask has a second reading, in which every value below this limit hides a cell: see `kept`."""
 
 
 def as_bound(cells: Tensor) -> BoundMask:

@@ -43,7 +43,7 @@ class Seen:
     report: Report
     """The doctor's report."""
     wrong: int | None = None
-    """Number of cells, in rows of non-padding queries, that differ from the intent; None if the intent is not known."""
+    """Number of cells, in rows of non-padding queries, that differ from the intent; None if no intent is available."""
 
 
 @dataclass
@@ -57,13 +57,13 @@ class Guard:
     steps: int
     """Number of forward passes to check."""
     raises: bool
-    """Whether an error raises `MaskFault`; otherwise it warns."""
+    """True if a mask with an error raises `MaskFault`; false if it only warns."""
     declared: dict[str, Any]
     """The declarations for `noren.check`."""
     step: int = 0
     """Number of forward passes so far."""
     seen: list[Seen] = field(default_factory=list)
-    """Every different mask of every step, with its report."""
+    """One entry for each different mask of each step, with the doctor's report."""
 
     _hooks: ExitStack = field(default_factory=ExitStack, repr=False)
     _watching: ExitStack | None = field(default=None, repr=False)
@@ -95,8 +95,8 @@ class Guard:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self._disarm()
         if kind is None and self.step and not self.established:
-            why = "it saw no mask that it could compare" if self.intent is not None else "the intent is not known: give intent="
-            message = f"nr.guard established nothing in {self.step} steps: {why}. It sees attention only in calls of"
+            why = "the guard saw no mask that it could compare" if self.intent is not None else "the intent is not known: give intent="
+            message = f"nr.guard established nothing in {self.step} steps: {why}. The guard sees attention only in calls of"
             message += " scaled_dot_product_attention and in modules of transformers and PyTorch; nr.audit tests any model"
             warnings.warn(message, stacklevel=2)
 
@@ -154,11 +154,11 @@ class Guard:
 
     @property
     def core(self) -> nn.Module:
-        """The model inside its wrappers."""
+        """The model without wrappers such as DistributedDataParallel."""
         return inside(self.model)
 
     def _padding_id(self) -> tuple[int | None, int]:
-        """Returns the declared or configured padding id, and the number of tokens next to the padding with this id that can be text."""
+        """Returns (padding id, spare): the declared or configured padding id, and the value for `Batch.spare`."""
         config: Any = getattr(self.core, "config", None)
         ids = {name: getattr(config, f"{name}_token_id", None) for name in ("pad", "eos", "bos")}
         ids |= {name: self.declared[f"{name}_token_id"] for name in ids if self.declared.get(f"{name}_token_id") is not None}
@@ -276,7 +276,10 @@ class Guard:
         return masks[layer if layer < len(masks) else 0].at_layer(layer)
 
     def _said(self, meant: Mask | None) -> dict[str, Any]:
-        """Returns the declaration of a mask by its kind if it has one, because the doctor then knows the usual mistakes."""
+        """Returns the declaration of the intended mask: its kind if the doctor has this kind, else the mask itself.
+
+        With a kind, the doctor recognises the usual mistakes.
+        """
         packed = "_packed" if self.intent is not None and self.intent.documents else ""
         if meant is None:
             return {}
@@ -290,7 +293,7 @@ class Guard:
         return {"meant": meant}
 
     def _context(self, stream: str, cross: bool, dtype: torch.dtype, past: int) -> dict[str, Any]:
-        """Returns the declarations about a mask that follow from the batch."""
+        """Returns the declarations for `noren.check` that follow from the batch. `past` is the number of tokens in the cache."""
         batch = self._batch
         decoder = self.intent is not None and self.intent.source is not None and stream == "main" and not cross
         ids, real = batch.ids(decoder), batch.real(decoder)

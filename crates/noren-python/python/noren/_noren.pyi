@@ -22,14 +22,17 @@ class ParseError(Error):
     """The error for a text that is not a mask. The message shows the text with a mark at the error."""
 
 class ExportError(Error):
-    """The error for a mask that the format of another system cannot express. The message names the part that it cannot hold."""
+    """The error for a mask that the format of another system cannot express.
+
+    The message names the part of the mask that the format cannot hold.
+    """
 
 @final
 class Mask:
     """A set of allowed (query, key) cells as an expression, without sizes. Masks compare, hash, print and pickle as values.
 
     `a & b` allows the cells of both, `a | b` the cells of either, `a - b` the cells of `a` without those of `b`, `~a` all others.
-    `mask + score` is a `Spec`. `Mask(text)` parses a text and raises `ParseError` if it is not a mask.
+    `mask + score` is a `Spec`. `Mask(text)` parses a text and raises `ParseError` if the text is not a mask.
     """
 
     def __new__(cls, text: Mask | str) -> Mask: ...
@@ -56,11 +59,11 @@ class Mask:
         their residue modulo this number.
         """
     def dense(self, shape: Shape | int, facts: Known = None) -> NDArray[np.bool_]:
-        """Returns the cells `[batch, heads, q_len, kv_len]` as booleans; true: the query may read the key."""
+        """Returns the cells `[batch, heads, q_len, kv_len]` as booleans. True means that the query may read the key."""
     def explain(
         self, q: int, k: int, shape: Shape | int, facts: Known = None, *, batch: int = 0, head: int = 0
     ) -> Explanation:
-        """Returns the reason why query row `q` may or may not read key `k` (indices from 0), part by part."""
+        """Returns the reason why query row `q` may or may not read key `k` (indices from 0), for the mask and each of its parts."""
     def diff(self, other: Mask | str, shape: Shape | int, facts: Known = None) -> Difference:
         """Returns the cells that only this mask or only `other` allows."""
     def stats(self, shape: Shape | int, facts: Known = None) -> Stats:
@@ -75,7 +78,7 @@ class Mask:
         height: int = 48,
         color: bool = False,
     ) -> str:
-        """Returns a picture as text; queries run down, keys across.
+        """Returns a picture as text: one row for each query, one column for each key.
 
         `labels` are names of tokens, one for each position. `width` and `height` are the maximum number of characters and lines;
         a larger mask is down-sampled. `color` adds ANSI colours.
@@ -100,10 +103,13 @@ class Equivalence:
         """True: equality was proved. False: a difference was found. None: neither was established."""
     @property
     def lengths(self) -> tuple[int, int] | None:
-        """The shortest and the longest length at which both masks can be bound, if equality was proved."""
+        """The shortest and the longest length, in tokens, at which both masks can be bound; `None` unless equality was proved."""
     @property
     def shape(self) -> Shape | None:
-        """The shape in which a difference was found: the shortest such shape, unless the difference depends on `facts`."""
+        """The shape in which a difference was found; `None` if no difference was found.
+
+        If the difference does not depend on `facts`, no shorter shape has a difference.
+        """
     @property
     def facts(self) -> Facts | None:
         """The facts under which a difference was found; empty if the difference does not depend on facts."""
@@ -115,10 +121,10 @@ class Equivalence:
         """The layer, counted from 0, in which a difference was found."""
     @property
     def only_first(self) -> bool | None:
-        """Whether the first mask, and not the second, allows `cell`."""
+        """True: only the first mask allows `cell`. False: only the second mask allows it. None: no difference was found."""
     @property
     def atoms(self) -> list[str]:
-        """The atoms that prevented a proof, if nothing was established."""
+        """The atoms that prevented a proof, if neither equality nor a difference was established."""
 
 @final
 class Score:
@@ -128,13 +134,13 @@ class Score:
     def __hash__(self) -> int: ...
     @property
     def kind(self) -> Literal["bias", "relative", "alibi", "softcap", "soft", "sinks"]:
-        """The kind of modifier: the name of the function that makes it, such as "bias" or "alibi"."""
+        """The kind of modifier: the name of the function that creates the modifier, such as "bias" or "alibi"."""
     @property
     def name(self) -> str | None:
         """The name of the modifier's array; `None` for `alibi` and `softcap`."""
     @property
     def slopes(self) -> list[float] | None:
-        """The slopes of `alibi`, one for each head, if they are given."""
+        """The slopes of `alibi`, one for each head; `None` for default slopes and for other modifiers."""
     @property
     def cap(self) -> float | None:
         """The limit of `softcap`."""
@@ -151,7 +157,7 @@ class Spec:
         """The mask without the score modifiers."""
     @property
     def scores(self) -> list[Score]:
-        """The score modifiers in the order in which they were written."""
+        """The score modifiers in the order of the expression."""
 
 @final
 class Shape:
@@ -174,7 +180,7 @@ class Shape:
     ) -> Shape: ...
     @staticmethod
     def square(len: int, *, batch: int = 1, heads: int = 1, kv_heads: int | None = None) -> Shape:
-        """Returns a shape with as many queries as keys, `len` of each."""
+        """Returns a shape with `len` queries and `len` keys in each batch row."""
     @staticmethod
     def cached(past: int, new: int, *, batch: int = 1, heads: int = 1, kv_heads: int | None = None) -> Shape:
         """Returns a shape of `past + new` keys, of which the last `new` are also the queries: a step with a key-value cache."""
@@ -229,7 +235,7 @@ class Array:
 
     @staticmethod
     def keep(array: Any) -> Array:
-        """Reads an array in which true (or 1) means "may attend"; `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`."""
+        """Reads an array in which true (or 1) means "may attend", `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`."""
     @staticmethod
     def drop(array: Any) -> Array:
         """Reads an array in which true (or 1) means "ignored"; shapes are those of `keep`."""
@@ -238,13 +244,16 @@ class Array:
         """Reads floats that are added to scores: 0 means "may attend", -inf or the type's lowest number means "ignored"."""
     @staticmethod
     def csr(q_len: int, kv_len: int, indptr: Sequence[int], indices: Sequence[int]) -> Array:
-        """Makes a mask in compressed sparse rows: row `q` may read the keys `indices[indptr[q]:indptr[q + 1]]`."""
+        """Returns a mask in compressed sparse rows: row `q` may read the keys `indices[indptr[q]:indptr[q + 1]]`."""
     @staticmethod
     def cells(q_len: int, kv_len: int, cells: Sequence[tuple[int, int]]) -> Array:
-        """Makes a mask of its allowed (query, key) cells."""
+        """Returns the mask that allows exactly the (query, key) pairs in `cells`."""
     @staticmethod
     def blocks(q_len: int, kv_len: int, block: tuple[int, int], blocks: Sequence[tuple[int, int]]) -> Array:
-        """Makes a mask of its allowed (query block, key block) pairs; `block` is the size of a block in queries and keys."""
+        """Returns the mask that allows exactly the pairs (query block, key block) in `blocks`.
+
+        `block` is the size of a block: (queries, keys).
+        """
     def __hash__(self) -> int: ...
     @property
     def shape(self) -> list[int]:
@@ -270,19 +279,19 @@ class BoundMask:
         """The number of different sets of cells among all pairs of batch row and head."""
     @property
     def varies(self) -> tuple[bool, bool]:
-        """(True if the cells differ between batch rows, True if they differ between the heads of a batch row)."""
+        """Two booleans: whether the cells differ between batch rows, and whether they differ between the heads of a batch row."""
     def plan(self, *, block_q: int = 96, block_kv: int = 64, reorder: Order = None) -> Plan:
         """Returns the block-sparse plan; arguments as in `Mask.plan`."""
     def allowed(self, batch: int, head: int, q: int, k: int) -> bool:
         """Whether query row `q` may read key `k` (indices from 0). Raises `Error` for an index outside the shape."""
     def explain(self, q: int, k: int, *, batch: int = 0, head: int = 0) -> Explanation:
-        """Returns the reason why query row `q` may or may not read key `k`, part by part."""
+        """Returns the reason why query row `q` may or may not read key `k`, for the mask and each of its parts."""
     def select(self, rows: Sequence[tuple[int, int]], keys: Sequence[tuple[int, int]]) -> BoundMask:
         """Returns the mask on some of its query rows and keys; both are lists of ranges (first, after the last)."""
     def select_batch(self, batch: Sequence[int]) -> BoundMask:
         """Returns the mask on some of its batch rows."""
     def dense(self) -> NDArray[np.bool_]:
-        """Returns the cells `[batch, heads, q_len, kv_len]` as booleans; true: the query may read the key."""
+        """Returns the cells `[batch, heads, q_len, kv_len]` as booleans. True means that the query may read the key."""
     def diff(self, other: BoundMask) -> Difference:
         """Returns the cells that only this mask or only `other` allows. Raises `Error` if their shapes differ."""
     def first_difference(self, other: BoundMask) -> Cell | None:
@@ -290,11 +299,11 @@ class BoundMask:
     def differences(self, other: BoundMask, limit: int) -> list[Cell]:
         """Returns up to `limit` cells that exactly one of the two masks allows, in ascending order."""
     def count_outside(self, other: BoundMask) -> int:
-        """Returns the number of cells that this mask allows and `other` does not."""
+        """Returns the number of cells that this mask allows and `other` denies."""
     def difference_text(self, other: BoundMask, *, width: int = 100, height: int = 48, color: bool = False) -> str:
-        """Returns a picture of the differing cells as text; arguments as in `Mask.picture`."""
+        """Returns a picture of the cells in which this mask and `other` differ, as text; other arguments as in `Mask.picture`."""
     def difference_svg(self, other: BoundMask) -> str:
-        """Returns a picture of the differing cells as SVG."""
+        """Returns a picture of the cells in which this mask and `other` differ, as SVG."""
     def fill(self, out: Any) -> None:
         """Writes the cells to `out`, a contiguous array of booleans or bytes `[batch or 1, heads or 1, q_len, kv_len]`."""
     def picture(self, *, labels: Sequence[str] | None = None, width: int = 100, height: int = 48, color: bool = False) -> str:
@@ -489,16 +498,16 @@ def distances(distances: Iterable[int]) -> Mask:
     """Allows the distances `q - k` in the list: 0 is the query's own key, positive distances are keys before it (LogSparse)."""
 
 def prefix(lengths: int | Iterable[int]) -> Mask:
-    """Allows the first `n` keys: `k < n`, with one number for all batch rows or one for each."""
+    """Allows the first `n` keys: `k < n`. `lengths` is one `n` for all batch rows, or one for each batch row."""
 
 def keys(positions: Positions | None = None, *, label: str | None = None) -> Mask:
-    """Allows these keys to every query: a position, a range, a list of them, or the positions of a label in the facts."""
+    """Allows every query to read the given keys: a position, a range, a list of them, or the positions of a label in the facts."""
 
 def queries(positions: Positions | None = None, *, label: str | None = None) -> Mask:
-    """Allows these queries to read every key; arguments as in `keys`."""
+    """Allows the given queries to read every key; arguments as in `keys`."""
 
 def global_(positions: Positions | None = None, *, label: str | None = None) -> Mask:
-    """Allows cells whose query or key is at one of these positions (global tokens); arguments as in `keys`."""
+    """Allows cells whose query or key is at one of the given positions (global tokens); arguments as in `keys`."""
 
 def padding(
     *, side: Literal["left", "right"] | None = None, lengths: Iterable[int] | None = None, on: Literal["keys", "both"] = "keys"
@@ -544,19 +553,22 @@ def dense(name: str) -> Mask:
     """Allows the cells of the array with this name in the facts."""
 
 def heads(arms: Arms) -> Mask:
-    """Selects a mask by query head: a dict (or pairs) of a head, a range of heads, or "else", and a mask."""
+    """Selects a mask by query head. `arms` is a dict (or pairs) from a head, a range of heads, or "else" to a mask."""
 
 def batch(arms: Arms) -> Mask:
-    """Selects a mask by batch row: a dict (or pairs) of a row, a range of rows, or "else", and a mask."""
+    """Selects a mask by batch row. `arms` is a dict (or pairs) from a batch row, a range of batch rows, or "else" to a mask."""
 
 def layers(arms: Arms) -> Mask:
-    """Selects a mask by layer: a dict (or pairs) such as `{"every 2": ..., "else": ...}`."""
+    """Selects a mask by layer. `arms` is a dict (or pairs) such as `{"every 2": ..., "else": ...}`."""
 
 def bias(name: str = "bias") -> Score:
     """Adds the named array to the scores; it broadcasts to `[batch, heads, q_len, kv_len]`."""
 
 def relative(name: str = "relative") -> Score:
-    """Adds the named table `[heads, 2 * reach + 1]` to the scores by distance from query to key, limited to `reach`."""
+    """Adds a bias by distance to the scores.
+
+    The named table `[heads, 2 * reach + 1]` has an entry for each distance from query to key; distances are limited to `reach`.
+    """
 
 def alibi(slopes: Sequence[float] | None = None) -> Score:
     """Adds `-slope * distance` to the scores; one slope for each head [default: `2^(-8 (h + 1) / heads)` for head `h`]."""
@@ -574,7 +586,7 @@ def sinks(name: str = "sinks") -> Score:
 
 @final
 class Partition:
-    """The split of a mask over ranks (processes): which rank owns, computes, sends and receives what."""
+    """The split of a mask over ranks (processes): the tokens and cells of each rank, and the data that it sends and receives."""
 
     @property
     def hash(self) -> str:
@@ -591,7 +603,7 @@ class Partition:
     def traffic(self, rank: int, head_dim: int, element_bytes: int) -> list[int]:
         """Returns the bytes that a rank receives and sends in the forward pass, then in the backward pass.
 
-        `element_bytes` is the number of bytes of one value; values of `v` have `head_dim` numbers too.
+        `element_bytes` is the number of bytes of one value; `v` has the width `head_dim` too.
         """
     def check(self, bound: BoundMask) -> None:
         """Raises `Error` unless each allowed cell is computed exactly once, by a rank that holds or receives its data."""
@@ -616,15 +628,18 @@ class Link:
     def __new__(cls, carrier: Any, rank: int, ranks: int, timeout: float) -> Link: ...
     @property
     def traffic(self) -> tuple[int, int, int]:
-        """The bytes of arrays sent, of arrays received, and the bytes sent for agreements."""
+        """Numbers of bytes: arrays sent, arrays received, and messages sent to check that all ranks agree."""
     def agree(self, what: str, said: Sequence[tuple[str, str]]) -> None:
-        """Raises `Disagreement` on every rank unless all ranks give equal values."""
+        """Raises `Disagreement` on every rank unless the (name, value) pairs in `said` are equal on all ranks.
+
+        `what` names the call in the message.
+        """
     def refuse(self) -> None:
-        """Sends the other ranks, before their next call, the message that this rank refuses its input."""
+        """Sends the other ranks a message that this rank rejects its input. They receive the message before their next call."""
     def gather(self, mine: bytes) -> list[bytearray]:
         """Returns the bytes of all ranks, in the order of ranks."""
     def lost(self, what: str) -> str:
-        """Returns the message of a `GroupError` on this rank."""
+        """Returns the message of a `GroupError` on this rank, in which `what` describes the failure."""
 
 @final
 class Attended:
@@ -635,18 +650,18 @@ class Attended:
 
 @final
 class RankSplit:
-    """A mask over the ranks of a link, in the state of one rank."""
+    """The data of one rank of a mask that is split over the ranks of a `Link`."""
 
     def __new__(cls, plan: Plan, partition: Partition | None, travel: str, link: Link) -> RankSplit: ...
     @property
     def partition(self) -> Partition: ...
     def owned(self, batch: int, rank: int) -> tuple[list[list[int]], list[list[int]]]:
-        """Returns the query rows and keys of a batch row that a rank owns, as ranges."""
+        """Returns the query rows and the keys of batch row `batch` that rank `rank` owns, as ranges (first, after the last)."""
     @property
     def lengths(self) -> tuple[int, int]: ...
     @property
     def uniform(self) -> bool:
-        """Whether all batch rows are split equally."""
+        """Whether every batch row is split over the ranks in the same manner."""
     @property
     def queries_travel(self) -> bool: ...
     def predicted(self, head_dim: int, v_dim: int, element_bytes: int) -> list[tuple[int, int]]:
@@ -657,7 +672,7 @@ class RankSplit:
 
 @final
 class RankShards:
-    """A key-value cache whose keys are distributed over the ranks of a link."""
+    """A key-value cache whose keys are distributed over the ranks of a `Link`."""
 
     def __new__(cls, plan: Plan, keys: Sequence[Sequence[tuple[int, int]]] | None, link: Link) -> RankShards: ...
     def held(self, rank: int) -> list[tuple[int, int]]:
@@ -677,9 +692,10 @@ def partition(
     """Splits a planned mask over `ranks` processes on `nodes` machines.
 
     `travel="keys"`: each query is computed by the rank that owns it, and keys are sent. `travel="both"`: queries may also be sent
-    to the keys, and results back. The bytes sent are minimised within limits for each rank, in multiples of the mean over the
-    ranks: `objective="balanced"`, 1.05 times the cells and 1.25 times the tokens; `"traffic"`, 1.25 and 1.5; `"tokens"`, 1.05
-    and 1.01. `head_dim` and `element_bytes` give the sizes of queries, keys and results.
+    to the keys, and results back. The partition minimises the bytes sent. `objective` limits the cells and the tokens of each
+    rank, in multiples of the mean over the ranks: `"balanced"`, 1.05 times the mean number of cells and 1.25 times the mean
+    number of tokens; `"traffic"`, 1.25 and 1.5; `"tokens"`, 1.05 and 1.01. `head_dim` and `element_bytes` give the sizes of
+    queries, keys and results.
     """
 
 def audit_catalogue() -> str:
@@ -688,7 +704,12 @@ def audit_catalogue() -> str:
 def audit_changes(
     check: str, length: int, reach: bytes, direct: bytes
 ) -> list[tuple[str, str, list[int], bool, list[tuple[int, int]], bool]]:
-    """Returns the changes of a check. `reach` and `direct` are bytes `[length, length]`. Raises `Error` if there are none."""
+    """Returns the changes of a check, each as (text of the change, meaning of a failure, changed tokens, true if each token is
+    changed in its own row, compared (row, position) pairs, true if these outputs must change).
+
+    `reach` and `direct` have one byte for each (output, input): 1 if the output may depend on the input over all layers
+    (`reach`), or if every layer allows the cell (`direct`). Raises `Error` if the check has no changes.
+    """
 
 def audit_not_tested(
     longest: int, rows: int, training: bool | None, heads: int, layers: bool, compiled: bool, padding: bool, checks: Sequence[str]
@@ -696,4 +717,7 @@ def audit_not_tested(
     """Returns sentences that list what an audit did not test."""
 
 def audit_rounding(unit: float, depth: int, width: int) -> float:
-    """Returns the largest difference that counts as rounding, as a fraction of the largest output."""
+    """Returns the largest difference that counts as rounding, as a fraction of the largest output.
+
+    `unit` is the unit roundoff of the dtype, `depth` the number of layers, `width` the number of terms of the longest sum.
+    """

@@ -41,7 +41,7 @@ class Attention:
         attributes(self.__dict__)
 
     def __call__(self, inputs: Mapping[str, NDArray[Any]], outputs: int = 4) -> list[NDArray[Any]]:
-        """Returns Y, present_key, present_value and, if `outputs` is 4, qk_matmul_output.
+        """Returns the outputs Y, present_key, present_value and, if `outputs` is 4, qk_matmul_output.
 
         `inputs` are NumPy arrays by name. Raises `noren.Error` for missing inputs, and for shapes and values that the standard
         does not allow.
@@ -82,7 +82,7 @@ class Attention:
         return [("Q", self.q_num_heads), ("K", self.kv_num_heads), ("V", self.kv_num_heads)]
 
     def _four(self, x: NDArray[Any], heads: int | None) -> NDArray[Any]:
-        """Returns an input as `[batch, heads, length, width]`."""
+        """Returns an input as `[batch, heads, length, width]`; an input of 3 dimensions is split into `heads` heads."""
         if x.ndim == 4:
             return x
         if x.ndim != 3 or not heads:
@@ -183,7 +183,7 @@ class Prepared(BackendRep):  # type: ignore[misc]
             values.update((name, value) for name, value in zip(node.output, found, strict=True) if name)
         unmade = [entry.name for entry in self._graph.output if entry.name not in values]
         if unmade:
-            raise Error(f"the graph's outputs {', '.join(unmade)} are made by no node")
+            raise Error(f"the graph's outputs {', '.join(unmade)} are computed by no node")
         return tuple(values[entry.name] for entry in self._graph.output)
 
 
@@ -193,12 +193,12 @@ def _node(node: onnx.NodeProto) -> Attention:
         raise Error(f"the graph has the operator {node.op_type}: this backend runs Attention only")
     if len(node.input) > len(INPUTS) or len(node.output) > len(OUTPUTS):
         said = f"a node has {len(node.input)} inputs and {len(node.output)} outputs"
-        raise Error(f"Attention: {said}: it takes at most {len(INPUTS)} and gives at most {len(OUTPUTS)}")
+        raise Error(f"Attention: {said}: the maximum numbers of the operator are {len(INPUTS)} and {len(OUTPUTS)}")
     return Attention(**attributes({attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}))
 
 
 class NorenBackend(Backend):  # type: ignore[misc]
-    """The backend in the form of `onnx.backend.base.Backend`."""
+    """Runs models of ONNX through the interface `onnx.backend.base.Backend`."""
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **_: Any) -> bool:

@@ -5,8 +5,8 @@
         assert_no_future_leak(model)
         assert_padding_invariant(model)
 
-Each fixture is a function with the arguments of `nr.audit`; it returns the report. The test fails if a check fails, if a check
-cannot be decided, or if no check applies to the model. `--noren-reports=DIR` saves every report as an HTML page.
+Each fixture is a function with the arguments of `nr.audit`; this function returns the report. The test fails if a check fails, if
+a check cannot be decided, or if no check applies to the model. `--noren-reports=DIR` saves every report as an HTML page.
 """
 
 from __future__ import annotations
@@ -80,7 +80,10 @@ def assert_batch_invariant(request: pytest.FixtureRequest) -> Assertion:
 
 @pytest.fixture
 def assert_documents_isolated(request: pytest.FixtureRequest) -> Assertion:
-    """Asserts that documents packed into one row do not influence each other, for each argument that can define documents."""
+    """Asserts that documents packed into one row do not influence each other.
+
+    Documents are defined by each argument of the model that can define them, in separate trials.
+    """
     run = _assertion(request, ("documents",))
 
     def assertion(model: Any, *args: Any, documents: bool | str = True, **options: Any) -> Report:
@@ -102,7 +105,10 @@ def assert_backends_agree(request: pytest.FixtureRequest) -> Assertion:
 
 
 def _assertion(request: pytest.FixtureRequest, checks: tuple[str, ...] | None, needed: tuple[str, ...] | None = None) -> Assertion:
-    """Returns a function that runs `checks` and asserts that they pass; at least one of `needed` [default: all] must apply."""
+    """Returns a function that runs `checks` and asserts that they pass.
+
+    At least one check of `needed` [default: of `checks`] must apply to the model.
+    """
 
     def assertion(model: Any, *args: Any, **options: Any) -> Report:
         __tracebackhide__ = True

@@ -19,7 +19,7 @@ use super::simd::{
 use crate::{Dtype, Element, Error, Isa, View, bf16, f16};
 use std::ops::Range;
 
-/// The memory layout of keys and values, given by their sizes and the processor path.
+/// The memory layout of keys and values. The layout depends on the sizes of keys and values and on the processor path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Packing {
     pub(crate) head_dim: usize,
@@ -133,7 +133,7 @@ pub(crate) struct Store {
     /// The number of bytes in a region: `[keys, values]`. Values follow the keys.
     region: [usize; 2],
     lines: Lines,
-    /// For each vector of keys in each region, whether one of its values is infinite or NaN.
+    /// For each run of `lanes` keys in each region, whether the values of these keys include an infinite or NaN value.
     non_finite: Vec<bool>,
 }
 
@@ -149,8 +149,8 @@ pub(crate) struct StoredHead<'a> {
 }
 
 impl Store {
-    /// Allocates memory for `pages` pages of `page` keys each, a multiple of the lanes. Returns an error if there is
-    /// not enough memory.
+    /// Allocates memory for `pages` pages of `page` keys each. `page` must be a multiple of `packing.lanes`. Returns an
+    /// error if there is not enough memory.
     pub(crate) fn new(
         packing: Packing,
         dtype: Dtype,
@@ -166,7 +166,7 @@ impl Store {
             return Err(Error::Option {
                 name: "the cache",
                 given: format!("{pages} pages of {page} keys for {kv_heads} heads"),
-                problem: "there is not enough memory: give a smaller capacity".to_owned(),
+                problem: "there is not enough memory: give a smaller capacity or fewer blocks".to_owned(),
             });
         };
         let non_finite = vec![false; pages * kv_heads * (page / packing.lanes)];
@@ -178,21 +178,21 @@ impl Store {
         size_of_val(self.lines.values::<f32>())
     }
 
-    /// Returns the byte offset of the region of a page and head, and the number of its first vector among all vectors
-    /// of keys.
+    /// Returns the byte offset of the region of a page and head, and the index in `non_finite` of the region's first
+    /// entry.
     fn region(&self, page: u32, head: usize) -> (usize, usize) {
         let region = page as usize * self.kv_heads + head;
         (region * (self.region[0] + self.region[1]), region * (self.page / self.packing.lanes))
     }
 
-    /// Copies words from word `first` of the memory on. Values of 16 bits are converted to `f32`.
+    /// Copies words of the memory to `into`, beginning with word `first`. Values of 16 bits are converted to `f32`.
     #[inline(always)]
     fn widen<S: Simd>(&self, s: S, first: usize, into: &mut [f32]) {
         s.run(Widen { store: self, first, into });
     }
 
-    /// Writes the keys and values of `tokens`, rows of `[k, v]` in batch row `batch`, at the positions that begin with
-    /// `position`. `pages` must have a slot for each of them.
+    /// Writes keys and values to the cache. They are read from rows `tokens` of `[k, v]` in batch row `batch`. The
+    /// first token gets the position `position`. `pages` must have a slot for each position.
     pub(crate) fn write<T: Element>(
         &mut self,
         pages: &[u32],

@@ -22,9 +22,9 @@ class Intent:
 
     For a transformers model, `nr.audit` reads the intent from the configuration.
 
-    A mask defines the tokens that a layer may read; the tokens that an output may depend on follow from all layers. With
-    `heads` above 1, a layer may read a token if one of its heads may. The audit then does not find a head that reads a token
-    that only another head may read.
+    A mask defines the tokens that a layer may read. All layers together define the tokens that an output may depend on. With
+    `heads` above 1, a layer may read a token if one of its heads may. The audit then does not find a head that reads a token that
+    only another head may read.
     """
 
     layers: tuple[Mask, ...]
@@ -35,11 +35,11 @@ class Intent:
     padding: Sides = "both"
     """The sides on which padding must not change the outputs of tokens."""
     pooled: Sides = "both"
-    """The sides on which padding must not change outputs with one row for a whole sequence.
+    """The sides on which padding must not change pooled outputs. A pooled output has one row for a whole sequence.
 
     If the first token's output is the summary of the sequence, padding on the left is not possible."""
     documents: bool | str = False
-    """Whether sequences are packed into rows, or the arguments that define the documents: `position_ids`,
+    """False: sequences are not packed. A text names the arguments that define the documents: `position_ids`,
     `position_ids+attention_mask`, `position_ids+cache`, `segment_ids`. True tests all of these that the model accepts."""
     depth: int | None = None
     """The number of layers if a single mask applies to all of them; None if unknown."""
@@ -48,8 +48,8 @@ class Intent:
     def of(mask: str | Mask | Sequence[str | Mask] | Intent, layers: int | None = None, **more: Any) -> Intent:
         """Returns the intent for one mask, for a list of one mask for each layer, or for `bidirectional` or `encoder-decoder`.
 
-        `layers` is the number of layers. Masks with windows need it: the tokens that an output can depend on grow with each
-        layer.
+        `layers` is the number of layers. Masks with windows need this number, because an output can depend on more tokens with
+        each layer.
         """
         if isinstance(mask, Intent):
             return replace(mask, **more)
@@ -63,7 +63,7 @@ class Intent:
         if layers is not None and layers != len(mask):
             raise Error(f"the intent lists {len(mask)} masks, but layers={layers}: leave out layers=, or give one mask for each layer")
         if not mask:
-            raise Error("the intent lists no mask: give one for each layer, or one for all")
+            raise Error("the intent lists no mask: give one mask for each layer, or one mask for all layers")
         return Intent(tuple(full() if m == "bidirectional" else Mask(m) for m in mask), depth=len(mask), **more)
 
     def masks(self, stream: str, depth: int | None = None) -> tuple[Mask, ...]:
@@ -126,7 +126,10 @@ def _say(masks: tuple[Mask, ...]) -> str:
 
 
 def from_config(model: Any, documents: bool | str = False) -> Intent:
-    """Returns the intent of a transformers model, from its configuration and its attention modules."""
+    """Returns the intent of a transformers model from its configuration and attention modules.
+
+    `documents` is as in `Intent.documents`.
+    """
     config = model.config
     text = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
     if getattr(config, "is_encoder_decoder", False) and hasattr(model, "get_decoder"):

@@ -72,7 +72,7 @@ class Column:
 
 
 def columns(layers: list[Layer], call: Call, tokens: Sequence[int], run: Callable[[Call], Any]) -> list[Column]:
-    """Changes the token `tokens[r]` in row `r` of every layer's input, and returns the columns that this shows.
+    """Changes the token `tokens[r]` in row `r` of every layer's input, and returns the measured columns.
 
     All layers of a stream are measured in one pass.
     """
@@ -126,7 +126,7 @@ def _with_hidden(args: tuple[Any, ...], kwargs: dict[str, Any], value: Tensor) -
 def against(intent: Intent, column: Column, own: Column | None, depth: int, rounding: Rounding) -> str | None:
     """Returns the fault of a column as a sentence, None if the column fits the intent.
 
-    `column` is in float64, `own` in the model's dtype, where only faults are reported that float64 does not show.
+    `column` was measured in float64. `own` was measured in the model's dtype and shows only faults that float64 does not show.
     """
     layer, length = column.layer, len(column.gaps)
     cells: Bits = intent.cells(layer.stream, layer.index, length, depth)

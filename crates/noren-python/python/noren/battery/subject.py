@@ -21,7 +21,7 @@ class Stream:
     """A batch of sequences: tokens, with padding, positions and documents."""
 
     tokens: Tensor
-    """`[batch, length]` of ids, or `[batch, length, width]` of floats."""
+    """Token ids `[batch, length]`, or token vectors `[batch, length, width]` of floats."""
     real: Tensor
     """`[batch, length]`: false where a token is padding or hidden."""
     positions: Tensor
@@ -94,7 +94,10 @@ class Arguments:
 
     @staticmethod
     def of(function: Callable[..., Any], encoder_decoder: bool, core: nn.Module | None = None) -> Arguments:
-        """Returns the parameters of a function, or of `core`, the module inside, if the function passes its arguments on."""
+        """Returns the parameters of a function.
+
+        If the function passes its arguments on, these are the parameters of `core`, the module inside.
+        """
         names = list(parameters(core if core is not None and passes_on(function) else function))
         cache, use_cache = "past_key_values" in names, "use_cache" in names
 
@@ -160,7 +163,7 @@ class Subject:
         return self.step is not None or self.arguments.cache
 
     def run(self, call: Call, double: bool = False) -> Output:
-        """Runs a call and returns its outputs. For float64, set `double` and call this within `exactly`."""
+        """Runs a call and returns its outputs. For float64, set `double` and call `run` within `exactly`."""
         call = place(call, self.module)
         with self._backend(call.backend) as function:
             if double and self.exact is not None:
@@ -225,7 +228,7 @@ class Subject:
             yield function
 
     def _parts(self, function: Callable[..., Any], call: Call, double: bool) -> Iterator[Output]:
-        """Yields the outputs of each call of the function: one, or one for each entry of `call.splits`."""
+        """Yields the outputs of each call of the function: one call, or one call for each entry of `call.splits`."""
         if not call.splits:
             out = function(*self._given(call), **self._said(call, 0, call.main.length, None))
             yield self._read(out, call, call.main.length)
@@ -259,7 +262,10 @@ class Subject:
         return stream.tokens.to(self.dtype)
 
     def _said(self, call: Call, start: int, end: int, state: Any) -> dict[str, Any]:
-        """Returns the named arguments for the tokens `start..end` of the main stream; earlier tokens are in the cache."""
+        """Returns the model's keyword arguments for the tokens `start..end` of the main stream.
+
+        `state` is the cache with the earlier tokens.
+        """
         names, main = self.arguments, call.main
         said: dict[str, Any] = {}
         if names.tokens is not None and not call.splits:

@@ -1,4 +1,4 @@
-"""`Split`: a mask that is split over the ranks of a group, on one rank."""
+"""`Split`: the data that one rank has of a mask that is split over the ranks of a group."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ class Split:
         return self.wire.traffic
 
     def rows(self, batch: int = 0, rank: int | None = None) -> Tensor:
-        """Returns the indices of the query rows of batch row `batch` that a rank owns [default: this rank], in ascending order."""
+        """Returns the indices of the query rows of batch row `batch` that rank `rank` owns [default: this rank]."""
         return indices(self.portion.owned(batch, self.rank if rank is None else rank)[0])
 
     def keys(self, batch: int = 0, rank: int | None = None) -> Tensor:
-        """Returns the indices of the keys of batch row `batch` that a rank owns [default: this rank], in ascending order."""
+        """Returns the indices of the keys of batch row `batch` that rank `rank` owns [default: this rank]."""
         return indices(self.portion.owned(batch, self.rank if rank is None else rank)[1])
 
     @cached_property
     def lengths(self) -> tuple[int, int]:
-        """(query rows, keys): the lengths of this rank's tensors, which are the largest counts over the batch rows."""
+        """(query rows, keys): the lengths of this rank's tensors. They are the largest counts of this rank over the batch rows."""
         return self.portion.lengths
 
     def take_rows(self, whole: Tensor, dim: int = 2, fill: float = 0) -> Tensor:

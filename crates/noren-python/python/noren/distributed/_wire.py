@@ -107,7 +107,10 @@ class Wire:
             raise
 
     def agree(self, what: str, said: Mapping[str, Any]) -> None:
-        """Raises `Disagreement` on every rank unless all ranks give equal values for these names, at most 14."""
+        """Raises `Disagreement` on every rank unless the values in `said` are equal on all ranks; `said` has at most 14 names.
+
+        `what` names the call.
+        """
         self.link.agree(what, [(name, str(value)) for name, value in said.items()])
 
     def gather(self, part: Tensor) -> list[Tensor]:
@@ -116,7 +119,10 @@ class Wire:
         return [torch.frombuffer(other, dtype=part.dtype).view(part.shape) for other in parts]
 
     def sum(self, what: str, tensor: Tensor) -> None:
-        """Replaces a tensor by its sum over all ranks, in place. Raises `GroupError` if that fails."""
+        """Replaces a tensor by its sum over all ranks, in place.
+
+        Raises `GroupError`, which names the sum `what`, if the exchange fails.
+        """
         try:
             dist.all_reduce(tensor, group=self.group, async_op=True).wait(self.timeout)
         except RuntimeError as error:

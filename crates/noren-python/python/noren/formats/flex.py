@@ -63,7 +63,7 @@ def to_flex(
 
 
 def _lists(which: NDArray[np.bool_], device: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the number of true entries of each row, and a permutation of its indices with the true entries first."""
+    """Returns the number of true entries of each row, and the row's indices with those of true entries first."""
     counts = which.sum(-1, dtype=np.int32)
     indices = np.argsort(~which, axis=-1, kind="stable").astype(np.int32)
     return torch.from_numpy(counts).to(device), torch.from_numpy(indices).to(device)

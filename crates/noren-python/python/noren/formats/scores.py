@@ -92,7 +92,7 @@ def _distances(source: Source, score: Score) -> NDArray[np.int64]:
 def refuse_positions(target: str, score: Score, facts: Facts) -> None:
     """Raises `ExportError` for a score modifier by distance if the facts give positions of keys."""
     if facts.place_keys:
-        refuse(target, f"`{score}` of keys whose positions are not their indices", "put the keys in order first")
+        refuse(target, f"`{score}` of keys whose positions are not their indices", "first sort the keys by position")
 
 
 ScoreMod = Callable[[Any, Any, Any, Any, Any], Any]

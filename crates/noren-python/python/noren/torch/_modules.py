@@ -87,9 +87,9 @@ class MultiheadAttention(nn.MultiheadAttention):
     def _check_sizes(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         first = "" if self.batch_first else FIRST
         if key.shape[:2] != value.shape[:2]:
-            raise RuntimeError(f"key and value have {tuple(key.shape[:2])} and {tuple(value.shape[:2])} [batch, length]: give as many")
+            raise RuntimeError(f"key and value have {tuple(key.shape[:2])} and {tuple(value.shape[:2])} as [batch, length]: give equal numbers")
         if query.shape[0] != key.shape[0]:
-            raise RuntimeError(f"the query has {query.shape[0]} batch rows and the key {key.shape[0]}: give as many{first}")
+            raise RuntimeError(f"the query has {query.shape[0]} batch rows and the key {key.shape[0]}: give equal numbers{first}")
         for name, x, width in (("query", query, self.embed_dim), ("key", key, self.kdim), ("value", value, self.vdim)):
             if x.shape[2] != width:
                 raise RuntimeError(f"{name} is {x.shape[2]} wide, expected {width}")
@@ -141,7 +141,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         return masks
 
     def _given(self, name: str, mask: Tensor, extra: int) -> Given:
-        """Returns the mask with columns of "may attend" for the keys that the module appends."""
+        """Returns the mask with `extra` more columns, which every query may attend, for the keys that the module appends."""
         return Given(name, pad(mask, (0, extra)) if extra else mask, drop=mask.dtype == torch.bool)
 
     def _four(self, mask: Tensor, q: Tensor, k: Tensor, batched: bool) -> Tensor:
@@ -201,7 +201,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         return out, self._weights(q, k, masks, torch.from_numpy(plan.bound.dense())) if need_weights else None
 
     def _weights(self, q: Tensor, k: Tensor, masks: _Masks, cells: Tensor) -> Tensor:
-        """Computes the probabilities `[batch, heads, length, keys]` in PyTorch, so that they have gradients as PyTorch's do."""
+        """Computes the probabilities `[batch, heads, length, keys]` with operations of PyTorch, so that they have gradients."""
         unread, empty = ~cells.any(-2), ~cells.any(-1, keepdim=True)
         k = k.masked_fill(unread[..., None], 0.0)  # NaN in unread keys must reach neither outputs nor gradients
         scores = _scores(q.float(), k.float()) / math.sqrt(self.head_dim)
@@ -213,7 +213,7 @@ class MultiheadAttention(nn.MultiheadAttention):
 
 
 def _scores(q: Tensor, k: Tensor) -> Tensor:
-    """Returns `q @ k^T`. Rows with NaN or infinity have no gradients, because the gradient of a hidden cell would be 0 * NaN."""
+    """Returns `q @ k^T`. Rows with NaN or infinity get no gradients, because a hidden cell would give them 0 * NaN = NaN."""
     odd_q, odd_k = (~x.isfinite().all(-1, keepdim=True) for x in (q, k))
     finite = q.masked_fill(odd_q, 0.0) @ k.masked_fill(odd_k, 0.0).transpose(-1, -2)
     return torch.where(odd_q | odd_k.transpose(-1, -2), q.detach() @ k.detach().transpose(-1, -2), finite)
