@@ -331,9 +331,15 @@ impl Far<'_> {
         into: &mut [S::V],
     ) {
         match self {
-            Far::Words(k) => s.run(FarScores::<S, P, f32> { rows, q, k, skip, words, groups, into, product: PhantomData }),
-            Far::Bf16(k) => s.run(FarScores::<S, P, bf16> { rows, q, k, skip, words, groups, into, product: PhantomData }),
-            Far::F16(k) => s.run(FarScores::<S, P, f16> { rows, q, k, skip, words, groups, into, product: PhantomData }),
+            Far::Words(k) => {
+                s.run(FarScores::<S, P, f32> { rows, q, k, skip, words, groups, into, product: PhantomData })
+            }
+            Far::Bf16(k) => {
+                s.run(FarScores::<S, P, bf16> { rows, q, k, skip, words, groups, into, product: PhantomData })
+            }
+            Far::F16(k) => {
+                s.run(FarScores::<S, P, f16> { rows, q, k, skip, words, groups, into, product: PhantomData })
+            }
         }
     }
 

@@ -205,9 +205,9 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
                         let acc = &mut acc[from * width..];
                         match far.filter(|_| from == 0) {
                             Some(far) => far.accumulate::<S, P>(s, tile, weights, keys, v_width, columns, acc),
-                            None => micro::accumulate_columns::<S, P>(
-                                s, tile, weights, keys, values, v_width, columns, acc,
-                            ),
+                            None => {
+                                micro::accumulate_columns::<S, P>(s, tile, weights, keys, values, v_width, columns, acc)
+                            }
                         }
                         continue;
                     }
