@@ -235,12 +235,7 @@ impl PyScore {
             Score::Softcap { .. } => "softcap",
             Score::Soft { .. } => "soft",
             Score::Sinks { .. } => "sinks",
-            _ => {
-                return Err(crate::error::Error::new_err(format!(
-                    "`{}` is of a kind that noren's Python package does not know",
-                    self.0
-                )));
-            }
+            _ => return Err(crate::error::Error::new_err(format!("`{}` has a kind unknown to Python", self.0))),
         })
     }
 

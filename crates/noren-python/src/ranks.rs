@@ -372,12 +372,8 @@ impl PyShards {
     /// Returns the ranges of keys that a rank holds.
     fn held(&self, rank: usize) -> PyResult<Vec<(usize, usize)>> {
         let held = self.shards.held().get(rank);
-        let problem = || {
-            PyIndexError::new_err(format!(
-                "rank {rank} does not exist: there are {} ranks, counted from 0",
-                self.shards.held().len()
-            ))
-        };
+        let problem =
+            || PyIndexError::new_err(format!("no rank {rank} exists: there are {} ranks", self.shards.held().len()));
         Ok(held.ok_or_else(problem)?.iter().map(|&Range { start, end }| (start, end)).collect())
     }
 
