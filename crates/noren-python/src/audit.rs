@@ -28,7 +28,7 @@ pub(crate) fn audit_changes(check: &str, length: usize, reach: &[u8], direct: &[
     Ok(changes.into_iter().map(|c| (c.what, c.broken, c.tokens, c.one_by_one, c.compared, c.moves)).collect())
 }
 
-/// Returns sentences that list what an audit did not test.
+/// Returns sentences that list the parts of a model that an audit did not test.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // called by this package alone
 pub(crate) fn audit_not_tested(

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 
-/// A mask with a shape and facts that fit it: every cell is known.
+/// A mask with a shape and facts that fit the mask: every cell is known.
 #[pyclass(name = "BoundMask", module = "noren", frozen)]
 pub(crate) struct PyBound(pub(crate) BoundMask);
 
@@ -25,7 +25,8 @@ pub(crate) struct PyPlan {
 }
 
 type CellTuple = (usize, usize, usize, usize);
-/// A tile: `(first row, end row, [(first key, end key, full), ...])`; ends are exclusive.
+/// A tile: `(first row, row after the last, [(first key, key after the last, full), ...])`; `full` is true if every
+/// cell of the span is allowed.
 type TileTuple = (u32, u32, Vec<(u32, u32, bool)>);
 
 fn tuple(cell: Cell) -> CellTuple {
@@ -61,7 +62,7 @@ fn reorder(order: Option<Order>) -> PyResult<Reorder> {
     }
 }
 
-/// Runs planning or counting within the default budget. Ctrl-C cancels the call.
+/// Runs a planning or counting function within the default budget. Ctrl-C cancels the call.
 fn within_budget<T: Send>(
     py: Python<'_>,
     run: impl FnOnce(&Budget<'_>) -> Result<T, noren_mask::Error> + Send,
@@ -335,7 +336,8 @@ impl PyPlan {
         PyShape(self.plan.shape().clone())
     }
 
-    /// The number of cells that kernels compute, over all batch rows and heads; at least the number of allowed cells.
+    /// The number of cells that kernels compute, over all batch rows and heads. It is never below the number of allowed
+    /// cells.
     #[getter]
     fn computed(&self) -> u64 {
         self.computed

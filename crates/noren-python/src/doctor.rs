@@ -103,7 +103,7 @@ pub(crate) fn classes() -> Vec<(&'static str, &'static str, &'static str)> {
     noren_doctor::classes().iter().map(|class| (class.name, class.title, class.cause)).collect()
 }
 
-/// Reads the cells of an array in a convention: `"keep"`, `"drop"` or `"additive"`.
+/// Reads the allowed cells of an array; `convention` is `"keep"`, `"drop"` or `"additive"`.
 fn keep(tensor: &Tensor, convention: &str) -> PyResult<Keep> {
     tensor.len_within(MOST_CELLS)?;
     let dims = match tensor.shape[..] {

@@ -42,8 +42,8 @@ pub(crate) fn row_runs<'py>(py: Python<'py>, plan: &PyPlan, pattern: usize) -> P
     Ok(runs_of(py, &runs))
 }
 
-/// Returns the runs of masked rows of each key, as `indptr` and pairs (first row, row after the last); `None` if a key has
-/// more than `most` runs.
+/// Returns the runs of masked rows of each key, as `indptr` and pairs (first row, row after the last); `None` if the
+/// masked rows of a key form more than `most` runs.
 #[pyfunction]
 pub(crate) fn masked_rows<'py>(
     py: Python<'py>,

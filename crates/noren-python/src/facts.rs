@@ -134,7 +134,7 @@ impl PyShape {
         self.0.head_count()
     }
 
-    /// The number of key-value heads; `heads / kv_heads` query heads share each.
+    /// The number of key-value heads. Each is shared by `heads / kv_heads` query heads.
     #[getter]
     fn kv_heads(&self) -> usize {
         self.0.kv_head_count()

@@ -112,7 +112,7 @@ class Torch:
 
 
 class Others(NumPy):
-    """Arrays of other libraries with `__dlpack__`. Results are made by NumPy and imported by the library of the inputs."""
+    """Arrays of other libraries with `__dlpack__`. NumPy allocates the results, and the library of the inputs imports them."""
 
     def lend(self, array: Array) -> Any:
         return array

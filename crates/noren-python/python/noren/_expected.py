@@ -66,7 +66,10 @@ class Batch:
         return None
 
     def real(self, decoder: bool = False) -> Tensor | None:
-        """Returns the padding mask as `given_real`; without one, a mask from the padding ids at the ends of rows."""
+        """Returns the padding mask of the batch, as `given_real`.
+
+        If the batch has none, returns a mask from the padding ids at the ends of rows.
+        """
         if decoder not in self._real:
             found = self.given_real(decoder)
             ids = self.ids(decoder)
@@ -105,7 +108,10 @@ class Batch:
 
 
 def ends(ids: Tensor, pad: int, spare: int) -> Tensor:
-    """Returns the padding ids at the beginning and end of each row `[batch, length]`, without `spare` tokens next to the text."""
+    """Returns booleans `[batch, length]` that mark the padding ids at the beginning and the end of each row.
+
+    The `spare` tokens next to the text are not marked.
+    """
     here = (ids == pad).long()
     left, right = here.cumprod(1).bool(), here.flip(1).cumprod(1).flip(1).bool()
     for _ in range(spare):
@@ -120,7 +126,7 @@ class Expected:
     """The cells that a mask must allow, and the rows in which they are compared."""
 
     cells: list[Tensor]
-    """One array `[batch, heads, q_len, kv_len]` for each correct reading; an axis may be 1."""
+    """The allowed cells `[batch, heads, q_len, kv_len]` of each correct reading of the intent; an axis may be 1."""
     rows: Tensor
     """`[batch, q_len]`: true for non-padding queries."""
 

@@ -33,7 +33,7 @@ class Attention:
     kv_num_heads: int | None = None
     qk_matmul_output_mode: int = 0
     softmax_precision: int | None = None
-    """Accepted and checked; sums are always taken in float32 or wider."""
+    """The attribute is checked but has no effect: sums are always computed in float32 or wider."""
     left_window_size: int = -1
     right_window_size: int = -1
 

@@ -55,7 +55,7 @@ def assert_window_holds(request: pytest.FixtureRequest) -> Assertion:
 
 @pytest.fixture
 def assert_padding_invariant(request: pytest.FixtureRequest) -> Assertion:
-    """Asserts that padding on either side, with any token id, changes no output of a non-padding token."""
+    """Asserts that padding on the left or right, with any token id, changes no output of a non-padding token."""
     checks = ("padding_right", "padding_left", "redaction", "lengths")
     return _assertion(request, checks, needed=checks[:3])
 
@@ -74,7 +74,7 @@ def assert_mask_is_strong(request: pytest.FixtureRequest) -> Assertion:
 
 @pytest.fixture
 def assert_batch_invariant(request: pytest.FixtureRequest) -> Assertion:
-    """Asserts that a sequence has the same outputs alone and in a batch with others."""
+    """Asserts that a sequence has the same outputs alone and in a batch with other sequences."""
     return _assertion(request, ("batch",))
 
 

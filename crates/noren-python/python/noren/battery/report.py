@@ -69,9 +69,9 @@ class Report:
     mode: str = "evaluation mode"
     """The mode in which the model was tested, as text: evaluation mode or training mode."""
     rounding: str = ""
-    """The bound below which a difference in the model's dtype is called rounding, as a sentence."""
+    """A sentence with the bound below which a difference in the model's dtype is called rounding."""
     not_tested: tuple[str, ...] = ()
-    """The parts that the audit did not test, as sentences."""
+    """The parts of the model that the audit did not test, as sentences."""
 
     @property
     def ok(self) -> bool:

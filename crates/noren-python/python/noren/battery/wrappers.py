@@ -70,7 +70,7 @@ def compiled(model: Any) -> bool:
 
 
 def eagerly() -> AbstractContextManager[Any]:
-    """Runs compiled code uncompiled within its block."""
+    """Returns a context in which compiled code runs uncompiled."""
     set_stance = getattr(torch.compiler, "set_stance", None)
     return nullcontext() if set_stance is None else set_stance("force_eager")  # type: ignore[no-any-return]
 

@@ -15,7 +15,7 @@ from ._wire import Traffic, Wire
 
 
 def indices(runs: Sequence[Sequence[int]]) -> Tensor:
-    """Returns the indices in ranges (first, after the last), in ascending order."""
+    """Returns all indices of the ranges (first, after the last), in ascending order."""
     parts = [torch.arange(start, end) for start, end in runs]
     return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64)
 

@@ -44,7 +44,7 @@ def total(value: Tensor, split: Split) -> Tensor:
 def reduce_gradients(parameters: Iterable[torch.nn.Parameter], split: Split) -> None:
     """Replaces the gradient of each parameter by its sum over all ranks; every rank has a copy of the parameters.
 
-    A gradient that is None on some rank counts as 0 there; if it is None on all ranks, it stays None.
+    On a rank where the gradient is None, it counts as 0. A gradient that is None on all ranks stays None.
     """
     wanted = [p for p in parameters if p.requires_grad]
     by_type: dict[torch.dtype, list[torch.nn.Parameter]] = {}

@@ -137,7 +137,7 @@ def from_flashinfer_bsr(mask: BsrMask) -> BoundMask:
 
 @dataclass(frozen=True)
 class SplashMaskInfo:
-    """The fields of Splash attention's `MaskInfo` for one shard, before its grid is reduced."""
+    """The fields of Splash attention's `MaskInfo` for one shard, with the whole grid of blocks."""
 
     data_next: NDArray[Any]
     """The key block to load for each pair of blocks, as in `MaskInfo`."""

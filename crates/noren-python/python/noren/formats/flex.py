@@ -115,7 +115,7 @@ def _endpoints(source: Source, padded: int, device: Any) -> MaskMod:
 
 
 def from_flex(block_mask: BlockMask) -> BoundMask:
-    """Returns the mask of a `BlockMask`: its full tiles, and the cells that `mask_mod` allows in partial tiles.
+    """Returns the mask of a `BlockMask`: the cells of full tiles, and the cells that `mask_mod` allows in partial tiles.
 
     Raises `ExportError` if the block lists and `mask_mod` differ: eager FlexAttention evaluates `mask_mod` only, and compiled
     FlexAttention skips tiles by the lists, so they would compute different results.

@@ -44,7 +44,9 @@ def array_of(arrays: Mapping[str, Array] | None, score: Score) -> NDArray[np.flo
 
 
 def bias_of(source: Source, arrays: Mapping[str, Array] | None) -> NDArray[np.float32] | None:
-    """Returns the sum of `bias`, `relative` and `alibi`, which broadcasts to `[batch, heads, q_len, kv_len]`; None without them."""
+    """Returns the sum of `bias`, `relative` and `alibi`, which broadcasts to `[batch, heads, q_len, kv_len]`; None without
+    biases.
+    """
     shape = source.shape
     total: NDArray[np.float32] | None = None
     for score in source.scores:

@@ -99,7 +99,10 @@ def to_varlen(mask: Exported, shape: Sizes = None, facts: Known = None) -> Varle
 
 @dataclass(frozen=True)
 class _Segment:
-    """Query rows and keys that are one sequence. `start` and `end` are the keys of each row, counted from the first key."""
+    """The query rows and keys of one sequence.
+
+    `start` and `end` are the range of keys of each row, counted from the first key of the sequence.
+    """
 
     row: int
     first_row: int
@@ -199,7 +202,7 @@ def from_varlen(
 
 @dataclass(frozen=True)
 class XformersBias:
-    """A class of `xformers.ops.fmha.attn_bias` with its arguments; `build()` makes the object."""
+    """The name and the arguments of a class of `xformers.ops.fmha.attn_bias`; `build()` creates the object."""
 
     name: str
     arguments: Mapping[str, Any]

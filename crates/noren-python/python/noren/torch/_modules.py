@@ -27,7 +27,7 @@ FIRST = (
 
 @dataclass
 class _Masks:
-    """The masks of a call: an expression, and tensors of four dimensions in which true means ignored."""
+    """The masks of a call: an expression, and mask tensors of four dimensions. In boolean tensors, true means ignored."""
 
     base: Mask | Plan | str
     given: list[Given] = field(default_factory=list)
