@@ -278,7 +278,7 @@ impl PyBound {
         self.0.picture_of_difference(&other.0).to_svg().map_err(raise)
     }
 
-    /// Reads a bound mask from the JSON of `to_json`. Raises `Error` for other text.
+    /// Reads a bound mask from the JSON of `to_json`. Raises `Error` for any other text.
     #[staticmethod]
     fn from_json(text: &str) -> PyResult<Self> {
         BoundMask::from_json(text).map_err(raise).map(PyBound)
@@ -402,7 +402,7 @@ impl PyPlan {
         self.picture(100, 48, false)
     }
 
-    /// Reads a plan from the JSON of `to_json`. Raises `Error` for other text and for a plan that does not fit its
+    /// Reads a plan from the JSON of `to_json`. Raises `Error` for any other text, and for a plan that does not fit its
     /// mask.
     #[staticmethod]
     fn from_json(text: &str) -> PyResult<Self> {

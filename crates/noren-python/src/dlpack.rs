@@ -240,7 +240,7 @@ impl Tensor {
         self.place(tensor)
     }
 
-    /// Reads shape, strides and address. Returns an error if they do not fit into any memory.
+    /// Reads shape, strides and address. Returns an error if no memory can hold the array.
     fn place(&mut self, tensor: &DlTensor) -> PyResult<()> {
         let wrong = |what: &str| Err(PyBufferError::new_err(format!("the DLPack tensor is malformed: {what}")));
         let Some(rank) = usize::try_from(tensor.ndim).ok().filter(|rank| *rank <= MOST_DIMENSIONS) else {
@@ -382,7 +382,7 @@ impl Tensor {
         self.shape.iter().product()
     }
 
-    /// Returns the number of values. Returns an error if it is above `most`.
+    /// Returns the number of values. Returns an error if this number is above `most`.
     pub(crate) fn len_within(&self, most: usize) -> PyResult<usize> {
         match self.len() {
             len if len <= most => Ok(len),

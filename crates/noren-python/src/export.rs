@@ -58,6 +58,8 @@ pub(crate) fn masked_rows<'py>(
 
 /// Returns (numbers of tiles along rows and along keys, slot of each tile, bits of the mixed tiles as `uint32`). A slot
 /// is an `int32`: -1 for an empty tile, -2 for a full tile, else the index of a mixed tile.
+///
+/// `cut_may_be_full` is true if a tile that the end of the keys cuts can be a full tile.
 #[pyfunction]
 pub(crate) fn blocks<'py>(
     py: Python<'py>,

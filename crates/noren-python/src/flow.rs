@@ -15,7 +15,7 @@ use serde::Serialize;
 #[pyclass(name = "_Flow", module = "noren", frozen, subclass)]
 pub(crate) struct PyFlow(Flow);
 
-/// A policy's verdict over a stack of layers, with all data that a second program needs to check it.
+/// A policy's verdict over a stack of layers, with all data that a second program needs to check the verdict.
 #[pyclass(name = "_Certificate", module = "noren", frozen, subclass)]
 pub(crate) struct PyCertificate(Certificate, String);
 

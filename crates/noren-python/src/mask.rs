@@ -160,7 +160,7 @@ impl PyMask {
         self.bind(shape.unwrap_or(&usual), facts)?.picture(labels, width, height, color)
     }
 
-    /// Returns a picture for notebooks, with enough tokens to show the mask, unless the mask needs facts.
+    /// Returns a picture for notebooks, with enough tokens to show the mask; `None` if the mask needs facts.
     fn _repr_svg_(&self, py: Python<'_>) -> PyResult<Option<String>> {
         let len = self.usual_len().into_pyobject(py)?.into_any();
         match self.bind(&len, None) {

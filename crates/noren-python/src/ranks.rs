@@ -284,7 +284,7 @@ impl PySplit {
         self.split.queries_travel()
     }
 
-    /// Returns the (bytes sent, bytes received) in a forward pass, then in a backward pass.
+    /// Returns (bytes sent, bytes received) for a forward pass, and the same pair for a backward pass.
     fn predicted(&self, head_dim: usize, v_dim: usize, element_bytes: usize) -> [(u64, u64); 2] {
         self.split.predicted([head_dim, v_dim], element_bytes).map(|traffic| (traffic.sent, traffic.received))
     }

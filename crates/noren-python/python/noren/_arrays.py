@@ -13,7 +13,7 @@ Array = Any
 
 
 def _refuse_kind(name: str, kind: str, fix: str) -> None:
-    """Raises a TypeError for an array that changes scores and does not hold floats: it may be meant as a mask."""
+    """Raises a TypeError for an array of a score modifier that does not hold floats, because the caller may mean a mask."""
     if kind == "bool":
         raise TypeError(
             f"{name} holds bool, but its numbers change scores: an array with the allowed cells is a mask, "

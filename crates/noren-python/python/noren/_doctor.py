@@ -58,7 +58,7 @@ class Question:
     question: str
     """The question, and the declaration that answers it."""
     readings: tuple[str, ...]
-    """The possible readings of the array, and the mask that each gives."""
+    """The possible readings of the array, and the mask that each reading gives."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -140,7 +140,7 @@ class Recognised:
     nearest: Mask
     """The nearest expression found; exact if `wrong` is 0."""
     shape: Shape
-    """The shape for which the expression was found. With fewer queries than keys, the queries are the last of the keys."""
+    """The shape for which the expression was found. If there are fewer queries than keys, the queries have the last positions."""
     exceptions: tuple[Cell, ...]
     """The cells that differ from `nearest`, if they are few."""
     wrong: int

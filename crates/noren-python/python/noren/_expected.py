@@ -1,4 +1,4 @@
-"""The cells that a mask must allow, from the intent of a model and its batch; `noren.guard` compares them with the mask."""
+"""The cells that a mask must allow, from the intent of a model and its batch; `noren.guard` compares these cells with the mask."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Batch:
         return bool((ends(ids, self.pad, 0) & real).sum(1).gt(self.spare).any())
 
     def segments(self) -> Tensor | None:
-        """Returns the document number of each token `[batch, length]`, if the batch has it."""
+        """Returns the document number of each token `[batch, length]`; None if the batch has no document numbers."""
         found = self.tensor("segment_ids", "document_ids", "seq_idx")
         return found.cpu() if found is not None and found.dim() == 2 else None
 
@@ -123,7 +123,7 @@ def ends(ids: Tensor, pad: int, spare: int) -> Tensor:
 
 @dataclass
 class Expected:
-    """The cells that a mask must allow, and the rows in which they are compared."""
+    """The cells that a mask must allow, and the query rows in which masks are compared."""
 
     cells: list[Tensor]
     """The allowed cells `[batch, heads, q_len, kv_len]` of each correct reading of the intent; an axis may be 1."""

@@ -254,7 +254,10 @@ class Guard:
         return expected(meant, self._batch, q_len, kv_len, past, self.intent.heads, of, bool(self.intent.documents))
 
     def _known(self) -> dict[str, Any]:
-        """Returns the caller's declarations, without the padding id if the batch has a padding mask, which is more reliable."""
+        """Returns the caller's declarations.
+
+        If the batch has a padding mask, the padding id is left out, because the mask is more reliable.
+        """
         known = dict(self.declared)
         if self._batch.given_real() is not None and not self._batch.shown_padding():
             known.pop("pad_token_id", None)
@@ -375,7 +378,10 @@ def _four(mask: Tensor) -> Tensor:
 
 
 def _hidden(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """Returns the hidden states `[batch, length, width]` among the arguments of an attention module, or None."""
+    """Returns the hidden states `[batch, length, width]` among the arguments of an attention module.
+
+    Returns None if no argument holds hidden states.
+    """
     hidden = args[0] if args else kwargs.get("hidden_states")
     return hidden if isinstance(hidden, Tensor) and hidden.dim() == 3 else None
 

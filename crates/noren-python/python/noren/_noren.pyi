@@ -192,7 +192,7 @@ class Shape:
         """Returns a shape in which queries and keys are different sequences; the first query has position 0."""
     @staticmethod
     def from_json(text: str) -> Shape:
-        """Reads a shape from the JSON of `to_json`. Raises `Error` for other text."""
+        """Reads a shape from the JSON of `to_json`. Raises `Error` for any other text."""
     def to_json(self) -> str:
         """Returns the shape as JSON."""
     def __hash__(self) -> int: ...
@@ -316,7 +316,7 @@ class BoundMask:
     def _repr_svg_(self) -> str: ...
     @staticmethod
     def from_json(text: str) -> BoundMask:
-        """Reads a bound mask from the JSON of `to_json`. Raises `Error` for other text."""
+        """Reads a bound mask from the JSON of `to_json`. Raises `Error` for any other text."""
     def to_json(self) -> str:
         """Returns mask, shape and facts as JSON."""
 
@@ -357,7 +357,10 @@ class Plan:
     def _repr_svg_(self) -> str: ...
     @staticmethod
     def from_json(text: str) -> Plan:
-        """Reads a plan from the JSON of `to_json`. Raises `Error` for other text and for a plan that does not fit its mask."""
+        """Reads a plan from the JSON of `to_json`.
+
+        Raises `Error` for any other text, and for a plan that does not fit its mask.
+        """
     def to_json(self) -> str:
         """Returns the plan as JSON."""
 
@@ -622,7 +625,7 @@ class Partition:
         """Returns the partition as JSON."""
     @staticmethod
     def from_json(text: str, bound: BoundMask) -> Partition:
-        """Reads a partition from JSON. Raises `Error` if it is invalid or not a partition of `bound`."""
+        """Reads a partition from JSON. Raises `Error` if the JSON is invalid or not a partition of `bound`."""
 
 class GroupError(RuntimeError):
     """An error on every rank because a rank ended, stalled or left the group: do not use the results of the failed call."""
@@ -674,7 +677,7 @@ class RankSplit:
     @property
     def queries_travel(self) -> bool: ...
     def predicted(self, head_dim: int, v_dim: int, element_bytes: int) -> list[tuple[int, int]]:
-        """Returns the (bytes sent, bytes received) in a forward pass, then in a backward pass."""
+        """Returns (bytes sent, bytes received) for a forward pass, and the same pair for a backward pass."""
     def attention(self, arrays: Any, scores: Any, gradients: bool) -> Attended: ...
     def gradients(self, arrays: Any, attended: Attended, dout: Any, scores: Any, into: Any) -> None:
         """Writes the gradients of q, k and v into contiguous `float32` tensors."""

@@ -288,7 +288,7 @@ class Reader:
         return dense(name)
 
     def _heads_of(self, function: Callable[..., Any]) -> int:
-        """Returns the number of heads for which a function must be evaluated: one if it does not use the head's index."""
+        """Returns the number of heads for which a function must be evaluated: one if the function does not use the head's index."""
         head = torch.zeros(1, 1, 1, 1, dtype=torch.long)
         zero = torch.zeros(1, 1, 1, 1, dtype=torch.long)
         with _Uses(head) as looked:
@@ -317,7 +317,7 @@ class Reader:
 
 
 class _Uses(TorchFunctionMode):
-    """Records in `met` whether an operation uses the tensor `tensor`."""
+    """A mode that sets `met` to true if an operation uses `tensor`."""
 
     def __init__(self, tensor: Tensor) -> None:
         super().__init__()

@@ -137,7 +137,7 @@ def _shape(sizes: tuple[int, int, int, int], offset: Any) -> Any:
 
 
 def _padded(mask: NDArray[Any], kv_len: int, value: Any) -> NDArray[Any]:
-    """Returns a mask extended to `kv_len` keys by `value`, which hides the keys that the mask does not reach."""
+    """Returns a mask extended to `kv_len` keys by `value`, which hides the keys that the mask does not contain."""
     missing = kv_len - mask.shape[-1]
     if missing <= 0 or mask.shape[-1] == 1:
         return mask

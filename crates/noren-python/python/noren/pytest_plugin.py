@@ -37,7 +37,7 @@ def audit_masks(request: pytest.FixtureRequest) -> Assertion:
 
 @pytest.fixture
 def assert_no_future_leak(request: pytest.FixtureRequest) -> Assertion:
-    """Asserts that no output depends on a token that it may not read, through all layers and within each layer."""
+    """Asserts that no output depends on a token that the output may not read, through all layers and within each layer."""
     return _assertion(request, ("prefix", "reach", "layers"), needed=("prefix",))
 
 
@@ -94,7 +94,7 @@ def assert_documents_isolated(request: pytest.FixtureRequest) -> Assertion:
 
 @pytest.fixture
 def assert_cache_equals_full(request: pytest.FixtureRequest) -> Assertion:
-    """Asserts that decoding with a cache, token by token and in chunks, has the outputs of one pass."""
+    """Asserts that decoding with a cache, token by token and in chunks, gives the same outputs as one pass without a cache."""
     return _assertion(request, ("cache", "chunks"))
 
 

@@ -78,7 +78,7 @@ class Intent:
         return masks * depth if len(masks) == 1 and depth is not None else masks
 
     def known_depth(self, stream: str) -> int | None:
-        """Returns the number of layers of a stream, None if the intent does not give it."""
+        """Returns the number of layers of a stream; None if the intent does not give this number."""
         masks = self.masks(stream)
         return len(masks) if len(masks) > 1 else self.depth if stream == "main" else None
 

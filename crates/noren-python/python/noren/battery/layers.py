@@ -25,7 +25,7 @@ from .trial import LEAK
 
 @dataclass
 class Layer:
-    """A layer of a stack; its input and output are `[batch, length, width]`."""
+    """A layer of a stack. The input and the output of the layer are `[batch, length, width]`."""
 
     name: str
     module: nn.Module

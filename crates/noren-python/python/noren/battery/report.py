@@ -75,7 +75,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether at least one check passed, none failed, and none that applies is inconclusive."""
+        """Whether at least one check passed, no check failed, and no check that applies is inconclusive."""
         return self.verdict == "ok"
 
     @property
@@ -158,7 +158,7 @@ class Report:
         path.write_text(made() + "\n", encoding="utf-8")
 
     def raise_if_failed(self) -> None:
-        """Raises `AssertionError` with the text of the report unless the report is `ok`."""
+        """Raises `AssertionError` with the text of the report if the report is not `ok`."""
         if not self.ok:
             raise AssertionError(str(self))
 
@@ -204,5 +204,5 @@ def _plain(check: Check) -> dict[str, Any]:
 
 
 def _number(value: float) -> float | None:
-    """Returns None for NaN and infinite numbers, which JSON does not have."""
+    """Returns `value`; None for NaN and infinite numbers, which JSON cannot represent."""
     return value if value == value and abs(value) != float("inf") else None

@@ -139,7 +139,7 @@ class Subject:
     arguments: Arguments
     hugging_face: bool
     step: Callable[..., Any] | None = None
-    """`step(tokens, state, **the rest) -> (output, state)`, for models whose cache is not that of transformers."""
+    """`step(tokens, state, **the rest) -> (output, state)`, for models whose cache is not a cache of transformers."""
     exact: Callable[..., Any] | None = None
     """The model as a function that computes in float64, for models without a module that can be converted."""
     backends: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
@@ -228,7 +228,7 @@ class Subject:
             yield function
 
     def _parts(self, function: Callable[..., Any], call: Call, double: bool) -> Iterator[Output]:
-        """Yields the outputs of each call of the function: one call, or one call for each entry of `call.splits`."""
+        """Yields the outputs of each call of the function. There is one call, or one call for each entry of `call.splits`."""
         if not call.splits:
             out = function(*self._given(call), **self._said(call, 0, call.main.length, None))
             yield self._read(out, call, call.main.length)

@@ -70,7 +70,7 @@ def flat(value: Any) -> Iterator[Tensor]:
 
 @contextmanager
 def recorded(module: nn.Module, parts: int = 1) -> Iterator[Recorder]:
-    """Records the inputs and outputs of every module that runs within its block."""
+    """Returns a context that records the inputs and outputs of every module that runs in the block."""
     recorder = Recorder(parts)
 
     def hook(name: str) -> Callable[..., None]:
@@ -151,7 +151,7 @@ def _at(trial: Trial, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor] | None:
 
 
 def _heads(trial: Trial, culprit: Record, base: Recorder, other: Recorder) -> str:
-    """Returns text with the differing heads, empty if they are not found or if all heads differ.
+    """Returns text with the differing heads; an empty text if these heads are not found or if all heads differ.
 
     The heads are found in the input of an output projection within `culprit`.
     """

@@ -108,7 +108,7 @@ class Trial:
         """True if the two passes differ only in the content of tokens, so that both passes do the same operations in the same
         order.
 
-        The rounding of both passes is then equal."""
+        The rounding errors of both passes are then equal."""
         a, b = self.base, self.other
         ways = [(call.splits, call.backend, call.packing, call.all_real) for call in (a, b)]
         streams = [list(call.streams().values()) for call in (a, b)]
@@ -128,7 +128,7 @@ class Measure:
     stream: str
     row: int
     position: int
-    """The position where outputs differ most, or where they differ least if they must differ."""
+    """The position where the outputs differ most. If the outputs must differ: the position where they differ least."""
     difference: float
     """The difference at `position`, as a fraction of the largest compared output."""
     finite: bool

@@ -32,7 +32,7 @@ def passes_on(function: Callable[..., Any]) -> bool:
 
 
 def inside(module: nn.Module) -> nn.Module:
-    """Returns the first module inside wrappers whose `forward` names its parameters; `module` if no module does."""
+    """Returns the first module inside wrappers whose `forward` names its parameters; `module` itself if no such module exists."""
     found, seen = module, {id(module)}
     while True:
         child = _child(found)

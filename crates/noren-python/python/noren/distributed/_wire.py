@@ -22,7 +22,10 @@ TAG = 0x6E6F
 
 
 class Traffic(NamedTuple):
-    """The bytes of arrays that this rank sent to and received from other ranks, and the bytes sent for agreements."""
+    """The numbers of bytes that this rank sent to and received from other ranks.
+
+    Arrays are counted in both directions. For the messages that check whether the ranks agree, only sent bytes are counted.
+    """
 
     sent: int = 0
     received: int = 0

@@ -298,7 +298,7 @@ def _refuse_slopes(source: Source, score: Score) -> None:
 def from_llama_cpp(mask: LlamaCppMask | Array, q_len: int) -> BoundMask:
     """Returns the mask of the first `q_len` rows.
 
-    If `max_bias` is not 0, the numbers are distances, and a finite distance means "allowed".
+    If `max_bias` is not 0, the finite numbers of the mask are distances, and their cells are allowed.
     """
     given, max_bias = (mask.mask, mask.max_bias) if isinstance(mask, LlamaCppMask) else (np.asarray(mask), 0.0)
     rows = given[(None,) * (4 - given.ndim)][:, :, :q_len]

@@ -31,7 +31,7 @@ Lowest = Literal["refuse", "padding", "zero"]
 MOST_BYTES = 1 << 28
 """Maximum memory of masks with cached plans, in bytes."""
 LOW = -6.9e37
-"""Numbers below this one hide a cell: -inf and the lowest numbers of float32 and bfloat16, also halved or with a bias added."""
+"""Numbers below this limit hide a cell: -inf and the lowest numbers of float32 and bfloat16, even if halved or with a bias added."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class _Kept:
     plan: Plan
     bytes: int
     empty: NDArray[np.bool_] | None = None
-    """Rows `[batch, q_len]` that read no key in at least one head; None until it is computed."""
+    """Rows `[batch, q_len]` that read no key in at least one head; None until these rows are computed."""
 
 
 class _Plans:

@@ -105,7 +105,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         return [x.reshape(*x.shape[:2], self.num_heads, self.head_dim).transpose(1, 2) for x in projected]
 
     def _with_extra(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns keys and values with the module's `bias_k`, `bias_v` and zero key appended, if it has them."""
+        """Returns keys and values with the module's `bias_k`, `bias_v` and zero key appended, if the module has them."""
         extra_k, extra_v = [k], [v]
         if self.bias_k is not None and self.bias_v is not None:
             for parts, bias in ((extra_k, self.bias_k), (extra_v, self.bias_v)):
