@@ -21,7 +21,7 @@ type Change = (String, String, Vec<usize>, bool, Vec<(usize, usize)>, bool);
 #[pyfunction]
 pub(crate) fn audit_changes(check: &str, length: usize, reach: &[u8], direct: &[u8]) -> PyResult<Vec<Change>> {
     if length == 0 || [reach, direct].iter().any(|cells| cells.len() != length * length) {
-        return Err(Error::new_err(format!("{length} x {length} cells are needed")));
+        return Err(Error::new_err(format!("reach and direct must have {length} x {length} cells")));
     }
     let [reach, direct] = [reach, direct].map(|cells| move |q: usize, k: usize| cells[q * length + k] != 0);
     let changes = Reads { length, reach: &reach, direct: &direct }.changes(check).map_err(Error::new_err)?;

@@ -198,7 +198,7 @@ impl PyBound {
     fn fill(&self, py: Python<'_>, mut out: Tensor) -> PyResult<()> {
         let [batch, heads, q_len, kv_len] = match out.shape[..] {
             [b, h, q, k] => [b, h, q, k],
-            _ => return Err(PyValueError::new_err("the array must be [batch, heads, q_len, kv_len]")),
+            _ => return Err(PyValueError::new_err("the array must have the shape [batch, heads, q_len, kv_len]")),
         };
         let shape = self.0.shape();
         let fits = |given: usize, whole: usize| given == 1 || given == whole;

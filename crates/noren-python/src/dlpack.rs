@@ -184,7 +184,7 @@ impl Tensor {
             let (major, flags, tensor) = unsafe { (new.as_ref().major, new.as_ref().flags, new.as_ref().tensor) };
             if major != 1 {
                 return Err(PyBufferError::new_err(format!(
-                    "DLPack version {major} is not known: noren reads 0 and 1"
+                    "DLPack version {major} is not supported: noren reads versions 0 and 1"
                 )));
             }
             (Owner::New(new), tensor, flags, c"used_dltensor_versioned")
@@ -193,7 +193,7 @@ impl Tensor {
             // SAFETY: a capsule of this name holds a struct of this type.
             (Owner::Old(old), unsafe { old.as_ref().tensor }, 0, c"used_dltensor")
         } else {
-            return Err(PyTypeError::new_err("the capsule holds no DLPack tensor, or it was already read"));
+            return Err(PyTypeError::new_err("the capsule holds no DLPack tensor, or the capsule was already read"));
         };
         // SAFETY: the object is a capsule and the name is static.
         unsafe { PyCapsule_SetName(raw, used.as_ptr()) };
@@ -232,7 +232,7 @@ impl Tensor {
             (6, 8, 1) => Kind::Bool,
             (code, bits, lanes) => {
                 return Err(PyTypeError::new_err(format!(
-                    "values of DLPack type {code} with {bits} bits in {lanes} lanes are not known: noren reads bool, \
+                    "values of DLPack type {code} with {bits} bits in {lanes} lanes are not supported: noren reads bool, \
                      integers, float16, bfloat16, float32 and float64"
                 )));
             }
@@ -387,7 +387,7 @@ impl Tensor {
         match self.len() {
             len if len <= most => Ok(len),
             len => Err(crate::error::Error::new_err(format!(
-                "an array of shape {:?} holds {len} values, at most {most} are read: give an expression such as \
+                "an array of shape {:?} holds {len} values, but at most {most} can be read: give an expression such as \
                  nr.causal(), or a part of the array",
                 self.shape
             ))),
@@ -417,7 +417,9 @@ impl Tensor {
         let rank = self.shape.len();
         if rank > 4 {
             let shape = &self.shape;
-            return Err(crate::error::Error::new_err(format!("{name} has shape {shape:?}: at most 4 dimensions")));
+            return Err(crate::error::Error::new_err(format!(
+                "{name} has shape {shape:?}: at most 4 dimensions are supported"
+            )));
         }
         let (mut shape, mut strides) = ([1; 4], [0; 4]);
         shape[4 - rank..].copy_from_slice(&self.shape);

@@ -116,7 +116,7 @@ fn keep(tensor: &Tensor, convention: &str) -> PyResult<Keep> {
         let shape = &tensor.shape;
         return Err(Error::new_err(format!(
             "an array of shape {shape:?} is no mask: give [q_len, kv_len], [batch, q_len, kv_len] or \
-             [batch, heads, q_len, kv_len], no dimension 0"
+             [batch, heads, q_len, kv_len], without a dimension of length 0"
         )));
     }
     let real = matches!(tensor.kind, Kind::Float(_) | Kind::Double);

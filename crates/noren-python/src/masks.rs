@@ -40,7 +40,7 @@ pub(crate) fn read_mask(py: Python<'_>, mask: Tensor, drop: bool, kv_len: usize)
     let cells: u128 = [batch, heads, q_len, kv_len].iter().map(|&n| n as u128).product();
     if cells > MOST_CELLS as u128 {
         return Err(Error::new_err(format!(
-            "the mask has {cells} cells, at most {MOST_CELLS} are read: give an expression such as nr.causal()"
+            "the mask has {cells} cells, but at most {MOST_CELLS} can be read: give an expression such as nr.causal()"
         )));
     }
     let (words, seen) = py.detach(|| {
@@ -69,7 +69,9 @@ fn read_rows(mask: &Tensor, drop: bool, mut each: impl FnMut(&[u8])) -> PyResult
         Kind::Float(Dtype::F16) => floats(mask, &mut cells, &mut seen, half, &mut each)?,
         Kind::Double => floats(mask, &mut cells, &mut seen, |x: f64| x as f32, &mut each)?,
         Kind::Int(_) | Kind::Uint(_) => {
-            return Err(PyTypeError::new_err("a mask holds booleans or floats, not integers: convert it (.bool())"));
+            return Err(PyTypeError::new_err(
+                "a mask holds booleans or floats, not integers: convert the mask (.bool())",
+            ));
         }
     }
     Ok(seen)

@@ -207,7 +207,7 @@ class NorenBackend(Backend):  # type: ignore[misc]
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **_: Any) -> Prepared:
         if not cls.supports_device(device):
-            raise Error(f"device {device}: noren computes on the CPU")
+            raise Error(f"device {device} is not supported: noren computes on the CPU")
         onnx.checker.check_model(model)
         return Prepared(model)
 

@@ -131,7 +131,7 @@ def from_flex(block_mask: BlockMask) -> BoundMask:
     if len(differ):
         cell = tuple(differ[0].tolist())
         raise ExportError(
-            f"the BlockMask contradicts itself in cell {cell} (batch, head, query, key): its lists give {listed[cell]}, its mask_mod "
+            f"the BlockMask contradicts itself in cell {cell} (batch, head, query, key): the lists give {listed[cell]}, its mask_mod "
             f"{said[cell]}; eager and compiled FlexAttention would differ"
         )
     return found(listed, "the BlockMask")

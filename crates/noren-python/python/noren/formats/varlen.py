@@ -133,7 +133,7 @@ def _segments(source: Source, runs: Runs, row: int) -> list[_Segment]:
         low, high = int(start[first:last].min()), int(end[first:last].max())
         if low < used:
             source.refuse(
-                f"query {rows[first]} of batch row {row}, which reads keys of sequences before it", "use FlexAttention"
+                f"query {rows[first]} of batch row {row}, which reads keys of earlier sequences", "use FlexAttention"
             )
         used = high
         part = slice(first, last)
