@@ -39,7 +39,11 @@ pub fn attention_weights<T: Element>(
     ] {
         if given > end {
             let given = if name == "rows" { format!("{rows:?}") } else { (given - 1).to_string() };
-            return Err(Error::Option { name, given, problem: format!("the plan has {end}, counted from 0") });
+            return Err(Error::Option {
+                name,
+                given,
+                problem: format!("the plan allows numbers from 0 to less than {end}"),
+            });
         }
     }
     let row = |i| reference::row(inputs, plan, options, [batch, head, i]).weights;

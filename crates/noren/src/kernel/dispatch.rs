@@ -1,5 +1,5 @@
-//! [`Task`]: work that is generic over the processor path, and [`Isa::run`], the only place where a path becomes a
-//! type.
+//! [`Task`]: work that is generic over the processor path, and [`Isa::run`], the only function that turns an ISA, known
+//! at run time, into the type of a processor path.
 
 use super::simd::{Simd, portable::Portable};
 use crate::Isa;

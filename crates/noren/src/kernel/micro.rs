@@ -1,9 +1,9 @@
 //! The two matrix products of attention on a register tile: scores from queries and keys, outputs from weights and
 //! values.
 //!
-//! Both keep `R x N` accumulators in registers and add one *word* at a time in ascending order. The bits of a result
-//! therefore do not depend on the tile or on the other rows in it. A [`Product`] defines the word: one `f32`, or a pair
-//! of `bf16`.
+//! Both products keep `R x N` accumulators in registers and add one *word* at a time in ascending order. The bits of a
+//! result therefore do not depend on the tile or on the other rows in it. A [`Product`] defines the word: one `f32`, or
+//! a pair of `bf16`.
 
 use super::simd::{Kernel, Product, Simd, floats, floats_mut};
 use std::marker::PhantomData;
@@ -16,8 +16,8 @@ pub(crate) const BLOCK: usize = 64;
 /// less often.
 pub(crate) const WIDE: usize = 2 * BLOCK;
 
-/// Returns the number of vectors of the next register tile if `left` vectors remain. Three are computed as two and one:
-/// a tile of three would not be faster.
+/// Returns the number of vectors of the next register tile if `left` vectors remain. Three vectors are computed as two
+/// and one, because a tile of three vectors would not be faster.
 #[inline(always)]
 pub(super) fn tile_vectors<S: Simd>(left: usize) -> usize {
     match S::VECTORS.min(left) {
@@ -26,8 +26,8 @@ pub(super) fn tile_vectors<S: Simd>(left: usize) -> usize {
     }
 }
 
-/// Calls `$f::<S, P, R, N>` with the run-time numbers of rows `R` and vectors `N` as constants, for tiles up to the
-/// register tile of the path.
+/// Calls `$f::<S, P, R, N>`, where the constants `R` and `N` are equal to the run-time numbers of rows and vectors. The
+/// largest possible tile is the register tile of the path.
 macro_rules! by_tile {
     ($s:ty, $p:ty, $rows:expr, $vectors:expr, $f:ident($($arg:expr),*)) => {
         match ($rows, $vectors) {
@@ -164,8 +164,8 @@ pub(crate) fn accumulate_allowed<S: Simd, P: Product>(
 
 /// Adds weighted values to the accumulators of `rows` queries.
 ///
-/// `weights` has `WIDE` words for each row. Row `j` of `values`, with `v_width` words, is multiplied by word `j` of the
-/// weights; words `words` are added. `acc` has `v_width / LANES` vectors for each row.
+/// `weights` has `WIDE` words for each query. Row `j` of `values`, with `v_width` words, is multiplied by word `j` of
+/// the weights. The sum is over the indices `j` in `words`. `acc` has `v_width / LANES` vectors for each query.
 #[inline(always)]
 pub(crate) fn accumulate<S: Simd, P: Product>(
     s: S,
@@ -268,11 +268,12 @@ fn value_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     }
 }
 
-/// The number of words of values that are added before the next columns are processed: these words and the next `NEAR`
-/// words fit in the nearest cache.
+/// The number of words of values that are added before the next columns are processed. Twice this number of words fits
+/// in the nearest cache.
 const NEAR: usize = 1 << 11;
 
-/// Calls `$f::<S, P, R, N>` with the run-time number of rows `R` and the path's number of vectors `N` as constants.
+/// Calls `$f::<S, P, R, N>`, where the constant `R` is equal to the run-time number of rows and `N` to the number of
+/// vectors of the path.
 macro_rules! by_rows {
     ($s:ty, $p:ty, $rows:expr, $f:ident $args:tt) => {
         match <$s>::VECTORS {

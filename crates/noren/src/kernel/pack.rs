@@ -1,12 +1,15 @@
 //! The layout of keys and values for the kernels.
 //!
-//! Keys are transposed in *lane groups*. A group holds [`group`] keys, counted from the first key of the sequence:
-//! `LANES` keys for each value in a word. A group is stored as one or two times `[words]` vectors with one key in each
-//! lane; `words` words hold `head_dim` values. Groups do not depend on tiles, so the bits of a score do not depend on
-//! them either. Values are rows of words. One row holds as many keys as a word has values. Values are used in place
-//! where the rows are contiguous and fill whole vectors, and are copied otherwise.
+//! Keys are transposed in *lane groups*. A lane group is a run of [`group`] keys: `LANES` keys, or `2 * LANES` keys if
+//! a word is a pair of values. The first group begins at the first key of the sequence. A lane group is stored as
+//! `[TERMS][words]` vectors with one key in each lane; `words` words hold the `head_dim` numbers of a key. Lane groups
+//! do not depend on tiles, so the bits of a score do not depend on tiles either.
 //!
-//! Where a plan reorders keys, a key here is a place in the plan's order: packing puts keys into this order.
+//! Values are stored as rows of words. A row holds the values of `TERMS` keys. Values are used in place if the rows are
+//! contiguous and fill whole vectors, and are copied otherwise.
+//!
+//! If a plan reorders keys, the number of a key in this module is the place of the key in the plan's order. Packing
+//! copies the keys in this order.
 
 use super::micro::{BLOCK, WIDE};
 use super::rows::Rows;
@@ -25,14 +28,15 @@ pub(crate) struct Head<'a> {
     pub(crate) head: usize,
     /// The plan's order of keys and values; `None` if it is the order of the arrays.
     pub(crate) order: Option<&'a Order>,
-    /// Whether values that are not aligned to vectors are copied. Copying is faster where many rows read them.
+    /// Whether values that are not aligned to vectors are copied. Copying is faster if many rows read the values.
     pub(crate) align_values: bool,
 }
 
 /// The source from which a tile reads keys and values.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a, 'b, S: Simd, P> {
-    /// Arrays, with keys and values that are packed once for all jobs. For `None`, the tile packs them block by block.
+    /// Keys and values in arrays. The second field has the keys and values packed once for all jobs; if it is `None`,
+    /// the tile packs the keys and values block by block.
     Given(Head<'b>, Option<&'a Packed<S, P>>),
     /// Keys and values of a key-value cache.
     Stored(StoredHead<'b>),
@@ -59,7 +63,7 @@ pub(crate) struct Block<'a, S: Simd> {
     pub(crate) values: &'a [f32],
     /// Whether a value of the block may be infinite or NaN.
     pub(crate) non_finite: bool,
-    /// The keys and values to prefetch for the next block, where they come from main memory.
+    /// The keys and values of the next block, to be prefetched. `None` if the block is not from a key-value cache.
     pub(crate) far: Option<(&'a [S::V], &'a [f32])>,
 }
 
@@ -162,13 +166,13 @@ impl<'a> Head<'a> {
 }
 
 impl<S: Simd, P: Product> Packed<S, P> {
-    /// Returns packed keys and values of no keys, without an allocation.
+    /// Returns memory that holds 0 packed keys and values, without an allocation.
     pub(crate) fn empty() -> Self {
         Packed { first_group: 0, keys: Vec::new(), values: None, non_finite: Vec::new(), product: PhantomData }
     }
 
-    /// Packs the keys and values of the lane groups that hold keys `key_range`. The memory of a head that is no longer
-    /// used is used again.
+    /// Packs the keys and values of the lane groups that hold keys `key_range`. The memory of the previous head is used
+    /// again.
     #[inline(always)]
     pub(crate) fn refill(&mut self, s: S, head: &Head<'_>, key_range: Range<usize>) {
         self.first_group = key_range.start / group::<S, P>();
@@ -220,7 +224,7 @@ impl<S: Simd> BlockScratch<S> {
         BlockScratch { keys: zeroed(WIDE / S::LANES * words), values: zeroed(WIDE * v_width / S::LANES) }
     }
 
-    /// Returns memory for no keys, without an allocation.
+    /// Returns memory for 0 keys, without an allocation.
     pub(crate) fn empty() -> Self {
         BlockScratch { keys: Vec::new(), values: Vec::new() }
     }
@@ -293,7 +297,8 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
         self.v_dim().next_multiple_of(S::LANES)
     }
 
-    /// Returns the block of lane groups `groups`, at most `WIDE` keys, and packs it where needed.
+    /// Returns the block of lane groups `groups`, at most `WIDE` keys. The block is packed into `scratch` if it is not
+    /// packed yet.
     #[inline(always)]
     pub(crate) fn block<'c>(&'c self, s: S, groups: Range<usize>, scratch: &'c mut BlockScratch<S>) -> Block<'c, S> {
         match self {
@@ -310,7 +315,7 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
 }
 
 impl<S: Simd, P: Product> Source<'_, '_, S, P> {
-    /// Returns only the keys of [`block`](Self::block).
+    /// Returns the keys of the block that [`block`](Self::block) returns, without the values.
     #[inline(always)]
     pub(crate) fn keys<'c>(&'c self, s: S, groups: Range<usize>, scratch: &'c mut BlockScratch<S>) -> &'c [S::V] {
         match self {
@@ -355,7 +360,7 @@ struct PackBlock<'a, 'b, S: Simd, P> {
     scratch: &'a mut BlockScratch<S>,
     head: &'a Head<'b>,
     groups: Range<usize>,
-    /// Set to true if a value is infinite or NaN.
+    /// The flag that packing sets to true if a value is infinite or NaN.
     non_finite: &'a mut bool,
     product: PhantomData<P>,
 }
@@ -380,7 +385,7 @@ impl<S: Simd, P: Product> Kernel<S> for PackBlock<'_, '_, S, P> {
     }
 }
 
-/// [`Packed::refill`] as a kernel for a processor path.
+/// A call of [`Packed::refill`] as a kernel, which is compiled for each processor path.
 pub(crate) struct Refill<'a, S: Simd, P> {
     pub(crate) packed: &'a mut Packed<S, P>,
     pub(crate) head: Head<'a>,

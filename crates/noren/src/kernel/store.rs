@@ -17,7 +17,7 @@ use crate::{Dtype, Element, Error, Isa, View, bf16, f16};
 use half::slice::HalfFloatSliceExt;
 use std::ops::Range;
 
-/// The memory layout of keys and values, given by their sizes and the processor path.
+/// The memory layout of keys and values. The layout depends on the sizes of keys and values and on the processor path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Packing {
     pub(crate) head_dim: usize,
@@ -131,7 +131,7 @@ pub(crate) struct Store {
     /// The number of bytes in a region: `[keys, values]`. Values follow the keys.
     region: [usize; 2],
     lines: Lines,
-    /// For each vector of keys in each region, whether one of its values is infinite or NaN.
+    /// For each run of `lanes` keys in each region, whether the values of these keys include an infinite or NaN value.
     non_finite: Vec<bool>,
 }
 
@@ -147,8 +147,8 @@ pub(crate) struct StoredHead<'a> {
 }
 
 impl Store {
-    /// Allocates memory for `pages` pages of `page` keys each, a multiple of the lanes. Returns an error if there is
-    /// not enough memory.
+    /// Allocates memory for `pages` pages of `page` keys each. `page` must be a multiple of `packing.lanes`. Returns an
+    /// error if there is not enough memory.
     pub(crate) fn new(
         packing: Packing,
         dtype: Dtype,
@@ -164,7 +164,7 @@ impl Store {
             return Err(Error::Option {
                 name: "the cache",
                 given: format!("{pages} pages of {page} keys for {kv_heads} heads"),
-                problem: "there is not enough memory: give a smaller capacity".to_owned(),
+                problem: "there is not enough memory: give a smaller capacity or fewer blocks".to_owned(),
             });
         };
         let non_finite = vec![false; pages * kv_heads * (page / packing.lanes)];
@@ -176,21 +176,21 @@ impl Store {
         size_of_val(self.lines.values::<f32>())
     }
 
-    /// Returns the byte offset of the region of a page and head, and the number of its first vector among all vectors
-    /// of keys.
+    /// Returns the byte offset of the region of a page and head, and the index in `non_finite` of the region's first
+    /// entry.
     fn region(&self, page: u32, head: usize) -> (usize, usize) {
         let region = page as usize * self.kv_heads + head;
         (region * (self.region[0] + self.region[1]), region * (self.page / self.packing.lanes))
     }
 
-    /// Copies words from word `first` of the memory on. Values of 16 bits are converted to `f32`.
+    /// Copies words of the memory to `into`, beginning with word `first`. Values of 16 bits are converted to `f32`.
     #[inline(always)]
     fn widen<S: Simd>(&self, s: S, first: usize, into: &mut [f32]) {
         s.run(Widen { store: self, first, into });
     }
 
-    /// Writes the keys and values of `tokens`, rows of `[k, v]` in batch row `batch`, at the positions that begin with
-    /// `position`. `pages` must have a slot for each of them.
+    /// Writes keys and values to the cache. They are read from rows `tokens` of `[k, v]` in batch row `batch`. The
+    /// first token gets the position `position`. `pages` must have a slot for each position.
     pub(crate) fn write<T: Element>(
         &mut self,
         pages: &[u32],
@@ -295,10 +295,11 @@ impl<'a> StoredHead<'a> {
         (self.pages.get(page).copied(), slot, follow.min(self.store.page - slot))
     }
 
-    /// Returns the distance, in keys, between boundaries that a block of keys should not cross. For words of 4 bytes
-    /// this is the page, so that a block is contiguous; small pages are copied together instead (`usize::MAX`). For
-    /// 16-bit values that `few` rows read, it is the keys of a block, so that the converted block stays in the nearest
-    /// cache.
+    /// Returns the distance, in keys, between boundaries that a block of keys should not cross. If a word has 4 bytes,
+    /// the distance is the length of a page, so that a block is contiguous; for small pages it is `usize::MAX`, because
+    /// several small pages are copied into one block. If a word has 2 bytes and `few` is true, the distance is the
+    /// length of a block, so that the converted block stays in the nearest cache. `few` is true if the rows of the tile
+    /// fit in one register tile.
     pub(crate) fn page(&self, few: bool) -> usize {
         let Store { page, packing, .. } = *self.store;
         match packing.word_bytes {
@@ -308,8 +309,8 @@ impl<'a> StoredHead<'a> {
         }
     }
 
-    /// Returns the contiguous keys and values from index `index` on, for prefetching: at most one block. Both slices
-    /// are empty where words are not 4 bytes or no page follows.
+    /// Returns the keys and values from index `index` on, for prefetching: a contiguous run of at most one block. Both
+    /// slices are empty if a word does not have 4 bytes or if `index` is after the last page.
     #[inline(always)]
     pub(crate) fn ahead<S: Simd, P: Product>(&self, index: usize) -> (&'a [S::V], &'a [f32]) {
         let store = self.store;

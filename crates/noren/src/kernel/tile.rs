@@ -8,8 +8,9 @@
 //!
 //! * Scores are in base 2, and the running maximum is rounded up to an *integer*. When the maximum rises, earlier sums
 //!   are multiplied by a power of two, which causes no rounding.
-//! * Outputs add one key at a time in the plan's order of keys. Denominators add in lanes, by the key's place in this
-//!   order, and a tree that does not depend on the first lane adds the lanes ([`total`]).
+//! * Outputs add one key at a time in the plan's order of keys. A denominator has one sum for each lane; the place of a
+//!   key in this order modulo `LANES` is its lane. A tree of additions adds the lanes, and its result does not depend
+//!   on the lane of the first key ([`total`]).
 //! * Hidden cells are replaced, not multiplied by 0: their score becomes minus infinity, their weight 0. Where a hidden
 //!   value may be infinite or NaN, the cell is skipped.
 
@@ -42,14 +43,15 @@ pub(crate) struct Context<'a> {
     /// array; otherwise `None`.
     pub(crate) starts: Option<&'a [usize]>,
     pub(crate) modifiers: Modifiers<'a>,
-    /// The mask bits of mixed blocks, which the first job that needs them computes; [`Job::bits`] is the index.
+    /// Mask bits of mixed blocks that several jobs share. The first job that needs an entry computes it. [`Job::bits`]
+    /// is the index of an entry.
     pub(crate) bits: Vec<OnceLock<Box<[u64]>>>,
     pub(crate) out: SharedRows<'a>,
     pub(crate) lse: Option<SharedRows<'a>>,
 }
 
 impl Context<'_> {
-    /// Returns the index `[batch, head, row]` of a query and its output in the arrays.
+    /// Returns the index `[batch, head, row]` at which the arrays hold the query of `at` and its output.
     #[inline(always)]
     fn row(&self, at: Place) -> [usize; 3] {
         match self.starts {
@@ -74,7 +76,7 @@ pub(crate) struct Job {
 
 /// The memory of one thread, used for one job after another.
 pub(crate) struct Scratch<S: Simd> {
-    /// The query rows at the job's places in the plan's order.
+    /// The query rows of the job, in the plan's order of queries.
     rows: Vec<usize>,
     /// Queries, `[rows][words]`: multiplied by the scale if words are `f32`, unchanged if words are pairs.
     queries: Vec<f32>,
@@ -144,7 +146,8 @@ fn multiply(from: &[f32], factor: f32, to: &mut [f32]) {
 }
 
 impl<S: Simd> RowState<'_, S> {
-    /// Hides the cells whose bits in `word` are not set, and raises the maximum to the largest score, rounded up.
+    /// Hides the cells whose bits in `word` are not set; `None` hides no cell. Then raises the row's maximum to the
+    /// largest score, rounded up.
     #[inline(always)]
     fn rise(&mut self, s: S, word: Option<u64>, scores: &mut [S::V]) {
         let minus_infinity = s.splat(f32::NEG_INFINITY);
@@ -171,8 +174,8 @@ impl<S: Simd> RowState<'_, S> {
         }
     }
 
-    /// Turns scores into weights and adds these to the row's sum. The function is inlined once for each usual number of
-    /// lane groups.
+    /// Turns scores into weights and adds the weights to the row's sum. `word` has the mask bits of the row, or is
+    /// `None` if all cells are allowed. The function is inlined once for each usual number of lane groups.
     #[inline(always)]
     fn weigh(&mut self, s: S, word: Option<u64>, scores: &mut [S::V]) {
         self.rise(s, word, scores);
@@ -245,14 +248,14 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         self.job.heads.len() * self.job.rows.len()
     }
 
-    /// Returns the place of row `r` of the job: batch row, head, query row, and key `key`.
+    /// Returns the batch row, head and query row of row `r` of the job, together with key `key`.
     #[inline(always)]
     fn place(&self, r: usize, key: usize) -> Place {
         let Job { batch, heads, rows, .. } = self.job;
         Place { batch: *batch, head: heads.start + r / rows.len(), row: self.scratch.rows[r % rows.len()], key }
     }
 
-    /// Sets the sums to zero and copies the queries, scaled if words are `f32`.
+    /// Sets the sums to zero and copies the queries. If words are `f32`, the queries are multiplied by the scale.
     #[inline(always)]
     fn start(&mut self, s: S) {
         s.run(Start(self));
@@ -311,7 +314,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
     }
 
     /// Sets the mask bits of a block, one word for each row. Returns false if every cell of the block is allowed.
-    /// `known` is the mask bits if another head has computed them before.
+    /// `known` has the mask bits of the block if another head has computed them before, otherwise it is `None`.
     #[inline(always)]
     fn mask(&mut self, block: &KeyBlock, known: Option<&[u64]>) -> bool {
         let KeyBlock { keys, cells, .. } = block;
@@ -345,8 +348,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         masked
     }
 
-    /// Adds a block of keys to the sums of all rows. `known` is the block's mask bits if another head has computed them
-    /// before.
+    /// Adds a block of keys to the sums of all rows. `known` has the mask bits of the block if another head has
+    /// computed them before, otherwise it is `None`.
     #[inline(always)]
     fn block(&mut self, s: S, block: &KeyBlock, known: Option<&[u64]>) {
         let masked = self.mask(block, known);
@@ -372,7 +375,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         }
     }
 
-    /// Computes the scores and weights of rows `rows` and a block, and adds the weighted values to the outputs.
+    /// Computes the scores and weights of rows `rows` for a block, and adds the weighted values to the outputs. The
+    /// block begins at key `key` and has `groups` lane groups. `masked` is true if some cells of the block are hidden.
     #[inline(always)]
     fn phase(&mut self, s: S, rows: Range<usize>, key: usize, block: &Block<'_, S>, groups: usize, masked: bool) {
         let (words, v_width) = (self.source.words(), self.source.v_width());
@@ -438,8 +442,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
     }
 
     /// Applies softcap and bias, and for pairs also the scale, to the scores of row `r` and lane groups `groups` of a
-    /// block, before cells are hidden. Returns the number of keys from the block's first key to the end of these
-    /// groups.
+    /// block, before cells are hidden. The scores of the row begin at vector `at`, and the block begins at key `key`.
+    /// Returns the number of keys from the block's first key to the end of these groups.
     #[inline(always)]
     fn modify(&mut self, s: S, r: usize, at: usize, key: usize, groups: Range<usize>) -> usize {
         let per_row = WIDE / S::LANES;
@@ -456,7 +460,9 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         keys
     }
 
-    /// Turns the scores of row `r` and lane groups `groups` of a block into weights, and adds them to the row's sum.
+    /// Turns the scores of row `r` and lane groups `groups` of a block into weights, and adds the weights to the row's
+    /// sum. The scores of the row begin at vector `at`, and the block begins at key `key`. `masked` is true if some
+    /// cells of the block are hidden.
     #[inline(always)]
     fn weigh(&mut self, s: S, r: usize, at: usize, key: usize, groups: Range<usize>, masked: bool) {
         let per_row = WIDE / S::LANES;

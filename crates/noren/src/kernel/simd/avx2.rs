@@ -23,7 +23,7 @@ fn enter<K: Kernel<Avx2>>(simd: Avx2, kernel: K) {
     kernel.run(simd);
 }
 
-/// Wraps intrinsics whose only requirement is that the processor supports them.
+/// Calls intrinsics in an `unsafe` block. The only requirement of these intrinsics is a processor that supports them.
 macro_rules! op {
     ($call:expr) => {
         // SAFETY: an `Avx2` token exists, so the processor supports the instructions.

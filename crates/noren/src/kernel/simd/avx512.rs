@@ -1,7 +1,7 @@
 //! The paths for AVX-512: 16 lanes, 32 registers, and predicate registers that take mask bits directly.
 //!
-//! There are two paths: one for every such processor, and one that also uses AVX512-BF16 and multiplies pairs with one
-//! instruction. They have no other difference, so `f32` results of both have the same bits.
+//! There are two paths: one for every processor with AVX-512, and one that also uses AVX512-BF16 and multiplies pairs
+//! with one instruction. The paths do not differ otherwise, so `f32` results of the two paths have the same bits.
 
 use super::{Kernel, Lanes, Pairs, Simd, Single, f16_value};
 use crate::Isa;
@@ -58,7 +58,7 @@ fn transpose(rows: &mut [__m512; 16]) {
     }
 }
 
-/// Wraps intrinsics whose only requirement is that the processor supports them.
+/// Calls intrinsics in an `unsafe` block. The only requirement of these intrinsics is a processor that supports them.
 macro_rules! op {
     ($call:expr) => {
         // SAFETY: a token of a path in this file exists, so the processor supports the instruction.
@@ -66,8 +66,8 @@ macro_rules! op {
     };
 }
 
-/// Implements a path from its token, the features that it is compiled with, its product, and the operations in which it
-/// differs.
+/// Implements a processor path. The arguments are the token type, the processor features with which the path is
+/// compiled, the product, and the operations that only this path implements.
 macro_rules! path {
     ($token:ident, $features:literal, $product:ty, $($own:item)*) => {
         impl Simd for $token {
@@ -154,7 +154,7 @@ macro_rules! path {
             }
             #[inline(always)]
             fn transpose(self, square: &mut [__m512]) {
-                let square = square.first_chunk_mut().expect("the square has 16 vectors");
+                let square = square.first_chunk_mut().expect("the slice to transpose must have 16 vectors");
                 op!(transpose(square))
             }
             #[inline(always)]
@@ -201,21 +201,21 @@ path! {
     }
 }
 
-/// Returns the same bits as pairs of `bf16`.
+/// Returns the bits of `pairs` as a vector of 32 `bf16` numbers.
 #[inline(always)]
 fn bf16s(pairs: __m512) -> __m512bh {
     // SAFETY: both types are 512 bits, and every bit pattern is valid.
     unsafe { std::mem::transmute(pairs) }
 }
 
-/// Returns the same bits as words of `f32`.
+/// Returns the bits of `pairs`, which are 32 `bf16` numbers, as a vector of 16 `f32` words.
 #[inline(always)]
 fn m512_of(pairs: __m512bh) -> __m512 {
     // SAFETY: see `bf16s`.
     unsafe { std::mem::transmute(pairs) }
 }
 
-/// Returns the same bits as integers.
+/// Returns the bits of `halves`, which are 16 `bf16` numbers, as a vector of integers.
 #[inline(always)]
 fn m256i_of(halves: __m256bh) -> __m256i {
     // SAFETY: both types are 256 bits, and every bit pattern is valid.

@@ -21,8 +21,8 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {}
 
 /// Work that runs on a processor path.
 ///
-/// `run` must be `#[inline(always)]`, and so must all functions that it calls often. Only then are they compiled with
-/// the instructions of the path.
+/// `run` must be `#[inline(always)]`, and all functions that `run` calls often must be `#[inline(always)]` too.
+/// Otherwise they are not compiled with the instructions of the path.
 pub(crate) trait Kernel<S: Simd> {
     /// Does the work on the path of token `simd`.
     fn run(self, simd: S);
@@ -55,7 +55,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn mul(self, a: Self::V, b: Self::V) -> Self::V;
     /// Returns `a / b`.
     fn div(self, a: Self::V, b: Self::V) -> Self::V;
-    /// Returns `a * b + c`, with one rounding if the path has such an instruction, otherwise with two.
+    /// Returns `a * b + c`. The result is rounded once if the path has a fused instruction, otherwise the product and
+    /// the sum are both rounded.
     fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
     /// Returns the larger value of each lane; `b` if one of the two is NaN.
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
@@ -67,7 +68,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn scale(self, a: Self::V, n: Self::V) -> Self::V;
     /// Returns lane `i` of `a` if bit `i` of `bits` is set, otherwise lane `i` of `b`.
     fn keep(self, bits: u64, a: Self::V, b: Self::V) -> Self::V;
-    /// Transposes a square of `LANES` vectors.
+    /// Transposes a square matrix of numbers: `LANES` vectors, each with `LANES` lanes.
     #[inline(always)]
     fn transpose(self, square: &mut [Self::V]) {
         let values = &mut floats_mut(square)[..Self::LANES * Self::LANES];
@@ -77,7 +78,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
             }
         }
     }
-    /// Returns whether a lane of `a` is larger than the lane of `b` with the same number.
+    /// Returns whether at least one lane of `a` is larger than the lane of `b` with the same index.
     fn any_above(self, a: Self::V, b: Self::V) -> bool;
     /// Returns the largest lane.
     fn reduce_max(self, a: Self::V) -> f32;
@@ -248,7 +249,7 @@ pub(crate) fn vectors<V: Lanes>(floats: &[f32]) -> &[V] {
 
 /// Allocates `len` vectors of zeros. Panics if there is not enough memory.
 pub(crate) fn zeroed<V: Lanes>(len: usize) -> Vec<V> {
-    try_zeroed(len).expect("not enough memory for the buffers of a call")
+    try_zeroed(len).expect("there is not enough memory for the buffers of a call")
 }
 
 /// Allocates `len` vectors of zeros. Returns `None` if there is not enough memory.

@@ -30,19 +30,21 @@ pub(crate) struct Part<S: Simd> {
 
 /// One step of the work on a tile.
 pub(crate) enum Task<'c, S: Simd> {
-    /// Divides the blocks into at most this number of parts.
+    /// Divides the blocks of the tile into parts. The fields are the maximum number of parts, and the list that
+    /// receives the parts.
     Cut(usize, &'c mut Vec<Part<S>>),
     Score(&'c mut Part<S>),
-    /// Turns the scores of a part into weights. The slice is the maximum of each row over all parts.
+    /// Turns the scores of a part into weights. The slice has the maximum of each row over all parts.
     Weigh(&'c mut Part<S>, &'c [f32]),
-    /// Adds the weighted values of a range of columns, counted in vectors, into `[rows][v_width]`.
+    /// Adds the weighted values of a range of columns. The fields are the parts, the range of columns in vectors, and
+    /// the memory for the sums.
     Accumulate(&'c [Part<S>], Range<usize>, &'c mut Vec<S::V>),
     /// Adds the weights, combines the columns and writes the rows. The fields are the parts, the maximum of each row,
     /// and the sums of each range of columns.
     Finish(&'c [Part<S>], &'c [f32], &'c [(Range<usize>, Vec<S::V>)]),
 }
 
-/// A task and the tile to which it belongs.
+/// One task and the tile on which the task works.
 pub(crate) struct SplitKernel<'a, 'b, 'c, S: Simd, P> {
     pub(crate) tile: TileKernel<'a, 'b, S, P>,
     pub(crate) task: Task<'c, S>,
@@ -73,8 +75,8 @@ impl<S: Simd> Part<S> {
 impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
     const PER_ROW: usize = WIDE / S::LANES;
 
-    /// Returns the ranges `(lane groups, words of weights)` of a block that at least one row of a register tile reads.
-    /// The argument `words` holds the mask bits of these rows.
+    /// Returns two ranges of a block, `(lane groups, words of weights)`, which contain all keys that a register tile
+    /// reads. The argument `words` has the mask bits of the rows of the register tile.
     fn needed(words: &[u64], block: &KeyBlock) -> (Range<usize>, Range<usize>) {
         let keys = match words.iter().fold(0, |or, word| or | word) {
             0 => 0..0,
@@ -98,7 +100,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         parts.extend(blocks.chunks(each).map(part));
     }
 
-    /// Computes the scores of all rows and the keys of a part. Hidden cells get minus infinity.
+    /// Computes the scores of all rows of the tile for the keys of a part. Hidden cells get minus infinity.
     #[inline(always)]
     fn score(&mut self, s: S, part: &mut Part<S>) {
         self.start(s);
@@ -151,7 +153,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         }
     }
 
-    /// Turns the scores of a part into weights.
+    /// Turns the scores of a part into weights. `maxima` has the maximum of each row over all parts.
     #[inline(always)]
     fn weigh_part(&mut self, s: S, part: &mut Part<S>, maxima: &[f32]) {
         self.start(s);
