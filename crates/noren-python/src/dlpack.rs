@@ -426,7 +426,7 @@ impl Tensor {
         strides[4 - rank..].copy_from_slice(&self.strides);
         if self.is_empty() {
             return Err(crate::error::Error::new_err(format!(
-                "{name} has shape {:?}: every dimension must hold at least 1",
+                "{name} has shape {:?}: every dimension must be at least 1",
                 self.shape
             )));
         }

@@ -85,12 +85,8 @@ pub(crate) fn spans(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Span>
     if let Ok(range) = object.cast::<PyRange>() {
         let (start, stop, step) = (range.start()?, range.stop()?, range.step()?);
         let from = |n: isize| {
-            u64::try_from(n).map_err(|_| {
-                PyValueError::new_err(format!(
-                    "{what}: {} has negative positions: give positions of 0 or more",
-                    repr(object)
-                ))
-            })
+            u64::try_from(n)
+                .map_err(|_| PyValueError::new_err(format!("{what}: {} has negative positions", repr(object))))
         };
         return match step {
             _ if range.len()? == 0 => Ok(vec![(0..0).into()]),

@@ -116,7 +116,7 @@ def to_flashinfer_bsr(mask: Exported, shape: Sizes = None, facts: Known = None, 
     source = read(mask, shape, facts, "FlashInfer's block-sparse mask")
     source.refuse_heads()
     if source.patterns.shape[0] > 1:
-        source.refuse("a mask that differs between batch rows", "its blocks are those of one sequence; export each row separately")
+        source.refuse("a mask that differs between batch rows", "the blocks describe one sequence; export each row separately")
     _whole(source, block)
     slots, cells = _tiles(source, 0, block)
     indptr = np.concatenate([[0], np.cumsum((slots != EMPTY).sum(1))]).astype(np.int32)
