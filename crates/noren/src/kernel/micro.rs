@@ -334,7 +334,7 @@ impl<S: Simd, P: Product> Kernel<S> for FarScores<'_, S, P> {
             let keys = &k[group * words..];
             let follow = &keys[S::VECTORS * words..];
             let ahead = if group + 2 * S::VECTORS <= whole { follow } else { next };
-            // Where no keys follow, the current keys are prefetched again.
+            // If no keys follow, the current keys are prefetched again.
             let ahead = if ahead.len() < S::VECTORS * words { keys } else { ahead };
             by_rows!(S, P, rows, far_score_tile(s, q, keys, ahead, words, &mut into[group..]));
         }
@@ -358,7 +358,7 @@ fn far_score_tile<S: Simd, P: Product, const R: usize, const N: usize>(
         *queries = &q[r * words..][..words];
     }
     let now: [&[S::V]; N] = std::array::from_fn(|n| &k[n * words..][..words]);
-    // In the order of memory, so that the processor's own prefetching can follow.
+    // Prefetches in the order of memory, so that the automatic prefetching of the processor can follow.
     let ahead = &ahead.as_chunks::<N>().0[..words];
     let mut acc = [[s.splat(0.0); N]; R];
     for w in 0..words {

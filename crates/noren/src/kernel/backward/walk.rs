@@ -306,7 +306,7 @@ fn dense<S: Simd>(s: S, context: &Context<'_>, of: Of, array: SharedRows<'_>, th
         for (row, sums) in sums.chunks_exact(dims[3]).enumerate() {
             line.iter_mut().zip(sums).for_each(|(to, sum)| *to = *sum as f32);
             let row = if dims[2] == 1 { 0 } else { rows.start + row };
-            // SAFETY: no other piece of work has these rows.
+            // SAFETY: no other piece of work writes these rows.
             unsafe { array.write([at[0], at[1], row], &line) };
         }
     });
