@@ -415,7 +415,7 @@ impl<T> std::fmt::Debug for KvCache<T> {
     }
 }
 
-/// Returns the ISA of a cache and its packing.
+/// Returns the ISA and the memory layout of a cache with sizes `shape`.
 fn packing<T: Element>(shape: &KvShape) -> Result<(Isa, Packing), Error> {
     shape.check()?;
     let isa = Isa::choose(shape.isa)?;

@@ -133,8 +133,8 @@ fn score_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     }
 }
 
-/// Does the work of [`accumulate`] for one row and the keys whose bits in `allowed` are set. Values of other keys may
-/// be infinite or NaN and are not used.
+/// Adds weighted values, as [`accumulate`] does, for one row and the keys whose bits in `allowed` are set. Values of
+/// other keys may be infinite or NaN and are not used.
 #[inline(always)]
 pub(crate) fn accumulate_allowed<S: Simd, P: Product>(
     s: S,
@@ -179,8 +179,8 @@ pub(crate) fn accumulate<S: Simd, P: Product>(
     accumulate_columns::<S, P>(s, rows, weights, words, values, v_width, 0..v_width / S::LANES, acc);
 }
 
-/// Does the work of [`accumulate`] for columns `columns`, counted in vectors. `acc` has all `v_width / LANES` vectors
-/// for each row.
+/// Adds weighted values, as [`accumulate`] does, for the range `columns` of vectors in each row. `acc` has all `v_width
+/// / LANES` vectors for each row.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // the operands of a product and the part to compute
 pub(crate) fn accumulate_columns<S: Simd, P: Product>(

@@ -61,8 +61,8 @@ impl Context<'_> {
     }
 }
 
-/// The work of one thread at a time: query rows at places `rows` of heads `heads`, which share a pattern and a
-/// key-value head.
+/// The work of one thread at a time: query rows at places `rows` of heads `heads`, which have the same pattern and
+/// key-value head. Places are those in the plan's order of queries.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) batch: usize,

@@ -279,7 +279,8 @@ fn summed(dim: usize, at: usize, len: usize) -> Range<usize> {
     if dim == 1 { 0..len } else { at..at + 1 }
 }
 
-/// Computes the gradient of an array of biases or soft weights, which is broadcast over the cells.
+/// Computes the gradient of an array of biases or soft weights, which is broadcast over the cells. `of` selects the
+/// gradient that is computed for each cell.
 fn dense<S: Simd>(s: S, context: &Context<'_>, of: Of, array: SharedRows<'_>, threads: usize) {
     let [batch, heads, q_len, _] = context.q.shape();
     let dims = array.shape();
