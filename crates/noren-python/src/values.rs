@@ -85,8 +85,12 @@ pub(crate) fn spans(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Span>
     if let Ok(range) = object.cast::<PyRange>() {
         let (start, stop, step) = (range.start()?, range.stop()?, range.step()?);
         let from = |n: isize| {
-            u64::try_from(n)
-                .map_err(|_| PyValueError::new_err(format!("{what}: {} has negative positions", repr(object))))
+            u64::try_from(n).map_err(|_| {
+                PyValueError::new_err(format!(
+                    "{what}: {} has negative positions: give positions of 0 or more",
+                    repr(object)
+                ))
+            })
         };
         return match step {
             _ if range.len()? == 0 => Ok(vec![(0..0).into()]),
@@ -100,7 +104,7 @@ pub(crate) fn spans(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Span>
             if value.is_none() { Ok(None) } else { count(&value, what).map(Some) }
         };
         if part("step")?.is_some_and(|step| step != 1) {
-            return Err(PyValueError::new_err(format!("{what}: {} has a step: give a range", repr(object))));
+            return Err(PyValueError::new_err(format!("{what}: {} has a step: give step 1", repr(object))));
         }
         return Ok(vec![Span { start: part("start")?.unwrap_or(0), end: part("stop")? }]);
     }
