@@ -28,8 +28,8 @@ fn causal(offset: i64) -> PyMask {
     PyMask(atoms::causal_offset(offset))
 }
 
-/// Allows `q - left <= k <= q + right`, both ends included. A side that is not given has no limit; values may be
-/// negative.
+/// Allows `q - left <= k <= q + right`, both ends included. Without `left` or `right`, that side has no limit; values
+/// may be negative.
 #[pyfunction]
 #[pyo3(signature = (left=None, right=None))]
 fn window(left: Option<i64>, right: Option<i64>) -> PyMask {
@@ -154,8 +154,8 @@ fn clearance() -> PyMask {
 
 /// Allows the keys in a window of grid cells around the query; at the edges, the window shifts inward (NATTEN).
 ///
-/// `grid` gives the sizes of the grid (1 to 3 dimensions, positions row by row), `size` the sizes of the window,
-/// `dilation` the distance between its keys [default: 1]; one number for each dimension.
+/// Each argument has one number for each of the 1 to 3 dimensions: `grid`, the sizes of the grid, whose positions count
+/// row by row; `size`, the sizes of the window; `dilation`, the distance between keys of the window [default: 1].
 #[pyfunction]
 #[pyo3(signature = (grid, size, dilation=None))]
 fn neighborhood(grid: Given<'_, '_>, size: Given<'_, '_>, dilation: Option<Given<'_, '_>>) -> PyResult<PyMask> {
@@ -172,7 +172,7 @@ fn random(p: f64, seed: u64) -> PyMask {
     PyMask(atoms::random(p, seed))
 }
 
-/// Allows `count` random blocks of `block` keys to each block of `block` queries.
+/// Allows each block of `block` queries to read `count` random blocks of `block` keys.
 ///
 /// The blocks depend on `seed`, the positions and the number of keys, and are equal on every machine.
 #[pyfunction]

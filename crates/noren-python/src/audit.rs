@@ -21,14 +21,14 @@ type Change = (String, String, Vec<usize>, bool, Vec<(usize, usize)>, bool);
 #[pyfunction]
 pub(crate) fn audit_changes(check: &str, length: usize, reach: &[u8], direct: &[u8]) -> PyResult<Vec<Change>> {
     if length == 0 || [reach, direct].iter().any(|cells| cells.len() != length * length) {
-        return Err(Error::new_err(format!("{length} x {length} cells are needed")));
+        return Err(Error::new_err(format!("reach and direct must have {length} x {length} cells")));
     }
     let [reach, direct] = [reach, direct].map(|cells| move |q: usize, k: usize| cells[q * length + k] != 0);
     let changes = Reads { length, reach: &reach, direct: &direct }.changes(check).map_err(Error::new_err)?;
     Ok(changes.into_iter().map(|c| (c.what, c.broken, c.tokens, c.one_by_one, c.compared, c.moves)).collect())
 }
 
-/// Returns sentences that list what an audit did not test.
+/// Returns sentences that list the parts of a model that an audit did not test.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // called by this package alone
 pub(crate) fn audit_not_tested(

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 
-/// A mask with a shape and facts that fit it: every cell is known.
+/// A mask with a shape and facts that fit the mask: every cell is known.
 #[pyclass(name = "BoundMask", module = "noren", frozen)]
 pub(crate) struct PyBound(pub(crate) BoundMask);
 
@@ -25,7 +25,8 @@ pub(crate) struct PyPlan {
 }
 
 type CellTuple = (usize, usize, usize, usize);
-/// A tile: `(first row, end row, [(first key, end key, full), ...])`; ends are exclusive.
+/// A tile: `(first row, row after the last, [(first key, key after the last, full), ...])`; `full` is true if every
+/// cell of the span is allowed.
 type TileTuple = (u32, u32, Vec<(u32, u32, bool)>);
 
 fn tuple(cell: Cell) -> CellTuple {
@@ -61,7 +62,7 @@ fn reorder(order: Option<Order>) -> PyResult<Reorder> {
     }
 }
 
-/// Runs planning or counting within the default budget. Ctrl-C cancels the call.
+/// Runs a planning or counting function within the default budget. Ctrl-C cancels the call.
 fn within_budget<T: Send>(
     py: Python<'_>,
     run: impl FnOnce(&Budget<'_>) -> Result<T, noren_mask::Error> + Send,
@@ -197,7 +198,7 @@ impl PyBound {
     fn fill(&self, py: Python<'_>, mut out: Tensor) -> PyResult<()> {
         let [batch, heads, q_len, kv_len] = match out.shape[..] {
             [b, h, q, k] => [b, h, q, k],
-            _ => return Err(PyValueError::new_err("the array must be [batch, heads, q_len, kv_len]")),
+            _ => return Err(PyValueError::new_err("the array must have the shape [batch, heads, q_len, kv_len]")),
         };
         let shape = self.0.shape();
         let fits = |given: usize, whole: usize| given == 1 || given == whole;
@@ -277,7 +278,7 @@ impl PyBound {
         self.0.picture_of_difference(&other.0).to_svg().map_err(raise)
     }
 
-    /// Reads a bound mask from the JSON of `to_json`. Raises `Error` for other text.
+    /// Reads a bound mask from the JSON of `to_json`. Raises `Error` for any other text.
     #[staticmethod]
     fn from_json(text: &str) -> PyResult<Self> {
         BoundMask::from_json(text).map_err(raise).map(PyBound)
@@ -335,7 +336,8 @@ impl PyPlan {
         PyShape(self.plan.shape().clone())
     }
 
-    /// The number of cells that kernels compute, over all batch rows and heads; at least the number of allowed cells.
+    /// The number of cells that kernels compute, over all batch rows and heads. It is never below the number of allowed
+    /// cells.
     #[getter]
     fn computed(&self) -> u64 {
         self.computed
@@ -400,7 +402,7 @@ impl PyPlan {
         self.picture(100, 48, false)
     }
 
-    /// Reads a plan from the JSON of `to_json`. Raises `Error` for other text and for a plan that does not fit its
+    /// Reads a plan from the JSON of `to_json`. Raises `Error` for any other text, and for a plan that does not fit its
     /// mask.
     #[staticmethod]
     fn from_json(text: &str) -> PyResult<Self> {

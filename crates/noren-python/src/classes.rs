@@ -1,4 +1,5 @@
-//! `Mask`, `Score` and `Spec` as values, and functions for the methods of several classes; their own methods are in `mask`.
+//! `Mask`, `Score` and `Spec` as values, and functions that the methods of several classes use. The methods of these
+//! three classes are in `mask`.
 
 use crate::error::{raise, repr};
 use noren::noren_mask::Error;

@@ -117,7 +117,7 @@ impl PyPartition {
         self.0.to_json()
     }
 
-    /// Reads a partition from JSON. Raises `Error` if it is invalid or not a partition of `bound`.
+    /// Reads a partition from JSON. Raises `Error` if the JSON is invalid or not a partition of `bound`.
     #[staticmethod]
     fn from_json(py: Python<'_>, text: &str, bound: &PyBound) -> PyResult<Self> {
         py.detach(|| Partition::from_json(text, &bound.0)).map(PyPartition).map_err(raise_dist)

@@ -103,7 +103,7 @@ pub(crate) fn classes() -> Vec<(&'static str, &'static str, &'static str)> {
     noren_doctor::classes().iter().map(|class| (class.name, class.title, class.cause)).collect()
 }
 
-/// Reads the cells of an array in a convention: `"keep"`, `"drop"` or `"additive"`.
+/// Reads the allowed cells of an array; `convention` is `"keep"`, `"drop"` or `"additive"`.
 fn keep(tensor: &Tensor, convention: &str) -> PyResult<Keep> {
     tensor.len_within(MOST_CELLS)?;
     let dims = match tensor.shape[..] {
@@ -116,7 +116,7 @@ fn keep(tensor: &Tensor, convention: &str) -> PyResult<Keep> {
         let shape = &tensor.shape;
         return Err(Error::new_err(format!(
             "an array of shape {shape:?} is no mask: give [q_len, kv_len], [batch, q_len, kv_len] or \
-             [batch, heads, q_len, kv_len], no dimension 0"
+             [batch, heads, q_len, kv_len], without a dimension of length 0"
         )));
     }
     let real = matches!(tensor.kind, Kind::Float(_) | Kind::Double);

@@ -5,7 +5,7 @@ use noren::noren_mask::Equivalence;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
-/// The result of `Mask.equivalent`; `str` gives it as a sentence.
+/// The result of `Mask.equivalent`; `str` formats the result as a sentence.
 #[pyclass(name = "Equivalence", module = "noren", frozen)]
 pub(crate) struct PyEquivalence(pub(crate) Equivalence);
 
@@ -41,7 +41,9 @@ impl PyEquivalence {
         }
     }
 
-    /// The facts under which a difference was found; empty if the difference does not depend on facts.
+    /// The facts with which a difference was found.
+    ///
+    /// The facts are empty if the difference does not depend on facts; `None` if no difference was found.
     #[getter]
     fn facts(&self) -> Option<PyFacts> {
         match &self.0 {

@@ -42,8 +42,8 @@ pub(crate) fn row_runs<'py>(py: Python<'py>, plan: &PyPlan, pattern: usize) -> P
     Ok(runs_of(py, &runs))
 }
 
-/// Returns the runs of masked rows of each key, as `indptr` and pairs (first row, row after the last); `None` if a key has
-/// more than `most` runs.
+/// Returns the runs of masked rows of each key, as `indptr` and pairs (first row, row after the last); `None` if the
+/// masked rows of a key form more than `most` runs.
 #[pyfunction]
 pub(crate) fn masked_rows<'py>(
     py: Python<'py>,
@@ -58,6 +58,8 @@ pub(crate) fn masked_rows<'py>(
 
 /// Returns (numbers of tiles along rows and along keys, slot of each tile, bits of the mixed tiles as `uint32`). A slot
 /// is an `int32`: -1 for an empty tile, -2 for a full tile, else the index of a mixed tile.
+///
+/// `cut_may_be_full` is true if a tile that the end of the keys cuts can be a full tile.
 #[pyfunction]
 pub(crate) fn blocks<'py>(
     py: Python<'py>,

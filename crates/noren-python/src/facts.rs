@@ -111,7 +111,7 @@ impl PyShape {
         sized(Shape::cross(q_len.0, kv_len.0), batch, heads, kv_heads)
     }
 
-    /// Reads a shape from the JSON of `to_json`. Raises `Error` for other text.
+    /// Reads a shape from the JSON of `to_json`. Raises `Error` for any other text.
     #[staticmethod]
     fn from_json(text: &str) -> PyResult<Self> {
         Shape::from_json(text).map_err(raise).map(PyShape)
@@ -134,7 +134,7 @@ impl PyShape {
         self.0.head_count()
     }
 
-    /// The number of key-value heads; `heads / kv_heads` query heads share each.
+    /// The number of key-value heads. Each is shared by `heads / kv_heads` query heads.
     #[getter]
     fn kv_heads(&self) -> usize {
         self.0.kv_head_count()
@@ -308,7 +308,7 @@ pub(crate) fn facts_of(object: Option<&Bound<'_, PyAny>>) -> PyResult<Facts> {
 }
 
 impl PyFacts {
-    /// Reads facts from a mapping. Its values may be arrays of any library.
+    /// Reads facts from a mapping. The values of the mapping may be arrays of any library.
     fn read(mapping: &Bound<'_, PyAny>) -> PyResult<Self> {
         let (text, arrays): (String, BTreeMap<String, PyArray>) =
             mapping.py().import("noren._facts")?.call_method1("read", (mapping,))?.extract()?;

@@ -80,7 +80,7 @@ impl PyMask {
         crate::bound::bind_to(&self.0, shape, facts)
     }
 
-    /// Returns the block-sparse plan that attention and exports read; arguments and errors as in `bind`.
+    /// Returns the block-sparse plan that attention and exports use; arguments and errors as in `bind`.
     ///
     /// `block_q` is the maximum number of query rows in a tile, `block_kv` the width in keys of the tiles that
     /// statistics count. `reorder`: `"auto"` [default] plans queries and keys in another order where that is clearly
@@ -160,7 +160,7 @@ impl PyMask {
         self.bind(shape.unwrap_or(&usual), facts)?.picture(labels, width, height, color)
     }
 
-    /// Returns a picture for notebooks, with enough tokens to show the mask, unless the mask needs facts.
+    /// Returns a picture for notebooks, with enough tokens to show the mask; `None` if the mask needs facts.
     fn _repr_svg_(&self, py: Python<'_>) -> PyResult<Option<String>> {
         let len = self.usual_len().into_pyobject(py)?.into_any();
         match self.bind(&len, None) {
@@ -174,14 +174,14 @@ impl PyMask {
         PyMask(self.0.simplify())
     }
 
-    /// Compares the cells of two masks at every length: proves equality, finds a cell that differs, or establishes
+    /// Compares the cells of two masks at every length. The result is a proof of equality, a cell that differs, or
     /// neither.
     fn equivalent(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<PyEquivalence> {
         let other = mask_of(other)?;
         py.detach(|| self.0.equivalent(&other)).map(PyEquivalence).map_err(raise)
     }
 
-    /// Returns the mask of one layer, counted from 0; a mask without `layers(...)` is the same in all layers.
+    /// Returns the mask of layer `layer`, counted from 0. A mask without `layers(...)` is the same in all layers.
     fn at_layer(&self, layer: u64) -> Self {
         PyMask(self.0.at_layer(layer))
     }
@@ -235,12 +235,7 @@ impl PyScore {
             Score::Softcap { .. } => "softcap",
             Score::Soft { .. } => "soft",
             Score::Sinks { .. } => "sinks",
-            _ => {
-                return Err(crate::error::Error::new_err(format!(
-                    "`{}` is of a kind that noren's Python package does not know",
-                    self.0
-                )));
-            }
+            _ => return Err(crate::error::Error::new_err(format!("`{}` has a kind unknown to Python", self.0))),
         })
     }
 

@@ -284,7 +284,7 @@ impl PySplit {
         self.split.queries_travel()
     }
 
-    /// Returns the (bytes sent, bytes received) in a forward pass, then in a backward pass.
+    /// Returns (bytes sent, bytes received) for a forward pass, and the same pair for a backward pass.
     fn predicted(&self, head_dim: usize, v_dim: usize, element_bytes: usize) -> [(u64, u64); 2] {
         self.split.predicted([head_dim, v_dim], element_bytes).map(|traffic| (traffic.sent, traffic.received))
     }
@@ -372,12 +372,8 @@ impl PyShards {
     /// Returns the ranges of keys that a rank holds.
     fn held(&self, rank: usize) -> PyResult<Vec<(usize, usize)>> {
         let held = self.shards.held().get(rank);
-        let problem = || {
-            PyIndexError::new_err(format!(
-                "rank {rank} does not exist: there are {} ranks, counted from 0",
-                self.shards.held().len()
-            ))
-        };
+        let problem =
+            || PyIndexError::new_err(format!("no rank {rank} exists: there are {} ranks", self.shards.held().len()));
         Ok(held.ok_or_else(problem)?.iter().map(|&Range { start, end }| (start, end)).collect())
     }
 

@@ -100,7 +100,7 @@ pub(crate) fn spans(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Span>
             if value.is_none() { Ok(None) } else { count(&value, what).map(Some) }
         };
         if part("step")?.is_some_and(|step| step != 1) {
-            return Err(PyValueError::new_err(format!("{what}: {} has a step: give a range", repr(object))));
+            return Err(PyValueError::new_err(format!("{what}: {} has a step: give step 1", repr(object))));
         }
         return Ok(vec![Span { start: part("start")?.unwrap_or(0), end: part("stop")? }]);
     }

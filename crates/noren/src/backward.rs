@@ -146,8 +146,8 @@ pub fn attention_backward_into<T: Element>(
 ) -> Result<(), Error> {
     check_saved(inputs, saved, plan, options)?;
     check_gradients(inputs, options, &gradients)?;
-    // The plan may reorder queries and keys for the forward pass; the backward pass sums over both in their original
-    // order.
+    // The plan may reorder queries and keys for the forward pass; the backward pass sums over queries and keys in their
+    // original order.
     let plan = &*plan.in_place();
     let isa = Isa::choose(options.isa)?;
     let threads = rayon::current_num_threads();
@@ -162,7 +162,7 @@ pub fn attention_backward_into<T: Element>(
     arrays.extend(soft.map(|array| (Gradient::Soft, SharedRows::of(array))));
 
     let shape = dq.shape();
-    // Sums are accumulated in `f32`, also where the result has a narrower type.
+    // Sums are accumulated in `f32`, even if the result has a 16-bit type.
     let mut sums = if T::DTYPE == Dtype::F32 { Vec::new() } else { vec![0.0f32; shape.iter().product()] };
     let dq_sums = if sums.is_empty() { None } else { Some(SharedRows::of(ViewMut::new(&mut sums, shape)?)) };
     let head_dim = inputs.q.shape()[3];

@@ -169,7 +169,7 @@ impl<T: Element> KvCache<T> {
         let (isa, packing) = packing::<T>(shape)?;
         let group = packing.group();
         let kept = sink_tokens.next_multiple_of(group);
-        // One group more, because the first key of the oldest group may be older than the window.
+        // The ring has one additional group, because the first key of the oldest group may be older than the window.
         let len = (window - 1 + ahead).next_multiple_of(group) + group;
         let form = Form::Rotating { window, ahead, ring: Ring { sink_tokens, kept, first: 0, len } };
         Self::new(shape, isa, packing, form, kept + len, shape.sequences)
@@ -293,7 +293,7 @@ impl<T: Element> KvCache<T> {
         if let Form::Rotating { window, ring, .. } = self.form {
             let oldest = (len + 1).saturating_sub(window).max(ring.sink_tokens);
             if oldest >= len {
-                // From here on no older slot except the sink tokens is read again.
+                // After this truncation, no older slot is read again, except the slots of the sink tokens.
                 found.written = len;
             } else if oldest + ring.len < found.written {
                 return refuse(format!(
@@ -415,7 +415,7 @@ impl<T> std::fmt::Debug for KvCache<T> {
     }
 }
 
-/// Returns the ISA of a cache and its packing.
+/// Returns the ISA and the memory layout of a cache with sizes `shape`.
 fn packing<T: Element>(shape: &KvShape) -> Result<(Isa, Packing), Error> {
     shape.check()?;
     let isa = Isa::choose(shape.isa)?;

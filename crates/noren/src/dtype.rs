@@ -93,12 +93,12 @@ pub enum ValuesMut<'a> {
     F16(&'a mut [f16]),
 }
 
-/// A type whose slices can be converted into variants of [`Values`] and [`ValuesMut`]. No type outside this crate can
+/// A type whose slices can be converted into variants of `Values` and `ValuesMut`. No type outside this crate can
 /// implement this trait.
 pub trait Erase: Sized {
-    /// Returns `values` as the variant of [`Values`] for this type.
+    /// Returns `values` as the variant of `Values` for this type.
     fn erased(values: &[Self]) -> Values<'_>;
-    /// Returns `values` as the variant of [`ValuesMut`] for this type.
+    /// Returns `values` as the variant of `ValuesMut` for this type.
     fn erased_mut(values: &mut [Self]) -> ValuesMut<'_>;
     /// Returns whether the number is neither infinite nor NaN.
     fn finite(self) -> bool;

@@ -54,9 +54,9 @@ pub enum Probe {
 pub enum Unit {
     /// Floating-point operations.
     Flop,
-    /// Values that the probe computes.
+    /// Values that a probe computes, such as powers of two.
     Value,
-    /// Bytes that the probe reads.
+    /// Bytes that a probe reads.
     Byte,
 }
 

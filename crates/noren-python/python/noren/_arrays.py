@@ -13,7 +13,7 @@ Array = Any
 
 
 def _refuse_kind(name: str, kind: str, fix: str) -> None:
-    """Raises a TypeError for an array that changes scores and does not hold floats: it may be meant as a mask."""
+    """Raises a TypeError for an array of a score modifier that does not hold floats, because the caller may mean a mask."""
     if kind == "bool":
         raise TypeError(
             f"{name} holds bool, but its numbers change scores: an array with the allowed cells is a mask, "
@@ -112,7 +112,7 @@ class Torch:
 
 
 class Others(NumPy):
-    """Arrays of other libraries with `__dlpack__`. Results are made by NumPy and imported by the library of the inputs."""
+    """Arrays of other libraries with `__dlpack__`. NumPy allocates the results, and the library of the inputs imports them."""
 
     def lend(self, array: Array) -> Any:
         return array

@@ -15,7 +15,7 @@ from ._noren import BoundMask, Error, Facts, Mask, Plan, Shape
 from ._views import Cell, Difference
 
 Convention = Literal["keep", "drop", "additive"]
-"""The meaning of an array's values. "keep": true may attend. "drop": true is ignored. "additive": added to scores."""
+"""The meaning of an array's values. "keep": true may attend. "drop": true is ignored. "additive": the values are added to scores."""
 
 _DECLARED = frozenset({
     "layerkinds", "layertypes", "kinds", "layerkind", "prefix", "prefixlen", "prefixlens", "prefixlength", "prefixlengths",
@@ -46,19 +46,19 @@ class Finding:
     first_cells: tuple[Cell, ...]
     """The first wrong cells."""
     repair: str | None
-    """The repaired mask as an expression, or the change that repairs it; None if no repair is known."""
+    """The repaired mask as an expression, or the change that repairs the mask; None if no repair is known."""
     cause: str
     """The line of code that usually causes the mistake."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question whose answer decides the verdict; a further declaration answers it."""
+    """A question whose answer decides the verdict. The caller answers it with a further declaration."""
 
     question: str
     """The question, and the declaration that answers it."""
     readings: tuple[str, ...]
-    """The possible readings of the array, and the mask that each gives."""
+    """The possible readings of the array, and the mask that each reading gives."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -84,9 +84,9 @@ class Report:
     classes: tuple[str, ...]
     """The classes of all findings except notes, without repeats, the most likely class first."""
     unknown: tuple[str, ...]
-    """The properties that could not be decided, and the declarations that would decide them."""
+    """The properties that the doctor could not decide, and the declarations that would decide them."""
     given: Array | None
-    """The cells as the declared API reads them: booleans, true may attend, `[batch, heads, q_len, kv_len]`."""
+    """The cells of the checked array as the declared API reads them: booleans, true may attend, `[batch, heads, q_len, kv_len]`."""
     fixed: Array | None
     """The repaired cells, in the form of `given`. Equal to `given` if the verdict is `correct`. None if there is no verdict, or
     if no named mistake explains every wrong cell."""
@@ -140,7 +140,7 @@ class Recognised:
     nearest: Mask
     """The nearest expression found; exact if `wrong` is 0."""
     shape: Shape
-    """The shape for which the expression was found. With fewer queries than keys, the queries are the last of the keys."""
+    """The shape for which the expression was found. If there are fewer queries than keys, the queries have the last positions."""
     exceptions: tuple[Cell, ...]
     """The cells that differ from `nearest`, if they are few."""
     wrong: int
@@ -151,7 +151,7 @@ class Recognised:
 
     @property
     def exact(self) -> bool:
-        """Whether `nearest` allows exactly the array's cells; every cell was compared."""
+        """Whether `nearest` allows exactly the cells that the array allows; every cell was compared."""
         return self.wrong == 0
 
     @property

@@ -1,4 +1,4 @@
-"""The cells that a mask must allow, from the intent of a model and its batch; `noren.guard` compares them with the mask."""
+"""The cells that a mask must allow, from the intent of a model and its batch; `noren.guard` compares these cells with the mask."""
 
 from __future__ import annotations
 
@@ -66,7 +66,10 @@ class Batch:
         return None
 
     def real(self, decoder: bool = False) -> Tensor | None:
-        """Returns the padding mask as `given_real`; without one, a mask from the padding ids at the ends of rows."""
+        """Returns the padding mask of the batch, as `given_real`.
+
+        If the batch has none, returns a mask from the padding ids at the ends of rows.
+        """
         if decoder not in self._real:
             found = self.given_real(decoder)
             ids = self.ids(decoder)
@@ -84,7 +87,7 @@ class Batch:
         return bool((ends(ids, self.pad, 0) & real).sum(1).gt(self.spare).any())
 
     def segments(self) -> Tensor | None:
-        """Returns the document number of each token `[batch, length]`, if the batch has it."""
+        """Returns the document number of each token `[batch, length]`; None if the batch has no document numbers."""
         found = self.tensor("segment_ids", "document_ids", "seq_idx")
         return found.cpu() if found is not None and found.dim() == 2 else None
 
@@ -105,7 +108,10 @@ class Batch:
 
 
 def ends(ids: Tensor, pad: int, spare: int) -> Tensor:
-    """Returns the padding ids at the beginning and end of each row `[batch, length]`, without `spare` tokens next to the text."""
+    """Returns booleans `[batch, length]` that mark the padding ids at the beginning and the end of each row.
+
+    The `spare` tokens next to the text are not marked.
+    """
     here = (ids == pad).long()
     left, right = here.cumprod(1).bool(), here.flip(1).cumprod(1).flip(1).bool()
     for _ in range(spare):
@@ -117,10 +123,10 @@ def ends(ids: Tensor, pad: int, spare: int) -> Tensor:
 
 @dataclass
 class Expected:
-    """The cells that a mask must allow, and the rows in which they are compared."""
+    """The cells that a mask must allow, and the query rows in which masks are compared."""
 
     cells: list[Tensor]
-    """One array `[batch, heads, q_len, kv_len]` for each correct reading; an axis may be 1."""
+    """The allowed cells `[batch, heads, q_len, kv_len]` of each correct reading of the intent; an axis may be 1."""
     rows: Tensor
     """`[batch, q_len]`: true for non-padding queries."""
 

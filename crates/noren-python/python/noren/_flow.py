@@ -1,4 +1,5 @@
-"""`noren.flow`: the tokens that can influence an output over several layers of attention, policies about them, and certificates."""
+"""`noren.flow`: the tokens that can influence an output over several layers of attention, policies about this influence, and
+certificates."""
 
 from __future__ import annotations
 
@@ -86,7 +87,7 @@ class RuleVerdict:
 
 @dataclass(frozen=True)
 class EmptyGroup:
-    """A group without tokens in a batch row, on a line with the word `maybe`, which permits empty groups."""
+    """A group without tokens in a batch row. Its line has the word `maybe`, which permits empty groups."""
 
     rule: str
     """The text of the `deny` line."""
@@ -101,7 +102,8 @@ class Ruling:
     """The verdict of a policy about a stack of masks. A ruling has no truth value: use `holds` or `verdict`."""
 
     verdict: Literal["holds", "broken", "nothing established"]
-    """`holds`: pairs are denied and none is reached. `broken`: a denied pair is reached. `nothing established`: no pair is denied."""
+    """`holds`: pairs are denied and no denied pair is reached. `broken`: a denied pair is reached. `nothing established`: no pair
+    is denied."""
     rules: tuple[RuleVerdict, ...]
     """One verdict for each `deny` line and batch row."""
     pairs: int
@@ -138,16 +140,17 @@ class Flow(_Flow):
     """The exact flow of information between tokens over a stack of masks; made by `noren.flow`."""
 
     def witness(self, sources: Tokens, targets: Tokens, *, batch: int = 0) -> Path | None:
-        """Returns a path from one of `sources` to one of `targets` over the fewest layers, or None if there is none."""
+        """Returns a path from one of `sources` to one of `targets` over the fewest layers, or None if no path exists."""
         found = self._witness(sources, targets, batch=batch)
         return None if found is None else _path(json.loads(found[0]), found[1])
 
     def cuts(self, sources: Tokens, targets: Tokens, *, batch: int = 0) -> list[Cut]:
-        """Returns, for each layer, the cells through which `sources` influence `targets`, and whether hiding them is enough."""
+        """Returns one `Cut` for each layer: the cells through which `sources` influence `targets`."""
         return [Cut(**cut) for cut in json.loads(self._cuts(sources, targets, batch=batch))]
 
     def closure(self, *, batch: int = 0) -> NDArray[np.bool_]:
-        """Returns the influence over all layers as booleans `[tokens, tokens]`: row, the output; column, the source token.
+        """Returns the influence over all layers as booleans `[tokens, tokens]`: each row is an output, each column is a source
+        token.
 
         Memory grows with the square of the number of tokens.
         """
@@ -160,7 +163,7 @@ class Flow(_Flow):
 
         A policy is a text of lines: `deny: label(pii) -> output` or `deny: document(i) -> document(j)`; `deny maybe: ...` if a
         group may be empty; `allow: ...` for exceptions. Groups are `label(NAME)`, `document(N)`, `level(N)`, `token(N)`,
-        `tokens(A..B)`, `output` (a target only) and `all`. Raises `noren.Error` for other text.
+        `tokens(A..B)`, `output` (a target only) and `all`. Raises `noren.Error` for a text that is not a policy.
         """
         return _ruling(*self._check(policy))
 
@@ -170,9 +173,10 @@ class Flow(_Flow):
 
 
 class Certificate(_Certificate):
-    """A certificate: the verdict of a policy with the masks, facts and proof that are needed to verify it.
+    """A certificate: the verdict of a policy with the masks, facts and proof that are needed to verify the verdict.
 
-    `Certificate(json)` reads one; `Flow.certify` makes one. `not_covered` lists the channels of influence outside of attention.
+    `Certificate(json)` reads a certificate; `Flow.certify` creates a certificate. `not_covered` lists the channels of influence
+    outside of attention.
     """
 
     def verify(self) -> Ruling:

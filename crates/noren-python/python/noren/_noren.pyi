@@ -51,7 +51,7 @@ class Mask:
     def plan(
         self, shape: Shape | int, facts: Known = None, *, block_q: int = 96, block_kv: int = 64, reorder: Order = None
     ) -> Plan:
-        """Returns the block-sparse plan that attention and exports read; arguments and errors as in `bind`.
+        """Returns the block-sparse plan that attention and exports use; arguments and errors as in `bind`.
 
         `block_q` is the maximum number of query rows in a tile, `block_kv` the width in keys of the tiles that statistics count.
         `reorder`: `"auto"` [default] plans queries and keys in another order where that is clearly cheaper, `"never"` keeps
@@ -87,16 +87,16 @@ class Mask:
     def simplify(self) -> Mask:
         """Returns a canonical form that allows the same cells."""
     def equivalent(self, other: Mask | str) -> Equivalence:
-        """Compares the cells of two masks at every length: proves equality, finds a cell that differs, or establishes neither."""
+        """Compares the cells of two masks at every length. The result is a proof of equality, a cell that differs, or neither."""
     def at_layer(self, layer: int) -> Mask:
-        """Returns the mask of one layer, counted from 0; a mask without `layers(...)` is the same in all layers."""
+        """Returns the mask of layer `layer`, counted from 0. A mask without `layers(...)` is the same in all layers."""
     @property
     def has_layers(self) -> bool:
         """Whether the mask contains `layers(...)`. If so, select a layer with `at_layer` before the mask is bound."""
 
 @final
 class Equivalence:
-    """The result of `Mask.equivalent`; `str` gives it as a sentence."""
+    """The result of `Mask.equivalent`; `str` formats the result as a sentence."""
 
     @property
     def equal(self) -> bool | None:
@@ -112,7 +112,10 @@ class Equivalence:
         """
     @property
     def facts(self) -> Facts | None:
-        """The facts under which a difference was found; empty if the difference does not depend on facts."""
+        """The facts with which a difference was found.
+
+        The facts are empty if the difference does not depend on facts; `None` if no difference was found.
+        """
     @property
     def cell(self) -> tuple[int, int, int, int] | None:
         """The cell (batch row, head, query row, key) that exactly one mask allows."""
@@ -189,7 +192,7 @@ class Shape:
         """Returns a shape in which queries and keys are different sequences; the first query has position 0."""
     @staticmethod
     def from_json(text: str) -> Shape:
-        """Reads a shape from the JSON of `to_json`. Raises `Error` for other text."""
+        """Reads a shape from the JSON of `to_json`. Raises `Error` for any other text."""
     def to_json(self) -> str:
         """Returns the shape as JSON."""
     def __hash__(self) -> int: ...
@@ -201,7 +204,7 @@ class Shape:
         """The number of query heads."""
     @property
     def kv_heads(self) -> int:
-        """The number of key-value heads; `heads / kv_heads` query heads share each."""
+        """The number of key-value heads. Each is shared by `heads / kv_heads` query heads."""
     @property
     def q_len(self) -> int:
         """The number of queries in a batch row."""
@@ -263,7 +266,7 @@ class Array:
 
 @final
 class BoundMask:
-    """A mask with a shape and facts that fit it: every cell is known."""
+    """A mask with a shape and facts that fit the mask: every cell is known."""
 
     @property
     def mask(self) -> Mask:
@@ -313,7 +316,7 @@ class BoundMask:
     def _repr_svg_(self) -> str: ...
     @staticmethod
     def from_json(text: str) -> BoundMask:
-        """Reads a bound mask from the JSON of `to_json`. Raises `Error` for other text."""
+        """Reads a bound mask from the JSON of `to_json`. Raises `Error` for any other text."""
     def to_json(self) -> str:
         """Returns mask, shape and facts as JSON."""
 
@@ -332,7 +335,10 @@ class Plan:
         """The shape for which the plan was made."""
     @property
     def computed(self) -> int:
-        """The number of cells that kernels compute, over all batch rows and heads; at least the number of allowed cells."""
+        """The number of cells that kernels compute, over all batch rows and heads.
+
+        It is never below the number of allowed cells.
+        """
     @property
     def bytes(self) -> int:
         """The memory of the tiles and spans, in bytes."""
@@ -351,7 +357,10 @@ class Plan:
     def _repr_svg_(self) -> str: ...
     @staticmethod
     def from_json(text: str) -> Plan:
-        """Reads a plan from the JSON of `to_json`. Raises `Error` for other text and for a plan that does not fit its mask."""
+        """Reads a plan from the JSON of `to_json`.
+
+        Raises `Error` for any other text, and for a plan that does not fit its mask.
+        """
     def to_json(self) -> str:
         """Returns the plan as JSON."""
 
@@ -392,12 +401,12 @@ class _Flow:
     def tokens(self) -> int:
         """The number of tokens in a batch row."""
     def reach(self, sources: Any, *, batch: int = 0) -> list[list[tuple[int, int]]]:
-        """Returns the tokens that `sources` can influence: entry `n` after the first `n` layers, entry 0 before all layers.
+        """Returns the tokens that `sources` can influence: entry `n` after the first `n` layers; entry 0 lists the sources.
 
         Each entry is a list of ranges (first token, token after the last).
         """
     def receptive_field(self, targets: Any, *, batch: int = 0) -> list[list[tuple[int, int]]]:
-        """Returns the tokens on which `targets` depend: entry `n` over the last `n` layers, entry 0 the targets themselves.
+        """Returns the tokens on which `targets` depend: entry `n` over the last `n` layers; entry 0 lists the targets.
 
         Each entry is a list of ranges (first token, token after the last).
         """
@@ -423,7 +432,7 @@ class _Certificate:
     def sha256(self) -> str:
         """The hash of the certificate, in hexadecimal digits."""
     def matches(self, flow: _Flow) -> None:
-        """Raises `Error` if the certificate is about other masks, sizes or facts than `flow`."""
+        """Raises `Error` if the masks, sizes or facts of the certificate differ from those of `flow`."""
     def to_json(self) -> str:
         """Returns the certificate as JSON."""
     def _verify(self) -> tuple[str, tuple[str, str, list[str]]]: ...
@@ -483,7 +492,10 @@ def causal(offset: int = 0) -> Mask:
     """Allows keys up to the query (look-ahead mask): `k <= q + offset`, where `q` and `k` are positions."""
 
 def window(left: int | None = None, right: int | None = None) -> Mask:
-    """Allows `q - left <= k <= q + right`, both ends included. A side that is not given has no limit; values may be negative."""
+    """Allows `q - left <= k <= q + right`, both ends included.
+
+    Without `left` or `right`, that side has no limit; values may be negative.
+    """
 
 def sliding(window: int) -> Mask:
     """Allows `q - window < k <= q`: `window` keys, the query's own key included. Mistral and transformers count in this manner."""
@@ -536,15 +548,15 @@ def clearance() -> Mask:
 def neighborhood(grid: Iterable[int], size: Iterable[int], dilation: Iterable[int] | None = None) -> Mask:
     """Allows the keys in a window of grid cells around the query; at the edges, the window shifts inward (NATTEN).
 
-    `grid` gives the sizes of the grid (1 to 3 dimensions, positions row by row), `size` the sizes of the window, `dilation` the
-    distance between its keys [default: 1]; one number for each dimension.
+    Each argument has one number for each of the 1 to 3 dimensions: `grid`, the sizes of the grid, whose positions count row by
+    row; `size`, the sizes of the window; `dilation`, the distance between keys of the window [default: 1].
     """
 
 def random(p: float, seed: int) -> Mask:
     """Allows each cell with probability `p`; the cells depend on `seed` and the positions, and are equal on every machine."""
 
 def random_blocks(block: int, count: int, seed: int) -> Mask:
-    """Allows `count` random blocks of `block` keys to each block of `block` queries.
+    """Allows each block of `block` queries to read `count` random blocks of `block` keys.
 
     The blocks depend on `seed`, the positions and the number of keys, and are equal on every machine.
     """
@@ -613,7 +625,7 @@ class Partition:
         """Returns the partition as JSON."""
     @staticmethod
     def from_json(text: str, bound: BoundMask) -> Partition:
-        """Reads a partition from JSON. Raises `Error` if it is invalid or not a partition of `bound`."""
+        """Reads a partition from JSON. Raises `Error` if the JSON is invalid or not a partition of `bound`."""
 
 class GroupError(RuntimeError):
     """An error on every rank because a rank ended, stalled or left the group: do not use the results of the failed call."""
@@ -665,7 +677,7 @@ class RankSplit:
     @property
     def queries_travel(self) -> bool: ...
     def predicted(self, head_dim: int, v_dim: int, element_bytes: int) -> list[tuple[int, int]]:
-        """Returns the (bytes sent, bytes received) in a forward pass, then in a backward pass."""
+        """Returns (bytes sent, bytes received) for a forward pass, and the same pair for a backward pass."""
     def attention(self, arrays: Any, scores: Any, gradients: bool) -> Attended: ...
     def gradients(self, arrays: Any, attended: Attended, dout: Any, scores: Any, into: Any) -> None:
         """Writes the gradients of q, k and v into contiguous `float32` tensors."""
@@ -714,7 +726,7 @@ def audit_changes(
 def audit_not_tested(
     longest: int, rows: int, training: bool | None, heads: int, layers: bool, compiled: bool, padding: bool, checks: Sequence[str]
 ) -> list[str]:
-    """Returns sentences that list what an audit did not test."""
+    """Returns sentences that list the parts of a model that an audit did not test."""
 
 def audit_rounding(unit: float, depth: int, width: int) -> float:
     """Returns the largest difference that counts as rounding, as a fraction of the largest output.

@@ -67,7 +67,7 @@ def check_mask(name: str, x: Any, meaning: str, query: torch.dtype, beside: Any 
 
 
 def check_dropout(name: str, p: float) -> float:
-    """Returns the dropout probability; raises an error unless it is at least 0 and less than 1."""
+    """Returns the dropout probability; raises an error unless the probability is at least 0 and less than 1."""
     if not 0.0 <= p < 1.0:  # false for NaN too
         raise Error(f"{name} is {p}: give a probability from 0.0 to less than 1.0")
     return p

@@ -30,7 +30,7 @@ def dense(bound: BoundMask) -> NDArray[np.bool_]:
 class Explanation:
     """The reason why one cell is allowed or denied, for the mask and each of its parts.
 
-    As a condition, it is true if the cell is allowed.
+    As a condition, an `Explanation` is true if the cell is allowed.
     """
 
     text: str

@@ -227,7 +227,10 @@ class Reader:
         return np.arange(length, dtype=np.int64) + self.kv_offset
 
     def _by_position(self, table: Tensor) -> NDArray[np.int64]:
-        """Returns the entry of a table `[batch, length]` for each position; -1 (no group) beyond the table."""
+        """Returns the entry of a table `[batch, length]` for each position.
+
+        Positions beyond the table get -1, which means no group.
+        """
         rows = table.detach().cpu().numpy().astype(np.int64)
         at = self._positions() if self._remap is None else self._remap
         at = np.broadcast_to(at, (self.batch, at.shape[-1]))
@@ -285,7 +288,7 @@ class Reader:
         return dense(name)
 
     def _heads_of(self, function: Callable[..., Any]) -> int:
-        """Returns the number of heads for which a function must be evaluated: one if it does not use the head's index."""
+        """Returns the number of heads for which a function must be evaluated: one if the function does not use the head's index."""
         head = torch.zeros(1, 1, 1, 1, dtype=torch.long)
         zero = torch.zeros(1, 1, 1, 1, dtype=torch.long)
         with _Uses(head) as looked:
@@ -314,7 +317,7 @@ class Reader:
 
 
 class _Uses(TorchFunctionMode):
-    """Records in `met` whether an operation uses the tensor `tensor`."""
+    """A mode that sets `met` to true if an operation uses `tensor`."""
 
     def __init__(self, tensor: Tensor) -> None:
         super().__init__()
@@ -333,7 +336,7 @@ class _Uses(TorchFunctionMode):
 
 
 def _closure(function: Callable[..., Any]) -> dict[str, Any]:
-    """Returns the variables that a function closes over, by name."""
+    """Returns the variables of a function's closure, by name."""
     names = getattr(getattr(function, "__code__", None), "co_freevars", ())
     return {name: cell.cell_contents for name, cell in zip(names, function.__closure__ or (), strict=True)}
 
@@ -411,7 +414,7 @@ def attention_forward(
 def _given(
     module: torch.nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool | None
 ) -> tuple[Plan, list[Tensor]]:
-    """Returns the plan of a prepared mask tensor, or of a layer without a mask, and the biases that are added to scores."""
+    """Returns (plan, biases that are added to scores) for a prepared mask tensor, or for a layer without a mask."""
     sizes = sizes_of(query, key)
     if mask is None:
         causal_layer = getattr(module, "is_causal", False) if is_causal is None else is_causal

@@ -33,7 +33,7 @@ class Attention:
     kv_num_heads: int | None = None
     qk_matmul_output_mode: int = 0
     softmax_precision: int | None = None
-    """Accepted and checked; sums are always taken in float32 or wider."""
+    """The attribute is checked but has no effect: sums are always computed in float32 or wider."""
     left_window_size: int = -1
     right_window_size: int = -1
 
@@ -137,7 +137,7 @@ def _shape(sizes: tuple[int, int, int, int], offset: Any) -> Any:
 
 
 def _padded(mask: NDArray[Any], kv_len: int, value: Any) -> NDArray[Any]:
-    """Returns a mask extended to `kv_len` keys by `value`, which hides the keys that the mask does not reach."""
+    """Returns a mask extended to `kv_len` keys by `value`, which hides the keys that the mask does not contain."""
     missing = kv_len - mask.shape[-1]
     if missing <= 0 or mask.shape[-1] == 1:
         return mask
@@ -207,7 +207,7 @@ class NorenBackend(Backend):  # type: ignore[misc]
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **_: Any) -> Prepared:
         if not cls.supports_device(device):
-            raise Error(f"device {device}: noren computes on the CPU")
+            raise Error(f"device {device} is not supported: noren computes on the CPU")
         onnx.checker.check_model(model)
         return Prepared(model)
 

@@ -37,7 +37,7 @@ def audit_masks(request: pytest.FixtureRequest) -> Assertion:
 
 @pytest.fixture
 def assert_no_future_leak(request: pytest.FixtureRequest) -> Assertion:
-    """Asserts that no output depends on a token that it may not read, through all layers and within each layer."""
+    """Asserts that no output depends on a token that the output may not read, through all layers and within each layer."""
     return _assertion(request, ("prefix", "reach", "layers"), needed=("prefix",))
 
 
@@ -55,7 +55,7 @@ def assert_window_holds(request: pytest.FixtureRequest) -> Assertion:
 
 @pytest.fixture
 def assert_padding_invariant(request: pytest.FixtureRequest) -> Assertion:
-    """Asserts that padding on either side, with any token id, changes no output of a non-padding token."""
+    """Asserts that padding on the left or right, with any token id, changes no output of a non-padding token."""
     checks = ("padding_right", "padding_left", "redaction", "lengths")
     return _assertion(request, checks, needed=checks[:3])
 
@@ -74,7 +74,7 @@ def assert_mask_is_strong(request: pytest.FixtureRequest) -> Assertion:
 
 @pytest.fixture
 def assert_batch_invariant(request: pytest.FixtureRequest) -> Assertion:
-    """Asserts that a sequence has the same outputs alone and in a batch with others."""
+    """Asserts that a sequence has the same outputs alone and in a batch with other sequences."""
     return _assertion(request, ("batch",))
 
 
@@ -94,7 +94,7 @@ def assert_documents_isolated(request: pytest.FixtureRequest) -> Assertion:
 
 @pytest.fixture
 def assert_cache_equals_full(request: pytest.FixtureRequest) -> Assertion:
-    """Asserts that decoding with a cache, token by token and in chunks, has the outputs of one pass."""
+    """Asserts that decoding with a cache, token by token and in chunks, gives the same outputs as one pass without a cache."""
     return _assertion(request, ("cache", "chunks"))
 
 

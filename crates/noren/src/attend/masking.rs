@@ -1,4 +1,4 @@
-//! [`IntoMasking`]: the types that are accepted as a mask.
+//! [`IntoMasking`]: the types that attention accepts as a mask.
 
 use crate::Error;
 use noren_mask::{Mask, Plan, Spec};

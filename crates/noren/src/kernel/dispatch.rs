@@ -6,7 +6,8 @@ use crate::Isa;
 
 /// Work that is generic over the processor path.
 pub(crate) trait Task {
-    /// Returns whether the work multiplies `bf16` values, for which some processors have a separate path.
+    /// Returns whether the work multiplies `bf16` values. Some processors have a separate path for products of pairs of
+    /// `bf16`.
     fn pairs(&self) -> bool;
 
     /// Runs the work on the path of token `simd`.

@@ -143,8 +143,8 @@ fn runs(plan: &Plan, batch: usize, heads: Range<usize>) -> Vec<(usize, Range<usi
     runs
 }
 
-/// Adds the jobs of a pattern for heads `heads` and rows before `limit` to `into`, as `(cost in cells, job)`. Tiles are
-/// divided into at most `ROWS` rows, and several heads of a small tile are one job.
+/// Adds the jobs of pattern `pattern` for heads `heads` and rows before `limit` to `into`, as `(cost in cells, job)`. A
+/// tile with more than `ROWS` rows becomes several jobs; several heads of a small tile become one job.
 fn cut(
     plan: &PatternPlan,
     pattern: usize,

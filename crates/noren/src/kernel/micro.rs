@@ -134,8 +134,8 @@ fn score_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     }
 }
 
-/// Does the work of [`accumulate`] for one row and the keys whose bits in `allowed` are set. Values of other keys may
-/// be infinite or NaN and are not used.
+/// Adds weighted values, as [`accumulate`] does, for one row and the keys whose bits in `allowed` are set. Values of
+/// other keys may be infinite or NaN and are not used.
 #[inline(always)]
 pub(crate) fn accumulate_allowed<S: Simd, P: Product>(
     s: S,
@@ -180,8 +180,8 @@ pub(crate) fn accumulate<S: Simd, P: Product>(
     accumulate_columns::<S, P>(s, rows, weights, words, values, v_width, 0..v_width / S::LANES, acc);
 }
 
-/// Does the work of [`accumulate`] for columns `columns`, counted in vectors. `acc` has all `v_width / LANES` vectors
-/// for each row.
+/// Adds weighted values, as [`accumulate`] does, for the range `columns` of vectors in each row. `acc` has all `v_width
+/// / LANES` vectors for each row.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // the operands of a product and the part to compute
 pub(crate) fn accumulate_columns<S: Simd, P: Product>(
@@ -391,7 +391,7 @@ impl<S: Simd, P: Product, T: Number> Kernel<S> for FarScores<'_, S, P, T> {
             let keys = &now[group * words..];
             let follow = &keys[S::VECTORS * words..];
             let ahead = if group + 2 * S::VECTORS <= whole { follow } else { next };
-            // Where no keys follow, the current keys are prefetched again.
+            // If no keys follow, the current keys are prefetched again.
             let ahead = if ahead.len() < S::VECTORS * words { keys } else { ahead };
             by_rows!(S, P, T, rows, far_score_tile(s, q, keys, ahead, words, &mut into[group..]));
         }

@@ -91,7 +91,7 @@ impl<'a> Modifiers<'a> {
             .fold(bits, |bits, (i, w)| if *w < LEAST_WEIGHT as f32 { bits & !(1 << i) } else { bits })
     }
 
-    /// Applies softcap and bias to the scores of a row and the first `keys` keys of a block.
+    /// Applies softcap and bias to the scores of row `at`, for the first `keys` keys of a block.
     #[inline(always)]
     pub(crate) fn apply<S: Simd>(&self, s: S, at: Place, keys: usize, scores: &mut [S::V]) {
         if let Some(cap) = self.softcap {
@@ -102,7 +102,7 @@ impl<'a> Modifiers<'a> {
         self.add_bias(s, at, keys, scores);
     }
 
-    /// Adds the bias to the scores of a row and the first `keys` keys of a block.
+    /// Adds the biases to the scores of row `at`, for the first `keys` keys of a block.
     #[inline(always)]
     pub(crate) fn add_bias<S: Simd>(&self, s: S, at: Place, keys: usize, scores: &mut [S::V]) {
         let scores = &mut scores[..keys.div_ceil(S::LANES)];

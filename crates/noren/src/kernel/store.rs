@@ -391,7 +391,7 @@ impl<'a> StoredHead<'a> {
             (now, rest) = rest.split_at_mut((run * words).min(rest.len()));
             match page {
                 Some(page) => store.widen(s, start(page) + slot * words, now),
-                // After the last page: no query reads these keys.
+                // These keys are after the last page, so no query reads them.
                 None => now.fill(0.0),
             }
         }

@@ -61,8 +61,8 @@ impl Context<'_> {
     }
 }
 
-/// The work of one thread at a time: query rows at places `rows` of heads `heads`, which share a pattern and a
-/// key-value head.
+/// The work of one thread at a time: query rows at places `rows` of heads `heads`, which have the same pattern and
+/// key-value head. Places are those in the plan's order of queries.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) batch: usize,
@@ -354,7 +354,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
     fn block(&mut self, s: S, block: &KeyBlock, known: Option<&[u64]>) {
         let masked = self.mask(block, known);
         let KeyBlock { keys, groups, .. } = block;
-        // The block borrows this scratch, so it is moved out of `self` for that time.
+        // The block borrows this scratch memory, so the memory is moved out of `self` while the block is used.
         let rows = self.row_count();
         let mut scratch = std::mem::replace(&mut self.scratch.block, BlockScratch::empty());
         let source = self.source;
@@ -470,7 +470,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         let modifiers = &self.context.modifiers;
         let vectors = at + groups.start * P::TERMS..at + groups.end * P::TERMS;
         let width = self.source.v_width() / S::LANES;
-        // Without soft weights and dropout, the place is not needed, and its divisions are saved.
+        // Without soft weights and dropout, the place is not needed. The divisions that compute the place are then
+        // avoided.
         let place = (modifiers.soften() || modifiers.dropout.is_some()).then(|| self.place(r, key));
         let scratch = &mut *self.scratch;
         let bits = scratch.words[r];
@@ -530,8 +531,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
             let at = self.place(r, 0);
             let scratch = &mut *self.scratch;
             let sum = f64::from(total::<S>(&scratch.sums[r]));
-            // Outputs are divided by the sum of the weights that their values were multiplied by, rounded if weights
-            // are pairs.
+            // Outputs are divided by the sum of the weights by which the values were multiplied. If weights are pairs,
+            // this is the sum of the rounded weights.
             let mut divisor = if P::TERMS == 1 { sum } else { f64::from(total::<S>(&scratch.rounded[r])) };
             let maximum = f64::from(scratch.maxima[r]);
             let (mut denominator, mut top) = (sum, maximum);
@@ -550,14 +551,15 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
                 *to = if empty { s.splat(0.0) } else { s.add(s.div(*from, divisor), s.splat(0.0)) };
             }
             let place = self.context.row(at);
-            // SAFETY: no other job has this row (`Jobs::new` guarantees this), and this job has each of its rows once.
+            // SAFETY: no other job writes this row (`Jobs::new` guarantees this), and this job writes each of its rows
+            // once.
             unsafe { self.context.out.write(place, &floats(&scratch.line)[..v_dim]) };
             if let Some(lse) = &self.context.lse {
                 let value = match empty {
                     true => f32::NEG_INFINITY,
                     false => ((denominator.log2() + top) * std::f64::consts::LN_2) as f32,
                 };
-                // SAFETY: see the output above.
+                // SAFETY: no other job writes this row, as for the output above.
                 unsafe { lse.write(place, &[value]) };
             }
         }

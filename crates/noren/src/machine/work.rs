@@ -45,7 +45,7 @@ struct FmaRounds {
 impl<S: Simd> Kernel<S> for FmaRounds {
     #[inline(always)]
     fn run(self, s: S) {
-        // The values converge to 1, so none leaves the range in which processors are fast.
+        // The values converge to 1, so all values stay in the range of normal numbers, in which processors are fast.
         let (x, y) = (black_box(s.splat(0.999)), black_box(s.splat(0.001)));
         let mut sums = [s.splat(1.0); MOST_CHAINS];
         for _ in 0..self.rounds {

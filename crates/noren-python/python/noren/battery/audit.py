@@ -291,7 +291,7 @@ class _Run:
             seen.where = first_to_differ(module, trial, lambda call: self._fresh(call, True))
 
     def _pass(self, call: Call, double: bool) -> Output:
-        """Returns the outputs of a pass; those of the last `KEPT` passes are kept, because several trials share them."""
+        """Returns the outputs of a pass. The outputs of the last `KEPT` passes are cached, because several trials share passes."""
         if id(call) in self._passes:
             kept = self._passes.pop(id(call))
         else:

@@ -18,7 +18,7 @@ LENGTHS: tuple[int, ...] = tuple(_CATALOGUE["lengths"])
 ROWS: int = _CATALOGUE["rows"]
 """The number of rows of a pass that tests one token or length in each row."""
 MOST: float = _CATALOGUE["most"]
-"""The limit above which a difference is never called rounding, as a fraction of the largest output."""
+"""A difference of this size or more, as a fraction of the largest output, is never called rounding."""
 
 
 @dataclass(frozen=True)

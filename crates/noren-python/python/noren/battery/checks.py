@@ -1,7 +1,7 @@
 """The battery: each check makes pairs of calls, and lists the outputs that must be equal or must differ.
 
-A check is a function of the `Lab` that yields trials. It raises `Skip` if it does not apply, and `Unclear` if it applies but
-cannot be run.
+A check is a function of the `Lab` that yields trials. A check raises `Skip` if the check does not apply to the model, and
+`Unclear` if the check applies but cannot be run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _changed(lab: Lab, check: str) -> Trials:
 
 
 def prefix(lab: Lab) -> Trials:
-    """Changes the end of a sequence; outputs that may not depend on it must not change."""
+    """Changes the end of a sequence; outputs that may not depend on this end must not change."""
     yield from _changed(lab, "prefix")
 
 
@@ -52,7 +52,7 @@ def window(lab: Lab) -> Trials:
 
 
 def liveness(lab: Lab) -> Trials:
-    """Changes one token; every output that reads it directly must change."""
+    """Changes one token; every output that reads this token directly must change."""
     call = lab.call()
     try:
         yield from _changed(lab, "liveness")

@@ -30,7 +30,8 @@ class Intent:
     layers: tuple[Mask, ...]
     """The mask of each layer; a single mask applies to all layers."""
     source: tuple[Mask, ...] | None = None
-    """The masks of the encoder's layers, None for a model without encoder. With an encoder, `layers` are the decoder's masks."""
+    """The masks of the encoder's layers; None for a model without an encoder. In a model with an encoder, `layers` are the
+    decoder's masks."""
     heads: int = 1
     padding: Sides = "both"
     """The sides on which padding must not change the outputs of tokens."""
@@ -67,14 +68,17 @@ class Intent:
         return Intent(tuple(full() if m == "bidirectional" else Mask(m) for m in mask), depth=len(mask), **more)
 
     def masks(self, stream: str, depth: int | None = None) -> tuple[Mask, ...]:
-        """Returns the masks of a stream: one for each layer, or a single one if `depth` is None and one applies to all."""
+        """Returns the masks of a stream, one for each layer.
+
+        If one mask applies to all layers and `depth` is None, returns this mask alone.
+        """
         masks = self.source if stream == "source" else self.layers
         if masks is None:
             raise Error(f"the intent has no masks for the {stream}: give source=")
         return masks * depth if len(masks) == 1 and depth is not None else masks
 
     def known_depth(self, stream: str) -> int | None:
-        """Returns the number of layers of a stream, None if the intent does not give it."""
+        """Returns the number of layers of a stream; None if the intent does not give this number."""
         masks = self.masks(stream)
         return len(masks) if len(masks) > 1 else self.depth if stream == "main" else None
 
@@ -83,7 +87,8 @@ class Intent:
         return _cells(self.masks(stream, depth)[layer].at_layer(layer), length, self.heads)
 
     def reach(self, stream: str, length: int, depth: int | None = None) -> Bits:
-        """Returns `[output, input]`: true where the output may depend on the input, through all layers and the residual stream.
+        """Returns booleans `[output, input]`: true if the output may depend on the input, through all layers and the residual
+        stream.
 
         If the number of layers is not known (a single mask and no `depth`), the result holds for any number of layers.
         """

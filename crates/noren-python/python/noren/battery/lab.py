@@ -74,7 +74,7 @@ def plain(tokens: Tensor) -> Stream:
 
 
 def padded(stream: Stream, side: str, pads: Tensor) -> Stream:
-    """Adds the padding tokens `pads` on a side of a stream; positions count only non-padding tokens."""
+    """Returns a stream with the padding tokens `pads` on the side `side`; positions count only non-padding tokens."""
     left = side == "left"
     tokens = torch.cat([pads, stream.tokens] if left else [stream.tokens, pads], 1)
     unreal = torch.zeros(pads.shape[:2], dtype=torch.bool)
@@ -119,8 +119,8 @@ class Lab:
     def source_length(self) -> int:
         """The length of the encoder's sequence.
 
-        It differs from the main stream's length, with and without padding, so that the length of a tensor identifies its
-        stream.
+        This length differs from the main stream's length, with and without padding, so that the length of a tensor identifies the
+        stream of the tensor.
         """
         return self.length + PADS + 4
 
@@ -197,7 +197,7 @@ class Lab:
         return True
 
     def pick_length(self, longest: int | None) -> None:
-        """Sets the tested length to the shortest one that shows all windows, within a model's limit of `longest` positions."""
+        """Sets the tested length to the shortest length that shows all windows, within a model's limit of `longest` positions."""
         limit = longest - PADS - (PADS + 4 if self.intent.source is not None else 0) if longest else LENGTHS[-1]
         if limit < 8:
             raise Error(f"the model takes at most {longest} positions: the battery needs {PADS + 21} or more")
@@ -242,7 +242,7 @@ def poisoned(module: nn.Module, call: Call, at: dict[str, tuple[int, ...]]) -> I
     def enlarge(keys: Tensor, name: str, axis: int = 1) -> Tensor:
         """Returns `keys` with the poisoned positions of axis `axis` scaled to a fixed size, and records `name`.
 
-        A second call does not scale them further.
+        A second call does not scale these positions further.
         """
         if keys.dim() != axis + 2 or keys.shape[axis] not in lengths:
             return keys

@@ -2,8 +2,8 @@
 
 The effect of a change spreads from layer to layer, so the final outputs do not show every fault: a missing window in one layer
 may be within the reach of the other layers, and one layer without a window makes all other windows invisible. Here each layer
-gets the input that it had in the base pass, with one token changed. The rows of its output that change are a column of its
-mask. One pass measures, for all layers, one column for each of its batch rows.
+gets the input that it had in the base pass, with one token changed. The output rows that change form one column of the layer's
+mask. One pass measures, for every layer, one column in each batch row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .trial import LEAK
 
 @dataclass
 class Layer:
-    """A layer of a stack; its input and output are `[batch, length, width]`."""
+    """A layer of a stack. The input and the output of the layer are `[batch, length, width]`."""
 
     name: str
     module: nn.Module

@@ -21,7 +21,10 @@ Trials = Iterator[Trial]
 
 
 def batch(lab: Lab) -> Trials:
-    """Compares every row of a batch with its sequence alone, and with a batch of other mates; lengths are equal or different."""
+    """Compares every row of a batch with the same sequence alone, and with the same row in a batch of other sequences.
+
+    Lengths are equal or different.
+    """
     alone = [lab.call() for _ in range(ROWS)]
     together = Call(_stacked([call.main for call in alone]), _sources([call.source for call in alone]))
     for row, call in enumerate(alone):

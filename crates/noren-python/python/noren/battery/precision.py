@@ -41,8 +41,8 @@ def _widened(value: Any) -> Any:
 def in_double(module: nn.Module | None) -> Iterator[None]:
     """Converts weights, buffers and computations of `module` to float64 within its block; afterwards all bits are as before.
 
-    The original data is kept and restored, not converted back, so nothing is rounded. Only the data of each tensor object is
-    replaced, so that functions that refer to the module use float64 too.
+    The original data is kept and restored, not converted back, so nothing is rounded. The tensor objects stay and only their data
+    is replaced, so functions that refer to the module compute in float64 too.
     """
     kept: list[tuple[Tensor, Tensor]] = []
     before = torch.get_default_dtype()
@@ -72,7 +72,7 @@ class WithoutDropout(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in _DROPOUTS:
             return args[0] if args else kwargs["input"]
-        if func is functional.multi_head_attention_forward:  # calls the functions below outside of this mode
+        if func is functional.multi_head_attention_forward:  # this function calls the functions below outside of this mode
             return func(*args, **kwargs | {"training": False})
         if func is functional.scaled_dot_product_attention:
             if len(args) > 4:

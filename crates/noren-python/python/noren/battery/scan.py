@@ -33,7 +33,7 @@ def in_every_row(call: Call) -> Call:
 def reach(lab: Lab) -> Trials:
     """Changes one token at a time: each row of a pass has a different changed token.
 
-    Outputs that may not depend on the token must not change; outputs that read it directly must change.
+    Outputs that may not depend on the token must not change; outputs that read the token directly must change.
     """
     base = in_every_row(lab.call())
     for name, stream in base.streams().items():

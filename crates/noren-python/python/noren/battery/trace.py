@@ -29,7 +29,7 @@ class Recorder:
     """A recording of one pass: the tensors of every run of every module. A module may run several times in a pass."""
 
     parts: int = 1
-    """The number of calls in a pass; the outputs of a module in these calls are joined along the sequence."""
+    """The number of calls of the model in a pass. The outputs of a module in these calls are joined along the sequence."""
     runs: dict[str, list[Record]] = field(default_factory=dict)
 
     def records(self) -> list[tuple[str, Record]]:
@@ -70,7 +70,7 @@ def flat(value: Any) -> Iterator[Tensor]:
 
 @contextmanager
 def recorded(module: nn.Module, parts: int = 1) -> Iterator[Recorder]:
-    """Records the inputs and outputs of every module that runs within its block."""
+    """Returns a context that records the inputs and outputs of every module that runs in the block."""
     recorder = Recorder(parts)
 
     def hook(name: str) -> Callable[..., None]:
@@ -89,7 +89,10 @@ def recorded(module: nn.Module, parts: int = 1) -> Iterator[Recorder]:
 
 
 def first_to_differ(module: nn.Module, trial: Trial, run: Callable[[Call], Any]) -> str | None:
-    """Returns the first module, as text, whose inputs are equal at the trial's places and whose outputs differ; None if none."""
+    """Returns the name of the first module whose inputs are equal at the trial's places and whose outputs differ.
+
+    Returns None if no such module exists.
+    """
     recorders = []
     for call in (trial.base, trial.other):
         with recorded(module, max(1, len(call.splits))) as recorder:
@@ -148,7 +151,7 @@ def _at(trial: Trial, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor] | None:
 
 
 def _heads(trial: Trial, culprit: Record, base: Recorder, other: Recorder) -> str:
-    """Returns text with the differing heads, empty if they are not found or if all heads differ.
+    """Returns text with the differing heads; an empty text if these heads are not found or if all heads differ.
 
     The heads are found in the input of an output projection within `culprit`.
     """

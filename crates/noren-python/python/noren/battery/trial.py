@@ -17,11 +17,11 @@ from .subject import Call, Output, Stream
 LEAK = 1e-10
 """The largest difference between float64 passes that is not a leak, as a fraction of the largest output.
 
-Rounding stays below 1e-12 in deep models; leaks are far above this limit."""
+In float64, rounding stays below 1e-12 in deep models; leaks are far above this limit."""
 STILL = 1e-14
 """The largest difference that counts as "unchanged", as a fraction of the largest output.
 
-Most kernels add in the same order for equal shapes, so that the difference is zero; the limit allows for the other kernels."""
+Most kernels add in the same order for equal shapes, so that the difference is zero. This limit is for the other kernels."""
 RATIO = 8.0
 """The largest ratio between the rounding errors of two passes that is still called rounding."""
 FEATURES = 64
@@ -77,7 +77,7 @@ class Cells:
         return len(self.at)
 
     def of(self, base: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the compared outputs of both passes as `[cells, features]`."""
+        """Returns the compared outputs of the first and of the second pass, each as `[places, features]`."""
         count = len(self)
         return base[self.rows, self.at].reshape(count, -1), other[self.other_rows, self.other_at].reshape(count, -1)
 
@@ -87,17 +87,17 @@ class Trial:
     """Two passes whose outputs must all be equal, or must all differ, at the places in `cells`."""
 
     what: str
-    """The difference between the two passes, as text: `tokens 12.. changed`."""
+    """The difference between the inputs of the two passes, as text such as `tokens 12.. changed`."""
     base: Call
     other: Call
     cells: Mapping[str, Cells]
-    """The compared places of each stream; streams that the model does not return are skipped."""
+    """The compared places of each stream. Streams for which the model returns no output are skipped."""
     broken: str
     """The meaning of a failure of this trial, as text."""
     moved: bool = False
     """True if the outputs must differ; false if they must be equal."""
     changed: tuple[int, ...] = ()
-    """Positions whose input was changed, for the drawing in the report."""
+    """Positions of the changed inputs, for the drawing in the report."""
     each: tuple[int, ...] = ()
     """The changed position of each row; empty if the changed positions are equal in all rows (see `changed`)."""
     double_only: bool = False
@@ -108,7 +108,7 @@ class Trial:
         """True if the two passes differ only in the content of tokens, so that both passes do the same operations in the same
         order.
 
-        The rounding of both passes is then equal."""
+        The rounding errors of both passes are then equal."""
         a, b = self.base, self.other
         ways = [(call.splits, call.backend, call.packing, call.all_real) for call in (a, b)]
         streams = [list(call.streams().values()) for call in (a, b)]
@@ -128,7 +128,7 @@ class Measure:
     stream: str
     row: int
     position: int
-    """The position where outputs differ most, or where they differ least if they must differ."""
+    """The position where the outputs differ most. If the outputs must differ: the position where they differ least."""
     difference: float
     """The difference at `position`, as a fraction of the largest compared output."""
     finite: bool
@@ -195,7 +195,8 @@ def measure(trial: Trial, base: Output, other: Output, floor: float) -> Measure 
 
 
 def judge(trial: Trial, own: Measure | None, double: Measure | None, why_not: str | None, rounding: Rounding) -> Outcome:
-    """Returns the verdict on a trial: float64 shows leaks, the model's own dtype shows faults that exist only in that dtype.
+    """Returns the verdict on a trial. `double`, measured in float64, shows leaks; `own`, measured in the model's dtype, shows
+    faults that exist only there.
 
     `why_not` is the reason why there is no measurement in float64.
     """
@@ -229,7 +230,7 @@ def _judge(trial: Trial, own: Measure | None, double: Measure | None, why_not: s
 
 
 def _in_own(trial: Trial, own: Measure, double: Measure, rounding: Rounding) -> tuple[Verdict, str]:
-    """Returns the verdict in the model's dtype, after float64 has shown no leak."""
+    """Returns the verdict from the measurement in the model's dtype, after float64 has shown no leak."""
     name, bound = rounding.name, rounding.bound
     if not own.finite:
         why = f"a value that overflows in {name}, or a row whose keys are all masked, in code that runs only in this dtype"

@@ -27,7 +27,7 @@ def lent(*tensors: Tensor) -> Any:
 
 
 def results(attended: Attended, q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the output in the type of `q`, and the log-sum-exps."""
+    """Returns (output in the type of `q`, log-sum-exps)."""
     out = torch.empty(*q.shape[:3], v.shape[3], dtype=torch.float32)
     lse = torch.empty(q.shape[:3], dtype=torch.float32)
     attended.write(*lent(out, lse))

@@ -15,7 +15,7 @@ from ._wire import Traffic, Wire
 
 
 def indices(runs: Sequence[Sequence[int]]) -> Tensor:
-    """Returns the indices in ranges (first, after the last), in ascending order."""
+    """Returns all indices of the ranges (first, after the last), in ascending order."""
     parts = [torch.arange(start, end) for start, end in runs]
     return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64)
 
@@ -74,7 +74,7 @@ class Split:
     def take_rows(self, whole: Tensor, dim: int = 2, fill: float = 0) -> Tensor:
         """Returns this rank's query rows of a whole tensor; dimension 0 is the batch, dimension `dim` the sequence.
 
-        If this rank owns different numbers of rows in different batch rows, shorter ones are completed with `fill`.
+        If this rank owns fewer query rows in some batch rows than in others, `fill` completes these batch rows.
         """
         return self._take(whole, dim, fill, self.rows, self.lengths[0])
 
@@ -100,7 +100,7 @@ class Split:
         return self.portion.queries_travel
 
     def predicted(self, head_dim: int, v_dim: int | None = None, element_bytes: int = 4) -> dict[str, Traffic]:
-        """Returns the bytes that this rank sends and receives in one `"forward"` and one `"backward"` pass, without a run.
+        """Computes, without a run, the bytes that this rank sends and receives in one `"forward"` and one `"backward"` pass.
 
         Keys, values, queries and gradients of outputs are sent in their own type, all other data in `float32`.
         `element_bytes` is the number of bytes of one value of that type.

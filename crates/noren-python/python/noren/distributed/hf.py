@@ -30,7 +30,7 @@ _SPLIT: ContextVar[Chosen | None] = ContextVar("noren_split", default=None)
 
 
 def register(name: str = "noren-distributed") -> None:
-    """Registers attention and masks in transformers under the name `attn_implementation=name`."""
+    """Registers the attention and its masks in transformers as `attn_implementation=name`."""
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
 

@@ -110,7 +110,7 @@ class Source:
         return planes[self.patterns]
 
     def empty_rows(self) -> NDArray[np.int64]:
-        """Returns `[batch row, head, query]` of the first query row without an allowed key, or an empty array."""
+        """Returns `[batch row, head, query]` of the first query row without an allowed key; an empty array if no such row exists."""
         for (batch, head), pattern in np.ndenumerate(self.patterns):
             empty = np.flatnonzero(self.rows(int(pattern)).counts == 0)
             if len(empty):

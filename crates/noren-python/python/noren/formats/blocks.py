@@ -116,7 +116,7 @@ def to_flashinfer_bsr(mask: Exported, shape: Sizes = None, facts: Known = None, 
     source = read(mask, shape, facts, "FlashInfer's block-sparse mask")
     source.refuse_heads()
     if source.patterns.shape[0] > 1:
-        source.refuse("a mask that differs between batch rows", "its blocks are those of one sequence; export each row separately")
+        source.refuse("a mask that differs between batch rows", "the blocks describe one sequence; export each row separately")
     _whole(source, block)
     slots, cells = _tiles(source, 0, block)
     indptr = np.concatenate([[0], np.cumsum((slots != EMPTY).sum(1))]).astype(np.int32)
@@ -137,14 +137,14 @@ def from_flashinfer_bsr(mask: BsrMask) -> BoundMask:
 
 @dataclass(frozen=True)
 class SplashMaskInfo:
-    """The fields of Splash attention's `MaskInfo` for one shard, before its grid is reduced."""
+    """The fields of Splash attention's `MaskInfo` for one shard, with the whole grid of blocks."""
 
     data_next: NDArray[Any]
     """The key block to load for each pair of blocks, as in `MaskInfo`."""
     mask_next: NDArray[Any] | None
     """The index in `partial_mask_blocks` for each pair of blocks, as in `MaskInfo`."""
     block_mask: NDArray[Any]
-    """`[1 or heads, query blocks, key blocks]`: 0 empty, 1 partial, 2 full."""
+    """The kind of each block, `[1 or heads, query blocks, key blocks]`: 0 empty, 1 partial, 2 full."""
     partial_mask_blocks: Bools | None
     """The cells of the different partial blocks, `[blocks, block_q, block_kv]`; `[blocks, block_kv, block_q]` with `dkv=True`."""
 
@@ -219,7 +219,7 @@ def _next(which: Bools, values: NDArray[Any], order: tuple[int, int, int]) -> In
     """Returns, for each block, the value of the next marked block; 0 if no block is marked.
 
     The next marked block is the first one at or after the block in the order `order` of the grid. After the last block, the
-    search continues at the first.
+    search continues at the first block.
     """
     back = tuple(np.argsort(order).tolist())
     marked = np.flatnonzero(which.transpose(order))

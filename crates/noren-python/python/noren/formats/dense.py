@@ -281,8 +281,8 @@ def to_llama_cpp(mask: Exported, shape: Sizes = None, facts: Known = None, *, pa
 def _refuse_slopes(source: Source, score: Score) -> None:
     """Raises `ExportError` for slopes other than those that ggml derives from `max_bias` = 8.
 
-    For a power of two of heads, these are the usual slopes. For other numbers of heads, they are the slopes of the next lower
-    power of two, followed by every second slope of twice that power.
+    For a power of two of heads, these are the usual slopes. For any other number of heads, take the next lower power of two: the
+    slopes are those of that power, followed by every second slope of twice the power.
     """
     heads = source.shape.heads
     power = 1 << (heads.bit_length() - 1)
@@ -298,7 +298,7 @@ def _refuse_slopes(source: Source, score: Score) -> None:
 def from_llama_cpp(mask: LlamaCppMask | Array, q_len: int) -> BoundMask:
     """Returns the mask of the first `q_len` rows.
 
-    If `max_bias` is not 0, the numbers are distances, and a finite distance means "allowed".
+    If `max_bias` is not 0, the finite numbers of the mask are distances, and their cells are allowed.
     """
     given, max_bias = (mask.mask, mask.max_bias) if isinstance(mask, LlamaCppMask) else (np.asarray(mask), 0.0)
     rows = given[(None,) * (4 - given.ndim)][:, :, :q_len]

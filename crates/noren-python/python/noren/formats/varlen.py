@@ -18,7 +18,7 @@ from .scores import refuse_positions, slopes_of, softcap_of
 
 @dataclass(frozen=True)
 class Varlen:
-    """Arguments of `flash_attn_varlen_func`; `causal` and `window_size` are aligned at the bottom right of each sequence."""
+    """Arguments of `flash_attn_varlen_func`; `causal` and `window_size` align the last query of each sequence with its last key."""
 
     cu_seqlens_q: Ints
     """Number of queries before each sequence, followed by the number of all queries."""
@@ -99,7 +99,10 @@ def to_varlen(mask: Exported, shape: Sizes = None, facts: Known = None) -> Varle
 
 @dataclass(frozen=True)
 class _Segment:
-    """Query rows and keys that are one sequence. `start` and `end` are the keys of each row, counted from the first key."""
+    """The query rows and keys of one sequence.
+
+    `start` and `end` are the range of keys of each row, counted from the first key of the sequence.
+    """
 
     row: int
     first_row: int
@@ -116,7 +119,7 @@ class _Segment:
 
 
 def _segments(source: Source, runs: Runs, row: int) -> list[_Segment]:
-    """Splits a batch row into segments; rows with overlapping keys are in one segment."""
+    """Splits a batch row into segments; query rows with overlapping keys are in one segment."""
     several = np.flatnonzero(runs.counts > 1)
     if len(several):
         source.refuse(f"query {several[0]} of batch row {row}, which reads {runs.counts[several[0]]} runs of keys", "use FlexAttention")
@@ -130,7 +133,7 @@ def _segments(source: Source, runs: Runs, row: int) -> list[_Segment]:
         low, high = int(start[first:last].min()), int(end[first:last].max())
         if low < used:
             source.refuse(
-                f"query {rows[first]} of batch row {row}, which reads keys of sequences before it", "use FlexAttention"
+                f"query {rows[first]} of batch row {row}, which reads keys of earlier sequences", "use FlexAttention"
             )
         used = high
         part = slice(first, last)
@@ -161,7 +164,7 @@ def _one_reach(source: Source, segments: list[_Segment]) -> tuple[int, int]:
 
 
 def _refuse_bent_alibi(source: Source, segments: list[_Segment]) -> None:
-    """Raises `ExportError` where ALiBi's positions differ from flash-attention's, which are aligned at the ends of sequences."""
+    """Raises `ExportError` if ALiBi's positions differ from those of flash-attention, which are aligned at the ends of sequences."""
     for s in segments:
         stands = s.first_row + source.shape.query_offsets[s.row]
         if stands - s.first_key != s.keys - s.rows:
@@ -199,7 +202,7 @@ def from_varlen(
 
 @dataclass(frozen=True)
 class XformersBias:
-    """A class of `xformers.ops.fmha.attn_bias` with its arguments; `build()` makes the object."""
+    """The name and the arguments of a class of `xformers.ops.fmha.attn_bias`; `build()` creates the object."""
 
     name: str
     arguments: Mapping[str, Any]

@@ -19,7 +19,7 @@ from .._noren import Error, Facts, Mask, Modifiers, Plan, Spec
 from .._tensors import check_added, check_dropout, check_floats, lend
 from ._masks import Given, Lowest, planned, sizes_of
 
-torch.utils._pytree.register_constant(Mask)  # torch.compile only compares masks for equality
+torch.utils._pytree.register_constant(Mask)  # torch.compile then only compares masks for equality
 
 SCORES = (
     "`{}` has score modifiers: give them as arguments (softcap=, bias=, alibi=, soft=, sinks=), so that tensors can have gradients"

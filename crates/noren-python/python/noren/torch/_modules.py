@@ -27,7 +27,7 @@ FIRST = (
 
 @dataclass
 class _Masks:
-    """The masks of a call: an expression, and tensors of four dimensions in which true means ignored."""
+    """The masks of a call: an expression, and mask tensors of four dimensions. In boolean tensors, true means ignored."""
 
     base: Mask | Plan | str
     given: list[Given] = field(default_factory=list)
@@ -105,7 +105,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         return [x.reshape(*x.shape[:2], self.num_heads, self.head_dim).transpose(1, 2) for x in projected]
 
     def _with_extra(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns keys and values with the module's `bias_k`, `bias_v` and zero key appended, if it has them."""
+        """Returns keys and values with the module's `bias_k`, `bias_v` and zero key appended, if the module has them."""
         extra_k, extra_v = [k], [v]
         if self.bias_k is not None and self.bias_v is not None:
             for parts, bias in ((extra_k, self.bias_k), (extra_v, self.bias_v)):

@@ -42,7 +42,7 @@ pub(super) struct Tables<S: Simd> {
     pub(super) pairs: Vec<S::V>,
 }
 
-/// A block of keys that the rows of a part read.
+/// A block of keys that query rows of a part read.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
     /// The index of the first key.

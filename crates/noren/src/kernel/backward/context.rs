@@ -55,7 +55,7 @@ impl Context<'_> {
         Widths { k: width(&self.k), v: width(&self.v) }
     }
 
-    /// Returns the number of multiplications of one of the five products.
+    /// Returns the number of multiplications of one of the five products of the backward pass.
     pub(super) fn multiplications(&self) -> u64 {
         let shape = self.plan.shape();
         let cells = (self.plan.patterns().iter().enumerate())
@@ -68,7 +68,7 @@ impl Context<'_> {
         cells.saturating_mul(self.q.shape()[3] as u64)
     }
 
-    /// Returns the index of a row `[batch, head, row]` in arrays of all rows.
+    /// Returns the index of row `[batch, head, row]` in an array with one entry for each row of each head.
     pub(super) fn row(&self, [batch, head, row]: [usize; 3]) -> usize {
         let [_, heads, q_len, _] = self.q.shape();
         (batch * heads + head) * q_len + row

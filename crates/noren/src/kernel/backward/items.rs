@@ -309,7 +309,8 @@ impl<S: Simd> Item<'_, '_, S> {
                 Some(sums) if !last => sums,
                 _ => &self.outputs.dq,
             };
-            // SAFETY: this item has its turn at the row, and turns of different items differ, since spans ascend.
+            // SAFETY: this item has its turn at the row. Turns of different items differ, because spans are in
+            // ascending order.
             unsafe { to.write(at, sum) };
         }
     }
@@ -334,8 +335,8 @@ impl<S: Simd> Item<'_, '_, S> {
         let per_row = WIDE / S::LANES;
 
         let non_finite = block.masked && queries.non_finite;
-        // `odd` is 1 if the first row of the phase is the second of its pair. `first_pair` counts pairs from the part's
-        // first row.
+        // `odd` is 1 if the first row of the phase is the second row of a pair. `first_pair` counts pairs from the
+        // part's first row.
         let odd = (queries.rows.start + rows.start) % 2;
         let first_pair = (rows.start + queries.rows.start % 2) / 2;
         let of_rows = &queries.pairs;
@@ -438,7 +439,7 @@ impl<S: Simd> Item<'_, '_, S> {
                 *x = s.add(s.mul(*x, s.splat(scale)), s.splat(0.0));
             }
             for (key, sum) in keys.clone().zip(floats(sums).chunks_exact(width)) {
-                // SAFETY: no other item has this key.
+                // SAFETY: no other item writes the gradients of this key.
                 unsafe { out.write([batch, kv_head, key], &sum[..dim]) };
             }
         }

@@ -1,4 +1,4 @@
-//! The keys of an item in the layouts of the five products.
+//! The keys and values of an item, in the layouts of the five products of the backward pass.
 
 use super::context::{Context, Widths, of_pairs};
 use crate::kernel::micro::WIDE;

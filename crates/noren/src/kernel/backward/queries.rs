@@ -1,4 +1,4 @@
-//! A part of the query rows of one head, in the layouts of the five products.
+//! A part of the query rows of one head, in the layouts of the five products of the backward pass.
 
 use super::context::{Context, Widths, of_pairs};
 use super::keys::{pair_along, pair_rows, words};
@@ -13,7 +13,7 @@ pub(super) struct Queries<S: Simd> {
     pub(super) batch: usize,
     pub(super) head: usize,
     pub(super) rows: Range<usize>,
-    /// The queries, `[rows][k_width]`: multiplied by the query factor, or unchanged if products are of pairs.
+    /// The queries, `[rows][k_width]`: multiplied by the query factor, or unchanged if products are of pairs of `bf16`.
     pub(super) q: Vec<S::V>,
     /// The gradients of the output, `[rows][v_width]`: multiplied by the row's factor, or unchanged if products are of
     /// pairs.

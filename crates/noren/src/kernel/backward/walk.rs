@@ -279,7 +279,8 @@ fn summed(dim: usize, at: usize, len: usize) -> Range<usize> {
     if dim == 1 { 0..len } else { at..at + 1 }
 }
 
-/// Computes the gradient of an array of biases or soft weights, which is broadcast over the cells.
+/// Computes the gradient of an array of biases or soft weights, which is broadcast over the cells. `of` selects the
+/// gradient that is computed for each cell.
 fn dense<S: Simd>(s: S, context: &Context<'_>, of: Of, array: SharedRows<'_>, threads: usize) {
     let [batch, heads, q_len, _] = context.q.shape();
     let dims = array.shape();
@@ -306,7 +307,7 @@ fn dense<S: Simd>(s: S, context: &Context<'_>, of: Of, array: SharedRows<'_>, th
         for (row, sums) in sums.chunks_exact(dims[3]).enumerate() {
             line.iter_mut().zip(sums).for_each(|(to, sum)| *to = *sum as f32);
             let row = if dims[2] == 1 { 0 } else { rows.start + row };
-            // SAFETY: no other piece of work has these rows.
+            // SAFETY: no other piece of work writes these rows.
             unsafe { array.write([at[0], at[1], row], &line) };
         }
     });

@@ -278,8 +278,8 @@ fn bf16_bits(value: f32) -> u32 {
 /// Returns whether no number in the words is infinite or NaN.
 #[inline(always)]
 pub(crate) fn all_finite<P: Product>(values: &[f32]) -> bool {
-    // Infinite and NaN have an exponent of ones only. Adding one to this exponent carries into the sign bit, so an OR
-    // of the sums finds it.
+    // In infinite and NaN values, all bits of the exponent are 1. Adding 1 to such an exponent carries into the sign
+    // bit, so an OR of the sums finds these values.
     let carry = |bits: u32| (bits & 0x7fff_ffff) + 0x0080_0000;
     let both = |x: &f32| carry(x.to_bits()) | if P::TERMS == 2 { carry(x.to_bits() << 16) } else { 0 };
     values.chunks(256).all(|chunk| chunk.iter().fold(0, |or, x| or | both(x)) & 0x8000_0000 == 0)
