@@ -63,7 +63,7 @@ mod tests {
         for (at, rows, message) in [
             ([1, 0], 0..1, "batch is 1: the plan allows numbers from 0 to less than 1"),
             ([0, 5], 0..1, "head is 5: the plan allows numbers from 0 to less than 1"),
-            ([0, 0], 1..3, "rows is 1..3: the plan has 2, counted from 0"),
+            ([0, 0], 1..3, "rows is 1..3: the plan allows numbers from 0 to less than 2"),
         ] {
             assert_eq!(ask(at, rows).unwrap_err().to_string(), message);
         }
