@@ -1,8 +1,9 @@
 //! Masks that are made while a model runs: by token, by domain vocabulary, by the reader's clearance, by estimated scores.
 //!
-//! The first three run a small model with random weights over words, draw what its first layer could read, and show which
-//! outputs change when a word is replaced. The fourth runs the model that is embedded in the command over a page of text, and
-//! prints the share of attention that a few blocks of keys have.
+//! The first three examples run a small model with random weights over words. They draw the cells that its first layer
+//! may read, and print the words whose outputs change if one word gets another meaning. The fourth example runs the
+//! model that is embedded in the command over a page of text. It prints, for several numbers of key blocks, the share
+//! of allowed cells and the share of unchanged predictions.
 //!
 //!     cargo run --release -p noren-candle --example dynamic_masks
 
@@ -35,7 +36,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     words.show(&ByToken { hidden: [id("patient"), id("her")].into() }, "patient")?;
 
     println!(
-        "2. By domain vocabulary: words of medicine and of money see those of their own domain and the common ones\n"
+        "2. By domain vocabulary: words of medicine and of money read words of their own domain and common words\n"
     );
     let domain = |words: &[&str]| words.iter().map(|word| id(word)).collect();
     let domains = BTreeMap::from([
@@ -48,19 +49,19 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let levels = [(id("surgery"), 1), (id("morphine"), 2)].into();
     words.show(&Sensitivity { levels, clearance: 1 }, "morphine")?;
 
-    println!("4. By score: each 16 queries read the key blocks in which a score may be largest\n");
+    println!("4. By score: each block of 16 queries reads the key blocks with the largest upper bounds of scores\n");
     top_blocks()?;
     Ok(())
 }
 
-/// A model over words, and the words of a note as tokens.
+/// A model whose vocabulary is the words of a note, and the words of the note as token ids.
 struct Words {
     model: Model,
     ids: Vec<u32>,
 }
 
 impl Words {
-    /// Draws the cells of the first layer, and prints which outputs change with the word.
+    /// Draws the cells of the first layer, and prints the words whose outputs change if `word` gets another embedding.
     fn show(&self, generator: &dyn MaskGenerator, word: &str) -> std::result::Result<(), Box<dyn std::error::Error>> {
         let mut trace = Trace::layers([0]);
         let own = self.run(&self.ids, generator, Some(&mut trace))?;
@@ -87,7 +88,7 @@ impl Words {
             .to_vec2()?)
     }
 
-    /// Returns a copy of the model in which one token has another embedding.
+    /// Returns a copy of the model in which the token `token` has another embedding.
     fn with_another(&self, token: u32) -> Result<Model> {
         let vars = weights()?;
         if let Some(table) =
@@ -104,7 +105,7 @@ fn config() -> Config {
     Config::Decoder(DecoderConfig::llama(NOTE.len(), 32, 2, 2, 64))
 }
 
-/// Returns random weights, equal in each call.
+/// Returns random weights, which are the same in every call.
 fn weights() -> Result<VarMap> {
     static FIRST: std::sync::OnceLock<VarMap> = std::sync::OnceLock::new();
     let first = FIRST.get_or_init(VarMap::new);
@@ -125,7 +126,8 @@ fn random_model() -> Result<Model> {
     model_of(&weights()?)
 }
 
-/// Prints the share of attention that the best key blocks have, and the difference of the output from that of all keys.
+/// Prints, for several numbers of key blocks, the share of allowed cells and the share of bytes for which the model
+/// predicts the same next byte as with all keys.
 fn top_blocks() -> std::result::Result<(), Box<dyn std::error::Error>> {
     const BLOCK: usize = 16;
     let model = Model::load(Path::new(env!("CARGO_MANIFEST_DIR")).join("../noren-cli/assets/model"))?;

@@ -1,7 +1,8 @@
-//! An image before a text. Patches of the image read each other in both directions; the text reads the image and earlier text.
+//! Masks for an image before a text. Patches of the image read each other in both directions. The text reads the image
+//! and earlier text.
 //!
-//! The mask is `causal | spans([1..10])`: nine image tokens after a token that begins the sequence. The example draws it, and
-//! shows which outputs change when a patch or a word is replaced.
+//! The mask is `causal | spans([1..10])`: the nine tokens of the image follow a token that begins the sequence. The
+//! example draws the mask, and prints which outputs change when a patch or a word is replaced.
 //!
 //!     cargo run -p noren-candle --example image_prefix
 

@@ -1,7 +1,8 @@
 //! Images of different sizes in one batch: patches attend only to the valid region of their own image.
 //!
-//! A batch holds all images in one grid, so that smaller ones are padded on the right and below. The content of the padding,
-//! NaN here, changes no bit of the outputs for the patches of the image, which equal those for the image alone.
+//! A batch holds all images in grids of one size, so smaller images are padded on the right and below. In this example,
+//! the padding contains NaN, which changes no bit of the outputs for the patches of an image. These outputs equal the
+//! outputs for the image alone, up to rounding.
 //!
 //!     cargo run -p noren-candle --example padded_images
 
@@ -14,10 +15,11 @@ use noren_candle::nn::Mode;
 use noren_picture::Draw;
 use noren_picture::TerminalOptions;
 
-/// Numbers of patches across and down the grid, and of values in each patch.
+/// The grid of the batch: number of patches across, and number of patches down.
 const GRID: [usize; 2] = [5, 4];
+/// Number of values in each patch.
 const WIDTH: usize = 32;
-/// Numbers of patches across and down each image.
+/// The size of each image: number of patches across, and number of patches down.
 const IMAGES: [[usize; 2]; 2] = [[5, 4], [3, 2]];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -59,7 +61,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let far = pairs.map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
         let (width, height, count) = (image[0], image[1], own.len());
         println!(
-            "image {row}, {width} x {height}: {same} of {count} patches keep every bit beside NaN, and are within {far:.0e} of the image alone"
+            "image {row}, {width} x {height}: {same} of {count} patches have the same bits with NaN in the padding, and differ from the image alone by at most {far:.0e}"
         );
         assert!(same == count && far < 1e-5);
     }

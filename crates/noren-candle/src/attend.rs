@@ -7,9 +7,9 @@ use noren::{Attend, IntoMasking, Masking, Score, Shape};
 
 /// Computes masked attention over tensors in one call, with gradients: [`noren::attend`](noren::attend()) for candle.
 ///
-/// `q` is `[batch, heads, q_len, head_dim]`, `k` `[batch, kv_heads, kv_len, head_dim]` and `v`
+/// `q` is `[batch, heads, q_len, head_dim]`, `k` is `[batch, kv_heads, kv_len, head_dim]` and `v` is
 /// `[batch, kv_heads, kv_len, v_dim]`. `mask` is a text, a [`Mask`](noren::Mask), a [`Spec`](noren::Spec) or a
-/// [`Plan`](noren::Plan) (`&Arc<Plan>` is not copied). ALiBi and softcap may be in the text.
+/// [`Plan`](noren::Plan) (`&Arc<Plan>` is not copied). The text may contain ALiBi and a softcap.
 ///
 /// ```
 /// use candle_core::{Device, Tensor, Var};
@@ -52,7 +52,8 @@ pub fn attend<'a>(q: &Tensor, k: &Tensor, v: &Tensor, mask: impl IntoMasking<'a>
     attention(q, k, v, &plan, &options)
 }
 
-/// Adds a score of the text to the options. A score that names an array needs a tensor, which the text does not have.
+/// Adds the score modifier `score` of the mask text to `options`. Returns an error for a modifier that names an array,
+/// because the text contains no tensor.
 fn add(options: &mut Options, score: &Score, heads: usize) -> Result<()> {
     match score {
         Score::Softcap { cap } if options.softcap.is_none() => options.softcap = Some(cap.get() as f32),

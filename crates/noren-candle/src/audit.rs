@@ -1,7 +1,10 @@
-//! [`audit`]: tests of which inputs of a running model influence which outputs.
+//! [`audit`]: tests which inputs of a running model influence which outputs.
 //!
-//! A test changes an input that must not influence some outputs, runs the model again, and compares these outputs bit by bit.
-//! Attention, linear layers and norms of this crate give a row the same bits in any batch, so rounding causes no difference.
+//! A test changes an input, runs the model again, and compares outputs. Outputs that the change must not influence are
+//! compared bit by bit if both calls have the same numbers of rows and tokens. If these numbers differ, sums may have
+//! another order. A difference within the limits of rounding then passes for types narrower than `f32`, and is
+//! inconclusive for `f32`. The attention, linear layers and norms of this crate are made to give a row the same bits in
+//! any batch, so models of these layers normally show no such difference.
 //!
 //! ```
 //! use candle_core::{DType, Device};
@@ -39,13 +42,14 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// An output changed that must not change, or the reverse.
+    /// An output changed that must stay equal, an output stayed equal that must change, or an output is NaN or
+    /// infinite.
     Fail,
-    /// The check ran without a decision.
+    /// The difference may be rounding, so the check decides nothing.
     Inconclusive,
-    /// Every compared output is as declared.
+    /// Every compared output is as the declared masks require.
     Pass,
-    /// The model has nothing that the check could test.
+    /// The check does not apply to the model.
     #[serde(rename = "not applicable")]
     NotApplicable,
 }
@@ -55,26 +59,27 @@ pub enum Verdict {
 pub struct Check {
     /// Name of the check in all reports: `prefix`, `padding_left`, ...
     pub name: &'static str,
-    /// The heading in reports.
+    /// The heading of the check in reports.
     pub title: &'static str,
-    /// The result.
+    /// The result of the check.
     pub verdict: Verdict,
-    /// The observation, or the reason why there is none.
+    /// The observation, or the reason why the check does not apply.
     pub says: String,
-    /// The place of a leak: the last attention before the first difference.
+    /// The place of a leak: the last attention before the first difference between the two calls; `None` if there is no
+    /// leak or the calls record no attention.
     pub place: Option<String>,
 }
 
 /// The results of an audit.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Report {
-    /// The type of the computation, such as `f32`.
+    /// The number type of the outputs, such as `f32`.
     pub dtype: String,
-    /// Number of tokens of each text.
+    /// Number of tokens of the tested texts.
     pub length: usize,
-    /// All checks.
+    /// The checks with their results.
     pub checks: Vec<Check>,
-    /// Points that the audit did not test.
+    /// The conditions that the audit did not test, such as training mode.
     pub not_tested: Vec<String>,
 }
 
@@ -108,8 +113,8 @@ impl fmt::Display for Report {
     }
 }
 
-/// Runs all checks on texts of `length` tokens [default: the shortest tested length at which windows
-/// hide a token].
+/// Runs all checks on texts of `length` tokens. The default is the smallest of several lengths at which the declared
+/// windows hide a token.
 ///
 /// # Errors
 /// Returns an error if the vocabulary or the number of positions is too small for the checks, if masks need facts, and if a
@@ -138,7 +143,8 @@ pub fn audit(subject: &Subject<'_>, length: Option<usize>) -> Result<Report> {
     Ok(Report { dtype, length: lab.length, not_tested: scope.not_tested(), checks })
 }
 
-/// Returns the worst verdict of several trials, with its observation and the place of a leak.
+/// Returns the worst verdict of several trials, the observation of that trial, and the place of the leak if an output
+/// changed that must stay equal.
 fn judge_all(lab: &Lab<'_>, trials: &[Trial]) -> Result<(Verdict, String, Option<String>)> {
     let mut worst = (Verdict::Pass, "equal to the bit".to_owned(), None);
     for (i, trial) in trials.iter().enumerate() {
@@ -190,14 +196,14 @@ fn judge(lab: &Lab<'_>, trial: &Trial) -> Result<(Verdict, String)> {
     Ok(match (rounding, lab.dtype) {
         (true, DType::F32) => {
             let says = format!(
-                "outputs differ by {gap:.0e} of the largest output: rounding that depends on the batch ({})",
+                "outputs differ by {gap:.0e} of the largest output, which may be rounding that depends on the batch ({})",
                 trial.what
             );
             (Verdict::Inconclusive, says)
         }
         (true, dtype) => {
             let says = format!(
-                "outputs differ by {gap:.0e} of the largest output, the rounding of {dtype:?} (below {bound:.0e})"
+                "outputs differ by {gap:.0e} of the largest output, which counts as rounding of {dtype:?} (at most {bound:.0e})"
             );
             (Verdict::Pass, says)
         }

@@ -1,8 +1,8 @@
-//! Masks that are made during a call. A [`MaskGenerator`] is given the tokens, and on request the queries and keys, of
-//! an attention and returns a mask.
+//! Masks that are made during a call of a model. A [`MaskGenerator`] receives the tokens, queries and keys of an
+//! attention, and returns a mask.
 //!
-//! This mask is intersected with the model's own mask: it can hide keys, never reveal them. There are four examples:
-//! [`ByToken`], [`DomainVocabulary`], [`Sensitivity`] and [`TopBlocks`].
+//! The returned mask is intersected with the model's own mask: it can hide keys, but not reveal keys that the model's
+//! mask hides. There are four examples: [`ByToken`], [`DomainVocabulary`], [`Sensitivity`] and [`TopBlocks`].
 
 mod examples;
 
@@ -13,7 +13,7 @@ use crate::stack::Stack;
 use candle_core::{D, DType, Tensor};
 use noren::{Facts, Mask, Shape};
 
-/// A generator of masks, called for each attention of a call.
+/// A generator of masks, which is called for each attention in a call of a model.
 ///
 /// ```
 /// use noren::{Mask, atoms};
@@ -30,33 +30,35 @@ use noren::{Facts, Mask, Shape};
 /// }
 /// ```
 pub trait MaskGenerator {
-    /// Returns the mask of this attention, with the facts to which it is bound: those of the call and additional ones.
+    /// Returns a mask for the attention `call`, with the facts to which the mask is bound: the facts of the call, and
+    /// additional facts of the mask.
     ///
     /// # Errors
-    /// Returns any error of the generator; the call then ends with it.
+    /// Returns any error of the generator. The call of the model then returns this error.
     fn mask(&self, call: &DynamicCall<'_>) -> Result<DynamicMask>;
 }
 
-/// A mask with its facts.
+/// A mask that a generator returns, with the facts to which the mask is bound.
 #[derive(Clone, Debug)]
 pub struct DynamicMask {
     /// The mask that is intersected with the model's mask.
     pub mask: Mask,
-    /// [`DynamicCall::facts`] with the additional facts of the mask. Both masks are bound to them.
+    /// [`DynamicCall::facts`], with additional facts if `mask` needs them. Both `mask` and the model's mask are bound
+    /// to these facts.
     pub facts: Facts,
 }
 
-/// The data that a generator is given.
+/// The data about one attention that a generator of masks receives.
 pub struct DynamicCall<'a> {
-    /// The stack of the attention.
+    /// The stack to which the attention belongs.
     pub stack: Stack,
-    /// The index of the layer.
+    /// The index of the layer, counted from 0.
     pub layer: usize,
-    /// The tokens of each batch row, with padding.
+    /// The token ids of each batch row, with padding.
     pub tokens: &'a [Vec<u32>],
-    /// The shape of the attention.
+    /// The shape of the attention: numbers of batch rows, heads, queries and keys.
     pub shape: &'a Shape,
-    /// The known facts: padding, labels, levels, documents.
+    /// The facts of the call: padding, labels, levels, documents.
     pub facts: &'a Facts,
     /// The model's own mask in this layer.
     pub mask: &'a Mask,
@@ -69,15 +71,19 @@ pub struct DynamicCall<'a> {
 }
 
 impl DynamicCall<'_> {
-    /// Returns the largest score of each block of queries and keys, `[batch, heads, q_len / block_q, kv_len /
-    /// block_kv]` rounded up, before masks. Blocks of queries are computed one after the other, so memory is
-    /// proportional to `block_q * kv_len`.
+    /// Returns the largest score in each pair of a query block and a key block, before masks are applied. The result is
+    /// `[batch, heads, q_len / block_q, kv_len / block_kv]`, with quotients rounded up. Blocks of queries are computed
+    /// one after the other, so memory is proportional to `block_q * kv_len`.
     ///
     /// # Errors
-    /// Returns an error for blocks of 0 queries or keys, and for types other than floats.
+    /// Returns an error if a block has 0 queries or 0 keys, and for types other than floats.
     pub fn block_maxima(&self, block_q: usize, block_kv: usize) -> Result<Tensor> {
         if block_q == 0 || block_kv == 0 {
-            return Err(Error::input("the block", format!("{block_q} x {block_kv}"), "give at least 1 x 1"));
+            return Err(Error::input(
+                "the block",
+                format!("{block_q} x {block_kv}"),
+                "give at least 1 query and 1 key per block",
+            ));
         }
         let q = self.queries.detach().to_dtype(DType::F32)?;
         let k = self.spread_keys()?;
@@ -97,7 +103,8 @@ impl DynamicCall<'_> {
         Ok(Tensor::stack(&rows, 2)?)
     }
 
-    /// Returns the keys with one head for each query head, in `f32`.
+    /// Returns the keys in `f32`, repeated so that each query head has its own keys:
+    /// `[batch, heads, kv_len, head_dim]`.
     pub(crate) fn spread_keys(&self) -> Result<Tensor> {
         let k = self.keys.detach().to_dtype(DType::F32)?;
         let (batch, kv_heads, kv_len, head_dim) = k.dims4()?;

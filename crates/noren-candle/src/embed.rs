@@ -8,23 +8,23 @@ use noren_text::HfTokenizer;
 use rayon::prelude::*;
 use std::path::Path;
 
-/// The pooling of the states of a text's tokens into one vector.
+/// The method that pools the states of a text's tokens into one vector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pooling {
-    /// The mean of the states.
+    /// The mean of the states of all tokens.
     Mean,
     /// The state of the first token.
     First,
     /// The state of the last token.
     Last,
-    /// The maximum of each dimension.
+    /// The maximum of each dimension over the states of all tokens.
     Max,
 }
 
 /// A model with its tokenizer and its pooling.
 ///
 /// Texts are packed one after another, without padding, under the mask `documents`. The vector of a text has the same
-/// bits packed, padded and alone.
+/// bits whether the text is packed, padded or alone.
 #[derive(Debug)]
 pub struct Embedder {
     model: Model,
@@ -35,8 +35,9 @@ pub struct Embedder {
 }
 
 impl Embedder {
-    /// Loads a folder with a model and `tokenizer.json`. `modules.json` and the pooling's `config.json` define the
-    /// pooling and whether vectors are scaled to length 1 [default: mean, scaled].
+    /// Loads a model and its `tokenizer.json` from a folder. The file `modules.json`, and the `config.json` of the
+    /// pooling module, define the pooling and whether vectors are scaled to length 1. Without `modules.json`, the
+    /// vector is the mean, scaled to length 1.
     ///
     /// # Errors
     /// Returns the errors of [`Model::load`], and an error for a tokenizer that is missing or invalid, or for an
@@ -69,12 +70,14 @@ impl Embedder {
         }
     }
 
-    /// Returns the pooling, whether vectors are scaled to length 1, and the number of tokens after which a text is cut.
+    /// Returns (pooling, whether vectors are scaled to length 1, maximum number of tokens of a text). Longer texts are
+    /// cut.
     pub fn ways(&self) -> (Pooling, bool, usize) {
         (self.pooling, self.normalize, self.most_tokens)
     }
 
-    /// Returns the tokens of a text with the special ones before and after it, cut to the model's maximum.
+    /// Returns the token ids of a text, with special tokens before and after the text. A text that is too long is cut
+    /// to the maximum number of tokens.
     ///
     /// # Errors
     /// Returns an error for a text without tokens, and the errors of the tokenizer.
@@ -82,14 +85,17 @@ impl Embedder {
         Ok(self.encode(text)?.0)
     }
 
-    /// Returns [`tokens`](Self::tokens), and the number of tokens that were cut.
+    /// Returns the token ids of [`tokens`](Self::tokens), and the number of tokens that were cut off.
     ///
     /// # Errors
     /// Returns the errors of [`tokens`](Self::tokens).
     pub fn encode(&self, text: &str) -> Result<(Vec<u32>, usize)> {
         let refuse = |problem: String| Error::input("the text", format!("{} bytes", text.len()), problem);
-        let encoded =
-            self.tokenizer.inner().encode_fast(text, true).map_err(|e| refuse(format!("it has no tokens: {e}")))?;
+        let encoded = self
+            .tokenizer
+            .inner()
+            .encode_fast(text, true)
+            .map_err(|e| refuse(format!("the tokenizer cannot process the text: {e}")))?;
         let mut ids = encoded.get_ids().to_vec();
         let too_many = ids.len().saturating_sub(self.most_tokens);
         if too_many > 0 {
@@ -99,13 +105,13 @@ impl Embedder {
             ids.drain(self.most_tokens - special..ids.len() - special);
         }
         if ids.is_empty() {
-            return Err(refuse("it has no tokens: give a text of at least one".to_owned()));
+            return Err(refuse("the text has no tokens: give a text with at least one token".to_owned()));
         }
         Ok((ids, too_many))
     }
 
-    /// Returns the vectors of texts that are given as tokens, in their order. Texts are packed into passes of about
-    /// `budget` tokens, and several passes run at once.
+    /// Returns one vector for each text, in the order of `texts`, which are given as token ids. Texts are packed into
+    /// passes of about `budget` tokens, and several passes run at the same time.
     ///
     /// # Errors
     /// Returns an error for texts without tokens, tokens outside the vocabulary, texts longer than the positions, and
@@ -122,7 +128,7 @@ impl Embedder {
                 space = budget.max(texts[i].len());
             }
             space -= texts[i].len();
-            packs.last_mut().expect("a pack was begun").push(i);
+            packs.last_mut().expect("the first text always begins a pack").push(i);
         }
         let vectors = packs.par_iter().map(|pack| {
             let batch = Batch::packed(&pack.iter().map(|i| texts[*i].clone()).collect::<Vec<_>>())?;
@@ -134,7 +140,7 @@ impl Embedder {
         Ok(all)
     }
 
-    /// Returns the vectors of a batch, padded or packed.
+    /// Returns the vector of each text in a batch, whose texts are padded or packed.
     ///
     /// # Errors
     /// Returns an error for tokens outside the vocabulary, texts longer than the positions, and vectors that are not
@@ -166,14 +172,14 @@ impl Embedder {
         match bad {
             None => Ok(vectors),
             Some(x) => {
-                let expected = "finite numbers are needed: the weights are damaged, or too large for the type that they are computed in";
+                let expected = "finite numbers are needed: the weights are damaged, or too large for the number type of the computation";
                 Err(Error::input("a number of the vector", x, expected))
             }
         }
     }
 
-    /// Returns the vector of a text's states. The states are added token by token, so that the result depends on
-    /// nothing else.
+    /// Pools `states` into one vector. `states` has one state of `width` numbers for each token of a text. The states
+    /// are added in the order of tokens, so the vector depends only on the states.
     fn vector(&self, states: &[&[f32]], width: usize) -> Vec<f32> {
         let fold = |first: f32, f: fn(f32, f32) -> f32| {
             let mut all = vec![first; width];
@@ -199,27 +205,27 @@ impl Embedder {
     }
 }
 
-/// Reads `tokenizer.json` of a model's folder, without its own padding and truncation.
+/// Reads `tokenizer.json` from the folder of a model. The padding and truncation in this file are ignored.
 ///
 /// # Errors
 /// Returns an error if the file is missing or invalid.
 pub fn load_tokenizer(folder: &Path) -> Result<HfTokenizer> {
     let path = folder.join("tokenizer.json");
     if !path.exists() {
-        return Err(Error::file(path, "there is no such file: text needs a tokenizer beside the model"));
+        return Err(Error::file(path, "the file does not exist: put the tokenizer of the model into this folder"));
     }
     Ok(HfTokenizer::from_file(path)?)
 }
 
-/// Returns the pooling of a sentence-transformers folder, and whether vectors are scaled to length 1.
+/// Returns the pooling that a sentence-transformers folder defines, and whether vectors are scaled to length 1.
 fn read_modules(folder: &Path) -> Result<(Pooling, bool)> {
     let path = folder.join("modules.json");
     if !path.exists() {
         return Ok((Pooling::Mean, true));
     }
-    let text = std::fs::read(&path).map_err(|e| Error::file(&path, format!("cannot be read: {e}")))?;
-    let modules: Vec<serde_json::Value> =
-        serde_json::from_slice(&text).map_err(|e| Error::file(&path, format!("is not a list of modules: {e}")))?;
+    let text = std::fs::read(&path).map_err(|e| Error::file(&path, format!("the file cannot be read: {e}")))?;
+    let modules: Vec<serde_json::Value> = serde_json::from_slice(&text)
+        .map_err(|e| Error::file(&path, format!("the file is not a list of modules: {e}")))?;
     let (mut pooling, mut normalize) = (Pooling::Mean, false);
     for module in &modules {
         let of = |key: &str| module.get(key).and_then(|value| value.as_str()).unwrap_or_default();
@@ -228,7 +234,8 @@ fn read_modules(folder: &Path) -> Result<(Pooling, bool)> {
             "Normalize" => normalize = true,
             "Pooling" => pooling = read_pooling(&folder.join(of("path")).join("config.json"))?,
             other => {
-                let problem = format!("module {other:?} is not known: give Transformer, Pooling or Normalize");
+                let problem =
+                    format!("the module {other:?} is not supported: give only Transformer, Pooling and Normalize");
                 return Err(Error::file(path, problem));
             }
         }
@@ -249,6 +256,9 @@ fn read_pooling(path: &Path) -> Result<Pooling> {
     let found = known.iter().find(|(key, _)| ways.iter().any(|way| way == key));
     match (ways.len(), found) {
         (1, Some((_, pooling))) => Ok(*pooling),
-        _ => Err(Error::file(path, format!("has the pooling {ways:?}: give one of mean, cls, lasttoken and max"))),
+        _ => Err(Error::file(
+            path,
+            format!("the file selects the pooling modes {ways:?}: select exactly one of mean, cls, lasttoken and max"),
+        )),
     }
 }

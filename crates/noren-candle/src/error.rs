@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// An error, with the given values, the expected ones, and how to fix it.
+/// An error of this crate. Its message states the given values, the expected values, and how to fix the problem.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -32,7 +32,7 @@ pub enum Error {
     /// A file of a model cannot be read or is invalid.
     #[error("{}: {problem}", path.display())]
     File {
-        /// The file or folder.
+        /// The path of the file or folder.
         path: PathBuf,
         /// The fault, and how to fix it.
         problem: String,
@@ -41,7 +41,7 @@ pub enum Error {
     /// The configuration of a model is invalid, or describes a model that this crate cannot compute.
     #[error("config.json: {key} is {given}: {expected}")]
     Config {
-        /// The key.
+        /// The key in `config.json`.
         key: String,
         /// The value of the key.
         given: String,
@@ -49,7 +49,7 @@ pub enum Error {
         expected: String,
     },
 
-    /// Tokens, lengths or settings that a model cannot take.
+    /// An input is invalid: tokens, lengths or settings that a model cannot use.
     #[error("{name} is {given}: {expected}")]
     Input {
         /// The name of the input.
@@ -61,7 +61,7 @@ pub enum Error {
     },
 }
 
-/// Results of this crate.
+/// The result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl From<noren::noren_mask::ParseError> for Error {
@@ -77,29 +77,32 @@ impl From<noren::noren_mask::Error> for Error {
 }
 
 impl Error {
-    /// Returns an error about a tensor, with its shape and type.
+    /// Returns an error about the tensor `given`, with its name, shape and type. `expected` states the expected tensor
+    /// and how to fix the problem.
     pub(crate) fn tensor(name: &str, given: &candle_core::Tensor, expected: impl Into<String>) -> Self {
         let given = format!("{:?} of {:?}", given.dims(), given.dtype());
         Error::Tensor { name: name.to_owned(), given, expected: expected.into() }
     }
 
-    /// Returns an error about an input of a model.
+    /// Returns an error about the input `name` with the value `given`. `expected` states the expected value and how to
+    /// fix the problem.
     pub(crate) fn input(name: &str, given: impl ToString, expected: impl Into<String>) -> Self {
         Error::Input { name: name.to_owned(), given: given.to_string(), expected: expected.into() }
     }
 
-    /// Returns an error about a file.
+    /// Returns an error about the file at `path`. `problem` states the fault and how to fix it.
     pub(crate) fn file(path: impl Into<PathBuf>, problem: impl Into<String>) -> Self {
         Error::File { path: path.into(), problem: problem.into() }
     }
 
-    /// Returns an error about a configuration.
+    /// Returns an error about the key `key` of `config.json` with the value `given`. `expected` states the expected
+    /// value.
     pub(crate) fn config(key: &str, given: impl ToString, expected: impl Into<String>) -> Self {
         Error::Config { key: key.to_owned(), given: given.to_string(), expected: expected.into() }
     }
 }
 
-/// Converts an error to one of candle's, as candle's traits require.
+/// Converts an error to an error of candle, which candle's traits require.
 pub(crate) fn into_candle(error: impl Into<Error>) -> candle_core::Error {
     match error.into() {
         Error::Candle(error) => error,

@@ -18,14 +18,14 @@ pub struct GenerateOptions {
     pub new_tokens: usize,
     /// The choice of tokens [default: the most probable one].
     pub sampling: Sampling,
-    /// Tokens that end a text; they are not part of it.
+    /// Token ids that end a text. The result does not contain them.
     pub stop: Vec<u32>,
-    /// Number of tokens of a prompt that are computed at a time. Memory is proportional to it; results do not depend on
-    /// it.
+    /// Maximum number of a prompt's tokens that one pass reads. Memory is proportional to this number. The results do
+    /// not depend on this number.
     pub prefill_chunk: usize,
     /// The facts of the model's masks, such as labels of a prompt's tokens. Each prompt is a batch row.
     pub facts: Facts,
-    /// The first tokens of a T5's decoder, for each prompt [default: its start token].
+    /// The first tokens that a T5's decoder reads, for each prompt [default: the start token of the configuration].
     pub begins: Option<Vec<Vec<u32>>>,
 }
 
@@ -42,14 +42,14 @@ impl Default for GenerateOptions {
     }
 }
 
-/// A chosen token.
+/// A token that was chosen for a prompt.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
     /// The index of the prompt.
     pub row: usize,
-    /// The token.
+    /// The id of the chosen token.
     pub token: u32,
-    /// The logits from which it was chosen.
+    /// The logits from which the token was chosen, one for each token of the vocabulary.
     pub logits: &'a [f32],
 }
 
@@ -62,16 +62,16 @@ pub struct Generated {
     pub cache_bytes: usize,
 }
 
-/// Continues `prompts`, texts of any lengths without padding, all at once. `each` is called with every chosen token, and ends
-/// the text by returning `false`.
+/// Continues all `prompts` together. The prompts may have different lengths, and have no padding. `each` is called with
+/// every chosen token. If `each` returns `false`, the text of this prompt ends.
 ///
-/// Caches hold sequences without padding, each with its own length. A layer whose mask is a sliding window keeps the
-/// window only. The prompts of a T5 are the texts of its encoder.
+/// Caches hold sequences without padding, each with its own length. A layer whose mask is a sliding window stores only
+/// the window. The prompts of a T5 are the texts of its encoder.
 ///
-/// Attention has the same bits as a full pass over the same tokens. So do linear layers and norms of this crate, which
-/// treat rows one by one. In `f32`, the logits of every step are therefore, to the bit, those of a full pass over the same
-/// text, for any chunks and any other prompts in the batch. In `bf16` and `f16` this holds unless a
-/// layer's cache rotates with an odd number of sink tokens.
+/// The attention, linear layers and norms of this crate give a token the same bits in a step as in a full pass over the
+/// same text. In `f32`, the logits of every step therefore equal those of a full pass bit by bit, for any
+/// `prefill_chunk` and any other prompts in the batch. In `bf16` and `f16`, the logits also have these bits, unless a
+/// layer stores a sliding window and an odd number of sink tokens.
 ///
 /// ```
 /// use candle_core::{DType, Device};
@@ -89,8 +89,8 @@ pub struct Generated {
 /// ```
 ///
 /// # Errors
-/// Returns an error for an encoder, prompts without tokens or outside the vocabulary, more tokens than positions, invalid settings, and
-/// logits that are NaN or infinite.
+/// Returns an error for a model that is only an encoder, prompts without tokens or with tokens outside the vocabulary,
+/// more tokens than positions, invalid settings, and logits that are NaN or infinite.
 pub fn generate(
     model: &Model,
     prompts: &[Vec<u32>],
@@ -98,10 +98,14 @@ pub fn generate(
     each: &mut dyn FnMut(Step<'_>) -> bool,
 ) -> Result<Generated> {
     if prompts.is_empty() || prompts.iter().any(Vec::is_empty) {
-        return Err(Error::input("the prompts", "empty", "give at least one, each of at least one token"));
+        return Err(Error::input(
+            "the prompts",
+            "empty",
+            "give at least one prompt, and at least one token in each prompt",
+        ));
     }
     if options.prefill_chunk == 0 {
-        return Err(Error::input("prefill_chunk", 0, "give at least 1"));
+        return Err(Error::input("prefill_chunk", 0, "give at least 1 token"));
     }
     model.check_ids(prompts)?;
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
@@ -115,7 +119,7 @@ pub fn generate(
     };
     let cache_bytes = match model {
         Model::Decoder(_) if options.begins.is_some() => {
-            let expected = "the model has no decoder that reads an encoder: omit it";
+            let expected = "the model has no decoder that reads an encoder: omit `begins`";
             return Err(Error::input("the first tokens of the decoder", "given", expected));
         }
         Model::Decoder(decoder) => {
@@ -141,7 +145,7 @@ pub fn generate(
     Ok(Generated { tokens: loops.tokens, cache_bytes })
 }
 
-/// The state that all families share: tokens are chosen until all texts have ended.
+/// The state of a generation that is common to all families of models.
 struct Loop<'a> {
     options: &'a GenerateOptions,
     sampler: Sampler,
@@ -155,7 +159,7 @@ impl Loop<'_> {
         self.done.iter().all(|done| *done)
     }
 
-    /// Chooses a token for each of `rows`, whose logits are `[rows, vocab]`.
+    /// Chooses the next token of each text in `rows`. `logits` are `[rows, vocab]`.
     fn choose(&mut self, rows: &[usize], logits: &Tensor) -> Result<()> {
         let logits = logits.to_dtype(candle_core::DType::F32)?.to_vec2::<f32>()?;
         for (&row, logits) in rows.iter().zip(&logits) {
@@ -173,7 +177,8 @@ impl Loop<'_> {
     }
 }
 
-/// Refuses logits from which no token can be chosen: NaN, infinity, or no finite number.
+/// Returns an error if no token can be chosen from `logits`: if a logit is NaN or infinity, or if all logits are minus
+/// infinity. `row` is the index of the prompt.
 fn check_logits(row: usize, logits: &[f32]) -> Result<()> {
     let bad = logits.iter().position(|x| x.is_nan() || *x == f32::INFINITY);
     let bad = bad.or_else(|| logits.iter().all(|x| *x == f32::NEG_INFINITY).then_some(0));
@@ -181,13 +186,13 @@ fn check_logits(row: usize, logits: &[f32]) -> Result<()> {
         None => Ok(()),
         Some(token) => {
             let name = format!("the logit of token {token} after prompt {row}");
-            let expected = "a finite number is needed: the weights are damaged, or too large for the type that they are computed in";
+            let expected = "a finite number is needed: the weights are damaged, or too large for the number type of the computation";
             Err(Error::input(&name, logits.get(token).copied().unwrap_or(f32::NAN), expected))
         }
     }
 }
 
-/// Runs the loop of a causal language model. Returns the bytes of its caches.
+/// Generates text with a causal language model. Returns the size of the model's caches in bytes.
 fn decoder_loop(model: &Decoder, prompts: &[Vec<u32>], loops: &mut Loop<'_>) -> Result<usize> {
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
     let shape = stack_shape(model, prompts.len(), longest, loops.options);
@@ -249,7 +254,7 @@ fn stack_shape(model: &Decoder, sequences: usize, longest: usize, options: &Gene
     }
 }
 
-/// The new tokens of a step, sequence after sequence.
+/// The new tokens of all sequences in a step, one sequence after another.
 struct Packed {
     ids: Vec<u32>,
     positions: Vec<u32>,
@@ -270,7 +275,7 @@ impl Packed {
     }
 }
 
-/// Runs the loop of an encoder with a decoder, which reads `begins` first. Returns the bytes of the decoder's caches.
+/// Generates text with a T5, whose decoder reads `begins` first. Returns the size of the decoder's caches in bytes.
 fn t5_loop(model: &T5, prompts: &[Vec<u32>], begins: &[Vec<u32>], loops: &mut Loop<'_>) -> Result<usize> {
     let config = model.config();
     let (rows, heads) = (prompts.len(), config.heads);

@@ -1,6 +1,6 @@
 //! Masked transformers on candle: attention with gradients, layers, models, generation, training, and audits of models.
 //!
-//! candle provides tensors, gradients, optimisers and files; this crate adds noren's attention and masks to them.
+//! candle provides tensors, gradients, optimisers and files. This crate adds noren's attention and masks.
 //!
 //! ```
 //! use noren_candle::attend;
@@ -15,11 +15,11 @@
 //! # Where to go next
 //!
 //! * [`attend`](attend()), [`attention`](attention()): attention as an operation with a backward pass
-//! * [`layers`]: PyTorch's attention layers under the same names; [`nn`]: layers whose rows have the same bits in every batch
+//! * [`layers`]: PyTorch's attention layers with the same names of parameters; [`nn`]: layers whose rows have the same bits in every batch
 //! * [`model`]: BERT, GPT-2, Llama, Mistral, Qwen3, Gemma 2 and 3, gpt-oss and T5 from Hugging Face folders; [`generate`]: generation
 //! * [`embed`]: one vector for each text; [`train`]: training with checkpoints
 //! * [`dynamic`]: masks that are made from the queries and keys of a call
-//! * [`prove`]: the proof that private tokens change no released number; [`EntityRecognizer`]: names and places
+//! * [`prove`]: a test that private tokens change no released number; [`EntityRecognizer`]: names and places
 //! * [`audit`]: tests of a running model
 //! * `docs/models.md`: supported models, their exactness, and the files of this crate
 

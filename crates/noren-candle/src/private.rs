@@ -7,25 +7,25 @@ use noren_text::{Policy, PrivateTokens};
 /// The result of a test for leaks of private tokens.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Proof {
-    /// Number of runs in which other secrets replaced those of the text.
+    /// Number of runs in which other tokens replaced the private tokens of the text.
     pub trials: usize,
-    /// Number of values compared in each run, which are all released ones.
+    /// Number of values that were compared in each run: all values of the released outputs.
     pub compared: usize,
-    /// Indices of tokens whose released output changed in any bit in any of the runs.
+    /// The indices of the tokens whose released output changed in any bit in at least one run.
     pub leaks: Vec<usize>,
-    /// Number of outputs at secret tokens that changed. 0 would mean that no secret was replaced.
+    /// Number of private tokens whose output changed. 0 would mean that no private token was replaced.
     pub secret_changed: usize,
 }
 
 impl Proof {
-    /// Returns true if no bit of a released output changed, and at least one secret was replaced.
+    /// Returns true if no bit of a released output changed, and the output of at least one private token changed.
     pub fn holds(&self) -> bool {
         self.leaks.is_empty() && self.secret_changed > 0
     }
 }
 
-/// Returns the mean of the states of tokens that `policy` releases, `[hidden]` from one row for each token: a
-/// representation of the text without its secrets. Returns `None` if no token is released.
+/// Returns the mean of the states of the tokens that `policy` releases: a vector for the text without its private
+/// tokens. `states` has one state for each token. Returns `None` if no token is released.
 ///
 /// ```
 /// use noren_candle::pool_released;
@@ -48,15 +48,17 @@ pub fn pool_released(states: &[Vec<f32>], private: &PrivateTokens, policy: &Poli
     Some(sum.into_iter().map(|x| x / count).collect())
 }
 
-/// Runs the model with the given text and with `trials` variants, in which each secret token is replaced by another
-/// token drawn from `choices`. Compares the released outputs bit by bit.
+/// Runs the model with the given text, and `trials` times with a variant in which each private token is replaced by
+/// another token from `choices`. Compares the released outputs bit by bit.
 ///
-/// `run` takes tokens and returns one row of numbers for each of them (a representation, logits). The number of tokens
-/// and the positions of secrets do not change: they stay visible. A model in which a token reads a hidden one is found
-/// with near certainty, because a change of the secret changes some bit of the values that were read.
+/// `run` takes token ids and returns one row of numbers for each token (a state or logits). The variants have the same
+/// number of tokens and the same places of private tokens, so these two facts are not tested. If an output reads a
+/// private token, the test finds it almost certainly, because another token changes at least one bit of the values that
+/// are read.
 ///
 /// # Errors
-/// Returns an error if no token can replace a secret, if the numbers of rows and tokens differ, and any error of `run`.
+/// Returns an error if `choices` has fewer than two tokens, if `private` has another number of tokens than `ids`, if
+/// `run` does not return one row for each token, and any error of `run`.
 pub fn prove(
     ids: &[u32],
     private: &PrivateTokens,
@@ -73,7 +75,11 @@ pub fn prove(
         ));
     }
     if private.len() != ids.len() {
-        return Err(Error::input("private tokens", private.len(), format!("there are {} tokens", ids.len())));
+        return Err(Error::input(
+            "private tokens",
+            private.len(),
+            format!("the text has {} tokens: give the private tokens of the same text", ids.len()),
+        ));
     }
     let released: Vec<usize> = (0..ids.len()).filter(|at| policy.released(private, *at)).collect();
     let secret: Vec<usize> = (0..ids.len()).filter(|at| policy.secret(private, *at)).collect();

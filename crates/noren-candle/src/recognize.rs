@@ -10,11 +10,11 @@ use std::path::Path;
 /// The meaning of a class of a token classifier.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Tag {
-    /// The index of the kind; `None` outside of entities.
+    /// The index of the kind of entity; `None` for a class outside of entities.
     kind: Option<usize>,
-    /// Whether an entity begins here in any case (`B`, `U`, `S`).
+    /// Whether an entity begins at this word, whatever the previous tag is (`B`, `U`, `S`).
     begins: bool,
-    /// Whether an entity ends here in any case (`L`, `E`, `U`, `S`).
+    /// Whether an entity ends at this word, whatever the next tag is (`L`, `E`, `U`, `S`).
     ends: bool,
 }
 
@@ -22,7 +22,7 @@ struct Tag {
 ///
 /// `id2label` gives the names of classes as BIO, BILOU or BIOES: `O`, `B-PER`, `I-PER`. A word belongs to an entity if
 /// any of its pieces does. `PER` and `PERSON` become the kind `name`; `LOC`, `LOCATION` and `GPE` become `place`; `ORG`
-/// becomes `organization`; others keep their name in lower case. Texts longer than the model's positions are read in
+/// becomes `organization`; other names are used in lower case. Texts longer than the model's positions are read in
 /// windows that overlap by a quarter, and the findings of all windows are joined.
 #[derive(Debug)]
 pub struct EntityRecognizer {
@@ -56,7 +56,8 @@ impl EntityRecognizer {
         Ok(EntityRecognizer { model, tokenizer, positions, tags, kinds })
     }
 
-    /// Returns the class of each token of a window: the one with the largest score, of equal ones the first.
+    /// Returns the index of the class with the largest score for each token of a window. If several scores are equal,
+    /// the first class is returned.
     ///
     /// # Errors
     /// Returns an error for tokens outside the vocabulary, and for scores that are not finite.
@@ -76,7 +77,7 @@ impl EntityRecognizer {
         Ok(logits.iter().map(best).collect())
     }
 
-    /// Returns the words of a text that belong to entities, in order.
+    /// Returns the words of a text, in order. A word that belongs to an entity has the tag of the entity.
     fn words(&self, text: &str) -> Result<Vec<Word>> {
         let mut words: Vec<Word> = Vec::new();
         for window in self.tokenizer.windows(text, self.positions)? {
@@ -101,7 +102,7 @@ impl EntityRecognizer {
     /// Returns the entities of a text, as (index of the kind, range of bytes).
     ///
     /// # Errors
-    /// Returns an error for a text that the tokenizer or the model refuses.
+    /// Returns an error if the tokenizer or the model cannot process the text.
     pub fn entities(&self, text: &str) -> Result<Vec<(usize, Range<usize>)>> {
         let mut found: Vec<(usize, Range<usize>)> = Vec::new();
         let mut goes_on = false;
@@ -133,15 +134,15 @@ impl Recognizer for EntityRecognizer {
     }
 }
 
-/// A word of a text.
+/// A word of a text, with its place in the text and its tag.
 struct Word {
     number: u32,
     range: Range<usize>,
-    /// The tag of the first piece that belongs to an entity.
+    /// The tag of the first piece of the word that belongs to an entity; `None` if no piece does.
     tag: Option<Tag>,
 }
 
-/// Returns the tags of the classes, and the names of the kinds.
+/// Returns the tag of each class, and the names of the kinds of entities.
 fn read_labels(labels: &[String]) -> Result<(Vec<Tag>, Vec<String>)> {
     let mut kinds: Vec<String> = Vec::new();
     let mut tags = Vec::new();
@@ -172,13 +173,13 @@ fn read_labels(labels: &[String]) -> Result<(Vec<Tag>, Vec<String>)> {
     }
     if kinds.is_empty() || tags.iter().all(|tag| tag.kind.is_some()) {
         let given = format!("{labels:?}");
-        let expected = "a detector has the class O and at least one kind, as O, B-PER, I-PER";
+        let expected = "a detector needs the class O and at least one kind of entity, as in O, B-PER, I-PER";
         return Err(Error::config("id2label", given, expected));
     }
     Ok((tags, kinds))
 }
 
-/// Returns the name of a kind in masks and reports.
+/// Converts `name`, the kind of entity in a label, to the name of the kind in masks and reports.
 fn kind_name(name: &str) -> String {
     let fits = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c.to_ascii_lowercase() } else { '_' };
     let plain: String = name.chars().take(64).map(fits).collect();

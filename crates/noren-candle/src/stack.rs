@@ -1,6 +1,6 @@
-//! [`Stack`]: the attentions that a model can have.
+//! [`Stack`]: the kinds of attention that a model can have.
 
-/// The attention of a model that a mask, a cache or a record belongs to.
+/// One kind of attention in a model, in all its layers. Masks, caches and records refer to a stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stack {
     /// An encoder's self-attention.
@@ -12,7 +12,7 @@ pub enum Stack {
 }
 
 impl Stack {
-    /// Returns the name that reports use.
+    /// Returns the name of the stack in reports.
     pub fn name(self) -> &'static str {
         match self {
             Stack::Encoder => "encoder",

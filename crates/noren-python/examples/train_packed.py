@@ -96,7 +96,7 @@ def loss_of(model: Model, step: int, timeout: float) -> float:
 
 
 def say(text: str) -> None:
-    """Prints a line in one piece, so that lines of several processes do not mix."""
+    """Prints a line in one write, so that lines of several processes do not mix."""
     print(text + "\n", end="", flush=True)
 
 

@@ -28,8 +28,8 @@ fn causal(offset: i64) -> PyMask {
     PyMask(atoms::causal_offset(offset))
 }
 
-/// Allows `q - left <= k <= q + right`, both ends included. A side that is not given has no limit; values may be
-/// negative.
+/// Allows `q - left <= k <= q + right`, both ends included. Without `left` or `right`, that side has no limit; values
+/// may be negative.
 #[pyfunction]
 #[pyo3(signature = (left=None, right=None))]
 fn window(left: Option<i64>, right: Option<i64>) -> PyMask {
@@ -54,7 +54,7 @@ fn stride(step: Given<'_, '_>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::stride(count(step, "stride")?)))
 }
 
-/// Allows the first `n` keys: `k < n`, with one number for all batch rows or one for each.
+/// Allows the first `n` keys: `k < n`. `lengths` is one `n` for all batch rows, or one for each batch row.
 #[pyfunction]
 fn prefix(lengths: Given<'_, '_>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::prefix(per_row(lengths, "prefix")?)))
@@ -68,21 +68,22 @@ fn set_or_label(given: Option<Given<'_, '_>>, label: Option<String>, what: &str)
     }
 }
 
-/// Allows these keys to every query: a position, a range, a list of them, or the positions of a label in the facts.
+/// Allows every query to read the given keys: a position, a range, a list of them, or the positions of a label in the
+/// facts.
 #[pyfunction]
 #[pyo3(signature = (positions=None, *, label=None))]
 fn keys(positions: Option<Given<'_, '_>>, label: Option<String>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::keys(set_or_label(positions, label, "keys")?)))
 }
 
-/// Allows these queries to read every key; arguments as in `keys`.
+/// Allows the given queries to read every key; arguments as in `keys`.
 #[pyfunction]
 #[pyo3(signature = (positions=None, *, label=None))]
 fn queries(positions: Option<Given<'_, '_>>, label: Option<String>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::queries(set_or_label(positions, label, "queries")?)))
 }
 
-/// Allows cells whose query or key is at one of these positions (global tokens); arguments as in `keys`.
+/// Allows cells whose query or key is at one of the given positions (global tokens); arguments as in `keys`.
 #[pyfunction]
 #[pyo3(signature = (positions=None, *, label=None))]
 fn global_(positions: Option<Given<'_, '_>>, label: Option<String>) -> PyResult<PyMask> {
@@ -153,8 +154,8 @@ fn clearance() -> PyMask {
 
 /// Allows the keys in a window of grid cells around the query; at the edges, the window shifts inward (NATTEN).
 ///
-/// `grid` gives the sizes of the grid (1 to 3 dimensions, positions row by row), `size` the sizes of the window,
-/// `dilation` the distance between its keys [default: 1]; one number for each dimension.
+/// Each argument has one number for each of the 1 to 3 dimensions: `grid`, the sizes of the grid, whose positions count
+/// row by row; `size`, the sizes of the window; `dilation`, the distance between keys of the window [default: 1].
 #[pyfunction]
 #[pyo3(signature = (grid, size, dilation=None))]
 fn neighborhood(grid: Given<'_, '_>, size: Given<'_, '_>, dilation: Option<Given<'_, '_>>) -> PyResult<PyMask> {
@@ -171,7 +172,7 @@ fn random(p: f64, seed: u64) -> PyMask {
     PyMask(atoms::random(p, seed))
 }
 
-/// Allows `count` random blocks of `block` keys to each block of `block` queries.
+/// Allows each block of `block` queries to read `count` random blocks of `block` keys.
 ///
 /// The blocks depend on `seed`, the positions and the number of keys, and are equal on every machine.
 #[pyfunction]
@@ -194,19 +195,20 @@ fn by<'py>(
     Ok(PyMask(make(pairs.collect())))
 }
 
-/// Selects a mask by query head: a dict (or pairs) of a head, a range of heads, or "else", and a mask.
+/// Selects a mask by query head. `arms` is a dict (or pairs) from a head, a range of heads, or "else" to a mask.
 #[pyfunction]
 fn heads(arms: Given<'_, '_>) -> PyResult<PyMask> {
     by("heads", arms, atoms::heads)
 }
 
-/// Selects a mask by batch row: a dict (or pairs) of a row, a range of rows, or "else", and a mask.
+/// Selects a mask by batch row. `arms` is a dict (or pairs) from a batch row, a range of batch rows, or "else" to a
+/// mask.
 #[pyfunction]
 fn batch(arms: Given<'_, '_>) -> PyResult<PyMask> {
     by("batch", arms, atoms::batch)
 }
 
-/// Selects a mask by layer: a dict (or pairs) such as `{"every 2": ..., "else": ...}`.
+/// Selects a mask by layer. `arms` is a dict (or pairs) such as `{"every 2": ..., "else": ...}`.
 #[pyfunction]
 fn layers(arms: Given<'_, '_>) -> PyResult<PyMask> {
     by("layers", arms, atoms::layers)
@@ -219,7 +221,8 @@ fn bias(name: &str) -> PyScore {
     PyScore(Score::bias(name))
 }
 
-/// Adds the named table `[heads, 2 * reach + 1]` to the scores by distance from query to key, limited to `reach`.
+/// Adds a bias by distance to the scores. The named table `[heads, 2 * reach + 1]` has an entry for each distance from
+/// query to key; distances are limited to `reach`.
 #[pyfunction]
 #[pyo3(signature = (name="relative"))]
 fn relative(name: &str) -> PyScore {

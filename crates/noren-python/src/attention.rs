@@ -29,7 +29,7 @@ pub(crate) fn after_fork() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// Returns the number of threads of a call: one in a forked process.
+/// Returns the number of threads of a call: 1 in a forked process, else `wanted` (`None`: all cores).
 pub(crate) fn threads_allowed(wanted: Option<usize>) -> Option<usize> {
     if FORKED.load(Ordering::Relaxed) { Some(1) } else { wanted }
 }
@@ -97,7 +97,7 @@ impl Modifiers {
     }
 }
 
-/// Converts a whole number to a type that holds `range`.
+/// Converts a whole number to another type; `range` describes the valid numbers in the error message.
 fn whole<'py, T: FromPyObjectOwned<'py>>(given: &Bound<'py, PyAny>, name: &str, range: &str) -> PyResult<T> {
     given.extract().map_err(|_| {
         let given = repr(given);
@@ -157,7 +157,7 @@ impl From<noren::Error> for Raised {
     }
 }
 
-/// Computes without the interpreter's lock. A long call checks for Ctrl-C.
+/// Computes without the interpreter's lock. If `long` is true, the call checks for Ctrl-C.
 pub(crate) fn compute<R: Send>(
     py: Python<'_>,
     long: bool,

@@ -10,22 +10,25 @@ pub(crate) fn audit_catalogue() -> String {
     serde_json::json!({ "checks": CHECKS, "lengths": LENGTHS, "most": MOST, "pads": PADS, "rows": ROWS }).to_string()
 }
 
-/// (text of the change, meaning of a failure, changed tokens, one by one or all in one row, compared (row, position), true if
-/// these outputs must change).
+/// (text of the change, meaning of a failure, changed tokens, true if each token is changed in its own row, compared
+/// (row, position) pairs, true if these outputs must change).
 type Change = (String, String, Vec<usize>, bool, Vec<(usize, usize)>, bool);
 
-/// Returns the changes of a check. `reach` and `direct` are bytes `[length, length]`. Raises `Error` if there are none.
+/// Returns the changes of a check, each as (text of the change, meaning of a failure, changed tokens, true if each
+/// token is changed in its own row, compared (row, position) pairs, true if these outputs must change). `reach` and
+/// `direct` have one byte for each (output, input): 1 if the output may depend on the input over all layers (`reach`),
+/// or if every layer allows the cell (`direct`). Raises `Error` if the check has no changes.
 #[pyfunction]
 pub(crate) fn audit_changes(check: &str, length: usize, reach: &[u8], direct: &[u8]) -> PyResult<Vec<Change>> {
     if length == 0 || [reach, direct].iter().any(|cells| cells.len() != length * length) {
-        return Err(Error::new_err(format!("{length} x {length} cells are needed")));
+        return Err(Error::new_err(format!("reach and direct must have {length} x {length} cells")));
     }
     let [reach, direct] = [reach, direct].map(|cells| move |q: usize, k: usize| cells[q * length + k] != 0);
     let changes = Reads { length, reach: &reach, direct: &direct }.changes(check).map_err(Error::new_err)?;
     Ok(changes.into_iter().map(|c| (c.what, c.broken, c.tokens, c.one_by_one, c.compared, c.moves)).collect())
 }
 
-/// Returns sentences that list what an audit did not test.
+/// Returns sentences that list the parts of a model that an audit did not test.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // called by this package alone
 pub(crate) fn audit_not_tested(
@@ -43,6 +46,9 @@ pub(crate) fn audit_not_tested(
 }
 
 /// Returns the largest difference that counts as rounding, as a fraction of the largest output.
+///
+/// `unit` is the unit roundoff of the dtype, `depth` the number of layers, `width` the number of terms of the longest
+/// sum.
 #[pyfunction]
 pub(crate) fn audit_rounding(unit: f64, depth: usize, width: usize) -> f64 {
     rounding(unit, depth, width)

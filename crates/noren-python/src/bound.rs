@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 
-/// A mask with a shape and facts that fit it: every cell is known.
+/// A mask with a shape and facts that fit the mask: every cell is known.
 #[pyclass(name = "BoundMask", module = "noren", frozen)]
 pub(crate) struct PyBound(pub(crate) BoundMask);
 
@@ -25,7 +25,8 @@ pub(crate) struct PyPlan {
 }
 
 type CellTuple = (usize, usize, usize, usize);
-/// A tile: `(first row, end row, [(first key, end key, full), ...])`; ends are exclusive.
+/// A tile: `(first row, row after the last, [(first key, key after the last, full), ...])`; `full` is true if every
+/// cell of the span is allowed.
 type TileTuple = (u32, u32, Vec<(u32, u32, bool)>);
 
 fn tuple(cell: Cell) -> CellTuple {
@@ -61,7 +62,7 @@ fn reorder(order: Option<Order>) -> PyResult<Reorder> {
     }
 }
 
-/// Runs planning or counting within the default budget. Ctrl-C cancels the call.
+/// Runs a planning or counting function within the default budget. Ctrl-C cancels the call.
 fn within_budget<T: Send>(
     py: Python<'_>,
     run: impl FnOnce(&Budget<'_>) -> Result<T, noren_mask::Error> + Send,
@@ -142,7 +143,7 @@ impl PyBound {
         self.0.explain(batch, head, q, k).map(|why| why.allowed).map_err(raise)
     }
 
-    /// Returns the reason why query row `q` may or may not read key `k`, part by part.
+    /// Returns the reason why query row `q` may or may not read key `k`, for the mask and each of its parts.
     #[pyo3(signature = (q, k, *, batch=0, head=0))]
     pub(crate) fn explain<'py>(
         &self,
@@ -168,7 +169,7 @@ impl PyBound {
         self.0.select_batch(&batch).map_err(raise).map(PyBound)
     }
 
-    /// Returns the cells `[batch, heads, q_len, kv_len]` as booleans; true: the query may read the key.
+    /// Returns the cells `[batch, heads, q_len, kv_len]` as booleans. True means that the query may read the key.
     fn dense<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         view(slf.py(), "dense", (slf,))
     }
@@ -188,7 +189,7 @@ impl PyBound {
         Ok(py.detach(|| self.0.differences(&other.0, limit)).map_err(raise)?.into_iter().map(tuple).collect())
     }
 
-    /// Returns the number of cells that this mask allows and `other` does not.
+    /// Returns the number of cells that this mask allows and `other` denies.
     fn count_outside(&self, py: Python<'_>, other: &Self) -> PyResult<u128> {
         py.detach(|| self.0.count_outside(&other.0)).map_err(raise)
     }
@@ -197,7 +198,7 @@ impl PyBound {
     fn fill(&self, py: Python<'_>, mut out: Tensor) -> PyResult<()> {
         let [batch, heads, q_len, kv_len] = match out.shape[..] {
             [b, h, q, k] => [b, h, q, k],
-            _ => return Err(PyValueError::new_err("the array must be [batch, heads, q_len, kv_len]")),
+            _ => return Err(PyValueError::new_err("the array must have the shape [batch, heads, q_len, kv_len]")),
         };
         let shape = self.0.shape();
         let fits = |given: usize, whole: usize| given == 1 || given == whole;
@@ -205,7 +206,10 @@ impl PyBound {
             || !fits(heads, shape.head_count())
             || (q_len, kv_len) != (shape.q_len(), shape.kv_len())
         {
-            return Err(PyValueError::new_err(format!("{:?} is not the shape of the mask", out.shape)));
+            return Err(PyValueError::new_err(format!(
+                "the array has shape {:?}, which is not the shape of the mask",
+                out.shape
+            )));
         }
         let plan = self.0.plan_with(&PlanOptions { reorder: Reorder::Never, ..PlanOptions::default() });
         let cells: &mut [u8] = out.slice_mut("cells", &[Kind::Bool, Kind::Uint(8)])?;
@@ -217,7 +221,8 @@ impl PyBound {
         Ok(())
     }
 
-    /// (True if the cells differ between batch rows, True if they differ between the heads of a batch row).
+    /// Two booleans: whether the cells differ between batch rows, and whether they differ between the heads of a batch
+    /// row.
     #[getter]
     fn varies(&self) -> (bool, bool) {
         let (batch, heads) = (self.0.shape().batch_len(), self.0.shape().head_count());
@@ -261,18 +266,19 @@ impl PyBound {
         self.picture(None, 100, 48, false)
     }
 
-    /// Returns a picture of the differing cells as text; arguments as in `Mask.picture`.
+    /// Returns a picture of the cells in which this mask and `other` differ, as text; other arguments as in
+    /// `Mask.picture`.
     #[pyo3(signature = (other, *, width=100, height=48, color=false))]
     fn difference_text(&self, other: &Self, width: usize, height: usize, color: bool) -> PyResult<String> {
         picture_text(&self.0.picture_of_difference(&other.0), color, width, height)
     }
 
-    /// Returns a picture of the differing cells as SVG.
+    /// Returns a picture of the cells in which this mask and `other` differ, as SVG.
     fn difference_svg(&self, other: &Self) -> PyResult<String> {
         self.0.picture_of_difference(&other.0).to_svg().map_err(raise)
     }
 
-    /// Reads a bound mask from the JSON of `to_json`. Raises `Error` for other text.
+    /// Reads a bound mask from the JSON of `to_json`. Raises `Error` for any other text.
     #[staticmethod]
     fn from_json(text: &str) -> PyResult<Self> {
         BoundMask::from_json(text).map_err(raise).map(PyBound)
@@ -330,7 +336,8 @@ impl PyPlan {
         PyShape(self.plan.shape().clone())
     }
 
-    /// The number of cells that kernels compute, over all batch rows and heads; at least the number of allowed cells.
+    /// The number of cells that kernels compute, over all batch rows and heads. It is never below the number of allowed
+    /// cells.
     #[getter]
     fn computed(&self) -> u64 {
         self.computed
@@ -357,7 +364,7 @@ impl PyPlan {
         let shape = self.plan.shape();
         if batch >= shape.batch_len() || head >= shape.head_count() {
             return Err(Error::new_err(format!(
-                "batch row {batch}, head {head} is outside: there are {} batch rows and {} heads",
+                "batch row {batch}, head {head} does not exist: there are {} batch rows and {} heads, counted from 0",
                 shape.batch_len(),
                 shape.head_count()
             )));
@@ -395,7 +402,7 @@ impl PyPlan {
         self.picture(100, 48, false)
     }
 
-    /// Reads a plan from the JSON of `to_json`. Raises `Error` for other text and for a plan that does not fit its
+    /// Reads a plan from the JSON of `to_json`. Raises `Error` for any other text, and for a plan that does not fit its
     /// mask.
     #[staticmethod]
     fn from_json(text: &str) -> PyResult<Self> {

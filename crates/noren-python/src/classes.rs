@@ -1,4 +1,5 @@
-//! `Mask`, `Score` and `Spec` as values, and functions for the methods of several classes; their own methods are in `mask`.
+//! `Mask`, `Score` and `Spec` as values, and functions that the methods of several classes use. The methods of these
+//! three classes are in `mask`.
 
 use crate::error::{raise, repr};
 use noren::noren_mask::Error;
@@ -10,7 +11,8 @@ use pyo3::prelude::*;
 /// values.
 ///
 /// `a & b` allows the cells of both, `a | b` the cells of either, `a - b` the cells of `a` without those of `b`, `~a`
-/// all others. `mask + score` is a `Spec`. `Mask(text)` parses a text and raises `ParseError` if it is not a mask.
+/// all others. `mask + score` is a `Spec`. `Mask(text)` parses a text and raises `ParseError` if the text is not a
+/// mask.
 #[pyclass(name = "Mask", module = "noren", frozen, eq, hash, weakref, from_py_object)]
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PyMask(pub(crate) Mask);
@@ -25,7 +27,8 @@ pub(crate) struct PyScore(pub(crate) Score);
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PySpec(pub(crate) Spec);
 
-/// Attributes that libraries read from tensors. If one of them is read from a mask, the mask was given in place of a tensor.
+/// Attributes that libraries read from tensors. If a library reads one of them from a mask, the mask was passed where a
+/// tensor is needed.
 const OF_TENSORS: [&str; 9] = ["ndim", "shape", "dtype", "device", "dim", "size", "to", "bool", "expand"];
 
 /// Returns the error for an attribute that a mask does not have.
@@ -48,7 +51,7 @@ pub(crate) fn mask_of(object: &Bound<'_, PyAny>) -> PyResult<Mask> {
     }
     match object.extract::<String>() {
         Ok(text) => text.parse().map_err(Error::from).map_err(raise),
-        Err(_) => Err(PyTypeError::new_err(format!("{} is no mask", repr(object)))),
+        Err(_) => Err(PyTypeError::new_err(format!("{} is not a mask: give a Mask or its text", repr(object)))),
     }
 }
 

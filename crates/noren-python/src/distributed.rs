@@ -6,7 +6,8 @@ use noren_dist::{Objective, Options, Partition, Travel, Wire};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// The split of a mask over ranks (processes): which rank owns, computes, sends and receives what.
+/// The split of a mask over ranks (processes): the tokens and cells of each rank, and the data that it sends and
+/// receives.
 #[pyclass(name = "Partition", module = "noren.distributed", frozen)]
 pub(crate) struct PyPartition(pub(crate) Partition);
 
@@ -28,9 +29,10 @@ pub(crate) fn travel_of(name: &str) -> PyResult<Travel> {
 /// Splits a planned mask over `ranks` processes on `nodes` machines.
 ///
 /// `travel="keys"`: each query is computed by the rank that owns it, and keys are sent. `travel="both"`: queries may
-/// also be sent to the keys, and results back. The bytes sent are minimised within limits for each rank, in multiples
-/// of the mean over the ranks: `objective="balanced"`, 1.05 times the cells and 1.25 times the tokens; `"traffic"`,
-/// 1.25 and 1.5; `"tokens"`, 1.05 and 1.01. `head_dim` and `element_bytes` give the sizes of queries, keys and results.
+/// also be sent to the keys, and results back. The partition minimises the bytes sent. `objective` limits the cells and
+/// the tokens of each rank, in multiples of the mean over the ranks: `"balanced"`, 1.05 times the mean number of cells
+/// and 1.25 times the mean number of tokens; `"traffic"`, 1.25 and 1.5; `"tokens"`, 1.05 and 1.01. `head_dim` and
+/// `element_bytes` give the sizes of queries, keys and results.
 #[pyfunction]
 #[pyo3(signature = (plan, ranks, *, nodes=1, travel="both", objective="balanced", head_dim=128, element_bytes=2))]
 #[allow(clippy::too_many_arguments)] // keyword arguments
@@ -87,12 +89,15 @@ impl PyPartition {
 
     /// Returns the bytes that a rank receives and sends in the forward pass, then in the backward pass.
     ///
-    /// `element_bytes` is the number of bytes of one value; values of `v` have `head_dim` numbers too.
+    /// `element_bytes` is the number of bytes of one value; `v` has the width `head_dim` too.
     fn traffic(&self, rank: usize, head_dim: usize, element_bytes: usize) -> PyResult<[u64; 4]> {
         let wire = Wire { head_dim, v_dim: head_dim, element: element_bytes, ..Wire::default() };
         let all = self.0.traffic(&wire);
         let Some(of) = all.get(rank) else {
-            return Err(Error::new_err(format!("rank {rank} is outside: there are {} ranks", all.len())));
+            return Err(Error::new_err(format!(
+                "rank {rank} does not exist: there are {} ranks, counted from 0",
+                all.len()
+            )));
         };
         Ok([of.received, of.sent, of.backward_received, of.backward_sent])
     }
@@ -112,7 +117,7 @@ impl PyPartition {
         self.0.to_json()
     }
 
-    /// Reads a partition from JSON. Raises `Error` if it is invalid or not a partition of `bound`.
+    /// Reads a partition from JSON. Raises `Error` if the JSON is invalid or not a partition of `bound`.
     #[staticmethod]
     fn from_json(py: Python<'_>, text: &str, bound: &PyBound) -> PyResult<Self> {
         py.detach(|| Partition::from_json(text, &bound.0)).map(PyPartition).map_err(raise_dist)

@@ -1,6 +1,6 @@
 //! Arrays of any library, without a copy: the DLPack protocol (<https://dmlc.github.io/dlpack>), versions 0 and 1.
 //!
-//! A capsule is read once; the [`Tensor`] returns the memory to its library when it is dropped.
+//! A capsule is read once. When the [`Tensor`] is dropped, it returns the memory to the library that owns it.
 //!
 //! # Aliasing
 //!
@@ -131,7 +131,7 @@ impl FromPyObject<'_, '_> for Tensor {
     }
 }
 
-/// Returns the result of `__dlpack__`, of DLPack version 1 if the library supports it.
+/// Returns the capsule of `__dlpack__`, in DLPack version 1 if the library supports that version.
 fn capsule_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
     // PyTorch exports the stored values of a tensor whose negative bit is set, so the sign is applied first.
@@ -157,7 +157,7 @@ fn capsule_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     })
 }
 
-/// Returns the error for an array that its library does not export: the library's reason and a fix.
+/// Returns the error for an array that its library does not export. The message has the library's reason and a fix.
 fn refused(object: &Bound<'_, PyAny>, error: &PyErr) -> PyErr {
     let py = object.py();
     let kind = object.get_type().name().map_or_else(|_| "array".to_owned(), |name| name.to_string());
@@ -175,25 +175,25 @@ impl Tensor {
         let pointer = |name: &CStr| -> Option<NonNull<c_void>> {
             // SAFETY: the object is a capsule; a name that does not match gives false.
             let valid = unsafe { PyCapsule_IsValid(raw, name.as_ptr()) } == 1;
-            // SAFETY: the name matches.
+            // SAFETY: the object is a capsule with this name.
             valid.then(|| NonNull::new(unsafe { PyCapsule_GetPointer(raw, name.as_ptr()) })).flatten()
         };
         let (owner, tensor, flags, used) = if let Some(new) = pointer(c"dltensor_versioned") {
             let new = new.cast::<Versioned>();
-            // SAFETY: a capsule of this name holds such a struct; its first fields are the same in all versions.
+            // SAFETY: a capsule of this name holds a struct of this type; its first fields are the same in all versions.
             let (major, flags, tensor) = unsafe { (new.as_ref().major, new.as_ref().flags, new.as_ref().tensor) };
             if major != 1 {
                 return Err(PyBufferError::new_err(format!(
-                    "DLPack version {major} is not known: noren reads 0 and 1"
+                    "DLPack version {major} is not supported: noren reads versions 0 and 1"
                 )));
             }
             (Owner::New(new), tensor, flags, c"used_dltensor_versioned")
         } else if let Some(old) = pointer(c"dltensor") {
             let old = old.cast::<Managed>();
-            // SAFETY: a capsule of this name holds such a struct.
+            // SAFETY: a capsule of this name holds a struct of this type.
             (Owner::Old(old), unsafe { old.as_ref().tensor }, 0, c"used_dltensor")
         } else {
-            return Err(PyTypeError::new_err("the capsule holds no DLPack tensor, or it was already read"));
+            return Err(PyTypeError::new_err("the capsule holds no DLPack tensor, or the capsule was already read"));
         };
         // SAFETY: the object is a capsule and the name is static.
         unsafe { PyCapsule_SetName(raw, used.as_ptr()) };
@@ -232,7 +232,7 @@ impl Tensor {
             (6, 8, 1) => Kind::Bool,
             (code, bits, lanes) => {
                 return Err(PyTypeError::new_err(format!(
-                    "values of DLPack type {code} with {bits} bits in {lanes} lanes are not known: noren reads bool, \
+                    "values of DLPack type {code} with {bits} bits in {lanes} lanes are not supported: noren reads bool, \
                      integers, float16, bfloat16, float32 and float64"
                 )));
             }
@@ -240,26 +240,29 @@ impl Tensor {
         self.place(tensor)
     }
 
-    /// Reads shape, strides and address. Returns an error if they do not fit into any memory.
+    /// Reads shape, strides and address. Returns an error if no memory can hold the array.
     fn place(&mut self, tensor: &DlTensor) -> PyResult<()> {
         let wrong = |what: &str| Err(PyBufferError::new_err(format!("the DLPack tensor is malformed: {what}")));
         let Some(rank) = usize::try_from(tensor.ndim).ok().filter(|rank| *rank <= MOST_DIMENSIONS) else {
-            return wrong(&format!("it has {} dimensions, at most {MOST_DIMENSIONS} are possible", tensor.ndim));
+            return wrong(&format!(
+                "the tensor has {} dimensions, but at most {MOST_DIMENSIONS} are possible",
+                tensor.ndim
+            ));
         };
         if rank > 0 && tensor.shape.is_null() {
-            return wrong("it has no shape");
+            return wrong("the tensor has no shape");
         }
         // SAFETY: the protocol guarantees `ndim` entries if the pointer is not null, which was checked.
         let shape = unsafe { list(tensor.shape, rank) };
         let Ok(shape) = shape.into_iter().map(usize::try_from).collect::<Result<Vec<_>, _>>() else {
-            return wrong("a dimension is negative");
+            return wrong("a dimension of the tensor is negative");
         };
         let Some(strides) = contiguous(&shape) else {
             return wrong("its size overflows");
         };
         self.strides = match tensor.strides.is_null() {
             true => strides,
-            // SAFETY: as for the shape.
+            // SAFETY: the protocol guarantees `ndim` strides if the pointer is not null, which was checked.
             false => unsafe { list(tensor.strides, rank) }.into_iter().map(|n| n as isize).collect(),
         };
         self.shape = shape;
@@ -268,10 +271,10 @@ impl Tensor {
         };
         self.data = self.data.wrapping_offset(offset);
         if self.reach().is_none() {
-            return wrong("its strides reach beyond all memory");
+            return wrong("the tensor's strides reach beyond all memory");
         }
         if self.data.is_null() && !self.is_empty() {
-            return wrong("it has no memory");
+            return wrong("the tensor has no memory address");
         }
         Ok(())
     }
@@ -328,7 +331,8 @@ impl Tensor {
             return Err(PyValueError::new_err(format!("{name} is read-only: give an array that can be written")));
         }
         let (shape, strides, base, len) = self.layout::<T>(name)?;
-        // SAFETY: as in `view`; the package gives only arrays that it has just made and that no other code refers to.
+        // SAFETY: the array reaches over `len` values as in `view`. The package made the array for this call, so no other
+        // code refers to the array.
         let data = unsafe { std::slice::from_raw_parts_mut(self.data.cast::<T>().wrapping_sub(base), len) };
         ViewMut::strided(data, shape, strides, base).map_err(crate::error::raise)
     }
@@ -347,8 +351,8 @@ impl Tensor {
             return Ok(&mut []);
         }
         self.aligned::<T>(name)?;
-        // SAFETY: contiguous, aligned, `len` values of the size of `T`, not read-only, and disjoint from the call's other
-        // arrays (`check_disjoint`).
+        // SAFETY: the array is contiguous, aligned and not read-only, has `len` values of the size of `T`, and is disjoint
+        // from the call's other arrays (`check_disjoint`).
         Ok(unsafe { std::slice::from_raw_parts_mut(self.data.cast(), len) })
     }
 
@@ -362,7 +366,7 @@ impl Tensor {
             return Ok(&[]);
         }
         self.aligned::<T>(name)?;
-        // SAFETY: contiguous, aligned, `len` values of `T`, for which every bit pattern is valid.
+        // SAFETY: the array is contiguous and aligned, and has `len` values of `T`, for which every bit pattern is valid.
         Ok(unsafe { std::slice::from_raw_parts(self.data.cast(), self.len()) })
     }
 
@@ -378,12 +382,12 @@ impl Tensor {
         self.shape.iter().product()
     }
 
-    /// Returns the number of values. Returns an error if it is above `most`.
+    /// Returns the number of values. Returns an error if this number is above `most`.
     pub(crate) fn len_within(&self, most: usize) -> PyResult<usize> {
         match self.len() {
             len if len <= most => Ok(len),
             len => Err(crate::error::Error::new_err(format!(
-                "an array of shape {:?} holds {len} values, at most {most} are read: give an expression such as \
+                "an array of shape {:?} holds {len} values, but at most {most} can be read: give an expression such as \
                  nr.causal(), or a part of the array",
                 self.shape
             ))),
@@ -400,7 +404,8 @@ impl Tensor {
         self.is_empty() || dims.into_iter().all(|((n, stride), dense)| *n == 1 || *stride == dense)
     }
 
-    /// Returns (shape, strides, number of values before the first element, number of values in the array's range), in 4 dimensions.
+    /// Returns (shape, strides, number of values before the first element, number of values in the array's range);
+    /// shape and strides have 4 dimensions.
     fn layout<T: Element>(&self, name: &str) -> PyResult<([usize; 4], [isize; 4], usize, usize)> {
         if self.dtype(name)? != T::DTYPE {
             return Err(PyTypeError::new_err(format!(
@@ -412,14 +417,16 @@ impl Tensor {
         let rank = self.shape.len();
         if rank > 4 {
             let shape = &self.shape;
-            return Err(crate::error::Error::new_err(format!("{name} has shape {shape:?}: at most 4 dimensions")));
+            return Err(crate::error::Error::new_err(format!(
+                "{name} has shape {shape:?}: at most 4 dimensions are supported"
+            )));
         }
         let (mut shape, mut strides) = ([1; 4], [0; 4]);
         shape[4 - rank..].copy_from_slice(&self.shape);
         strides[4 - rank..].copy_from_slice(&self.strides);
         if self.is_empty() {
             return Err(crate::error::Error::new_err(format!(
-                "{name} has shape {:?}: every dimension must hold at least 1",
+                "{name} has shape {:?}: every dimension must be at least 1",
                 self.shape
             )));
         }
@@ -430,10 +437,14 @@ impl Tensor {
         Ok((shape, strides, low.unsigned_abs(), (high - low) as usize + 1))
     }
 
-    /// Calls `each` with every row along the last dimension, in order. `T` must have the size of a value.
+    /// Calls `each` with every row along the last dimension, in order. `T` must have as many bytes as a value of the
+    /// array.
     pub(crate) fn each_row<T: Plain>(&self, mut each: impl FnMut(&[T])) -> PyResult<()> {
         if size_of::<T>() as isize != self.kind.bytes() {
-            return Err(PyTypeError::new_err(format!("values of {} are read by another size", self.kind.words())));
+            return Err(PyTypeError::new_err(format!(
+                "values of {} cannot be read as values of another size",
+                self.kind.words()
+            )));
         }
         let Some((n, rows)) = self.shape.split_last().filter(|_| !self.is_empty()) else { return Ok(()) };
         let stride = self.strides[rows.len()];
@@ -536,7 +547,7 @@ impl Kind {
     /// # Safety
     /// `n` values of this kind are readable at these addresses.
     unsafe fn each(self, data: *const u8, n: usize, stride: isize, each: &mut impl FnMut(f64)) {
-        // SAFETY: guaranteed by the caller; values need no alignment.
+        // SAFETY: the caller guarantees that the values are readable; they need no alignment.
         unsafe {
             match self {
                 Kind::Int(8) => walk(data.cast::<i8>(), n, stride, |x| each(f64::from(x))),
@@ -556,23 +567,27 @@ impl Kind {
     }
 }
 
+/// Calls `each` with `n` values, at a distance of `stride` values.
+///
 /// # Safety
 /// `n` values are readable from `data` on, at a distance of `stride` values.
 unsafe fn walk<T: Copy>(data: *const T, n: usize, stride: isize, mut each: impl FnMut(T)) {
     for i in 0..n as isize {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller guarantees that the values are readable.
         each(unsafe { data.offset(i * stride).read_unaligned() });
     }
 }
 
+/// Reads a list of `rank` integers.
+///
 /// # Safety
 /// `at` points to `rank` readable entries, or `rank` is 0.
 unsafe fn list(at: *const i64, rank: usize) -> Vec<i64> {
-    // SAFETY: guaranteed by the caller; entries need no alignment.
+    // SAFETY: the caller guarantees that the entries are readable; they need no alignment.
     (0..rank).map(|i| unsafe { at.add(i).read_unaligned() }).collect()
 }
 
-/// Returns the strides of a contiguous array; `None` if the number of values overflows.
+/// Returns the strides of a contiguous array, in values; `None` if the number of values overflows.
 fn contiguous(shape: &[usize]) -> Option<Vec<isize>> {
     let mut strides = vec![1isize; shape.len()];
     let mut values = 1isize;

@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 use std::collections::BTreeMap;
 
-/// The array in its stored form.
+/// Returns the numbers of an array in the doctor's types, without changes.
 fn values(tensor: &Tensor) -> PyResult<Values> {
     let len = tensor.len_within(MOST_VALUES)?;
     let (dtype, numbers) = match tensor.kind {
@@ -47,7 +47,7 @@ fn collect<T>(tensor: &Tensor, len: usize, of: impl Fn(f64) -> T) -> Vec<T> {
     all
 }
 
-/// The sizes, and one byte for each cell.
+/// Cells of a mask: the sizes `[batch, heads, q_len, kv_len]`, and one byte for each cell, 1 if the cell is allowed.
 type Cells<'py> = ([usize; 4], Bound<'py, PyByteArray>);
 
 fn cells<'py>(py: Python<'py>, keep: &Keep) -> Cells<'py> {
@@ -57,7 +57,8 @@ fn cells<'py>(py: Python<'py>, keep: &Keep) -> Cells<'py> {
 
 type Checked<'py> = (String, Vec<String>, String, [Option<Cells<'py>>; 3]);
 
-/// The report's fields as JSON, its classes and its words, and the cells as given, as repaired and as declared.
+/// Returns (fields of the report as JSON, classes of its findings, its text, [cells as given, repaired cells, declared
+/// cells]).
 #[pyfunction]
 #[pyo3(signature = (mask, companions, context, meant=None))]
 pub(crate) fn check<'py>(
@@ -102,7 +103,7 @@ pub(crate) fn classes() -> Vec<(&'static str, &'static str, &'static str)> {
     noren_doctor::classes().iter().map(|class| (class.name, class.title, class.cause)).collect()
 }
 
-/// Reads the cells of an array in a convention: `"keep"`, `"drop"` or `"additive"`.
+/// Reads the allowed cells of an array; `convention` is `"keep"`, `"drop"` or `"additive"`.
 fn keep(tensor: &Tensor, convention: &str) -> PyResult<Keep> {
     tensor.len_within(MOST_CELLS)?;
     let dims = match tensor.shape[..] {
@@ -115,7 +116,7 @@ fn keep(tensor: &Tensor, convention: &str) -> PyResult<Keep> {
         let shape = &tensor.shape;
         return Err(Error::new_err(format!(
             "an array of shape {shape:?} is no mask: give [q_len, kv_len], [batch, q_len, kv_len] or \
-             [batch, heads, q_len, kv_len], no dimension 0"
+             [batch, heads, q_len, kv_len], without a dimension of length 0"
         )));
     }
     let real = matches!(tensor.kind, Kind::Float(_) | Kind::Double);
@@ -174,7 +175,8 @@ fn keep(tensor: &Tensor, convention: &str) -> PyResult<Keep> {
 
 type Found<'py> = (PyMask, PyShape, Vec<[usize; 4]>, u64, String, Cells<'py>);
 
-/// Returns (the nearest expression of the cells, its shape, exceptions, their number, its text, the cells unless it is exact).
+/// Returns (nearest expression, its shape, some cells in which it differs, number of all such cells, text of the
+/// expression, cells of the array or no cells if the expression is exact).
 #[pyfunction]
 pub(crate) fn recognise<'py>(py: Python<'py>, array: Tensor, convention: &str) -> PyResult<Found<'py>> {
     let (keep, found) = py.detach(|| {

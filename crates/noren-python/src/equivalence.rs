@@ -5,7 +5,7 @@ use noren::noren_mask::Equivalence;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
-/// The result of `Mask.equivalent`; `str` gives it as a sentence.
+/// The result of `Mask.equivalent`; `str` formats the result as a sentence.
 #[pyclass(name = "Equivalence", module = "noren", frozen)]
 pub(crate) struct PyEquivalence(pub(crate) Equivalence);
 
@@ -21,7 +21,8 @@ impl PyEquivalence {
         }
     }
 
-    /// The shortest and the longest length at which both masks can be bound, if equality was proved.
+    /// The shortest and the longest length, in tokens, at which both masks can be bound; `None` unless equality was
+    /// proved.
     #[getter]
     fn lengths(&self) -> Option<(usize, usize)> {
         match &self.0 {
@@ -30,7 +31,8 @@ impl PyEquivalence {
         }
     }
 
-    /// The shape in which a difference was found: the shortest such shape, unless the difference depends on `facts`.
+    /// The shape in which a difference was found; `None` if no difference was found. If the difference does not depend
+    /// on `facts`, no shorter shape has a difference.
     #[getter]
     fn shape(&self) -> Option<PyShape> {
         match &self.0 {
@@ -39,7 +41,9 @@ impl PyEquivalence {
         }
     }
 
-    /// The facts under which a difference was found; empty if the difference does not depend on facts.
+    /// The facts with which a difference was found.
+    ///
+    /// The facts are empty if the difference does not depend on facts; `None` if no difference was found.
     #[getter]
     fn facts(&self) -> Option<PyFacts> {
         match &self.0 {
@@ -66,7 +70,7 @@ impl PyEquivalence {
         }
     }
 
-    /// Whether the first mask, and not the second, allows `cell`.
+    /// True: only the first mask allows `cell`. False: only the second mask allows it. None: no difference was found.
     #[getter]
     fn only_first(&self) -> Option<bool> {
         match &self.0 {
@@ -75,7 +79,7 @@ impl PyEquivalence {
         }
     }
 
-    /// The atoms that prevented a proof, if nothing was established.
+    /// The atoms that prevented a proof, if neither equality nor a difference was established.
     #[getter]
     fn atoms(&self) -> Vec<String> {
         match &self.0 {

@@ -1,4 +1,4 @@
-//! Converts Rust errors to Python exceptions with equal messages.
+//! Converts Rust errors to Python exceptions with the same messages.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -8,7 +8,7 @@ create_exception!(noren, Error, PyValueError, "The error for an invalid mask, fa
 create_exception!(noren, ParseError, Error, "The error for a text that is not a mask.");
 create_exception!(noren, ExportError, Error, "The error for a mask that another system's format cannot express.");
 
-/// An error of a Rust crate, to be raised as a Python exception.
+/// Converts an error of a Rust crate to a Python exception.
 pub(crate) fn raise(error: impl Into<noren::Error>) -> PyErr {
     match error.into() {
         noren::Error::Parse(error) => ParseError::new_err(error.to_string()),
@@ -16,7 +16,7 @@ pub(crate) fn raise(error: impl Into<noren::Error>) -> PyErr {
     }
 }
 
-/// Returns a value in the form of error messages.
+/// Returns a value as error messages show it.
 pub(crate) fn repr(object: &Bound<'_, PyAny>) -> String {
     object.repr().map_or_else(|_| "it".to_owned(), |text| text.to_string())
 }

@@ -22,7 +22,7 @@ fn check(plan: &PyPlan, pattern: usize) -> PyResult<()> {
     if pattern < count {
         Ok(())
     } else {
-        Err(Error::new_err(format!("pattern {pattern} is outside: there are {count} patterns")))
+        Err(Error::new_err(format!("pattern {pattern} does not exist: there are {count} patterns, counted from 0")))
     }
 }
 
@@ -42,8 +42,8 @@ pub(crate) fn row_runs<'py>(py: Python<'py>, plan: &PyPlan, pattern: usize) -> P
     Ok(runs_of(py, &runs))
 }
 
-/// Returns the runs of masked rows of each key, as `indptr` and pairs (first row, row after the last); `None` if a key has
-/// more than `most` runs.
+/// Returns the runs of masked rows of each key, as `indptr` and pairs (first row, row after the last); `None` if the
+/// masked rows of a key form more than `most` runs.
 #[pyfunction]
 pub(crate) fn masked_rows<'py>(
     py: Python<'py>,
@@ -56,8 +56,10 @@ pub(crate) fn masked_rows<'py>(
     Ok(runs.map(|runs| runs_of(py, &runs)))
 }
 
-/// Returns (number of tiles in rows and keys, slot of each tile, bits of the mixed tiles as `uint32`). A slot is `int32`: -1,
-/// empty; -2, full; else the index of a mixed tile.
+/// Returns (numbers of tiles along rows and along keys, slot of each tile, bits of the mixed tiles as `uint32`). A slot
+/// is an `int32`: -1 for an empty tile, -2 for a full tile, else the index of a mixed tile.
+///
+/// `cut_may_be_full` is true if a tile that the end of the keys cuts can be a full tile.
 #[pyfunction]
 pub(crate) fn blocks<'py>(
     py: Python<'py>,
@@ -72,7 +74,8 @@ pub(crate) fn blocks<'py>(
     Ok((blocks.shape, slot, bytes(py, blocks.bits.iter().map(|n| n.to_ne_bytes()))))
 }
 
-/// Returns slices as rows of five `uint32`: first row, row after the last, first key, key after the last, kind.
+/// Returns slices as rows of five `uint32`: first row, row after the last, first key, key after the last, kind (0 full,
+/// 1 causal, 2 inverse causal, 3 both).
 #[pyfunction]
 pub(crate) fn slices<'py>(py: Python<'py>, plan: &PyPlan, pattern: usize) -> PyResult<Bound<'py, PyBytes>> {
     check(plan, pattern)?;

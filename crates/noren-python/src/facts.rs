@@ -89,7 +89,7 @@ impl PyShape {
         sized(shape, batch, heads, kv_heads)
     }
 
-    /// Returns a shape with as many queries as keys, `len` of each.
+    /// Returns a shape with `len` queries and `len` keys in each batch row.
     #[staticmethod]
     #[pyo3(signature = (len, *, batch=Count(1), heads=Count(1), kv_heads=None))]
     fn square(len: Count, batch: Count, heads: Count, kv_heads: Option<Count>) -> PyResult<Self> {
@@ -111,7 +111,7 @@ impl PyShape {
         sized(Shape::cross(q_len.0, kv_len.0), batch, heads, kv_heads)
     }
 
-    /// Reads a shape from the JSON of `to_json`. Raises `Error` for other text.
+    /// Reads a shape from the JSON of `to_json`. Raises `Error` for any other text.
     #[staticmethod]
     fn from_json(text: &str) -> PyResult<Self> {
         Shape::from_json(text).map_err(raise).map(PyShape)
@@ -134,7 +134,7 @@ impl PyShape {
         self.0.head_count()
     }
 
-    /// The number of key-value heads; `heads / kv_heads` query heads share each.
+    /// The number of key-value heads. Each is shared by `heads / kv_heads` query heads.
     #[getter]
     fn kv_heads(&self) -> usize {
         self.0.kv_head_count()
@@ -184,7 +184,7 @@ impl PyShape {
     }
 }
 
-/// A shape, or one length for queries and keys.
+/// Returns the shape of a `Shape`, or a shape with the given number of queries and keys.
 pub(crate) fn shape_of(object: &Bound<'_, PyAny>) -> PyResult<Shape> {
     if let Ok(shape) = object.cast::<PyShape>() {
         return Ok(shape.get().0.clone());
@@ -212,7 +212,7 @@ fn cells(tensor: &Tensor) -> PyResult<Vec<bool>> {
     });
     match (wrong, tensor.kind) {
         (_, Kind::Float(_) | Kind::Double) => Err(PyTypeError::new_err(
-            "the array holds floats: give booleans, or Array.additive for 0 (may attend) and -inf (ignored)",
+            "the array holds floats: give booleans, or use Array.additive for 0 (may attend) and -inf (ignored)",
         )),
         (Some(x), _) => Err(Error::new_err(format!("the array holds {x}: give booleans, or integers 0 and 1"))),
         _ => Ok(all),
@@ -221,7 +221,7 @@ fn cells(tensor: &Tensor) -> PyResult<Vec<bool>> {
 
 #[pymethods]
 impl PyArray {
-    /// Reads an array in which true (or 1) means "may attend"; `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`.
+    /// Reads an array in which true (or 1) means "may attend", `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`.
     #[staticmethod]
     fn keep(array: Tensor) -> PyResult<Self> {
         Array::keep(&array.shape, &cells(&array)?).map_err(raise).map(PyArray)
@@ -241,19 +241,21 @@ impl PyArray {
         Array::additive(&array.shape, &all).map_err(raise).map(PyArray)
     }
 
-    /// Makes a mask in compressed sparse rows: row `q` may read the keys `indices[indptr[q]:indptr[q + 1]]`.
+    /// Returns a mask in compressed sparse rows: row `q` may read the keys `indices[indptr[q]:indptr[q + 1]]`.
     #[staticmethod]
     fn csr(q_len: usize, kv_len: usize, indptr: Vec<usize>, indices: Vec<u32>) -> PyResult<Self> {
         Array::csr(q_len, kv_len, &indptr, &indices).map_err(raise).map(PyArray)
     }
 
-    /// Makes a mask of its allowed (query, key) cells.
+    /// Returns the mask that allows exactly the (query, key) pairs in `cells`.
     #[staticmethod]
     fn cells(q_len: usize, kv_len: usize, cells: Vec<(u32, u32)>) -> PyResult<Self> {
         Array::cells(q_len, kv_len, &cells).map_err(raise).map(PyArray)
     }
 
-    /// Makes a mask of its allowed (query block, key block) pairs; `block` is the size of a block in queries and keys.
+    /// Returns the mask that allows exactly the pairs (query block, key block) in `blocks`.
+    ///
+    /// `block` is the size of a block: (queries, keys).
     #[staticmethod]
     fn blocks(q_len: usize, kv_len: usize, block: (u32, u32), blocks: Vec<(u32, u32)>) -> PyResult<Self> {
         Array::blocks(q_len, kv_len, block, &blocks).map_err(raise).map(PyArray)
@@ -270,7 +272,7 @@ impl PyArray {
         let [batches, heads, _, kv_len] = self.0.shape();
         if batch >= batches || head >= heads {
             return Err(Error::new_err(format!(
-                "batch row {batch}, head {head} is outside of {batches} batch rows and {heads} heads"
+                "batch row {batch}, head {head} does not exist: there are {batches} batch rows and {heads} heads, counted from 0"
             )));
         }
         let mut runs: Vec<(usize, usize)> = Vec::new();
@@ -296,7 +298,7 @@ impl PyArray {
 #[derive(Clone)]
 pub(crate) struct PyFacts(pub(crate) Facts);
 
-/// Facts, a mapping of facts, or none.
+/// Returns the facts of a `Facts` or of a mapping; `None` means no facts.
 pub(crate) fn facts_of(object: Option<&Bound<'_, PyAny>>) -> PyResult<Facts> {
     let Some(object) = object.filter(|object| !object.is_none()) else { return Ok(Facts::new()) };
     match object.cast::<PyFacts>() {
@@ -306,7 +308,7 @@ pub(crate) fn facts_of(object: Option<&Bound<'_, PyAny>>) -> PyResult<Facts> {
 }
 
 impl PyFacts {
-    /// Reads facts from a mapping. Its values may be arrays of any library.
+    /// Reads facts from a mapping. The values of the mapping may be arrays of any library.
     fn read(mapping: &Bound<'_, PyAny>) -> PyResult<Self> {
         let (text, arrays): (String, BTreeMap<String, PyArray>) =
             mapping.py().import("noren._facts")?.call_method1("read", (mapping,))?.extract()?;

@@ -11,24 +11,24 @@ use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 use serde::Serialize;
 
-/// Which tokens can influence which outputs over a stack of layers.
+/// The tokens that can influence each output over a stack of layers.
 #[pyclass(name = "_Flow", module = "noren", frozen, subclass)]
 pub(crate) struct PyFlow(Flow);
 
-/// A policy's verdict over a stack of layers, with all data that a second program needs to check it.
+/// A policy's verdict over a stack of layers, with all data that a second program needs to check the verdict.
 #[pyclass(name = "_Certificate", module = "noren", frozen, subclass)]
 pub(crate) struct PyCertificate(Certificate, String);
 
 type Ranges = Vec<(u32, u32)>;
 
-/// The verdict of a ruling, its summary, and each rule in words.
+/// In words: (verdict of a ruling, its summary, text of each rule).
 type Words = (String, String, Vec<String>);
 
 fn words(ruling: &Ruling) -> Words {
     (ruling.verdict().to_string(), ruling.summary(), ruling.rules.iter().map(ToString::to_string).collect())
 }
 
-/// Whether heads or batch rows of `mask` differ by name.
+/// Whether `mask` contains `heads(...)` or `batch(...)`.
 fn by_head_or_row(mask: &Mask) -> bool {
     matches!(mask.node(), Node::Heads(_) | Node::Batch(_)) || mask.children().into_iter().any(by_head_or_row)
 }
@@ -42,7 +42,7 @@ fn json(value: &impl Serialize) -> PyResult<String> {
 }
 
 impl PyFlow {
-    /// Reads tokens of the stack: a token, a range, or a list of these.
+    /// Reads tokens of the stack: a token, a range, or a list of these. `what` names the tokens in error messages.
     fn tokens_of(&self, given: &Bound<'_, PyAny>, what: &str) -> PyResult<IntervalSet> {
         let n = self.0.tokens();
         let mut out = IntervalSet::new();
@@ -114,8 +114,8 @@ impl PyFlow {
         self.0.tokens()
     }
 
-    /// Returns the tokens that `sources` can influence: entry `n` after the first `n` layers, entry 0 before all
-    /// layers.
+    /// Returns the tokens that `sources` can influence: entry `n` after the first `n` layers; entry 0 lists the
+    /// sources.
     ///
     /// Each entry is a list of ranges (first token, token after the last).
     #[pyo3(signature = (sources, *, batch=0))]
@@ -124,8 +124,7 @@ impl PyFlow {
         Ok(py.detach(|| self.0.reach(row, &sources)).iter().map(ranges).collect())
     }
 
-    /// Returns the tokens on which `targets` depend: entry `n` over the last `n` layers, entry 0 the targets
-    /// themselves.
+    /// Returns the tokens on which `targets` depend: entry `n` over the last `n` layers; entry 0 lists the targets.
     ///
     /// Each entry is a list of ranges (first token, token after the last).
     #[pyo3(signature = (targets, *, batch=0))]
@@ -134,7 +133,8 @@ impl PyFlow {
         Ok(py.detach(|| self.0.back(row, &targets)).iter().map(ranges).collect())
     }
 
-    /// Returns the path as JSON and in words.
+    /// Returns a path from `sources` to `targets` over the fewest layers, as JSON and in words; `None` if no path
+    /// exists.
     #[pyo3(signature = (sources, targets, *, batch=0))]
     fn _witness(
         &self,
@@ -219,7 +219,7 @@ impl PyCertificate {
         &self.0.sha256
     }
 
-    /// Returns the ruling as JSON and in words, after a second implementation has checked it.
+    /// Returns the ruling as JSON and in words, after a second implementation has checked the certificate.
     fn _verify(&self, py: Python<'_>) -> PyResult<(String, Words)> {
         py.detach(|| noren_verify::verify(&self.1))
             .map_err(|refusal| crate::error::Error::new_err(refusal.to_string()))?;
@@ -227,7 +227,7 @@ impl PyCertificate {
         Ok((json(ruling)?, words(ruling)))
     }
 
-    /// Raises `Error` if the certificate is about other masks, sizes or facts than `flow`.
+    /// Raises `Error` if the masks, sizes or facts of the certificate differ from those of `flow`.
     fn matches(&self, flow: &PyFlow) -> PyResult<()> {
         self.0.matches(&flow.0).map_err(raise)
     }

@@ -80,7 +80,7 @@ impl PyMask {
         crate::bound::bind_to(&self.0, shape, facts)
     }
 
-    /// Returns the block-sparse plan that attention and exports read; arguments and errors as in `bind`.
+    /// Returns the block-sparse plan that attention and exports use; arguments and errors as in `bind`.
     ///
     /// `block_q` is the maximum number of query rows in a tile, `block_kv` the width in keys of the tiles that
     /// statistics count. `reorder`: `"auto"` [default] plans queries and keys in another order where that is clearly
@@ -99,14 +99,15 @@ impl PyMask {
         self.bind(shape, facts)?.plan(py, block_q, block_kv, reorder)
     }
 
-    /// Returns the cells `[batch, heads, q_len, kv_len]` as booleans; true: the query may read the key.
+    /// Returns the cells `[batch, heads, q_len, kv_len]` as booleans. True means that the query may read the key.
     #[pyo3(signature = (shape, facts=None))]
     fn dense<'py>(&self, shape: &Bound<'py, PyAny>, facts: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
         let bound = self.bind(shape, facts)?;
         view(shape.py(), "dense", (bound,))
     }
 
-    /// Returns the reason why query row `q` may or may not read key `k` (indices from 0), part by part.
+    /// Returns the reason why query row `q` may or may not read key `k` (indices from 0), for the mask and each of its
+    /// parts.
     #[pyo3(signature = (q, k, shape, facts=None, *, batch=0, head=0))]
     fn explain<'py>(
         &self,
@@ -139,7 +140,7 @@ impl PyMask {
         self.plan(py, shape, facts, 96, 64, None)?.stats(py)
     }
 
-    /// Returns a picture as text; queries run down, keys across.
+    /// Returns a picture as text: one row for each query, one column for each key.
     ///
     /// `labels` are names of tokens, one for each position. `width` and `height` are the maximum number of characters
     /// and lines; a larger mask is down-sampled. `color` adds ANSI colours.
@@ -159,7 +160,7 @@ impl PyMask {
         self.bind(shape.unwrap_or(&usual), facts)?.picture(labels, width, height, color)
     }
 
-    /// Returns a picture for notebooks, with enough tokens to show the mask, unless the mask needs facts.
+    /// Returns a picture for notebooks, with enough tokens to show the mask; `None` if the mask needs facts.
     fn _repr_svg_(&self, py: Python<'_>) -> PyResult<Option<String>> {
         let len = self.usual_len().into_pyobject(py)?.into_any();
         match self.bind(&len, None) {
@@ -173,14 +174,14 @@ impl PyMask {
         PyMask(self.0.simplify())
     }
 
-    /// Compares the cells of two masks at every length: proves equality, finds a cell that differs, or establishes
+    /// Compares the cells of two masks at every length. The result is a proof of equality, a cell that differs, or
     /// neither.
     fn equivalent(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<PyEquivalence> {
         let other = mask_of(other)?;
         py.detach(|| self.0.equivalent(&other)).map(PyEquivalence).map_err(raise)
     }
 
-    /// Returns the mask of one layer, counted from 0; a mask without `layers(...)` is the same in all layers.
+    /// Returns the mask of layer `layer`, counted from 0. A mask without `layers(...)` is the same in all layers.
     fn at_layer(&self, layer: u64) -> Self {
         PyMask(self.0.at_layer(layer))
     }
@@ -193,7 +194,8 @@ impl PyMask {
 }
 
 impl PyMask {
-    /// Returns the number of tokens that a picture needs to show the largest number in the mask's text.
+    /// Returns the number of tokens of a picture without a given length: enough to show the largest number in the
+    /// mask's text.
     fn usual_len(&self) -> usize {
         let text = self.0.to_string();
         let numbers = text.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse::<usize>().ok());
@@ -223,7 +225,7 @@ impl PyScore {
         self.0.to_string()
     }
 
-    /// The kind of modifier: the name of the function that makes it, such as "bias" or "alibi".
+    /// The kind of modifier: the name of the function that creates the modifier, such as "bias" or "alibi".
     #[getter]
     fn kind(&self) -> PyResult<&'static str> {
         Ok(match &self.0 {
@@ -233,7 +235,7 @@ impl PyScore {
             Score::Softcap { .. } => "softcap",
             Score::Soft { .. } => "soft",
             Score::Sinks { .. } => "sinks",
-            _ => return Err(crate::error::Error::new_err(format!("`{}` is of a kind not known here", self.0))),
+            _ => return Err(crate::error::Error::new_err(format!("`{}` has a kind unknown to Python", self.0))),
         })
     }
 
@@ -248,7 +250,7 @@ impl PyScore {
         }
     }
 
-    /// The slopes of `alibi`, one for each head, if they are given.
+    /// The slopes of `alibi`, one for each head; `None` for default slopes and for other modifiers.
     #[getter]
     fn slopes(&self) -> Option<Vec<f64>> {
         match &self.0 {
@@ -284,7 +286,7 @@ impl PySpec {
         PyMask(self.0.mask.clone())
     }
 
-    /// The score modifiers in the order in which they were written.
+    /// The score modifiers in the order of the expression.
     #[getter]
     fn scores(&self) -> Vec<PyScore> {
         self.0.scores.iter().cloned().map(PyScore).collect()

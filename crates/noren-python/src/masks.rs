@@ -7,22 +7,22 @@ use noren::{Array, Dtype};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
-/// Numbers below this mean "ignored": -inf, and the lowest numbers of float32, bfloat16 and float64, also after a few of
-/// them were added or divided.
+/// Numbers below this limit mean "ignored": -inf and the lowest numbers of float32, bfloat16 and float64, even if such
+/// numbers were added to each other or divided.
 const LOW: f32 = -6.9e37;
 /// The lowest finite float16, as bits.
 const LOWEST_F16: u16 = 0xfbff;
 const INFINITE_F16: u16 = 0xfc00;
 
-/// The maximum number of cells; their bits take 2 GiB.
+/// The maximum number of cells of a mask tensor; stored as bits, they take 2 GiB.
 pub(crate) const MOST_CELLS: usize = 1 << 34;
 
-/// The contents of a tensor other than allowed and denied cells.
+/// Properties of the numbers that were read from a mask tensor.
 #[derive(Clone, Copy, Default)]
 struct Seen {
-    /// A number other than 0 in an allowed cell.
+    /// Whether an allowed cell holds a number other than 0.
     added: bool,
-    /// A finite number that means "ignored".
+    /// Whether the tensor holds a finite number that means "ignored".
     lowest: bool,
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn read_mask(py: Python<'_>, mask: Tensor, drop: bool, kv_len: usize)
     let cells: u128 = [batch, heads, q_len, kv_len].iter().map(|&n| n as u128).product();
     if cells > MOST_CELLS as u128 {
         return Err(Error::new_err(format!(
-            "the mask has {cells} cells, at most {MOST_CELLS} are read: give an expression such as nr.causal()"
+            "the mask has {cells} cells, but at most {MOST_CELLS} can be read: give an expression such as nr.causal()"
         )));
     }
     let (words, seen) = py.detach(|| {
@@ -55,7 +55,8 @@ pub(crate) fn read_mask(py: Python<'_>, mask: Tensor, drop: bool, kv_len: usize)
     Ok((PyArray(array), seen.added, seen.lowest))
 }
 
-/// Calls `each` with every row as bytes, 1 = allowed.
+/// Calls `each` with the cells of every row as bytes (1 = allowed), and returns the properties of the numbers that were
+/// read.
 fn read_rows(mask: &Tensor, drop: bool, mut each: impl FnMut(&[u8])) -> PyResult<Seen> {
     let mut cells = vec![0u8; mask.shape.last().copied().unwrap_or(0)];
     let mut seen = Seen::default();
@@ -68,7 +69,9 @@ fn read_rows(mask: &Tensor, drop: bool, mut each: impl FnMut(&[u8])) -> PyResult
         Kind::Float(Dtype::F16) => floats(mask, &mut cells, &mut seen, half, &mut each)?,
         Kind::Double => floats(mask, &mut cells, &mut seen, |x: f64| x as f32, &mut each)?,
         Kind::Int(_) | Kind::Uint(_) => {
-            return Err(PyTypeError::new_err("a mask holds booleans or floats, not integers: convert it (.bool())"));
+            return Err(PyTypeError::new_err(
+                "a mask holds booleans or floats, not integers: convert the mask (.bool())",
+            ));
         }
     }
     Ok(seen)
@@ -104,7 +107,7 @@ fn floats<T: Plain>(
     each: &mut impl FnMut(&[u8]),
 ) -> PyResult<()> {
     mask.each_row(|row: &[T]| {
-        // Two loops of one width each, so that the compiler uses vectors: 8 times as fast as one.
+        // Each loop reads values of one width, so that the compiler uses vectors: 8 times as fast as one loop for all widths.
         for (cells, numbers) in cells.chunks_mut(64).zip(row.chunks(64)) {
             let (mut added, mut lowest) = (0u32, 0u32);
             for x in numbers {
@@ -125,7 +128,7 @@ fn floats<T: Plain>(
 
 /// Appends a row of bytes 0 and 1 as bits.
 fn pack(row: &[u8], words: &mut Vec<u64>) {
-    /// Moves bit 0 of byte `i` to bit `56 + i`.
+    /// The factor that, in a multiplication, moves bit 0 of byte `i` to bit `56 + i`.
     const GATHER: u64 = 0x0102_0408_1020_4080;
     for chunk in row.chunks(64) {
         let mut word = 0u64;

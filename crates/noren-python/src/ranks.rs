@@ -1,4 +1,5 @@
-//! Attention over a process group: `noren-ranks` over a link whose messages Python's group carries.
+//! Attention over a process group: runs `noren-ranks` over a link that sends its messages through Python's process
+//! group.
 
 use crate::attention::{by_dtype, compute, threads_allowed};
 use crate::bound::PyPlan;
@@ -42,27 +43,32 @@ pub(crate) struct PyLink {
 
 #[pymethods]
 impl PyLink {
-    /// `carrier.exchange(outgoing, expected)` begins an exchange and returns an object with `take(rank)` and `finish()`.
+    /// Creates the link of rank `rank` in a group of `ranks` ranks; `timeout` is in seconds.
+    ///
+    /// `carrier.exchange(outgoing, expected)` begins an exchange and returns an object with `take(rank)` and
+    /// `finish()`.
     #[new]
     fn new(carrier: Py<PyAny>, rank: usize, ranks: usize, timeout: f64) -> PyResult<Self> {
         let seconds = Duration::try_from_secs_f64(timeout).map_err(|error| Error::new_err(error.to_string()))?;
         Ok(PyLink { job: Mutex::new(Job::new(rank, ranks, seconds)), carrier })
     }
 
-    /// The bytes of arrays sent, of arrays received, and the bytes sent for agreements.
+    /// Numbers of bytes: arrays sent, arrays received, and messages sent to check that all ranks agree.
     #[getter]
     fn traffic(&self) -> (u64, u64, u64) {
         let traffic = self.job().traffic();
         (traffic.sent, traffic.received, traffic.agreements)
     }
 
-    /// Raises `Disagreement` on every rank unless all ranks give equal values.
+    /// Raises `Disagreement` on every rank unless the (name, value) pairs in `said` are equal on all ranks. `what`
+    /// names the call in the message.
     fn agree(&self, py: Python<'_>, what: &str, said: Vec<(String, String)>) -> PyResult<()> {
         let said: Vec<(&str, String)> = said.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
         self.run(py, |link, _| noren_ranks::agree(link, what, &said))
     }
 
-    /// Sends the other ranks, before their next call, the message that this rank refuses its input.
+    /// Sends the other ranks a message that this rank rejects its input. They receive the message before their next
+    /// call.
     fn refuse(&self, py: Python<'_>) -> PyResult<()> {
         self.run(py, |link, _| {
             noren_ranks::refuse(link);
@@ -76,14 +82,15 @@ impl PyLink {
         Ok(all.iter().map(|bytes| PyByteArray::new(py, bytes).unbind()).collect())
     }
 
-    /// Returns the message of a `GroupError` on this rank.
+    /// Returns the message of a `GroupError` on this rank, in which `what` describes the failure.
     fn lost(&self, what: &str) -> String {
         self.job().lost(what).to_string()
     }
 }
 
 impl PyLink {
-    /// A call on another thread may have panicked. The link is then broken and returns an error.
+    /// Locks the link for a call, also after a call on another thread panicked. Such a link is broken and returns an
+    /// error.
     fn job(&self) -> MutexGuard<'_, Job> {
         self.job.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -128,7 +135,8 @@ struct GroupLink<'a> {
 }
 
 impl GroupLink<'_> {
-    /// Calls Python. An exception counts as a lost rank.
+    /// Calls a Python function of the carrier. An exception becomes the error of a lost rank; `what` names the call in
+    /// its message.
     fn call<R>(&self, what: &str, call: impl FnOnce(Python<'_>) -> PyResult<R>) -> Result<R, noren_ranks::Error> {
         Python::attach(|py| {
             call(py).map_err(|error| {
@@ -196,7 +204,7 @@ fn local<'a, T: Element>([q, k, v]: [&'a Tensor; 3]) -> PyResult<Local<'a, T>> {
 fn write(values: &[f32], name: &str, into: &mut Tensor) -> PyResult<()> {
     let into: &mut [f32] = into.slice_mut(name, &[Kind::Float(Dtype::F32)])?;
     if into.len() != values.len() {
-        return Err(Error::new_err(format!("{name} has {} values, but {} are written", into.len(), values.len())));
+        return Err(Error::new_err(format!("{name} has {} values, but the result has {}", into.len(), values.len())));
     }
     into.copy_from_slice(values);
     Ok(())
@@ -215,7 +223,7 @@ impl PyAttended {
     }
 }
 
-/// A mask over the ranks of a link, in the state of one rank.
+/// The data of one rank of a mask that is split over the ranks of a `Link`.
 #[pyclass(name = "RankSplit", module = "noren.distributed", frozen)]
 pub(crate) struct PySplit {
     split: Split,
@@ -247,7 +255,8 @@ impl PySplit {
         PyPartition(self.split.partition().clone())
     }
 
-    /// Returns the query rows and keys of a batch row that a rank owns, as ranges.
+    /// Returns the query rows and the keys of batch row `batch` that rank `rank` owns, as ranges (first, after the
+    /// last).
     fn owned(&self, batch: usize, rank: usize) -> PyResult<(Runs, Runs)> {
         let partition = self.split.partition();
         if batch >= partition.row_of.len() || rank >= partition.ranks {
@@ -264,7 +273,7 @@ impl PySplit {
         self.split.lengths().into()
     }
 
-    /// Whether all batch rows are split equally.
+    /// Whether every batch row is split over the ranks in the same manner.
     #[getter]
     fn uniform(&self) -> bool {
         self.split.partition().rows.len() == 1
@@ -275,7 +284,7 @@ impl PySplit {
         self.split.queries_travel()
     }
 
-    /// Returns the (bytes sent, bytes received) in a forward pass, then in a backward pass.
+    /// Returns (bytes sent, bytes received) for a forward pass, and the same pair for a backward pass.
     fn predicted(&self, head_dim: usize, v_dim: usize, element_bytes: usize) -> [(u64, u64); 2] {
         self.split.predicted([head_dim, v_dim], element_bytes).map(|traffic| (traffic.sent, traffic.received))
     }
@@ -338,7 +347,7 @@ fn backward_of<T: Element>(
 
 // --- decoding -----------------------------------------------------------------------------------------------------------------
 
-/// A key-value cache whose keys are distributed over the ranks of a link.
+/// A key-value cache whose keys are distributed over the ranks of a `Link`.
 #[pyclass(name = "RankShards", module = "noren.distributed", frozen)]
 pub(crate) struct PyShards {
     shards: Shards,
@@ -364,7 +373,7 @@ impl PyShards {
     fn held(&self, rank: usize) -> PyResult<Vec<(usize, usize)>> {
         let held = self.shards.held().get(rank);
         let problem =
-            || PyIndexError::new_err(format!("rank {rank} is outside: there are {} ranks", self.shards.held().len()));
+            || PyIndexError::new_err(format!("no rank {rank} exists: there are {} ranks", self.shards.held().len()));
         Ok(held.ok_or_else(problem)?.iter().map(|&Range { start, end }| (start, end)).collect())
     }
 

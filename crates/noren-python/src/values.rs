@@ -10,7 +10,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyRange, PyRangeMethods as _, PySlice, PyString, PyTuple};
 
-/// Reads a whole number. Refuses a bool.
+/// Reads a whole number, which may be negative; `what` names the number in error messages. Returns an error for a bool.
 pub(crate) fn whole(object: &Bound<'_, PyAny>, what: &str) -> PyResult<i64> {
     let is_bool = object.is_instance_of::<PyBool>();
     object
@@ -20,18 +20,18 @@ pub(crate) fn whole(object: &Bound<'_, PyAny>, what: &str) -> PyResult<i64> {
         .ok_or_else(|| PyTypeError::new_err(format!("{what}: {} is no whole number", repr(object))))
 }
 
-/// Reads a whole number of at least 0.
+/// Reads a whole number of at least 0; `what` names the number in error messages.
 pub(crate) fn count(object: &Bound<'_, PyAny>, what: &str) -> PyResult<u64> {
     let n = whole(object, what)?;
     u64::try_from(n).map_err(|_| PyValueError::new_err(format!("{what}: {n} is negative: give 0 or more")))
 }
 
-/// Reads a list, tuple, range or array of numbers of at least 0.
+/// Reads a list, tuple, range or array of numbers of at least 0; `what` names the list in error messages.
 pub(crate) fn counts(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<u64>> {
     listed(object, what)?.iter().map(|n| count(n, what)).collect()
 }
 
-/// Reads a list, tuple, range or array of whole numbers of any sign.
+/// Reads a list, tuple, range or array of whole numbers of any sign; `what` names the list in error messages.
 pub(crate) fn wholes(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<i64>> {
     short_enough(object, what)?;
     match object.extract::<Vec<i64>>() {
@@ -58,7 +58,8 @@ fn short_enough(object: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
     Ok(())
 }
 
-/// Returns the items of an iterable; those of an array as Python numbers.
+/// Returns the items of an iterable as a list; items of an array become Python numbers. `what` names the iterable in
+/// error messages.
 fn listed<'py>(object: &Bound<'py, PyAny>, what: &str) -> PyResult<Vec<Bound<'py, PyAny>>> {
     short_enough(object, what)?;
     let list = match object.getattr(intern!(object.py(), "tolist")) {
@@ -68,17 +69,18 @@ fn listed<'py>(object: &Bound<'py, PyAny>, what: &str) -> PyResult<Vec<Bound<'py
     list.try_iter()?.collect()
 }
 
-/// Reads one number, or one for each batch row.
+/// Reads one number, or one number for each batch row; `what` names the numbers in error messages.
 pub(crate) fn per_row(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Rows<u64>> {
     if object.try_iter().is_ok() { Ok(Rows::Each(counts(object, what)?)) } else { Ok(count(object, what)?.into()) }
 }
 
-/// Reads a set: `3`, `range(4)`, `slice(2, None)`, `"3.."`, or a list of these.
+/// Reads a set of positions: `3`, `range(4)`, `slice(2, None)`, `"3.."`, or a list of these; `what` names the set in
+/// error messages.
 pub(crate) fn set(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Set> {
     Ok(Set::Spans(spans(object, what)?))
 }
 
-/// Returns the spans of a set.
+/// Returns the spans of a set; `what` names the set in error messages.
 pub(crate) fn spans(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Span>> {
     if let Ok(range) = object.cast::<PyRange>() {
         let (start, stop, step) = (range.start()?, range.stop()?, range.step()?);
@@ -98,7 +100,7 @@ pub(crate) fn spans(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Span>
             if value.is_none() { Ok(None) } else { count(&value, what).map(Some) }
         };
         if part("step")?.is_some_and(|step| step != 1) {
-            return Err(PyValueError::new_err(format!("{what}: {} has a step: give a range", repr(object))));
+            return Err(PyValueError::new_err(format!("{what}: {} has a step: give step 1", repr(object))));
         }
         return Ok(vec![Span { start: part("start")?.unwrap_or(0), end: part("stop")? }]);
     }
@@ -120,7 +122,7 @@ pub(crate) fn spans(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Span>
     Ok(vec![count(object, what)?.into()])
 }
 
-/// Reads the arms of `heads`, `batch` or `layers` from a dict or pairs.
+/// Reads the arms of `heads`, `batch` or `layers` from a dict or pairs; `what` names the atom in error messages.
 pub(crate) fn arms(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Arm>> {
     let pairs = match object.getattr(intern!(object.py(), "items")) {
         Ok(items) => items.call0()?,
@@ -130,7 +132,7 @@ pub(crate) fn arms(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Arm>> 
         let pair = pair?;
         let pair = pair
             .cast::<PyTuple>()
-            .map_err(|_| PyTypeError::new_err(format!("{what}: {} is no pair of indices and mask", repr(&pair))))?;
+            .map_err(|_| PyTypeError::new_err(format!("{what}: {} is not a pair (indices, mask)", repr(&pair))))?;
         let (indices, mask): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract()?;
         Ok(Arm { selector: selector(&indices, what)?, mask: mask_of(&mask)? })
     };

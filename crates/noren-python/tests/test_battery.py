@@ -70,7 +70,7 @@ def test_it_reproduces_the_packing_leak_of_transformers() -> None:
     model = make("llama")
     leaking = nr.audit(model, documents=True, checks=["documents"])["documents"]
     failed = {outcome.what.partition("(")[2].rstrip(")") for outcome in leaking.failures}
-    assert failed == {"position_ids, with an attention_mask of ones", "position_ids, with use_cache left as it is"}
+    assert failed == {"position_ids, with an attention_mask of ones", "position_ids, with the model's default of use_cache"}
     assert leaking.where is not None and "layers.0.self_attn" in leaking.where
     for way in ("position_ids+attention_mask", "position_ids+cache"):
         assert not nr.audit(model, documents=way, checks=["documents"]).ok

@@ -136,7 +136,7 @@ def test_what_cannot_be_guarded_is_said() -> None:
         nr.guard(make("bert"), on_fault="ignore")  # type: ignore[arg-type]
     with pytest.warns(UserWarning, match="established nothing in 1 steps: the intent is not known"), nr.guard(Plain()) as watch:
         watch.model(**batch(IDS, position_ids=counted(IDS)))
-    with pytest.warns(UserWarning, match="it saw no mask that it could compare"), nr.guard(torch.nn.Linear(2, 2), "causal") as watch:
+    with pytest.warns(UserWarning, match="the guard saw no mask that it could compare"), nr.guard(torch.nn.Linear(2, 2), "causal") as watch:
         watch.model(torch.ones(1, 2))
 
 

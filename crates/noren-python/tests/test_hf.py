@@ -233,9 +233,9 @@ def test_packed_rows() -> None:
     with torch.no_grad():
         a, b = (m(ids(), position_ids=positions, use_cache=False).logits for m in (eager, ours))
         same_on_real_tokens(a, b, torch.ones(2, 12))
-        with pytest.warns(UserWarning, match="they read each other"):
+        with pytest.warns(UserWarning, match="the sequences read each other"):
             ours(ids(), position_ids=positions, attention_mask=torch.ones(2, 12))
-        with pytest.warns(UserWarning, match="they read each other"):
+        with pytest.warns(UserWarning, match="the sequences read each other"):
             ours(ids(), position_ids=positions)
         with warnings.catch_warnings():
             warnings.simplefilter("error")

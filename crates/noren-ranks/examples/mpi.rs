@@ -1,5 +1,5 @@
-//! Computes attention over packed documents with the processes of an MPI job, and compares the results with those of
-//! one process.
+//! Computes attention over packed documents with the processes of an MPI job, and compares the results with the results
+//! of one process.
 //!
 //!     cargo build --release -p noren-ranks --features mpi --example mpi
 //!     mpirun -n 4 target/release/examples/mpi
@@ -61,7 +61,7 @@ fn run(link: &Mpi) -> Result<(), Error> {
     ];
     let predicted: u64 = split.predicted([DIM, DIM], 4).iter().map(|traffic| traffic.sent).sum();
     println!(
-        "rank {} of {}: {} tokens, {seconds:.2} s; {} bytes sent, {predicted} predicted; output, dq, dk, dv off by {}",
+        "rank {} of {}: {} tokens, {seconds:.2} s; {} bytes sent, {predicted} predicted; maximum errors of output, dq, dk, dv: {}",
         link.rank(),
         link.ranks(),
         split.rows(0).len(),

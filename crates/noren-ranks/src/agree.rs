@@ -1,14 +1,14 @@
 //! Agreements: ranks compare their next computation before any array is sent.
 //!
-//! An agreement is [`SLOTS`] digests from every rank to every other, in the same format in every version. Ranks that
-//! make different calls, or the same call with different masks, get an error. Without agreements, they would wait for
-//! each other or add results that do not belong together.
+//! An agreement consists of [`SLOTS`] digests, which every rank sends to every other rank. The format is the same in
+//! every version. Ranks that make different calls, or the same call with different masks, get an error. Without
+//! agreements, the ranks would wait for each other, or add results that do not belong together.
 
 use crate::link::{spread, to_all};
 use crate::{Error, Link};
 use hmac_sha256::Hash;
 
-/// The version of the protocol: changes if the content or the order of messages changes.
+/// The version of the protocol. It is increased when the content or the order of messages changes.
 const PROTOCOL: u32 = 1;
 /// The number of digests of an agreement: the name of the call, the version, and 14 values.
 const SLOTS: usize = 16;
@@ -18,14 +18,14 @@ const REFUSED: &str = "refused its input";
 
 type Word = [u8; SIZE];
 
-/// The values of a rank that must be equal on all ranks, with their names.
+/// The values of a rank that must be equal on all ranks, as (name, value).
 pub(crate) type Said = Vec<(&'static str, String)>;
 
-/// Runs `check` on this rank's input, and compares the name `what` of the call and the values from `check` on all
-/// ranks.
+/// Runs `check` on this rank's input, and compares the call between all ranks: its name `what`, and the values that
+/// `check` returns.
 ///
-/// If `check` returns an error on a rank, that rank returns it and the other ranks return [`Error::Disagreement`]. If the
-/// names or values differ, every rank returns [`Error::Disagreement`].
+/// If `check` returns an error on a rank, that rank returns this error, and the other ranks return
+/// [`Error::Disagreement`]. If the names or values differ, every rank returns [`Error::Disagreement`].
 pub(crate) fn checked<R>(
     link: &dyn Link,
     what: &str,
@@ -48,7 +48,8 @@ fn tell_refusal(link: &dyn Link) {
     let _ = exchanged(link, words(REFUSED, &[]));
 }
 
-/// Compares the next computation of all ranks: the name `what`, and at most 14 names with their values.
+/// Checks that all ranks are about to make the same computation. The ranks compare its name `what`, and at most 14
+/// values, which are given in `said` as (name, value).
 ///
 /// # Errors
 /// Returns [`Error::Input`] for more than 14 names, [`Error::Disagreement`] on every rank if the ranks differ, and
@@ -71,7 +72,9 @@ fn compare(rank: usize, what: &str, said: &[(&str, String)], found: &[Vec<Word>]
     let refused = differing(&|words| words[0] == digest(REFUSED));
     if !refused.is_empty() {
         let who = names(&refused);
-        return refuse(format!("{me}: {what} does not start, because {who} refused the input: see the error there"));
+        return refuse(format!(
+            "{me}: {what} does not start, because {who} refused the input: see the error message of each refusing rank"
+        ));
     }
     let other = differing(&|words| words[1] != first[1]);
     if !other.is_empty() {
@@ -96,7 +99,7 @@ fn compare(rank: usize, what: &str, said: &[(&str, String)], found: &[Vec<Word>]
         let named: Vec<&str> = wrong.iter().map(|i| said[*i].0).collect();
         let here: Vec<String> = wrong.iter().map(|i| format!("{} {}", said[*i].0, short(&said[*i].1))).collect();
         return refuse(format!(
-            "{me}: {what} does not start, because rank {other} and rank 0 differ in: {}; give equal values on every rank (here: {})",
+            "{me}: {what} does not start, because rank {other} and rank 0 differ in: {}; give equal values on every rank (values on this rank: {})",
             named.join(", "),
             here.join(", ")
         ));
@@ -112,7 +115,7 @@ fn words(what: &str, said: &[(&str, String)]) -> Vec<Word> {
     words
 }
 
-/// Sends this rank's words to all ranks, and returns the words of all ranks in the order of ranks.
+/// Sends this rank's digests to all ranks, and returns the digests of all ranks in the order of ranks.
 fn exchanged(link: &dyn Link, mine: Vec<Word>) -> Result<Vec<Vec<Word>>, Error> {
     let mine = mine.concat();
     let (outgoing, expected) = to_all(link, &mine);
@@ -126,7 +129,7 @@ fn digest(bytes: impl AsRef<[u8]>) -> Word {
     std::array::from_fn(|i| hash[i])
 }
 
-/// Returns the digest of bytes in hexadecimal.
+/// Returns the digest of `bytes` in hexadecimal digits.
 pub(crate) fn hex(bytes: impl AsRef<[u8]>) -> String {
     noren_mask::text::hex(&digest(bytes))
 }
@@ -160,7 +163,10 @@ mod tests {
         let call = problem("attention", |words| words[0] = digest("a step of decoding"));
         assert!(call.contains("rank 1 of 3 is at attention, but rank 2 and rank 0 are not at the same call"), "{call}");
         let mask = problem("attention", |words| words[2] = digest("full"));
-        assert!(mask.contains("rank 2 and rank 0 differ in: mask;") && mask.contains("here: mask causal"), "{mask}");
+        assert!(
+            mask.contains("rank 2 and rank 0 differ in: mask;") && mask.contains("on this rank: mask causal"),
+            "{mask}"
+        );
         let refused = problem("attention", |words| words[0] = digest(REFUSED));
         assert!(refused.contains("rank 2 refused the input"), "{refused}");
     }

@@ -1,4 +1,4 @@
-//! [`Array`]: `f32` values of rows, and their form in messages.
+//! [`Array`]: `f32` values of rows, and their format in messages.
 
 use crate::Error;
 use half::{bf16, f16};
@@ -24,7 +24,8 @@ impl Array {
         Array { data: vec![value; shape.iter().product()], shape }
     }
 
-    /// Returns the first `rows` rows of the batch rows in `batch`, converted to `f32`.
+    /// Returns the first `rows` rows of each batch row in `batch`, converted to `f32`. `values` is an array of the
+    /// shape `shape`.
     pub(crate) fn part<T: Element>(values: &[T], shape: [usize; 4], batch: &[usize], rows: usize) -> Self {
         let [_, heads, all, width] = shape;
         let mut out = Array::filled([batch.len(), heads, rows, width], 0.0);
@@ -36,7 +37,7 @@ impl Array {
         out
     }
 
-    /// Returns the shape with another number of rows.
+    /// Returns the shape of this array with `rows` rows.
     pub(crate) fn with_rows(&self, rows: usize) -> [usize; 4] {
         let [batch, heads, _, width] = self.shape;
         [batch, heads, rows, width]
@@ -46,7 +47,8 @@ impl Array {
         Ok(View::new(&self.data, self.shape)?)
     }
 
-    /// Writes `part` to the batch rows in `batch`: the inverse of [`part`](Self::part).
+    /// Copies the rows of `part` to the first rows of each batch row in `batch`, as the inverse of
+    /// [`part`](Self::part).
     pub(crate) fn put_batch(&mut self, batch: &[usize], part: &Array) {
         let [_, heads, all, width] = self.shape;
         let size = part.shape[2] * width;
@@ -79,7 +81,7 @@ impl Array {
         }
     }
 
-    /// Calls `act` with each row at `places` and its row of `part`.
+    /// Calls `act` for each row at `places`, with this row and the row of `part` that belongs to it.
     fn pairs(&mut self, places: &[usize], part: &Array, act: impl Fn(&mut [f32], &[f32])) {
         let [.., rows, width] = self.shape;
         for (at, other) in part.data.chunks(width).enumerate() {
@@ -97,15 +99,15 @@ impl Array {
         Array { data, shape: [batch, heads, rows, a + b] }
     }
 
-    /// Returns the first `width` columns.
+    /// Returns an array with only the first `width` columns.
     pub(crate) fn columns(&self, width: usize) -> Self {
         let data = self.data.chunks(self.shape[3]).flat_map(|row| &row[..width]).copied().collect();
         let [batch, heads, rows, _] = self.shape;
         Array { data, shape: [batch, heads, rows, width] }
     }
 
-    /// Appends the values in the type `dtype`, little-endian. Values that were converted from this type to `f32` are
-    /// written exactly.
+    /// Appends the values to `out` in the type `dtype`, little-endian. Values that were converted from this type to
+    /// `f32` are appended exactly.
     pub(crate) fn write(&self, dtype: Dtype, out: &mut Vec<u8>) {
         match dtype {
             Dtype::F32 => self.data.iter().for_each(|x| out.extend(x.to_le_bytes())),
@@ -115,7 +117,7 @@ impl Array {
     }
 }
 
-/// The rest of a message, which contains arrays one after another.
+/// The unread rest of a message. A message contains arrays one after another.
 pub(crate) struct Message<'a>(pub(crate) &'a [u8]);
 
 impl Message<'_> {

@@ -1,5 +1,5 @@
-//! [`attention`] and [`attention_backward`]: each rank gives its own queries, keys and values, and gets its own
-//! results.
+//! [`attention`] and [`attention_backward`]: each rank gives its own queries, keys and values, and gets the results for
+//! them.
 
 use crate::agree::checked;
 use crate::array::{Array, Message, Places};
@@ -13,11 +13,11 @@ use noren_mask::Plan;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The results of this rank, in `f32`, contiguous.
+/// The results of attention on this rank, as contiguous arrays of `f32`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Attended {
-    /// Outputs, `[batch, heads, own queries, v_dim]`; 0 for rows without readable keys and for rows beyond those that a
-    /// batch row owns.
+    /// Outputs, `[batch, heads, own queries, v_dim]`. The output is 0 for query rows without readable keys, and for the
+    /// additional rows of a batch row in which this rank owns fewer queries than in another batch row.
     pub out: Vec<f32>,
     /// The natural logarithm of each row's softmax denominator over the keys of all ranks, `[batch, heads, own queries]`.
     pub lse: Vec<f32>,
@@ -25,14 +25,14 @@ pub struct Attended {
     pub(crate) call: u64,
 }
 
-/// The gradients of this rank, in `f32`, contiguous, each in the shape of its array.
+/// The gradients on this rank, as contiguous arrays of `f32`. They have the shapes of the queries, keys and values.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Gradients {
-    /// Gradients of the queries.
+    /// Gradients of this rank's queries.
     pub dq: Vec<f32>,
-    /// Gradients of the keys, summed over the query rows of all ranks.
+    /// Gradients of this rank's keys, summed over the query rows of all ranks.
     pub dk: Vec<f32>,
-    /// Gradients of the values, summed over the query rows of all ranks.
+    /// Gradients of this rank's values, summed over the query rows of all ranks.
     pub dv: Vec<f32>,
 }
 
@@ -40,13 +40,17 @@ pub struct Gradients {
 ///
 /// The results equal the same rows of a computation in one process, up to rounding. Repeated runs give the same bits,
 /// because the partition fixes the order of all additions. While data from other ranks arrives, a rank computes with
-/// the keys that it has. Keys, values and queries are sent in their own type, everything else in `f32`.
+/// the keys that it already has. Queries, keys and values are sent in their own type, and all other data in `f32`.
 ///
 /// # Errors
-/// Before any array is sent, returns [`Error::Disagreement`] on every rank if the ranks differ in mask, facts, shapes,
-/// types, options, partition or version. If one rank refuses its arrays, that rank returns [`Error::Input`] and the
-/// others return [`Error::Disagreement`]. After these errors the link can be used again. Returns [`Error::Lost`] if a
-/// rank is gone or keeps this rank waiting beyond the time-out; the link cannot be used again.
+/// Returns [`Error::Disagreement`] on every rank, before any array is sent, if the ranks differ in call, mask, facts,
+/// shapes, types, options, partition or version. If one rank refuses its input, that rank returns [`Error::Input`] for
+/// arrays of wrong sizes or a split of another link, or `Error::Attention` for invalid options. The other ranks then
+/// return [`Error::Disagreement`]. After these errors, the link can be used again.
+///
+/// Returns [`Error::Lost`] if a rank is gone or keeps this rank waiting beyond the time-out, or if an earlier exchange
+/// over the link failed. Returns `Error::Attention` if the computation is cancelled. After these errors, the link
+/// cannot be used again.
 pub fn attention<T: Element>(
     split: &Split,
     link: &dyn Link,
@@ -97,11 +101,12 @@ pub fn attention<T: Element>(
 /// Returns the gradients of the sum over all ranks of `out * dout`, where `out` is the output of [`attention`].
 ///
 /// `attended` is the result of the forward pass. `dout` is the gradient of its output, contiguous and of the type of
-/// `local`. Keys are sent again, so that a rank stores no data of other ranks between the passes. Gradients of keys are
-/// sent to the ranks that own the keys.
+/// `local`. Keys and values are sent again, so that a rank stores no data of other ranks between the passes. Gradients
+/// of keys and values are sent to the ranks that own the keys.
 ///
 /// # Errors
-/// Returns the errors of [`attention`], and [`Error::Input`] if `attended` or `dout` has the wrong size.
+/// Returns the errors of [`attention`], [`Error::Input`] if `attended` or `dout` has the wrong size, and
+/// [`Error::Disagreement`] if the ranks give results of different forward calls.
 pub fn attention_backward<T: Element>(
     split: &Split,
     link: &dyn Link,
@@ -164,7 +169,7 @@ pub fn attention_backward<T: Element>(
     Ok(Gradients { dq, dk, dv })
 }
 
-/// Returns the sizes of this rank's queries, keys and values.
+/// Returns the sizes of this rank's queries, keys and values, each as `[batch, heads, rows, width]`.
 fn sizes<T>(split: &Split, local: &Local<'_, T>) -> [[usize; 4]; 3] {
     let (shape, [queries, keys]) = (&split.shape, split.lengths());
     let (batch, heads, kv_heads) = (shape.batch_len(), shape.head_count(), shape.kv_head_count());
@@ -175,9 +180,9 @@ fn sizes<T>(split: &Split, local: &Local<'_, T>) -> [[usize; 4]; 3] {
     ]
 }
 
-/// Checks this rank's input and compares it with the other ranks. Returns the sizes of queries, keys and values, and
-/// the number of the call. `check` may return further errors. Its result is the number of the earlier call that the
-/// given results come from, if any.
+/// Checks this rank's input, and compares it with the input of the other ranks. Returns the sizes of queries, keys and
+/// values, and the number of this call. `check` may return further errors. It returns the number of the forward call
+/// that computed the given results; `None` in a forward pass.
 fn begin<T: Element>(
     split: &Split,
     link: &dyn Link,
@@ -208,30 +213,31 @@ fn begin<T: Element>(
 /// The interval at which the transport is called while a step is computed.
 const MOMENT: Duration = Duration::from_micros(200);
 
-/// The arrays of a family on this rank that other ranks may need.
+/// The arrays of a family on this rank, parts of which are sent to other ranks.
 struct Packed {
-    /// Arrays with a row for each key, in the type of the call.
+    /// Keys and values: arrays with a row for each key, which are sent in the type of the call.
     by_key: Vec<Array>,
     /// Arrays with a row for each query, each with the type in which it is sent.
     by_row: Vec<(Array, Dtype)>,
 }
 
-/// For each family, the arrays of keys and of query rows from one rank.
+/// The data from one rank, by the index of the family: the arrays of keys, and the arrays of query rows, in this order.
 type Opened = BTreeMap<usize, (Vec<Array>, Vec<Array>)>;
 
-/// Data from other ranks, unpacked at the first use.
+/// Data from other ranks. A message is unpacked when its data is first used.
 struct Received<'a> {
     split: &'a Split,
     packed: &'a [Packed],
     dtype: Dtype,
     arrivals: &'a mut dyn Arrivals,
     opened: BTreeMap<usize, Opened>,
-    /// For each family, the arrays of all foreign query rows.
+    /// The arrays of all query rows from other ranks, by the index of the family.
     foreign: BTreeMap<usize, Vec<Array>>,
 }
 
-/// Returns the messages that this rank sends in an exchange and the sizes that it receives, and counts both. `write`
-/// appends the data of a family for a peer; `size` returns the number of bytes of a family from a peer.
+/// Returns the messages that this rank sends in an exchange, and the numbers of bytes that it receives. Both are added
+/// to the counted traffic. `write(family, peer, message)` appends the data of a family for a peer to its message.
+/// `size(family, peer)` returns the number of bytes of a family that come from a peer.
 fn letters(
     split: &Split,
     link: &dyn Link,
@@ -252,7 +258,8 @@ fn letters(
     (outgoing, expected)
 }
 
-/// Sends keys and rows to the ranks that need them. `work` computes while the data for this rank arrives.
+/// Sends keys and query rows to the ranks that need them. Meanwhile, `work` computes with the data that arrives on this
+/// rank.
 fn around(
     split: &Split,
     link: &dyn Link,
@@ -278,7 +285,7 @@ fn around(
 }
 
 impl Packed {
-    /// Returns the bytes of this number of keys and rows of another rank.
+    /// Returns the number of bytes in a message with `keys` keys and `rows` query rows.
     fn sizes(&self, keys: usize, rows: usize, dtype: Dtype) -> usize {
         let of = |x: &Array, rows: usize, dtype: Dtype| x.with_rows(rows).iter().product::<usize>() * dtype.size();
         let by_key: usize = self.by_key.iter().map(|x| of(x, keys, dtype)).sum();
@@ -287,8 +294,8 @@ impl Packed {
 }
 
 impl Received<'_> {
-    /// Computes while bytes move. If they move only when the transport is called, the computation runs on another
-    /// thread.
+    /// Runs `compute` while messages are transported. If messages move only while the transport is called, `compute`
+    /// runs on another thread.
     fn while_moving<R: Send>(&mut self, compute: impl FnOnce() -> Result<R, Error> + Send) -> Result<R, Error> {
         if !self.arrivals.poke() {
             return compute();
@@ -303,7 +310,7 @@ impl Received<'_> {
         })
     }
 
-    /// Returns the unpacked data from a rank; waits for it at the first call.
+    /// Returns the unpacked data from the rank `peer`. The first call for a rank waits for the data.
     fn open(&mut self, peer: usize) -> Result<&Opened, Error> {
         if !self.opened.contains_key(&peer) {
             let bytes = self.arrivals.take(peer)?;
@@ -321,7 +328,7 @@ impl Received<'_> {
         Ok(&self.opened[&peer])
     }
 
-    /// Returns the arrays of keys that a step reads.
+    /// Returns the keys and the values that `step` reads, in this order.
     fn keys(&mut self, family: usize, step: &Step) -> Result<Vec<Array>, Error> {
         let held = match step.peer == self.split.rank {
             true => &self.packed[family].by_key,
@@ -330,7 +337,7 @@ impl Received<'_> {
         Ok(held.iter().map(|x| x.select(&step.keys).into_owned()).collect())
     }
 
-    /// Returns the arrays of all foreign rows of a family, in ascending order of rows.
+    /// Returns the arrays of all query rows of a family that come from other ranks, in ascending order of rows.
     fn foreign(&mut self, family: usize) -> Result<&[Array], Error> {
         if !self.foreign.contains_key(&family) {
             let form = &self.split.families[family];
@@ -346,8 +353,9 @@ impl Received<'_> {
     }
 }
 
-/// Sends arrays in `f32` to the ranks from which keys and rows came. Passes received arrays to `take`, in ascending
-/// order of ranks, then of families.
+/// Sends arrays in `f32` back to the ranks from which keys and query rows came. `outgoing(family, peer)` returns the
+/// arrays for a peer, and `expected(family, peer)` the shapes of the arrays from a peer. Received arrays are given to
+/// `take(family, peer, arrays)`, in ascending order of ranks, then of families.
 fn back(
     split: &Split,
     link: &dyn Link,
@@ -393,7 +401,7 @@ fn length(places: &Places, all: usize) -> usize {
 
 // --- forward ------------------------------------------------------------------------------------------------------------------
 
-/// Sends the results of foreign rows to their owners, which merge them in the order of ranks.
+/// Sends results to the ranks that own the query rows. The owners merge the results in the order of ranks.
 fn take_home(split: &Split, link: &dyn Link, mine: &mut [Results], theirs: &[Results]) -> Result<(), Error> {
     let families = &split.families;
     let shapes: Vec<[[usize; 4]; 2]> = mine.iter().map(|r| [r.out.shape, r.lse.shape]).collect();
@@ -407,7 +415,7 @@ fn take_home(split: &Split, link: &dyn Link, mine: &mut [Results], theirs: &[Res
         },
         |f, peer| shapes[f].map(|[b, h, _, d]| [b, h, rows(f, peer), d]).into(),
         |f, peer, arrays| {
-            let [out, lse] = <[Array; 2]>::try_from(arrays).expect("an output and its sums");
+            let [out, lse] = <[Array; 2]>::try_from(arrays).expect("a message of results has outputs and log-sum-exps");
             if let Some(to) = families[f].to(peer).filter(|_| out.shape[2] > 0) {
                 mine[f].add(&to.rows, out, lse);
             }
@@ -417,7 +425,8 @@ fn take_home(split: &Split, link: &dyn Link, mine: &mut [Results], theirs: &[Res
 
 // --- backward -----------------------------------------------------------------------------------------------------------------
 
-/// The sums of a family's gradients: of own and foreign query rows, and of keys and values on this rank and on others.
+/// The sums of a family's gradients: for own query rows, for query rows of other ranks, for own keys and values, and
+/// for keys and values of other ranks.
 struct Sums {
     queries: Array,
     foreign: Array,
@@ -443,14 +452,15 @@ impl Sums {
         rows.add_to(&step.rows, &dq);
         let keys = match step.peer == rank {
             true => &mut self.own,
-            false => self.others.get_mut(&step.peer).expect("keys come from the ranks that are read"),
+            false => self.others.get_mut(&step.peer).expect("a step reads keys of this rank or a sender"),
         };
         keys[0].add_to(&step.keys, &dk);
         keys[1].add_to(&step.keys, &dv);
     }
 }
 
-/// Returns for each row the dot product of an output and its gradient.
+/// Returns the dot product of each row of `out` with the same row of `dout`, the gradient of the output:
+/// `[batch, heads, rows, 1]`.
 fn row_sums(out: &Array, dout: &Array) -> Array {
     let width = out.shape[3];
     let product =
@@ -460,8 +470,8 @@ fn row_sums(out: &Array, dout: &Array) -> Array {
     Array { data, shape: [batch, heads, rows, 1] }
 }
 
-/// Returns the gradients of the part of the keys that a plan reads. With the log-sum-exps over all keys, the weights
-/// equal those of the whole.
+/// Returns the gradients of the queries, and of the keys and values that `plan` reads. The log-sum-exps `lse` cover the
+/// keys of all ranks, so the attention weights equal those of the whole computation.
 fn gradients(
     plan: &Plan,
     q: &Array,
@@ -476,10 +486,13 @@ fn gradients(
     Ok([array(found.dq, q), array(found.dk, &keys[0]), array(found.dv, &keys[1])])
 }
 
-/// Returns the gradients for foreign rows, whose outputs are on another rank. An extra output column, with values 0 and
-/// gradient 1, replaces the outputs: its numbers are the products from `row_sums`.
+/// Returns the gradients for query rows of another rank, whose outputs are not available here. The kernel needs only
+/// the dot product of each output row with its gradient. An additional column of the outputs holds this dot product
+/// (from `row_sums`) and has the gradient 1. All other output columns, and the additional column of the values, are 0.
 fn foreign_gradients(plan: &Plan, rows: &[Array], keys: &[Array], options: &Options) -> Result<[Array; 3], Error> {
-    let [q, dout, lse, sums] = rows else { unreachable!("rows have queries, output gradients, log-sum-exps and sums") };
+    let [q, dout, lse, sums] = rows else {
+        unreachable!("rows always come as queries, output gradients, log-sum-exps and sums")
+    };
     let out = Array::filled(dout.shape, 0.0).beside(sums);
     let dout = dout.beside(&Array::filled(sums.shape, 1.0));
     let [batch, heads, len, v_dim] = keys[1].shape;
@@ -488,7 +501,8 @@ fn foreign_gradients(plan: &Plan, rows: &[Array], keys: &[Array], options: &Opti
     Ok([dq, dk, dv.columns(v_dim)])
 }
 
-/// Sends gradients of what other ranks own to them, who add them in the order of ranks.
+/// Sends gradients to the ranks that own the queries, keys and values. The owners add the gradients in the order of
+/// ranks.
 fn bring_home(split: &Split, link: &dyn Link, sums: &mut [Sums]) -> Result<(), Error> {
     let families = &split.families;
     let here: Vec<(Array, BTreeMap<usize, [Array; 2]>)> =

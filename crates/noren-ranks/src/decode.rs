@@ -11,9 +11,9 @@ use noren::{Dtype, Element, Inputs};
 use noren_mask::{Plan, Shape};
 use std::ops::Range;
 
-/// A decoding step: its plan, and the keys of the cache that each rank stores. All ranks have all queries.
+/// A decoding step: its plan, and the keys of the cache that each rank stores. Every rank has all queries.
 ///
-/// The step of the next token needs a new `Shards`, in which one rank stores one key more.
+/// The step of the next token needs a new `Shards`, in which one rank stores one more key.
 pub struct Shards {
     rank: usize,
     shape: Shape,
@@ -23,8 +23,8 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// Gives each rank a run of consecutive keys. The lengths of the runs differ by at most 1. `plan` is the plan of the
-    /// step, for example of `Shape::cached(past, new)`.
+    /// Splits the keys of the cache into consecutive runs, one for each rank. The lengths of the runs differ by at most
+    /// 1. `plan` is the plan of the step, for example for the shape `Shape::cached(past, new)`.
     ///
     /// # Errors
     /// Returns the errors of [`with`](Self::with).
@@ -34,11 +34,12 @@ impl Shards {
         Shards::with(plan, (0..ranks).map(|rank| vec![run(rank)]).collect(), link)
     }
 
-    /// Gives each rank the ranges of keys in `held`, which must be ascending for each rank.
+    /// Splits the keys of the cache as `held` defines. `held` has one list of ranges of keys for each rank, in
+    /// ascending order.
     ///
     /// # Errors
-    /// Returns an error if a key is not on exactly one rank, and for masks without a serial form, see
-    /// [`Split::new`](crate::Split::new).
+    /// Returns an error if a key is not on exactly one rank, and for masks without a serial form (see
+    /// [`Split::new`](crate::Split::new)).
     pub fn with(plan: &Plan, held: Vec<Vec<Range<usize>>>, link: &dyn Link) -> Result<Self, Error> {
         let (len, ranks) = (plan.shape().kv_len(), link.ranks());
         let mut all: Vec<Range<usize>> = held.iter().flatten().filter(|run| !run.is_empty()).cloned().collect();
@@ -60,7 +61,7 @@ impl Shards {
         Ok(Shards { rank: link.rank(), shape: plan.shape().clone(), held, part, said })
     }
 
-    /// Returns for each rank the ranges of keys that it stores.
+    /// Returns the ranges of keys that each rank stores, in the order of ranks.
     pub fn held(&self) -> &[Vec<Range<usize>>] {
         &self.held
     }
@@ -74,8 +75,8 @@ impl Shards {
 /// Returns the attention of a few new queries over a cache that is split over ranks. Every rank gets all outputs, with
 /// equal bits.
 ///
-/// In `local`, `q` is equal on all ranks: `[batch, heads, new, head_dim]`. `k` and `v` are the keys and values that
-/// this rank stores: `[batch, kv_heads, held, ..]`; only this rank reads them. Outputs and log-sum-exps are sent to all
+/// In `local`, `q` is `[batch, heads, new, head_dim]` and equal on all ranks. `k` and `v` are the keys and values that
+/// this rank stores, `[batch, kv_heads, held, ..]`; only this rank reads them. Outputs and log-sum-exps are sent to all
 /// other ranks and merged in the order of ranks.
 ///
 /// # Errors

@@ -1,17 +1,17 @@
 use thiserror::Error as ThisError;
 
-/// An error of a computation over ranks. If one rank returns an error, the others return one in their next call at the
-/// latest.
+/// An error of a computation over ranks. If one rank returns an error, the other ranks return an error in their next
+/// call at the latest.
 #[derive(Clone, PartialEq, Debug, ThisError)]
 #[non_exhaustive]
 pub enum Error {
-    /// Arrays or sizes on this rank do not fit.
+    /// Arrays, sizes or settings on this rank are invalid.
     #[error("{0}")]
     Input(String),
     /// The next computations of the ranks differ. No array was sent.
     #[error("{0}")]
     Disagreement(String),
-    /// A rank died, left, or kept the others waiting for longer than the time-out. No result of the step can be used.
+    /// A rank died, left, or kept other ranks waiting for longer than the time-out. No result of the step can be used.
     #[error("{0}")]
     Lost(String),
     /// An error of the attention computation.

@@ -1,4 +1,4 @@
-//! [`Local`] and [`Options`]: the arrays of one rank, and the changes of scores.
+//! [`Local`] and [`Options`]: the arrays of one rank, and the score modifiers.
 
 use crate::Error;
 use crate::agree::Said;
@@ -8,10 +8,12 @@ use noren_mask::{Facts, Shape, atoms};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The arrays of one rank, contiguous, with the rows that a [`Split`](crate::Split) gives to the rank, ascending.
+/// The arrays of one rank, contiguous. They contain the rows that a [`Split`](crate::Split) gives to the rank, in
+/// ascending order.
 ///
-/// If batch rows own different numbers of rows, `own` is the maximum ([`Split::lengths`](crate::Split::lengths)), and
-/// the rows of a batch row beyond its own are ignored. A rank that owns nothing gives empty slices.
+/// A rank may own different numbers of rows in different batch rows. The arrays then have the largest of these numbers
+/// ([`Split::lengths`](crate::Split::lengths)) for every batch row, and the additional rows are ignored. A rank that
+/// owns nothing gives empty slices.
 #[derive(Clone, Copy, Debug)]
 pub struct Local<'a, T = f32> {
     /// Queries, `[batch, heads, own queries, head_dim]`.
@@ -27,8 +29,8 @@ pub struct Local<'a, T = f32> {
 }
 
 impl<T: Element> Local<'_, T> {
-    /// Returns an error if the arrays do not have the sizes of `[q, k, v]`. `owned` returns the text about the rank's
-    /// rows for the message.
+    /// Returns an error if the arrays do not have the sizes of `[q, k, v]` in `sizes`. `owned` returns the part of the
+    /// message that states the rows of this rank.
     pub(crate) fn check(&self, sizes: [[usize; 4]; 3], owned: impl Fn() -> String) -> Result<(), Error> {
         for ((name, values), shape) in [("q", self.q), ("k", self.k), ("v", self.v)].iter().zip(sizes) {
             if values.len() != shape.iter().product::<usize>() || shape[3] == 0 {
@@ -41,13 +43,13 @@ impl<T: Element> Local<'_, T> {
         Ok(())
     }
 
-    /// Returns `rows` queries and `keys` keys and values of each batch row in `batch`, converted to `f32`. `[q, k, v]`
-    /// are the sizes of the arrays.
+    /// Returns the first `rows` queries, `keys` keys and `keys` values of each batch row in `batch`, converted to
+    /// `f32`. `[q, k, v]` are the sizes of the arrays.
     pub(crate) fn part(&self, [q, k, v]: [[usize; 4]; 3], batch: &[usize], [rows, keys]: [usize; 2]) -> [Array; 3] {
         [Array::part(self.q, q, batch, rows), Array::part(self.k, k, batch, keys), Array::part(self.v, v, batch, keys)]
     }
 
-    /// Returns the values that must be equal on all ranks.
+    /// Returns the values of these arrays and options that must be equal on all ranks.
     pub(crate) fn said(&self, options: &Options) -> Said {
         vec![
             ("types", T::DTYPE.to_string()),
@@ -58,21 +60,23 @@ impl<T: Element> Local<'_, T> {
     }
 }
 
-/// The score modifiers, equal on every rank, and settings of this rank. Bias arrays, soft weights, sinks and dropout
-/// are not supported over ranks.
+/// The score modifiers, which must be equal on every rank, and settings of this rank. Bias arrays, soft weights, sinks
+/// and dropout are not supported over ranks.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The scale of scores, see [`noren::Options::scale`].
+    /// The factor of scores, see [`noren::Options::scale`].
     pub scale: Option<f32>,
     /// The softcap of scores, see [`noren::Options::softcap`].
     pub softcap: Option<f32>,
-    /// The slopes of [`Bias::Alibi`], one for each head.
+    /// The slopes of [`Bias::Alibi`], one for each head; `None` for no ALiBi.
     pub alibi: Option<Vec<f32>>,
-    /// The number of threads on this rank, which may differ between ranks.
+    /// The number of threads on this rank [default: the size of the rayon pool]. The number may differ between ranks.
     pub threads: Option<usize>,
-    /// Whether gradients will be computed. Ranks that differ return an error before anything is sent.
+    /// Whether gradients will be computed. If ranks have different values, every rank returns an error before any array
+    /// is sent.
     pub gradients: bool,
-    /// A flag that cancels the computation, see [`noren::Options::cancel`]. Afterwards the link cannot be used.
+    /// A flag that cancels the computation, see [`noren::Options::cancel`]. After a cancelled computation, the link
+    /// cannot be used again.
     pub cancel: Option<Arc<AtomicBool>>,
 }
 
@@ -84,7 +88,8 @@ impl Options {
         self.alibi.iter().fold(options, |options, slopes| options.bias(Bias::Alibi(slopes.clone())))
     }
 
-    /// Returns the errors that the kernel returns for these options, also on a rank that computes nothing.
+    /// Returns the errors that the kernel returns for these options. A rank that computes nothing also returns these
+    /// errors.
     pub(crate) fn check(&self, shape: &Shape) -> Result<(), Error> {
         let (heads, kv_heads) = (shape.head_count(), shape.kv_head_count());
         let cell = Shape::square(1).heads(heads).kv_heads(kv_heads);

@@ -1,11 +1,13 @@
 //! Exact masked attention over many ranks (processes or threads).
 //!
-//! The crate executes the partitions of [`noren_dist`]. Each rank holds its own queries, keys and values, and gets its own outputs and
-//! gradients: the same rows that one process would compute. Ranks send only the data that others read, and compute with their own data
-//! meanwhile. The partition fixes the order of all additions, so repeated runs give the same bits.
+//! The crate executes the partitions of [`noren_dist`]. Each rank holds its own queries, keys and values, and gets its
+//! own outputs and gradients: the same rows that one process would compute. Ranks send only the data that other ranks
+//! read, and meanwhile compute with their own data. The partition fixes the order of all additions, so repeated runs
+//! give the same bits.
 //!
-//! A [`Link`] transports the bytes: [`threads`] within one process, or `Mpi` between processes under `mpirun` (feature `mpi`; it needs an
-//! MPI and libclang, on Debian `libopenmpi-dev openmpi-bin libclang-dev`).
+//! A [`Link`] transports the bytes: [`threads`] between threads of one process, or `Mpi` between processes under
+//! `mpirun`. `Mpi` is part of the feature `mpi`, which needs an MPI and libclang (on Debian,
+//! `libopenmpi-dev openmpi-bin libclang-dev`).
 //!
 //! ```
 //! use noren_mask::{Facts, Shape, atoms::*};
@@ -28,9 +30,10 @@
 //!
 //! # Errors and exactness
 //!
-//! If the next computations of the ranks differ, every rank returns an error before any array is sent. If a rank dies or stalls, every
-//! rank that waits for it returns an error within the time-out of the link, and the others return one in their next call. After an error
-//! a link transports nothing more: the job ends, and starts again from its last checkpoint.
+//! If the next computations of the ranks differ, every rank returns an error before any array is sent. If a rank dies
+//! or stalls, every rank that waits for it returns an error within the time-out of the link. The other ranks return an
+//! error in their next call. After such a loss, the link transports nothing more: the job ends, and starts again from
+//! its last checkpoint.
 //!
 //! Partial results are merged by their log-sum-exps in `f32`. Results differ from those of one process by the rounding of the
 //! log-sum-exps: relatively `2^-23` times the size of a row's log-sum-exp.

@@ -4,26 +4,27 @@ use crate::Error;
 use std::cell::Cell;
 use std::time::Duration;
 
-/// Messages with their destination ranks, ascending by rank. No message is empty.
+/// The messages that this rank sends, as (destination rank, bytes), in ascending order of ranks. No message is empty.
 pub type Messages = Vec<(usize, Vec<u8>)>;
 
-/// Ranks, ascending, with the number of bytes from each. No number is 0.
+/// The messages that this rank expects, as (source rank, number of bytes), in ascending order of ranks. No number is 0.
 pub type Sizes = Vec<(usize, usize)>;
 
-/// One rank's connection to the other ranks of a job.
+/// The connection of one rank to the other ranks of a job.
 ///
 /// Every rank makes the same calls in the same order, so messages need no names. Messages from one rank to another
 /// arrive in the order in which they were sent. [`threads`](crate::threads) connects threads of a process, `Mpi`
 /// (feature `mpi`) connects processes.
 pub trait Link {
-    /// Returns this rank's number, the number of ranks, and the state of the job so far.
+    /// Returns the state of the job on this rank: the number of this rank, the number of ranks, and the calls and bytes
+    /// so far.
     fn job(&self) -> &Job;
 
-    /// Sends each message to its rank and receives the given number of bytes from each rank of `expected`, while `work`
-    /// runs.
+    /// Sends each message to its rank, and receives the given number of bytes from each rank of `expected`, while
+    /// `work` runs.
     ///
-    /// Returns after all data has arrived and all sent buffers are free. After an error, `carry` is not called again:
-    /// messages of the failed call may still arrive.
+    /// Returns after all data has arrived and all sent buffers are free. After an error, `carry` must not be called
+    /// again, because messages of the failed call may still arrive.
     ///
     /// # Errors
     /// Returns the errors of `work`, and [`Error::Lost`] if a rank is gone or keeps this rank waiting beyond the
@@ -45,7 +46,7 @@ pub trait Link {
         self.job().ranks
     }
 
-    /// Returns the maximum time for which a rank may keep the others waiting, computation included.
+    /// Returns the maximum time for which a rank may keep other ranks waiting, including its computation.
     fn timeout(&self) -> Duration {
         self.job().timeout
     }
@@ -62,13 +63,15 @@ pub fn gather(link: &dyn Link, mine: Vec<u8>) -> Result<Vec<Vec<u8>>, Error> {
     spread(link, mine, outgoing, &expected)
 }
 
-/// Returns the messages to every other rank, and the sizes of the messages from them.
+/// Returns a copy of the message `mine` for every other rank, and the expected sizes of the messages from these ranks,
+/// which have the length of `mine`.
 pub(crate) fn to_all(link: &dyn Link, mine: &[u8]) -> (Messages, Sizes) {
     let others = || (0..link.ranks()).filter(|rank| *rank != link.rank() && !mine.is_empty());
     (others().map(|rank| (rank, mine.to_vec())).collect(), others().map(|rank| (rank, mine.len())).collect())
 }
 
-/// Like [`gather`], but does not count the bytes.
+/// Sends `outgoing` and receives `expected` as [`gather`] does, but does not count the bytes. `mine` is this rank's own
+/// message.
 pub(crate) fn spread(
     link: &dyn Link,
     mine: Vec<u8>,
@@ -85,7 +88,7 @@ pub(crate) fn spread(
     Ok(found)
 }
 
-/// Calls [`Link::carry`]. Returns an error if an earlier exchange failed.
+/// Exchanges messages with [`Link::carry`]. Returns an error if an earlier exchange failed.
 pub(crate) fn exchange(
     link: &dyn Link,
     outgoing: Messages,
@@ -94,7 +97,7 @@ pub(crate) fn exchange(
 ) -> Result<(), Error> {
     let broken = &link.job().broken;
     if broken.replace(true) {
-        return Err(link.job().lost("an exchange before this one failed"));
+        return Err(link.job().lost("an earlier exchange failed"));
     }
     link.carry(outgoing, expected, &mut work)?;
     broken.set(false);
@@ -103,21 +106,22 @@ pub(crate) fn exchange(
 
 /// The data that arrives during an exchange.
 pub trait Arrivals {
-    /// Waits for the message of a rank and returns it, with the expected number of bytes. Each message may be taken
-    /// once.
+    /// Waits for the message of a rank and returns its bytes. The message of a rank may be taken only once in an
+    /// exchange.
     ///
     /// # Errors
     /// Returns [`Error::Lost`] as [`Link::carry`] does.
     fn take(&mut self, rank: usize) -> Result<Vec<u8>, Error>;
 
-    /// Lets the transport make progress, if bytes move only when it is called. Returns false if they move without
-    /// calls.
+    /// Lets the transport make progress. Returns true if messages move only while the transport is called, and false if
+    /// they move without calls.
     fn poke(&mut self) -> bool {
         false
     }
 }
 
-/// A rank's number and state in its job: the number of calls, the bytes sent, and whether an exchange failed.
+/// The state of a job on one rank: the number of the rank, the number of calls, the bytes sent, and whether an exchange
+/// failed.
 #[derive(Clone, Debug)]
 pub struct Job {
     rank: usize,
@@ -129,18 +133,19 @@ pub struct Job {
 }
 
 impl Job {
-    /// Returns the job of rank `rank` of `ranks`, which waits for the other ranks up to `timeout`.
+    /// Returns the state at the beginning of a job with `ranks` ranks, for the rank with number `rank`. The rank waits
+    /// for other ranks at most `timeout`.
     pub fn new(rank: usize, ranks: usize, timeout: Duration) -> Self {
         Job { rank, ranks, timeout, calls: Cell::default(), broken: Cell::default(), traffic: Cell::default() }
     }
 
-    /// Counts a call of attention or decoding, and returns its number.
+    /// Counts a call of attention or decoding, and returns the number of the call.
     pub(crate) fn call(&self) -> u64 {
         self.calls.set(self.calls.get() + 1);
         self.calls.get()
     }
 
-    /// Returns whether an exchange failed, or is still running.
+    /// Returns whether an exchange failed or is still running.
     pub fn broken(&self) -> bool {
         self.broken.get()
     }
@@ -150,13 +155,13 @@ impl Job {
         self.traffic.get()
     }
 
-    /// Counts bytes that an agreement sent.
+    /// Adds the bytes that an agreement sent to the counted traffic.
     pub(crate) fn agreed(&self, bytes: usize) {
         let before = self.traffic();
         self.traffic.set(Traffic { agreements: before.agreements + bytes as u64, ..before });
     }
 
-    /// Counts the bytes that an exchange moves.
+    /// Adds the bytes of an exchange to the counted traffic.
     pub(crate) fn moved(&self, outgoing: &Messages, expected: &Sizes) {
         let before = self.traffic();
         let sent = before.sent + outgoing.iter().map(|(_, message)| message.len() as u64).sum::<u64>();
@@ -164,7 +169,7 @@ impl Job {
         self.traffic.set(Traffic { sent, received, ..before });
     }
 
-    /// Returns the error of a rank whose wait for another rank failed. `what` describes the failure on this rank.
+    /// Returns the error for this rank after its wait for another rank failed. `what` describes the failure.
     pub fn lost(&self, what: &str) -> Error {
         let (rank, ranks, seconds) = (self.rank, self.ranks, self.timeout.as_secs_f64());
         Error::Lost(format!(
@@ -181,6 +186,6 @@ pub struct Traffic {
     pub sent: u64,
     /// Bytes of arrays that were received.
     pub received: u64,
-    /// Bytes that were sent before each call, with which ranks check that they make the same call.
+    /// Bytes that were sent in agreements, in which ranks check before each call that all ranks make the same call.
     pub agreements: u64,
 }

@@ -1,8 +1,8 @@
 //! [`Mpi`]: ranks that are processes under `mpirun`.
 //!
-//! Requests are posted when an exchange begins and completed while it runs. The requests of the Rust bindings must not
-//! outlive a failure, so this module uses MPI's own requests, and each owns its buffer. If a rank is lost, buffers that
-//! MPI may still write to are never freed.
+//! Requests are posted when an exchange begins and completed while it runs. The Rust bindings do not allow requests
+//! that stay incomplete after a failure. This module therefore calls MPI directly, and stores the buffer of each
+//! request. If a rank is lost, buffers that MPI may still access are never freed.
 
 use crate::link::{Messages, Sizes};
 use crate::{Arrivals, Error, Job, Link};
@@ -17,15 +17,17 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
-/// The maximum number of bytes of one MPI message, because MPI counts in C's `int`. Longer messages are split.
+/// The maximum number of bytes of one MPI message, because MPI counts in C's `int`. Longer messages are sent in several
+/// parts.
 const LONGEST: usize = 1 << 30;
-/// The time for which [`Mpi::fail`] lets the other ranks print their errors before it ends the job.
+/// The time that other ranks have to print their errors before this rank ends the job.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// This process's link in a job under `mpirun`, with a communicator of its own over all ranks.
+/// The link of this process to the other processes of a job under `mpirun`. The link has its own communicator over all
+/// ranks.
 ///
-/// If the link is dropped after an error or by a panic, it ends the whole job with exit status 1. The other ranks may
-/// be waiting for this rank, and the regular end of MPI would also wait for all ranks.
+/// If the link is dropped after an error or during a panic, the whole job ends with exit status 1. Otherwise, the other
+/// ranks could wait for this rank, and the regular end of MPI would wait for all ranks.
 ///
 /// ```no_run
 /// use noren_ranks::{Link, Mpi};
@@ -49,10 +51,12 @@ impl fmt::Debug for Mpi {
 }
 
 impl Mpi {
-    /// Starts MPI. MPI is called only from this thread, not from the threads that compute attention.
+    /// Starts MPI, and returns the link of this process. MPI is called only from the current thread, not from the
+    /// threads that compute attention. `timeout` is the maximum time to wait for another rank.
     ///
     /// # Errors
-    /// Returns an error if MPI has already started in this process, or if the time-out is 0.
+    /// Returns an error if MPI has already started in this process, if `timeout` is 0, or if MPI cannot return its
+    /// errors to the program.
     pub fn start(timeout: Duration) -> Result<Self, Error> {
         if timeout.is_zero() {
             return Err(Error::Input("the time-out is 0: give a time greater than 0".to_owned()));
@@ -61,17 +65,19 @@ impl Mpi {
         let (universe, _) =
             begun.ok_or_else(|| Error::Input("MPI has already started: keep the first Mpi and share it".to_owned()))?;
         let world = universe.world().duplicate();
-        // SAFETY: the communicator is alive; errors of calls on it come back as codes instead of ending the process.
+        // SAFETY: the communicator is alive. From now on, its calls return error codes instead of ending the process.
         let code = unsafe { ffi::MPI_Comm_set_errhandler(world.as_raw(), ffi::RSMPI_ERRORS_RETURN) };
         let job = Job::new(world.rank() as usize, world.size() as usize, timeout);
         let link = Mpi { world, job, _universe: universe, _here: PhantomData };
         match code {
             0 => Ok(link),
-            code => Err(link.job().lost(&format!("MPI cannot return errors of this communicator (error {code})"))),
+            code => Err(link.job().lost(&format!(
+                "MPI cannot be set to return errors instead of ending the program (MPI error code {code})"
+            ))),
         }
     }
 
-    /// Prints the error on this rank and ends the whole job with exit status 1.
+    /// Prints `error` on this rank, and ends the whole job with exit status 1.
     pub fn fail(&self, error: &Error) -> ! {
         eprintln!("error on rank {}: {error}", self.rank());
         std::thread::sleep(LAST_WORDS);
@@ -115,13 +121,13 @@ impl Link for Mpi {
     }
 }
 
-/// A buffer with MPI's requests that read or write it.
+/// A message: a buffer, with the MPI requests that read or write the buffer.
 struct Letter {
     what: String,
     bytes: Vec<u8>,
-    /// The requests, each with the number of bytes that it must receive; `None` for sends.
+    /// The requests of the message, each with the number of bytes that it must receive; `None` for requests that send.
     requests: Vec<(ffi::MPI_Request, Option<usize>)>,
-    /// The error of a request, stored because MPI returns it only once.
+    /// The error of a failed request. It is stored because MPI returns the error only once.
     failed: Option<String>,
 }
 
@@ -183,22 +189,23 @@ impl Letter {
         receives: Option<usize>,
     ) -> Result<(), Error> {
         if code != 0 {
-            return Err(link.job().lost(&format!("{} failed with MPI's error {code}", self.what)));
+            return Err(link.job().lost(&format!("{} failed with the MPI error code {code}", self.what)));
         }
         // SAFETY: a call without an error has written the request.
         self.requests.push((unsafe { request.assume_init() }, receives));
         Ok(())
     }
 
-    /// Returns whether all requests are done. An error is returned again by each later call.
+    /// Returns whether all requests of the message are done. After an error, every later call returns the same error.
     fn done(&mut self, link: &Mpi) -> Result<bool, Error> {
         while self.failed.is_none() {
             let Some((request, receives)) = self.requests.last_mut() else { return Ok(true) };
             let (mut flag, mut status) = (0, MaybeUninit::uninit());
-            // SAFETY: a live request, and places for the answer; a request that is done is never tested again.
+            // SAFETY: the request is live, and `flag` and `status` are memory for the answer. A finished request is never
+            // tested again.
             let code = unsafe { ffi::MPI_Test(request, &mut flag, status.as_mut_ptr()) };
             if code != 0 {
-                self.failed = Some(format!("{} failed with MPI's error {code}", self.what));
+                self.failed = Some(format!("{} failed with the MPI error code {code}", self.what));
                 // MPI has freed the request
                 self.requests.pop();
                 break;
@@ -211,7 +218,7 @@ impl Letter {
                 // SAFETY: the status of a request that is done was written.
                 unsafe { ffi::MPI_Get_count(status.as_ptr(), ffi::RSMPI_UINT8_T, &mut count) };
                 if count as usize != size {
-                    self.failed = Some(format!("{} has {count} bytes instead of {size}", self.what));
+                    self.failed = Some(format!("{} gave {count} bytes, but {size} are expected", self.what));
                 }
             }
             self.requests.pop();
@@ -236,7 +243,7 @@ struct Flight<'a> {
 }
 
 impl Flight<'_> {
-    /// Waits until a letter is done; the other letters make progress meanwhile.
+    /// Waits until the requests of `letter` are done. Meanwhile, other messages make progress.
     fn wait(&mut self, letter: &mut Letter) -> Result<(), Error> {
         let start = Instant::now();
         for turn in 0u64.. {
@@ -245,7 +252,7 @@ impl Flight<'_> {
             }
             self.poke();
             if start.elapsed() > self.link.timeout() {
-                return Err(self.link.job().lost(&format!("{} is not done", letter.what)));
+                return Err(self.link.job().lost(&format!("{} did not finish in time", letter.what)));
             }
             // the first 1000 checks are made without sleeping
             if turn > 1000 {
@@ -254,7 +261,7 @@ impl Flight<'_> {
                 std::hint::spin_loop();
             }
         }
-        unreachable!("turns do not end before the time-out")
+        unreachable!("the loop ends only with a result or an error")
     }
 
     fn finish(mut self) -> Result<(), Error> {
@@ -270,7 +277,7 @@ impl Flight<'_> {
 
 impl Arrivals for Flight<'_> {
     fn take(&mut self, rank: usize) -> Result<Vec<u8>, Error> {
-        let mut letter = self.arriving.remove(&rank).expect("each message is taken once");
+        let mut letter = self.arriving.remove(&rank).expect("the caller takes the message of each rank only once");
         self.wait(&mut letter)?;
         Ok(std::mem::take(&mut letter.bytes))
     }

@@ -1,8 +1,8 @@
 //! [`Split`]: a planned mask that is partitioned over ranks, from the view of one rank.
 //!
 //! A [`Partition`] gives the indices of tokens in the whole sequence. The arrays of a rank contain only the tokens that
-//! it owns, ascending. This module translates indices into *places*, the positions in a rank's arrays. Batch rows with
-//! equal partitions form a *family* and are computed together.
+//! the rank owns, in ascending order. This module translates indices into *places*, which are positions in a rank's
+//! arrays. Batch rows with equal partitions form a *family* and are computed together.
 
 use crate::agree::{Said, hex};
 use crate::array::Places;
@@ -15,8 +15,8 @@ use noren_mask::{BoundMask, Plan, Shape};
 /// A mask that is partitioned over the ranks of a link: the owner of each token, and this rank's part of the
 /// computation.
 ///
-/// Every rank makes its split from the same plan, which covers the whole sequence. A rank owns the query rows
-/// [`rows`](Self::rows) and the keys [`keys`](Self::keys) of each batch row.
+/// Every rank makes its split from the same plan, which covers the whole sequence. In each batch row, a rank owns the
+/// query rows [`rows`](Self::rows) and the keys [`keys`](Self::keys).
 ///
 /// ```
 /// use noren_mask::{Facts, Shape, atoms::*};
@@ -36,30 +36,30 @@ pub struct Split {
     said: Said,
 }
 
-/// Batch rows with equal partitions.
+/// Batch rows with equal partitions, and the computations of this rank for these batch rows.
 pub(crate) struct Family {
     /// The indices of the batch rows.
     pub(crate) batch: Vec<usize>,
-    /// The number of own queries in each batch row.
+    /// The number of queries that this rank owns in each batch row.
     pub(crate) queries: usize,
-    /// The number of own keys in each batch row.
+    /// The number of keys that this rank owns in each batch row.
     pub(crate) keys: usize,
     pub(crate) steps: Vec<Step>,
-    /// The data that each peer needs from this rank, in ascending order of peers.
+    /// The data that this rank sends to each peer, in ascending order of peers.
     pub(crate) sends: Vec<Outgoing>,
-    /// The data that comes from each peer, in ascending order of peers.
+    /// The data that this rank receives from each peer, in ascending order of peers.
     pub(crate) receives: Vec<Incoming>,
-    /// The number of rows of other ranks that are computed here.
+    /// The number of query rows of other ranks that this rank computes.
     pub(crate) foreign: usize,
 }
 
-/// A computation in which query rows, own or foreign, read keys of one rank.
+/// One computation of this rank, in which own query rows, or query rows of other ranks, read keys of one rank.
 pub(crate) struct Step {
     pub(crate) peer: usize,
     pub(crate) foreign: bool,
-    /// The places of the rows among the own rows, or among all foreign rows.
+    /// The places of the query rows among the own rows, or among all rows from other ranks if `foreign` is true.
     pub(crate) rows: Places,
-    /// The places of the keys among the keys that came from `peer`, or among the own keys.
+    /// The places of the keys among the keys from `peer`, or among the own keys if `peer` is this rank.
     pub(crate) keys: Places,
     pub(crate) plan: Plan,
 }
@@ -72,9 +72,9 @@ pub(crate) struct Outgoing {
 
 pub(crate) struct Incoming {
     pub(crate) peer: usize,
-    /// The number of keys.
+    /// The number of keys that the peer sends.
     pub(crate) keys: usize,
-    /// The places of the peer's rows among all foreign rows.
+    /// The places of the peer's query rows among all query rows from other ranks.
     pub(crate) rows: Vec<usize>,
 }
 
@@ -82,13 +82,15 @@ impl Split {
     /// Splits a plan with the partition of [`noren_dist::partition`].
     ///
     /// # Errors
-    /// Returns an error if the mask has no serial form, with which ranks compare masks: a mask of closures, or a part
-    /// of another mask. Returns an error if there are more ranks than the partitioner supports.
+    /// Returns an error if the mask has no serial form, because ranks compare their masks in this form. A mask of
+    /// closures, or a part of another mask, has no serial form. Returns an error if there are more ranks than the
+    /// partitioner supports.
     pub fn new(plan: &Plan, link: &dyn Link) -> Result<Self, Error> {
         Split::travelling(plan, Travel::Both, link)
     }
 
-    /// Like [`new`](Self::new), but `travel` chooses whether queries may be sent to keys or only keys are sent.
+    /// Splits a plan as [`new`](Self::new) does. `travel` defines whether only keys are sent, or queries may also be
+    /// sent to keys.
     ///
     /// # Errors
     /// Returns the errors of [`new`](Self::new).
@@ -107,11 +109,11 @@ impl Split {
         if partition.ranks != link.ranks() {
             let (made, there) = (partition.ranks, link.ranks());
             return Err(Error::Input(format!(
-                "the partition is for {made} ranks, but the link has {there}: make a partition for this link"
+                "the partition is for {made} ranks, but the link has {there} ranks: make a partition for this link"
             )));
         }
         if partition.hash_for(plan.bound()) != partition.hash {
-            let problem = "the partition is of another mask, or of other facts: partition this plan";
+            let problem = "the partition is for another mask or other facts: make a partition of this plan";
             return Err(Error::Input(problem.to_owned()));
         }
         partition.check(plan.bound())?;
@@ -131,8 +133,8 @@ impl Split {
         &self.partition
     }
 
-    /// Returns the predicted bytes of arrays that this rank sends and receives in a forward pass, and in a backward
-    /// pass. The prediction needs only the partition. `element` is the size of a number in bytes.
+    /// Returns the predicted numbers of bytes that this rank sends and receives, for a forward pass and for a backward
+    /// pass, in this order. The prediction needs only the partition. `element` is the size of a number in bytes.
     pub fn predicted(&self, [head_dim, v_dim]: [usize; 2], element: usize) -> [Traffic; 2] {
         let all = self.partition.traffic(&Wire { head_dim, v_dim, element, partial: 4 })[self.rank];
         let of = |sent, received| Traffic { sent, received, agreements: 0 };
@@ -143,7 +145,7 @@ impl Split {
         &self.partition.row(batch).shares[self.rank]
     }
 
-    /// Returns whether a rank computes rows of another rank.
+    /// Returns whether any rank computes query rows of another rank.
     pub fn queries_travel(&self) -> bool {
         let mut shares = self.partition.rows.iter().flat_map(|row| &row.shares);
         shares.any(|share| share.receives.iter().any(|exchange| !exchange.rows.is_empty()))
@@ -159,28 +161,28 @@ impl Split {
         indices(&self.share(batch).keys)
     }
 
-    /// Returns the maximum number of query rows, and of keys, of a batch row on this rank: the lengths of this rank's
-    /// arrays.
+    /// Returns the lengths of this rank's arrays: the maximum numbers of own query rows, and of own keys, in a batch
+    /// row.
     pub fn lengths(&self) -> [usize; 2] {
         let most = |of: fn(&Family) -> usize| self.families.iter().map(of).max().unwrap_or(0);
         [most(|f| f.queries), most(|f| f.keys)]
     }
 
-    /// Returns this rank's query rows of a whole array `[batch, heads, q_len, width]`, contiguous. If batch rows own
-    /// different numbers of rows, the missing rows are filled with `fill`.
+    /// Returns this rank's query rows of a whole array `[batch, heads, q_len, width]`, contiguous. If this rank owns
+    /// fewer rows in a batch row than in another batch row, the missing rows are filled with `fill`.
     ///
     /// # Panics
-    /// Panics if the array has another size.
+    /// Panics if the size of the array differs from this shape.
     pub fn take_rows<T: Copy>(&self, whole: &[T], width: usize, fill: T) -> Vec<T> {
         let shape = &self.shape;
         self.take(whole, [shape.head_count(), shape.q_len(), width], self.lengths()[0], fill, |b| self.rows(b))
     }
 
-    /// Returns this rank's keys, or values, of a whole array `[batch, kv_heads, kv_len, width]`; see
-    /// [`take_rows`](Self::take_rows).
+    /// Returns the rows of this rank's keys from a whole array of keys or values, `[batch, kv_heads, kv_len, width]`.
+    /// Missing rows are filled as in [`take_rows`](Self::take_rows).
     ///
     /// # Panics
-    /// Panics if the array has another size.
+    /// Panics if the size of the array differs from this shape.
     pub fn take_keys<T: Copy>(&self, whole: &[T], width: usize, fill: T) -> Vec<T> {
         let shape = &self.shape;
         self.take(whole, [shape.kv_head_count(), shape.kv_len(), width], self.lengths()[1], fill, |b| self.keys(b))
@@ -195,7 +197,11 @@ impl Split {
         owned: impl Fn(usize) -> Vec<usize>,
     ) -> Vec<T> {
         let batch = self.shape.batch_len();
-        assert_eq!(whole.len(), batch * heads * len * width, "an array of [batch, heads, length, width]");
+        assert_eq!(
+            whole.len(),
+            batch * heads * len * width,
+            "the array must have the shape [batch, heads, length, width]"
+        );
         let mut out = vec![fill; batch * heads * own * width];
         for b in 0..batch {
             let places = owned(b);
@@ -209,12 +215,12 @@ impl Split {
         out
     }
 
-    /// Returns the values that must be equal on all ranks before they exchange anything.
+    /// Returns the values that must be equal on all ranks before any array is sent, as (name, value).
     pub(crate) fn said<T: Element>(&self, local: &Local<'_, T>, options: &Options) -> Said {
         self.said.iter().cloned().chain(local.said(options)).collect()
     }
 
-    /// Returns an error if the link is of another rank or has another number of ranks.
+    /// Returns an error if the link belongs to another rank or has another number of ranks.
     pub(crate) fn check(&self, link: &dyn Link) -> Result<(), Error> {
         let (rank, ranks) = (self.rank, self.partition.ranks);
         match (link.rank(), link.ranks()) == (rank, ranks) {
@@ -227,8 +233,8 @@ impl Split {
         }
     }
 
-    /// Returns the steps of all families: steps of own rows first, so that foreign rows have time to arrive. The order
-    /// within a family stays.
+    /// Returns the steps of all families, with the index of the family. Steps of own rows are first, so that rows of
+    /// other ranks have time to arrive. Otherwise, the steps of a family keep their order.
     pub(crate) fn steps(&self) -> Vec<(usize, &Step)> {
         let all = self.families.iter().enumerate();
         let mut steps: Vec<_> =
@@ -281,12 +287,12 @@ impl Family {
         })
     }
 
-    /// Returns the data that is sent to a peer.
+    /// Returns the data that this rank sends to a peer; `None` if it sends nothing.
     pub(crate) fn to(&self, peer: usize) -> Option<&Outgoing> {
         self.sends.iter().find(|message| message.peer == peer)
     }
 
-    /// Returns the data that comes from a peer.
+    /// Returns the data that this rank receives from a peer; `None` if it receives nothing.
     pub(crate) fn from(&self, peer: usize) -> Option<&Incoming> {
         self.receives.iter().find(|message| message.peer == peer)
     }
@@ -296,7 +302,7 @@ fn indices(runs: &Runs) -> Vec<usize> {
     runs.iter().flat_map(|[start, end]| *start as usize..*end as usize).collect()
 }
 
-/// Returns the places of the indices `wanted` in `held`; both are ascending.
+/// Returns the places of the indices `wanted` in the list `held`. Both lists are ascending.
 fn at(wanted: &[usize], held: &[usize]) -> Vec<usize> {
     wanted.iter().map(|index| held.partition_point(|other| other < index)).collect()
 }
@@ -306,7 +312,7 @@ fn places(wanted: &Runs, held: &[usize]) -> Places {
     if wanted == held { Places::All } else { Places::At(at(&wanted, held)) }
 }
 
-/// Returns the values of a plan that ranks compare: mask, shape, and a digest of the facts.
+/// Returns the values of a plan that ranks compare, as (name, value): the mask, the shape, and a digest of the facts.
 ///
 /// # Errors
 /// Returns an error if the mask has no serial form: a mask of closures, or a part of another mask.

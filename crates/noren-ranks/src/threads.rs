@@ -1,5 +1,5 @@
-//! Ranks that are threads of this process, for trials of a partition and for tests of the behaviour that all links
-//! share.
+//! `threads`: ranks that are threads of this process. They are for trials of a partition, and for tests of the
+//! behaviour that all links share.
 
 use crate::link::{Messages, Sizes};
 use crate::{Arrivals, Error, Job, Link};
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// The link of one thread.
+/// The link of one thread to the other threads.
 #[derive(Debug)]
 pub struct ThreadLink {
     job: Job,
@@ -15,7 +15,7 @@ pub struct ThreadLink {
     from: Vec<Receiver<Vec<u8>>>,
 }
 
-/// Runs a function on `ranks` threads, each of which is a rank, and returns the results in the order of ranks.
+/// Runs the function `run` on `ranks` threads, each of which is a rank, and returns the results in the order of ranks.
 ///
 /// ```
 /// use noren_ranks::{Link, threads};
@@ -25,7 +25,7 @@ pub struct ThreadLink {
 /// ```
 ///
 /// # Panics
-/// Panics if the function panics on a rank, or if the time-out is 0. Other ranks that wait for a rank that panicked get
+/// Panics if the function panics on a rank, or if the time-out is 0. A rank that waits for a panicked rank gets
 /// [`Error::Lost`].
 pub fn threads<R: Send>(ranks: usize, timeout: Duration, run: impl Fn(&ThreadLink) -> R + Sync) -> Vec<R> {
     assert!(!timeout.is_zero(), "the time-out is 0: give a time greater than 0");
@@ -67,7 +67,7 @@ impl Link for ThreadLink {
             arriving.take(rank)?;
         }
         match sent.iter().find(|(_, sent)| sent.is_err()) {
-            Some((rank, _)) => Err(self.job().lost(&format!("rank {rank} has left before its message was sent"))),
+            Some((rank, _)) => Err(self.job().lost(&format!("rank {rank} left before it received its message"))),
             None => Ok(()),
         }
     }
@@ -80,7 +80,7 @@ struct Arriving<'a> {
 
 impl Arrivals for Arriving<'_> {
     fn take(&mut self, rank: usize) -> Result<Vec<u8>, Error> {
-        let size = self.expected.remove(&rank).expect("each message is taken once");
+        let size = self.expected.remove(&rank).expect("the caller takes the message of each rank only once");
         let start = Instant::now();
         let message = self.link.from[rank].recv_timeout(self.link.timeout()).map_err(|error| {
             let how = if error == RecvTimeoutError::Disconnected { "left" } else { "sent nothing" };

@@ -1,5 +1,6 @@
-//! Forward attention by mask, `f32`, 8 heads of 64 over 2048 tokens, on all threads: an allowed cell counts as
-//! `4 * head_dim` operations, so `elem/s` is FLOP/s. Steps of decoding are measured too.
+//! Benchmarks of forward attention and of decoding steps, in `f32` on all threads. Forward attention is measured for
+//! several masks, with 8 heads of `head_dim` 64 over 2048 tokens. An allowed cell counts as `4 * head_dim` operations,
+//! so `elem/s` in the results means FLOP/s.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use noren::{
@@ -42,8 +43,8 @@ fn forward(c: &mut Criterion) {
     group.finish();
 }
 
-/// Measures a step of decoding, by form of cache and number of keys: 32 query heads and 8 key-value heads of 128 numbers. The
-/// throughput is that of keys and values.
+/// Measures a decoding step for each form of cache and several numbers of keys, with 32 query heads and 8 key-value heads of
+/// 128 numbers. The throughput counts the bytes of keys and values that the step reads.
 fn decode(c: &mut Criterion) {
     let (heads, kv_heads, d, chunk) = (32, 8, 128, 256);
     let values = |len: usize| -> Vec<f32> { (0..len).map(|i| (i * 7919 % 2003) as f32 / 1000.0 - 1.0).collect() };

@@ -1,7 +1,7 @@
-//! Measures the time of attention for the peer benchmark. Options:
-//! `--mask full|causal|swa256|padding|docs8|causalpad|perhead|stride8|longformer|scattered`, `--op fwd|fwdbwd`, `--h`,
-//! `--hkv`, `--d`, `--n`, `--m`, `--dtype f32|bf16|f16`, `--threads`, `--runs`, `--minruns`, `--budget` (seconds), and in addition
-//! to its protocol `--isa`, `--block` (query rows in a tile of the plan) and `--reorder auto|never|always`.
+//! Measures the time of attention for the peer benchmark. Options: `--mask
+//! full|causal|swa256|padding|docs8|causalpad|perhead|stride8|longformer|scattered`, `--op fwd|fwdbwd`, `--h`, `--hkv`, `--d`,
+//! `--n`, `--m`, `--dtype f32|bf16|f16`, `--threads`, `--runs`, `--minruns`, `--budget` (seconds), and, in addition to the
+//! protocol of the benchmark, `--isa`, `--block` (query rows in a tile of the plan) and `--reorder auto|never|always`.
 //!
 //! Few queries after many keys (`--n 1 --m 32768`) are a step of decoding. Each timed run removes the `n` tokens from a cache of
 //! the form `--cache contiguous|paged|rotating` (`none` for arrays), appends them again, plans the step and computes it.
@@ -22,7 +22,7 @@ type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
     if let Some(op) = text("--op").filter(|op| !["fwd", "fwdbwd"].contains(&op.as_str())) {
-        return Err(format!("--op {op}: fwd and fwdbwd are computed").into());
+        return Err(format!("--op {op}: expected fwd or fwdbwd").into());
     }
     match text("--dtype").map_or(Ok(Dtype::F32), |name| name.parse())? {
         Dtype::F32 => measure::<f32>(),
@@ -123,7 +123,9 @@ fn repeat(mut once: impl FnMut() -> Result<f64, Failure>) -> Result<(Vec<f64>, f
     Ok((ms, cpu))
 }
 
-/// Prints the last line. `flop` is the number of operations for each allowed cell, `bytes` the number of bytes of each run.
+/// Prints the last line: the results as JSON. `ms` has the milliseconds of each run, `cpu` is the mean processor time of a
+/// run in milliseconds, and `[base, peak]` is memory in MB. `flop` is the number of operations for each allowed cell,
+/// `bytes` the number of bytes that a run reads.
 fn report(ms: &[f64], cpu: f64, [base, peak]: [f64; 2], stats: &Stats, [flop, bytes]: [f64; 2]) {
     let flop = flop * stats.allowed as f64;
     let (computed, planning) = (stats.computed_per_allowed, stats.planning_seconds * 1e3);
@@ -146,7 +148,7 @@ fn filled<T: Element>(form: &str, inputs: &Inputs<'_, T>, isa: Option<Isa>) -> R
         "contiguous" => KvCache::contiguous(&shape, m)?,
         "paged" => KvCache::paged(&shape, block, m.div_ceil(block))?,
         "rotating" => KvCache::rotating(&shape, m, 0, 256)?,
-        other => return Err(format!("--cache {other}: contiguous, paged, rotating or none").into()),
+        other => return Err(format!("--cache {other}: expected contiguous, paged, rotating or none").into()),
     };
     for from in (0..m).step_by(256) {
         let rows = from..m.min(from + 256);

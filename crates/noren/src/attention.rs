@@ -91,12 +91,13 @@ pub fn attention_into<T: Element>(
 /// Returns an error if the outputs do not have the shape `shape`.
 pub(crate) fn check_outputs<T: Element>(outputs: &Outputs<'_, T>, shape: [usize; 4]) -> Result<(), Error> {
     if outputs.out.shape() != shape {
-        let expected = format!("[batch, heads, q_len, v_dim] is {shape:?}");
+        let expected = format!("the output has shape [batch, heads, q_len, v_dim] = {shape:?}");
         return Err(mismatch("out", outputs.out.shape().to_vec(), expected));
     }
     let rows = shape[..3].iter().product::<usize>();
     if let Some(lse) = outputs.lse.as_ref().filter(|lse| lse.len() != rows) {
-        let expected = format!("[batch, heads, q_len] is {:?}: give {rows} values", &shape[..3]);
+        let expected =
+            format!("the log-sum-exps are [batch, heads, q_len] = {:?}: give memory for {rows} values", &shape[..3]);
         return Err(mismatch("lse", vec![lse.len()], expected));
     }
     Ok(())
@@ -150,14 +151,15 @@ pub(crate) fn check<T: Element>(
         ("v", v.shape(), [batch, kv_heads, shape.kv_len(), v_dim], "[batch, kv_heads, kv_len, v_dim]"),
     ] {
         if given != expected {
-            let expected =
-                format!("the plan and q's head_dim make {what} {expected:?}: bind the mask to the arrays' sizes");
+            let expected = format!(
+                "the plan and the head_dim of q require the shape {what} = {expected:?}: bind the mask to the arrays' sizes"
+            );
             return Err(mismatch(name, given.to_vec(), expected));
         }
     }
     for (name, given) in [("q", q.shape()), ("v", v.shape())] {
         if given[3] > MOST_DIM {
-            return Err(mismatch(name, given.to_vec(), "a row has at most 2^24 numbers".to_owned()));
+            return Err(mismatch(name, given.to_vec(), "the last dimension can be at most 2^24".to_owned()));
         }
     }
     options.check(shape)?;

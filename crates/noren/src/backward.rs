@@ -28,20 +28,21 @@ pub struct GradientsMut<'a, T = f32> {
     pub dk: ViewMut<'a, T>,
     /// The gradient of the values, `[batch, kv_heads, kv_len, v_dim]`.
     pub dv: ViewMut<'a, T>,
-    /// Optional memory for the gradient of each entry of [`Options::bias`], in the same order. Each has the shape of
-    /// its bias array: the gradient is summed over dimensions of 1. An empty list computes none; use `None` for an
-    /// entry that needs no gradient and for ALiBi, which has none. Each gradient takes a separate pass, about as long
-    /// as the backward pass itself.
+    /// Optional memory for the gradient of each entry of [`Options::bias`], in the same order. Each gradient has the
+    /// shape of its bias array: it is summed over dimensions of 1. If the list is empty, no gradient of a bias is
+    /// computed. Use `None` for an entry without a gradient, and for ALiBi, whose gradient is never computed. Each
+    /// gradient takes a separate pass, about as long as the backward pass itself.
     pub bias: Vec<Option<ViewMut<'a>>>,
-    /// Optional memory for the gradient of [`Options::soft`], shaped as for a bias. The gradient is 0 where the weight
-    /// counts as 0.
+    /// Optional memory for the gradient of [`Options::soft`], with the shape of the soft weights: the gradient is
+    /// summed over dimensions of 1. The gradient is 0 where the soft weight counts as 0.
     pub soft: Option<ViewMut<'a>>,
     /// Optional memory for the gradient of [`Options::sinks`], one value for each query head.
     pub sinks: Option<&'a mut [f32]>,
 }
 
 impl<'a, T> GradientsMut<'a, T> {
-    /// Returns memory for the gradients of queries, keys and values only.
+    /// Returns memory for the gradients of queries, keys and values, without memory for the gradients of score
+    /// modifiers.
     pub fn new(dq: ViewMut<'a, T>, dk: ViewMut<'a, T>, dv: ViewMut<'a, T>) -> Self {
         GradientsMut { dq, dk, dv, bias: Vec::new(), soft: None, sinks: None }
     }
@@ -97,7 +98,8 @@ pub fn attention_backward<T: Element>(
     let memory = |view: &View<'_, T>, name| {
         let len =
             view.shape().iter().try_fold(1usize, |n, d| n.checked_mul(*d)).filter(|n| *n <= isize::MAX as usize / 4);
-        let expected = "its gradient would not fit into memory: give a smaller array, without strides of 0";
+        let expected =
+            "the gradient of this array would not fit into memory: give a smaller array, without strides of 0";
         len.map(|len| vec![T::from_f32(0.0); len])
             .ok_or_else(|| mismatch(name, view.shape().to_vec(), expected.to_owned()))
     };
@@ -111,8 +113,8 @@ pub fn attention_backward<T: Element>(
     Ok(Gradients { dq, dk, dv })
 }
 
-/// Computes the gradients as [`attention_backward`] does, and those of the score modifiers for which `gradients` has
-/// memory, and writes them to the caller's memory.
+/// Computes the gradients that [`attention_backward`] computes, and the gradients of the score modifiers for which
+/// `gradients` has memory. Writes all gradients to the caller's memory.
 ///
 /// ```
 /// # use noren::{Facts, Inputs, Options, Saved, Shape, View, atoms, attention};
@@ -144,8 +146,8 @@ pub fn attention_backward_into<T: Element>(
 ) -> Result<(), Error> {
     check_saved(inputs, saved, plan, options)?;
     check_gradients(inputs, options, &gradients)?;
-    // The plan may reorder queries and keys for the forward pass; the backward pass sums over both in their original
-    // order.
+    // The plan may reorder queries and keys for the forward pass; the backward pass sums over queries and keys in their
+    // original order.
     let plan = &*plan.in_place();
     let isa = Isa::choose(options.isa)?;
     let threads = rayon::current_num_threads();
@@ -160,7 +162,7 @@ pub fn attention_backward_into<T: Element>(
     arrays.extend(soft.map(|array| (Gradient::Soft, SharedRows::of(array))));
 
     let shape = dq.shape();
-    // Sums are accumulated in `f32`, also where the result has a narrower type.
+    // Sums are accumulated in `f32`, even if the result has a 16-bit type.
     let mut sums = if T::DTYPE == Dtype::F32 { Vec::new() } else { vec![0.0f32; shape.iter().product()] };
     let dq_sums = if sums.is_empty() { None } else { Some(SharedRows::of(ViewMut::new(&mut sums, shape)?)) };
     let head_dim = inputs.q.shape()[3];
@@ -200,20 +202,22 @@ fn check_saved<T: Element>(
     for (name, view) in [("out", &saved.out), ("dout", &saved.dout)] {
         if view.shape() != shape {
             let expected =
-                format!("[batch, heads, q_len, v_dim] is {shape:?}: give one value for each of the output's");
+                format!("the output has shape [batch, heads, q_len, v_dim] = {shape:?}: give an array of this shape");
             return Err(mismatch(name, view.shape().to_vec(), expected));
         }
     }
     let rows = shape[..3].iter().product::<usize>();
     if saved.lse.len() != rows {
-        let expected =
-            format!("[batch, heads, q_len] is {:?}: give the {rows} values that the forward pass wrote", &shape[..3]);
+        let expected = format!(
+            "the log-sum-exps are [batch, heads, q_len] = {:?}: give the {rows} values that the forward pass wrote",
+            &shape[..3]
+        );
         return Err(mismatch("lse", vec![saved.lse.len()], expected));
     }
     Ok(())
 }
 
-/// Returns an error if a gradient does not have the shape of its array.
+/// Returns an error if a gradient does not have the shape of the array to which it belongs.
 fn check_gradients<T: Element>(
     inputs: &Inputs<'_, T>,
     options: &Options<'_>,
@@ -221,7 +225,7 @@ fn check_gradients<T: Element>(
 ) -> Result<(), Error> {
     let same = |name, given: [usize; 4], of: &str, expected: [usize; 4]| match given == expected {
         true => Ok(()),
-        false => Err(mismatch(name, given.to_vec(), format!("{of} is {expected:?}: a gradient has the same shape"))),
+        false => Err(mismatch(name, given.to_vec(), format!("{of} is {expected:?}: give a gradient of this shape"))),
     };
     same("dq", gradients.dq.shape(), "q", inputs.q.shape())?;
     same("dk", gradients.dk.shape(), "k", inputs.k.shape())?;
@@ -229,7 +233,10 @@ fn check_gradients<T: Element>(
     let refuse =
         |name, problem: &str| Err(Error::Option { name, given: "requested".to_owned(), problem: problem.to_owned() });
     if !gradients.bias.is_empty() && gradients.bias.len() != options.bias.len() {
-        let expected = format!("options.bias has {}: give one entry for each, or none at all", options.bias.len());
+        let expected = format!(
+            "options.bias has {} entries: give one gradient entry for each, or an empty list",
+            options.bias.len()
+        );
         return Err(mismatch("gradients of biases", vec![gradients.bias.len()], expected));
     }
     for (bias, gradient) in options.bias.iter().zip(&gradients.bias) {
@@ -247,15 +254,15 @@ fn check_gradients<T: Element>(
     match (&options.soft, &gradients.soft) {
         (_, None) => {}
         (Some(soft), Some(gradient)) => same("gradient of soft weights", gradient.shape(), "soft", soft.shape())?,
-        (None, Some(_)) => return refuse("the gradient of soft weights", "there are none: set options.soft"),
+        (None, Some(_)) => return refuse("the gradient of soft weights", "options.soft is None: set options.soft"),
     }
     match (options.sinks, &gradients.sinks) {
         (_, None) => Ok(()),
         (Some(sinks), Some(gradient)) if sinks.len() == gradient.len() => Ok(()),
         (Some(sinks), Some(gradient)) => {
-            let expected = format!("there are {} sinks: give one value for each", sinks.len());
+            let expected = format!("there are {} sinks: give a gradient with one value for each sink", sinks.len());
             Err(mismatch("gradient of sinks", vec![gradient.len()], expected))
         }
-        (None, Some(_)) => refuse("the gradient of sinks", "there are none: set options.sinks"),
+        (None, Some(_)) => refuse("the gradient of sinks", "options.sinks is None: set options.sinks"),
     }
 }

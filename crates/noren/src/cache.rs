@@ -101,14 +101,14 @@ impl KvShape {
 /// prompt may therefore be appended in chunks. Several tokens may also be speculative, under a tree mask:
 /// [`truncate`](Self::truncate) removes those that were rejected.
 ///
-/// # What is promised
+/// # Guarantees
 ///
-/// In `f32`, a step's output has the same bits as that row in one pass over the whole sequence with the same ISA, for
-/// every form of cache, step size and number of threads. A rotating cache is read in the order of positions, so its
-/// output has the bits of a pass with the mask of its window: `sliding(window) | causal & keys(..sink_tokens)`. For
-/// masks whose keys a whole pass reads in another order (strides; see [`Reorder`](crate::Reorder)), compare with a pass
-/// that has `Reorder::Never`. With `bf16` and `f16` this holds for contiguous and paged caches, and for a rotating
-/// cache if `sink_tokens` is even.
+/// In `f32`, the output of a step has the same bits as the same row in one pass over the whole sequence with the same
+/// ISA, for every form of cache, step size and number of threads. A rotating cache is read in the order of positions,
+/// so its output has the bits of a pass with the mask of its window: `sliding(window) | causal & keys(..sink_tokens)`.
+/// For masks whose keys a whole pass reads in another order (strides; see [`Reorder`](crate::Reorder)), compare with a
+/// pass that has `Reorder::Never`. With `bf16` and `f16`, the bits are equal for contiguous and paged caches, and for a
+/// rotating cache if `sink_tokens` is even.
 ///
 /// The content of slots that were never written, that were freed, or that a mask hides changes no bit, NaN included.
 ///
@@ -134,9 +134,10 @@ enum Form {
 #[derive(Clone, Debug, Default)]
 struct Sequence {
     pages: Vec<u32>,
-    /// The number of tokens so far, overwritten ones included: the position of the next token.
+    /// The number of tokens, including overwritten tokens. The position of the next token is equal to this number.
     len: usize,
-    /// The highest `len` since the ring was last unused. A ring has overwritten positions below `written - ring.len`.
+    /// The maximum of `len` since the ring was last unused. The ring has overwritten the positions below `written -
+    /// ring.len`.
     written: usize,
 }
 
@@ -145,7 +146,7 @@ impl<T: Element> KvCache<T> {
     ///
     /// # Errors
     /// Returns an error if a size is 0 or exceeds the address space, or if this processor lacks the ISA. All
-    /// constructors check this.
+    /// constructors return these errors.
     pub fn contiguous(shape: &KvShape, capacity: usize) -> Result<Self, Error> {
         check_tokens("capacity", capacity)?;
         let (isa, packing) = packing::<T>(shape)?;
@@ -153,13 +154,13 @@ impl<T: Element> KvCache<T> {
         Self::new(shape, isa, packing, Form::Contiguous { capacity }, page, shape.sequences)
     }
 
-    /// Returns a cache of the last `window` tokens of each sequence and its first `sink_tokens`, for steps that append
-    /// at most `ahead` tokens.
+    /// Returns a cache that holds the first `sink_tokens` tokens and the last `window` tokens of each sequence. Each
+    /// step can append at most `ahead` tokens.
     ///
-    /// A query reads only the `window` tokens that end with its own token, and the sink tokens. Among these it reads the
-    /// tokens that the mask allows. This holds for steps of one token and of several tokens. Positions are those
-    /// of the whole sequence, so masks, biases and rotary embeddings have the same meaning as in a cache that keeps all
-    /// tokens. [`StepPlan::key_position`] gives the position of a key.
+    /// The mask is restricted: a query can read only the sink tokens and the `window` tokens up to the query's own
+    /// token. The restriction is equal for steps of one token and of several tokens. Positions are those of the whole
+    /// sequence, so masks, biases and rotary embeddings have the same meaning as in a cache that keeps all tokens.
+    /// [`StepPlan::key_position`] gives the position of a key.
     pub fn rotating(shape: &KvShape, window: usize, sink_tokens: usize, ahead: usize) -> Result<Self, Error> {
         for (name, given) in [("window", window), ("ahead", ahead), ("sink_tokens + 1", sink_tokens.saturating_add(1))]
         {
@@ -168,14 +169,14 @@ impl<T: Element> KvCache<T> {
         let (isa, packing) = packing::<T>(shape)?;
         let group = packing.group();
         let kept = sink_tokens.next_multiple_of(group);
-        // One group more, because the first key of the oldest group may be older than the window.
+        // The ring has one additional group, because the first key of the oldest group may be older than the window.
         let len = (window - 1 + ahead).next_multiple_of(group) + group;
         let form = Form::Rotating { window, ahead, ring: Ring { sink_tokens, kept, first: 0, len } };
         Self::new(shape, isa, packing, form, kept + len, shape.sequences)
     }
 
-    /// Returns a cache of `blocks` blocks for all sequences together. A block holds `block` tokens, 16 to 256 in steps
-    /// of 16.
+    /// Returns a cache of `blocks` blocks for all sequences together. A block holds `block` tokens: a multiple of 16,
+    /// from 16 to 256.
     pub fn paged(shape: &KvShape, block: usize, blocks: usize) -> Result<Self, Error> {
         if !(16..=256).contains(&block) || !block.is_multiple_of(16) {
             let problem = "give a multiple of 16 from 16 to 256".to_owned();
@@ -196,7 +197,7 @@ impl<T: Element> KvCache<T> {
         Ok(KvCache { shape: shape.clone(), isa, form, store, sequences, free, element: PhantomData })
     }
 
-    /// Returns the sizes.
+    /// Returns the sizes of the cache.
     pub fn shape(&self) -> &KvShape {
         &self.shape
     }
@@ -206,8 +207,8 @@ impl<T: Element> KvCache<T> {
         self.isa
     }
 
-    /// Returns the number of tokens of a sequence so far, those that a rotating cache has overwritten included. This is
-    /// the position of the next token.
+    /// Returns the number of tokens of a sequence, including tokens that a rotating cache has overwritten. The position
+    /// of the next token is equal to this number.
     ///
     /// # Panics
     /// Panics if there is no such sequence, as indexing does.
@@ -220,7 +221,7 @@ impl<T: Element> KvCache<T> {
         self.sequences.len()
     }
 
-    /// Returns whether no sequence has a token.
+    /// Returns whether every sequence has 0 tokens.
     pub fn is_empty(&self) -> bool {
         self.sequences.iter().all(|sequence| sequence.len == 0)
     }
@@ -239,8 +240,8 @@ impl<T: Element> KvCache<T> {
     /// `[sequences, kv_heads, new, v_dim]`.
     ///
     /// # Errors
-    /// Returns an error if the arrays have other shapes, if there is not enough space for the tokens, or if there are
-    /// more than a rotating cache's `ahead`. After an error the cache is unchanged.
+    /// Returns an error if the arrays have other shapes, if there is not enough space for the tokens, or if their
+    /// number is larger than the `ahead` of a rotating cache. After an error the cache is unchanged.
     pub fn append(&mut self, k: View<'_, T>, v: View<'_, T>) -> Result<(), Error> {
         let new = k.shape()[2];
         self.check_new(&k, &v, [self.shape.sequences, self.shape.kv_heads, new])?;
@@ -292,7 +293,7 @@ impl<T: Element> KvCache<T> {
         if let Form::Rotating { window, ring, .. } = self.form {
             let oldest = (len + 1).saturating_sub(window).max(ring.sink_tokens);
             if oldest >= len {
-                // From here on no older slot except the sink tokens is read again.
+                // After this truncation, no older slot is read again, except the slots of the sink tokens.
                 found.written = len;
             } else if oldest + ring.len < found.written {
                 return refuse(format!(
@@ -309,7 +310,8 @@ impl<T: Element> KvCache<T> {
         Ok(())
     }
 
-    /// Removes all tokens of a sequence; its blocks return to the pool. Equal to [`truncate`](Self::truncate) to 0.
+    /// Removes all tokens of a sequence; its blocks return to the pool. The result is that of
+    /// [`truncate`](Self::truncate) with `len` 0.
     pub fn clear(&mut self, sequence: usize) -> Result<(), Error> {
         self.truncate(sequence, 0)
     }
@@ -321,8 +323,9 @@ impl<T: Element> KvCache<T> {
         {
             let expected = [batch, kv_heads, new, width];
             if given != expected {
-                let expected =
-                    format!("the cache and k's new tokens make [sequences, kv_heads, new, {what}] {expected:?}");
+                let expected = format!(
+                    "the cache and the new tokens of k require the shape [sequences, kv_heads, new, {what}] = {expected:?}"
+                );
                 return Err(Error::Shape { name, given: given.to_vec(), expected });
             }
         }
@@ -332,17 +335,18 @@ impl<T: Element> KvCache<T> {
     /// Returns an error if `cu_seqlens` does not divide `total` tokens into one run for each sequence.
     fn check_starts(&self, cu_seqlens: &[usize], total: Option<usize>) -> Result<(), Error> {
         let expected = match self.shape.sequences + 1 {
-            n if cu_seqlens.len() != n => format!("there are {} sequences: give {n} numbers", n - 1),
-            _ if cu_seqlens[0] != 0 || !cu_seqlens.is_sorted() => "they must rise from 0".to_owned(),
+            n if cu_seqlens.len() != n => format!("the cache has {} sequences: give {n} numbers", n - 1),
+            _ if cu_seqlens[0] != 0 || !cu_seqlens.is_sorted() => "the numbers must rise from 0".to_owned(),
             n if total.is_some_and(|total| cu_seqlens[n - 1] != total) => {
-                format!("there are {} tokens: the last number must be equal to it", total.unwrap_or(0))
+                format!("there are {} tokens: the last number must be the number of tokens", total.unwrap_or(0))
             }
             _ => return Ok(()),
         };
         refuse(format!("cu_seqlens are {cu_seqlens:?}: {expected}"))
     }
 
-    /// Appends to each sequence its tokens, after checking that there is space for all.
+    /// Appends new tokens to each sequence. If a sequence has not enough space, returns an error and changes nothing.
+    /// `tokens` has one entry for each sequence: the batch row of `k` and `v`, and the range of tokens in this row.
     fn write(
         &mut self,
         k: &View<'_, T>,
@@ -362,8 +366,8 @@ impl<T: Element> KvCache<T> {
                 }
                 Form::Rotating { ahead, .. } if new > ahead => {
                     return refuse(format!(
-                        "{new} tokens were appended to sequence {b} at once, but the cache was made for {ahead}: append and \
-                         plan in chunks, or make the cache with a larger `ahead`"
+                        "{new} tokens were appended to sequence {b} at once, but the cache accepts at most {ahead}: \
+                         append and plan in chunks, or create the cache with a larger `ahead`"
                     ));
                 }
                 Form::Paged { block } => pages += (len + new).div_ceil(block) - sequence.pages.len(),
@@ -372,8 +376,8 @@ impl<T: Element> KvCache<T> {
         }
         if pages > self.free.len() {
             return refuse(format!(
-                "the new tokens need {pages} more blocks, but only {} are free: clear or truncate a sequence, or make the \
-                 cache with more blocks",
+                "the new tokens need {pages} more blocks, but only {} are free: clear or truncate a sequence, or create \
+                 the cache with more blocks",
                 self.free.len()
             ));
         }
@@ -411,19 +415,20 @@ impl<T> std::fmt::Debug for KvCache<T> {
     }
 }
 
-/// Returns the ISA of a cache and its packing.
+/// Returns the ISA and the memory layout of a cache with sizes `shape`.
 fn packing<T: Element>(shape: &KvShape) -> Result<(Isa, Packing), Error> {
     shape.check()?;
     let isa = Isa::choose(shape.isa)?;
     Ok((isa, Packing::new(isa, T::DTYPE, shape.head_dim, shape.v_dim)))
 }
 
-/// Returns an error if a plan cannot hold this number of tokens.
+/// Returns an error if `given`, a number of tokens, is 0 or too large for a plan. `name` is the name of this number in
+/// the error.
 fn check_tokens(name: &'static str, given: usize) -> Result<(), Error> {
     match (1..=noren_mask::Shape::MAX_LEN / 2).contains(&given) {
         true => Ok(()),
         false => {
-            let problem = format!("give 1 to {}", noren_mask::Shape::MAX_LEN / 2);
+            let problem = format!("give a number from 1 to {}", noren_mask::Shape::MAX_LEN / 2);
             Err(Error::Option { name, given: given.to_string(), problem })
         }
     }

@@ -5,10 +5,10 @@ use noren_mask::philox;
 /// Dropout on attention probabilities. Each probability is dropped with the chance `probability`; the others are
 /// divided by `1 - probability`.
 ///
-/// A word of Philox 4x32-10 (Salmon et al. 2011) decides whether a cell is dropped. Its key is the seed; its counter
-/// consists of the cell's batch row, head, query row and key index. Forward and backward pass therefore drop the same
-/// cells without storing them, and no result depends on threads, tiles or the processor path. Use a new seed in each
-/// training step.
+/// A word of Philox 4x32-10 (Salmon et al. 2011) decides whether a cell is dropped. The key of Philox is the seed; the
+/// counter consists of the cell's batch row, head, query row and key index. Forward and backward pass therefore drop
+/// the same cells without storing them, and no result depends on threads, tiles or the processor path. Use a new seed
+/// in each training step.
 ///
 /// ```
 /// let dropout = noren::Dropout { probability: 0.25, seed: 7 };
@@ -19,7 +19,7 @@ use noren_mask::philox;
 pub struct Dropout {
     /// The fraction of probabilities that are dropped, in `0.0..1.0`.
     pub probability: f32,
-    /// The seed of the random choice, which otherwise depends only on the cell.
+    /// The seed of the random choice. The choice depends only on this seed and the cell.
     pub seed: u64,
 }
 
@@ -34,7 +34,7 @@ impl Dropout {
         (1.0 / (1.0 - f64::from(self.probability))) as f32
     }
 
-    /// Returns the threshold of random words: cells with a word below it are dropped.
+    /// Returns the threshold of random words: cells with a word below the threshold are dropped.
     pub(crate) fn threshold(&self) -> u32 {
         (f64::from(self.probability) * 4_294_967_296.0).round().min(f64::from(u32::MAX)) as u32
     }

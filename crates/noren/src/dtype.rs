@@ -68,7 +68,8 @@ pub trait Element: Erase + Copy + Send + Sync + fmt::Debug + PartialEq + 'static
     /// Returns the number as `f32`.
     fn to_f32(self) -> f32;
 
-    /// Returns the nearest number of this type. Of two equally near numbers it returns the even one.
+    /// Returns the number of this type that is nearest to `value`. If two numbers are equally near, returns the even
+    /// number.
     fn from_f32(value: f32) -> Self;
 
     /// Converts a slice with [`to_f32`](Self::to_f32). Panics if the lengths differ.
@@ -92,12 +93,12 @@ pub enum ValuesMut<'a> {
     F16(&'a mut [f16]),
 }
 
-/// Converts a slice of a generic type into the variant of that type. No type outside this crate can implement this
-/// trait.
+/// A type whose slices can be converted into variants of `Values` and `ValuesMut`. No type outside this crate can
+/// implement this trait.
 pub trait Erase: Sized {
-    /// Returns the values as a variant.
+    /// Returns `values` as the variant of `Values` for this type.
     fn erased(values: &[Self]) -> Values<'_>;
-    /// Returns the mutable values as a variant.
+    /// Returns `values` as the variant of `ValuesMut` for this type.
     fn erased_mut(values: &mut [Self]) -> ValuesMut<'_>;
     /// Returns whether the number is neither infinite nor NaN.
     fn finite(self) -> bool;
@@ -172,13 +173,13 @@ impl Element for bf16 {
 
     #[inline(always)]
     fn widen(from: &[Self], into: &mut [f32]) {
-        assert_eq!(from.len(), into.len(), "slices of one length");
+        assert_eq!(from.len(), into.len(), "both slices must have the same length");
         from.iter().zip(into).for_each(|(from, into)| *into = Element::to_f32(*from));
     }
 
     #[inline(always)]
     fn narrow(from: &[f32], into: &mut [Self]) {
-        assert_eq!(from.len(), into.len(), "slices of one length");
+        assert_eq!(from.len(), into.len(), "both slices must have the same length");
         from.iter().zip(into).for_each(|(from, into)| *into = Element::from_f32(*from));
     }
 }

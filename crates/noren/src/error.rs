@@ -3,10 +3,11 @@
 use noren_mask::ParseError;
 use std::fmt;
 
-/// An error of this crate. Its message has the given values, what was expected, and how to fix it.
+/// An error of this crate. The message of an error has the given values, what was expected, and how to fix the problem.
 ///
-/// This type also covers parsing and binding: `?` converts their errors into it. Its variants can be matched on;
-/// [`source`](std::error::Error::source) returns the error of the mask if there is one.
+/// This type also covers parsing and binding: `?` converts errors of parsing and binding into this type. Callers can
+/// match the variants. [`source`](std::error::Error::source) returns the error of parsing or binding, if an error has
+/// such a cause.
 ///
 /// ```
 /// use noren::{Error, attend};
@@ -20,19 +21,19 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The text is not a mask. The inner error has the position in the text.
+    /// The text is not a valid mask. The inner error has the position of the problem in the text.
     Parse(Box<ParseError>),
 
-    /// The mask, its facts or its plan are invalid.
+    /// The mask, the facts or the plan is invalid.
     Mask(noren_mask::Error),
 
-    /// A part of the mask, or one of its scores, needs a fact or an array that was not given.
+    /// An atom or a score modifier of the mask needs a fact or an array that was not given.
     Missing {
-        /// The atom or the score, as it is printed.
+        /// The text of the atom or score that needs the fact or array.
         part: String,
-        /// The fact or the array that is needed.
+        /// The missing fact or array.
         what: String,
-        /// The action that gives the missing fact or array.
+        /// The instruction that explains how to give the missing fact or array.
         fix: String,
     },
 
@@ -44,7 +45,7 @@ pub enum Error {
         kv_len: usize,
     },
 
-    /// A view does not fit its memory.
+    /// The shape and strides of a view do not fit the given memory.
     View {
         /// The requested shape.
         shape: [usize; 4],
@@ -110,8 +111,8 @@ impl fmt::Display for Error {
             Error::Missing { part, what, fix } => write!(f, "`{part}` needs {what}: {fix}"),
             Error::Alignment { q_len, kv_len } => write!(
                 f,
-                "there are {q_len} queries and {kv_len} keys, but no position of the first query: give query_offset({}) when \
-                 the queries are the last of the keys, query_offset(0) when they are another sequence",
+                "there are {q_len} queries and {kv_len} keys, but the position of the first query is missing: give query_offset({}) if the \
+                 queries are the last tokens of the sequence of keys, or query_offset(0) if the queries are another sequence",
                 *kv_len as i128 - *q_len as i128
             ),
             Error::View { shape, strides, offset, len, problem } => write!(
@@ -121,7 +122,7 @@ impl fmt::Display for Error {
             Error::Shape { name, given, expected } => write!(f, "{name} has shape {given:?} but {expected}"),
             Error::Dtype { given } => write!(f, "dtype is `{given}`: choose one of f32, bf16, f16"),
             Error::Option { name, given, problem } => write!(f, "{name} is {given}: {problem}"),
-            Error::Cancelled => f.write_str("cancelled: the outputs are incomplete"),
+            Error::Cancelled => f.write_str("the call was cancelled: the outputs are incomplete"),
             Error::Cache { problem } => write!(f, "cache: {problem}"),
             Error::Isa { given, problem } => write!(f, "ISA `{given}`: {problem}"),
         }

@@ -15,13 +15,13 @@ use std::{fmt, str::FromStr, sync::OnceLock};
 pub enum Isa {
     /// Plain Rust, 8 values at a time, on any processor.
     Portable,
-    /// AVX2 with FMA: x86-64 since 2013.
+    /// AVX2 with FMA and F16C: x86-64 since 2013.
     Avx2,
     /// AVX-512 (F, VL, BW, DQ): x86-64 servers since 2017.
     Avx512,
     /// AVX-512 with AVX512-BF16, for which products of `bf16` take half the time of `f32` products on AMD processors
-    /// since 2022. Intel processors execute these instructions at half that speed, so there this path is used only if
-    /// it is selected by name.
+    /// since 2022. Intel processors execute these instructions at half that speed; on Intel processors, this path is
+    /// used only if it is selected by name.
     Avx512Bf16,
 }
 
@@ -38,8 +38,9 @@ impl Isa {
         AVAILABLE.get_or_init(|| Self::ALL.into_iter().filter(|l| l.detected()).collect())
     }
 
-    /// Returns the ISA that a call with [`Options::isa`](crate::Options::isa) `asked` uses: `asked` itself if given,
-    /// else that of `NOREN_ISA`, else the fastest. `NOREN_ISA` is read once.
+    /// Returns the ISA of a call. `asked` is the value of [`Options::isa`](crate::Options::isa). If `asked` is `None`,
+    /// the environment variable `NOREN_ISA` selects the ISA; without this variable, the default is the fastest ISA.
+    /// `NOREN_ISA` is read once per process.
     ///
     /// # Errors
     /// Returns an error if this processor lacks the ISA or if the name in `NOREN_ISA` is unknown.
@@ -55,13 +56,16 @@ impl Isa {
         }
     }
 
-    /// Returns the ISA, or an error if this processor lacks it.
+    /// Returns this ISA, or an error if the processor does not have the instructions of the ISA.
     fn check(self) -> Result<Isa, Error> {
         match Self::available().contains(&self) {
             true => Ok(self),
             false => Err(Error::Isa {
                 given: self.to_string(),
-                problem: format!("this processor lacks it: choose one of {}", Self::names(Self::available())),
+                problem: format!(
+                    "this processor does not support this ISA: choose one of {}",
+                    Self::names(Self::available())
+                ),
             }),
         }
     }
@@ -82,7 +86,9 @@ impl Isa {
         match self {
             Isa::Portable => true,
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+            Isa::Avx2 => {
+                is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+            }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => {
                 is_x86_feature_detected!("avx512f")
@@ -103,8 +109,8 @@ impl Isa {
     }
 }
 
-/// Returns whether a product of `bf16` pairs takes as long as one of `f32`. True on AMD processors; Intel processors
-/// need twice as long.
+/// Returns whether a product of `bf16` pairs takes as long as a product of `f32`. This is true on AMD processors; on
+/// Intel processors, a product of pairs takes twice as long.
 fn fast_pairs() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
@@ -134,7 +140,7 @@ impl FromStr for Isa {
         let known = Self::ALL.into_iter().find(|isa| isa.to_string() == name);
         known.ok_or_else(|| Error::Isa {
             given: name.to_owned(),
-            problem: format!("unknown: choose one of {}", Self::names(&Self::ALL)),
+            problem: format!("this name of an ISA is unknown: choose one of {}", Self::names(&Self::ALL)),
         })
     }
 }

@@ -112,10 +112,10 @@
 //! For every element type, on each [`Isa`] (processor path):
 //!
 //! * *No leak.* The content of keys, values and biases that a query may not read, NaN and infinities included, changes no bit of
-//!   its result.
+//!   the query's result.
 //! * *Reproducible bits.* The result of a query does not depend on threads, other batch rows, padding on either side, or whether
-//!   its document was packed with others. Decoding token by token gives the bits of one pass. [`Reorder`] lists the plans for
-//!   which the last bits may differ, and how to prevent it.
+//!   its document was packed with others. Decoding token by token gives the same bits as one pass over the sequence. [`Reorder`]
+//!   lists the plans for which the last bits may differ, and how to prevent it.
 //! * *A query that may read no key* gets the output 0 and the log-sum-exp minus infinity.
 //! * *Cost by allowed cells.* Time grows with the allowed cells, memory with the length.
 //!

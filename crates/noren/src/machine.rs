@@ -30,15 +30,16 @@ use std::time::Duration;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Probe {
-    /// `a * b + c` in `f32`, with all operands in registers. Counted as two operations. On [`Isa::Portable`], a
-    /// separate multiplication and addition.
+    /// `a * b + c` in `f32`, with all operands in registers. Each lane counts as two operations. On [`Isa::Portable`],
+    /// multiplication and addition are separate instructions.
     Fma(Isa),
-    /// Dot products of pairs of `bf16`, added to `f32` (`vdpbf16ps`), with all operands in registers. Counted as four
-    /// operations for each lane.
+    /// Dot products of pairs of `bf16`, added to `f32` (`vdpbf16ps`), with all operands in registers. Each lane counts
+    /// as four operations.
     Bf16Dot,
-    /// Powers of two as the kernels compute them, relative error 1e-7, with all values in the L1 cache.
+    /// Powers of two as the kernels compute them, with a relative error of 1e-7 and all values in the L1 cache.
     Exp2(Isa),
-    /// A row of scores turned into weights: maximum, scaling, power of two, sum. Rows of 256 scores in the L1 cache.
+    /// The softmax of rows of scores: maximum, scaling, power of two, sum. A row has 256 scores, and all rows are in
+    /// the L1 cache.
     SoftmaxRow(Isa),
     /// Reads of memory from start to end, repeatedly.
     Read {
@@ -53,16 +54,16 @@ pub enum Probe {
 pub enum Unit {
     /// Floating-point operations.
     Flop,
-    /// Values that the probe computes.
+    /// Values that a probe computes, such as powers of two.
     Value,
-    /// Bytes that the probe reads.
+    /// Bytes that a probe reads.
     Byte,
 }
 
 impl Probe {
     /// Returns all probes of this processor. First comes each arithmetic probe for each ISA (once for ISAs that differ
-    /// only in products of `bf16`). Then comes a read for each level of `memory`, of a size for `threads` threads
-    /// together.
+    /// only in products of `bf16`). Then comes a probe that reads memory for each level of `memory`; the number of
+    /// bytes is for `threads` threads together.
     pub fn all(memory: &Memory, threads: usize) -> Vec<Probe> {
         let isas = || Isa::available().iter().copied().filter(|isa| *isa != Isa::Avx512Bf16);
         let arithmetic = isas().map(Probe::Fma).chain([Probe::Bf16Dot]).filter(Probe::is_available);
@@ -131,7 +132,7 @@ impl fmt::Display for Unit {
     }
 }
 
-/// Returns whether the processor has AMX tiles for `bf16` products. No probe measures them and no kernel uses them.
+/// Returns whether the processor has AMX tiles for `bf16` products. No probe measures AMX, and no kernel uses AMX.
 #[cfg(target_arch = "x86_64")]
 pub fn has_amx() -> bool {
     use std::arch::x86_64::__cpuid_count;
@@ -142,7 +143,7 @@ pub fn has_amx() -> bool {
     leaf(0).eax >= 7 && leaf(7).edx & (1 << 22 | 1 << 24) == 1 << 22 | 1 << 24
 }
 
-/// Returns whether the processor has AMX tiles for `bf16` products. No probe measures them and no kernel uses them.
+/// Returns whether the processor has AMX tiles for `bf16` products. No probe measures AMX, and no kernel uses AMX.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn has_amx() -> bool {
     false

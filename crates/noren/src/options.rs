@@ -4,10 +4,11 @@ use crate::{Dropout, Error, Isa, View};
 use noren_mask::{Score, Shape};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Soft weights below this count as 0: multiplied by a softmax weight they would leave the range of `f32`.
+/// Soft weights below this number count as 0, because their products with softmax weights would be outside the range of
+/// `f32`.
 pub(crate) const LEAST_WEIGHT: f64 = f64::from_bits((1023 - 100) << 52); // 2^-100
 
-/// Scores below this count as minus infinity: converted to base 2 they would leave the range of `f32`.
+/// Scores below this number count as minus infinity, because in base 2 they would be outside the range of `f32`.
 pub(crate) const LOWEST_SCORE: f64 = -1e38 * std::f64::consts::LN_2;
 
 /// Scale, score modifiers, threads and processor path. The default is plain attention.
@@ -24,26 +25,27 @@ pub(crate) const LOWEST_SCORE: f64 = -1e38 * std::f64::consts::LN_2;
 pub struct Options<'a> {
     /// The factor of `q . k` (default: `1 / sqrt(head_dim)`). Its absolute value is at most 1e30.
     pub scale: Option<f32>,
-    /// The cap of `cap * tanh(score / cap)`, which replaces the score. From 1e-30 to 1e30.
+    /// The softcap `cap`, from 1e-30 to 1e30: each score becomes `cap * tanh(score / cap)`.
     pub softcap: Option<f32>,
-    /// Biases that are added to the scores, all of them. A score below -6.9e37 (for example, the lowest finite number
-    /// of a type) counts as minus infinity. A row with no other scores is therefore empty: its output is 0, not the
-    /// mean of all values.
+    /// The biases. All entries are added to the scores. A score below -6.9e37 (for example, the lowest finite number of
+    /// a type) counts as minus infinity. A query that has only such scores reads no key: its output is 0, not the mean
+    /// of all values.
     pub bias: Vec<Bias<'a>>,
-    /// Weights in `[0, 1]` that multiply `exp(score)`, each dimension 1 or that of `[batch, heads, q_len, kv_len]`. A
-    /// weight of 0, or below 2^-100, means that the cell is not allowed.
+    /// Weights in `[0, 1]` that multiply `exp(score)`. Each dimension is 1 or equal to that of `[batch, heads, q_len,
+    /// kv_len]`. A weight of 0, or below 2^-100, means that the cell is not allowed.
     pub soft: Option<View<'a>>,
-    /// A logit for each query head that is added to the softmax's denominator only. A row without an allowed key stays
-    /// empty: its output is 0 and its log-sum-exp is minus infinity, with or without a sink.
+    /// A logit for each query head that is added to the softmax's denominator only. For a row without an allowed key,
+    /// the output is 0 and the log-sum-exp is minus infinity, with or without a sink.
     pub sinks: Option<&'a [f32]>,
     /// The dropout of probabilities after the softmax, for training.
     pub dropout: Option<Dropout>,
     /// For the backward pass: whether the given output and log-sum-exps cover more keys than the plan allows, because
-    /// other calls compute the gradients of the rest. If true, the backward pass uses them as given instead of
-    /// computing some of them again, and it computes the gradient of a row with a single key too.
+    /// other calls compute the gradients of the rest. If true, the backward pass uses the given output and log-sum-exps
+    /// for every row, and it also computes the gradient of a row with a single key. If false, it computes some of these
+    /// values again, with higher precision.
     pub partial: bool,
-    /// The number of threads, from 1 to that of the current rayon pool (default: all of the pool). No result depends on
-    /// it.
+    /// The number of threads, from 1 to the number of threads of the current rayon pool (default: all threads of the
+    /// pool). No result depends on the number of threads.
     pub threads: Option<usize>,
     /// The processor path (default: see [`Isa::choose`]).
     pub isa: Option<Isa>,
@@ -52,19 +54,19 @@ pub struct Options<'a> {
     pub cancel: Option<&'a AtomicBool>,
 }
 
-/// The maximum length of a row of queries, keys or values, in numbers. Memory for a few such rows can always be
+/// The maximum number of values in a row of queries, keys or values. Memory for a few such rows can always be
 /// allocated.
 pub(crate) const MOST_DIM: usize = 1 << 24;
 
 /// A bias that is added to scores.
 #[derive(Clone, Debug)]
 pub enum Bias<'a> {
-    /// An array, each dimension 1 or that of `[batch, heads, q_len, kv_len]`.
+    /// An array of biases. Each dimension is 1 or equal to that of `[batch, heads, q_len, kv_len]`.
     Dense(View<'a>),
-    /// A table by distance, `[1, heads or 1, 1, 2 * reach + 1]`: entry `clamp(k - q, -reach, reach) + reach`, where `q` and
-    /// `k` are positions.
+    /// A table of biases for distances, `[1, heads or 1, 1, 2 * reach + 1]`. The bias of a cell is the table entry with
+    /// index `clamp(k - q, -reach, reach) + reach`, where `q` and `k` are the positions of the query and the key.
     Relative {
-        /// The table.
+        /// The table of biases, `[1, heads or 1, 1, 2 * reach + 1]`.
         table: View<'a>,
     },
     /// `-slope * |q - k|`, one slope for each query head, where `q` and `k` are positions (ALiBi, Press et al. 2021).
@@ -73,7 +75,7 @@ pub enum Bias<'a> {
 
 /// Setters, one for each option. A setter of an optional value also takes an `Option`.
 impl<'a> Options<'a> {
-    /// Returns the options of plain attention.
+    /// Returns the default options: plain attention without score modifiers.
     pub fn new() -> Self {
         Self::default()
     }
@@ -158,8 +160,8 @@ impl<'a> Options<'a> {
     /// ```
     ///
     /// # Errors
-    /// Returns the error of `array`, and [`Error::Option`] if there is a second softcap, soft or sinks or if sinks have
-    /// another shape.
+    /// Returns the error of `array`, and [`Error::Option`] if two scores are softcaps, two are soft weights or two are
+    /// sinks, or if sinks have another shape.
     pub fn for_scores<E: From<Error>>(
         scores: &[Score],
         heads: usize,
@@ -168,8 +170,8 @@ impl<'a> Options<'a> {
         Options::new().with_scores(scores, heads, array)
     }
 
-    /// Adds the options of [`for_scores`](Self::for_scores) to these options, which must not have a softcap, soft
-    /// weights or sinks if a score gives them too.
+    /// Adds the options of [`for_scores`](Self::for_scores) to these options. A softcap, soft weights or sinks must be
+    /// either in the scores or in these options, not in both.
     ///
     /// # Errors
     /// Returns the errors of [`for_scores`](Self::for_scores).
@@ -192,11 +194,11 @@ impl<'a> Options<'a> {
                 Score::Sinks { name } => {
                     let sinks = array(score, name)?;
                     if sinks.shape() != [1, 1, 1, heads] {
-                        return Err(refuse(&format!("sinks are one row of {heads} values")).into());
+                        return Err(refuse(&format!("sinks must have the shape [1, 1, 1, {heads}]")).into());
                     }
                     let row = sinks
                         .row([0; 3])
-                        .ok_or_else(|| refuse("the values of sinks must be contiguous in memory: copy them"))?;
+                        .ok_or_else(|| refuse("sinks must be contiguous in memory: copy them to a new array"))?;
                     options.sinks.replace(row).is_some()
                 }
                 Score::Bias { name } => {
@@ -217,7 +219,7 @@ impl<'a> Options<'a> {
             };
             if taken {
                 return Err(refuse(
-                    "only one score of this kind is possible, and an option counts too: remove one of them",
+                    "only one score of this kind is possible, and another one is in the mask or in the options: remove one of the two",
                 )
                 .into());
             }
@@ -225,7 +227,7 @@ impl<'a> Options<'a> {
         Ok(options)
     }
 
-    /// Returns the scale for `head_dim`.
+    /// Returns the scale of the scores: the option `scale`, or `1 / sqrt(head_dim)` if `scale` is `None`.
     pub fn scale_for(&self, head_dim: usize) -> f64 {
         self.scale.map_or(1.0 / (head_dim as f64).sqrt(), f64::from)
     }
@@ -250,7 +252,7 @@ impl<'a> Options<'a> {
         let per_head = |name, len: usize| match len == heads {
             true => Ok(()),
             false => {
-                let expected = format!("there are {heads} query heads: give one value for each");
+                let expected = format!("there are {heads} query heads: give one value for each head");
                 Err(Error::Shape { name, given: vec![len], expected })
             }
         };
@@ -270,8 +272,9 @@ impl<'a> Options<'a> {
                 Bias::Relative { table } => match table.shape() {
                     [1, h, 1, width] if (h == 1 || h == heads) && width % 2 == 1 => {}
                     given => {
-                        let expected =
-                            format!("it must be [1, {heads} or 1, 1, 2 * reach + 1], with an odd last dimension");
+                        let expected = format!(
+                            "the table must have the shape [1, {heads} or 1, 1, 2 * reach + 1], with an odd last dimension"
+                        );
                         return Err(Error::Shape { name: "relative bias table", given: given.to_vec(), expected });
                     }
                 },
@@ -286,7 +289,7 @@ impl<'a> Options<'a> {
         let Some(sinks) = self.sinks else { return Ok(()) };
         per_head("sinks", sinks.len())?;
         match sinks.iter().find(|s| s.is_nan() || **s == f32::INFINITY) {
-            Some(sink) => refuse("a sink", sink.to_string(), "give a number, or -inf for no sink"),
+            Some(sink) => refuse("a sink", sink.to_string(), "give a finite number, or -inf for a head without a sink"),
             None => Ok(()),
         }
     }
@@ -308,7 +311,8 @@ fn check_broadcast(name: &'static str, view: &View<'_>, shape: &Shape) -> Result
     }
 }
 
-/// The cancellation state of a call. Once a call has seen the flag set, it stays cancelled.
+/// The cancellation state of a call. When a call has read that the flag is set, the call stays cancelled, even if the
+/// flag is cleared.
 pub(crate) struct Cancel<'a> {
     flag: Option<&'a AtomicBool>,
     seen: AtomicBool,
@@ -326,7 +330,7 @@ impl<'a> Cancel<'a> {
         self.seen.load(Ordering::Relaxed)
     }
 
-    /// Returns [`Error::Cancelled`] if the flag was seen: the outputs are then incomplete.
+    /// Returns [`Error::Cancelled`] if the call was cancelled: the outputs are then incomplete.
     pub(crate) fn finished(&self) -> Result<(), Error> {
         if self.now() { Err(Error::Cancelled) } else { Ok(()) }
     }

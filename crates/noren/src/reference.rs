@@ -1,5 +1,5 @@
-//! Attention in `f64`, written to be easy to read. Forward and backward here are the definition that all kernels are
-//! tested against.
+//! Attention in `f64`, written to be easy to read. The forward and backward passes in this module are the definition
+//! with which all kernels are compared in tests.
 //!
 //! This code is slow and simple: it computes one row of scores at a time and tests every cell. Arrays may have any
 //! [`Element`] type; results are contiguous.
@@ -28,9 +28,10 @@ use noren_mask::{BoundMask, Plan, Shape};
 pub trait Cells {
     /// Returns the sizes that the arrays must have, or `None` if any sizes are accepted.
     fn shape(&self) -> Option<&Shape>;
-    /// Returns whether the query may read the key.
+    /// Returns whether the query may read the key of cell `[batch, head, query row, key]`.
     fn allowed(&self, cell: [usize; 4]) -> bool;
-    /// Returns the position of the key minus that of the query, for ALiBi and relative bias.
+    /// Returns the position of the key minus that of the query, for cell `[batch, head, query row, key]`. ALiBi and
+    /// relative biases use this distance.
     fn distance(&self, cell: [usize; 4]) -> i64;
 }
 
@@ -48,7 +49,7 @@ impl Cells for BoundMask {
     }
 }
 
-/// Uses the definition of the mask; the tiles of the plan are not used.
+/// Returns the cells that the definition of the mask allows; the tiles of the plan are not used.
 impl Cells for Plan {
     fn shape(&self) -> Option<&Shape> {
         Cells::shape(self.bound())
@@ -65,9 +66,10 @@ impl Cells for Plan {
 
 /// [`Cells`] that two functions define.
 pub struct FromFns<A, D> {
-    /// Returns whether the query may read the key.
+    /// The function that returns whether the query may read the key of cell `[batch, head, query row, key]`.
     pub allowed: A,
-    /// Returns the position of the key minus that of the query.
+    /// The function that returns the position of the key minus that of the query, for cell `[batch, head, query row,
+    /// key]`.
     pub distance: D,
 }
 
@@ -90,7 +92,7 @@ impl<A: Fn([usize; 4]) -> bool, D: Fn([usize; 4]) -> i64> Cells for FromFns<A, D
 pub struct Forward {
     /// The output.
     pub out: Vec<f64>,
-    /// The natural logarithm of each row's softmax denominator; minus infinity for an empty row.
+    /// The natural logarithm of each row's softmax denominator; minus infinity for a row that reads no key.
     pub lse: Vec<f64>,
 }
 
@@ -106,7 +108,8 @@ pub struct Gradients {
     /// The gradient of the scores after scale, softcap and bias, `[batch, heads, q_len, kv_len]`. The sum over the
     /// dimensions that a bias broadcasts is the gradient of the bias.
     pub dscores: Vec<f64>,
-    /// The gradients of [`Options::bias`], one for each entry, with the shape of the entry; empty for ALiBi.
+    /// The gradients of [`Options::bias`], one for each entry, with the shape of the entry. The gradient of an ALiBi
+    /// entry is an empty list.
     pub dbias: Vec<Vec<f64>>,
     /// The gradient of the soft weights, with their shape; empty without soft weights.
     pub dsoft: Vec<f64>,
@@ -119,7 +122,7 @@ pub struct Gradients {
 pub struct Row {
     /// The output, `[v_dim]`.
     pub out: Vec<f64>,
-    /// The natural logarithm of the softmax's denominator; minus infinity for an empty row.
+    /// The natural logarithm of the softmax denominator; minus infinity if the row reads no key.
     pub lse: f64,
     /// The factor of the value of each key, `[kv_len]`; 0 if the key is not allowed.
     pub weights: Vec<f64>,
@@ -144,8 +147,8 @@ pub fn forward<T: Element>(
 /// Computes only the row `[batch, head, query row]` of [`forward`].
 ///
 /// # Panics
-/// May panic if arrays, options and row do not fit the cells: nothing is checked, so that calls for many rows stay
-/// cheap.
+/// May panic if arrays, options and row do not fit the cells. Nothing is checked, because calls for many rows should be
+/// fast.
 pub fn row<T: Element>(
     inputs: &Inputs<'_, T>,
     cells: &impl Cells,
@@ -170,7 +173,7 @@ pub fn backward<T: Element>(
 ) -> Result<Gradients, Error> {
     let out_shape = fit(inputs, cells, options)?;
     if dout.shape() != out_shape {
-        let expected = format!("the output is {out_shape:?}: give one gradient for each of its values");
+        let expected = format!("the output has shape {out_shape:?}: give a gradient of this shape");
         return Err(Error::Shape { name: "dout", given: dout.shape().to_vec(), expected });
     }
     let Inputs { q, k, v } = inputs;
@@ -212,7 +215,12 @@ pub fn backward<T: Element>(
                 dbias[at] += ds;
             }
             if let Some(soft) = &options.soft {
-                let weight = at(&soft.broadcast([batch, heads, q_len, kv_len]).expect("checked"), [b, h, i, j]);
+                let weight = at(
+                    &soft
+                        .broadcast([batch, heads, q_len, kv_len])
+                        .expect("the shape of the soft weights was checked before"),
+                    [b, h, i, j],
+                );
                 grad.dsoft[place(soft.shape(), [b, h, i, j])] += ds / weight;
             }
             let ds = ds * scale * row.cap_slope[j];
@@ -235,11 +243,11 @@ fn fit<T: Element>(inputs: &Inputs<'_, T>, cells: &impl Cells, options: &Options
 /// The softmax of one query.
 struct Softmax {
     allowed: Vec<bool>,
-    /// Weights; 0 if not allowed.
+    /// The softmax weight of each key; 0 if the key is not allowed.
     p: Vec<f64>,
-    /// Factors of dropout, one for each weight.
+    /// The factor of dropout for each key's weight.
     kept: Vec<f64>,
-    /// The derivative of the softcap.
+    /// The derivative of the softcap for the score of each key; 1 without a softcap.
     cap_slope: Vec<f64>,
     /// The weight of the sink in the softmax.
     sink: f64,
@@ -310,7 +318,7 @@ impl Softmax {
     }
 }
 
-/// Returns the shape of a bias's array; empty for ALiBi, which has none.
+/// Returns the shape of the array of a bias, or `[0; 4]` for ALiBi, which has no array.
 fn bias_shape(bias: &Bias<'_>) -> [usize; 4] {
     match bias {
         Bias::Dense(view) | Bias::Relative { table: view } => view.shape(),
@@ -318,7 +326,8 @@ fn bias_shape(bias: &Bias<'_>) -> [usize; 4] {
     }
 }
 
-/// Returns the index of a cell's element in a contiguous array that is broadcast over the cells.
+/// Returns the index of the element for `cell` in a contiguous array of shape `shape`. Dimensions of 1 are broadcast
+/// over the cells.
 fn place(shape: [usize; 4], cell: [usize; 4]) -> usize {
     shape.iter().zip(cell).fold(0, |place, (n, i)| place * n + if *n == 1 { 0 } else { i })
 }

@@ -35,7 +35,8 @@ pub struct ViewMut<'a, T = f32> {
     layout: Layout,
 }
 
-/// The positions of the elements in memory: proven to be inside the memory that the layout was checked with.
+/// The shape, strides and offset of a view. Constructors of views have checked that all elements are inside the memory
+/// of the view.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Layout {
     pub(crate) shape: [usize; 4],
@@ -52,10 +53,10 @@ impl Layout {
         Layout { shape, strides, offset: 0 }
     }
 
-    /// Returns the layout, or an error if it is empty or leaves memory of `len` values.
+    /// Returns the layout, or an error if a dimension is 0 or an element is outside a memory of `len` values.
     fn check(self, len: usize) -> Result<Layout, Error> {
         if self.shape.contains(&0) {
-            return Err(self.error(len, "a dimension is 0: every dimension must hold at least 1"));
+            return Err(self.error(len, "a dimension of the shape is 0: give at least 1 for each dimension"));
         }
         let (mut low, mut high) = (self.offset as i128, self.offset as i128);
         for (&n, &stride) in self.shape.iter().zip(&self.strides) {
@@ -63,8 +64,9 @@ impl Layout {
             *(if reach < 0 { &mut low } else { &mut high }) += reach;
         }
         if low < 0 || high >= len as i128 {
-            let problem =
-                format!("it would reach from value {low} to {high}: give memory that holds these, or other strides");
+            let problem = format!(
+                "the elements would be at indices {low} to {high}: give memory that contains these indices, or other strides"
+            );
             return Err(self.error(len, &problem));
         }
         Ok(self)
@@ -72,8 +74,8 @@ impl Layout {
 
     /// Returns the layout, or an error if two elements may overlap.
     ///
-    /// Sorted by stride, the stride of each dimension must exceed the range that the smaller ones cover. All layouts
-    /// that slicing and transposing a dense array can give pass.
+    /// The stride of each dimension must exceed the range of memory that all dimensions with smaller strides cover.
+    /// Every layout that results from slicing and transposing a dense array is accepted.
     fn check_disjoint(self, len: usize) -> Result<Layout, Error> {
         let mut dims: Vec<(usize, usize)> = (self.strides.iter().zip(&self.shape))
             .filter(|(_, n)| **n > 1)
@@ -83,7 +85,7 @@ impl Layout {
         let mut reach = 0usize;
         for (stride, n) in dims {
             if stride <= reach {
-                return Err(self.error(len, "elements would overlap: an output needs a place for each element"));
+                return Err(self.error(len, "two elements would have the same place in memory: give strides with a separate place for each element"));
             }
             reach += (n - 1) * stride;
         }
@@ -95,7 +97,7 @@ impl Layout {
         Error::View { shape, strides, offset, len, problem: problem.to_owned() }
     }
 
-    /// Returns the index of the element in memory. The index is in bounds if `at` is inside the shape.
+    /// Returns the index in memory of the element at `at`. The index is in bounds if `at` is inside the shape.
     #[inline(always)]
     pub(crate) fn index(&self, at: [usize; 4]) -> usize {
         let mut index = self.offset as isize;
@@ -143,13 +145,14 @@ impl<'a, T: Element> View<'a, T> {
         self.data[self.layout.index(at)]
     }
 
-    /// Returns one element, as [`get`](Self::get) does, for an `at` that is known to be inside the shape.
+    /// Returns one element, as [`get`](Self::get) does. The caller must ensure that `at` is inside the shape.
     #[inline(always)]
     pub(crate) fn value(&self, at: [usize; 4]) -> T {
         self.data[self.layout.index(at)]
     }
 
-    /// Returns a view that repeats dimensions of 1 to reach `shape`, or `None` if another dimension differs.
+    /// Returns a view of shape `shape` that repeats dimensions of 1. Returns `None` if a dimension other than 1 differs
+    /// from `shape`.
     pub fn broadcast(&self, shape: [usize; 4]) -> Option<View<'a, T>> {
         let mut layout = self.layout;
         for ((stride, given), asked) in layout.strides.iter_mut().zip(layout.shape).zip(shape) {
@@ -205,12 +208,12 @@ impl<'a, T: Element> View<'a, T> {
         dense.then(|| as_f32(&self.data[start..start + (rows - first) * width])).flatten()
     }
 
-    /// Returns the memory and the layout of the elements in it.
+    /// Returns the memory, and the layout of the view's elements in this memory.
     pub(crate) fn into_parts(self) -> (&'a [T], Layout) {
         (self.data, self.layout)
     }
 
-    /// Returns the view of the parts that [`into_parts`](Self::into_parts) returned.
+    /// Returns the view with the memory and the layout that [`into_parts`](Self::into_parts) returned.
     pub(crate) fn from_parts((data, layout): (&'a [T], Layout)) -> Self {
         View { data, layout }
     }
@@ -256,7 +259,7 @@ impl<'a, T: Element> ViewMut<'a, T> {
         ViewMut { data: self.data, layout: self.layout }
     }
 
-    /// Returns the memory and the layout of the elements in it.
+    /// Returns the memory, and the layout of the view's elements in this memory.
     pub(crate) fn into_parts(self) -> (&'a mut [T], Layout) {
         (self.data, self.layout)
     }
@@ -287,7 +290,7 @@ mod tests {
     fn outputs_that_overlap_are_refused() {
         let mut data = [0.0; 64];
         let overlapping = ViewMut::strided(&mut data, [1, 2, 3, 4], [0, 0, 4, 1], 0).unwrap_err();
-        assert!(overlapping.to_string().contains("overlap"), "{overlapping}");
+        assert!(overlapping.to_string().contains("the same place in memory"), "{overlapping}");
         assert!(ViewMut::strided(&mut data, [1, 2, 3, 4], [0, 7, 2, 1], 0).is_err());
         assert!(ViewMut::strided(&mut data, [1, 2, 3, 4], [0, 4, 8, 1], 0).is_ok());
         assert!(ViewMut::strided(&mut data, [2, 2, 3, 4], [-32, 4, 8, 1], 36).is_ok());

@@ -1,8 +1,9 @@
 //! Gradients for tensors that are not arguments of the operation.
 //!
-//! An operation of candle has at most three arguments, which are queries, keys and values. For each further
-//! tensor that needs a gradient, the values therefore pass through one more operation. Its forward pass is the identity. Its
-//! backward pass runs after that of attention and takes the gradient of the further tensor from a slot.
+//! An operation of candle has at most three arguments, which are the queries, keys and values here. For each further
+//! tensor that needs a gradient, the values therefore pass through one more operation. The forward pass of this
+//! operation is the identity. Its backward pass runs after the backward pass of attention, and takes the gradient of
+//! the further tensor from a slot.
 
 use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
@@ -11,10 +12,10 @@ use std::sync::{Arc, Mutex};
 /// The place in which attention's backward pass stores a gradient.
 pub(crate) type Slot = Arc<Mutex<Option<Tensor>>>;
 
-/// The identity on its first argument. The gradient of its second argument is the content of the slot.
+/// The operation that returns its first argument. The gradient of its second argument is the content of the slot.
 struct Carry(Slot);
 
-/// Returns `values`, connected so that the gradient of `tensor` is the content of the slot.
+/// Returns a copy of `values`. In the backward pass, the gradient of `tensor` is taken from `slot`.
 pub(crate) fn carry(values: &Tensor, tensor: &Tensor, slot: &Slot) -> Result<Tensor> {
     values.apply_op2(tensor, Carry(slot.clone()))
 }

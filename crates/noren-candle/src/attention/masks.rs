@@ -1,10 +1,11 @@
-//! Masks to and from tensors. The name of each function states the convention of the tensor.
+//! Conversions between masks and tensors. The name of each function states the convention of the tensor.
 
 use crate::error::{Error, Result};
 use candle_core::{DType, Device, Tensor};
 use noren::{Array, BoundMask, Facts};
 
-/// Returns the mask as a dense tensor `[batch, heads, q_len, kv_len]` of `u8`: 1 = may attend.
+/// Returns the mask as a dense tensor `[batch, heads, q_len, kv_len]` of `u8`: 1 for an allowed cell, 0 for a hidden
+/// cell.
 ///
 /// # Errors
 /// Returns an error if the tensor does not fit into memory.
@@ -12,7 +13,8 @@ pub fn to_keep(mask: &BoundMask, device: &Device) -> Result<Tensor> {
     cells(mask, device, u8::from)
 }
 
-/// Returns the mask as a dense tensor `[batch, heads, q_len, kv_len]` of `u8`: 1 = ignored.
+/// Returns the mask as a dense tensor `[batch, heads, q_len, kv_len]` of `u8`: 0 for an allowed cell, 1 for a hidden
+/// cell.
 ///
 /// # Errors
 /// Returns an error if the tensor does not fit into memory.
@@ -20,11 +22,11 @@ pub fn to_drop(mask: &BoundMask, device: &Device) -> Result<Tensor> {
     cells(mask, device, |allowed| u8::from(!allowed))
 }
 
-/// Returns the mask as a dense tensor `[batch, heads, q_len, kv_len]` of `dtype`, to be added to scores: 0 or minus
-/// infinity.
+/// Returns the mask as a dense tensor `[batch, heads, q_len, kv_len]` of `dtype`, which is added to scores: 0 for an
+/// allowed cell, minus infinity for a hidden cell.
 ///
 /// # Errors
-/// Returns an error if the tensor does not fit into memory, or if the type has no infinity.
+/// Returns an error if the tensor does not fit into memory, or if `dtype` is not a float type.
 pub fn to_additive(mask: &BoundMask, dtype: DType, device: &Device) -> Result<Tensor> {
     if !dtype.is_float() {
         return Err(Error::input(
@@ -40,7 +42,11 @@ fn cells<T: candle_core::WithDType>(mask: &BoundMask, device: &Device, value: im
     let shape = mask.shape();
     let (batch, heads, q_len, kv_len) = (shape.batch_len(), shape.head_count(), shape.q_len(), shape.kv_len());
     if shape.cells() > isize::MAX as u128 / 4 {
-        return Err(Error::input("the mask", format!("{} cells", shape.cells()), "too many for a dense tensor"));
+        return Err(Error::input(
+            "the mask",
+            format!("{} cells", shape.cells()),
+            "a dense tensor cannot hold so many cells: give a smaller shape",
+        ));
     }
     let mut all = Vec::with_capacity(batch * heads * q_len * kv_len);
     for b in 0..batch {
@@ -53,9 +59,9 @@ fn cells<T: candle_core::WithDType>(mask: &BoundMask, device: &Device, value: im
     Ok(Tensor::from_vec(all, (batch, heads, q_len, kv_len), device)?)
 }
 
-/// Returns the cells of the atom `dense(name)` from a tensor in which anything but 0 = may attend: `[q_len, kv_len]`,
-/// `[batch, heads, q_len, kv_len]`, or, with batch rows and heads in one dimension and batch rows first, `[batch *
-/// heads, q_len, kv_len]`.
+/// Converts a mask tensor to an array for the atom `dense(name)`. A value other than 0 allows the cell. The shape is
+/// `[q_len, kv_len]`, `[batch, heads, q_len, kv_len]` or `[batch * heads, q_len, kv_len]`. In the last shape, the heads
+/// of a batch row are consecutive.
 ///
 /// ```
 /// use candle_core::{Device, Tensor};
@@ -67,14 +73,14 @@ fn cells<T: candle_core::WithDType>(mask: &BoundMask, device: &Device, value: im
 /// ```
 ///
 /// # Errors
-/// Returns an error for other shapes, and if the heads do not divide the first of three dimensions.
+/// Returns an error for other shapes, and if the first of three dimensions is not a multiple of `heads`.
 pub fn array_from_keep(tensor: &Tensor, heads: usize) -> Result<Array> {
     let (shape, cells) = flags(tensor, heads)?;
     Ok(Array::keep(&shape, &cells)?)
 }
 
-/// Returns the cells as [`array_from_keep`] does, from a tensor in which anything but 0 = ignored (`attn_mask` of
-/// `nn.MultiheadAttention`).
+/// Converts a mask tensor as [`array_from_keep`] does, except that a value other than 0 hides the cell, as in
+/// `attn_mask` of `nn.MultiheadAttention`.
 ///
 /// # Errors
 /// Returns the errors of [`array_from_keep`].
@@ -83,26 +89,27 @@ pub fn array_from_drop(tensor: &Tensor, heads: usize) -> Result<Array> {
     Ok(Array::drop(&shape, &cells)?)
 }
 
-/// Returns the cells as [`array_from_keep`] does, from a tensor that is added to scores: 0 = may attend, minus infinity
-/// or a type's lowest number = ignored.
+/// Converts a mask tensor as [`array_from_keep`] does, from numbers that are added to scores: 0 allows the cell; minus
+/// infinity, or the lowest number of the type, hides the cell.
 ///
 /// # Errors
-/// Returns the errors of [`array_from_keep`], and an error for any other number, which would be a bias and not a mask.
+/// Returns the errors of [`array_from_keep`], and an error for any other number, because the tensor would be a bias and
+/// not a mask.
 pub fn array_from_additive(tensor: &Tensor, heads: usize) -> Result<Array> {
     let shape = array_shape(tensor, heads)?;
     Ok(Array::additive(&shape, &tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?)?)
 }
 
-/// Returns facts about padding from a tensor `[batch, length]` in which anything but 0 = a non-padding token (Hugging
-/// Face's `attention_mask`).
+/// Returns facts about padding from a tensor `[batch, length]`, in which a value other than 0 marks a non-padding token
+/// (Hugging Face's `attention_mask`).
 ///
 /// # Errors
-/// Returns an error for another number of dimensions.
+/// Returns an error if the tensor does not have two dimensions.
 pub fn facts_from_keep(tensor: &Tensor) -> Result<Facts> {
     Ok(Facts::padding_from_keep(&keep_rows(tensor)?)?)
 }
 
-/// Returns the rows of a padding tensor in which anything but 0 = a non-padding token.
+/// Returns the rows of a padding tensor `[batch, length]`: true for a non-padding token, whose value is not 0.
 pub(crate) fn keep_rows(tensor: &Tensor) -> Result<Vec<Vec<bool>>> {
     if tensor.rank() != 2 {
         return Err(Error::tensor("the padding mask", tensor, "give [batch, length]"));

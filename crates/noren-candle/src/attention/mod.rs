@@ -1,4 +1,4 @@
-//! [`attention`]: masked attention as an operation of candle, with its backward.
+//! [`attention`]: masked attention as an operation of candle, with a backward pass.
 
 mod carry;
 mod masks;
@@ -22,13 +22,14 @@ use storage::{Kind, with_views};
 
 /// Computes masked attention: `softmax(scale * q k^T + ..., over the keys that plan allows) v`.
 ///
-/// `q` is `[batch, heads, q_len, head_dim]`, `k` `[batch, kv_heads, kv_len, head_dim]` and `v`
-/// `[batch, kv_heads, kv_len, v_dim]`, all `f32`, `bf16` or `f16`, with any strides: nothing is copied. The result is
-/// `[batch, heads, q_len, v_dim]`, a view of memory with the order `[batch, q_len, heads, v_dim]`, so that
-/// `transpose(1, 2)` and a reshape join the heads without a copy.
+/// `q` is `[batch, heads, q_len, head_dim]`, `k` is `[batch, kv_heads, kv_len, head_dim]` and `v` is
+/// `[batch, kv_heads, kv_len, v_dim]`. All three have the same type, `f32`, `bf16` or `f16`, and any strides: nothing
+/// is copied. The result is `[batch, heads, q_len, v_dim]`, a view of memory with the order
+/// `[batch, q_len, heads, v_dim]`. `transpose(1, 2)` and a reshape therefore join the heads without a copy.
 ///
-/// Gradients flow to `q`, `k` and `v`, and to those tensors of `options` that need them. The forward pass keeps one number
-/// for each row (the log-sum-exp), never a matrix of weights. The guarantees of [`noren::attention()`] hold here, to the bit.
+/// Gradients flow to `q`, `k` and `v`, and to the tensors of `options` that need a gradient. The forward pass keeps one
+/// number for each row (the log-sum-exp), and never a matrix of weights. The guarantees of [`noren::attention()`] hold
+/// here, with the same bits.
 ///
 /// ```
 /// use candle_core::{Device, Tensor, Var};
@@ -60,10 +61,11 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, plan: &Arc<Plan>, options: 
     Ok(q.apply_op3(k, &v, op)?.transpose(1, 2)?)
 }
 
-/// Returns the probabilities of all rows of all heads, `[batch, heads, q_len, kv_len]` of `f32`: 0 where the plan
-/// allows nothing.
+/// Returns the attention probabilities of all batch rows and heads, `[batch, heads, q_len, kv_len]` of `f32`. A cell
+/// that the plan does not allow has the probability 0.
 ///
-/// For inspection: computed row by row in `f64`, with time and memory proportional to `q_len * kv_len`, without gradients.
+/// This function is for inspection. It computes row by row in `f64`, needs time and memory proportional to
+/// `q_len * kv_len`, and has no gradients.
 ///
 /// # Errors
 /// Returns the errors of [`attention`].
@@ -74,7 +76,7 @@ pub fn attention_weights(q: &Tensor, k: &Tensor, plan: &Plan, options: &Options)
     Ok(Tensor::from_vec(weights, (batch, heads, q_len, k.dim(2)?), q.device())?)
 }
 
-/// [`noren::attention_weights`] of every head.
+/// The computation of [`noren::attention_weights`] for every batch row and head.
 struct WeightsOf<'a> {
     plan: &'a Plan,
     options: &'a options::Owned,

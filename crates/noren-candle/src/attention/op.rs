@@ -8,22 +8,26 @@ use candle_core::{CpuStorage, CustomOp3, DType, Device, Layout, Shape, Tensor};
 use noren::{GradientsMut, Inputs, Outputs, Plan, Saved, View, ViewMut, bf16, f16};
 use std::sync::{Arc, OnceLock};
 
-/// Attention over one plan, from `q`, `k` and `v` to `[batch, q_len, heads, v_dim]`.
+/// The operation of candle that computes attention with one plan, from `q`, `k` and `v` to
+/// `[batch, q_len, heads, v_dim]`.
 pub(crate) struct AttentionOp {
     plan: Arc<Plan>,
     options: Owned,
-    /// Whether a backward pass may follow.
+    /// Whether a backward pass may follow the forward pass.
     tracked: bool,
     /// The log-sum-exps of the forward pass, for the backward pass: `[batch, heads, q_len]`.
     lse: OnceLock<Vec<f32>>,
-    /// The slots for gradients: one for each bias, then for soft weights, then for sinks.
+    /// The slots for the gradients of the biases, in their order; `None` for a bias that needs no gradient.
     bias: Vec<Option<Slot>>,
+    /// The slot for the gradient of the soft weights; `None` if no gradient is needed.
     soft: Option<Slot>,
+    /// The slot for the gradient of the sinks; `None` if no gradient is needed.
     sinks: Option<Slot>,
 }
 
 impl AttentionOp {
-    /// Returns the operation on `q`, `k` and `v`, and the tensor that must be given to it in place of `v`.
+    /// Returns a tensor and the operation. The tensor has the values of `v` and must be given to the operation instead
+    /// of `v`, because it connects the gradients of biases, soft weights and sinks.
     pub(crate) fn new([q, k, v]: [&Tensor; 3], plan: &Arc<Plan>, options: &Options) -> Result<(Tensor, Self)> {
         let owned = options.own()?;
         let mut v = v.clone();
@@ -109,7 +113,7 @@ impl CustomOp3 for AttentionOp {
     }
 }
 
-/// The backward pass of an operation, for the types of its tensors.
+/// The backward pass of `op`, which runs for the type of the tensors: `f32`, `bf16` or `f16`.
 struct Backward<'a> {
     op: &'a AttentionOp,
     out: &'a Tensor,
@@ -165,7 +169,7 @@ impl Extra {
         }
     }
 
-    /// Returns the gradients `plain` with buffers for those of biases, soft weights and sinks added.
+    /// Returns `plain` with buffers into which the gradients of biases, soft weights and sinks are written in addition.
     fn gradients<'a, T: Stored>(&'a mut self, plain: GradientsMut<'a, T>) -> Result<GradientsMut<'a, T>> {
         let place = |array: &'a mut Option<([usize; 4], Vec<f32>)>| {
             array.as_mut().map(|(shape, memory)| ViewMut::new(memory, *shape)).transpose()
@@ -178,7 +182,7 @@ impl Extra {
         })
     }
 
-    /// Puts the gradients into the slots of the operations that carry them.
+    /// Stores the gradients in the slots of `op`, from which the `Carry` operations take them.
     fn leave(self, op: &AttentionOp, device: &Device) -> Result<()> {
         let leave = |slot: &Option<Slot>, memory: Option<Vec<f32>>| -> Result<()> {
             let (Some(slot), Some(memory)) = (slot, memory) else { return Ok(()) };

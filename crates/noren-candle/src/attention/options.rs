@@ -7,23 +7,23 @@ use noren::{Dropout, Isa, View};
 /// Scale, score modifiers, threads and processor path of [`attention`](crate::attention()). The default is plain
 /// attention.
 ///
-/// [`noren::Options`] describes each modifier and their order. Here arrays are tensors of any float type, and gradients flow
-/// to those that need them.
+/// [`noren::Options`] describes each modifier and their order. In this struct, arrays are tensors of any float type.
+/// Gradients flow to the tensors that need them.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Factor of `q . k` [default: `1 / sqrt(head_dim)`].
     pub scale: Option<f32>,
-    /// `cap * tanh(score / cap)` replaces the score.
+    /// The cap of scores: `cap * tanh(score / cap)` replaces each score; `None` for no cap.
     pub softcap: Option<f32>,
     /// Biases that are added to the scores.
     pub bias: Vec<Bias>,
-    /// Weights in `[0, 1]` that multiply `exp(score)`, broadcast over `[batch, heads, q_len, kv_len]`.
+    /// Soft weights in `[0, 1]` that multiply `exp(score)`. The tensor is broadcast to `[batch, heads, q_len, kv_len]`.
     pub soft: Option<Tensor>,
-    /// A logit for each query head that joins the softmax's denominator only, `[heads]`.
+    /// One logit for each query head, `[heads]`. `exp(logit)` is added to the denominator of the softmax only.
     pub sinks: Option<Tensor>,
-    /// Dropout of probabilities after the softmax, in training.
+    /// Dropout of the attention probabilities after the softmax, in training; `None` for no dropout.
     pub dropout: Option<Dropout>,
-    /// Number of threads [default: those of the rayon pool]. No result depends on it.
+    /// Number of threads [default: the size of the rayon pool]. The results do not depend on the number.
     pub threads: Option<usize>,
     /// The processor path [default: the fastest available].
     pub isa: Option<Isa>,
@@ -32,17 +32,18 @@ pub struct Options {
 /// A bias that is added to scores.
 #[derive(Clone, Debug)]
 pub enum Bias {
-    /// A tensor with each dimension 1 or that of `[batch, heads, q_len, kv_len]`.
+    /// A tensor of four dimensions. Each dimension is 1, or equals the same dimension of
+    /// `[batch, heads, q_len, kv_len]`.
     Dense(Tensor),
-    /// A table by distance, `[heads or 1, 2 * reach + 1]`: entry `clamp(k - q, -reach, reach) + reach`, where `q` and `k` are
-    /// positions.
+    /// A table of biases by distance, `[heads or 1, 2 * reach + 1]`. A query at position `q` and a key at position `k`
+    /// have the bias with index `clamp(k - q, -reach, reach) + reach`.
     Relative(Tensor),
-    /// `-slope * |q - k|`, one slope for each query head.
+    /// ALiBi: the bias `-slope * |q - k|` for the positions `q` and `k`, with one slope for each query head.
     Alibi(Vec<f32>),
 }
 
 impl Options {
-    /// Returns the values of all tensors, kept for the time of a call and its backward pass.
+    /// Copies the values of all tensors, so that a call and its backward pass can read them.
     pub(crate) fn own(&self) -> Result<Owned> {
         let bias = self.bias.iter().map(|bias| match bias {
             Bias::Dense(tensor) => Ok(OwnedBias::Dense(Values::of("bias", tensor, 4)?)),
@@ -58,7 +59,7 @@ impl Options {
     }
 }
 
-/// Options whose arrays have their own memory.
+/// A copy of options in which arrays of `f32` replace the tensors.
 pub(crate) struct Owned {
     plain: Options,
     pub(crate) bias: Vec<OwnedBias>,
@@ -73,7 +74,7 @@ pub(crate) enum OwnedBias {
 }
 
 impl OwnedBias {
-    /// Returns the array, if it has one.
+    /// Returns the array of this bias; `None` for ALiBi, which has no array.
     pub(crate) fn values(&self) -> Option<&Values> {
         match self {
             OwnedBias::Dense(values) | OwnedBias::Relative(values) => Some(values),
@@ -82,11 +83,11 @@ impl OwnedBias {
     }
 }
 
-/// The values of a tensor with its shape, extended to four dimensions.
+/// A copy of a tensor's values in `f32`, with the shape of the tensor extended to four dimensions.
 pub(crate) struct Values {
     pub(crate) data: Vec<f32>,
     pub(crate) shape: [usize; 4],
-    /// Whether a gradient is needed.
+    /// Whether candle needs a gradient of the tensor.
     pub(crate) tracked: bool,
 }
 
@@ -96,7 +97,7 @@ impl Values {
             [a, b, c, d] if rank == 4 => [a, b, c, d],
             [heads, width] if rank == 2 => [1, heads, 1, width],
             [heads] if rank == 1 => [1, 1, 1, heads],
-            _ => return Err(Error::tensor(name, tensor, format!("{rank} dimensions are needed"))),
+            _ => return Err(Error::tensor(name, tensor, format!("a tensor of {rank} dimensions is needed"))),
         };
         let data = tensor.detach().to_dtype(DType::F32)?.flatten_all()?.to_vec1()?;
         Ok(Values { data, shape, tracked: tensor.track_op() })
@@ -108,7 +109,7 @@ impl Values {
 }
 
 impl Owned {
-    /// Returns the options in noren's form.
+    /// Returns these options as the options of the crate `noren`, which borrow the arrays.
     pub(crate) fn borrow(&self) -> Result<noren::Options<'_>> {
         let bias = self.bias.iter().map(|bias| {
             Ok(match bias {

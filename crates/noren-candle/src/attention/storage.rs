@@ -1,15 +1,15 @@
-//! Tensors as views, without copies.
+//! Functions that return tensors as views, without copying them.
 
 use crate::error::{Error, Result};
 use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, DType, Layout, Storage, Tensor};
 use noren::{Element, View, bf16, f16};
 
-/// A type of noren that candle can store.
+/// A number type that both noren and candle support: `f32`, `bf16` or `f16`.
 pub(crate) trait Stored: Element + candle_core::WithDType {
-    /// Returns the values of a storage, if they have this type.
+    /// Returns the values of `storage`; `None` if the values have another type.
     fn values(storage: &CpuStorage) -> Option<&[Self]>;
-    /// Returns a storage with these values.
+    /// Returns a storage that holds `values`.
     fn store(values: Vec<Self>) -> CpuStorage;
 }
 
@@ -31,11 +31,11 @@ stored!(f32, F32);
 stored!(bf16, BF16);
 stored!(f16, F16);
 
-/// An operation that is defined for each type that attention supports.
+/// An operation on three tensors of the same type, for each type that attention supports.
 pub(crate) trait Kind {
     /// The result of the operation.
     type Result;
-    /// Runs the operation.
+    /// Runs the operation on the three tensors.
     fn call<T: Stored>(self, views: [View<'_, T>; 3]) -> Self::Result;
 }
 
@@ -55,11 +55,11 @@ pub(crate) fn with_views<K: Kind>(tensors: [&Tensor; 3], kind: K) -> Result<K::R
     })
 }
 
-/// Returns the storage of a tensor in the processor's memory.
+/// Returns the CPU storage of a tensor, or an error if the tensor is on an accelerator.
 pub(crate) fn cpu(storage: &Storage) -> Result<&CpuStorage> {
     match storage {
         Storage::Cpu(storage) => Ok(storage),
-        _ => Err(Error::input("device", "an accelerator", "noren computes on processors: move tensors to Device::Cpu")),
+        _ => Err(Error::input("device", "an accelerator", "noren computes on the CPU: move tensors to Device::Cpu")),
     }
 }
 
@@ -68,7 +68,7 @@ fn views<'a, T: Stored>(parts: [(&'a CpuStorage, &Layout); 3]) -> Result<[View<'
     Ok([view(q.0, q.1)?, view(k.0, k.1)?, view(v.0, v.1)?])
 }
 
-/// Returns a four-dimensional tensor's storage and layout as a view.
+/// Returns a view of a four-dimensional tensor, which is given by its storage and layout.
 pub(crate) fn view<'a, T: Stored>(storage: &'a CpuStorage, layout: &Layout) -> Result<View<'a, T>> {
     let Some(values) = T::values(storage) else {
         let expected = format!("all tensors of a call must be {}: convert with to_dtype", <T as Element>::DTYPE);

@@ -1,4 +1,4 @@
-//! The inputs for the checks of `noren_flow::audit`, for models that read tokens.
+//! The trials for the checks of `noren_flow::audit`, for models that read tokens.
 
 use super::lab::{Input, Lab, Place, Trial, Trials, broken};
 use super::scan;
@@ -7,7 +7,8 @@ use crate::model::Batch;
 use noren::Side;
 use noren_flow::audit::{CHECKS, Change, Check, PADS};
 
-/// Returns the checks that apply to models of tokens, in the order of reports, each with the function that makes its trials.
+/// Returns the checks that apply to models that read tokens, in the order of the report. Each check comes with the
+/// function that makes its trials.
 pub(super) fn battery() -> impl Iterator<Item = (&'static Check, fn(&Lab<'_>) -> Trials)> {
     CHECKS.iter().filter_map(|check| Some((check, maker(check.name)?)))
 }
@@ -31,12 +32,13 @@ fn maker(name: &str) -> Option<fn(&Lab<'_>) -> Trials> {
     })
 }
 
-/// Returns pairs that compare each of these outputs of row 0 with the output at the same place in the other call.
+/// Returns one pair for each token index in `at`. The pair compares the output of this token in row 0 with the output
+/// at the same place in the other call.
 fn stay(at: impl IntoIterator<Item = usize>) -> Vec<(Place, Place)> {
     at.into_iter().map(|at| ((0, at), (0, at))).collect()
 }
 
-/// Changes tokens of the sequence by the catalogue's rule for `check`.
+/// Returns trials in which tokens are changed as the catalogue defines for `check`.
 fn changed(lab: &Lab<'_>, check: &str) -> Trials {
     let changes = match lab.changes(check) {
         Ok(changes) => changes,
@@ -67,8 +69,8 @@ fn liveness(lab: &Lab<'_>) -> Trials {
     Ok(Ok(trials))
 }
 
-/// Returns pairs of outputs of a text: without padding, and with padding on `side`. Padding does not move outputs of a
-/// decoder that reads an encoder.
+/// Returns pairs of outputs that must be equal: of a text without padding, and of the text with padding on `side`.
+/// Padding on the left moves the outputs, except the outputs of a decoder that reads an encoder.
 fn shifted(lab: &Lab<'_>, side: Side) -> Vec<(Place, Place)> {
     let by = if side == Side::Left && !lab.crosses() { PADS } else { 0 };
     (0..lab.length).map(|at| ((0, at), (0, at + by))).collect()
@@ -100,7 +102,7 @@ fn mask_liveness(lab: &Lab<'_>) -> Trials {
     if rows.is_empty() {
         return Ok(Err("no output reads a token that could be masked".into()));
     }
-    let what = format!("token {gone} masked out in the first call only");
+    let what = format!("token {gone} is masked out only in the first call");
     let mask = if lab.crosses() { "the encoder's mask" } else { "the mask" };
     Ok(Ok(vec![Trial {
         what,
@@ -153,7 +155,7 @@ fn batch(lab: &Lab<'_>) -> Trials {
                     None => None,
                 };
                 let pairs = (0..lab.length).map(|at| ((0, at), (row, at + by))).collect();
-                let what = format!("alone, and in row {row} among texts of {mates} tokens");
+                let what = format!("a text alone, and in row {row} of a batch with texts of {mates} tokens");
                 let other = Input { text, decoder };
                 let (base, broken) = (alone.clone(), broken.clone());
                 trials.push(Trial { what, base, other, pairs, broken, moved: false, given: None });
@@ -181,12 +183,13 @@ fn documents(lab: &Lab<'_>) -> Trials {
     }
     let base = Input::of(Batch::new(vec![texts[1].clone()])?);
     let pairs = (0..texts[1].len()).map(|at| ((0, at), (0, at + first))).collect();
-    let what = "the second document alone, and packed".into();
+    let what = "the second document alone, and packed after the first document".into();
     trials.push(Trial { what, base, other: packed, pairs, broken, moved: false, given: None });
     Ok(Ok(trials))
 }
 
-/// Compares the logits of a generation with a cache with those of one pass over the same tokens.
+/// Returns a trial that compares the logits of two computations over the same tokens: a generation with a cache, which
+/// reads the prompt in chunks of `chunk` tokens, and one pass without a cache.
 fn cached(lab: &Lab<'_>, check: &str, chunk: usize) -> Trials {
     const NEW: usize = 5;
     let Some(steps) = &lab.subject.steps else {
@@ -197,7 +200,8 @@ fn cached(lab: &Lab<'_>, check: &str, chunk: usize) -> Trials {
     let read = [&prompt[..], &made[..made.len().saturating_sub(1)]].concat();
     let base = Input::of(Batch::new(vec![read])?);
     let pairs = (0..logits.len()).map(|i| ((0, prompt.len() - 1 + i), (0, i))).collect();
-    let what = format!("{NEW} tokens one by one, after {} in chunks of {}", prompt.len(), chunk.min(prompt.len()));
+    let what =
+        format!("{NEW} tokens one by one, after {} tokens in chunks of {}", prompt.len(), chunk.min(prompt.len()));
     let (other, given) = (base.clone(), Some(vec![logits]));
     let broken = broken(check, 0, &[]);
     Ok(Ok(vec![Trial { what, base, other, pairs, broken, moved: false, given }]))

@@ -1,4 +1,4 @@
-//! [`Lab`]: the tested model with the tokens and the flow from which trials are made.
+//! [`Lab`]: the tested model, with the tokens for trials and the inputs that each output may depend on.
 
 use super::subject::Subject;
 use crate::error::{Error, Result};
@@ -10,12 +10,12 @@ use noren_flow::audit::{Change, Check, LENGTHS, PADS, Reads, rounding};
 use noren_flow::{Fill, Flow};
 use std::collections::BTreeSet;
 
-/// The tokens of a call.
+/// The tokens of a call of the model.
 #[derive(Clone)]
 pub(super) struct Input {
-    /// The tokens of the encoder, or of the only stack.
+    /// The tokens of the encoder, or of a model with only one stack.
     pub(super) text: Batch,
-    /// The tokens of a decoder that reads an encoder.
+    /// The tokens of the decoder, if the model has an encoder and a decoder.
     pub(super) decoder: Option<Batch>,
 }
 
@@ -24,33 +24,33 @@ impl Input {
         Input { text, decoder: None }
     }
 
-    /// Returns the batch whose outputs are compared.
+    /// Returns the batch whose outputs are compared: the decoder's batch if there is one, otherwise the text.
     pub(super) fn main(&self) -> &Batch {
         self.decoder.as_ref().unwrap_or(&self.text)
     }
 }
 
-/// The outputs of a call, `[row][token][feature]`.
+/// The outputs of a call, as `[batch row][token][feature]`.
 pub(super) type Rows = Vec<Vec<Vec<f32>>>;
 
-/// The row and the token of an output, in this order.
+/// The batch row and the token index of an output, in this order.
 pub(super) type Place = (usize, usize);
 
-/// Two calls, and the pairs of outputs that must be equal or must all differ.
+/// A test of two calls: pairs of their outputs, which must all be equal or must all differ.
 pub(super) struct Trial {
     pub(super) what: String,
     pub(super) base: Input,
     pub(super) other: Input,
     pub(super) pairs: Vec<(Place, Place)>,
     pub(super) broken: String,
-    /// Whether all pairs must differ; otherwise all must be equal.
+    /// True if the outputs of every pair must differ, false if they must be equal.
     pub(super) moved: bool,
-    /// The outputs to compare with those of `base`, if they do not come from a call with `other`.
+    /// The outputs to compare with those of `base`; `None` if they come from a call with `other`.
     pub(super) given: Option<Rows>,
 }
 
 impl Trial {
-    /// Returns the trial for a change that the catalogue of checks defines.
+    /// Returns the trial that compares `base` with `other` as the catalogue of checks defines for `change`.
     pub(super) fn of(change: Change, base: Input, other: Input) -> Trial {
         let Change { what, broken, compared, moves, .. } = change;
         let pairs = compared.into_iter().map(|place| (place, place)).collect();
@@ -64,12 +64,13 @@ impl Trial {
     }
 }
 
-/// Returns the sentence number `which` of a check, which explains a failure; `about` fills its gaps.
+/// Returns the sentence of a check that explains a failure. `which` is the index of the sentence, and the texts in
+/// `about` fill its gaps.
 pub(super) fn broken(check: &str, which: usize, about: &[&str]) -> String {
     Check::named(check).map_or_else(String::new, |check| check.sentence(which, about))
 }
 
-/// The trials of a check, or the reason why it does not apply.
+/// The trials of a check, or the reason why the check does not apply.
 pub(super) type Trials = Result<std::result::Result<Vec<Trial>, String>>;
 
 /// The tested model with its declared masks, and the inputs that each output may depend on.
@@ -77,11 +78,11 @@ pub(super) struct Lab<'a> {
     pub(super) subject: &'a Subject<'a>,
     pub(super) length: usize,
     pub(super) dtype: DType,
-    /// Number of features of an output.
+    /// Number of features (values) of an output.
     features: usize,
-    /// The inputs that each output may depend on, through all layers: cell (output, input).
+    /// The inputs on which each output may depend through all layers, as cells (output, input).
     pub(super) reach: Keep,
-    /// The cells that at least one head allows in every layer.
+    /// The cells that are allowed in every layer by at least one head of the layer.
     pub(super) direct: Keep,
     main: Declared,
     crosses: bool,
@@ -92,10 +93,14 @@ impl<'a> Lab<'a> {
         let crosses = subject.masks.iter().any(|declared| declared.stack == Stack::Cross);
         let wanted = if crosses { Stack::Decoder } else { subject.masks.first().map_or(Stack::Decoder, |d| d.stack) };
         let Some(main) = subject.masks.iter().find(|declared| declared.stack == wanted).cloned() else {
-            return Err(Error::input("the declared masks", "none", "give one for each attention of the model"));
+            return Err(Error::input("the declared masks", "none", "give one mask for each attention of the model"));
         };
         if subject.vocab < 8 {
-            return Err(Error::input("the vocabulary", subject.vocab, "the battery needs 8 tokens or more"));
+            return Err(Error::input(
+                "the vocabulary",
+                subject.vocab,
+                "the audit needs a vocabulary of at least 8 tokens",
+            ));
         }
         let limit = subject.positions.map_or(usize::MAX, |most| most.saturating_sub(PADS));
         if length.unwrap_or(12) > limit || limit < 12 || length.is_some_and(|length| length < 12) {
@@ -104,7 +109,7 @@ impl<'a> Lab<'a> {
             return Err(Error::input(
                 "the length of texts",
                 given,
-                format!("give at least 12{most}, with {PADS} of padding"),
+                format!("give at least 12{most} tokens, because {PADS} tokens of padding are added"),
             ));
         }
         let mut lab = Lab {
@@ -146,7 +151,7 @@ impl<'a> Lab<'a> {
         (0..self.main.layers).map(bind).collect()
     }
 
-    /// Returns the maximum over layers of the number of heads with different declared masks.
+    /// Returns the number of different declared masks among the heads of a layer, as the maximum over all layers.
     pub(super) fn heads(&self) -> Result<usize> {
         let distinct = |layer: &BoundMask| {
             let plan = layer.plan();
@@ -170,8 +175,8 @@ impl<'a> Lab<'a> {
         Reads { length: self.length, reach: &reach, direct: &direct }.changes(check)
     }
 
-    /// Returns the maximum difference between calls of different sizes that counts as rounding, as a fraction of the largest
-    /// output.
+    /// Returns the limit of differences that count as rounding between calls of different sizes, as a fraction of the
+    /// largest output.
     pub(super) fn rounding(&self) -> f32 {
         let width = self.features.max(self.length + PADS);
         let layers = self.subject.masks.iter().map(|declared| declared.layers).sum();
@@ -183,12 +188,12 @@ impl<'a> Lab<'a> {
         self.crosses
     }
 
-    /// Returns random tokens, which depend only on `length` and `salt`.
+    /// Returns `length` random token ids. The same `salt` gives the same ids.
     pub(super) fn tokens(&self, length: usize, salt: u32) -> Vec<u32> {
         (0..length as u32).map(|at| 3 + philox([at, salt, 0xA0D1, 0], 0)[0] % (self.subject.vocab as u32 - 4)).collect()
     }
 
-    /// Returns a token id for padding: the first of the vocabulary if `kind` is 0, otherwise the last.
+    /// Returns a token id for padding: the first id of the vocabulary if `kind` is 0, otherwise the last id.
     pub(super) fn pad(&self, kind: usize) -> u32 {
         if kind == 0 { 0 } else { self.subject.vocab as u32 - 1 }
     }
@@ -203,14 +208,15 @@ impl<'a> Lab<'a> {
         ids
     }
 
-    /// Returns a random text of one row, and another one for the decoder if the model has an encoder and a decoder.
+    /// Returns a random text of one row, and another random text for the decoder if the model has an encoder and a
+    /// decoder. The same `salt` gives the same texts.
     pub(super) fn input(&self, salt: u32) -> Result<Input> {
         let text = Batch::new(vec![self.tokens(self.length, salt)])?;
         let decoder = if self.crosses { Some(Batch::new(vec![self.tokens(self.length, salt + 50)])?) } else { None };
         Ok(Input { text, decoder })
     }
 
-    /// Returns `input` with `main` in place of the batch whose outputs are compared.
+    /// Returns a copy of `input` in which `main` replaces the batch whose outputs are compared.
     pub(super) fn with_main(&self, input: &Input, main: Batch) -> Input {
         match input.decoder {
             Some(_) => Input { text: input.text.clone(), decoder: Some(main) },
@@ -218,7 +224,7 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// Returns a batch of one row in which the tokens for which `keep` is false are masked out.
+    /// Returns a batch with the row `ids`, in which a token is masked out as padding if `keep` is false for its index.
     pub(super) fn masked(&self, ids: &[u32], keep: impl Fn(usize) -> bool) -> Result<Batch> {
         let keep: Vec<u8> = (0..ids.len()).map(|at| u8::from(keep(at))).collect();
         let row = |values: Vec<u32>| Tensor::new(values, &Device::Cpu)?.unsqueeze(0);
@@ -226,12 +232,14 @@ impl<'a> Lab<'a> {
         Batch::from_tensors(&row(ids.to_vec())?, Some(&keep))
     }
 
-    /// Returns a batch of one row with padding on `side`.
+    /// Returns a batch with the row `ids` and `PADS` padding tokens on `side`. `kind` selects the padding token as in
+    /// `pad`.
     pub(super) fn padded(&self, ids: &[u32], side: Side, kind: usize) -> Result<Batch> {
         self.padded_by(ids, side, kind, PADS)
     }
 
-    /// Returns a batch of one row with `count` padding tokens on `side`.
+    /// Returns a batch with the row `ids` and `count` padding tokens on `side`. `kind` selects the padding token as in
+    /// `pad`. `ids` has no padding.
     pub(super) fn padded_by(&self, ids: &[u32], side: Side, kind: usize, count: usize) -> Result<Batch> {
         let pads = vec![self.pad(kind); count];
         let (ids, first) = match side {
@@ -251,7 +259,7 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// Returns the outputs of a call, `[row][token][feature]`.
+    /// Returns the outputs of a call, as `[batch row][token][feature]`.
     pub(super) fn rows(&self, input: &Input) -> Result<Rows> {
         Ok(self.call(input, None)?.to_dtype(DType::F32)?.to_vec3()?)
     }
@@ -301,7 +309,7 @@ impl<'a> Lab<'a> {
     }
 }
 
-/// Returns the distance from 1 to the next number of a type.
+/// Returns the distance from 1 to the next larger number of a float type.
 fn epsilon(dtype: DType) -> f32 {
     match dtype {
         DType::BF16 => 2f32.powi(-7),

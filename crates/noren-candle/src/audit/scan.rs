@@ -1,13 +1,15 @@
-//! Complete checks: every single token, and every length up to the tested one.
+//! Checks that cover every token, and every text length up to the tested length.
 
 use super::lab::{Input, Lab, Trial, Trials, broken};
 use crate::model::Batch;
 use noren::Side;
 use noren_flow::audit::ROWS;
 
-/// Changes every single token, one in each row. Outputs that may not depend on the token must stay equal.
+/// Returns trials in which each batch row has one changed token, until every token was changed once. Outputs that must
+/// not depend on the changed token must stay equal.
 ///
-/// Only `liveness` tests that the other outputs change. Without `f64`, rounding may hide a small change, which is no fault.
+/// This check does not test whether the other outputs change, because rounding may hide a small change. The check
+/// `liveness` tests whether outputs change.
 pub(super) fn reach(lab: &Lab<'_>) -> Trials {
     let changes = match lab.changes("reach") {
         Ok(changes) => changes,
@@ -27,7 +29,9 @@ pub(super) fn reach(lab: &Lab<'_>) -> Trials {
     Ok(if trials.is_empty() { Err("every output may read every token".into()) } else { Ok(trials) })
 }
 
-/// Runs a text of every length up to the tested one: alone, as the beginning of the longest text, and padded.
+/// Returns trials for texts of every length below the tested length. The outputs of a text alone are compared with
+/// those of the same text with padding and, if no token reads a later token, with those of the longest text, which
+/// begins with the same tokens.
 pub(super) fn lengths(lab: &Lab<'_>) -> Trials {
     let full = lab.input(0)?;
     let begins = (0..lab.length).all(|q| (q + 1..lab.length).all(|k| !lab.reach.get([0, 0, q, k])));
@@ -36,8 +40,10 @@ pub(super) fn lengths(lab: &Lab<'_>) -> Trials {
         let cut = |batch: &Batch| Batch::new(vec![batch.ids()[0][..n].to_vec()]);
         if begins {
             let base = lab.with_main(&full, cut(full.main())?);
-            let (what, other) =
-                (format!("a text of {n} tokens alone, and at the beginning of {}", lab.length), full.clone());
+            let (what, other) = (
+                format!("a text of {n} tokens alone, and at the beginning of a text of {} tokens", lab.length),
+                full.clone(),
+            );
             let broken = broken("lengths", 0, &[&n.to_string(), &lab.length.to_string()]);
             trials.push(of_length(n, what, [base, other], broken, 0));
         }
@@ -50,7 +56,8 @@ pub(super) fn lengths(lab: &Lab<'_>) -> Trials {
             (false, Side::Right) => (n, 0),
         };
         let other = Input { text, decoder: full.decoder.clone() };
-        let what = format!("a text of {n} tokens alone, and padded on the {side:?} to {}", lab.length).to_lowercase();
+        let what =
+            format!("a text of {n} tokens alone, and padded on the {side:?} to {} tokens", lab.length).to_lowercase();
         let broken = broken("lengths", 1, &[if side == Side::Left { "left" } else { "right" }, &n.to_string()]);
         trials.push(of_length(places, what, [base, other], broken, by));
     }

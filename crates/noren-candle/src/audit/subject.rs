@@ -5,12 +5,12 @@ use crate::generate::{GenerateOptions, generate};
 use crate::model::{Batch, Call, Declared, Model, Output, Trace};
 use candle_core::Tensor;
 
-/// A call. Arguments: tokens, tokens of a decoder that reads an encoder, and a record to fill. Returns `[rows, length,
-/// features]`.
+/// A function that runs the tested model. Arguments: tokens, tokens of a decoder that reads an encoder, and a record to
+/// fill. Returns outputs `[rows, length, features]`.
 pub(super) type Run<'a> = Box<dyn Fn(&Batch, Option<&Batch>, Option<&mut Trace>) -> Result<Tensor> + 'a>;
 
-/// A generation. Arguments: prompt, number of new tokens, number of prompt tokens in a chunk. Returns the new tokens and the
-/// logits from which each was chosen.
+/// A function that generates text with the tested model. Arguments: prompt, number of new tokens, number of prompt
+/// tokens in a chunk. Returns the new tokens, and the logits from which each new token was chosen.
 pub(super) type Steps<'a> = Box<dyn Fn(&[u32], usize, usize) -> Result<(Vec<u32>, Vec<Vec<f32>>)> + 'a>;
 
 /// The tested model or function, with its declared masks.
@@ -48,8 +48,9 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Returns a subject for any function of tokens and the masks that it should follow. The function gets a second batch if one
-    /// of `masks` is for attention over an encoder.
+    /// Returns a subject for the function `run`, which should follow `masks`. `run` gets the tokens, the tokens of a
+    /// decoder (`None` unless one of `masks` is for attention over an encoder), and a record to fill. It returns
+    /// outputs `[rows, length, features]`. `vocab` is the number of tokens of the vocabulary.
     pub fn new(
         masks: Vec<Declared>,
         vocab: usize,
@@ -58,13 +59,13 @@ impl<'a> Subject<'a> {
         Subject { masks, vocab, positions: None, run: Box::new(run), steps: None }
     }
 
-    /// Returns the subject with other declared masks.
+    /// Returns this subject with `masks` as its declared masks.
     #[must_use]
     pub fn declared(self, masks: Vec<Declared>) -> Self {
         Subject { masks, ..self }
     }
 
-    /// Sets the maximum number of tokens of a text.
+    /// Sets the maximum number of tokens of a text to `most`.
     #[must_use]
     pub fn positions(self, most: usize) -> Self {
         Subject { positions: Some(most), ..self }

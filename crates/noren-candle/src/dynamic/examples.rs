@@ -1,4 +1,4 @@
-//! Four generators: by token, by domain vocabulary, by sensitivity, by estimated score.
+//! Four generators of masks: by token, by domain vocabulary, by sensitivity, by estimated score.
 
 use super::{DynamicCall, DynamicMask, MaskGenerator};
 use crate::error::{Error, Result};
@@ -6,7 +6,7 @@ use noren::noren_mask::Span;
 use noren::{Array, Set, atoms};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Hides tokens from all other tokens, such as names of products or markup.
+/// A generator that hides some tokens from all other tokens, for example names of products or markup.
 #[derive(Clone, Debug, Default)]
 pub struct ByToken {
     /// The ids of the hidden tokens.
@@ -22,13 +22,13 @@ impl MaskGenerator for ByToken {
     }
 }
 
-/// A token of a domain reads tokens of the same domain and tokens of no domain. A token of no domain reads only tokens
-/// of no domain.
+/// A generator for texts about several domains. A token of a domain reads tokens of the same domain and tokens of no
+/// domain. A token of no domain reads only tokens of no domain.
 ///
-/// In a text about two subjects, each subject is read as if the words of the other one were missing.
+/// In a text about two subjects, each subject is read as if the words of the other subject were missing.
 #[derive(Clone, Debug, Default)]
 pub struct DomainVocabulary {
-    /// The tokens of each domain, by the name of the domain.
+    /// The token ids of each domain, by the name of the domain.
     pub domains: BTreeMap<String, HashSet<u32>>,
 }
 
@@ -46,13 +46,13 @@ impl MaskGenerator for DomainVocabulary {
     }
 }
 
-/// Each token has a level. A token reads tokens of its own level and below, and never a token above the reader's
-/// clearance.
+/// A generator for tokens with levels. A token reads tokens of its own level and below, and never another token above
+/// the reader's clearance.
 #[derive(Clone, Debug, Default)]
 pub struct Sensitivity {
-    /// The level of each token [default: 0].
+    /// The level of each token id [default: 0].
     pub levels: HashMap<u32, i64>,
-    /// The clearance of the reader of the output. Tokens of higher levels are read only by themselves.
+    /// The clearance of the reader of the output. A token of a higher level is read only by itself.
     pub clearance: i64,
 }
 
@@ -67,23 +67,24 @@ impl MaskGenerator for Sensitivity {
     }
 }
 
-/// Each block of queries reads the key blocks with the largest bounds of scores, and always its own.
+/// A generator that lets each block of queries read the key blocks with the largest upper bounds of scores, and always
+/// the key block at its own position.
 ///
-/// The bound is Quest's (Tang et al. 2024): over the smallest and largest value of each dimension among a block's keys,
-/// the largest product with a query. It costs `q_len * kv_len / block` products; attention itself costs `q_len *
-/// kv_len`.
+/// The upper bound is computed as in Quest (Tang et al. 2024), from the smallest and the largest value of each
+/// dimension among the keys of a block. No score of a key in the block is larger, apart from the scale. The bounds need
+/// `q_len * kv_len / block` products of vectors; attention itself needs `q_len * kv_len`.
 #[derive(Clone, Copy, Debug)]
 pub struct TopBlocks {
-    /// Number of queries and of keys in a block.
+    /// Number of queries in a query block, and of keys in a key block.
     pub block: usize,
-    /// Number of key blocks that a block of queries reads.
+    /// Number of key blocks that each block of queries reads.
     pub count: usize,
 }
 
 impl MaskGenerator for TopBlocks {
     fn mask(&self, call: &DynamicCall<'_>) -> Result<DynamicMask> {
         if self.block == 0 || self.count == 0 {
-            let given = format!("{} blocks of {}", self.count, self.block);
+            let given = format!("{} blocks of {} keys", self.count, self.block);
             return Err(Error::input("TopBlocks", given, "give at least one block of at least one key"));
         }
         let (q_len, kv_len) = (call.shape.q_len(), call.shape.kv_len());
@@ -111,8 +112,9 @@ impl MaskGenerator for TopBlocks {
 }
 
 impl TopBlocks {
-    /// Returns the `count` best key blocks of a row of bounds up to `own`, which is always selected. Later blocks are
-    /// selected only if there are fewer earlier ones, because causal masks hide them.
+    /// Returns the indices of `count` key blocks for one block of queries. The block `own` is always selected, then the
+    /// earlier blocks with the largest bounds in `row`. Later blocks are selected only if there are too few earlier
+    /// blocks, because causal masks hide later blocks.
     fn best(&self, row: &[f32], own: usize) -> Vec<u32> {
         let mut order: Vec<usize> = (0..row.len()).filter(|k| *k != own).collect();
         order.sort_by(|a, b| (a > &own).cmp(&(b > &own)).then(row[*b].total_cmp(&row[*a])).then(a.cmp(b)));
@@ -120,7 +122,8 @@ impl TopBlocks {
         own.into_iter().chain(order).take(self.count).map(|k| k as u32).collect()
     }
 
-    /// Returns the largest bound of each query block and key block, by batch row and head.
+    /// Returns an upper bound of the scores for each pair of a query block and a key block, as
+    /// `[batch row][head][query block][key block]`.
     fn bounds(&self, call: &DynamicCall<'_>) -> Result<Vec<Vec<Vec<Vec<f32>>>>> {
         let (q, k) = (call.queries.detach().to_dtype(candle_core::DType::F32)?, call.spread_keys()?);
         let q_rows = q.flatten(0, 1)?.to_vec3::<f32>()?;
@@ -140,7 +143,7 @@ impl TopBlocks {
     }
 }
 
-/// Returns the smallest and largest value of each dimension.
+/// Returns the smallest and the largest value of each dimension over all `keys`, as (smallest, largest).
 fn extent(keys: &[Vec<f32>]) -> Vec<(f32, f32)> {
     let width = keys.first().map_or(0, Vec::len);
     let of = |d: usize| {
@@ -151,7 +154,7 @@ fn extent(keys: &[Vec<f32>]) -> Vec<(f32, f32)> {
     (0..width).map(of).collect()
 }
 
-/// Returns the positions of the tokens for which `wanted` is true, by batch row.
+/// Returns the indices of the tokens for which `wanted` is true, as a list of spans for each batch row.
 fn spans(call: &DynamicCall<'_>, wanted: impl Fn(u32) -> bool) -> Vec<Vec<Span>> {
     let row = |ids: &Vec<u32>| (0u64..).zip(ids).filter(|(_, id)| wanted(**id)).map(|(at, _)| Span::from(at)).collect();
     call.tokens.iter().map(row).collect()

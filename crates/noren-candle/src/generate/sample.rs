@@ -1,26 +1,27 @@
-//! [`Sampling`]: the choice of a token from logits.
+//! [`Sampling`]: the settings by which tokens are chosen from logits.
 
 use crate::error::{Error, Result};
 use noren::noren_mask::philox;
 
-/// The choice of a token: the most probable one, or a random one by probability.
+/// The settings by which tokens are chosen: always the most probable token, or a random token by probability.
 ///
-/// The choice of a text's n-th token depends only on the seed, on the index of the text among the prompts, and on n.
+/// The n-th token of a text is chosen by a random number that depends only on the seed, on the index of the text among
+/// the prompts, and on n.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sampling {
-    /// Divisor of the logits; 0 selects the most probable token.
+    /// The divisor of the logits. 0 always selects the most probable token.
     pub temperature: f64,
-    /// Number of the most probable tokens among which one is chosen; `None` is no limit.
+    /// Limits the choice to this number of most probable tokens; `None` for no limit.
     pub top_k: Option<usize>,
-    /// Restricts the choice to the most probable tokens whose probabilities reach this sum, at least one; `None` is no
-    /// limit.
+    /// Limits the choice to the smallest number of most probable tokens whose probabilities add up to at least this
+    /// value; `None` for no limit.
     pub top_p: Option<f64>,
     /// The seed of random choices.
     pub seed: u64,
 }
 
 impl Default for Sampling {
-    /// Returns the options that choose the most probable token.
+    /// Returns settings that always select the most probable token.
     fn default() -> Self {
         Sampling { temperature: 0.0, top_k: None, top_p: None, seed: 0 }
     }
@@ -36,18 +37,22 @@ impl Sampler {
     pub(super) fn new(sampling: &Sampling, prompts: &[Vec<u32>]) -> Result<Self> {
         let Sampling { temperature, top_k, top_p, .. } = *sampling;
         if !(0.0..=1e6).contains(&temperature) {
-            return Err(Error::input("temperature", temperature, "give 0 for the most probable token, or up to 1e6"));
+            return Err(Error::input(
+                "temperature",
+                temperature,
+                "give 0 to choose the most probable token, or a number up to 1e6",
+            ));
         }
         if top_k == Some(0) {
-            return Err(Error::input("top_k", 0, "give at least 1, or omit it"));
+            return Err(Error::input("top_k", 0, "give at least 1, or omit top_k for no limit"));
         }
         if let Some(p) = top_p.filter(|p| !(*p > 0.0 && *p <= 1.0)) {
-            return Err(Error::input("top_p", p, "give a number above 0, at most 1"));
+            return Err(Error::input("top_p", p, "give a number above 0 and at most 1"));
         }
         Ok(Sampler { sampling: sampling.clone(), counts: vec![0; prompts.len()] })
     }
 
-    /// Returns the next token of a row.
+    /// Chooses the next token of row `row` from `logits`, and returns its id.
     pub(super) fn choose(&mut self, row: usize, logits: &[f32]) -> u32 {
         let count = self.counts[row];
         self.counts[row] += 1;
@@ -81,7 +86,7 @@ impl Sampler {
     }
 }
 
-/// Returns the index of the largest logit; of equal ones the first.
+/// Returns the index of the largest logit. If several logits are equal, the first index is returned.
 fn best(logits: &[f32]) -> u32 {
     let larger = |a: usize, b: usize| if logits[b] > logits[a] || logits[a].is_nan() { b } else { a };
     (1..logits.len()).fold(0, larger) as u32

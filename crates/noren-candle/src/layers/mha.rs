@@ -1,4 +1,4 @@
-//! [`MultiHeadAttention`]: projections around attention.
+//! [`MultiHeadAttention`]: attention with linear projections before and after it.
 
 use crate::attention::{Options, attention, attention_weights};
 use crate::error::{Error, Result};
@@ -22,7 +22,7 @@ pub struct MhaConfig {
 }
 
 impl MhaConfig {
-    /// Returns sizes with as many key-value heads as query heads, and no dropout.
+    /// Returns sizes with one key-value head for each query head, and no dropout.
     pub fn new(embed_dim: usize, heads: usize) -> Self {
         MhaConfig { embed_dim, heads, kv_heads: heads, dropout: 0.0 }
     }
@@ -31,19 +31,19 @@ impl MhaConfig {
         let MhaConfig { embed_dim, heads, kv_heads, .. } = *self;
         if heads == 0 || kv_heads == 0 || !embed_dim.is_multiple_of(heads) || !heads.is_multiple_of(kv_heads) {
             let given = format!("{embed_dim} wide, {heads} heads, {kv_heads} key-value heads");
-            let expected =
-                "the width must be a multiple of the heads, and the number of heads a multiple of the key-value heads";
+            let expected = "the width must be a multiple of the number of heads, and the number of heads a multiple of the number of key-value heads";
             return Err(Error::input("attention", given, expected));
         }
         Ok(())
     }
 }
 
-/// Attention between linear projections, self or cross, under the names of `nn.MultiheadAttention`: `in_proj_weight`,
-/// `in_proj_bias`, `out_proj.weight`, `out_proj.bias`.
+/// Self-attention or cross-attention with linear projections. The parameters have the names of `nn.MultiheadAttention`:
+/// `in_proj_weight`, `in_proj_bias`, `out_proj.weight`, `out_proj.bias`.
 ///
-/// With fewer key-value heads, `in_proj_weight` has `embed_dim + 2 * kv_heads * head_dim` rows. The plan defines the keys that each
-/// head may read: `heads(0..4: causal, 4..: sliding(8))`, or a dense array by head.
+/// If there are fewer key-value heads than query heads, `in_proj_weight` has `embed_dim + 2 * kv_heads * head_dim`
+/// rows. The plan defines the keys that each head may read, for example `heads(0..4: causal, 4..: sliding(8))` or a
+/// dense array for each head.
 #[derive(Clone, Debug)]
 pub struct MultiHeadAttention {
     config: MhaConfig,
@@ -54,10 +54,11 @@ pub struct MultiHeadAttention {
 }
 
 impl MultiHeadAttention {
-    /// Reads the parameters from `vb`, or makes new ones.
+    /// Makes the layer with parameters from `vb`. If `vb` belongs to a `VarMap`, missing parameters are created.
     ///
     /// # Errors
-    /// Returns an error if sizes do not divide, or if tensors are missing or have other shapes.
+    /// Returns an error if `embed_dim` is not a multiple of `heads`, if `heads` is not a multiple of `kv_heads`, or if
+    /// a tensor in `vb` is missing or has another shape.
     pub fn new(config: &MhaConfig, vb: &VarBuilder<'_>) -> Result<Self> {
         config.check()?;
         let MhaConfig { embed_dim, heads, kv_heads, .. } = *config;
@@ -76,13 +77,13 @@ impl MultiHeadAttention {
         })
     }
 
-    /// Returns the sizes.
+    /// Returns the sizes of this layer.
     pub fn config(&self) -> &MhaConfig {
         &self.config
     }
 
-    /// Computes attention of `x` `[batch, q_len, embed_dim]` over `memory` `[batch, kv_len, embed_dim]`, which is `x` itself for
-    /// self-attention: `[batch, q_len, embed_dim]`.
+    /// Computes attention of `x` `[batch, q_len, embed_dim]` over `memory` `[batch, kv_len, embed_dim]`. For
+    /// self-attention, `memory` is `x`. The result is `[batch, q_len, embed_dim]`.
     ///
     /// # Errors
     /// Returns an error for shapes that do not fit the plan.
@@ -92,8 +93,8 @@ impl MultiHeadAttention {
         self.out.forward(&join_heads(&attention(&q, &k, &v, plan, &options)?)?)
     }
 
-    /// Returns the result of [`forward`](Self::forward) and the probabilities `[batch, heads, q_len, kv_len]`, without
-    /// dropout and without gradients.
+    /// Returns the result of [`forward`](Self::forward) in inference, and the attention probabilities
+    /// `[batch, heads, q_len, kv_len]`. The probabilities have no gradients.
     ///
     /// # Errors
     /// Returns the errors of [`forward`](Self::forward).
@@ -114,14 +115,15 @@ impl MultiHeadAttention {
     }
 }
 
-/// Returns `[batch, length, heads * width]` as `[batch, heads, length, width]`, in the same memory.
+/// Splits the last dimension of `x` `[batch, length, heads * width]` into heads: `[batch, heads, length, width]`, in
+/// the same memory.
 pub(crate) fn split_heads(x: &Tensor, heads: usize) -> Result<Tensor> {
     let (batch, len, width) = x.dims3()?;
     Ok(x.reshape((batch, len, heads, width / heads))?.transpose(1, 2)?)
 }
 
-/// Returns `[batch, heads, length, width]` as `[batch, length, heads * width]`, without a copy for results of
-/// attention.
+/// Joins the heads of `x` `[batch, heads, length, width]`: `[batch, length, heads * width]`. Results of attention are
+/// not copied.
 pub(crate) fn join_heads(x: &Tensor) -> Result<Tensor> {
     let (batch, heads, len, width) = x.dims4()?;
     Ok(x.transpose(1, 2)?.reshape((batch, len, heads * width))?)

@@ -1,6 +1,6 @@
-//! Layers under PyTorch's parameter names: [`MultiHeadAttention`], [`TransformerEncoder`], [`TransformerDecoder`].
+//! Layers with the parameter names of PyTorch: [`MultiHeadAttention`], [`TransformerEncoder`], [`TransformerDecoder`].
 //!
-//! Weights of `nn.MultiheadAttention`, `nn.TransformerEncoder` and `nn.TransformerDecoder` load as they are.
+//! Weights of `nn.MultiheadAttention`, `nn.TransformerEncoder` and `nn.TransformerDecoder` load without conversion.
 //!
 //! ```
 //! use candle_core::{DType, Device, Tensor};

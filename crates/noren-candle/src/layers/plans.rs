@@ -1,18 +1,18 @@
-//! [`LayerPlans`]: the plans of all layers, each distinct mask planned once.
+//! [`LayerPlans`]: the plans of all layers. Equal masks are planned only once.
 
 use crate::attention::plan;
 use crate::error::Result;
 use noren::{Facts, Mask, Plan, Shape};
 use std::sync::Arc;
 
-/// One plan for each layer; layers with the same mask share theirs.
+/// One plan for each layer. Layers with equal masks share one plan.
 #[derive(Clone, Debug)]
 pub struct LayerPlans {
     plans: Vec<Arc<Plan>>,
 }
 
 impl LayerPlans {
-    /// Binds `mask`, which may contain `layers(...)`, for `layers` layers.
+    /// Plans `mask` for each of `layers` layers. The mask may differ by layer: `layers(...)`.
     ///
     /// # Errors
     /// Returns the errors of [`Mask::bind`].
@@ -35,12 +35,12 @@ impl LayerPlans {
         Ok(LayerPlans { plans })
     }
 
-    /// Returns plans in which every layer has the plan `plan`.
+    /// Returns the plans of `layers` layers that all use `plan`.
     pub fn same(plan: &Arc<Plan>, layers: usize) -> Self {
         LayerPlans { plans: vec![plan.clone(); layers] }
     }
 
-    /// Returns the plan of a layer.
+    /// Returns the plan of a layer; `None` if there is no such layer.
     pub fn get(&self, layer: usize) -> Option<&Arc<Plan>> {
         self.plans.get(layer)
     }
@@ -55,10 +55,10 @@ impl LayerPlans {
         self.plans.is_empty()
     }
 
-    /// Returns the plans of `layers` layers.
+    /// Returns all plans, or an error if there are not exactly `layers` plans.
     pub(crate) fn of(&self, layers: usize) -> Result<&[Arc<Plan>]> {
         if self.plans.len() != layers {
-            let expected = format!("the stack has {layers} layers: give one plan for each");
+            let expected = format!("the stack has {layers} layers: give one plan for each layer");
             return Err(crate::Error::input("the number of plans", self.plans.len(), expected));
         }
         Ok(&self.plans)

@@ -1,4 +1,5 @@
-//! Encoder and decoder layers and stacks of them, with norms after each part (PyTorch's default) or before.
+//! Encoder and decoder layers, and stacks of these layers. Norms are applied after each part of a layer (PyTorch's
+//! default) or before it.
 
 use super::{LayerPlans, MhaConfig, MultiHeadAttention};
 use crate::error::Result;
@@ -11,22 +12,23 @@ use std::sync::Arc;
 /// The sizes and options of a transformer layer.
 #[derive(Clone, Debug)]
 pub struct LayerConfig {
-    /// The sizes of attention.
+    /// The sizes of the attention.
     pub attention: MhaConfig,
-    /// The width of the hidden layer of the feed-forward part.
+    /// Number of values in the hidden layer of the feed-forward part.
     pub feedforward: usize,
     /// The activation of the feed-forward part.
     pub activation: Activation,
-    /// True for norms before each part, false for norms after it.
+    /// True for a norm before each part of a layer, false for a norm after each part.
     pub norm_first: bool,
-    /// The number that norms add to variances.
+    /// The number that norms add to the variance to prevent a division by 0.
     pub eps: f64,
-    /// Probability of dropout of values in training.
+    /// The probability with which a value is dropped in training.
     pub dropout: f32,
 }
 
 impl LayerConfig {
-    /// Returns a configuration with a feed-forward part four times as wide, ReLU, norms after each part and no dropout.
+    /// Returns a configuration with `4 * embed_dim` values in the hidden layer of the feed-forward part, ReLU, norms
+    /// after each part and no dropout.
     pub fn new(embed_dim: usize, heads: usize) -> Self {
         LayerConfig {
             attention: MhaConfig::new(embed_dim, heads),
@@ -43,7 +45,8 @@ impl LayerConfig {
     }
 }
 
-/// The operations around each part of a layer: dropout, the sum, the norm.
+/// The operations around each part of a layer: dropout of the part's result, its addition to the part's input, and the
+/// norm.
 #[derive(Clone, Copy, Debug)]
 struct Around {
     norm_first: bool,
@@ -51,7 +54,8 @@ struct Around {
 }
 
 impl Around {
-    /// Applies `part` to `x`, with `norm` before the part or after the sum.
+    /// Returns the sum of `x` and the result of `part`, with dropout. `norm` is applied to the input of `part` or to
+    /// the sum, as `norm_first` defines.
     fn part(
         self,
         x: &Tensor,
@@ -65,7 +69,7 @@ impl Around {
     }
 }
 
-/// `linear2(activation(linear1(x)))`.
+/// The feed-forward part of a layer: `linear2(activation(linear1(x)))`.
 #[derive(Clone, Debug)]
 struct FeedForward {
     linear1: Linear,
@@ -91,7 +95,7 @@ impl FeedForward {
     }
 }
 
-/// Self-attention and a feed-forward part, under the names of `nn.TransformerEncoderLayer`.
+/// Self-attention and a feed-forward part. The parameters have the names of `nn.TransformerEncoderLayer`.
 #[derive(Clone, Debug)]
 pub struct TransformerEncoderLayer {
     self_attn: MultiHeadAttention,
@@ -102,10 +106,11 @@ pub struct TransformerEncoderLayer {
 }
 
 impl TransformerEncoderLayer {
-    /// Reads the parameters from `vb`, or makes new ones.
+    /// Makes the layer with parameters from `vb`. If `vb` belongs to a `VarMap`, missing parameters are created.
     ///
     /// # Errors
-    /// Returns an error if the width is not a multiple of the number of heads, or if tensors are missing or have other shapes.
+    /// Returns an error if the width is not a multiple of the number of heads, or if a tensor in `vb` is missing or has
+    /// another shape.
     pub fn new(config: &LayerConfig, vb: &VarBuilder<'_>) -> Result<Self> {
         Ok(TransformerEncoderLayer {
             self_attn: MultiHeadAttention::new(&config.attention, &vb.pp("self_attn"))?,
@@ -116,7 +121,7 @@ impl TransformerEncoderLayer {
         })
     }
 
-    /// Applies this layer to `x` `[batch, length, embed_dim]`.
+    /// Applies this layer to `x` `[batch, length, embed_dim]`, with the self-attention of `plan`.
     ///
     /// # Errors
     /// Returns an error for shapes that do not fit the plan.
@@ -127,14 +132,14 @@ impl TransformerEncoderLayer {
     }
 }
 
-/// Layers `layers.0`, `layers.1`, ..., under the names of `nn.TransformerEncoder`.
+/// A stack of encoder layers. The parameters have the names of `nn.TransformerEncoder`: `layers.0`, `layers.1`, ...
 #[derive(Clone, Debug)]
 pub struct TransformerEncoder {
     layers: Vec<TransformerEncoderLayer>,
 }
 
 impl TransformerEncoder {
-    /// Reads the parameters of `layers` layers from `vb`, or makes new ones.
+    /// Makes `layers` layers with parameters from `vb`. If `vb` belongs to a `VarMap`, missing parameters are created.
     ///
     /// # Errors
     /// Returns the errors of [`TransformerEncoderLayer::new`].
@@ -143,10 +148,10 @@ impl TransformerEncoder {
         Ok(TransformerEncoder { layers: (0..layers).map(layer).collect::<Result<_>>()? })
     }
 
-    /// Applies all layers to `x` `[batch, length, embed_dim]`.
+    /// Applies all layers to `x` `[batch, length, embed_dim]`. `plans` holds one plan for each layer.
     ///
     /// # Errors
-    /// Returns an error for shapes that do not fit the plans, and if the numbers of plans and layers differ.
+    /// Returns an error for shapes that do not fit the plans, and if the number of plans is not the number of layers.
     pub fn forward(&self, x: &Tensor, plans: &LayerPlans, mode: Mode) -> Result<Tensor> {
         let plans = plans.of(self.layers.len())?;
         let layers = self.layers.iter().zip(plans).enumerate();
@@ -154,7 +159,8 @@ impl TransformerEncoder {
     }
 }
 
-/// Self-attention, cross-attention and a feed-forward part, under the names of `nn.TransformerDecoderLayer`.
+/// Self-attention, cross-attention and a feed-forward part. The parameters have the names of
+/// `nn.TransformerDecoderLayer`.
 #[derive(Clone, Debug)]
 pub struct TransformerDecoderLayer {
     self_attn: MultiHeadAttention,
@@ -167,10 +173,11 @@ pub struct TransformerDecoderLayer {
 }
 
 impl TransformerDecoderLayer {
-    /// Reads the parameters from `vb`, or makes new ones.
+    /// Makes the layer with parameters from `vb`. If `vb` belongs to a `VarMap`, missing parameters are created.
     ///
     /// # Errors
-    /// Returns an error if the width is not a multiple of the number of heads, or if tensors are missing or have other shapes.
+    /// Returns an error if the width is not a multiple of the number of heads, or if a tensor in `vb` is missing or has
+    /// another shape.
     pub fn new(config: &LayerConfig, vb: &VarBuilder<'_>) -> Result<Self> {
         Ok(TransformerDecoderLayer {
             self_attn: MultiHeadAttention::new(&config.attention, &vb.pp("self_attn"))?,
@@ -183,8 +190,8 @@ impl TransformerDecoderLayer {
         })
     }
 
-    /// Applies this layer to `x` `[batch, length, embed_dim]`. The plan `cross` is that of the attention over `memory`
-    /// `[batch, memory_length, embed_dim]`.
+    /// Applies this layer to `x` `[batch, length, embed_dim]`. `plan` is the plan of the self-attention, and `cross` is
+    /// the plan of the attention over `memory` `[batch, memory_length, embed_dim]`.
     ///
     /// # Errors
     /// Returns an error for shapes that do not fit the plans.
@@ -204,14 +211,14 @@ impl TransformerDecoderLayer {
     }
 }
 
-/// Layers `layers.0`, `layers.1`, ..., under the names of `nn.TransformerDecoder`.
+/// A stack of decoder layers. The parameters have the names of `nn.TransformerDecoder`: `layers.0`, `layers.1`, ...
 #[derive(Clone, Debug)]
 pub struct TransformerDecoder {
     layers: Vec<TransformerDecoderLayer>,
 }
 
 impl TransformerDecoder {
-    /// Reads the parameters of `layers` layers from `vb`, or makes new ones.
+    /// Makes `layers` layers with parameters from `vb`. If `vb` belongs to a `VarMap`, missing parameters are created.
     ///
     /// # Errors
     /// Returns the errors of [`TransformerDecoderLayer::new`].
@@ -220,10 +227,11 @@ impl TransformerDecoder {
         Ok(TransformerDecoder { layers: (0..layers).map(layer).collect::<Result<_>>()? })
     }
 
-    /// Applies all layers to `x`. `cross` holds the plan of each layer for the attention over `memory`.
+    /// Applies all layers to `x`. `plans` holds the plan of each layer for self-attention, and `cross` the plan of each
+    /// layer for the attention over `memory`.
     ///
     /// # Errors
-    /// Returns an error for shapes that do not fit the plans, and if the numbers of plans and layers differ.
+    /// Returns an error for shapes that do not fit the plans, and if a number of plans is not the number of layers.
     pub fn forward(
         &self,
         x: &Tensor,

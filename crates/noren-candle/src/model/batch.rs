@@ -1,4 +1,4 @@
-//! [`Batch`]: the tokens of a call, which of them are padding, and the facts about them.
+//! [`Batch`]: the tokens of a call, their padding, and the facts about them.
 
 use crate::attention::keep_rows;
 use crate::error::{Error, Result};
@@ -6,10 +6,10 @@ use candle_core::{DType, Device, Tensor};
 use noren::noren_mask::interval::IntervalSet;
 use noren::{Facts, Mask, Side, atoms};
 
-/// The tokens of a call: rows of one length, padded at either end, or texts packed one after another.
+/// The tokens of a call: rows of equal length with padding at either end, or texts that are packed one after another.
 ///
-/// Positions are counted from the first non-padding token of a row (or of a text, if texts are packed), so a text has
-/// the same positions with any padding.
+/// Positions are counted from the first non-padding token of a row (or of a text, if texts are packed). A text
+/// therefore has the same positions with any padding.
 ///
 /// ```
 /// use noren_candle::model::Batch;
@@ -31,12 +31,12 @@ pub struct Batch {
     types: Option<Vec<Vec<u32>>>,
     mask: Option<Mask>,
     facts: Facts,
-    /// Lengths of packed texts; `None` if texts are not packed.
+    /// The lengths of packed texts; `None` if texts are not packed.
     documents: Option<Vec<usize>>,
 }
 
 impl Batch {
-    /// Makes a batch from rows of one length without padding.
+    /// Makes a batch without padding from rows of token ids, which must have equal lengths.
     ///
     /// # Errors
     /// Returns an error if there is no token, or if rows have different lengths.
@@ -45,10 +45,10 @@ impl Batch {
         Self::with_keep(ids, keep)
     }
 
-    /// Makes a batch from texts of any lengths, filled up with `pad` on one side.
+    /// Makes a batch with one row for each text. Shorter texts are padded with the token `pad` on `side`.
     ///
     /// # Errors
-    /// Returns an error if there is no text, or a text without tokens.
+    /// Returns an error if there is no text, or if a text has no tokens.
     pub fn padded(texts: &[Vec<u32>], pad: u32, side: Side) -> Result<Self> {
         check_texts(texts)?;
         let len = texts.iter().map(Vec::len).max().unwrap_or(0);
@@ -61,10 +61,11 @@ impl Batch {
         Self::with_keep(ids, keep)
     }
 
-    /// Makes a batch from texts that are packed into a single row. Each text reads only itself.
+    /// Makes a batch with a single row, in which the texts are packed one after another. A token reads only tokens of
+    /// its own text.
     ///
     /// # Errors
-    /// Returns an error if there is no text, or a text without tokens.
+    /// Returns an error if there is no text, or if a text has no tokens.
     pub fn packed(texts: &[Vec<u32>]) -> Result<Self> {
         check_texts(texts)?;
         let lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
@@ -79,14 +80,18 @@ impl Batch {
         })
     }
 
-    /// Makes a batch from `ids` `[batch, length]` of whole numbers. Non-padding tokens are those with anything but 0 in
-    /// `keep` (Hugging Face's `attention_mask`).
+    /// Makes a batch from `ids` `[batch, length]` of whole numbers. A token is padding if its value in `keep` is 0
+    /// (Hugging Face's `attention_mask`). Without `keep`, no token is padding.
     ///
     /// # Errors
     /// Returns an error for other shapes, and for ids that are not whole numbers from 0.
     pub fn from_tensors(ids: &Tensor, keep: Option<&Tensor>) -> Result<Self> {
         if ids.rank() != 2 || ids.elem_count() == 0 || !ids.dtype().is_int() {
-            return Err(Error::tensor("input_ids", ids, "give whole numbers [batch, length], at least one"));
+            return Err(Error::tensor(
+                "input_ids",
+                ids,
+                "give whole numbers of shape [batch, length], with at least one token",
+            ));
         }
         let rows = ids.to_dtype(DType::I64)?.to_vec2::<i64>()?;
         let id = |id: i64| {
@@ -97,7 +102,7 @@ impl Batch {
             None => Self::new(rows),
             Some(keep) if keep.dims() == ids.dims() => Self::with_keep(rows, keep_rows(keep)?),
             Some(keep) => {
-                let expected = format!("it must be shaped as input_ids, {:?}", ids.dims());
+                let expected = format!("attention_mask must have the shape of input_ids, {:?}", ids.dims());
                 Err(Error::tensor("attention_mask", keep, expected))
             }
         }
@@ -110,7 +115,11 @@ impl Batch {
         }
         if let Some(row) = ids.iter().position(|row| row.len() != len) {
             let given = format!("{} tokens", ids[row].len());
-            return Err(Error::input(&format!("row {row}"), given, format!("row 0 has {len}: pad or pack the rows")));
+            return Err(Error::input(
+                &format!("row {row}"),
+                given,
+                format!("row 0 has {len} tokens: pad or pack the rows"),
+            ));
         }
         let positions = keep.iter().map(|row| {
             let count = row.iter().scan(0u32, |real, keep| {
@@ -124,7 +133,7 @@ impl Batch {
         Ok(Batch { ids, keep, positions, types: None, mask: None, facts: Facts::new(), documents: None })
     }
 
-    /// Sets a mask that is intersected with the model's.
+    /// Adds a mask, which is intersected with the model's mask and with masks that were added before.
     #[must_use]
     pub fn mask(mut self, mask: Mask) -> Self {
         self.mask = Some(match self.mask {
@@ -134,10 +143,8 @@ impl Batch {
         self
     }
 
-    /// Adds facts for masks: labels, levels, arrays. Padding and packed documents need not be given.
-    ///
-    /// # Errors
-    /// Returns no error; facts that do not fit are refused when masks are bound.
+    /// Sets the facts for masks: labels, levels, arrays. Facts that were set before are replaced. Facts about padding
+    /// and packed documents are added automatically. Facts that do not fit cause an error when a mask is bound to them.
     #[must_use]
     pub fn facts(mut self, facts: Facts) -> Self {
         self.facts = match &self.documents {
@@ -147,21 +154,22 @@ impl Batch {
         self
     }
 
-    /// Sets a segment (BERT's `token_type_ids`) for each token.
+    /// Sets the segment of each token (BERT's `token_type_ids`).
     ///
     /// # Errors
-    /// Returns an error if rows have other lengths.
+    /// Returns an error if the number or the length of the rows differs from the batch.
     pub fn token_types(mut self, types: Vec<Vec<u32>>) -> Result<Self> {
         let fits = types.len() == self.ids.len() && types.iter().all(|row| row.len() == self.len());
         if !fits {
             let given = format!("{} rows", types.len());
-            return Err(Error::input("token_type_ids", given, "give one for each token"));
+            return Err(Error::input("token_type_ids", given, "give one token type for each token"));
         }
         self.types = Some(types);
         Ok(self)
     }
 
-    /// Sets positions that are counted from the start of each document, as [`packed`](Self::packed) does.
+    /// Counts positions from the start of each document, as [`packed`](Self::packed) does. `documents` holds the
+    /// lengths of the documents by row.
     #[must_use]
     pub(crate) fn positions_by_document(mut self, documents: &[Vec<usize>]) -> Self {
         for (row, documents) in self.positions.iter_mut().zip(documents) {
@@ -176,22 +184,22 @@ impl Batch {
         &self.ids
     }
 
-    /// Returns for each row whether each token is a non-padding token.
+    /// Returns a flag for each token, by row: true for a non-padding token, false for padding.
     pub fn keep(&self) -> &[Vec<bool>] {
         &self.keep
     }
 
-    /// Returns the positions by row. Padding before the first non-padding token has position 0.
+    /// Returns the position of each token, by row. Padding before the first non-padding token has position 0.
     pub fn positions(&self) -> &[Vec<u32>] {
         &self.positions
     }
 
-    /// Returns the segments by row, if they are given.
+    /// Returns the segment of each token, by row; `None` if no segments were set.
     pub(crate) fn types(&self) -> Option<&[Vec<u32>]> {
         self.types.as_deref()
     }
 
-    /// Returns the lengths of the texts, if they are packed.
+    /// Returns the lengths of the packed texts; `None` if texts are not packed.
     pub fn documents(&self) -> Option<&[usize]> {
         self.documents.as_deref()
     }
@@ -201,18 +209,18 @@ impl Batch {
         self.ids.len()
     }
 
-    /// Returns the number of tokens of a row, with padding; never 0.
+    /// Returns the number of tokens of a row, including padding. The number is never 0.
     #[allow(clippy::len_without_is_empty)] // a batch is never empty
     pub fn len(&self) -> usize {
         self.ids[0].len()
     }
 
-    /// Returns whether there is padding.
+    /// Returns whether a row has padding.
     pub fn is_padded(&self) -> bool {
         self.keep.iter().flatten().any(|keep| !keep)
     }
 
-    /// Returns the non-padding tokens of each row.
+    /// Returns the token ids of each row, without padding.
     pub fn real_ids(&self) -> Vec<Vec<u32>> {
         let real = |(ids, keep): (&Vec<u32>, &Vec<bool>)| {
             ids.iter().zip(keep).filter(|(_, keep)| **keep).map(|(id, _)| *id).collect()
@@ -220,7 +228,7 @@ impl Batch {
         self.ids.iter().zip(&self.keep).map(real).collect()
     }
 
-    /// Returns the first non-padding token of each row or of each packed text, as (row, index).
+    /// Returns the place of the first non-padding token of each row, or of each packed text, as (row, index).
     pub fn first_tokens(&self) -> Vec<(usize, usize)> {
         if let Some(lengths) = &self.documents {
             return lengths.iter().scan(0, |at, n| Some((0, std::mem::replace(at, *at + n)))).collect();
@@ -236,15 +244,16 @@ impl Batch {
         Mask::all(parts.into_iter().flatten())
     }
 
-    /// Returns the caller's mask, if there is one.
+    /// Returns the mask of this batch: the masks that the caller added, and `documents` for packed texts; `None` if
+    /// there is no mask.
     pub fn own_mask(&self) -> Option<&Mask> {
         self.mask.as_ref()
     }
 
-    /// Returns all facts, with padding.
+    /// Returns the facts of the caller, together with the padding of this batch.
     ///
     /// # Errors
-    /// Returns the errors of noren, of which none is expected for a batch.
+    /// Returns the errors of noren. A valid batch causes no error.
     pub fn full_facts(&self) -> Result<Facts> {
         let len = self.len();
         if !self.is_padded() {
@@ -271,13 +280,13 @@ impl Batch {
         Ok(self.facts.clone().real_keys(keys.collect()))
     }
 
-    /// Returns the ids as a tensor `[batch, length]`.
+    /// Returns the token ids as a tensor `[batch, length]`.
     pub(crate) fn ids_tensor(&self, device: &Device) -> Result<Tensor> {
         rows_tensor(&self.ids, device)
     }
 }
 
-/// Returns rows of one length as a tensor.
+/// Returns rows of equal length as a tensor `[rows, length]`.
 pub(crate) fn rows_tensor(rows: &[Vec<u32>], device: &Device) -> Result<Tensor> {
     Ok(Tensor::from_vec(rows.concat(), (rows.len(), rows.first().map_or(0, Vec::len)), device)?)
 }

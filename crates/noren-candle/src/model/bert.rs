@@ -1,4 +1,4 @@
-//! [`Bert`]: an encoder with learned positions, and the heads that checkpoints come with.
+//! [`Bert`]: an encoder with learned positions, and the heads that its checkpoints may have.
 
 use super::batch::Batch;
 use super::decoder::rows_at;
@@ -19,44 +19,44 @@ use noren::{Spec, atoms};
 pub struct BertConfig {
     /// Number of tokens of the vocabulary.
     pub vocab: usize,
-    /// The width of a token's state.
+    /// Number of values in the hidden state of a token.
     pub hidden: usize,
     /// Number of layers.
     pub layers: usize,
-    /// Number of heads.
+    /// Number of attention heads.
     pub heads: usize,
-    /// The width of the hidden layer of the feed-forward part.
+    /// Number of values in the hidden layer of the feed-forward part.
     pub intermediate: usize,
     /// Maximum number of positions.
     pub positions: usize,
-    /// Number of segments.
+    /// Number of different segments (`token_type_ids`).
     pub types: usize,
-    /// The number that norms add to variances.
+    /// The number that norms add to the variance to prevent a division by 0.
     pub eps: f64,
     /// The activation of the feed-forward part.
     pub activation: Activation,
-    /// Probabilities of dropout in training: (of values between parts, of attention weights).
+    /// Probabilities of dropout in training, as (values between the parts of a layer, attention weights).
     pub dropout: (f32, f32),
     /// The head of the model.
     pub head: BertHead,
-    /// The names of the classes, in order (`id2label`); empty if the head has no classes or the configuration does not
-    /// name them.
+    /// The names of the classes, in order (`id2label`). The list is empty if the head has no classes or the
+    /// configuration has no `id2label`.
     pub labels: Vec<String>,
 }
 
 /// The head of a BERT, after its last layer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BertHead {
-    /// Only the pooler, if the checkpoint has one.
+    /// No head. The model has only the pooler, if the checkpoint has one.
     None,
-    /// Predicts a token at each position.
+    /// A head that predicts a token at each position.
     MaskedLm,
-    /// Predicts a class for each text, from the pooled state.
+    /// A head that predicts a class for each text, from the pooled state.
     Classifier {
         /// Number of classes.
         classes: usize,
     },
-    /// Predicts a class for each token, from its own state.
+    /// A head that predicts a class for each token, from the state of this token.
     TokenClassifier {
         /// Number of classes.
         classes: usize,
@@ -64,13 +64,13 @@ pub enum BertHead {
 }
 
 impl BertConfig {
-    /// Returns the mask, in which every token reads every token.
+    /// Returns the mask of all layers, in which every token reads every token.
     pub(crate) fn mask() -> Spec {
         atoms::full().into()
     }
 
-    /// Returns the configuration of a BERT with the masked-LM head, a feed-forward part four times as wide, and no
-    /// dropout.
+    /// Returns the configuration of a BERT of the given sizes, with the masked-LM head, `4 * hidden` values in the
+    /// hidden layer of the feed-forward part, and no dropout.
     pub fn new(vocab: usize, hidden: usize, layers: usize, heads: usize, positions: usize) -> Self {
         BertConfig {
             vocab,
@@ -91,7 +91,7 @@ impl BertConfig {
     pub(crate) fn read(raw: &Raw<'_>, architecture: Option<&str>) -> Result<Self> {
         if raw.text_or("position_embedding_type", "absolute")? != "absolute" {
             let given = raw.text("position_embedding_type")?;
-            return Err(Error::config("position_embedding_type", given, "only absolute is supported"));
+            return Err(Error::config("position_embedding_type", given, "only the value absolute is supported"));
         }
         if raw.flag_or("is_decoder", false)? {
             return Err(Error::config("is_decoder", true, "a BERT is supported only as an encoder"));
@@ -127,19 +127,20 @@ impl BertConfig {
         };
         if config.layers > 4096 || !config.hidden.is_multiple_of(config.heads) {
             let given = format!("{} layers of {} heads, {} wide", config.layers, config.heads, config.hidden);
-            return Err(Error::config("the size", given, "the width must be a multiple of the heads"));
+            return Err(Error::config("the size", given, "the width must be a multiple of the number of heads"));
         }
         Ok(config)
     }
 }
 
-/// Returns the number of classes of a head.
+/// Returns the number of classes from `num_labels`, or else the number of names in `id2label` [default: 2].
 fn classes(raw: &Raw<'_>) -> Result<usize> {
     let labels = raw.object("id2label")?.map_or(2, |labels| labels.0.len());
     raw.count_or("num_labels", labels)
 }
 
-/// Returns the names of the classes if `id2label` names each of them; otherwise an empty list.
+/// Returns the name of each class from `id2label`; an empty list if there is no `id2label`. Returns an error if a class
+/// has no name.
 fn labels(raw: &Raw<'_>, classes: usize) -> Result<Vec<String>> {
     let Some(named) = raw.object("id2label")? else { return Ok(Vec::new()) };
     let name = |class: usize| named.get(&class.to_string())?.as_str().map(str::to_owned);
@@ -156,12 +157,12 @@ fn labels(raw: &Raw<'_>, classes: usize) -> Result<Vec<String>> {
     }
 }
 
-/// A BERT.
+/// A BERT model.
 #[derive(Clone, Debug)]
 pub struct Bert {
     config: BertConfig,
     pub(crate) declared: Spec,
-    /// Tables for words, positions and segments, in this order.
+    /// The embedding tables of tokens, positions and segments, in this order.
     embeddings: [Tensor; 3],
     norm: Norm,
     blocks: Vec<Block>,
@@ -187,10 +188,10 @@ enum Head {
 }
 
 impl Bert {
-    /// Reads the parameters from `vb`, or makes new ones.
+    /// Makes the model with parameters from `vb`. If `vb` belongs to a `VarMap`, missing parameters are created.
     ///
     /// # Errors
-    /// Returns an error if tensors are missing or have other shapes.
+    /// Returns an error if a tensor in `vb` is missing or has another shape.
     pub fn new(config: &BertConfig, vb: &VarBuilder<'_>) -> Result<Self> {
         let BertConfig { hidden, intermediate, eps, .. } = *config;
         let bare = vb.contains_tensor("embeddings.word_embeddings.weight");
@@ -288,7 +289,7 @@ impl Bert {
         Ok(Some(pooler.forward(&rows_at(hidden, &batch.first_tokens())?)?.tanh()?))
     }
 
-    /// Returns the logits of the head, if there is one.
+    /// Returns the logits of the head; `None` if the model has no head.
     pub(crate) fn logits(&self, hidden: &Tensor, pooled: Option<&Tensor>) -> Result<Option<Tensor>> {
         match &self.head {
             Head::None => Ok(None),

@@ -8,15 +8,15 @@ use noren::noren_mask::Node;
 use noren::noren_mask::atoms::{Causal, Keys, Sliding};
 use noren::{Facts, KvCache, KvShape, Mask, Outputs, StepPlan, View, ViewMut, bf16, f16};
 
-/// The caches of a stack's layers. A layer whose mask is a sliding window, with or without sink tokens, keeps the
-/// window only.
+/// The caches of all layers of a stack. A layer whose mask is a sliding window, with or without sink tokens, stores
+/// only the window and the sink tokens.
 #[derive(Debug)]
 pub(crate) struct StackCache {
     layers: Vec<Layer>,
     heads: usize,
     facts: Facts,
     step: Step,
-    /// The plans of this step, by mask and by form of cache.
+    /// The plans of this step, as (index of the first layer with the plan's mask, plan).
     plans: Vec<(usize, StepPlan)>,
 }
 
@@ -24,20 +24,22 @@ pub(crate) struct StackCache {
 struct Layer {
     mask: Mask,
     keys: AnyCache,
-    /// The index of the first layer with the same mask, and therefore with the same form and history.
+    /// The index of the first layer with an equal mask. The caches of both layers have the same layout and hold the
+    /// same tokens.
     like: usize,
 }
 
 /// The layout of the tokens of a step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    /// An equal number for each sequence, `[sequences, heads, new, head_dim]`.
+    /// Every sequence has this number of new tokens. The layout is `[sequences, heads, new, head_dim]`.
     Each(usize),
-    /// The numbers for each sequence; sequence after sequence, `[1, heads, total, head_dim]`.
+    /// The sequences have different numbers of new tokens and are packed one after another. The list holds the index of
+    /// each sequence's first token, and the total number at the end. The layout is `[1, heads, total, head_dim]`.
     Ragged(Vec<usize>),
 }
 
-/// The sizes of a stack of caches.
+/// The sizes of a stack and of its caches.
 #[derive(Clone, Debug)]
 pub(crate) struct StackShape {
     pub(crate) sequences: usize,
@@ -45,7 +47,7 @@ pub(crate) struct StackShape {
     pub(crate) heads: usize,
     pub(crate) kv_heads: usize,
     pub(crate) head_dim: usize,
-    /// Maximum number of tokens of a sequence.
+    /// Maximum number of tokens that a cache stores for a sequence.
     pub(crate) capacity: usize,
     /// Maximum number of new tokens of a sequence in one step.
     pub(crate) ahead: usize,
@@ -53,7 +55,7 @@ pub(crate) struct StackShape {
 }
 
 impl StackCache {
-    /// Makes empty caches for layers under `mask`.
+    /// Makes the empty caches of a stack whose mask is `mask`.
     pub(crate) fn new(mask: &Mask, facts: Facts, shape: &StackShape) -> Result<Self> {
         let mut layers: Vec<Layer> = Vec::with_capacity(shape.layers);
         for layer in 0..shape.layers {
@@ -64,18 +66,19 @@ impl StackCache {
         Ok(StackCache { layers, heads: shape.heads, facts, step: Step::Each(0), plans: Vec::new() })
     }
 
-    /// Begins a step.
+    /// Begins a step with the layout `step`, and discards the plans of the previous step.
     pub(crate) fn begin(&mut self, step: Step) {
         self.step = step;
         self.plans.clear();
     }
 
-    /// Returns the size of keys and values in bytes.
+    /// Returns the size of all cached keys and values in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.layers.iter().map(|layer| layer.keys.bytes()).sum()
     }
 
-    /// Appends the keys and values of this step to a layer's cache, and computes its attention.
+    /// Appends the keys `k` and the values `v` of this step to the cache of `layer`, and returns the attention of the
+    /// queries `q`.
     pub(crate) fn attend(&mut self, layer: usize, [q, k, v]: [&Tensor; 3], options: &Options) -> Result<Tensor> {
         let StackCache { layers, heads, facts, step, plans } = self;
         let like = layers[layer].like;
@@ -92,7 +95,8 @@ impl StackCache {
     }
 }
 
-/// Returns the window and the number of sink tokens if the mask is a sliding window, with or without sink tokens.
+/// Returns (window, number of sink tokens) if the mask is a sliding window, with or without sink tokens; otherwise
+/// `None`.
 fn window_of(mask: &Mask) -> Option<(usize, usize)> {
     let sliding = |mask: &Mask| mask.atom_as::<Sliding>().map(|sliding| sliding.window as usize);
     if let Some(window) = sliding(mask) {
@@ -114,7 +118,7 @@ fn window_of(mask: &Mask) -> Option<(usize, usize)> {
     if causal && rest.len() == 2 { Some((window, first?)) } else { None }
 }
 
-/// A cache of one of the types that attention takes.
+/// A cache of keys and values in one of the types that attention supports.
 #[derive(Debug)]
 enum AnyCache {
     F32(KvCache<f32>),
@@ -175,7 +179,8 @@ impl AnyCache {
         })?)
     }
 
-    /// Computes the attention of the step's queries. The result is a view of memory in the order of tokens.
+    /// Computes the attention of the queries `q`. The result is `[batch, heads, length, head_dim]`, a view of memory
+    /// with the order `[batch, length, heads, head_dim]`.
     fn attention(&self, q: &Tensor, plan: &StepPlan, options: &Owned) -> Result<Tensor> {
         fn attention<T: Stored>(cache: &KvCache<T>, q: &Tensor, plan: &StepPlan, options: &Owned) -> Result<Tensor> {
             let (batch, heads, len, width) = q.dims4()?;

@@ -1,4 +1,4 @@
-//! [`Decoder`]: GPT-2, Llama, Mistral, Qwen 3, Gemma 2 and 3 and gpt-oss, from one set of parts.
+//! [`Decoder`]: one type for GPT-2, Llama, Mistral, Qwen 3, Gemma 2 and 3, and gpt-oss.
 
 use super::decoder_config::{DecoderConfig, Names};
 use super::parts::{Attention, FeedForward, embed};
@@ -23,7 +23,7 @@ pub struct Decoder {
     head: Option<Linear>,
 }
 
-/// Attention and a feed-forward part, each with its norms.
+/// Attention and a feed-forward part, with norms before and, in some families, after each of them.
 #[derive(Clone, Debug)]
 struct Block {
     norms: [Norm; 2],
@@ -32,7 +32,7 @@ struct Block {
     feedforward: FeedForward,
 }
 
-/// The names of the parameters outside the blocks.
+/// The names of parameters in a checkpoint, except those inside attention and the feed-forward part.
 struct Outer {
     root: &'static str,
     embeddings: &'static str,
@@ -76,10 +76,10 @@ impl Names {
 }
 
 impl Decoder {
-    /// Reads the parameters from `vb`, or makes new ones.
+    /// Makes the model with parameters from `vb`. If `vb` belongs to a `VarMap`, missing parameters are created.
     ///
     /// # Errors
-    /// Returns an error for an inconsistent configuration, and if tensors are missing or have other shapes.
+    /// Returns an error for an inconsistent configuration, and if a tensor in `vb` is missing or has another shape.
     pub fn new(config: &DecoderConfig, vb: &VarBuilder<'_>) -> Result<Self> {
         config.check()?;
         let names = config.names.outer(config.post_norms);
@@ -123,17 +123,18 @@ impl Decoder {
         &self.config
     }
 
-    /// Returns the device of the parameters.
+    /// Returns the device on which the parameters are stored.
     pub(crate) fn device(&self) -> &candle_core::Device {
         self.embeddings.device()
     }
 
-    /// Returns the type of the parameters.
+    /// Returns the number type of the parameters.
     pub(crate) fn dtype(&self) -> candle_core::DType {
         self.embeddings.dtype()
     }
 
-    /// Returns the states `[batch, length, hidden]` after the last norm for `ids` `[batch, length]`.
+    /// Returns the states after the last norm, `[batch, length, hidden]`. `ids` is `[batch, length]`, and `positions`
+    /// has one list for each batch row.
     pub(crate) fn hidden(&self, ids: &Tensor, positions: &[Vec<u32>], pass: &mut Pass<'_>) -> Result<Tensor> {
         let config = &self.config;
         let mut x = embed(&self.embeddings, ids)?;
@@ -155,10 +156,10 @@ impl Decoder {
         self.norm.forward(&x)
     }
 
-    /// Returns the logits of the next token for states with any leading dimensions.
+    /// Returns the logits of the next token for states `[..., hidden]`: `[..., vocab]`.
     ///
     /// # Errors
-    /// Returns an error for a model without an output layer, and for states of another width.
+    /// Returns an error for a model without an output layer, and for states with another number of values.
     pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
         let Some(head) = &self.head else {
             let expected =
@@ -195,7 +196,7 @@ impl Block {
     }
 }
 
-/// Returns the states at `at`, pairs of (row, index): the last non-padding tokens of rows.
+/// Returns the states at the places `at`, which are given as (batch row, index of the token): `[places, hidden]`.
 pub(crate) fn rows_at(hidden: &Tensor, at: &[(usize, usize)]) -> Result<Tensor> {
     let (_, len, width) = hidden.dims3()?;
     let index: Vec<u32> = at.iter().map(|(row, i)| (row * len + i) as u32).collect();

@@ -1,4 +1,4 @@
-//! [`DecoderConfig`]: the configuration of a decoder, read from the configurations of seven families.
+//! [`DecoderConfig`]: the configuration of a decoder, which is read from the `config.json` of seven families of models.
 
 use super::raw::Raw;
 use super::rope::Rope;
@@ -6,14 +6,14 @@ use crate::error::{Error, Result};
 use crate::nn::{Activation, NormKind};
 use noren::noren_mask::{Score, Selector, Spec, atoms};
 
-/// The configuration of a decoder. Families of models differ only in these fields.
+/// The configuration of a decoder. Families of models differ only in the values of these fields.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DecoderConfig {
     /// The naming scheme of the parameters.
     pub names: Names,
     /// Number of tokens of the vocabulary.
     pub vocab: usize,
-    /// The width of a token's state.
+    /// Number of values in the hidden state of a token.
     pub hidden: usize,
     /// Number of layers.
     pub layers: usize,
@@ -21,82 +21,86 @@ pub struct DecoderConfig {
     pub heads: usize,
     /// Number of key-value heads.
     pub kv_heads: usize,
-    /// The width of a head.
+    /// Number of values in a query or key of one head.
     pub head_dim: usize,
-    /// The width of the hidden layer of the feed-forward part.
+    /// Number of values in the hidden layer of the feed-forward part.
     pub intermediate: usize,
     /// Maximum number of positions.
     pub positions: usize,
-    /// The kind of the norms.
+    /// The formula of the norms.
     pub norm: NormKind,
-    /// The number that norms add to variances.
+    /// The number that norms add to the variance to prevent a division by 0.
     pub eps: f64,
-    /// Whether each part also has a norm after it, before its result is added to the residual (Gemma).
+    /// Whether the result of attention, and that of the feed-forward part, passes through a norm before it is added to
+    /// the state of the token (Gemma).
     pub post_norms: bool,
-    /// Whether queries and keys have norms, over each head (Qwen 3, Gemma 3).
+    /// Whether a norm is applied to the query and to the key of each head (Qwen 3, Gemma 3).
     pub qk_norm: bool,
     /// The rotation of queries and keys by their positions; `None` if positions are learned (GPT-2).
     pub rope: Option<Rope>,
-    /// The rotation in layers with a window, if it differs (Gemma 3).
+    /// The rotation in layers with a window (Gemma 3); `None` if these layers use `rope`.
     pub window_rope: Option<Rope>,
-    /// The window of each layer in tokens; `None` reads all earlier tokens.
+    /// The window of each layer, in tokens; `None` for a layer that reads all earlier tokens.
     pub windows: Vec<Option<usize>>,
     /// The activation of the feed-forward part.
     pub activation: Activation,
-    /// Whether the feed-forward part has a second product, which is a gate.
+    /// Whether the hidden layer of the feed-forward part is multiplied by a gate, which a second weight matrix
+    /// computes.
     pub gated: bool,
-    /// Experts in place of one feed-forward part.
+    /// The experts that replace the feed-forward part; `None` for one feed-forward part per layer.
     pub experts: Option<Experts>,
     /// Whether the projections of attention have biases.
     pub attention_bias: bool,
     /// Whether a gated feed-forward part has biases.
     pub mlp_bias: bool,
-    /// The factor of scores, if it is not `1 / sqrt(head_dim)`.
+    /// The factor of scores; `None` for `1 / sqrt(head_dim)`.
     pub scale: Option<f32>,
     /// Whether scores are also divided by the number of the layer, counted from 1 (an option of GPT-2).
     pub scale_by_layer: bool,
-    /// The softcap of scores.
+    /// The softcap of scores; `None` for no softcap.
     pub softcap: Option<f32>,
-    /// Whether heads have learned logits that join the softmax's denominator (gpt-oss).
+    /// Whether each head has a learned logit that is added to the denominator of the softmax (gpt-oss).
     pub sinks: bool,
-    /// The factor of embeddings.
+    /// The factor by which embeddings are multiplied; `None` for 1.
     pub embedding_scale: Option<f64>,
-    /// The softcap of logits.
+    /// The softcap of logits; `None` for no softcap.
     pub logit_softcap: Option<f64>,
-    /// Whether there is an output layer.
+    /// Whether the model has an output layer, which computes the logits of the next token.
     pub lm_head: bool,
-    /// Whether the output layer uses the weights of the embedding.
+    /// Whether the output layer uses the embedding table as its weight.
     pub tied: bool,
-    /// Probabilities of dropout in training: (of values between parts, of attention weights).
+    /// Probabilities of dropout in training, as (values between the parts of a layer, attention weights).
     pub dropout: (f32, f32),
     /// Tokens that end a text.
     pub stop: Vec<u32>,
 }
 
-/// The naming scheme of parameters.
+/// The naming scheme of parameters in a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Names {
-    /// `model.layers.0.self_attn.q_proj`, ...
+    /// Names as in `model.layers.0.self_attn.q_proj`.
     Llama,
-    /// `transformer.h.0.attn.c_attn`, ...; projections are stored as `[in, out]`, and those of attention as one.
+    /// Names as in `transformer.h.0.attn.c_attn`. Weights are stored as `[in, out]`, and the projections to queries,
+    /// keys and values as one weight.
     Gpt2,
 }
 
-/// Feed-forward parts, a few of which are applied to each token.
+/// The settings of a mixture of experts: of several feed-forward parts, only some are applied to each token.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Experts {
-    /// Number of experts.
+    /// Number of experts in each layer.
     pub count: usize,
-    /// Number of experts that are applied to a token.
+    /// Number of experts that are chosen for each token.
     pub chosen: usize,
-    /// The slope in the gate's sigmoid.
+    /// The factor of the gate inside the sigmoid: `gate * sigmoid(alpha * gate)`.
     pub alpha: f64,
-    /// The upper limit of the gate, and the limit of the absolute value of the other product.
+    /// The upper limit of the gate. The other product is limited to the range from `-limit` to `limit`.
     pub limit: f64,
 }
 
 impl DecoderConfig {
-    /// Returns a small GPT-2: learned positions, layer norms, GELU. All fields can be changed before the model is made.
+    /// Returns the configuration of a GPT-2 of the given sizes: learned positions, layer norms, GELU. All fields can be
+    /// changed before the model is made.
     pub fn gpt2(vocab: usize, hidden: usize, layers: usize, heads: usize, positions: usize) -> Self {
         DecoderConfig {
             names: Names::Gpt2,
@@ -133,7 +137,8 @@ impl DecoderConfig {
         }
     }
 
-    /// Returns a small Llama: rotary positions, RMS norms, a gated feed-forward part, a separate output layer.
+    /// Returns the configuration of a Llama of the given sizes: rotary positions, RMS norms, a gated feed-forward part,
+    /// a separate output layer.
     pub fn llama(vocab: usize, hidden: usize, layers: usize, heads: usize, positions: usize) -> Self {
         DecoderConfig {
             names: Names::Llama,
@@ -148,7 +153,7 @@ impl DecoderConfig {
         }
     }
 
-    /// Reads the configuration of a family.
+    /// Reads the configuration of a decoder whose `model_type` is `family`.
     pub(crate) fn read(raw: &Raw<'_>, family: &str) -> Result<Self> {
         let config = if family == "gpt2" { Self::read_gpt2(raw)? } else { Self::read_llama(raw, family)? };
         config.check()?;
@@ -222,7 +227,7 @@ impl DecoderConfig {
         })
     }
 
-    /// Refuses sizes that do not fit each other.
+    /// Returns an error if sizes in this configuration contradict each other.
     pub(crate) fn check(&self) -> Result<()> {
         let DecoderConfig { heads, kv_heads, head_dim, .. } = *self;
         if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
@@ -242,11 +247,15 @@ impl DecoderConfig {
         }
         if self.windows.len() != self.layers {
             let given = format!("for {} layers", self.windows.len());
-            return Err(Error::config("layer_types", given, format!("there are {} layers", self.layers)));
+            return Err(Error::config(
+                "layer_types",
+                given,
+                format!("the model has {} layers: give a type for each layer", self.layers),
+            ));
         }
         match self.experts {
             Some(Experts { count, chosen, .. }) if chosen > count => {
-                Err(Error::config("num_experts_per_tok", chosen, format!("there are {count} experts")))
+                Err(Error::config("num_experts_per_tok", chosen, format!("the model has only {count} experts")))
             }
             _ => Ok(()),
         }
@@ -279,7 +288,7 @@ impl DecoderConfig {
         spec
     }
 
-    /// Returns the layers of a kind: as "every n" if possible, else as a list.
+    /// Returns a selector of the layers whose window is `kind`: "every n" if possible, otherwise a list of layers.
     fn layers_of(&self, kind: Option<usize>) -> Selector {
         let at: Vec<u64> = (0..).zip(&self.windows).filter(|(_, window)| **window == kind).map(|(i, _)| i).collect();
         let step = if at.len() > 1 { at[1] - at[0] } else { self.layers as u64 };
@@ -291,17 +300,18 @@ impl DecoderConfig {
     }
 }
 
-/// The defaults of a family for omitted keys; a `null` value is different.
+/// The values that a family of models uses for keys that are missing in the configuration. A key with the value `null`
+/// is not missing.
 #[derive(Clone, Copy, Default)]
 struct Habits {
     positions: usize,
-    /// The default of the head's width; `None` is the model's width divided by the heads.
+    /// The default of `head_dim`; `None` for the width of the model divided by the number of heads.
     head_dim: Option<usize>,
     window: Option<usize>,
     theta: f64,
-    /// The number by whose root scores are divided, if it is not the width of a head.
+    /// Scores are divided by the square root of this number; `None` for the square root of `head_dim`.
     scale_of: Option<f64>,
-    /// The softcaps of scores and of logits, in this order.
+    /// The softcaps of scores and of logits, in this order; `None` for no softcaps.
     softcaps: Option<[f64; 2]>,
 }
 
@@ -335,7 +345,8 @@ impl Habits {
     }
 }
 
-/// Reads a number of layers. A very large number is refused, because it would only take memory.
+/// Reads a number of layers from `key`. Returns an error for more than 4096 layers, because such a number would only
+/// fill the memory.
 fn layers(raw: &Raw<'_>, key: &str) -> Result<usize> {
     match raw.count(key)? {
         layers @ 1..=4096 => Ok(layers),
@@ -343,7 +354,8 @@ fn layers(raw: &Raw<'_>, key: &str) -> Result<usize> {
     }
 }
 
-/// Returns the rotation of layers that read all earlier tokens, and that of layers with a window if it differs.
+/// Returns the rotation of layers that read all earlier tokens, and the rotation of layers with a window; `None` if
+/// both rotations are equal.
 fn ropes(raw: &Raw<'_>, family: &str, habits: &Habits, positions: usize) -> Result<(Rope, Option<Rope>)> {
     let by_kind = raw.object("rope_parameters")?;
     let kind = |name: &str| by_kind.as_ref().and_then(|kinds| kinds.object(name).transpose()).transpose();
@@ -358,7 +370,8 @@ fn ropes(raw: &Raw<'_>, family: &str, habits: &Habits, positions: usize) -> Resu
     Ok((rope, window))
 }
 
-/// Returns the window of each layer, from the list in the configuration or by the family's default.
+/// Returns the window of each layer, from the list `layer_types` in the configuration, or else by the rule of the
+/// family.
 fn windows(raw: &Raw<'_>, family: &str, habits: &Habits, layers: usize) -> Result<Vec<Option<usize>>> {
     let used = family != "qwen3" || raw.flag_or("use_sliding_window", false)?;
     let given = if raw.left_out("sliding_window") { habits.window } else { raw.count_if("sliding_window")? };
@@ -368,13 +381,13 @@ fn windows(raw: &Raw<'_>, family: &str, habits: &Habits, layers: usize) -> Resul
             Some("full_attention") => Ok(None),
             Some("sliding_attention") if window.is_some() => Ok(window),
             Some("sliding_attention") => {
-                Err(Error::config("sliding_window", "missing", "layer_types has layers with a window"))
+                Err(Error::config("sliding_window", "missing", "layer_types uses a window: give its length in tokens"))
             }
             _ => Err(Error::config("layer_types", value, "give full_attention or sliding_attention")),
         };
         return match list.as_array() {
             Some(list) => list.iter().map(kind).collect(),
-            None => Err(Error::config("layer_types", list, "a list is needed")),
+            None => Err(Error::config("layer_types", list, "a list with a type for each layer is needed")),
         };
     }
     let pattern = raw.count_or("sliding_window_pattern", raw.count_or("_sliding_window_pattern", 6)?)?;

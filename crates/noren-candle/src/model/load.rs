@@ -1,4 +1,4 @@
-//! Checkpoints in the format of Hugging Face: `config.json` and safetensors, in one file or in several.
+//! The loading of checkpoints in the format of Hugging Face: `config.json`, and one or more files with safetensors.
 
 use super::raw::{Raw, read_object};
 use super::{Bert, BertConfig, Config, Decoder, DecoderConfig, Model, T5, T5Config};
@@ -9,23 +9,23 @@ use safetensors::{Dtype, SafeTensors};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-/// The families of decoders, by `model_type`.
+/// The values of `model_type` whose models are decoders.
 const DECODERS: [&str; 7] = ["gpt2", "llama", "mistral", "qwen3", "gemma2", "gemma3_text", "gpt_oss"];
 
 impl Config {
-    /// Reads `config.json` of a folder.
+    /// Reads `config.json` from the folder of a model.
     ///
     /// # Errors
     /// Returns an error if the file is missing or is not JSON, for invalid values, and for an unknown architecture.
     pub fn load(folder: &Path) -> Result<Self> {
         if !folder.is_dir() {
-            let problem = "there is no such folder: a model is a folder with config.json and model.safetensors";
+            let problem = "there is no such folder: give a folder with config.json and model.safetensors";
             return Err(Error::file(folder, problem));
         }
         Self::read(&read_object(&folder.join("config.json"))?)
     }
 
-    /// Reads a configuration.
+    /// Reads a configuration from the JSON object `object`.
     ///
     /// # Errors
     /// Returns an error for invalid values, and for an unknown architecture.
@@ -49,7 +49,7 @@ impl Config {
             }
             family if DECODERS.contains(&family) || family == "t5" => {
                 let given = format!("{:?}", architecture.unwrap_or_default());
-                let expected = "of this model_type only the causal language model and the model without head (T5: T5ForConditionalGeneration) are supported";
+                let expected = "for this model_type, only the causal language model and the model without a head are supported (for t5: T5ForConditionalGeneration)";
                 Err(Error::config("architectures", given, expected))
             }
             other => {
@@ -100,10 +100,11 @@ impl Model {
         })
     }
 
-    /// Makes a model from a configuration. Parameters come from `vb`, which reads or makes them.
+    /// Makes a model from a configuration, with parameters from `vb`. If `vb` belongs to a `VarMap`, missing parameters
+    /// are created.
     ///
     /// # Errors
-    /// Returns an error if tensors are missing or have other shapes.
+    /// Returns an error if a tensor in `vb` is missing or has another shape.
     pub fn new(config: &Config, vb: &VarBuilder<'_>) -> Result<Self> {
         Ok(match config {
             Config::Decoder(config) => Model::Decoder(Decoder::new(config, vb)?),
@@ -118,13 +119,14 @@ fn first_line(error: &candle_core::Error) -> String {
     noren::noren_mask::text::first_line(&error.to_string()).trim_end_matches(':').to_owned()
 }
 
-/// Returns all tensors of a checkpoint, those of float types as `dtype`.
+/// Returns the tensors of a checkpoint by name, converted to `dtype`. Tensors of integers are not parameters and are
+/// left out.
 fn read_tensors(folder: &Path, dtype: DType) -> Result<HashMap<String, Tensor>> {
     let mut all = HashMap::new();
     for (file, wanted) in files(folder)? {
-        let bytes = std::fs::read(&file).map_err(|e| Error::file(&file, format!("cannot be read: {e}")))?;
+        let bytes = std::fs::read(&file).map_err(|e| Error::file(&file, format!("the file cannot be read: {e}")))?;
         let tensors = SafeTensors::deserialize(&bytes)
-            .map_err(|e| Error::file(&file, format!("is not a valid safetensors file, or is truncated: {e}")))?;
+            .map_err(|e| Error::file(&file, format!("the file is truncated or not a safetensors file: {e}")))?;
         for (name, tensor) in tensors.iter() {
             if wanted.as_ref().is_some_and(|wanted| wanted.binary_search_by(|w| w.as_str().cmp(name)).is_err()) {
                 continue;
@@ -136,7 +138,7 @@ fn read_tensors(folder: &Path, dtype: DType) -> Result<HashMap<String, Tensor>> 
             }
             if let Some((index, value)) = first_non_finite(tensor.dtype(), tensor.data()) {
                 let problem = format!(
-                    "tensor {name:?} holds {value} at index {index}: outputs of the model would not be numbers; use undamaged weights"
+                    "tensor {name:?} holds {value} at index {index}: the model would compute NaN or infinity; use undamaged weights"
                 );
                 return Err(Error::file(&file, problem));
             }
@@ -147,15 +149,16 @@ fn read_tensors(folder: &Path, dtype: DType) -> Result<HashMap<String, Tensor>> 
             all.insert(current_name(name), loaded);
         }
         if let Some(missing) = wanted.iter().flatten().find(|name| tensors.tensor(name).is_err()) {
-            let problem =
-                format!("has no tensor {missing:?}, which the index places here: the files do not belong together");
+            let problem = format!(
+                "the file has no tensor {missing:?}, although the index assigns the tensor to this file: the files do not belong together"
+            );
             return Err(Error::file(&file, problem));
         }
     }
     Ok(all)
 }
 
-/// Returns the first value that is NaN or infinite (all bits of its exponent are set), with its index.
+/// Returns the index and the value of the first number that is NaN or infinite (all bits of its exponent are set).
 fn first_non_finite(dtype: Dtype, bytes: &[u8]) -> Option<(usize, f64)> {
     let sixteen = |mask: u16| {
         let values = bytes.as_chunks::<2>().0.iter().map(|bytes| u16::from_le_bytes(*bytes));
@@ -176,8 +179,8 @@ fn first_non_finite(dtype: Dtype, bytes: &[u8]) -> Option<(usize, f64)> {
     }
 }
 
-/// Returns the current name of a parameter. Checkpoints from TensorFlow call the weight and the bias of a layer norm
-/// gamma and beta.
+/// Returns the current name of a parameter. Checkpoints from TensorFlow use the names gamma and beta for the weight and
+/// the bias of a layer norm.
 fn current_name(name: &str) -> String {
     for (old, new) in [(".LayerNorm.gamma", ".LayerNorm.weight"), (".LayerNorm.beta", ".LayerNorm.bias")] {
         if let Some(place) = name.strip_suffix(old) {
@@ -187,7 +190,8 @@ fn current_name(name: &str) -> String {
     name.to_owned()
 }
 
-/// Returns the files of a checkpoint, sorted, each with the names of its tensors in the index.
+/// Returns the files of a checkpoint, sorted. Each file comes with the names of its tensors in the index; `None` if the
+/// checkpoint is a single file without an index.
 fn files(folder: &Path) -> Result<Vec<(PathBuf, Option<Vec<String>>)>> {
     let single = folder.join("model.safetensors");
     if single.exists() {
@@ -201,14 +205,17 @@ fn files(folder: &Path) -> Result<Vec<(PathBuf, Option<Vec<String>>)>> {
     }
     let object = read_object(&index)?;
     let Some(map) = object.get("weight_map").and_then(|map| map.as_object()) else {
-        return Err(Error::file(index, "has no weight_map, which gives the file of each tensor"));
+        return Err(Error::file(index, "the index has no weight_map, which names the file of each tensor"));
     };
     let mut by_file: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (name, file) in map {
         // The name of a file must not lead out of the folder.
         let plain = file.as_str().filter(|file| Path::new(file).file_name().is_some_and(|name| name == *file));
         let Some(file) = plain else {
-            return Err(Error::file(index, format!("weight_map places {name:?} in {file}: a file name is needed")));
+            return Err(Error::file(
+                index,
+                format!("weight_map assigns the tensor {name:?} to {file}: a file name is needed"),
+            ));
         };
         by_file.entry(file).or_default().push(name.clone());
     }

@@ -1,6 +1,6 @@
-//! Models that load Hugging Face checkpoints: [`Bert`], [`T5`], and every [`Decoder`] from one set of parts.
+//! Models that load checkpoints of Hugging Face: [`Bert`], [`T5`] and, for causal language models, [`Decoder`].
 //!
-//! A model *declares* its masks, as expressions: they can be printed, drawn, compared and changed.
+//! A model *declares* its masks as expressions. These expressions can be printed, drawn, compared and changed.
 //!
 //! ```
 //! use candle_core::{DType, Device};
@@ -53,11 +53,11 @@ use noren::{Mask, Shape};
 #[derive(Clone, PartialEq, Debug)]
 #[allow(clippy::large_enum_variant)] // a program has only one
 pub enum Config {
-    /// A causal language model.
+    /// The configuration of a causal language model.
     Decoder(DecoderConfig),
-    /// An encoder.
+    /// The configuration of a BERT, which is an encoder.
     Bert(BertConfig),
-    /// An encoder and a decoder.
+    /// The configuration of a T5, which has an encoder and a decoder.
     T5(T5Config),
 }
 
@@ -84,7 +84,7 @@ impl Config {
         }
     }
 
-    /// Returns the tokens that end a text, as in the configuration.
+    /// Returns the tokens that end a text, as the configuration defines them; an empty list for an encoder.
     pub fn stop(&self) -> &[u32] {
         match self {
             Config::Decoder(config) => &config.stop,
@@ -99,38 +99,39 @@ impl Config {
 pub enum Model {
     /// A causal language model.
     Decoder(Decoder),
-    /// An encoder.
+    /// A BERT, which is an encoder.
     Bert(Bert),
-    /// An encoder and a decoder.
+    /// A T5, which has an encoder and a decoder.
     T5(T5),
 }
 
-/// A mask that a model declares.
+/// The mask that a model declares for one stack of layers.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Declared {
-    /// The stack of the attention.
+    /// The stack that uses the mask.
     pub stack: Stack,
     /// Number of layers of the stack.
     pub layers: usize,
     /// Numbers of query heads and of key-value heads, in this order.
     pub heads: [usize; 2],
-    /// The mask and the score modifiers, which may differ by layer. Padding is hidden in addition.
+    /// The mask and the score modifiers, which may differ by layer. Padding is hidden in addition to this mask.
     pub spec: Spec,
 }
 
-/// The result of a call.
+/// The result of a call of a model.
 #[derive(Clone, Debug)]
 pub struct Output {
     /// The states after the last layer and its norm, `[batch, length, hidden]`; for T5, those of the decoder.
     pub last_hidden_state: Tensor,
-    /// The logits of each token `[batch, length, vocab]`, or of each text `[texts, classes]`; `None` without a head.
+    /// The logits of each token, `[batch, length, vocab]` or `[batch, length, classes]`, or of each text,
+    /// `[texts, classes]`; `None` if the model has no head.
     pub logits: Option<Tensor>,
-    /// The pooled states `[texts, hidden]`; `None` without a pooler.
+    /// The pooled states `[texts, hidden]`; `None` if the model has no pooler.
     pub pooler_output: Option<Tensor>,
 }
 
 impl Model {
-    /// Returns the configuration.
+    /// Returns a copy of the configuration.
     pub fn config(&self) -> Config {
         match self {
             Model::Decoder(model) => Config::Decoder(model.config().clone()),
@@ -148,7 +149,7 @@ impl Model {
         }
     }
 
-    /// Returns the maximum number of tokens of a text, if there is a limit.
+    /// Returns the maximum number of tokens of a text; `None` for no maximum.
     pub fn positions(&self) -> Option<usize> {
         match self {
             Model::Decoder(model) => Some(model.config().positions),
@@ -168,10 +169,10 @@ impl Model {
         declared.map(|(declared, spec)| Declared { spec: spec.clone(), ..declared }).collect()
     }
 
-    /// Replaces the mask of an attention. Its score modifiers stay.
+    /// Replaces the mask of `stack`. The score modifiers of the stack do not change.
     ///
     /// # Errors
-    /// Returns an error if the model has no such attention.
+    /// Returns an error if the model has no such stack.
     pub fn set_mask(&mut self, stack: Stack, mask: Mask) -> Result<()> {
         let spec = match (self, stack) {
             (Model::Decoder(model), Stack::Decoder) => &mut model.declared,
@@ -183,21 +184,21 @@ impl Model {
         Ok(())
     }
 
-    /// Returns the model's output for a batch. The decoder of a T5 begins with its start token.
+    /// Returns the model's output for a batch. The decoder of a T5 reads only its start token.
     ///
     /// # Errors
-    /// Returns an error for tokens outside the vocabulary, texts longer than the positions, and masks and facts that do
-    /// not fit.
+    /// Returns an error for tokens outside the vocabulary, texts longer than the maximum number of positions, and masks
+    /// or facts that do not fit the batch.
     pub fn forward(&self, batch: &Batch) -> Result<Output> {
         self.forward_with(batch, None, Call::default())
     }
 
-    /// Returns the model's output as [`forward`](Self::forward) does, with tokens for a decoder that reads an encoder,
-    /// and with a [`Call`].
+    /// Returns the model's output as [`forward`](Self::forward) does. `decoder` holds the tokens that a T5's decoder
+    /// reads [default: the start token], and `call` the options of the call.
     ///
     /// # Errors
-    /// Returns the errors of [`forward`](Self::forward), and an error for decoder tokens if the model has no such
-    /// decoder.
+    /// Returns the errors of [`forward`](Self::forward), and an error if `decoder` is given for a model other than a
+    /// T5.
     pub fn forward_with(&self, batch: &Batch, decoder: Option<&Batch>, call: Call<'_>) -> Result<Output> {
         self.check(batch)?;
         match self {
@@ -210,7 +211,7 @@ impl Model {
                 run_t5(model, batch, decoder, call)
             }
             _ if decoder.is_some() => {
-                let expected = "the model has no decoder that reads an encoder: omit them";
+                let expected = "the model has no decoder that reads an encoder: omit decoder_input_ids";
                 Err(Error::input("decoder_input_ids", "given", expected))
             }
             Model::Decoder(model) => {
@@ -227,7 +228,8 @@ impl Model {
         }
     }
 
-    /// Returns only the states after the last layer, without head and pooler; for T5, those of the encoder.
+    /// Returns the states after the last layer, without computing the head and the pooler. For a T5, these are the
+    /// states of the encoder.
     ///
     /// # Errors
     /// Returns the errors of [`forward`](Self::forward).
@@ -247,19 +249,20 @@ impl Model {
         }
     }
 
-    /// Refuses tokens outside the vocabulary and texts longer than the positions.
+    /// Returns an error for a token outside the vocabulary, a text longer than the maximum number of positions, or a
+    /// segment that the model does not have.
     pub(crate) fn check(&self, batch: &Batch) -> Result<()> {
         self.check_ids(batch.ids())?;
         let longest = batch.positions().iter().flatten().max().map_or(0, |most| *most as usize + 1);
         self.check_len(longest)?;
         let types = if let Model::Bert(model) = self { model.config().types } else { 0 };
         match batch.types().into_iter().flatten().flatten().find(|given| **given as usize >= types) {
-            Some(given) => Err(Error::input("a token type", given, format!("the model has {types} types, from 0 on"))),
+            Some(given) => Err(Error::input("a token type", given, format!("give a token type below {types}"))),
             None => Ok(()),
         }
     }
 
-    /// Refuses tokens outside the vocabulary.
+    /// Returns an error for a token outside the vocabulary.
     pub(crate) fn check_ids(&self, rows: &[Vec<u32>]) -> Result<()> {
         let vocab = self.vocab();
         match rows.iter().flatten().find(|id| **id as usize >= vocab) {
@@ -272,7 +275,7 @@ impl Model {
         }
     }
 
-    /// Refuses texts longer than the positions.
+    /// Returns an error if `len` tokens are more than the maximum number of positions.
     pub(crate) fn check_len(&self, len: usize) -> Result<()> {
         match self.positions().filter(|most| len > *most) {
             Some(most) => Err(Error::input(

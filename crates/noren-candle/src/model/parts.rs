@@ -1,4 +1,4 @@
-//! The two parts of a decoder's block, with all options of [`DecoderConfig`].
+//! The two parts of a decoder's block, attention and the feed-forward part, with all options of [`DecoderConfig`].
 
 use super::decoder_config::{DecoderConfig, Experts, Names};
 use super::pass::Pass;
@@ -11,14 +11,14 @@ use crate::stack::Stack;
 use candle_core::{D, DType, Tensor};
 use candle_nn::{Init, VarBuilder};
 
-/// Returns the rows of a table at `ids` `[batch, length]`: `[batch, length, width]`.
+/// Returns the row of `table` for each token id. `ids` is `[batch, length]`, and the result `[batch, length, width]`.
 pub(crate) fn embed(table: &Tensor, ids: &Tensor) -> Result<Tensor> {
     let (batch, len) = ids.dims2()?;
     let width = table.dim(1)?;
     Ok(table.index_select(&ids.flatten_all()?, 0)?.reshape((batch, len, width))?)
 }
 
-/// Self-attention between projections.
+/// Self-attention with linear projections before and after it.
 #[derive(Clone, Debug)]
 pub(crate) struct Attention {
     projections: [Linear; 3],
@@ -85,11 +85,11 @@ impl Attention {
 /// The feed-forward part of a block.
 #[derive(Clone, Debug)]
 pub(crate) enum FeedForward {
-    /// `down(activation(up(x)))`.
+    /// A feed-forward part without a gate: `down(activation(up(x)))`.
     Plain { up: Linear, down: Linear, activation: Activation },
-    /// `down(activation(gate(x)) * up(x))`.
+    /// A feed-forward part with a gate: `down(activation(gate(x)) * up(x))`.
     Gated { gate: Linear, up: Linear, down: Linear, activation: Activation },
-    /// Some of several experts, which a router selects.
+    /// A mixture of experts, some of which a router chooses for each token.
     Mixture(Mixture),
 }
 
@@ -137,12 +137,13 @@ impl FeedForward {
     }
 }
 
-/// The experts of gpt-oss. Those with the highest routing logits are applied to a token, weighted by a softmax over
-/// these logits.
+/// A mixture of experts as in gpt-oss. Each token passes through the experts with the largest routing logits. Their
+/// outputs are added, weighted by a softmax over these logits.
 #[derive(Clone, Debug)]
 pub(crate) struct Mixture {
     router: Linear,
-    /// For each expert the gate and up products, with alternating columns, and the down product.
+    /// Two layers for each expert: the gate and up products as one layer, with alternating columns, and the down
+    /// product.
     experts: Vec<[Linear; 2]>,
     settings: Experts,
 }
@@ -187,7 +188,7 @@ impl Mixture {
         Ok(sum.reshape(shape)?)
     }
 
-    /// Returns the experts of each row, ascending.
+    /// Returns the indices of the experts with the largest logits for each row, in ascending order.
     fn choose(&self, logits: &Tensor) -> Result<Vec<Vec<u32>>> {
         let rows = logits.detach().to_dtype(DType::F32)?.to_vec2::<f32>()?;
         let best = |row: Vec<f32>| {
@@ -200,7 +201,8 @@ impl Mixture {
         Ok(rows.into_iter().map(best).collect())
     }
 
-    /// Returns the softmax over the chosen logits of each row, 0 for the others.
+    /// Returns the weight of each expert for each row: the softmax over the logits of the chosen experts, and 0 for the
+    /// other experts.
     fn weights(&self, logits: &Tensor, chosen: &[Vec<u32>]) -> Result<Tensor> {
         let count = self.settings.count;
         let hidden = chosen
@@ -210,7 +212,8 @@ impl Mixture {
         Ok(candle_nn::ops::softmax(&(logits + hidden)?, D::Minus1)?)
     }
 
-    /// Returns `(up + 1) * gate * sigmoid(alpha * gate)`, with both limited.
+    /// Returns `(up + 1) * gate * sigmoid(alpha * gate)`, after `gate` and `up` were limited. The columns of `gate_up`
+    /// belong alternately to `gate` and `up`.
     fn gate(&self, gate_up: &Tensor) -> Result<Tensor> {
         let Experts { alpha, limit, .. } = self.settings;
         let (rows, width) = gate_up.dims2()?;

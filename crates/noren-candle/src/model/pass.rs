@@ -11,32 +11,32 @@ use candle_core::Tensor;
 use noren::{Facts, Mask, Plan, Shape};
 use std::sync::Arc;
 
-/// The options of a call: training or not, records for inspection, and masks that are made during the call.
+/// The options of a call of a model: the mode, a record for inspection, and a generator of masks.
 #[derive(Default)]
 pub struct Call<'a> {
-    /// The dropout; none in inference.
+    /// The mode of the call: inference, or training with dropout.
     pub mode: Mode,
-    /// A record of queries and keys, for inspection.
+    /// A record of queries and keys, for inspection; `None` for no record.
     pub trace: Option<&'a mut Trace>,
-    /// A generator of masks, which are intersected with the model's.
+    /// A generator of masks, which are intersected with the model's masks; `None` for the model's masks only.
     pub generator: Option<&'a dyn MaskGenerator>,
 }
 
-/// Queries and keys of some layers, kept during a call, from which attention can be inspected afterwards.
+/// A record of the queries and keys in some layers of a call, from which attention weights can be computed afterwards.
 ///
-/// The record holds references to tensors of the call, so it needs memory but almost no time.
+/// The record shares the tensors of the call. It therefore keeps them in memory, but takes almost no time.
 #[derive(Default, Debug)]
 pub struct Trace {
     layers: Option<Vec<usize>>,
     records: Vec<Record>,
 }
 
-/// One attention of a call.
+/// The record of one attention in a call.
 #[derive(Debug)]
 pub struct Record {
-    /// The stack of the attention.
+    /// The stack to which the attention belongs.
     pub stack: Stack,
-    /// The index of the layer.
+    /// The index of the layer, counted from 0.
     pub layer: usize,
     /// The plan of the attention.
     pub plan: Arc<Plan>,
@@ -51,24 +51,24 @@ impl Record {
     /// Returns the probabilities of all heads, `[batch, heads, q_len, kv_len]`.
     ///
     /// # Errors
-    /// Returns the errors of noren; a recorded call was computed before, so no error is expected.
+    /// Returns the errors of noren. No error is expected, because the same attention was computed before.
     pub fn weights(&self) -> Result<Tensor> {
         attention_weights(&self.queries, &self.keys, &self.plan, &self.options)
     }
 }
 
 impl Trace {
-    /// Records every layer.
+    /// Returns an empty record that will hold every layer.
     pub fn all() -> Self {
         Self::default()
     }
 
-    /// Records the given layers.
+    /// Returns an empty record that will hold the layers with the given indices.
     pub fn layers(layers: impl Into<Vec<usize>>) -> Self {
         Trace { layers: Some(layers.into()), records: Vec::new() }
     }
 
-    /// Returns the records, in the order of the call.
+    /// Returns the recorded attentions, in the order in which they were computed.
     pub fn records(&self) -> &[Record] {
         &self.records
     }
@@ -85,7 +85,7 @@ pub(crate) struct Pass<'a> {
     ways: Vec<(Stack, Way<'a>)>,
 }
 
-/// The source of the keys that the attentions of a stack read.
+/// The source of the keys for a stack: either the tokens of the call, whose masks a planner plans, or a cache.
 #[allow(clippy::large_enum_variant)] // a call has two or three
 enum Way<'a> {
     Planned(Planner<'a>),
@@ -98,17 +98,19 @@ impl<'a> Pass<'a> {
         (Pass { mode, trace, ways: Vec::new() }, generator)
     }
 
-    /// Makes the attentions of `stack` use the plans of `planner`.
+    /// Sets `planner` as the source of plans for the attentions of `stack`.
     pub(crate) fn planned(&mut self, stack: Stack, planner: Planner<'a>) {
         self.ways.push((stack, Way::Planned(planner)));
     }
 
-    /// Makes the attentions of `stack` append to a cache and read it.
+    /// Sets the cache for the attentions of `stack`. They append their keys and values to the cache, and read the
+    /// cache.
     pub(crate) fn cached(&mut self, stack: Stack, cache: &'a mut StackCache) {
         self.ways.push((stack, Way::Cached(cache)));
     }
 
-    /// Computes attention number `layer` of `stack`.
+    /// Computes the attention of layer `layer` in `stack`. In training, attention weights are dropped with probability
+    /// `dropout`.
     pub(crate) fn attend(
         &mut self,
         (stack, layer): (Stack, usize),
@@ -119,7 +121,8 @@ impl<'a> Pass<'a> {
         let site = layer as u64 * 4 + stack as u64;
         options.dropout = self.mode.at(1 << 32 | site).attention(dropout);
         let way = self.ways.iter_mut().find(|(known, _)| *known == stack);
-        let (_, way) = way.expect("models prepare each stack that they have before its first attention");
+        let (_, way) =
+            way.expect("a model sets a planner or a cache for each of its stacks before it computes attention");
         match way {
             Way::Cached(cache) => cache.attend(layer, [q, k, v], &options),
             Way::Planned(planner) => {
@@ -135,7 +138,7 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// A planner that plans each distinct mask of a stack once.
+/// A planner of the masks of a stack. Equal masks are planned only once.
 pub(crate) struct Planner<'a> {
     stack: Stack,
     mask: Mask,
@@ -147,7 +150,8 @@ pub(crate) struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    /// Makes a planner for attention over the tokens of `batch` themselves.
+    /// Makes a planner for self-attention over the tokens of `batch`. The masks of `generator`, if there is one, are
+    /// intersected with the mask `declared`.
     pub(crate) fn new(
         stack: Stack,
         declared: &Mask,
@@ -159,7 +163,7 @@ impl<'a> Planner<'a> {
         Ok(Planner { stack, mask, shape, facts, tokens: batch.ids(), generator, known: Vec::new() })
     }
 
-    /// Makes a planner for attention of another sequence over the tokens of `memory`.
+    /// Makes a planner for attention in which the tokens of another sequence read the tokens of `memory`.
     pub(crate) fn cross(declared: &Mask, memory: &'a Batch, shape: Shape) -> Result<Self> {
         Self::new(Stack::Cross, declared, memory, shape, None)
     }

@@ -1,22 +1,22 @@
-//! [`Raw`]: a configuration as JSON, read key by key.
+//! [`Raw`]: a configuration as a JSON object, with typed access to its keys.
 
 use crate::error::{Error, Result};
 use serde_json::{Map, Value};
 use std::path::Path;
 
-/// Maximum of any count in a configuration. No model has larger ones.
+/// The maximum of every count in a configuration, such as a number of heads. No model has larger counts.
 const MOST: u64 = 1 << 24;
 
-/// A JSON object with typed access to its values. `null` counts as omitted.
+/// A JSON object with typed access to its values. Most methods treat the value `null` as a missing key.
 pub(crate) struct Raw<'a>(pub(crate) &'a Map<String, Value>);
 
-/// Reads a JSON file that holds an object.
+/// Reads a JSON file, which must contain an object.
 pub(crate) fn read_object(path: &Path) -> Result<Map<String, Value>> {
-    let text = std::fs::read(path).map_err(|e| Error::file(path, format!("cannot be read: {e}")))?;
+    let text = std::fs::read(path).map_err(|e| Error::file(path, format!("the file cannot be read: {e}")))?;
     match serde_json::from_slice(&text) {
         Ok(Value::Object(object)) => Ok(object),
-        Ok(_) => Err(Error::file(path, "is JSON, but not an object, as a model's configuration must be")),
-        Err(e) => Err(Error::file(path, format!("is not valid JSON: {e}"))),
+        Ok(_) => Err(Error::file(path, "the file is JSON, but not a JSON object, which a configuration must be")),
+        Err(e) => Err(Error::file(path, format!("the file is not valid JSON: {e}"))),
     }
 }
 
@@ -25,14 +25,14 @@ impl<'a> Raw<'a> {
         self.0.get(key).filter(|value| !value.is_null())
     }
 
-    /// Returns whether a key is missing. A key with the value `null` is not missing.
+    /// Returns whether `key` is missing. A key with the value `null` is not missing.
     pub(crate) fn left_out(&self, key: &str) -> bool {
         !self.0.contains_key(key)
     }
 
-    /// Returns a whole number of at least 1.
+    /// Returns the value of `key`, a whole number of at least 1. Returns an error if the key is missing.
     pub(crate) fn count(&self, key: &str) -> Result<usize> {
-        self.count_if(key)?.ok_or_else(|| Error::config(key, "missing", "a whole number from 1 is needed"))
+        self.count_if(key)?.ok_or_else(|| Error::config(key, "missing", "a whole number of at least 1 is needed"))
     }
 
     pub(crate) fn count_or(&self, key: &str, default: usize) -> Result<usize> {
@@ -59,7 +59,7 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// Returns a number; `default` if the key is missing, and `None` if its value is `null`.
+    /// Returns the number under `key`; `default` if the key is missing, and `None` if the value is `null`.
     pub(crate) fn real_unless_left_out(&self, key: &str, default: Option<f64>) -> Result<Option<f64>> {
         if self.left_out(key) { Ok(default) } else { self.real_if(key) }
     }
@@ -89,7 +89,7 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// Returns token ids, which are given as one number or a list.
+    /// Returns the token ids under `key`, which are one number or a list; an empty list if the key is missing.
     pub(crate) fn ids(&self, key: &str) -> Vec<u32> {
         let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
         match self.get(key) {

@@ -1,4 +1,4 @@
-//! Rotary position embeddings (Su et al. 2021) with the scalings that configurations use.
+//! Rotary position embeddings (Su et al. 2021), with the kinds of scaling that configurations use.
 
 use super::raw::Raw;
 use crate::error::{Error, Result};
@@ -10,7 +10,7 @@ use std::f64::consts::TAU;
 pub struct Rope {
     /// The base of the frequencies.
     pub theta: f64,
-    /// The scaling of the frequencies for longer texts.
+    /// The scaling of the frequencies for texts longer than those of the original training.
     pub scaling: RopeScaling,
 }
 
@@ -19,46 +19,50 @@ pub struct Rope {
 pub enum RopeScaling {
     /// No scaling.
     None,
-    /// All frequencies are scaled by the same factor.
+    /// All frequencies are divided by the same factor.
     Linear {
-        /// The factor.
+        /// The divisor of the frequencies.
         factor: f64,
     },
-    /// Low frequencies are scaled by the factor, high ones are not, with a smooth transition (Llama 3).
+    /// Low frequencies are divided by the factor, high frequencies do not change, and those between change gradually
+    /// (Llama 3).
     Llama3 {
-        /// The factor.
+        /// The divisor of low frequencies.
         factor: f64,
-        /// Wavelengths above `original / low` are scaled.
+        /// Frequencies with a wavelength above `original / low` tokens are divided by the factor.
         low: f64,
-        /// Wavelengths below `original / high` are not scaled.
+        /// Frequencies with a wavelength below `original / high` tokens do not change.
         high: f64,
-        /// The length of texts in the original training, in tokens.
+        /// The maximum length of texts in the original training, in tokens.
         original: f64,
     },
-    /// Frequencies are scaled in ranges, and attention is sharpened (YaRN, Peng et al. 2023).
+    /// Low frequencies are divided by the factor, high frequencies do not change, and those between change gradually.
+    /// Cosines and sines are multiplied by `attention` (YaRN, Peng et al. 2023).
     Yarn {
-        /// The factor.
+        /// The divisor of low frequencies.
         factor: f64,
-        /// Number of rotations over the original length above which frequencies are not scaled.
+        /// A frequency does not change if it makes more than this number of rotations over the original length.
         fast: f64,
-        /// Number of rotations over the original length below which frequencies are scaled.
+        /// A frequency is divided by the factor if it makes fewer than this number of rotations over the original
+        /// length.
         slow: f64,
-        /// The length of texts in the original training, in tokens.
+        /// The maximum length of texts in the original training, in tokens.
         original: f64,
-        /// Whether the borders are rounded to whole dimensions.
+        /// Whether the limits `fast` and `slow`, converted to indices of dimensions, are rounded to whole numbers.
         truncate: bool,
-        /// The factor of cosines and sines.
+        /// The factor by which cosines and sines are multiplied.
         attention: f64,
     },
 }
 
 impl Rope {
-    /// Returns frequencies of base `theta` without scaling.
+    /// Returns a rotation whose frequencies have the base `theta` and no scaling.
     pub fn new(theta: f64) -> Self {
         Rope { theta, scaling: RopeScaling::None }
     }
 
-    /// Reads `rope_parameters`, or the older `rope_theta` and `rope_scaling`.
+    /// Reads the rotation from the key `rope_parameters`, or from the older keys `rope_theta` and `rope_scaling`.
+    /// `theta` and `positions` are defaults for missing keys.
     pub(crate) fn read(raw: &Raw<'_>, theta: f64, positions: usize) -> Result<Self> {
         let parameters = match raw.object("rope_parameters")? {
             Some(parameters) => Some(parameters),
@@ -69,7 +73,8 @@ impl Rope {
         Self::of(&parameters.unwrap_or(Raw(&none)), theta, positions)
     }
 
-    /// Reads the parameters of one kind of layers.
+    /// Reads a rotation from `parameters`, the settings for one kind of layers. `theta` is the default base, and
+    /// `positions` the default length of texts in the original training.
     pub(crate) fn of(parameters: &Raw<'_>, theta: f64, positions: usize) -> Result<Self> {
         let theta = parameters.real_or("rope_theta", theta)?;
         if parameters.real_or("partial_rotary_factor", 1.0)? != 1.0 {
@@ -112,7 +117,7 @@ impl Rope {
         Ok(Rope { theta, scaling })
     }
 
-    /// Returns the angle in radians by which one position rotates each pair of dimensions, `head_dim / 2` angles.
+    /// Returns `head_dim / 2` angles in radians: the angle by which one position rotates each pair of dimensions.
     pub fn frequencies(&self, head_dim: usize) -> Vec<f32> {
         let exponent = |i: usize| (2 * i) as f64 / head_dim as f64;
         let plain = (0..head_dim / 2).map(|i| self.theta.powf(exponent(i)).recip());
@@ -148,7 +153,7 @@ impl Rope {
         }
     }
 
-    /// Returns cosines and sines for the positions of each batch row.
+    /// Returns the cosines and sines of the rotation for `positions`, which has one list for each batch row.
     ///
     /// # Errors
     /// Returns an error if rows have different lengths.
@@ -172,7 +177,8 @@ impl Rope {
     }
 }
 
-/// Returns the factor by which attention is sharpened: the given one, or `0.1 ln(factor) + 1`.
+/// Returns the factor of cosines and sines: the value of `attention_factor`, or else a value from `factor`, `mscale`
+/// and `mscale_all_dim` [default: `0.1 ln(factor) + 1`].
 fn yarn_attention(parameters: &Raw<'_>, factor: f64) -> Result<f64> {
     if let Some(given) = parameters.real_if("attention_factor")? {
         return Ok(given);
@@ -182,7 +188,7 @@ fn yarn_attention(parameters: &Raw<'_>, factor: f64) -> Result<f64> {
     Ok(if by != 0.0 && all != 0.0 { sharper(by) / sharper(all) } else { sharper(1.0) })
 }
 
-/// Cosines and sines, `[batch, 1, length, head_dim / 2]`.
+/// The cosines and sines of a rotation, each `[batch, 1, length, head_dim / 2]`.
 #[derive(Clone, Debug)]
 pub(crate) struct Rotary {
     cos: Tensor,

@@ -19,33 +19,34 @@ use noren::noren_mask::{Score, Spec};
 pub struct T5Config {
     /// Number of tokens of the vocabulary.
     pub vocab: usize,
-    /// The width of a token's state.
+    /// Number of values in the hidden state of a token.
     pub hidden: usize,
-    /// The width of a head.
+    /// Number of values in a query, key or value of one head.
     pub head_dim: usize,
-    /// The width of the hidden layer of the feed-forward part.
+    /// Number of values in the hidden layer of the feed-forward part.
     pub intermediate: usize,
-    /// Numbers of layers of the encoder and of the decoder.
+    /// Numbers of layers of the encoder and of the decoder, in this order.
     pub layers: [usize; 2],
-    /// Number of heads.
+    /// Number of attention heads.
     pub heads: usize,
-    /// Number of buckets of distances, each with a bias.
+    /// Number of buckets of distances. Distances in the same bucket have the same bias.
     pub buckets: usize,
-    /// The distance from which on all distances share a bias.
+    /// The distance from which all larger distances have the same bias.
     pub most_distance: usize,
-    /// The number that norms add to mean squares.
+    /// The number that norms add to the mean square to prevent a division by 0.
     pub eps: f64,
     /// The activation of the feed-forward part.
     pub activation: Activation,
-    /// Whether the feed-forward part has a second product, which is a gate.
+    /// Whether the hidden layer of the feed-forward part is multiplied by a gate, which a second weight matrix
+    /// computes.
     pub gated: bool,
-    /// Whether the output layer uses the weights of the embedding.
+    /// Whether the output layer uses the embedding table as its weight.
     pub tied: bool,
-    /// Whether states are divided by the root of their width before the output layer.
+    /// Whether states are divided by the square root of their width before the output layer.
     pub scaled_output: bool,
-    /// Probability of dropout of values in training.
+    /// The probability with which a value is dropped in training.
     pub dropout: f32,
-    /// The first token of a decoder.
+    /// The token with which the decoder begins.
     pub start: u32,
     /// Tokens that end a text.
     pub stop: Vec<u32>,
@@ -90,7 +91,8 @@ impl T5Config {
         match config.buckets {
             buckets if buckets >= 4 && buckets.is_multiple_of(2) && config.most_distance > buckets / 2 => Ok(config),
             buckets => {
-                let expected = "an even number from 4 is needed, less than twice relative_attention_max_distance";
+                let expected =
+                    "an even number of at least 4 is needed, and less than twice relative_attention_max_distance";
                 Err(Error::config("relative_attention_num_buckets", buckets, expected))
             }
         }
@@ -98,18 +100,20 @@ impl T5Config {
 }
 
 impl T5Config {
-    /// Returns the masks of the encoder, of the decoder, and of the decoder over the encoder.
+    /// Returns the masks of the encoder's self-attention, the decoder's self-attention, and the decoder's attention
+    /// over the encoder, in this order.
     pub(crate) fn masks() -> [Spec; 3] {
         let relative = |mask: noren::Mask| Spec::from(mask) + Score::relative("relative_attention_bias");
         [relative(atoms::full()), relative(atoms::causal()), atoms::full().into()]
     }
 }
 
-/// A T5.
+/// A T5 model.
 #[derive(Clone, Debug)]
 pub struct T5 {
     config: T5Config,
-    /// The masks of the encoder, of the decoder, and of the decoder over the encoder.
+    /// The masks of the encoder's self-attention, the decoder's self-attention, and the decoder's attention over the
+    /// encoder, in this order.
     pub(crate) declared: [Spec; 3],
     embeddings: Tensor,
     encoder: T5Stack,
@@ -121,7 +125,7 @@ pub struct T5 {
 struct T5Stack {
     blocks: Vec<Block>,
     norm: Norm,
-    /// The biases of each bucket, `[buckets, heads]`.
+    /// The bias of each bucket for each head, `[buckets, heads]`.
     biases: Tensor,
 }
 
@@ -133,7 +137,7 @@ struct Block {
     feedforward_norm: Norm,
 }
 
-/// Attention after a norm.
+/// Attention with a norm before it.
 #[derive(Clone, Debug)]
 struct Part {
     norm: Norm,
@@ -141,14 +145,14 @@ struct Part {
     out: Linear,
 }
 
-/// Keys and values of the encoder's output for every layer of the decoder.
+/// The keys and values of the encoder's output for every layer of the decoder, each as `[keys, values]`.
 pub(crate) type CrossKeys = Vec<[Tensor; 2]>;
 
 impl T5 {
-    /// Reads the parameters from `vb`, or makes new ones.
+    /// Makes the model with parameters from `vb`. If `vb` belongs to a `VarMap`, missing parameters are created.
     ///
     /// # Errors
-    /// Returns an error if tensors are missing or have other shapes.
+    /// Returns an error if a tensor in `vb` is missing or has another shape.
     pub fn new(config: &T5Config, vb: &VarBuilder<'_>) -> Result<Self> {
         let shared = ["shared", "encoder.embed_tokens", "decoder.embed_tokens"];
         let name = shared.into_iter().find(|name| vb.contains_tensor(&format!("{name}.weight"))).unwrap_or(shared[0]);
@@ -179,7 +183,7 @@ impl T5 {
         self.encoder.forward(&x, &self.config, Stack::Encoder, None, pass)
     }
 
-    /// Returns the keys and values of the encoder's output for each layer of the decoder.
+    /// Computes the keys and values of the encoder's output `encoded` for each layer of the decoder.
     pub(crate) fn cross_keys(&self, encoded: &Tensor) -> Result<CrossKeys> {
         let keys = |block: &Block| -> Result<Option<[Tensor; 2]>> {
             let Some(cross) = &block.cross else { return Ok(None) };
@@ -190,13 +194,14 @@ impl T5 {
         all.collect()
     }
 
-    /// Returns the decoder's states after the last norm, `[batch, length, hidden]`.
+    /// Returns the decoder's states after the last norm, `[batch, length, hidden]`. `cross` holds the keys and values
+    /// of the encoder's output.
     pub(crate) fn decode(&self, ids: &Tensor, cross: &CrossKeys, pass: &mut Pass<'_>) -> Result<Tensor> {
         let x = embed(&self.embeddings, ids)?;
         self.decoder.forward(&x, &self.config, Stack::Decoder, Some(cross), pass)
     }
 
-    /// Returns the logits of the next token for states with any leading dimensions.
+    /// Returns the logits of the next token for states `[..., hidden]`: `[..., vocab]`.
     pub(crate) fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
         match self.config.scaled_output {
             true => self.head.forward(&(hidden * (self.config.hidden as f64).sqrt().recip())?),
@@ -276,7 +281,8 @@ impl T5Stack {
         mode.at(u64::MAX).dropout(&self.norm.forward(&x)?, dropout)
     }
 
-    /// Returns the biases by distance, `[heads, 2 * most_distance + 1]`, in noren's form.
+    /// Returns the table of biases by distance, `[heads, 2 * most_distance + 1]`, as a relative bias of attention
+    /// requires it. `both_sides` is true for the encoder, whose queries also read later keys.
     fn relative(&self, config: &T5Config, both_sides: bool, device: &Device) -> Result<Tensor> {
         let reach = config.most_distance as i64;
         let buckets: Vec<u32> = (-reach..=reach)
@@ -286,8 +292,10 @@ impl T5Stack {
     }
 }
 
-/// Returns the bucket of a distance from query to key. Small distances have their own buckets, large ones share buckets
-/// by their logarithm (Raffel et al. 2020).
+/// Returns the index of the bucket for a distance, which is the position of the key minus that of the query (Raffel et
+/// al. 2020). Each small distance has its own bucket. Larger distances, up to `most`, share buckets on a logarithmic
+/// scale. If `both_sides` is true, half of the buckets are for keys after the query. If it is false, all keys after the
+/// query share the bucket of distance 0.
 fn bucket(distance: i64, both_sides: bool, buckets: usize, most: usize) -> u32 {
     let (buckets, first, distance) = match both_sides {
         true => (buckets / 2, if distance > 0 { buckets / 2 } else { 0 }, distance.unsigned_abs() as usize),

@@ -1,4 +1,4 @@
-//! [`Activation`]: the function between the two halves of a feed-forward layer.
+//! [`Activation`]: the function between the two linear layers of a feed-forward part.
 
 use super::rows::takes;
 use super::values::values;
@@ -8,12 +8,12 @@ use candle_core::{CpuStorage, CustomOp1, Layout, Shape, Tensor};
 use rayon::prelude::*;
 use std::str::FromStr;
 
-/// A function of one number.
+/// An activation function, which is applied to each number of a tensor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Activation {
-    /// `x * P(X <= x)` of the normal distribution.
+    /// `x * P(X <= x)`, where `X` has the standard normal distribution.
     Gelu,
-    /// [`Gelu`](Self::Gelu) by its usual formula with `tanh`.
+    /// The usual approximation of [`Gelu`](Self::Gelu) with `tanh`.
     GeluTanh,
     /// `max(x, 0)`.
     Relu,
@@ -26,7 +26,7 @@ pub enum Activation {
 impl FromStr for Activation {
     type Err = Error;
 
-    /// Parses the names of activations in configurations.
+    /// Parses the name of an activation in a configuration, such as `gelu_new`.
     fn from_str(name: &str) -> Result<Self> {
         Ok(match name {
             "gelu" => Activation::Gelu,
@@ -43,10 +43,10 @@ impl FromStr for Activation {
 }
 
 impl Activation {
-    /// Applies the function to every element.
+    /// Applies the function to every element of `x`.
     ///
     /// # Errors
-    /// Returns an error for types other than floats.
+    /// Returns an error if `x` does not have a float type.
     pub fn forward(self, x: &Tensor) -> Result<Tensor> {
         if takes(&[x]) {
             return Ok(x.contiguous()?.apply_op1_no_bwd(&ActivationOp(self))?);
@@ -60,7 +60,7 @@ impl Activation {
         })
     }
 
-    /// Applies the function to every element, in place.
+    /// Replaces every element of `x` by the value of the function at this element.
     pub(super) fn in_place(self, x: &mut [f32]) {
         match self {
             Activation::Gelu => wide::gelu(x),
@@ -72,7 +72,7 @@ impl Activation {
     }
 }
 
-/// The activation of every element as an operation of candle.
+/// The operation of candle that applies an activation to every element.
 pub(super) struct ActivationOp(pub(super) Activation);
 
 impl CustomOp1 for ActivationOp {

@@ -1,21 +1,22 @@
-//! [`Finish`]: the operations on the rows of a product while they are in the cache.
+//! [`Finish`]: the operations that follow a product and are applied to its rows while they are in the processor's
+//! cache.
 
 use super::activation::Activation;
 use super::norm::NormOp;
 use super::wide;
 
-/// The operations on the rows of a product, in this order.
+/// The operations that follow a product, in the order of these fields.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Finish<'a> {
     pub(super) bias: Option<&'a [f32]>,
     pub(super) activation: Option<Activation>,
-    /// A residual of the shape of the result, which is added to it.
+    /// The residual, which has the shape of the result and is added to the result.
     pub(super) residual: Option<&'a [f32]>,
     pub(super) norm: Option<NormOp<'a>>,
 }
 
 impl Finish<'_> {
-    /// Applies all operations except the norm to one row.
+    /// Applies all operations except the norm to `out`, which is row number `row` of the product.
     pub(super) fn row(&self, row: usize, out: &mut [f32]) {
         if let Some(bias) = self.bias {
             wide::add_rows(out, bias);
@@ -23,8 +24,8 @@ impl Finish<'_> {
         self.after_bias(row, out.len(), 0, out);
     }
 
-    /// Applies the operations between bias and norm to a part of a row of `width` numbers, from `column` on, while it
-    /// is in the cache.
+    /// Applies the activation and the residual to `part`, which is a part of row number `row` from column `column` on.
+    /// The row has `width` numbers.
     #[inline]
     pub(super) fn after_bias(&self, row: usize, width: usize, column: usize, part: &mut [f32]) {
         if let Some(activation) = self.activation {
@@ -35,7 +36,7 @@ impl Finish<'_> {
         }
     }
 
-    /// Applies the norm to rows whose parts are finished.
+    /// Applies the norm, if there is one, to `rows`, after the other operations were applied to them.
     pub(super) fn rows(&self, rows: &mut [f32]) {
         if let Some(norm) = self.norm {
             norm.finish(rows);

@@ -1,4 +1,4 @@
-//! [`Linear`]: `x W^T + b`, with the same bits for a row in any batch.
+//! [`Linear`]: `x W^T + b`, in which a row of `x` gives the same bits in any batch.
 
 use super::finish::Finish;
 use super::norm::Parameters;
@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 /// A linear layer `x W^T + b` over the last dimension; the weight is `[out, in]` as in PyTorch.
 ///
-/// The library of matrix products computes small products by other paths than large ones, with different last bits. This
-/// layer adds rows of 0 to a small product, so that all products take the same path and a row's result depends on the row
-/// alone.
+/// The library of matrix products computes small and large products with different kernels, whose last bits may differ.
+/// This layer adds rows of 0 to a small product, so that all products use the same kernel. The result of a row
+/// therefore depends on this row alone.
 #[derive(Clone, Debug)]
 pub struct Linear {
     weight: Tensor,
@@ -24,25 +24,26 @@ pub struct Linear {
     packed: Option<Arc<Packed>>,
 }
 
-/// The operations after a product.
+/// The operations that follow a product.
 #[derive(Clone, Copy, Default)]
 struct Then<'a> {
     activation: Option<Activation>,
-    /// A tensor that is added to the result.
+    /// A tensor that is added to the result; `None` for no addition.
     residual: Option<&'a Tensor>,
     norm: Option<&'a Norm>,
 }
 
 impl Linear {
-    /// Makes a layer from `weight` `[out, in]` and, if there is one, `bias` `[out]`.
+    /// Makes a layer from `weight` `[out, in]` and, if given, `bias` `[out]`.
     pub fn new(weight: Tensor, bias: Option<Tensor>) -> Self {
         Linear { weight, bias, packed: None }
     }
 
-    /// Reads `weight`, and `bias` if the argument `bias` is true. New parameters are initialised as in PyTorch.
+    /// Makes a layer from the parameters `weight` and, if the argument `bias` is true, `bias` of `vb`. If `vb` belongs
+    /// to a `VarMap`, missing parameters are created as in PyTorch.
     ///
     /// # Errors
-    /// Returns an error if tensors are missing or have other shapes.
+    /// Returns an error if a tensor in `vb` is missing or has another shape, or if `inputs` is 0.
     pub fn load(inputs: usize, outputs: usize, bias: bool, vb: &VarBuilder<'_>) -> Result<Self> {
         check_width(inputs)?;
         let bound = 1.0 / (inputs as f64).sqrt();
@@ -52,17 +53,19 @@ impl Linear {
         Ok(Linear::new(weight, bias))
     }
 
-    /// Reads a weight that is stored as `[in, out]` (GPT-2's `Conv1D`), as [`load`](Self::load) does.
+    /// Makes a layer from the parameters `weight` and `bias` of `vb`. The weight is stored as `[in, out]` (GPT-2's
+    /// `Conv1D`).
     ///
     /// # Errors
-    /// Returns an error if tensors are missing or have other shapes.
+    /// Returns an error if a tensor in `vb` is missing or has another shape.
     pub fn load_transposed(inputs: usize, outputs: usize, vb: &VarBuilder<'_>) -> Result<Self> {
         let init = Init::Randn { mean: 0.0, stdev: 0.02 };
         let weight = vb.get_with_hints((inputs, outputs), "weight", init)?;
         Ok(Linear::new(weight.t()?, Some(vb.get_with_hints(outputs, "bias", Init::Const(0.0))?)))
     }
 
-    /// Returns rows `from..from + len` of the weight as a layer of their own: a part of a joint projection.
+    /// Returns a layer with the rows `from..from + len` of the weight and the bias, for example the query part of a
+    /// joint projection.
     ///
     /// # Errors
     /// Returns an error for rows outside the weight.
@@ -71,12 +74,13 @@ impl Linear {
         Ok(Linear::new(self.weight.narrow(0, from, len)?, bias))
     }
 
-    /// Stores a second copy of the weight in a layout for products of many rows without gradients, which are then
-    /// faster. Nothing is stored if there is no gain: for types other than `f32`, processors without AVX-512, and
-    /// outputs that are not a multiple of 64. A weight that is changed afterwards must be packed again.
+    /// Stores a second copy of the weight in a layout that makes products of many rows without gradients faster.
+    /// Nothing is stored where the layout has no advantage: for types other than `f32`, for processors without AVX-512,
+    /// and if the number of outputs is not a multiple of 64. If the weight is changed afterwards, it must be packed
+    /// again.
     ///
     /// # Errors
-    /// Returns the errors of candle, of which none is expected for a weight.
+    /// Returns the errors of candle. A valid weight causes no error.
     pub fn pack(&mut self) -> Result<()> {
         if takes(&[&self.weight.detach()]) {
             let weight = self.weight.flatten_all()?.to_vec1::<f32>()?;
@@ -90,15 +94,15 @@ impl Linear {
         &self.weight
     }
 
-    /// Applies the layer to every row of `x` `[..., in]`: `[..., out]`.
+    /// Applies the layer to every row of `x` `[..., in]`. The result is `[..., out]`.
     ///
     /// # Errors
-    /// Returns an error for another last dimension or type than the weight's.
+    /// Returns an error if the last dimension or the type of `x` does not fit the weight.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         self.apply(x, Then::default())
     }
 
-    /// Applies the layer, then an activation, in one pass if no gradient is needed.
+    /// Applies the layer, and then `activation`. If no gradient is needed, both are computed in one pass.
     ///
     /// # Errors
     /// Returns the errors of [`forward`](Self::forward).
@@ -106,7 +110,8 @@ impl Linear {
         self.apply(x, Then { activation: Some(activation), ..Then::default() })
     }
 
-    /// Applies the layer and adds `residual`, which has the shape of the result, in one pass if no gradient is needed.
+    /// Applies the layer and adds `residual`, which has the shape of the result. If no gradient is needed, both are
+    /// computed in one pass.
     ///
     /// # Errors
     /// Returns the errors of [`forward`](Self::forward), and an error for a residual of another shape.
@@ -114,8 +119,8 @@ impl Linear {
         self.apply(x, Then { residual: Some(residual), ..Then::default() })
     }
 
-    /// Applies the layer, adds `residual`, which has the shape of the result, and applies `norm`, in one pass if no
-    /// gradient is needed.
+    /// Applies the layer, adds `residual`, which has the shape of the result, and applies `norm`. If no gradient is
+    /// needed, all three are computed in one pass.
     ///
     /// # Errors
     /// Returns the errors of [`forward_add`](Self::forward_add), and an error for a norm of another width.
@@ -123,11 +128,11 @@ impl Linear {
         self.apply(x, Then { residual: Some(residual), norm: Some(norm), ..Then::default() })
     }
 
-    /// Returns `norm(x + down(activation(up(x))))`. If weights are packed and no gradient is needed, the values between
-    /// the two products stay in the cache.
+    /// Returns `norm(x + down(activation(up(x))))`. If both weights are packed and no gradient is needed, the result of
+    /// `up` stays in the processor's cache.
     ///
     /// # Errors
-    /// Returns an error for layers that do not fit each other, the norm, or `x`.
+    /// Returns an error if the shapes of `x`, `up`, `down` and `norm` do not fit together.
     pub fn feed_forward(x: &Tensor, [up, down]: [&Linear; 2], activation: Activation, norm: &Norm) -> Result<Tensor> {
         let (Some(first), Some(second)) = (up.packed.as_deref(), down.packed.as_deref()) else {
             return down.forward_add_norm(&up.forward_then(x, activation)?, x, norm);
@@ -155,7 +160,7 @@ impl Linear {
             return Err(Error::tensor(
                 "the input of a linear layer",
                 x,
-                format!("its last dimension must be {inputs}"),
+                format!("the last dimension must be {inputs}"),
             ));
         }
         let mut shape = x.dims().to_vec();
@@ -180,7 +185,8 @@ impl Linear {
         Ok(result.reshape(shape)?)
     }
 
-    /// Computes the result in one pass, without gradients.
+    /// Applies the layer and the operations of `then` to `x` in one pass, without gradients. Fewer than `least_rows`
+    /// rows are filled up with rows of 0.
     fn at_once(&self, x: &Tensor, then: Then<'_>, least_rows: usize) -> Result<Tensor> {
         let residual = then.residual.map(|residual| residual.contiguous()).transpose()?;
         let residual = residual.as_ref().map(Values::of).transpose()?;
@@ -196,7 +202,8 @@ impl Linear {
         Ok(x.contiguous()?.apply_op2_no_bwd(&self.weight, &op)?)
     }
 
-    /// Computes the result with operations that have gradients.
+    /// Applies the layer and the operations of `then` to `x` with operations that have gradients. Fewer than
+    /// `least_rows` rows are filled up with rows of 0.
     fn with_gradients(&self, x: &Tensor, then: Then<'_>, least_rows: usize) -> Result<Tensor> {
         let rows = x.dim(0)?;
         let product = match rows < least_rows {
@@ -216,14 +223,16 @@ impl Linear {
     }
 }
 
-/// Returns the smallest number of rows for which `gemm` takes its general path with the same depth of blocks as for
-/// more rows.
+/// Returns the smallest number of rows for which `gemm` uses its general kernel, and adds the products of a sum in the
+/// same order as for more rows.
 fn least_rows(outputs: usize, inputs: usize) -> usize {
-    /// The maximum number of elements for which `gemm` has a separate kernel. A single row also has a separate kernel.
+    /// `gemm` computes results with at most this number of elements with a separate kernel. A result with a single row
+    /// also has a separate kernel.
     const SMALL: usize = 256;
-    /// The maximum number of rows and columns for which `gemm` splits a sum of more than [`DEPTH`] products at other
-    /// places.
+    /// If a result has at most this number of rows and of columns, and its sums have more than `DEPTH` products, `gemm`
+    /// splits the sums at other places than for larger results.
     const NARROW: usize = 64;
+    /// `gemm` splits a sum of at most this number of products at the same places for all results.
     const DEPTH: usize = 512;
     let general = (SMALL / outputs.max(1) + 1).max(2);
     if outputs <= NARROW && inputs > DEPTH { general.max(NARROW + 1) } else { general }

@@ -1,8 +1,9 @@
 //! The layers between two attentions: linear layers, norms, activations, dropout.
 //!
-//! Each layer treats the rows of its input (the last dimension) one by one, and a row's result has the same bits for
-//! any number and content of other rows. Attention has the same property. A token's result is therefore independent of
-//! batch, padding and packing, and a step with a cache equals the full pass, to the bit.
+//! Each layer processes every row of its input by itself; a row is a vector along the last dimension. The result of a
+//! row has the same bits for any number and content of other rows. Attention has the same property. The result of a
+//! token therefore does not depend on the batch, padding and packing, and a step with a cache gives the same bits as
+//! the full pass.
 
 mod activation;
 mod finish;
@@ -20,9 +21,10 @@ pub use linear::Linear;
 pub use mode::Mode;
 pub use norm::{Norm, NormKind};
 
-/// Returns the processor path of these operations, which is that of attention, so `NOREN_ISA` applies to both. For an
-/// unknown or unavailable name, attention returns an error and these operations use the portable path. The crate `gemm`
-/// computes products of gradients and of few rows, and chooses its own path.
+/// Returns the processor path of these operations, which is also the path of attention: `NOREN_ISA` selects both. If
+/// `NOREN_ISA` is an unknown or unavailable path, attention returns an error, and these operations use the portable
+/// path. Products with gradients, and products of few rows, are computed by the crate `gemm`, which chooses its own
+/// path.
 fn isa() -> noren::Isa {
     noren::Isa::choose(None).unwrap_or(noren::Isa::Portable)
 }

@@ -1,11 +1,11 @@
-//! [`Mode`]: whether a pass is for training, and its dropout.
+//! [`Mode`]: inference, or training with dropout.
 
 use crate::error::Result;
 use candle_core::Tensor;
 use noren::noren_mask::philox;
 
-/// Whether a pass is for training. In training, random values are dropped; they are the same for the same seed on every
-/// machine.
+/// The mode of a pass: inference or training. In training, random values are dropped. The same seed drops the same
+/// values on every machine.
 ///
 /// ```
 /// use candle_core::{Device, Tensor};
@@ -18,18 +18,18 @@ use noren::noren_mask::philox;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Mode {
-    /// Nothing is dropped.
+    /// Inference, in which no value is dropped.
     #[default]
     Inference,
-    /// Values are dropped.
+    /// Training, in which random values are dropped.
     Training {
-        /// The seed of the choice; use another one for every step.
+        /// The seed that determines which values are dropped. Use a different seed for every step.
         seed: u64,
     },
 }
 
 impl Mode {
-    /// Returns the mode for place `site` of a model; every place has a seed of its own.
+    /// Returns the mode for one place of a model, whose number is `site`. In training, every place gets its own seed.
     pub fn at(self, site: u64) -> Mode {
         match self {
             Mode::Inference => Mode::Inference,
@@ -40,7 +40,7 @@ impl Mode {
         }
     }
 
-    /// Returns the dropout of attention probabilities; `None` without training.
+    /// Returns the dropout of attention probabilities; `None` in inference or if `probability` is 0.
     pub fn attention(self, probability: f32) -> Option<noren::Dropout> {
         match self {
             Mode::Training { seed } if probability > 0.0 => Some(noren::Dropout { probability, seed }),
@@ -48,10 +48,11 @@ impl Mode {
         }
     }
 
-    /// Returns `x` with each element dropped with `probability`, and the others divided by `1 - probability`.
+    /// Sets each element of `x` to 0 with probability `probability`, and divides the other elements by
+    /// `1 - probability`. In inference, returns `x` unchanged.
     ///
     /// # Errors
-    /// Returns an error for types other than floats.
+    /// Returns an error if `x` does not have a float type.
     pub fn dropout(self, x: &Tensor, probability: f32) -> Result<Tensor> {
         let Some(dropout) = self.attention(probability) else { return Ok(x.clone()) };
         let width = x.dims().last().copied().unwrap_or(1).max(1);

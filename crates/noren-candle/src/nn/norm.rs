@@ -8,7 +8,7 @@ use candle_core::{CpuStorage, CustomOp1, D, DType, Layout, Shape, Tensor};
 use candle_nn::{Init, VarBuilder};
 use rayon::prelude::*;
 
-/// The kind of a norm.
+/// The formula of a norm.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum NormKind {
     /// `(x - mean) / sqrt(variance + eps) * weight + bias`.
@@ -19,7 +19,7 @@ pub enum NormKind {
     RmsPlusOne,
 }
 
-/// A norm over the last dimension, computed in `f32` whatever the type.
+/// A norm over the last dimension. It is computed in `f32` for tensors of every float type.
 #[derive(Clone, Debug)]
 pub struct Norm {
     kind: NormKind,
@@ -37,7 +37,7 @@ pub(super) struct Parameters<'a> {
 }
 
 impl Parameters<'_> {
-    /// Returns the norm of rows.
+    /// Returns the operation that applies the norm with these parameters.
     pub(super) fn op(&self) -> NormOp<'_> {
         let bias = self.bias.as_deref().unwrap_or(&[]);
         NormOp { kind: self.kind, weight: &self.weight, bias, eps: self.eps }
@@ -45,10 +45,10 @@ impl Parameters<'_> {
 }
 
 impl Norm {
-    /// Reads `weight` and, for a layer norm, `bias`.
+    /// Makes a norm from the parameters `weight` and, for a layer norm, `bias` of `vb`.
     ///
     /// # Errors
-    /// Returns an error if tensors are missing or have other shapes.
+    /// Returns an error if a tensor in `vb` is missing or has another shape, or if `width` is 0.
     pub fn load(kind: NormKind, width: usize, eps: f64, vb: &VarBuilder<'_>) -> Result<Self> {
         check_width(width)?;
         let one = if kind == NormKind::RmsPlusOne { 0.0 } else { 1.0 };
@@ -60,14 +60,15 @@ impl Norm {
         Ok(Norm { kind, weight, bias, eps })
     }
 
-    /// Returns the parameters without a copy.
+    /// Returns the parameters of the norm, without copying their values.
     pub(super) fn read(&self) -> Result<Parameters<'_>> {
         let Norm { kind, weight, bias, eps } = self;
         let (weight, bias) = (Values::of(weight)?, bias.as_ref().map(Values::of).transpose()?);
         Ok(Parameters { kind: *kind, weight, bias, eps: *eps as f32 })
     }
 
-    /// Returns whether [`Parameters::op`] can be applied to rows of `x`, without gradients.
+    /// Returns whether the operation of [`Parameters::op`] can be applied to `x`. The operation needs tensors of `f32`
+    /// on the CPU without gradients, and rows as long as the weight.
     pub(super) fn takes(&self, x: &Tensor) -> bool {
         let all = [Some(x), Some(&self.weight), self.bias.as_ref()];
         takes(&all.into_iter().flatten().collect::<Vec<_>>())
@@ -77,7 +78,7 @@ impl Norm {
     /// Applies the norm to every row of `x`.
     ///
     /// # Errors
-    /// Returns an error for another last dimension than the weight's.
+    /// Returns an error if the last dimension of `x` is not the length of the weight.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         if self.takes(x) {
             return Ok(x.contiguous()?.apply_op1_no_bwd(&self.read()?.op())?);
@@ -100,18 +101,18 @@ impl Norm {
     }
 }
 
-/// A norm of every row.
+/// The operation that applies a norm to every row.
 #[derive(Clone, Copy)]
 pub(super) struct NormOp<'a> {
     pub(super) kind: NormKind,
     pub(super) weight: &'a [f32],
-    /// The bias; empty if the kind has none.
+    /// The bias; empty for kinds of norms without bias.
     pub(super) bias: &'a [f32],
     pub(super) eps: f32,
 }
 
 impl NormOp<'_> {
-    /// Applies the norm to some rows, in place.
+    /// Applies the norm to each row of `rows`, in place.
     pub(super) fn finish(&self, rows: &mut [f32]) {
         let NormOp { kind, weight, bias, eps } = *self;
         match kind {

@@ -5,20 +5,22 @@ use noren::Isa;
 use rayon::prelude::*;
 use std::mem::MaybeUninit;
 
-/// Number of outputs of a panel: four vectors of 16.
+/// Number of outputs in a panel: four vectors of 16 numbers.
 const PANEL: usize = 64;
-/// Number of rows of a tile. With four vectors each they take 24 of 32 registers, and 24 products for 10 loads.
+/// Number of rows in a tile. Six rows of four vectors use 24 of the 32 registers, and 10 loads are enough for 24
+/// multiplications.
 const ROWS: usize = 6;
-/// Number of inputs that a tile processes at a time. This part of a panel, and of the rows, stays in the second-level
-/// cache.
+/// Number of inputs that a tile processes at a time. The weights of a panel for these inputs, and the inputs of the
+/// rows, stay in the second-level cache of the processor.
 const DEPTH: usize = 384;
-/// Number of rows that a thread takes at a time.
+/// Number of rows that a thread processes at a time.
 pub(super) const BLOCK: usize = 96;
 
-/// A weight `[outputs, inputs]` as panels of 64 outputs, input by input, so that products read it in order.
+/// A weight `[outputs, inputs]` that is stored in panels of 64 outputs. A panel holds the 64 weights of the first
+/// input, then those of the second input, and so on: the order in which products read them.
 ///
-/// A sum begins with the bias and adds the products input by input, each product fused with its addition. It does not
-/// depend on other rows.
+/// The sum of an output begins with the bias. The products are added in the order of the inputs, each by a fused
+/// multiply-add. The sum does not depend on other rows of the input.
 #[derive(Debug)]
 pub(super) struct Packed {
     pub(super) inputs: usize,
@@ -27,7 +29,8 @@ pub(super) struct Packed {
 }
 
 impl Packed {
-    /// Packs the rows of a weight. Returns `None` on other processor paths, and if the outputs do not fill panels.
+    /// Packs the rows of `weight`. Returns `None` if the processor path has no AVX-512, or if the number of outputs is
+    /// not a multiple of 64.
     pub(super) fn new(weight: &[f32], inputs: usize) -> Option<Packed> {
         let outputs = weight.len().checked_div(inputs)?;
         if super::isa() < Isa::Avx512 || outputs == 0 || !outputs.is_multiple_of(PANEL) {
@@ -40,13 +43,14 @@ impl Packed {
         Some(Packed { inputs, outputs, panels })
     }
 
-    /// Returns `x W^T` for `x` `[rows, inputs]` as `[rows, outputs]`, after the operations of `then`.
+    /// Returns `x W^T` for `x` `[rows, inputs]`, after the operations of `then`: `[rows, outputs]`.
     pub(super) fn product(&self, x: &[f32], then: &Finish<'_>) -> Vec<f32> {
         self.by_blocks(x, self.inputs, |first, x, out| self.block(x, out, then, first))
     }
 
-    /// Returns an array `[rows, outputs]` of which `work` writes block by block, from the same rows of `x` with `width`
-    /// numbers each. `work` gets the index of the first row, the rows and the block, and returns the written block.
+    /// Returns an array `[rows, outputs]`, which `work` computes in blocks of rows. `x` has `width` numbers for each
+    /// row. `work` gets the index of the block's first row, the rows of `x` for the block, and the memory of the block.
+    /// It must write all of this memory and return it.
     pub(super) fn by_blocks(
         &self,
         x: &[f32],
@@ -59,15 +63,18 @@ impl Packed {
         blocks.zip(x.par_chunks(BLOCK * width)).enumerate().for_each(|(i, (out, x))| {
             let block = out.as_ptr_range();
             let written = work(i * BLOCK, x, out).as_ptr_range();
-            assert!(written.start == block.start.cast() && written.end == block.end.cast(), "all of the block");
+            assert!(
+                written.start == block.start.cast() && written.end == block.end.cast(),
+                "the function must write and return all of the block"
+            );
         });
-        // SAFETY: the blocks cover the array, and each was returned as written numbers.
+        // SAFETY: the blocks cover the array, and `work` has written and returned every block.
         unsafe { out.set_len(len) };
         out
     }
 
-    /// Writes all of the product of some rows, after the operations of `then`. `first` is the index of the first of
-    /// them among all rows.
+    /// Writes the product of the rows in `x` with the weight to `out`, applies the operations of `then`, and returns
+    /// `out`. `first` is the index of the first of these rows among all rows of the product.
     pub(super) fn block<'a>(
         &self,
         x: &[f32],
@@ -77,7 +84,7 @@ impl Packed {
     ) -> &'a mut [f32] {
         let Packed { inputs, outputs, ref panels } = *self;
         let rows = x.len() / inputs;
-        assert_eq!(out.len(), rows * outputs, "a row of outputs for each row of inputs");
+        assert_eq!(out.len(), rows * outputs, "the output must have one row for each row of the input");
         for (column, panel) in panels.chunks_exact(inputs).enumerate() {
             for (piece, from) in panel.chunks(DEPTH).zip((0..).step_by(DEPTH)) {
                 let begins = match (from, then.bias) {
@@ -96,16 +103,16 @@ impl Packed {
                 then.after_bias(first + row, outputs, column * PANEL, part);
             }
         }
-        // SAFETY: the panels' columns are all outputs.
+        // SAFETY: the panels have written all columns of every row.
         let out = unsafe { out.assume_init_mut() };
         then.rows(out);
         out
     }
 }
 
-/// Some rows of inputs with a piece of a panel.
+/// Up to six rows of inputs, and the piece of a panel with which they are multiplied.
 struct Tile<'a> {
-    /// The inputs, from the first row and the first input of the piece on.
+    /// The inputs, beginning at the first row of the tile and the first input of the piece.
     x: &'a [f32],
     inputs: usize,
     panel: &'a [[f32; PANEL]],
@@ -113,18 +120,20 @@ struct Tile<'a> {
     begins: Begins<'a>,
 }
 
-/// The initial value of sums.
+/// The initial value of a tile's sums.
 #[derive(Clone, Copy)]
 enum Begins<'a> {
+    /// The initial value 0, for a product without bias.
     Zero,
-    /// The bias of the panel.
+    /// The biases of the panel's outputs.
     With(&'a [f32]),
-    /// The values in `out`, from earlier inputs.
+    /// The sums in `out` that were computed from earlier inputs.
     Before,
 }
 
 impl Tile<'_> {
-    /// Adds the products of `rows` rows to `out`, or begins the sums.
+    /// Computes the sums of the tile for `rows` rows, and writes them to `out`. The sums begin with the values that
+    /// `begins` defines.
     fn add_to(&self, out: &mut [MaybeUninit<f32>], rows: usize) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a weight is packed only on ISAs from AVX-512 on, which are chosen only where the processor has them.
@@ -139,7 +148,7 @@ impl Tile<'_> {
             }
         }
         #[cfg(not(target_arch = "x86_64"))]
-        unreachable!("no weight is packed here: {rows} rows, {}", out.len());
+        unreachable!("weights are packed only on processors with AVX-512: {rows} rows, {} outputs", out.len());
     }
 
     #[cfg(target_arch = "x86_64")]

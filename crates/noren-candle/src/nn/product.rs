@@ -1,4 +1,4 @@
-//! Products of rows with weights, without gradients: a linear layer and a feed-forward layer.
+//! Products of rows with weights, without gradients, for a linear layer and for a feed-forward part.
 
 use super::finish::Finish;
 use super::packed::{BLOCK, Packed};
@@ -9,12 +9,12 @@ use gemm::Parallelism;
 use rayon::prelude::*;
 use std::cell::RefCell;
 
-/// `x W^T` and the operations after it, for `x` `[rows, in]` and `W` `[out, in]` with any strides.
+/// The operation `x W^T` with the operations that follow it, for `x` `[rows, in]` and `W` `[out, in]` with any strides.
 pub(super) struct LinearOp<'a> {
     pub(super) then: Finish<'a>,
-    /// The packed copy of the weight, for many rows.
+    /// The packed copy of the weight; `None` if the weight is not packed.
     pub(super) packed: Option<&'a Packed>,
-    /// Minimum number of rows of a product. Missing rows are filled up with 0, unless the weight is packed.
+    /// Minimum number of rows of a product. Fewer rows are filled up with rows of 0, unless the weight is packed.
     pub(super) least_rows: usize,
 }
 
@@ -56,7 +56,8 @@ impl CustomOp2 for LinearOp<'_> {
     }
 }
 
-/// `down(activation(up(x)))` and the operations after it. The values between the two products stay in the cache.
+/// The operation `down(activation(up(x)))` with the operations that follow it. The result of `up` stays in the
+/// processor's cache.
 pub(super) struct FeedForwardOp<'a> {
     pub(super) up: &'a Packed,
     pub(super) between: Finish<'a>,
@@ -65,7 +66,7 @@ pub(super) struct FeedForwardOp<'a> {
 }
 
 thread_local! {
-    /// The values between the two products, for one block of rows.
+    /// The buffer of a thread that holds the result of `up` for one block of rows.
     static BETWEEN: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -78,7 +79,12 @@ impl CustomOp1 for FeedForwardOp<'_> {
         let (rows, inputs) = layout.shape().dims2()?;
         let FeedForwardOp { up, down, .. } = self;
         if up.inputs != inputs || up.outputs != down.inputs {
-            candle_core::bail!("a feed-forward layer of {} to {} to {}", up.inputs, down.inputs, down.outputs);
+            candle_core::bail!(
+                "a feed-forward layer with {} inputs, {} hidden values and {} outputs does not fit its input",
+                up.inputs,
+                down.inputs,
+                down.outputs
+            );
         }
         let out = down.by_blocks(values(x, layout)?, inputs, |row, x, out| {
             BETWEEN.with_borrow_mut(|memory| {

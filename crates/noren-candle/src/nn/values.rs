@@ -11,10 +11,10 @@ pub(super) struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    /// Returns the values of a tensor.
+    /// Returns the values of a tensor, without copying them.
     ///
     /// # Errors
-    /// Returns an error for another type or device, and for strides that leave gaps.
+    /// Returns an error if the tensor is not of type `f32`, not on the CPU, or not contiguous.
     pub(super) fn of(tensor: &'a Tensor) -> Result<Self> {
         let (storage, layout) = tensor.storage_and_layout();
         match (&*storage, layout.contiguous_offsets()) {
@@ -32,12 +32,12 @@ impl Deref for Values<'_> {
     fn deref(&self) -> &[f32] {
         match &**self.storage {
             Storage::Cpu(CpuStorage::F32(values)) => &values[self.range.clone()],
-            _ => unreachable!("the storage was checked when this was made"),
+            _ => unreachable!("the type of the storage was checked when `Values` was made"),
         }
     }
 }
 
-/// Returns the values of an operation's argument.
+/// Returns the values of an operation's argument, which must be contiguous and of type `f32`.
 pub(super) fn values<'a>(storage: &'a CpuStorage, layout: &Layout) -> candle_core::Result<&'a [f32]> {
     match (storage, layout.contiguous_offsets()) {
         (CpuStorage::F32(values), Some((from, to))) => Ok(&values[from..to]),

@@ -1,10 +1,10 @@
 //! Loops over rows, compiled for each processor path ([`noren::Isa`]).
 //!
-//! The operations and their order are the same for any width of vectors, and multiplications are fused only where the
-//! code requests it. All paths therefore give the same bits.
+//! The operations and their order are the same for every width of vectors. A multiplication is fused with an addition
+//! only where the code requests it. All paths therefore give the same bits.
 
-/// Defines a function whose body is compiled for AVX-512, for AVX2 and for any processor. The path is chosen at the
-/// call.
+/// Defines a function whose body is compiled three times: for AVX-512, for AVX2 and for any processor. Each call
+/// chooses the path.
 macro_rules! wide {
     ($(#[$doc:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),*) $body:block) => {
         $(#[$doc])*
@@ -26,7 +26,7 @@ macro_rules! wide {
                     // SAFETY: a chosen ISA is one that the processor has, and it includes the features for which the
                     // function is compiled.
                     noren::Isa::Avx512 | noren::Isa::Avx512Bf16 => return unsafe { avx512($($arg),*) },
-                    // SAFETY: as above.
+                    // SAFETY: the chosen ISA is one that the processor has, and it includes the features of `avx2`.
                     noren::Isa::Avx2 => return unsafe { avx2($($arg),*) },
                     _ => {}
                 }
@@ -36,12 +36,13 @@ macro_rules! wide {
     };
 }
 
-/// Number of partial sums of a row: four groups of eight, as in PyTorch's sums over short rows. Results then have the
-/// same rounding as the models that were compared with PyTorch.
+/// Number of partial sums in a group. PyTorch adds short rows with the same number of groups and partial sums, so the
+/// results have the same rounding as in PyTorch.
 const LANES: usize = 8;
+/// Number of groups of partial sums.
 const GROUPS: usize = 4;
 
-/// Returns the sum of `f` over a row.
+/// Returns the sum of `f(x)` over the numbers `x` of a row.
 #[inline(always)]
 fn sum(row: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     let mut sums = [0f32; LANES * GROUPS];
@@ -87,7 +88,7 @@ wide! {
 }
 
 wide! {
-    /// Adds `bias` to each row of `x`, which has the same length.
+    /// Adds `bias` to each row of `x`. A row has the length of `bias`.
     pub(super) fn add_rows(x: &mut [f32], bias: &[f32]) {
         for row in x.chunks_exact_mut(bias.len()) {
             for (x, bias) in row.iter_mut().zip(bias) {
@@ -97,7 +98,8 @@ wide! {
     }
 }
 
-/// Returns `e^x`, accurate to the last bits, for `x` from -87 to 88; outside this range the value at its end.
+/// Returns `e^x`, accurate to the last bits. An `x` outside of the range from -87 to 88 is replaced by the nearest end
+/// of the range.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
     const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23: adding it rounds to a whole number
@@ -116,8 +118,8 @@ fn exp(x: f32) -> f32 {
     p * f32::from_bits((whole.to_bits() << 23).wrapping_add(127 << 23))
 }
 
-/// Returns the error function with a relative error of 2e-7: a fit of `erf(z) / z` by a quotient of polynomials in
-/// `z^2` up to 3.9, where it is 1.
+/// Returns the error function of `z` with a relative error of 2e-7. Below `|z| = 3.9`, `erf(z) / z` is computed as a
+/// quotient of polynomials in `z^2`. From there on, the result is 1 or -1.
 #[inline(always)]
 fn erf(z: f32) -> f32 {
     const LAST: f32 = 3.9;
@@ -138,7 +140,7 @@ fn erf(z: f32) -> f32 {
 }
 
 wide! {
-    /// Applies `x * P(X <= x)` of the normal distribution, in place.
+    /// Applies `x * P(X <= x)` to every number in place, where `X` has the standard normal distribution.
     pub(super) fn gelu(x: &mut [f32]) {
         for x in x {
             let half = 0.5 * *x;
@@ -148,8 +150,8 @@ wide! {
 }
 
 wide! {
-    /// Applies `x / (1 + exp(-2 y))` with `y = sqrt(2 / pi) (x + 0.044715 x^3)`, which is GELU's formula with `tanh`,
-    /// in place.
+    /// Applies `x / (1 + exp(-2 y))` with `y = sqrt(2 / pi) (x + 0.044715 x^3)` to every number in place. This is
+    /// GELU's formula with `tanh`.
     pub(super) fn gelu_tanh(x: &mut [f32]) {
         for x in x {
             let y = 0.797_884_6 * (*x + 0.044_715 * *x * *x * *x);
@@ -159,7 +161,7 @@ wide! {
 }
 
 wide! {
-    /// Applies `x / (1 + exp(-x))`, in place.
+    /// Applies `x / (1 + exp(-x))` to every number, in place.
     pub(super) fn silu(x: &mut [f32]) {
         for x in x {
             *x /= 1.0 + exp(-*x);
@@ -168,7 +170,7 @@ wide! {
 }
 
 wide! {
-    /// Applies `max(x, 0)`, in place; NaN stays NaN.
+    /// Applies `max(x, 0)` to every number, in place. NaN stays NaN.
     pub(super) fn relu(x: &mut [f32]) {
         for x in x {
             *x = if *x < 0.0 { 0.0 } else { *x };

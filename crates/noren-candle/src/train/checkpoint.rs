@@ -1,4 +1,4 @@
-//! Files of checkpoints and trained models, which are either complete or missing.
+//! Files of checkpoints and trained models. A file is either complete or missing.
 
 use super::history::History;
 use super::weights::Weights;
@@ -13,16 +13,16 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 const FILE: &str = "checkpoint.safetensors";
-/// The key of the metadata.
+/// The key in the metadata of the file under which the state of training is stored.
 const KEY: &str = "training";
 
-/// The state from which training continues as if it had not stopped. All random choices follow from the seed and the
+/// The state from which training continues as if it had not stopped. All random choices depend only on the seed and the
 /// step.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Checkpoint {
-    /// Number of steps done.
+    /// Number of completed steps.
     pub(super) step: u64,
-    /// A hash of configuration and data. Training continues only with the same ones.
+    /// A hash of the configuration, the objective and the text. Training continues only if this hash is unchanged.
     pub(super) fingerprint: u64,
     /// The losses so far.
     pub(super) history: History,
@@ -34,7 +34,8 @@ impl Checkpoint {
         folder.join(FILE)
     }
 
-    /// Writes the checkpoint. If the process ends at any time, the folder has either this checkpoint or the one before.
+    /// Writes the checkpoint. If the process ends during the write, the folder contains either this checkpoint or the
+    /// previous one.
     pub(super) fn write(&self, folder: &Path, weights: &Weights) -> Result<()> {
         // One key only: the order of several keys is not fixed, so equal trainings could write different files.
         let said = serde_json::to_string(self).expect("numbers are JSON");
@@ -42,24 +43,26 @@ impl Checkpoint {
         write_tensors(&Self::path(folder), weights.state()?, Some(metadata))
     }
 
-    /// Reads the checkpoint of a folder into `weights`; returns `None` if there is none.
+    /// Reads the checkpoint of a folder into `weights`. Returns `None` if the folder has no checkpoint.
     pub(super) fn read(folder: &Path, weights: &mut Weights) -> Result<Option<Self>> {
         let path = Self::path(folder);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(Error::file(path, format!("it cannot be read: {e}"))),
+            Err(e) => return Err(Error::file(path, format!("the file cannot be read: {e}"))),
         };
         let broken = |problem: String| {
             Error::file(
                 &path,
-                format!("it is not a checkpoint ({problem}): remove the file to start again, or give another folder"),
+                format!(
+                    "the file is not a checkpoint ({problem}): remove the file to start again, or give another folder"
+                ),
             )
         };
         let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| broken(e.to_string()))?;
         let tensors = SafeTensors::deserialize(&bytes).map_err(|e| broken(e.to_string()))?;
         let said = header.metadata().as_ref().and_then(|all| all.get(KEY));
-        let said = said.ok_or_else(|| broken("the number of steps is missing".into()))?;
+        let said = said.ok_or_else(|| broken("the state of training is missing".into()))?;
         let checkpoint = serde_json::from_str(said).map_err(|e| broken(e.to_string()))?;
         weights.restore(|name, shape| {
             let tensor = tensors.tensor(name).map_err(|_| broken(format!("{name} is missing")))?;
@@ -85,7 +88,7 @@ pub(super) fn write_tensors(
     write_whole(path, &bytes)
 }
 
-/// Writes a file under another name, and renames it when it is on the disk.
+/// Writes `bytes` to a temporary file beside `path`, and renames this file to `path` when it is complete on the disk.
 pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".part");
@@ -96,11 +99,11 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     written.map_err(|e| {
         // The previous file stays. An incomplete new file is useless.
         let _ = fs::remove_file(&beside);
-        Error::file(path, format!("it cannot be written: {e}"))
+        Error::file(path, format!("the file cannot be written: {e}"))
     })
 }
 
-/// A tensor in the form of the file format.
+/// A tensor as bytes of the safetensors format.
 struct Bytes {
     dtype: Dtype,
     shape: Vec<usize>,

@@ -1,15 +1,15 @@
-//! [`TrainConfig`]: the model, the duration and the numbers of a training run.
+//! [`TrainConfig`]: the configuration of a training run.
 
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Maximum number of tokens of an update, all of which are in memory at once.
+/// Maximum number of tokens of an update. All tokens of an update are in memory at the same time.
 const MOST_TOKENS: usize = 1 << 26;
 /// Default number of warm-up steps.
 const USUAL_WARMUP: u64 = 50;
 
-/// The configuration of a training run. All fields but `model` have a default.
+/// The configuration of a training run. Every field except `model` has a default.
 ///
 /// ```
 /// use noren_candle::train::TrainConfig;
@@ -20,9 +20,10 @@ const USUAL_WARMUP: u64 = 50;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainConfig {
-    /// The model, as in a config.json of Hugging Face. The default of `vocab_size` is that of the tokenizer.
+    /// The configuration of the model, as in `config.json` of Hugging Face. If `vocab_size` is missing, the size of the
+    /// tokenizer's vocabulary is used.
     pub model: serde_json::Map<String, serde_json::Value>,
-    /// Number of updates of the weights.
+    /// Number of updates (steps).
     #[serde(default = "default_steps")]
     pub steps: u64,
     /// Number of rows of a batch.
@@ -31,40 +32,41 @@ pub struct TrainConfig {
     /// Number of tokens of a row.
     #[serde(default = "default_row_len")]
     pub row_len: usize,
-    /// Number of batches whose gradients make one update.
+    /// Number of batches whose gradients are added for one update.
     #[serde(default = "default_accumulate")]
     pub accumulate: usize,
     /// The maximum learning rate.
     #[serde(default = "default_learning_rate")]
     pub learning_rate: f64,
-    /// Number of steps over which the learning rate rises from 0. From there it falls along a cosine [default: 50, or
-    /// all steps if there are fewer].
+    /// Number of steps at the beginning in which the learning rate rises from 0 to its maximum [default: 50, or all
+    /// steps if there are fewer]. In the following steps, the learning rate falls along a cosine.
     pub warmup: Option<u64>,
-    /// The learning rate at the end, as a fraction of the maximum.
+    /// The learning rate at the end, as a fraction of the maximum learning rate.
     #[serde(default = "default_floor")]
     pub floor: f64,
-    /// The decay of matrices per step, times the learning rate.
+    /// The weight decay: each step multiplies every matrix by `1 - rate * weight_decay`, where `rate` is the learning
+    /// rate of the step.
     #[serde(default = "default_weight_decay")]
     pub weight_decay: f64,
-    /// The decay rates of the averages of gradients and of their squares (AdamW's betas).
+    /// The decay rates of the running averages of gradients and of squared gradients, in this order (AdamW's betas).
     #[serde(default = "default_betas")]
     pub betas: [f64; 2],
-    /// The maximum norm of gradients; larger ones are scaled down to it.
+    /// The maximum norm of the gradients. Gradients with a larger norm are scaled down to this norm.
     #[serde(default = "default_clip")]
     pub clip: f64,
-    /// The seed of all random choices: weights, order, corruption.
+    /// The seed of all random choices: initial weights, order of rows, corruption of tokens.
     #[serde(default)]
     pub seed: u64,
     /// The text between documents [default: a blank line].
     #[serde(default = "default_separator")]
     pub separator: String,
-    /// The interval at which rows are held out for validation: one row of this number of rows.
+    /// One row of every `held_out` rows is held out for validation.
     #[serde(default = "default_held_out")]
     pub held_out: usize,
-    /// Number of steps between validations. A checkpoint is written with each.
+    /// Number of steps between two validations. A checkpoint is written after each validation.
     #[serde(default = "default_validate_every")]
     pub validate_every: u64,
-    /// Maximum number of rows of a validation.
+    /// Maximum number of rows that a validation reads.
     #[serde(default = "default_validate_rows")]
     pub validate_rows: usize,
 }
@@ -110,10 +112,11 @@ fn default_validate_rows() -> usize {
 }
 
 impl TrainConfig {
-    /// Reads the configuration from JSON and checks it.
+    /// Reads the configuration from JSON, and checks its values.
     ///
     /// # Errors
-    /// Returns [`Error::Config`] with the key.
+    /// Returns [`Error::Config`] with the key of an invalid value, and `Error::Input` for malformed JSON or an unknown
+    /// key.
     pub fn from_json(text: &str) -> Result<Self> {
         let config: TrainConfig = serde_json::from_str(text)
             .map_err(|e| Error::input("the training configuration", "malformed", e.to_string()))?;
@@ -124,10 +127,11 @@ impl TrainConfig {
     /// Reads the configuration from a file.
     ///
     /// # Errors
-    /// Returns the errors of [`from_json`](Self::from_json), with the path.
+    /// Returns an error if the file cannot be read, and the errors of [`from_json`](Self::from_json), with the path.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let text = std::fs::read_to_string(path).map_err(|e| Error::file(path, format!("it cannot be read: {e}")))?;
+        let text =
+            std::fs::read_to_string(path).map_err(|e| Error::file(path, format!("the file cannot be read: {e}")))?;
         Self::from_json(&text).map_err(|e| Error::file(path, e.to_string()))
     }
 
@@ -158,7 +162,9 @@ impl TrainConfig {
         for (key, count) in shape {
             tokens = tokens.saturating_mul(count);
             if tokens > MOST_TOKENS {
-                let expected = format!("an update may read {MOST_TOKENS} tokens, row_len * rows * accumulate");
+                let expected = format!(
+                    "an update may read at most {MOST_TOKENS} tokens: give smaller values of row_len, rows or accumulate"
+                );
                 return Err(Error::config(key, count, expected));
             }
         }
@@ -173,7 +179,7 @@ impl TrainConfig {
             return Err(Error::config("floor", self.floor, "a fraction from 0 to 1 is needed"));
         }
         if let Some(beta) = self.betas.into_iter().find(|beta| !(0.0..1.0).contains(beta)) {
-            return Err(Error::config("betas", beta, "a number from 0 to below 1 is needed"));
+            return Err(Error::config("betas", beta, "a number of at least 0 and below 1 is needed"));
         }
         for (key, value) in [("learning_rate", self.learning_rate), ("clip", self.clip)] {
             if !(value > 0.0 && value.is_finite()) {
@@ -184,11 +190,15 @@ impl TrainConfig {
             return Err(Error::config(
                 "weight_decay",
                 self.weight_decay,
-                "a number from 0 is needed: a negative one would make weights grow",
+                "a number of at least 0 is needed: a negative weight decay would increase the weights",
             ));
         }
         if self.separator.is_empty() {
-            return Err(Error::config("separator", "empty", "it separates documents: give at least one character"));
+            return Err(Error::config(
+                "separator",
+                "empty",
+                "the separator divides the text into documents: give at least one character",
+            ));
         }
         Ok(())
     }
@@ -205,7 +215,7 @@ mod tests {
         for decay in ["-1", "-1e-9", "-1e300"] {
             let message = with(decay).unwrap_err().to_string();
             assert!(
-                message.contains("weight_decay is -") && message.contains("a number from 0 is needed"),
+                message.contains("weight_decay is -") && message.contains("a number of at least 0 is needed"),
                 "{message}"
             );
         }

@@ -1,46 +1,47 @@
-//! [`History`]: the losses of a training run so far, and their picture.
+//! [`History`]: the losses of a training run so far, and a picture of these losses.
 
 use noren_text::data::Objective;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
-/// Losses in nats per predicted token.
+/// The losses of a training run, in nats per predicted token.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct History {
     /// The entropy of single tokens: the loss of a model that uses only the frequency of each token.
     pub unigram: f64,
-    /// The mean loss of the steps up to each of these.
+    /// The mean training losses, one point for each validation and objective. A point covers the steps since the
+    /// previous validation.
     pub training: Vec<Point>,
-    /// The loss on the rows held out.
+    /// The mean losses on the rows that are held out, one point for each validation and objective.
     pub validation: Vec<Point>,
 }
 
-/// A loss at a step.
+/// A mean loss after a number of steps.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Point {
-    /// Number of steps done.
+    /// Number of completed steps.
     pub step: u64,
     /// The objective: `clm` or `mlm`.
     pub objective: String,
-    /// The loss in nats per token.
+    /// The loss in nats per predicted token.
     pub loss: f64,
 }
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 360.0;
-/// The left, top, right and bottom of the drawing area.
+/// The left, top, right and bottom edges of the drawing area, in pixels.
 const FRAME: [f64; 4] = [56.0, 40.0, 616.0, 312.0];
 const COLORS: [(Objective, &str); 2] = [(Objective::Clm, "#2563eb"), (Objective::Mlm, "#c2410c")];
 
 impl History {
-    /// Returns the last loss on the rows held out.
+    /// Returns the last loss of `objective` on the rows that are held out; `None` if there was no validation.
     pub fn last_validation(&self, objective: Objective) -> Option<f64> {
         let name = objective.to_string();
         self.validation.iter().rev().find(|point| point.objective == name).map(|point| point.loss)
     }
 
-    /// Returns a picture of the losses by step: a thin line for training, a thick one for validation, a dashed one for
-    /// the unigram entropy.
+    /// Returns a picture (SVG) of the losses by step. A thin line shows the training loss, a thick line the validation
+    /// loss, and a dashed line the unigram entropy.
     pub fn to_svg(&self) -> String {
         let all = || self.training.iter().chain(&self.validation);
         let last = all().map(|p| p.step).max().unwrap_or(1).max(1) as f64;
@@ -101,7 +102,8 @@ impl History {
     }
 }
 
-/// Returns labels at their heights, moved down if they would overlap.
+/// Moves labels down so that they do not overlap, and returns them from top to bottom. A label is (vertical position,
+/// text, color).
 fn apart(mut labels: Vec<(f64, String, &str)>) -> Vec<(f64, String, &str)> {
     labels.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut free = f64::MIN;

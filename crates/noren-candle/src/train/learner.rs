@@ -1,4 +1,4 @@
-//! [`Learner`]: a model in training, under the mask of the objective.
+//! [`Learner`]: a model in training, with the mask of the objective.
 
 use super::config::TrainConfig;
 use crate::error::{Error, Result};
@@ -11,30 +11,34 @@ use noren_text::Tokenizer;
 use noren_text::data::{Batch, Objective};
 use serde_json::{Map, Value};
 
-/// Maximum number of parameters that can be trained. Each is stored as four numbers of 32 bits, and a checkpoint is
-/// made in memory.
+/// Maximum number of parameters that can be trained. Each parameter takes four numbers of 32 bits, and a checkpoint is
+/// built in memory.
 const MOST_PARAMETERS: f64 = 2e9;
 
-/// A model whose parameters are variables.
+/// A model in training, whose parameters are variables of candle.
 pub(super) struct Learner {
     vars: VarMap,
     config: Map<String, Value>,
     dtype: DType,
-    /// The model with its own mask.
+    /// The model with the mask that the model declares.
     model: Model,
-    /// A second model with these parameters and only the objective's mask: a masked token is predicted from both sides,
-    /// whatever mask the model declares.
+    /// A second model with the same parameters, whose own mask allows all cells, so that only the mask of the objective
+    /// applies. A masked token is predicted from both sides.
     both_ways: Model,
 }
 
 impl Learner {
-    /// Makes the model of a configuration. The default of the vocabulary's size is that of the tokenizer.
+    /// Makes the model of a configuration. If `vocab_size` is missing, the size of the tokenizer's vocabulary is used.
     pub(super) fn new(config: &TrainConfig, tokenizer: &dyn Tokenizer) -> Result<Self> {
         let mut object = config.model.clone();
         let vocab = tokenizer.vocab_size();
         let size = object.entry("vocab_size").or_insert_with(|| vocab.into());
         if size.as_u64().is_none_or(|size| size < vocab as u64) {
-            return Err(Error::config("vocab_size", size, format!("the tokenizer has {vocab} tokens: omit the key")));
+            return Err(Error::config(
+                "vocab_size",
+                size,
+                format!("the tokenizer has {vocab} tokens: omit vocab_size"),
+            ));
         }
         let parsed = Config::read(&object)?;
         check_size(&object)?;
@@ -43,7 +47,7 @@ impl Learner {
             Some("bfloat16") => DType::BF16,
             Some("float16") => DType::F16,
             Some(other) => {
-                let expected = "weights are stored as float32, bfloat16 or float16";
+                let expected = "give float32, bfloat16 or float16, in which weights are stored";
                 return Err(Error::config("dtype", format!("{other:?}"), expected));
             }
         };
@@ -58,7 +62,7 @@ impl Learner {
             }
         };
         if model.positions().is_some_and(|most| most < config.row_len) {
-            let expected = format!("the model has {} positions", model.positions().unwrap_or(0));
+            let expected = format!("the model has {} positions: give shorter rows", model.positions().unwrap_or(0));
             return Err(Error::config("row_len", config.row_len, expected));
         }
         let mut both_ways = model.clone();
@@ -91,7 +95,7 @@ impl Learner {
         self.config.get("initializer_range").and_then(Value::as_f64).unwrap_or(0.02)
     }
 
-    /// Returns the logits of each token of the vocabulary, `[rows, len, vocab]`.
+    /// Returns the logits for each position of `batch`, `[rows, len, vocab]`.
     pub(super) fn logits(&self, batch: &Batch, mode: Mode) -> Result<Tensor> {
         let (rows, len) = (batch.ids.len(), batch.ids.first().map_or(0, Vec::len));
         let real = batch.documents.iter().map(|documents| documents.iter().sum::<usize>());
@@ -110,14 +114,14 @@ impl Learner {
             Error::config(
                 "architectures",
                 given,
-                "a head that gives tokens is needed: LlamaForCausalLM, BertForMaskedLM, ...",
+                "a head that predicts tokens is needed: LlamaForCausalLM, BertForMaskedLM, ...",
             )
         })
     }
 }
 
-/// Refuses models that do not fit into memory, before anything is made. Sizes of matrices are computed from the keys of
-/// the configuration.
+/// Returns an error for a model with too many parameters, before memory is allocated. The number of parameters is
+/// estimated from the sizes in the configuration.
 fn check_size(object: &Map<String, Value>) -> Result<()> {
     let number = |names: [&str; 2], usual: f64| {
         names.iter().find_map(|name| object.get(*name)).and_then(Value::as_f64).unwrap_or(usual)

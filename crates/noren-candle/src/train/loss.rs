@@ -4,10 +4,10 @@ use crate::error::Result;
 use candle_core::{D, Tensor};
 use noren_text::data::Batch;
 
-/// Returns the sum of `-ln p(target)` over the positions with a predicted token, from logits `[rows, len, vocab]`.
+/// Returns the sum of `-ln p(target)` over all positions that have a target token. `logits` are `[rows, len, vocab]`.
 ///
-/// Other positions (padding, ends of documents, tokens that were not masked) are not read, so that their gradients are
-/// exactly 0.
+/// Positions without a target (padding, ends of documents, tokens that were not masked) are not read. Their gradients
+/// are therefore exactly 0.
 pub(super) fn sum_of_losses(logits: &Tensor, batch: &Batch) -> Result<Tensor> {
     let targets = batch.targets.iter().flatten().enumerate();
     let (places, tokens): (Vec<u32>, Vec<u32>) = targets.filter_map(|(at, token)| Some((at as u32, (*token)?))).unzip();

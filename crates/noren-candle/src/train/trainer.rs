@@ -19,24 +19,24 @@ use std::time::Instant;
 /// The progress of training, reported after each step.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    /// Number of steps done, and of all steps.
+    /// Number of completed steps, and number of all steps, in this order.
     pub steps: [u64; 2],
-    /// The loss of this step in nats per predicted token.
+    /// The mean loss of this step, in nats per predicted token.
     pub loss: f64,
-    /// The last loss on the rows held out, if there was a validation.
+    /// The last loss on the rows that are held out; `None` before the first validation.
     pub validation: Option<f64>,
-    /// Non-padding tokens per second since training began or continued.
+    /// Number of non-padding tokens per second since this run began or continued training.
     pub tokens_per_second: f64,
 }
 
 /// The result of training.
 #[derive(Clone, Debug)]
 pub struct Trained {
-    /// The folder with config.json, model.safetensors, tokenizer.json and loss.svg.
+    /// The path of the folder with config.json, model.safetensors, tokenizer.json and loss.svg.
     pub folder: PathBuf,
-    /// The step at which training continued; 0 if it began.
+    /// Number of steps that were already completed when this run began; 0 for a new training.
     pub resumed_at: u64,
-    /// The losses.
+    /// The losses of the whole training.
     pub history: History,
 }
 
@@ -69,8 +69,8 @@ impl<'a> Trainer<'a> {
     /// Packs `text` into rows, holds out some rows for validation, and makes the model with random weights.
     ///
     /// # Errors
-    /// Returns an error for a text that is empty or too short, an objective that the tokenizer does not support, and a
-    /// model that is invalid or has no head for tokens.
+    /// Returns an error for a text that is empty or too short, an objective that the tokenizer does not support, and an
+    /// invalid model.
     pub fn new(
         config: &'a TrainConfig,
         tokenizer: &'a dyn Tokenizer,
@@ -83,7 +83,10 @@ impl<'a> Trainer<'a> {
         let rows = Rows::pack(&documents, tokenizer, config.row_len)?;
         let unigram = shown(rows.unigram_entropy(tokenizer));
         let tokens = rows.iter().flat_map(|row| &row.ids).flat_map(|id| id.to_le_bytes());
-        let said = format!("{objective} {}", serde_json::to_string(config).expect("a configuration is JSON"));
+        let said = format!(
+            "{objective} {}",
+            serde_json::to_string(config).expect("a training configuration can always be converted to JSON")
+        );
         let fingerprint = fingerprint(tokens.chain(said.bytes()));
         let (train, held) = rows.split(config.held_out)?;
         let model = Learner::new(config, tokenizer)?;
@@ -113,23 +116,24 @@ impl<'a> Trainer<'a> {
         self.documents
     }
 
-    /// Returns the number of rows for training, and the number of rows held out.
+    /// Returns the number of rows for training, and the number of rows that are held out.
     pub fn rows(&self) -> [usize; 2] {
         [self.train.rows().len(), self.held.rows().len()]
     }
 
-    /// Trains into `folder`, and continues from its checkpoint if there is one. `report` is called after every step.
+    /// Trains the model, and writes the result to `folder`. If `folder` has a checkpoint, training continues from it.
+    /// `report` is called after every step.
     ///
     /// # Errors
-    /// Returns an error for a folder that cannot be written or that another run uses, for another run's checkpoint, and if the loss diverges.
+    /// Returns an error for a folder that cannot be written or that another run uses, for a checkpoint of another
+    /// configuration, objective or text, for a model without a head that predicts tokens, and if the loss diverges.
     pub fn run(mut self, folder: &Path, mut report: impl FnMut(&Progress)) -> Result<Trained> {
-        std::fs::create_dir_all(folder).map_err(|e| Error::file(folder, format!("it cannot be made: {e}")))?;
+        std::fs::create_dir_all(folder).map_err(|e| Error::file(folder, format!("the folder cannot be made: {e}")))?;
         let _lock = lock(folder)?;
         let (mut first, mut history) = (0, History { unigram: self.unigram, ..History::default() });
         if let Some(found) = Checkpoint::read(folder, &mut self.weights)? {
             if found.fingerprint != self.fingerprint {
-                let problem =
-                    "it belongs to another configuration, objective or text: give another folder, or remove the file";
+                let problem = "the checkpoint belongs to another configuration, objective or text: give another folder, or remove the file";
                 return Err(Error::file(Checkpoint::path(folder), problem));
             }
             (first, history) = (found.step, found.history);
@@ -156,14 +160,16 @@ impl<'a> Trainer<'a> {
             });
         }
         write_whole(&folder.join("tokenizer.json"), self.tokenizer.to_json().as_bytes())?;
-        let config = serde_json::to_string_pretty(self.model.config()).expect("a configuration is JSON");
+        let config = serde_json::to_string_pretty(self.model.config())
+            .expect("a model configuration can always be converted to JSON");
         write_whole(&folder.join("config.json"), format!("{config}\n").as_bytes())?;
         let weights = self.weights.parameters(self.model.stored_type())?;
         write_tensors(&folder.join("model.safetensors"), weights, Some(pytorch()))?;
         Ok(Trained { folder: folder.to_path_buf(), resumed_at: first, history })
     }
 
-    /// Runs one update. Returns its loss and the number of tokens that were read.
+    /// Runs the update with index `step`, and adds its losses to `sums`. Returns the mean loss per predicted token, and
+    /// the number of non-padding tokens.
     fn step(&mut self, step: u64, sums: &mut Sums) -> Result<(f64, usize)> {
         let config = self.config;
         let first = step * config.accumulate as u64;
@@ -186,7 +192,7 @@ impl<'a> Trainer<'a> {
         Ok((loss, batches.iter().map(Batch::real).sum()))
     }
 
-    /// Returns the losses on the rows held out.
+    /// Returns the mean loss on the rows that are held out, for each objective.
     fn validate(&self, step: u64) -> Result<Vec<Point>> {
         let objectives: &[Objective] = match &self.objective {
             Objective::Both => &[Objective::Clm, Objective::Mlm],
@@ -207,19 +213,19 @@ impl<'a> Trainer<'a> {
     }
 }
 
-/// Returns the folder, locked while the file is open; `None` if the system cannot lock folders.
+/// Locks a folder until the returned file is closed. Returns `None` if the system cannot lock folders.
 fn lock(folder: &Path) -> Result<Option<File>> {
     let Ok(file) = File::open(folder) else { return Ok(None) };
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => {
-            Err(Error::file(folder, "another run uses it: wait until it ends, or give another folder"))
+            Err(Error::file(folder, "another run uses this folder: wait until it ends, or give another folder"))
         }
         Err(TryLockError::Error(_)) => Ok(None),
         Ok(()) => Ok(Some(file)),
     }
 }
 
-/// Sums of losses and numbers of predicted tokens, by objective.
+/// The sum of losses and the number of predicted tokens, for causal LM and for masked LM, in this order.
 #[derive(Default)]
 struct Sums([(f64, usize); 2]);
 
@@ -238,12 +244,12 @@ impl Sums {
     }
 }
 
-/// Returns a loss with nine decimals, which is read back from a checkpoint without a change.
+/// Rounds a loss to nine decimals, so that the loss is equal after it was written to a checkpoint and read again.
 fn shown(loss: f64) -> f64 {
     (loss * 1e9).round() / 1e9
 }
 
-/// Returns the metadata that Hugging Face's loader requires.
+/// Returns the metadata that the loader of Hugging Face requires in a file of weights.
 fn pytorch() -> HashMap<String, String> {
     HashMap::from([("format".to_string(), "pt".to_string())])
 }

@@ -1,4 +1,4 @@
-//! [`Weights`]: the parameters of a model with their gradients and averages, and AdamW.
+//! [`Weights`]: the parameters of a model with their gradients and running averages, and the optimiser AdamW.
 
 use crate::error::{Error, Result};
 use candle_core::backprop::GradStore;
@@ -9,22 +9,23 @@ use std::collections::BTreeMap;
 /// The number that prevents a division by zero in AdamW (Loshchilov and Hutter 2019).
 const EPSILON: f64 = 1e-8;
 
-/// The parameters of a model and the optimiser's state of each, by name.
+/// The parameters of a model by name, each with its gradient and its running averages.
 pub(super) struct Weights {
     parts: BTreeMap<String, Part>,
 }
 
-/// One parameter.
+/// One parameter, with its gradient and its running averages.
 struct Part {
     var: Var,
     values: Vec<f32>,
     gradient: Vec<f32>,
-    /// The running averages of the gradient and of its square.
+    /// The running average of the gradient.
     first: Vec<f32>,
+    /// The running average of the squared gradient.
     second: Vec<f32>,
 }
 
-/// The numbers of one step of AdamW.
+/// The settings of one step of AdamW.
 pub(super) struct Step {
     /// Number of this step, counted from 1.
     pub(super) number: u64,
@@ -44,14 +45,14 @@ impl Weights {
         Ok(Weights { parts: vars.into_iter().map(part).collect::<Result<_>>()? })
     }
 
-    /// Returns the number of parameters.
+    /// Returns the number of values in all parameters.
     pub(super) fn count(&self) -> usize {
         self.parts.values().map(|part| part.values.len()).sum()
     }
 
-    /// Draws all matrices from a normal distribution with standard deviation `range`. For matrices whose
-    /// product is added to the residual, `range` is divided by the root of the number of such matrices (Radford et al.
-    /// 2019). Biases become 0, and norms are not changed.
+    /// Fills all matrices with random numbers of a normal distribution with standard deviation `range`. Some matrices
+    /// compute a result that is added to the state of a token. For these, `range` is divided by the square root of
+    /// their number (Radford et al. 2019). Biases become 0, and norms do not change.
     pub(super) fn draw(&mut self, range: f64, layers: usize, seed: u64) -> Result<()> {
         let writers = ((2 * layers.max(1)) as f64).sqrt();
         for (name, part) in &mut self.parts {
@@ -67,7 +68,7 @@ impl Weights {
         Ok(())
     }
 
-    /// Adds the gradients of one batch.
+    /// Adds the gradients of one batch to the gradients of this step.
     pub(super) fn accumulate(&mut self, gradients: &GradStore) -> Result<()> {
         for part in self.parts.values_mut() {
             let Some(gradient) = gradients.get(part.var.as_tensor()) else { continue };
@@ -77,7 +78,8 @@ impl Weights {
         Ok(())
     }
 
-    /// Runs one step of AdamW with the gradients so far, and clears them. Returns their norm before clipping.
+    /// Runs one step of AdamW with the added gradients, and sets the gradients to 0. Returns the norm of the gradients
+    /// before clipping.
     pub(super) fn step(&mut self, step: &Step) -> Result<f64> {
         let squares = |part: &Part| part.gradient.iter().map(|g| f64::from(*g) * f64::from(*g)).sum::<f64>();
         let norm = self.parts.values().map(squares).sum::<f64>().sqrt();
@@ -93,7 +95,7 @@ impl Weights {
         Ok(norm)
     }
 
-    /// Returns the data of a checkpoint by name: the parameter and its two averages.
+    /// Returns the tensors of a checkpoint with their names: each parameter and its two running averages.
     pub(super) fn state(&self) -> Result<Vec<(String, Tensor)>> {
         let mut all = Vec::new();
         for (name, part) in &self.parts {
@@ -105,12 +107,13 @@ impl Weights {
         Ok(all)
     }
 
-    /// Returns only the parameters, as `dtype`.
+    /// Returns the parameters with their names, converted to `dtype`.
     pub(super) fn parameters(&self, dtype: DType) -> Result<Vec<(String, Tensor)>> {
         self.parts.iter().map(|(name, part)| Ok((name.clone(), part.var.as_tensor().to_dtype(dtype)?))).collect()
     }
 
-    /// Restores the data of [`state`](Self::state). `take` returns a tensor by its name.
+    /// Restores the tensors that [`state`](Self::state) returns. `take` gets the name and the shape of a tensor, and
+    /// returns its values.
     pub(super) fn restore(&mut self, mut take: impl FnMut(&str, &[usize]) -> Result<Vec<f32>>) -> Result<()> {
         for (name, part) in &mut self.parts {
             let shape = part.var.dims().to_vec();
@@ -142,13 +145,14 @@ impl Part {
         }
     }
 
-    /// Writes the values to the variables of the model.
+    /// Copies the values to the variable of the model.
     fn publish(&self) -> Result<()> {
         Ok(self.var.set(&Tensor::from_slice(&self.values, self.var.shape(), self.var.device())?)?)
     }
 }
 
-/// Fills `values` with normal numbers (Box and Muller) from counters. They depend only on the name and the seed.
+/// Fills `values` with random numbers of a normal distribution with standard deviation `deviation` (method of Box and
+/// Muller). The random numbers depend only on the name and the seed.
 fn fill_normal(values: &mut [f32], deviation: f64, name: &str, seed: u64) {
     let key = seed ^ fingerprint(name.bytes());
     for (at, pair) in values.chunks_mut(2).enumerate() {
@@ -161,7 +165,7 @@ fn fill_normal(values: &mut [f32], deviation: f64, name: &str, seed: u64) {
     }
 }
 
-/// Returns the FNV-1a hash of some bytes, which is no protection against forgery.
+/// Returns the FNV-1a hash of some bytes. The hash detects accidental changes, not deliberate ones.
 pub(super) fn fingerprint(bytes: impl IntoIterator<Item = u8>) -> u64 {
     bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -118,10 +118,11 @@ fn what_cannot_be_tested_is_said() {
     assert!(message(audit(&Subject::of(&model), Some(3))).contains("give at least 12"));
     assert!(message(audit(&Subject::of(&model), Some(1 << 30))).contains("at most"));
     assert!(
-        message(audit(&Subject::new(vec![], 100, |_, _, _| unreachable!()), None)).contains("one for each attention")
+        message(audit(&Subject::new(vec![], 100, |_, _, _| unreachable!()), None))
+            .contains("one mask for each attention")
     );
     let small = Subject::new(model.masks(), 4, |_, _, _| unreachable!());
-    assert!(message(audit(&small, None)).contains("8 tokens or more"));
+    assert!(message(audit(&small, None)).contains("at least 8 tokens"));
     let flat = Subject::new(model.masks(), model.vocab(), |batch: &Batch, _, _| {
         Ok::<_, Error>(Tensor::new(vec![0f32; batch.len()], &candle_core::Device::Cpu)?)
     });

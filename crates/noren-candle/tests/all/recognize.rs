@@ -215,7 +215,7 @@ fn what_is_no_detector_is_refused() {
     }
     let good = checkpoint("refused", 64);
     std::fs::remove_file(good.join("tokenizer.json")).unwrap();
-    assert!(of(&good).contains("text needs a tokenizer"));
+    assert!(of(&good).contains("put the tokenizer of the model into this folder"));
     let change = |labels: Value| {
         let path = checkpoint("refused", 64).join("config.json");
         let mut config: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
@@ -225,6 +225,6 @@ fn what_is_no_detector_is_refused() {
     };
     let names =
         |name: &str| (0..7).map(|at| (at.to_string(), json!(format!("{name}{at}")))).collect::<Map<_, _>>().into();
-    assert!(change(names("LABEL_")).contains("a detector has the class O"));
+    assert!(change(names("LABEL_")).contains("a detector needs the class O"));
     assert!(change(json!({"0": "O"})).contains("do not fit"));
 }

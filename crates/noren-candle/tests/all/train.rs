@@ -155,12 +155,12 @@ fn checkpoints_that_do_not_fit_are_refused() {
     let whole = fs::read(&checkpoint).unwrap();
     for cut in [0, 7, 8, 100, whole.len() / 2, whole.len() - 1] {
         fs::write(&checkpoint, &whole[..cut]).unwrap();
-        assert!(message(Objective::Clm, config_of(6)).contains("it is not a checkpoint"), "cut at {cut}");
+        assert!(message(Objective::Clm, config_of(6)).contains("the file is not a checkpoint"), "cut at {cut}");
     }
     let mut hostile = whole.clone();
     hostile[..8].copy_from_slice(&u64::MAX.to_le_bytes());
     fs::write(&checkpoint, &hostile).unwrap();
-    assert!(message(Objective::Clm, config_of(6)).contains("it is not a checkpoint"));
+    assert!(message(Objective::Clm, config_of(6)).contains("the file is not a checkpoint"));
 }
 
 #[cfg(target_os = "linux")]
@@ -171,7 +171,7 @@ fn a_full_disk_leaves_the_last_checkpoint() {
     let full = || std::os::unix::fs::symlink("/dev/full", folder.join("checkpoint.safetensors.part")).unwrap();
     full();
     let message = train(&config, Objective::Clm, &folder).unwrap_err().to_string();
-    assert!(message.contains("checkpoint.safetensors: it cannot be written: No space left"), "{message}");
+    assert!(message.contains("checkpoint.safetensors: the file cannot be written: No space left"), "{message}");
     let left: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(left.is_empty(), "nothing looks complete: {left:?}");
     train(&config, Objective::Clm, &folder).unwrap();

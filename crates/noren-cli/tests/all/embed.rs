@@ -201,13 +201,13 @@ fn what_cannot_be_embedded_or_written_is_refused() {
     }
     std::fs::write(model.join("modules.json"), r#"[{"type": "sentence_transformers.models.Dense", "path": ""}]"#)
         .unwrap();
-    refused(&embed(&model, &input, &out, &[]), "module \"Dense\" is not known");
+    refused(&embed(&model, &input, &out, &[]), "the module \"Dense\" is not supported");
     std::fs::write(model.join("modules.json"), r#"[{"type": "x.Pooling", "path": "1_Pooling"}]"#).unwrap();
     refused(&embed(&model, &input, &out, &[]), "cannot be read");
     std::fs::remove_file(model.join("modules.json")).unwrap();
     std::fs::write(model.join("tokenizer.json"), "{}").unwrap();
     refused(&embed(&model, &input, &out, &[]), "it is not a tokenizer.json of Hugging Face");
     std::fs::remove_file(model.join("tokenizer.json")).unwrap();
-    refused(&embed(&model, &input, &out, &[]), "text needs a tokenizer beside the model");
+    refused(&embed(&model, &input, &out, &[]), "put the tokenizer of the model into this folder");
     assert!(!out.exists());
 }

@@ -81,7 +81,7 @@ fn what_cannot_be_continued_is_refused() {
     check(&[&llama, "w7", "--stop", ""], "--stop is empty");
     check(&[&llama, "w7", "-n", "500"], "the model has 128 positions");
     check(&[&llama, &vec!["w7"; 200].join(" ")], "the model has 128 positions");
-    check(&[checkpoint("llama").to_str().unwrap(), "w7"], "text needs a tokenizer beside the model");
+    check(&[checkpoint("llama").to_str().unwrap(), "w7"], "put the tokenizer of the model into this folder");
 }
 
 #[test]

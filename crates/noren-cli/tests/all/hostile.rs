@@ -76,10 +76,10 @@ fn files_that_are_missing() {
     std::fs::remove_file(copy.folder.file("model.safetensors")).unwrap();
     refused(&copy.run(), "there is neither model.safetensors nor model.safetensors.index.json");
     std::fs::remove_file(copy.folder.file("config.json")).unwrap();
-    refused(&copy.run(), "config.json: cannot be read");
+    refused(&copy.run(), "config.json: the file cannot be read");
     for bad in ["", "[1, 2]", "{\"model_type\": \"llama\"", "\u{0}"] {
         std::fs::write(copy.folder.file("config.json"), bad).unwrap();
-        refused(&copy.run(), "config.json: is ");
+        refused(&copy.run(), "config.json: the file is ");
     }
     for command in ["run", "embed", "generate", "inspect", "audit"] {
         let more: &[&str] = match command {
@@ -129,8 +129,8 @@ fn configurations_that_make_no_sense() {
     refused(&bert.with(json!({"architectures": ["BertForQuestionAnswering"]})), "give BertModel");
     let labels = json!({"architectures": ["BertForTokenClassification"], "id2label": {"0": "O", "2": "B-PER"}});
     refused(&bert.with(labels), "id2label is 2 names: a name for each of the classes 0 to 1");
-    refused(&bert.with(json!({"position_embedding_type": "relative_key"})), "only absolute");
-    refused(&bert.with(json!({"num_attention_heads": 7})), "multiple of the heads");
+    refused(&bert.with(json!({"position_embedding_type": "relative_key"})), "only the value absolute");
+    refused(&bert.with(json!({"num_attention_heads": 7})), "multiple of the number of heads");
     let gemma = Copy::of("gemma3");
     refused(&gemma.with(json!({"layer_types": ["full_attention"]})), "layer_types");
     refused(&gemma.with(json!({"layer_types": ["round", "round", "round"]})), "give full_attention");
@@ -141,7 +141,7 @@ fn weights_that_are_cut_off_or_hostile() {
     let copy = Copy::of("llama");
     let whole = std::fs::read(source("llama").join("model.safetensors")).unwrap();
     let header = u64::from_le_bytes(*whole.first_chunk().unwrap()) as usize;
-    let problem = "model.safetensors: is not a valid safetensors file, or is truncated";
+    let problem = "model.safetensors: the file is truncated or not a safetensors file";
     for len in [0, 5, 8, 100, 8 + header, 8 + header + 1000, whole.len() - 1] {
         refused(&copy.weights(&whole[..len]), problem);
     }
@@ -237,7 +237,7 @@ fn a_template_that_names_a_missing_token_is_refused() {
         let given = ["train", "--data", text(&data), "--objective", "clm", "--config", text(&config), "-o", text(&out)];
         noren(&[&given[..], more].concat())
     };
-    refused(&train(&[]), "weight_decay is -1: a number from 0 is needed");
+    refused(&train(&[]), "weight_decay is -1: a number of at least 0 is needed");
     std::fs::write(&config, r#"{"model": {"model_type": "llama"}}"#).unwrap();
     refused(&train(&["--tokenizer", text(&path)]), expected);
 }
@@ -253,7 +253,7 @@ fn an_index_that_leads_elsewhere() {
         (r#"{"weight_map": {"a": 3}}"#, "a file name is needed"),
         (r#"{"weight_map": [1]}"#, "has no weight_map"),
         (r#"{}"#, "has no weight_map"),
-        (r#"{"weight_map": {"a": "none.safetensors"}}"#, "none.safetensors: cannot be read"),
+        (r#"{"weight_map": {"a": "none.safetensors"}}"#, "none.safetensors: the file cannot be read"),
     ] {
         std::fs::write(&index, text).unwrap();
         refused(&copy.run(), expected);

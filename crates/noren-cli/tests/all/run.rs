@@ -230,7 +230,7 @@ fn shards_are_one_checkpoint() {
         (written(&folder, &model("llama"), &input, &[]), written(&folder, &folder.file(""), &input, &[]));
     assert_eq!(bits(&values(&whole["logits"], 1, None)), bits(&values(&sharded["logits"], 1, None)));
     std::fs::remove_file(folder.file("model-00002-of-00002.safetensors")).unwrap();
-    refused(&run(&folder, &folder.file(""), &input, &[]), "model-00002-of-00002.safetensors: cannot be read");
+    refused(&run(&folder, &folder.file(""), &input, &[]), "model-00002-of-00002.safetensors: the file cannot be read");
     assert!(!folder.file("out.safetensors").exists());
 }
 
@@ -256,7 +256,11 @@ fn tokens_that_make_no_sense_are_refused() {
     check(&[("input_ids", &tensor(vec![vec![1; 129]]))], &[], "129 tokens: the model has 128 positions");
     check(&[("input_ids", &ids.flatten_all().unwrap())], &[], "give whole numbers [batch, length]");
     let mask = |rows| tensor(rows);
-    check(&[("input_ids", &ids), ("attention_mask", &mask(vec![vec![1, 1]]))], &[], "it must be shaped as input_ids");
+    check(
+        &[("input_ids", &ids), ("attention_mask", &mask(vec![vec![1, 1]]))],
+        &[],
+        "attention_mask must have the shape of input_ids",
+    );
     check(&[("input_ids", &ids), ("attention_mask", &mask(vec![vec![0, -9, 1]]))], &[], "attention_mask holds -9");
     let nothing = mask(vec![vec![0, 0, 0]]);
     let generate = &["--generate", "3"];

@@ -148,7 +148,7 @@ fn one_run_at_a_time_trains_into_a_folder() {
     fs::create_dir(folder.join("out")).unwrap();
     let lock = fs::File::open(folder.join("out")).unwrap();
     lock.lock().unwrap();
-    assert!(refused(&folder, |_| {}).contains("another run uses it"));
+    assert!(refused(&folder, |_| {}).contains("another run uses this folder"));
 }
 
 #[test]

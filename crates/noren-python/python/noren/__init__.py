@@ -157,7 +157,7 @@ _WHERE |= {"audit": "battery", "guard": "_guard", "MaskFault": "_guard"}
 
 
 def __getattr__(name: str) -> _Any:
-    """Imports the formats of other systems and the tests of models when they are first used."""
+    """Imports the functions of formats and of model tests when they are first used."""
     if name in _WHERE:
         from importlib import import_module
 

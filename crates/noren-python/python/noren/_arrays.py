@@ -13,20 +13,23 @@ Array = Any
 
 
 def _refuse_kind(name: str, kind: str, fix: str) -> None:
-    """Raises a TypeError for an array that changes scores and does not hold floats: it may be meant as a mask."""
+    """Raises a TypeError for an array of a score modifier that does not hold floats, because the caller may mean a mask."""
     if kind == "bool":
         raise TypeError(
             f"{name} holds bool, but its numbers change scores: an array with the allowed cells is a mask, "
             f'nr.dense("keep") with facts={{"arrays": {{"keep": nr.Array.keep({name})}}}}'
         )
-    raise TypeError(f"{name} holds {kind}, but its numbers change scores: give floats ({fix})")
+    raise TypeError(f"{name} holds {kind}, but its numbers are added to scores or multiply them: give floats ({fix})")
 
 
 class NumPy:
     """NumPy arrays. `ml_dtypes.bfloat16` is passed as its bits (uint16), because NumPy exports no types of other packages."""
 
     def check(self, name: str, array: Array) -> None:
-        """Raises an error if the array, called `name`, cannot be computed with. NumPy arrays are checked by `lend`."""
+        """Raises an error if attention cannot compute with the array, which is called `name`.
+
+        NumPy arrays are checked by `lend`.
+        """
 
     def lend(self, array: Array) -> Any:
         """Returns the array in a form that exports DLPack, without a copy."""
@@ -109,7 +112,7 @@ class Torch:
 
 
 class Others(NumPy):
-    """Arrays of other libraries with `__dlpack__`. Results are made by NumPy and imported by the library of the inputs."""
+    """Arrays of other libraries with `__dlpack__`. NumPy allocates the results, and the library of the inputs imports them."""
 
     def lend(self, array: Array) -> Any:
         return array

@@ -94,10 +94,10 @@ def plan_of(
     facts: Facts | Mapping[str, Any] | None = None,
     query_offset: int | Sequence[int] | None = None,
 ) -> tuple[Plan, Spec | None]:
-    """Returns the plan for these arrays, and the mask with its score modifiers if it was given as a `Spec`."""
+    """Returns (plan for these arrays, `mask` with its score modifiers if `mask` is a `Spec`, else None)."""
     if isinstance(mask, Plan):
         if facts is not None or query_offset is not None:
-            raise Error("a plan has its facts and offsets already: leave out facts= and query_offset=, or give the mask")
+            raise Error("a plan already contains its facts and query offset: leave out facts= and query_offset=, or give the mask")
         return mask, None
     if isinstance(mask, str):
         mask = parsed(mask)

@@ -15,7 +15,7 @@ from ._noren import BoundMask, Error, Facts, Mask, Plan, Shape
 from ._views import Cell, Difference
 
 Convention = Literal["keep", "drop", "additive"]
-"""The meaning of an array's values. "keep": true may attend. "drop": true is ignored. "additive": added to scores."""
+"""The meaning of an array's values. "keep": true may attend. "drop": true is ignored. "additive": the values are added to scores."""
 
 _DECLARED = frozenset({
     "layerkinds", "layertypes", "kinds", "layerkind", "prefix", "prefixlen", "prefixlens", "prefixlength", "prefixlengths",
@@ -25,7 +25,8 @@ _DECLARED = frozenset({
     "past", "pastlen", "pastlens", "pastlength", "pastlengths", "cachelen", "cachedlen", "queryoffset", "pastkeyvalueslength",
     "promptlen", "promptlens", "promptlength", "promptlengths",
 })  # fmt: skip
-"""Argument names (lower case, letters only) whose lists are declarations; a list with another name is an array beside the mask."""
+"""Argument names of `noren.check`, in lower case and without underscores, whose list values are declarations. A list under
+another name is an array that belongs to the mask."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Finding:
     """One statement of the report about a mask: a mistake, or a note."""
 
     cls: str
-    """The name of its class of mistakes, a key of `noren.check_classes()`."""
+    """The name of the finding's class of mistakes, a key of `noren.check_classes()`."""
     certainty: Literal["possible", "likely", "certain"]
     """The certainty of the finding."""
     severity: Literal["note", "warning", "error"]
@@ -45,19 +46,19 @@ class Finding:
     first_cells: tuple[Cell, ...]
     """The first wrong cells."""
     repair: str | None
-    """The repaired mask as an expression, or the change that repairs it; None if no repair is known."""
+    """The repaired mask as an expression, or the change that repairs the mask; None if no repair is known."""
     cause: str
     """The line of code that usually causes the mistake."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question whose answer decides the verdict; a further declaration answers it."""
+    """A question whose answer decides the verdict. The caller answers it with a further declaration."""
 
     question: str
     """The question, and the declaration that answers it."""
     readings: tuple[str, ...]
-    """The possible readings of the array, and the mask that each gives."""
+    """The possible readings of the array, and the mask that each reading gives."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -66,10 +67,10 @@ class Report:
 
     verdict: Literal["correct", "faulty", "looks_like", "cannot_tell"]
     """`correct`: every compared cell equals the declared mask. `faulty`: at least one finding is a warning or an error.
-    `looks_like`: no kind is declared; `sentence` names the mask that the array resembles. `cannot_tell`: several readings are
+    `looks_like`: no kind is declared, and `sentence` names the mask that the array resembles. `cannot_tell`: several readings are
     possible; see `questions`."""
     sentence: str
-    """The reason for the verdict: the mask it was compared with, the number of differing cells, and what to declare."""
+    """The reason for the verdict: the mask with which the array was compared, the number of differing cells, and what to declare."""
     compared: int
     """Number of cells compared."""
     questions: tuple[Question, ...]
@@ -81,19 +82,19 @@ class Report:
     findings: tuple[Finding, ...]
     """The findings: errors first, then warnings, then notes."""
     classes: tuple[str, ...]
-    """The classes of the findings without notes, the likeliest first, each once."""
+    """The classes of all findings except notes, without repeats, the most likely class first."""
     unknown: tuple[str, ...]
-    """The properties that could not be decided, and the declarations that would decide them."""
+    """The properties that the doctor could not decide, and the declarations that would decide them."""
     given: Array | None
-    """The cells as the declared API reads them: booleans, true may attend, `[batch, heads, q_len, kv_len]`."""
+    """The cells of the checked array as the declared API reads them: booleans, true may attend, `[batch, heads, q_len, kv_len]`."""
     fixed: Array | None
     """The repaired cells, in the form of `given`. Equal to `given` if the verdict is `correct`. None if there is no verdict, or
     if no named mistake explains every wrong cell."""
     expected: Array | None
-    """The declared cells, in the form of `given`: always with `meant`, else only if the given cells differ from them without a
-    known reason."""
+    """The declared cells, in the form of `given`. None, unless `meant` was given, or the given cells differ from the declared
+    cells for an unknown reason."""
     intended: str | None
-    """The declared mask as an expression, if it has one."""
+    """The declared mask as an expression; None if no expression is available."""
     text: str = field(repr=False)
     """The printed report."""
 
@@ -109,7 +110,10 @@ class Report:
 
     @property
     def difference(self) -> Difference | None:
-        """The cells that differ between the repaired mask (or else the declared one) and the given mask; None without either."""
+        """The cells in which the repaired mask and the given mask differ.
+
+        Without a repaired mask, the declared mask is compared; None without either.
+        """
         name, right = ("fixed", self.fixed) if self.fixed is not None else ("expected", self.expected)
         if self.given is None or right is None or tuple(self.given.shape) != tuple(right.shape):
             return None
@@ -136,7 +140,7 @@ class Recognised:
     nearest: Mask
     """The nearest expression found; exact if `wrong` is 0."""
     shape: Shape
-    """The shape for which the expression was found. With fewer queries than keys, the queries are the last of the keys."""
+    """The shape for which the expression was found. If there are fewer queries than keys, the queries have the last positions."""
     exceptions: tuple[Cell, ...]
     """The cells that differ from `nearest`, if they are few."""
     wrong: int
@@ -147,7 +151,7 @@ class Recognised:
 
     @property
     def exact(self) -> bool:
-        """Whether `nearest` allows exactly the array's cells; every cell was compared."""
+        """Whether `nearest` allows exactly the cells that the array allows; every cell was compared."""
         return self.wrong == 0
 
     @property
@@ -180,7 +184,7 @@ class Recognised:
         return _noren.dense("array").bind(self.shape, Facts(arrays={"array": _noren.Array.keep(self._cells)}))
 
     def plan(self) -> Plan:
-        """Returns the plan of `bind()`."""
+        """Returns the block-sparse plan of the mask that `bind()` returns."""
         return self.bind().plan()
 
     def __repr__(self) -> str:

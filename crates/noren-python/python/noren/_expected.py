@@ -1,4 +1,4 @@
-"""The cells that a mask must allow, from the intent of a model and its batch; `noren.guard` compares them with the mask."""
+"""The cells that a mask must allow, from the intent of a model and its batch; `noren.guard` compares these cells with the mask."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ class Batch:
     pad: int | None = None
     """The padding id, if it is known."""
     spare: int = 0
-    """Number of tokens next to the padding that have the padding id and can be text: 1 if the id has another meaning too, else 0."""
+    """Number of tokens that have the padding id and are next to the padding, but can be text: 1 if the id also has another
+    meaning, else 0."""
     _real: dict[bool, Tensor | None] = field(default_factory=dict, repr=False)
 
     @staticmethod
     def of(arguments: Mapping[str, Any], pad: int | None, spare: int) -> Batch:
-        """Makes a batch from the arguments of a call; a mapping with tensors among them counts as the batch itself."""
+        """Returns the batch of a call's arguments. If an argument is a mapping with tensors, its entries count as arguments."""
         given = dict(arguments)
         for value in arguments.values():
             if isinstance(value, Mapping) and any(isinstance(v, Tensor) for v in value.values()):
@@ -39,7 +40,7 @@ class Batch:
         return Batch(given, pad, spare)
 
     def tensor(self, *names: str) -> Tensor | None:
-        """Returns the first tensor with one of these names."""
+        """Returns the first tensor among the arguments with these names; None if no such argument is a tensor."""
         found = (self.given.get(name) for name in names)
         return next((value.detach() for value in found if isinstance(value, Tensor)), None)
 
@@ -65,7 +66,10 @@ class Batch:
         return None
 
     def real(self, decoder: bool = False) -> Tensor | None:
-        """Returns the padding mask as `given_real`; without one, a mask from the padding ids at the ends of rows."""
+        """Returns the padding mask of the batch, as `given_real`.
+
+        If the batch has none, returns a mask from the padding ids at the ends of rows.
+        """
         if decoder not in self._real:
             found = self.given_real(decoder)
             ids = self.ids(decoder)
@@ -83,12 +87,15 @@ class Batch:
         return bool((ends(ids, self.pad, 0) & real).sum(1).gt(self.spare).any())
 
     def segments(self) -> Tensor | None:
-        """Returns the document number of each token `[batch, length]`, if the batch has it."""
+        """Returns the document number of each token `[batch, length]`; None if the batch has no document numbers."""
         found = self.tensor("segment_ids", "document_ids", "seq_idx")
         return found.cpu() if found is not None and found.dim() == 2 else None
 
     def restarts(self) -> Tensor | None:
-        """Returns document numbers `[batch, length]` from positions that begin again; None if no position begins again."""
+        """Returns document numbers `[batch, length]` that are read from the position ids; None if there is one document.
+
+        A document begins where a position is not the previous position plus 1.
+        """
         positions = self.tensor("position_ids")
         if positions is None or positions.dim() != 2 or positions.shape[1] < 2 or self.past:
             return None
@@ -101,7 +108,10 @@ class Batch:
 
 
 def ends(ids: Tensor, pad: int, spare: int) -> Tensor:
-    """Returns the padding ids at the beginning and end of each row `[batch, length]`, without `spare` tokens next to the text."""
+    """Returns booleans `[batch, length]` that mark the padding ids at the beginning and the end of each row.
+
+    The `spare` tokens next to the text are not marked.
+    """
     here = (ids == pad).long()
     left, right = here.cumprod(1).bool(), here.flip(1).cumprod(1).flip(1).bool()
     for _ in range(spare):
@@ -113,15 +123,15 @@ def ends(ids: Tensor, pad: int, spare: int) -> Tensor:
 
 @dataclass
 class Expected:
-    """The cells that a mask must allow, and the rows in which they are compared."""
+    """The cells that a mask must allow, and the query rows in which masks are compared."""
 
     cells: list[Tensor]
-    """One array `[batch, heads, q_len, kv_len]` for each correct reading; an axis may be 1."""
+    """The allowed cells `[batch, heads, q_len, kv_len]` of each correct reading of the intent; an axis may be 1."""
     rows: Tensor
     """`[batch, q_len]`: true for non-padding queries."""
 
     def wrong(self, keep: Tensor) -> int:
-        """Returns the number of cells, in rows of non-padding queries, that differ from the reading that fits best."""
+        """Returns the smallest number of cells in which `keep` differs from a correct reading, in rows of non-padding queries."""
         rows = self.rows[:, None, :, None]
         return min(int(((keep != cells) & rows).sum()) for cells in self.cells)
 
@@ -131,7 +141,11 @@ class Expected:
 
 
 def expected(meant: Mask, batch: Batch, q_len: int, kv_len: int, past: int, heads: int, stream: str, packed: bool) -> Expected | None:
-    """Returns the cells of a self-attention; None if the padding mask of the batch has another length."""
+    """Returns the cells that the intended mask `meant` allows in self-attention.
+
+    Returns None if the length of the batch's padding mask is not `kv_len`. `past` is the number of tokens in the cache; `packed`
+    is true if documents separate tokens.
+    """
     decoder = stream == "decoder"
     real = batch.real(decoder)
     if real is not None and real.shape[1] != kv_len:
@@ -158,7 +172,10 @@ def expected(meant: Mask, batch: Batch, q_len: int, kv_len: int, past: int, head
 
 
 def expected_cross(batch: Batch, q_len: int, kv_len: int) -> Expected | None:
-    """Returns the cells of cross-attention: all non-padding tokens of the encoder."""
+    """Returns the allowed cells of cross-attention: every query may read all non-padding tokens of the encoder.
+
+    None if lengths differ.
+    """
     real, queries = batch.real(), batch.real(decoder=True)
     if real is not None and real.shape[1] != kv_len:
         return None
@@ -182,7 +199,7 @@ def kept(mask: Tensor) -> list[Tensor]:
 
 
 HIDDEN = -1e3
-"""A value below this one hides a cell in the second reading of `kept`."""
+"""An additive mask has a second reading, in which every value below this limit hides a cell: see `kept`."""
 
 
 def as_bound(cells: Tensor) -> BoundMask:

@@ -1,4 +1,5 @@
-"""`noren.flow`: the tokens that can influence an output over several layers of attention, policies about them, and certificates."""
+"""`noren.flow`: the tokens that can influence an output over several layers of attention, policies about this influence, and
+certificates."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ class Path:
     """A path of information from a source token to an output, over layers."""
 
     source: int
-    """The first token of the path."""
+    """The source token, with which the path begins."""
     steps: tuple[tuple[int, int], ...]
     """(layer, token): in this layer, this token reads the previous token of the path."""
     text: str
@@ -36,14 +37,15 @@ class Path:
 
 @dataclass(frozen=True)
 class Cut:
-    """The cells of one layer through which sources influence targets."""
+    """The cells of one layer through which the sources influence the targets."""
 
     layer: int
     """The layer, counted from 0."""
     cells: int
-    """Number of cells of the layer's mask on such a path."""
+    """Number of allowed cells of this layer through which the sources influence the targets."""
     enough: bool
-    """Whether hiding these cells separates sources from targets. False if the information also passes by in other layers."""
+    """True if hiding these cells separates sources from targets. False if information also reaches the targets without these
+    cells."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,13 +53,13 @@ class RuleVerdict:
     """The verdict about one `deny` line in one batch row."""
 
     rule: str
-    """The line of the policy."""
+    """The text of the `deny` line."""
     batch: int
     """The batch row."""
     sources: int
-    """Number of tokens of the first group."""
+    """Number of source tokens of the line in this batch row."""
     targets: int
-    """Number of tokens of the second group."""
+    """Number of target tokens of the line in this batch row."""
     pairs: int
     """Number of denied pairs (a source and another token as its target), without those of `allow` lines."""
     reached_pairs: int
@@ -65,10 +67,10 @@ class RuleVerdict:
     counted: Literal["exact", "at least"]
     """Whether `reached_pairs` is exact or a lower bound."""
     witness: Path | None
-    """The path to one of the reached targets."""
+    """The path to one of the reached targets; None if no target is reached."""
     cut: tuple[int, int] | None
-    """(layer, number of cells): the cheapest layer in which hiding cells separates sources from targets; None if no single
-    layer is enough."""
+    """(layer, number of cells): the layer in which the fewest cells must be hidden to separate sources from targets. None if no
+    single layer is enough."""
     cut_computed: bool
     """Whether `cut` was computed."""
     text: str
@@ -85,10 +87,10 @@ class RuleVerdict:
 
 @dataclass(frozen=True)
 class EmptyGroup:
-    """A group without tokens in a batch row, on a line with the word `maybe`, which permits empty groups."""
+    """A group without tokens in a batch row. Its line has the word `maybe`, which permits empty groups."""
 
     rule: str
-    """The line of the policy."""
+    """The text of the `deny` line."""
     group: str
     """The group, such as `label(pii)`."""
     batch: int
@@ -100,7 +102,8 @@ class Ruling:
     """The verdict of a policy about a stack of masks. A ruling has no truth value: use `holds` or `verdict`."""
 
     verdict: Literal["holds", "broken", "nothing established"]
-    """`holds`: pairs are denied and none is reached. `broken`: a denied pair is reached. `nothing established`: no pair is denied."""
+    """`holds`: pairs are denied and no denied pair is reached. `broken`: a denied pair is reached. `nothing established`: no pair
+    is denied."""
     rules: tuple[RuleVerdict, ...]
     """One verdict for each `deny` line and batch row."""
     pairs: int
@@ -127,26 +130,27 @@ class Ruling:
         return tuple(rule for rule in self.rules if rule.violated)
 
     def __bool__(self) -> bool:
-        raise TypeError("a ruling has no truth value, because it can also establish nothing: use ruling.holds or ruling.verdict")
+        raise TypeError("a ruling has no truth value, because a policy may also deny no pair: use ruling.holds or ruling.verdict")
 
     def __repr__(self) -> str:
         return "\n".join([self.text, *(violation.text for violation in self.violations)])
 
 
 class Flow(_Flow):
-    """The flow of information between tokens over a stack of masks, exactly; made by `noren.flow`."""
+    """The exact flow of information between tokens over a stack of masks; made by `noren.flow`."""
 
     def witness(self, sources: Tokens, targets: Tokens, *, batch: int = 0) -> Path | None:
-        """Returns a path from one of `sources` to one of `targets` over the fewest layers, or None if there is none."""
+        """Returns a path from one of `sources` to one of `targets` over the fewest layers, or None if no path exists."""
         found = self._witness(sources, targets, batch=batch)
         return None if found is None else _path(json.loads(found[0]), found[1])
 
     def cuts(self, sources: Tokens, targets: Tokens, *, batch: int = 0) -> list[Cut]:
-        """Returns, for each layer, the cells through which `sources` influence `targets`, and whether hiding them is enough."""
+        """Returns one `Cut` for each layer: the cells through which `sources` influence `targets`."""
         return [Cut(**cut) for cut in json.loads(self._cuts(sources, targets, batch=batch))]
 
     def closure(self, *, batch: int = 0) -> NDArray[np.bool_]:
-        """Returns the influence over all layers as booleans `[tokens, tokens]`: row, the output; column, the source token.
+        """Returns the influence over all layers as booleans `[tokens, tokens]`: each row is an output, each column is a source
+        token.
 
         Memory grows with the square of the number of tokens.
         """
@@ -159,7 +163,7 @@ class Flow(_Flow):
 
         A policy is a text of lines: `deny: label(pii) -> output` or `deny: document(i) -> document(j)`; `deny maybe: ...` if a
         group may be empty; `allow: ...` for exceptions. Groups are `label(NAME)`, `document(N)`, `level(N)`, `token(N)`,
-        `tokens(A..B)`, `output` (a target only) and `all`. Raises `noren.Error` for other text.
+        `tokens(A..B)`, `output` (a target only) and `all`. Raises `noren.Error` for a text that is not a policy.
         """
         return _ruling(*self._check(policy))
 
@@ -169,13 +173,15 @@ class Flow(_Flow):
 
 
 class Certificate(_Certificate):
-    """A certificate: the verdict of a policy with the masks, facts and proof that are needed to verify it.
+    """A certificate: the verdict of a policy with the masks, facts and proof that are needed to verify the verdict.
 
-    `Certificate(json)` reads one; `Flow.certify` makes one. `not_covered` lists the channels of influence outside of attention.
+    `Certificate(json)` reads a certificate; `Flow.certify` creates a certificate. `not_covered` lists the channels of influence
+    outside of attention.
     """
 
     def verify(self) -> Ruling:
-        """Verifies every count, set, path and verdict with a second implementation, which shares no code with the first.
+        """Verifies every count, set, path and verdict of the certificate with a second implementation, which shares no code with
+        the first.
 
         Raises `noren.Error` if the certificate is wrong or cannot be verified.
         """
@@ -209,7 +215,7 @@ def flow(
     """
     if isinstance(masks, (Mask, str)):
         if layers is None:
-            raise TypeError("one mask was given for all layers: give their number as layers=..., or a list of masks")
+            raise TypeError("one mask was given for all layers: give the number of layers as layers=..., or a list of masks")
         masks = [masks] * layers
     elif layers is not None and layers != len(masks):
         raise TypeError(f"{len(masks)} masks for {layers} layers: leave out layers=")

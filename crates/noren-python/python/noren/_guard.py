@@ -43,7 +43,7 @@ class Seen:
     report: Report
     """The doctor's report."""
     wrong: int | None = None
-    """Number of cells, in rows of non-padding queries, that differ from the intent; None if the intent is not known."""
+    """Number of cells, in rows of non-padding queries, that differ from the intent; None if no intent is available."""
 
 
 @dataclass
@@ -57,13 +57,13 @@ class Guard:
     steps: int
     """Number of forward passes to check."""
     raises: bool
-    """Whether an error raises `MaskFault`; otherwise it warns."""
+    """True if a mask with an error raises `MaskFault`; false if it only warns."""
     declared: dict[str, Any]
     """The declarations for `noren.check`."""
     step: int = 0
     """Number of forward passes so far."""
     seen: list[Seen] = field(default_factory=list)
-    """Every different mask of every step, with its report."""
+    """One entry for each different mask of each step, with the doctor's report."""
 
     _hooks: ExitStack = field(default_factory=ExitStack, repr=False)
     _watching: ExitStack | None = field(default=None, repr=False)
@@ -78,7 +78,7 @@ class Guard:
 
     @property
     def established(self) -> list[Seen]:
-        """The masks of which every cell was compared with the intent."""
+        """The masks that were compared with the intent in every cell."""
         return [seen for seen in self.seen if seen.wrong is not None]
 
     def __enter__(self) -> Guard:
@@ -95,8 +95,8 @@ class Guard:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self._disarm()
         if kind is None and self.step and not self.established:
-            why = "it saw no mask that it could compare" if self.intent is not None else "the intent is not known: give intent="
-            message = f"nr.guard established nothing in {self.step} steps: {why}. It sees attention only in calls of"
+            why = "the guard saw no mask that it could compare" if self.intent is not None else "the intent is not known: give intent="
+            message = f"nr.guard established nothing in {self.step} steps: {why}. The guard sees attention only in calls of"
             message += " scaled_dot_product_attention and in modules of transformers and PyTorch; nr.audit tests any model"
             warnings.warn(message, stacklevel=2)
 
@@ -149,16 +149,19 @@ class Guard:
 
     @property
     def _eager(self) -> bool:
-        """Whether the model computes attention without `scaled_dot_product_attention`, so that a missing mask causes no call."""
+        """Whether the model computes attention without `scaled_dot_product_attention`.
+
+        The guard then sees no call if the mask is missing.
+        """
         return getattr(getattr(self.core, "config", None), "_attn_implementation", None) == "eager"
 
     @property
     def core(self) -> nn.Module:
-        """The model inside its wrappers."""
+        """The model without wrappers such as DistributedDataParallel."""
         return inside(self.model)
 
     def _padding_id(self) -> tuple[int | None, int]:
-        """Returns the declared or configured padding id, and the number of tokens next to the padding with this id that can be text."""
+        """Returns (padding id, spare): the declared or configured padding id, and the value for `Batch.spare`."""
         config: Any = getattr(self.core, "config", None)
         ids = {name: getattr(config, f"{name}_token_id", None) for name in ("pad", "eos", "bos")}
         ids |= {name: self.declared[f"{name}_token_id"] for name in ids if self.declared.get(f"{name}_token_id") is not None}
@@ -206,7 +209,7 @@ class Guard:
     def _look(
         self, mask: Tensor, q_len: int, kv_len: int, dtype: torch.dtype, made_of: tuple[Tensor, ...] = (), key: tuple[Any, ...] = ()
     ) -> None:
-        """Compares a mask with the intent and has the doctor check it, once in a step for each mask and kind of layer.
+        """Compares a mask with the intent and runs the doctor on the mask, once in a step for each mask and kind of layer.
 
         `made_of` are the tensors from which the mask was made, and `key` the other arguments: both identify the mask in later calls.
         """
@@ -230,7 +233,7 @@ class Guard:
             return
         wrong, keep = min(((right.wrong(keep), keep) for keep in kept(mask)), key=lambda found: found[0])
         values: dict[str, Any] = {"api": "sdpa", "compute_dtype": context["compute_dtype"]}
-        if not wrong:  # the cells are right: only the values that hide cells are still to be checked
+        if not wrong:  # the cells are correct, so the doctor checks only the values that hide cells
             self._judge(name, mask, check(_four(mask), meant=as_bound(keep), **values), 0)
             return
         report = check(mask.detach().cpu(), **(context | self._said(meant) | self._known()))
@@ -251,14 +254,20 @@ class Guard:
         return expected(meant, self._batch, q_len, kv_len, past, self.intent.heads, of, bool(self.intent.documents))
 
     def _known(self) -> dict[str, Any]:
-        """Returns the caller's declarations, without the padding id if the batch has a padding mask, which is more reliable."""
+        """Returns the caller's declarations.
+
+        If the batch has a padding mask, the padding id is left out, because the mask is more reliable.
+        """
         known = dict(self.declared)
         if self._batch.given_real() is not None and not self._batch.shown_padding():
             known.pop("pad_token_id", None)
         return known
 
     def _stream(self, name: str, module: nn.Module, kwargs: dict[str, Any]) -> tuple[str, bool]:
-        """Returns the stream of the queries ("source" for an encoder, else "main") and whether the keys are the encoder's."""
+        """Returns (stream of the queries, true if the keys are the encoder's).
+
+        The stream is "source" for an encoder, else "main".
+        """
         cross = bool(getattr(module, "is_cross_attention", False)) or any(
             kwargs.get(given) is not None for given in ("encoder_hidden_states", "key_value_states")
         )
@@ -276,7 +285,10 @@ class Guard:
         return masks[layer if layer < len(masks) else 0].at_layer(layer)
 
     def _said(self, meant: Mask | None) -> dict[str, Any]:
-        """Returns the declaration of a mask by its kind if it has one, because the doctor then knows the usual mistakes."""
+        """Returns the declaration of the intended mask: its kind if the doctor has this kind, else the mask itself.
+
+        With a kind, the doctor recognises the usual mistakes.
+        """
         packed = "_packed" if self.intent is not None and self.intent.documents else ""
         if meant is None:
             return {}
@@ -290,7 +302,7 @@ class Guard:
         return {"meant": meant}
 
     def _context(self, stream: str, cross: bool, dtype: torch.dtype, past: int) -> dict[str, Any]:
-        """Returns the declarations about a mask that follow from the batch."""
+        """Returns the declarations for `noren.check` that follow from the batch. `past` is the number of tokens in the cache."""
         batch = self._batch
         decoder = self.intent is not None and self.intent.source is not None and stream == "main" and not cross
         ids, real = batch.ids(decoder), batch.real(decoder)
@@ -355,7 +367,7 @@ def _identity(tensor: Tensor) -> tuple[int, int]:
 
 
 def _other_keys(name: str, given: dict[str, Any]) -> bool:
-    """Returns whether a module has PyTorch's name of cross-attention and keys that may be of another sequence."""
+    """Returns whether the module's name is PyTorch's name of cross-attention and its keys may come from another sequence."""
     return name.rpartition(".")[2] == "multihead_attn" and given.get("query") is not given.get("key")
 
 
@@ -366,7 +378,10 @@ def _four(mask: Tensor) -> Tensor:
 
 
 def _hidden(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """Returns the hidden states `[batch, length, width]` among the arguments of an attention module, or None."""
+    """Returns the hidden states `[batch, length, width]` among the arguments of an attention module.
+
+    Returns None if no argument holds hidden states.
+    """
     hidden = args[0] if args else kwargs.get("hidden_states")
     return hidden if isinstance(hidden, Tensor) and hidden.dim() == 3 else None
 

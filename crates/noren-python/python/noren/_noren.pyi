@@ -22,14 +22,17 @@ class ParseError(Error):
     """The error for a text that is not a mask. The message shows the text with a mark at the error."""
 
 class ExportError(Error):
-    """The error for a mask that the format of another system cannot express. The message names the part that it cannot hold."""
+    """The error for a mask that the format of another system cannot express.
+
+    The message names the part of the mask that the format cannot hold.
+    """
 
 @final
 class Mask:
     """A set of allowed (query, key) cells as an expression, without sizes. Masks compare, hash, print and pickle as values.
 
     `a & b` allows the cells of both, `a | b` the cells of either, `a - b` the cells of `a` without those of `b`, `~a` all others.
-    `mask + score` is a `Spec`. `Mask(text)` parses a text and raises `ParseError` if it is not a mask.
+    `mask + score` is a `Spec`. `Mask(text)` parses a text and raises `ParseError` if the text is not a mask.
     """
 
     def __new__(cls, text: Mask | str) -> Mask: ...
@@ -48,7 +51,7 @@ class Mask:
     def plan(
         self, shape: Shape | int, facts: Known = None, *, block_q: int = 96, block_kv: int = 64, reorder: Order = None
     ) -> Plan:
-        """Returns the block-sparse plan that attention and exports read; arguments and errors as in `bind`.
+        """Returns the block-sparse plan that attention and exports use; arguments and errors as in `bind`.
 
         `block_q` is the maximum number of query rows in a tile, `block_kv` the width in keys of the tiles that statistics count.
         `reorder`: `"auto"` [default] plans queries and keys in another order where that is clearly cheaper, `"never"` keeps
@@ -56,11 +59,11 @@ class Mask:
         their residue modulo this number.
         """
     def dense(self, shape: Shape | int, facts: Known = None) -> NDArray[np.bool_]:
-        """Returns the cells `[batch, heads, q_len, kv_len]` as booleans; true: the query may read the key."""
+        """Returns the cells `[batch, heads, q_len, kv_len]` as booleans. True means that the query may read the key."""
     def explain(
         self, q: int, k: int, shape: Shape | int, facts: Known = None, *, batch: int = 0, head: int = 0
     ) -> Explanation:
-        """Returns the reason why query row `q` may or may not read key `k` (indices from 0), part by part."""
+        """Returns the reason why query row `q` may or may not read key `k` (indices from 0), for the mask and each of its parts."""
     def diff(self, other: Mask | str, shape: Shape | int, facts: Known = None) -> Difference:
         """Returns the cells that only this mask or only `other` allows."""
     def stats(self, shape: Shape | int, facts: Known = None) -> Stats:
@@ -75,7 +78,7 @@ class Mask:
         height: int = 48,
         color: bool = False,
     ) -> str:
-        """Returns a picture as text; queries run down, keys across.
+        """Returns a picture as text: one row for each query, one column for each key.
 
         `labels` are names of tokens, one for each position. `width` and `height` are the maximum number of characters and lines;
         a larger mask is down-sampled. `color` adds ANSI colours.
@@ -84,29 +87,35 @@ class Mask:
     def simplify(self) -> Mask:
         """Returns a canonical form that allows the same cells."""
     def equivalent(self, other: Mask | str) -> Equivalence:
-        """Compares the cells of two masks at every length: proves equality, finds a cell that differs, or establishes neither."""
+        """Compares the cells of two masks at every length. The result is a proof of equality, a cell that differs, or neither."""
     def at_layer(self, layer: int) -> Mask:
-        """Returns the mask of one layer, counted from 0; a mask without `layers(...)` is the same in all layers."""
+        """Returns the mask of layer `layer`, counted from 0. A mask without `layers(...)` is the same in all layers."""
     @property
     def has_layers(self) -> bool:
         """Whether the mask contains `layers(...)`. If so, select a layer with `at_layer` before the mask is bound."""
 
 @final
 class Equivalence:
-    """The result of `Mask.equivalent`; `str` gives it as a sentence."""
+    """The result of `Mask.equivalent`; `str` formats the result as a sentence."""
 
     @property
     def equal(self) -> bool | None:
         """True: equality was proved. False: a difference was found. None: neither was established."""
     @property
     def lengths(self) -> tuple[int, int] | None:
-        """The shortest and the longest length at which both masks can be bound, if equality was proved."""
+        """The shortest and the longest length, in tokens, at which both masks can be bound; `None` unless equality was proved."""
     @property
     def shape(self) -> Shape | None:
-        """The shape in which a difference was found: the shortest such shape, unless the difference depends on `facts`."""
+        """The shape in which a difference was found; `None` if no difference was found.
+
+        If the difference does not depend on `facts`, no shorter shape has a difference.
+        """
     @property
     def facts(self) -> Facts | None:
-        """The facts under which a difference was found; empty if the difference does not depend on facts."""
+        """The facts with which a difference was found.
+
+        The facts are empty if the difference does not depend on facts; `None` if no difference was found.
+        """
     @property
     def cell(self) -> tuple[int, int, int, int] | None:
         """The cell (batch row, head, query row, key) that exactly one mask allows."""
@@ -115,10 +124,10 @@ class Equivalence:
         """The layer, counted from 0, in which a difference was found."""
     @property
     def only_first(self) -> bool | None:
-        """Whether the first mask, and not the second, allows `cell`."""
+        """True: only the first mask allows `cell`. False: only the second mask allows it. None: no difference was found."""
     @property
     def atoms(self) -> list[str]:
-        """The atoms that prevented a proof, if nothing was established."""
+        """The atoms that prevented a proof, if neither equality nor a difference was established."""
 
 @final
 class Score:
@@ -128,13 +137,13 @@ class Score:
     def __hash__(self) -> int: ...
     @property
     def kind(self) -> Literal["bias", "relative", "alibi", "softcap", "soft", "sinks"]:
-        """The kind of modifier: the name of the function that makes it, such as "bias" or "alibi"."""
+        """The kind of modifier: the name of the function that creates the modifier, such as "bias" or "alibi"."""
     @property
     def name(self) -> str | None:
         """The name of the modifier's array; `None` for `alibi` and `softcap`."""
     @property
     def slopes(self) -> list[float] | None:
-        """The slopes of `alibi`, one for each head, if they are given."""
+        """The slopes of `alibi`, one for each head; `None` for default slopes and for other modifiers."""
     @property
     def cap(self) -> float | None:
         """The limit of `softcap`."""
@@ -151,7 +160,7 @@ class Spec:
         """The mask without the score modifiers."""
     @property
     def scores(self) -> list[Score]:
-        """The score modifiers in the order in which they were written."""
+        """The score modifiers in the order of the expression."""
 
 @final
 class Shape:
@@ -174,7 +183,7 @@ class Shape:
     ) -> Shape: ...
     @staticmethod
     def square(len: int, *, batch: int = 1, heads: int = 1, kv_heads: int | None = None) -> Shape:
-        """Returns a shape with as many queries as keys, `len` of each."""
+        """Returns a shape with `len` queries and `len` keys in each batch row."""
     @staticmethod
     def cached(past: int, new: int, *, batch: int = 1, heads: int = 1, kv_heads: int | None = None) -> Shape:
         """Returns a shape of `past + new` keys, of which the last `new` are also the queries: a step with a key-value cache."""
@@ -183,7 +192,7 @@ class Shape:
         """Returns a shape in which queries and keys are different sequences; the first query has position 0."""
     @staticmethod
     def from_json(text: str) -> Shape:
-        """Reads a shape from the JSON of `to_json`. Raises `Error` for other text."""
+        """Reads a shape from the JSON of `to_json`. Raises `Error` for any other text."""
     def to_json(self) -> str:
         """Returns the shape as JSON."""
     def __hash__(self) -> int: ...
@@ -195,7 +204,7 @@ class Shape:
         """The number of query heads."""
     @property
     def kv_heads(self) -> int:
-        """The number of key-value heads; `heads / kv_heads` query heads share each."""
+        """The number of key-value heads. Each is shared by `heads / kv_heads` query heads."""
     @property
     def q_len(self) -> int:
         """The number of queries in a batch row."""
@@ -229,7 +238,7 @@ class Array:
 
     @staticmethod
     def keep(array: Any) -> Array:
-        """Reads an array in which true (or 1) means "may attend"; `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`."""
+        """Reads an array in which true (or 1) means "may attend", `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`."""
     @staticmethod
     def drop(array: Any) -> Array:
         """Reads an array in which true (or 1) means "ignored"; shapes are those of `keep`."""
@@ -238,13 +247,16 @@ class Array:
         """Reads floats that are added to scores: 0 means "may attend", -inf or the type's lowest number means "ignored"."""
     @staticmethod
     def csr(q_len: int, kv_len: int, indptr: Sequence[int], indices: Sequence[int]) -> Array:
-        """Makes a mask in compressed sparse rows: row `q` may read the keys `indices[indptr[q]:indptr[q + 1]]`."""
+        """Returns a mask in compressed sparse rows: row `q` may read the keys `indices[indptr[q]:indptr[q + 1]]`."""
     @staticmethod
     def cells(q_len: int, kv_len: int, cells: Sequence[tuple[int, int]]) -> Array:
-        """Makes a mask of its allowed (query, key) cells."""
+        """Returns the mask that allows exactly the (query, key) pairs in `cells`."""
     @staticmethod
     def blocks(q_len: int, kv_len: int, block: tuple[int, int], blocks: Sequence[tuple[int, int]]) -> Array:
-        """Makes a mask of its allowed (query block, key block) pairs; `block` is the size of a block in queries and keys."""
+        """Returns the mask that allows exactly the pairs (query block, key block) in `blocks`.
+
+        `block` is the size of a block: (queries, keys).
+        """
     def __hash__(self) -> int: ...
     @property
     def shape(self) -> list[int]:
@@ -254,7 +266,7 @@ class Array:
 
 @final
 class BoundMask:
-    """A mask with a shape and facts that fit it: every cell is known."""
+    """A mask with a shape and facts that fit the mask: every cell is known."""
 
     @property
     def mask(self) -> Mask:
@@ -270,19 +282,19 @@ class BoundMask:
         """The number of different sets of cells among all pairs of batch row and head."""
     @property
     def varies(self) -> tuple[bool, bool]:
-        """(True if the cells differ between batch rows, True if they differ between the heads of a batch row)."""
+        """Two booleans: whether the cells differ between batch rows, and whether they differ between the heads of a batch row."""
     def plan(self, *, block_q: int = 96, block_kv: int = 64, reorder: Order = None) -> Plan:
         """Returns the block-sparse plan; arguments as in `Mask.plan`."""
     def allowed(self, batch: int, head: int, q: int, k: int) -> bool:
         """Whether query row `q` may read key `k` (indices from 0). Raises `Error` for an index outside the shape."""
     def explain(self, q: int, k: int, *, batch: int = 0, head: int = 0) -> Explanation:
-        """Returns the reason why query row `q` may or may not read key `k`, part by part."""
+        """Returns the reason why query row `q` may or may not read key `k`, for the mask and each of its parts."""
     def select(self, rows: Sequence[tuple[int, int]], keys: Sequence[tuple[int, int]]) -> BoundMask:
         """Returns the mask on some of its query rows and keys; both are lists of ranges (first, after the last)."""
     def select_batch(self, batch: Sequence[int]) -> BoundMask:
         """Returns the mask on some of its batch rows."""
     def dense(self) -> NDArray[np.bool_]:
-        """Returns the cells `[batch, heads, q_len, kv_len]` as booleans; true: the query may read the key."""
+        """Returns the cells `[batch, heads, q_len, kv_len]` as booleans. True means that the query may read the key."""
     def diff(self, other: BoundMask) -> Difference:
         """Returns the cells that only this mask or only `other` allows. Raises `Error` if their shapes differ."""
     def first_difference(self, other: BoundMask) -> Cell | None:
@@ -290,11 +302,11 @@ class BoundMask:
     def differences(self, other: BoundMask, limit: int) -> list[Cell]:
         """Returns up to `limit` cells that exactly one of the two masks allows, in ascending order."""
     def count_outside(self, other: BoundMask) -> int:
-        """Returns the number of cells that this mask allows and `other` does not."""
+        """Returns the number of cells that this mask allows and `other` denies."""
     def difference_text(self, other: BoundMask, *, width: int = 100, height: int = 48, color: bool = False) -> str:
-        """Returns a picture of the differing cells as text; arguments as in `Mask.picture`."""
+        """Returns a picture of the cells in which this mask and `other` differ, as text; other arguments as in `Mask.picture`."""
     def difference_svg(self, other: BoundMask) -> str:
-        """Returns a picture of the differing cells as SVG."""
+        """Returns a picture of the cells in which this mask and `other` differ, as SVG."""
     def fill(self, out: Any) -> None:
         """Writes the cells to `out`, a contiguous array of booleans or bytes `[batch or 1, heads or 1, q_len, kv_len]`."""
     def picture(self, *, labels: Sequence[str] | None = None, width: int = 100, height: int = 48, color: bool = False) -> str:
@@ -304,7 +316,7 @@ class BoundMask:
     def _repr_svg_(self) -> str: ...
     @staticmethod
     def from_json(text: str) -> BoundMask:
-        """Reads a bound mask from the JSON of `to_json`. Raises `Error` for other text."""
+        """Reads a bound mask from the JSON of `to_json`. Raises `Error` for any other text."""
     def to_json(self) -> str:
         """Returns mask, shape and facts as JSON."""
 
@@ -323,7 +335,10 @@ class Plan:
         """The shape for which the plan was made."""
     @property
     def computed(self) -> int:
-        """The number of cells that kernels compute, over all batch rows and heads; at least the number of allowed cells."""
+        """The number of cells that kernels compute, over all batch rows and heads.
+
+        It is never below the number of allowed cells.
+        """
     @property
     def bytes(self) -> int:
         """The memory of the tiles and spans, in bytes."""
@@ -342,7 +357,10 @@ class Plan:
     def _repr_svg_(self) -> str: ...
     @staticmethod
     def from_json(text: str) -> Plan:
-        """Reads a plan from the JSON of `to_json`. Raises `Error` for other text and for a plan that does not fit its mask."""
+        """Reads a plan from the JSON of `to_json`.
+
+        Raises `Error` for any other text, and for a plan that does not fit its mask.
+        """
     def to_json(self) -> str:
         """Returns the plan as JSON."""
 
@@ -383,12 +401,12 @@ class _Flow:
     def tokens(self) -> int:
         """The number of tokens in a batch row."""
     def reach(self, sources: Any, *, batch: int = 0) -> list[list[tuple[int, int]]]:
-        """Returns the tokens that `sources` can influence: entry `n` after the first `n` layers, entry 0 before all layers.
+        """Returns the tokens that `sources` can influence: entry `n` after the first `n` layers; entry 0 lists the sources.
 
         Each entry is a list of ranges (first token, token after the last).
         """
     def receptive_field(self, targets: Any, *, batch: int = 0) -> list[list[tuple[int, int]]]:
-        """Returns the tokens on which `targets` depend: entry `n` over the last `n` layers, entry 0 the targets themselves.
+        """Returns the tokens on which `targets` depend: entry `n` over the last `n` layers; entry 0 lists the targets.
 
         Each entry is a list of ranges (first token, token after the last).
         """
@@ -414,7 +432,7 @@ class _Certificate:
     def sha256(self) -> str:
         """The hash of the certificate, in hexadecimal digits."""
     def matches(self, flow: _Flow) -> None:
-        """Raises `Error` if the certificate is about other masks, sizes or facts than `flow`."""
+        """Raises `Error` if the masks, sizes or facts of the certificate differ from those of `flow`."""
     def to_json(self) -> str:
         """Returns the certificate as JSON."""
     def _verify(self) -> tuple[str, tuple[str, str, list[str]]]: ...
@@ -474,7 +492,10 @@ def causal(offset: int = 0) -> Mask:
     """Allows keys up to the query (look-ahead mask): `k <= q + offset`, where `q` and `k` are positions."""
 
 def window(left: int | None = None, right: int | None = None) -> Mask:
-    """Allows `q - left <= k <= q + right`, both ends included. A side that is not given has no limit; values may be negative."""
+    """Allows `q - left <= k <= q + right`, both ends included.
+
+    Without `left` or `right`, that side has no limit; values may be negative.
+    """
 
 def sliding(window: int) -> Mask:
     """Allows `q - window < k <= q`: `window` keys, the query's own key included. Mistral and transformers count in this manner."""
@@ -489,16 +510,16 @@ def distances(distances: Iterable[int]) -> Mask:
     """Allows the distances `q - k` in the list: 0 is the query's own key, positive distances are keys before it (LogSparse)."""
 
 def prefix(lengths: int | Iterable[int]) -> Mask:
-    """Allows the first `n` keys: `k < n`, with one number for all batch rows or one for each."""
+    """Allows the first `n` keys: `k < n`. `lengths` is one `n` for all batch rows, or one for each batch row."""
 
 def keys(positions: Positions | None = None, *, label: str | None = None) -> Mask:
-    """Allows these keys to every query: a position, a range, a list of them, or the positions of a label in the facts."""
+    """Allows every query to read the given keys: a position, a range, a list of them, or the positions of a label in the facts."""
 
 def queries(positions: Positions | None = None, *, label: str | None = None) -> Mask:
-    """Allows these queries to read every key; arguments as in `keys`."""
+    """Allows the given queries to read every key; arguments as in `keys`."""
 
 def global_(positions: Positions | None = None, *, label: str | None = None) -> Mask:
-    """Allows cells whose query or key is at one of these positions (global tokens); arguments as in `keys`."""
+    """Allows cells whose query or key is at one of the given positions (global tokens); arguments as in `keys`."""
 
 def padding(
     *, side: Literal["left", "right"] | None = None, lengths: Iterable[int] | None = None, on: Literal["keys", "both"] = "keys"
@@ -527,15 +548,15 @@ def clearance() -> Mask:
 def neighborhood(grid: Iterable[int], size: Iterable[int], dilation: Iterable[int] | None = None) -> Mask:
     """Allows the keys in a window of grid cells around the query; at the edges, the window shifts inward (NATTEN).
 
-    `grid` gives the sizes of the grid (1 to 3 dimensions, positions row by row), `size` the sizes of the window, `dilation` the
-    distance between its keys [default: 1]; one number for each dimension.
+    Each argument has one number for each of the 1 to 3 dimensions: `grid`, the sizes of the grid, whose positions count row by
+    row; `size`, the sizes of the window; `dilation`, the distance between keys of the window [default: 1].
     """
 
 def random(p: float, seed: int) -> Mask:
     """Allows each cell with probability `p`; the cells depend on `seed` and the positions, and are equal on every machine."""
 
 def random_blocks(block: int, count: int, seed: int) -> Mask:
-    """Allows `count` random blocks of `block` keys to each block of `block` queries.
+    """Allows each block of `block` queries to read `count` random blocks of `block` keys.
 
     The blocks depend on `seed`, the positions and the number of keys, and are equal on every machine.
     """
@@ -544,19 +565,22 @@ def dense(name: str) -> Mask:
     """Allows the cells of the array with this name in the facts."""
 
 def heads(arms: Arms) -> Mask:
-    """Selects a mask by query head: a dict (or pairs) of a head, a range of heads, or "else", and a mask."""
+    """Selects a mask by query head. `arms` is a dict (or pairs) from a head, a range of heads, or "else" to a mask."""
 
 def batch(arms: Arms) -> Mask:
-    """Selects a mask by batch row: a dict (or pairs) of a row, a range of rows, or "else", and a mask."""
+    """Selects a mask by batch row. `arms` is a dict (or pairs) from a batch row, a range of batch rows, or "else" to a mask."""
 
 def layers(arms: Arms) -> Mask:
-    """Selects a mask by layer: a dict (or pairs) such as `{"every 2": ..., "else": ...}`."""
+    """Selects a mask by layer. `arms` is a dict (or pairs) such as `{"every 2": ..., "else": ...}`."""
 
 def bias(name: str = "bias") -> Score:
     """Adds the named array to the scores; it broadcasts to `[batch, heads, q_len, kv_len]`."""
 
 def relative(name: str = "relative") -> Score:
-    """Adds the named table `[heads, 2 * reach + 1]` to the scores by distance from query to key, limited to `reach`."""
+    """Adds a bias by distance to the scores.
+
+    The named table `[heads, 2 * reach + 1]` has an entry for each distance from query to key; distances are limited to `reach`.
+    """
 
 def alibi(slopes: Sequence[float] | None = None) -> Score:
     """Adds `-slope * distance` to the scores; one slope for each head [default: `2^(-8 (h + 1) / heads)` for head `h`]."""
@@ -574,7 +598,7 @@ def sinks(name: str = "sinks") -> Score:
 
 @final
 class Partition:
-    """The split of a mask over ranks (processes): which rank owns, computes, sends and receives what."""
+    """The split of a mask over ranks (processes): the tokens and cells of each rank, and the data that it sends and receives."""
 
     @property
     def hash(self) -> str:
@@ -591,7 +615,7 @@ class Partition:
     def traffic(self, rank: int, head_dim: int, element_bytes: int) -> list[int]:
         """Returns the bytes that a rank receives and sends in the forward pass, then in the backward pass.
 
-        `element_bytes` is the number of bytes of one value; values of `v` have `head_dim` numbers too.
+        `element_bytes` is the number of bytes of one value; `v` has the width `head_dim` too.
         """
     def check(self, bound: BoundMask) -> None:
         """Raises `Error` unless each allowed cell is computed exactly once, by a rank that holds or receives its data."""
@@ -601,7 +625,7 @@ class Partition:
         """Returns the partition as JSON."""
     @staticmethod
     def from_json(text: str, bound: BoundMask) -> Partition:
-        """Reads a partition from JSON. Raises `Error` if it is invalid or not a partition of `bound`."""
+        """Reads a partition from JSON. Raises `Error` if the JSON is invalid or not a partition of `bound`."""
 
 class GroupError(RuntimeError):
     """An error on every rank because a rank ended, stalled or left the group: do not use the results of the failed call."""
@@ -616,15 +640,18 @@ class Link:
     def __new__(cls, carrier: Any, rank: int, ranks: int, timeout: float) -> Link: ...
     @property
     def traffic(self) -> tuple[int, int, int]:
-        """The bytes of arrays sent, of arrays received, and the bytes sent for agreements."""
+        """Numbers of bytes: arrays sent, arrays received, and messages sent to check that all ranks agree."""
     def agree(self, what: str, said: Sequence[tuple[str, str]]) -> None:
-        """Raises `Disagreement` on every rank unless all ranks give equal values."""
+        """Raises `Disagreement` on every rank unless the (name, value) pairs in `said` are equal on all ranks.
+
+        `what` names the call in the message.
+        """
     def refuse(self) -> None:
-        """Sends the other ranks, before their next call, the message that this rank refuses its input."""
+        """Sends the other ranks a message that this rank rejects its input. They receive the message before their next call."""
     def gather(self, mine: bytes) -> list[bytearray]:
         """Returns the bytes of all ranks, in the order of ranks."""
     def lost(self, what: str) -> str:
-        """Returns the message of a `GroupError` on this rank."""
+        """Returns the message of a `GroupError` on this rank, in which `what` describes the failure."""
 
 @final
 class Attended:
@@ -635,29 +662,29 @@ class Attended:
 
 @final
 class RankSplit:
-    """A mask over the ranks of a link, in the state of one rank."""
+    """The data of one rank of a mask that is split over the ranks of a `Link`."""
 
     def __new__(cls, plan: Plan, partition: Partition | None, travel: str, link: Link) -> RankSplit: ...
     @property
     def partition(self) -> Partition: ...
     def owned(self, batch: int, rank: int) -> tuple[list[list[int]], list[list[int]]]:
-        """Returns the query rows and keys of a batch row that a rank owns, as ranges."""
+        """Returns the query rows and the keys of batch row `batch` that rank `rank` owns, as ranges (first, after the last)."""
     @property
     def lengths(self) -> tuple[int, int]: ...
     @property
     def uniform(self) -> bool:
-        """Whether all batch rows are split equally."""
+        """Whether every batch row is split over the ranks in the same manner."""
     @property
     def queries_travel(self) -> bool: ...
     def predicted(self, head_dim: int, v_dim: int, element_bytes: int) -> list[tuple[int, int]]:
-        """Returns the (bytes sent, bytes received) in a forward pass, then in a backward pass."""
+        """Returns (bytes sent, bytes received) for a forward pass, and the same pair for a backward pass."""
     def attention(self, arrays: Any, scores: Any, gradients: bool) -> Attended: ...
     def gradients(self, arrays: Any, attended: Attended, dout: Any, scores: Any, into: Any) -> None:
         """Writes the gradients of q, k and v into contiguous `float32` tensors."""
 
 @final
 class RankShards:
-    """A key-value cache whose keys are distributed over the ranks of a link."""
+    """A key-value cache whose keys are distributed over the ranks of a `Link`."""
 
     def __new__(cls, plan: Plan, keys: Sequence[Sequence[tuple[int, int]]] | None, link: Link) -> RankShards: ...
     def held(self, rank: int) -> list[tuple[int, int]]:
@@ -677,9 +704,10 @@ def partition(
     """Splits a planned mask over `ranks` processes on `nodes` machines.
 
     `travel="keys"`: each query is computed by the rank that owns it, and keys are sent. `travel="both"`: queries may also be sent
-    to the keys, and results back. The bytes sent are minimised within limits for each rank, in multiples of the mean over the
-    ranks: `objective="balanced"`, 1.05 times the cells and 1.25 times the tokens; `"traffic"`, 1.25 and 1.5; `"tokens"`, 1.05
-    and 1.01. `head_dim` and `element_bytes` give the sizes of queries, keys and results.
+    to the keys, and results back. The partition minimises the bytes sent. `objective` limits the cells and the tokens of each
+    rank, in multiples of the mean over the ranks: `"balanced"`, 1.05 times the mean number of cells and 1.25 times the mean
+    number of tokens; `"traffic"`, 1.25 and 1.5; `"tokens"`, 1.05 and 1.01. `head_dim` and `element_bytes` give the sizes of
+    queries, keys and results.
     """
 
 def audit_catalogue() -> str:
@@ -688,12 +716,20 @@ def audit_catalogue() -> str:
 def audit_changes(
     check: str, length: int, reach: bytes, direct: bytes
 ) -> list[tuple[str, str, list[int], bool, list[tuple[int, int]], bool]]:
-    """Returns the changes of a check. `reach` and `direct` are bytes `[length, length]`. Raises `Error` if there are none."""
+    """Returns the changes of a check, each as (text of the change, meaning of a failure, changed tokens, true if each token is
+    changed in its own row, compared (row, position) pairs, true if these outputs must change).
+
+    `reach` and `direct` have one byte for each (output, input): 1 if the output may depend on the input over all layers
+    (`reach`), or if every layer allows the cell (`direct`). Raises `Error` if the check has no changes.
+    """
 
 def audit_not_tested(
     longest: int, rows: int, training: bool | None, heads: int, layers: bool, compiled: bool, padding: bool, checks: Sequence[str]
 ) -> list[str]:
-    """Returns sentences that list what an audit did not test."""
+    """Returns sentences that list the parts of a model that an audit did not test."""
 
 def audit_rounding(unit: float, depth: int, width: int) -> float:
-    """Returns the largest difference that counts as rounding, as a fraction of the largest output."""
+    """Returns the largest difference that counts as rounding, as a fraction of the largest output.
+
+    `unit` is the unit roundoff of the dtype, `depth` the number of layers, `width` the number of terms of the longest sum.
+    """

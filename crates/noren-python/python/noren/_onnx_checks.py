@@ -22,7 +22,7 @@ _FLOATS = ("scale", "softcap")
 
 
 def attributes(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the attributes of a node after checking them; None stands for an attribute that is not given."""
+    """Returns the attributes of a node after checking them. An attribute with the value None counts as missing."""
     for name, value in given.items():
         if name not in (*_CHOICES, *_LEAST, *_FLOATS):
             raise Error(f"Attention: unknown attribute {name!r}: the attributes are {', '.join((*_CHOICES, *_LEAST, *_FLOATS))}")
@@ -59,7 +59,7 @@ def inputs_of(given: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
         one, other = ("past_key", "past_value") if "past_key" in found else ("past_value", "past_key")
         raise Error(f"Attention: {one} is given and {other} is not: give both or none")
     if "past_key" in found and "nonpad_kv_seqlen" in found:
-        raise Error("Attention: past_key and nonpad_kv_seqlen are both given: give the one for your kind of cache")
+        raise Error("Attention: past_key and nonpad_kv_seqlen are both given: give only the input for your kind of cache")
     for name in ("Q", "K", "V", "past_key", "past_value"):
         if name in found and not _floating(found[name]):
             raise Error(f"Attention: {name} has dtype {found[name].dtype}: give floats")

@@ -22,7 +22,7 @@ def check_dense(name: str, x: Any) -> None:
     if x.layout is not torch.strided:
         raise Error(f"{name} is sparse ({x.layout}): give {name}.to_dense()")
     if x.device.type != "cpu":
-        raise Error(f"{name} is on {x.device}: noren computes on the CPU, so move it there (.cpu()) or call PyTorch's own")
+        raise Error(f"{name} is on {x.device}: noren computes on the CPU, so move it to the CPU (.cpu()) or call PyTorch's own")
 
 
 def check_floats(name: str, x: Tensor) -> None:
@@ -41,13 +41,14 @@ def check_added(name: str, x: Tensor) -> None:
             f'nr.dense("keep") with facts={{"arrays": {{"keep": nr.Array.keep({name})}}}}, or attn_mask of nt.sdpa'
         )
     if not x.is_floating_point():
-        raise TypeError(f"{name} holds {x.dtype}, but its numbers change scores: give floats ({name}.float())")
+        raise TypeError(f"{name} holds {x.dtype}, but its numbers are added to scores or multiply them: give floats ({name}.float())")
 
 
 def check_mask(name: str, x: Any, meaning: str, query: torch.dtype, beside: Any = None) -> None:
     """Raises an error unless a mask tensor is boolean, or of a float type that PyTorch can add to scores of type `query`.
 
-    `meaning` is the meaning of true, for the message. `beside` is the other mask of the call; PyTorch adds both masks first.
+    `meaning` is the meaning of true, for the message. `beside` is another mask of the same call, because PyTorch adds the two
+    masks before it adds them to scores.
     """
     check_dense(name, x)
     if x.dtype == torch.bool:
@@ -66,7 +67,7 @@ def check_mask(name: str, x: Any, meaning: str, query: torch.dtype, beside: Any 
 
 
 def check_dropout(name: str, p: float) -> float:
-    """Returns the dropout probability; raises an error unless it is at least 0 and less than 1."""
+    """Returns the dropout probability; raises an error unless the probability is at least 0 and less than 1."""
     if not 0.0 <= p < 1.0:  # false for NaN too
         raise Error(f"{name} is {p}: give a probability from 0.0 to less than 1.0")
     return p

@@ -1,4 +1,4 @@
-"""The results of questions about masks, printed as text; the extension module makes them."""
+"""Result types of queries about masks, such as explanations, differences and statistics, with their printed text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Cell = tuple[int, int, int, int]
 
 
 def dense(bound: BoundMask) -> NDArray[np.bool_]:
-    """Returns the cells `[batch, heads, q_len, kv_len]` as booleans; true: the query may read the key."""
+    """Returns the cells `[batch, heads, q_len, kv_len]` as booleans. True means that the query may read the key."""
     import numpy as np
 
     shape = bound.shape
@@ -28,7 +28,10 @@ def dense(bound: BoundMask) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """The reason why one cell is allowed or denied, for the mask and each of its parts. True if the cell is allowed."""
+    """The reason why one cell is allowed or denied, for the mask and each of its parts.
+
+    As a condition, an `Explanation` is true if the cell is allowed.
+    """
 
     text: str
     """The explanation as lines of text."""
@@ -58,7 +61,7 @@ class Explanation:
 
 
 class Difference:
-    """The cells in which two masks differ. False if they allow the same cells."""
+    """The cells in which two masks differ. As a condition, a `Difference` is false if the masks allow the same cells."""
 
     def __init__(self, first: BoundMask, second: BoundMask) -> None:
         self._first, self._second = first, second
@@ -105,7 +108,7 @@ class Stats:
     mask: str
     """The mask as text."""
     shape: tuple[int, int, int, int]
-    """(batch rows, heads, queries, keys)."""
+    """Numbers of (batch rows, heads, queries, keys)."""
     patterns: int
     """Number of different sets of cells among all pairs of batch row and head."""
     cells: int
@@ -113,11 +116,11 @@ class Stats:
     allowed: int
     """Number of allowed cells."""
     density: float
-    """`allowed / cells`."""
+    """Number of allowed cells divided by the number of cells."""
     computed: int
     """Number of cells that kernels compute."""
     computed_per_allowed: float
-    """`computed / allowed`."""
+    """Number of computed cells divided by the number of allowed cells."""
     empty_rows: int
     """Number of query rows without an allowed key."""
     full_tiles: int
@@ -142,6 +145,6 @@ class Stats:
 
 
 def stats(text: str, values: str) -> Stats:
-    """Makes statistics from the text and the JSON of the extension module."""
+    """Returns statistics from their text and their values as JSON; the extension module makes both texts."""
     fields = json.loads(values)
     return Stats(**{**fields, "shape": tuple(fields["shape"]), "text": text})

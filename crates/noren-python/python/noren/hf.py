@@ -33,7 +33,7 @@ TILE = 256
 def register(name: str = "noren") -> None:
     """Registers the attention and its masks in transformers as `attn_implementation=name`.
 
-    Both are needed: with the attention alone, transformers silently drops every mask, padding included.
+    transformers needs the attention and the masks: with the attention alone, it silently drops every mask, padding included.
     """
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
@@ -50,7 +50,7 @@ class Masked(BlockMask):
     """A mask with its sizes, facts and plans, which transformers passes from its mask builders to every layer.
 
     Models of several parts pass masks to models that build masks again. transformers leaves only tensors and FlexAttention's
-    `BlockMask` of four dimensions unchanged, so this is a subclass of `BlockMask`; it uses nothing else of it.
+    `BlockMask` of four dimensions unchanged. For this reason alone, `Masked` is a subclass of `BlockMask`.
     """
 
     mask: Mask
@@ -79,11 +79,11 @@ class Masked(BlockMask):
     __str__ = __repr__
 
     def contiguous(self, *_: Any, **__: Any) -> Masked:
-        """Returns itself; static caches call this on every mask."""
+        """Returns this mask unchanged; static caches call `contiguous` on every mask."""
         return self
 
     def to(self, *_: Any, **__: Any) -> Masked:
-        """Returns itself: a mask has no device."""
+        """Returns this mask unchanged: a mask has no device."""
         return self
 
     def plan(self, heads: int, kv_heads: int) -> Plan:
@@ -110,7 +110,7 @@ class Masked(BlockMask):
         if restarts.any():
             warnings.warn(
                 "position_ids begin again inside a row, as in packed sequences, but transformers separates such sequences only "
-                "without an attention_mask and with use_cache=False: in this call they read each other. Leave out attention_mask "
+                "without an attention_mask and with use_cache=False: in this call the sequences read each other. Leave out attention_mask "
                 "and give use_cache=False",
                 stacklevel=2,
             )
@@ -150,7 +150,7 @@ def make_mask(
 
 
 def _known_keys(padding_mask: Tensor, kv_length: int, kv_offset: int) -> NDArray[np.bool_]:
-    """Returns which of the keys from `kv_offset` on are not padding; keys beyond the end of the mask are padding."""
+    """Returns, for each key from `kv_offset` on, whether the key is not padding; keys beyond the end of the mask are padding."""
     found: NDArray[np.bool_] = padding_mask.detach().bool().cpu().numpy()[:, kv_offset : kv_offset + kv_length]
     missing = kv_length - found.shape[1]
     return np.pad(found, ((0, 0), (0, missing))) if missing > 0 else found
@@ -178,7 +178,10 @@ class Reader:
         self._remap: NDArray[np.int64] | None = None
 
     def read(self, function: Callable[..., Any], top: bool = True) -> Mask:
-        """Returns the expression of a function. `top`: all functions around this one are intersections."""
+        """Returns the expression of a function.
+
+        `top` is true if the function is not inside another function, or only inside intersections.
+        """
         name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
         inside = _closure(function)
         match name.removeprefix("transformers.masking_utils."):
@@ -219,12 +222,15 @@ class Reader:
         return _fold(full(), [self.read(part, top) for part in functions], lambda a, b: a & b)
 
     def _positions(self) -> NDArray[np.int64]:
-        """Returns transformers' index of every position of a query or key."""
+        """Returns the index that transformers uses for each position of a query or key."""
         length = max(self.kv_len, self.q_len + self.q_offset - self.kv_offset)
         return np.arange(length, dtype=np.int64) + self.kv_offset
 
     def _by_position(self, table: Tensor) -> NDArray[np.int64]:
-        """Returns the entry of a table `[batch, length]` for each position; -1 (no group) beyond the table."""
+        """Returns the entry of a table `[batch, length]` for each position.
+
+        Positions beyond the table get -1, which means no group.
+        """
         rows = table.detach().cpu().numpy().astype(np.int64)
         at = self._positions() if self._remap is None else self._remap
         at = np.broadcast_to(at, (self.batch, at.shape[-1]))
@@ -249,7 +255,7 @@ class Reader:
             self._remap = None
 
     def _same(self, groups: NDArray[np.int64], wanted: NDArray[np.bool_] | None = None) -> Mask:
-        """Returns the mask of cells whose query and key have the same group number; `wanted` selects positions."""
+        """Returns the mask of cells whose query and key have the same group number. `wanted` selects positions [default: all]."""
         rows = [_row_groups(row, None if wanted is None else wanted[b]) for b, row in enumerate(groups)]
         if all(row == rows[0] for row in rows):
             return rows[0]
@@ -259,7 +265,7 @@ class Reader:
         return batch([(members, row) for row, members in distinct.items()])
 
     def _evaluated(self, function: Callable[..., Any]) -> Mask:
-        """Evaluates an unknown function in tiles of queries, and compares some cells with single calls."""
+        """Evaluates an unknown function in tiles of queries, and evaluates some cells again in single calls to check the results."""
         if self._remap is not None:
             raise Error(
                 f"the mask function {getattr(function, '__qualname__', function)} is unknown and is evaluated with the positions of "
@@ -282,7 +288,7 @@ class Reader:
         return dense(name)
 
     def _heads_of(self, function: Callable[..., Any]) -> int:
-        """Returns the number of heads for which a function must be evaluated: one if it does not use the head's index."""
+        """Returns the number of heads for which a function must be evaluated: one if the function does not use the head's index."""
         head = torch.zeros(1, 1, 1, 1, dtype=torch.long)
         zero = torch.zeros(1, 1, 1, 1, dtype=torch.long)
         with _Uses(head) as looked:
@@ -311,7 +317,7 @@ class Reader:
 
 
 class _Uses(TorchFunctionMode):
-    """Records in `met` whether an operation uses a tensor."""
+    """A mode that sets `met` to true if an operation uses `tensor`."""
 
     def __init__(self, tensor: Tensor) -> None:
         super().__init__()
@@ -330,7 +336,7 @@ class _Uses(TorchFunctionMode):
 
 
 def _closure(function: Callable[..., Any]) -> dict[str, Any]:
-    """Returns the variables that a function closes over, by name."""
+    """Returns the variables of a function's closure, by name."""
     names = getattr(getattr(function, "__code__", None), "co_freevars", ())
     return {name: cell.cell_contents for name, cell in zip(names, function.__closure__ or (), strict=True)}
 
@@ -346,7 +352,10 @@ def _fold(empty: Mask, parts: list[Mask], combine: Callable[[Mask, Mask], Mask])
 
 
 def _row_groups(row: NDArray[np.int64], wanted: NDArray[np.bool_] | None) -> Mask:
-    """Returns the mask of positions with equal numbers: a span for a number in one run, sets of positions for several runs."""
+    """Returns the mask of positions with equal group numbers.
+
+    A group that is one run of positions becomes a span, a group of several runs becomes sets of positions.
+    """
     edges = np.flatnonzero(np.diff(row)) + 1
     runs: dict[int, list[range]] = {}
     for start, end in zip([0, *edges.tolist()], [*edges.tolist(), len(row)], strict=True):
@@ -405,7 +414,7 @@ def attention_forward(
 def _given(
     module: torch.nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool | None
 ) -> tuple[Plan, list[Tensor]]:
-    """Returns the plan of a prepared mask tensor, or of a layer without a mask, and the biases that are added to scores."""
+    """Returns (plan, biases that are added to scores) for a prepared mask tensor, or for a layer without a mask."""
     sizes = sizes_of(query, key)
     if mask is None:
         causal_layer = getattr(module, "is_causal", False) if is_causal is None else is_causal

@@ -33,7 +33,7 @@ class Attention:
     kv_num_heads: int | None = None
     qk_matmul_output_mode: int = 0
     softmax_precision: int | None = None
-    """Accepted and checked; sums are always taken in float32 or wider."""
+    """The attribute is checked but has no effect: sums are always computed in float32 or wider."""
     left_window_size: int = -1
     right_window_size: int = -1
 
@@ -41,7 +41,7 @@ class Attention:
         attributes(self.__dict__)
 
     def __call__(self, inputs: Mapping[str, NDArray[Any]], outputs: int = 4) -> list[NDArray[Any]]:
-        """Returns Y, present_key, present_value and, if `outputs` is 4, qk_matmul_output.
+        """Returns the outputs Y, present_key, present_value and, if `outputs` is 4, qk_matmul_output.
 
         `inputs` are NumPy arrays by name. Raises `noren.Error` for missing inputs, and for shapes and values that the standard
         does not allow.
@@ -82,7 +82,7 @@ class Attention:
         return [("Q", self.q_num_heads), ("K", self.kv_num_heads), ("V", self.kv_num_heads)]
 
     def _four(self, x: NDArray[Any], heads: int | None) -> NDArray[Any]:
-        """Returns an input as `[batch, heads, length, width]`."""
+        """Returns an input as `[batch, heads, length, width]`; an input of 3 dimensions is split into `heads` heads."""
         if x.ndim == 4:
             return x
         if x.ndim != 3 or not heads:
@@ -137,7 +137,7 @@ def _shape(sizes: tuple[int, int, int, int], offset: Any) -> Any:
 
 
 def _padded(mask: NDArray[Any], kv_len: int, value: Any) -> NDArray[Any]:
-    """Returns a mask extended to `kv_len` keys by `value`, which hides the keys that the mask does not reach."""
+    """Returns a mask extended to `kv_len` keys by `value`, which hides the keys that the mask does not contain."""
     missing = kv_len - mask.shape[-1]
     if missing <= 0 or mask.shape[-1] == 1:
         return mask
@@ -183,7 +183,7 @@ class Prepared(BackendRep):  # type: ignore[misc]
             values.update((name, value) for name, value in zip(node.output, found, strict=True) if name)
         unmade = [entry.name for entry in self._graph.output if entry.name not in values]
         if unmade:
-            raise Error(f"the graph's outputs {', '.join(unmade)} are made by no node")
+            raise Error(f"the graph's outputs {', '.join(unmade)} are computed by no node")
         return tuple(values[entry.name] for entry in self._graph.output)
 
 
@@ -193,12 +193,12 @@ def _node(node: onnx.NodeProto) -> Attention:
         raise Error(f"the graph has the operator {node.op_type}: this backend runs Attention only")
     if len(node.input) > len(INPUTS) or len(node.output) > len(OUTPUTS):
         said = f"a node has {len(node.input)} inputs and {len(node.output)} outputs"
-        raise Error(f"Attention: {said}: it takes at most {len(INPUTS)} and gives at most {len(OUTPUTS)}")
+        raise Error(f"Attention: {said}: the maximum numbers of the operator are {len(INPUTS)} and {len(OUTPUTS)}")
     return Attention(**attributes({attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}))
 
 
 class NorenBackend(Backend):  # type: ignore[misc]
-    """The backend in the form of `onnx.backend.base.Backend`."""
+    """Runs models of ONNX through the interface `onnx.backend.base.Backend`."""
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **_: Any) -> bool:
@@ -207,7 +207,7 @@ class NorenBackend(Backend):  # type: ignore[misc]
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **_: Any) -> Prepared:
         if not cls.supports_device(device):
-            raise Error(f"device {device}: noren computes on the CPU")
+            raise Error(f"device {device} is not supported: noren computes on the CPU")
         onnx.checker.check_model(model)
         return Prepared(model)
 

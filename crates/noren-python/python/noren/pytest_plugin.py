@@ -5,8 +5,8 @@
         assert_no_future_leak(model)
         assert_padding_invariant(model)
 
-Each fixture is a function with the arguments of `nr.audit`; it returns the report. The test fails if a check fails, if a check
-cannot be decided, or if no check applies to the model. `--noren-reports=DIR` saves every report as an HTML page.
+Each fixture is a function with the arguments of `nr.audit`; this function returns the report. The test fails if a check fails, if
+a check cannot be decided, or if no check applies to the model. `--noren-reports=DIR` saves every report as an HTML page.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def audit_masks(request: pytest.FixtureRequest) -> Assertion:
 
 @pytest.fixture
 def assert_no_future_leak(request: pytest.FixtureRequest) -> Assertion:
-    """Asserts that no output depends on a token that it may not read, through all layers and within each layer."""
+    """Asserts that no output depends on a token that the output may not read, through all layers and within each layer."""
     return _assertion(request, ("prefix", "reach", "layers"), needed=("prefix",))
 
 
@@ -55,7 +55,7 @@ def assert_window_holds(request: pytest.FixtureRequest) -> Assertion:
 
 @pytest.fixture
 def assert_padding_invariant(request: pytest.FixtureRequest) -> Assertion:
-    """Asserts that padding on either side, with any token id, changes no output of a non-padding token."""
+    """Asserts that padding on the left or right, with any token id, changes no output of a non-padding token."""
     checks = ("padding_right", "padding_left", "redaction", "lengths")
     return _assertion(request, checks, needed=checks[:3])
 
@@ -74,13 +74,16 @@ def assert_mask_is_strong(request: pytest.FixtureRequest) -> Assertion:
 
 @pytest.fixture
 def assert_batch_invariant(request: pytest.FixtureRequest) -> Assertion:
-    """Asserts that a sequence has the same outputs alone and in a batch with others."""
+    """Asserts that a sequence has the same outputs alone and in a batch with other sequences."""
     return _assertion(request, ("batch",))
 
 
 @pytest.fixture
 def assert_documents_isolated(request: pytest.FixtureRequest) -> Assertion:
-    """Asserts that documents packed into one row do not influence each other, for each argument that can define documents."""
+    """Asserts that documents packed into one row do not influence each other.
+
+    Documents are defined by each argument of the model that can define them, in separate trials.
+    """
     run = _assertion(request, ("documents",))
 
     def assertion(model: Any, *args: Any, documents: bool | str = True, **options: Any) -> Report:
@@ -91,7 +94,7 @@ def assert_documents_isolated(request: pytest.FixtureRequest) -> Assertion:
 
 @pytest.fixture
 def assert_cache_equals_full(request: pytest.FixtureRequest) -> Assertion:
-    """Asserts that decoding with a cache, token by token and in chunks, has the outputs of one pass."""
+    """Asserts that decoding with a cache, token by token and in chunks, gives the same outputs as one pass without a cache."""
     return _assertion(request, ("cache", "chunks"))
 
 
@@ -102,7 +105,10 @@ def assert_backends_agree(request: pytest.FixtureRequest) -> Assertion:
 
 
 def _assertion(request: pytest.FixtureRequest, checks: tuple[str, ...] | None, needed: tuple[str, ...] | None = None) -> Assertion:
-    """Returns a function that runs `checks` and asserts that they pass; at least one of `needed` [default: all] must apply."""
+    """Returns a function that runs `checks` and asserts that they pass.
+
+    At least one check of `needed` [default: of `checks`] must apply to the model.
+    """
 
     def assertion(model: Any, *args: Any, **options: Any) -> Report:
         __tracebackhide__ = True

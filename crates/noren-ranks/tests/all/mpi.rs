@@ -96,7 +96,7 @@ fn a_stalled_process_is_an_error_on_every_other() {
     let text = text(&output);
     assert!(!output.status.success() && time < Duration::from_secs(30), "{time:?}: {text}");
     for rank in [0, 2] {
-        let said = format!("error on rank {rank}: rank {rank} of 3: receiving from rank 1 is not done");
+        let said = format!("error on rank {rank}: rank {rank} of 3: receiving from rank 1 did not finish in time");
         assert!(text.contains(&said), "{text}");
     }
     assert!(!text.contains("of 3 is done"), "{text}");

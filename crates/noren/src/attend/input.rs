@@ -12,7 +12,7 @@ use crate::{Element, Error, View, ViewMut};
 ///
 /// `T` is `f32`, [`bf16`](crate::bf16) or [`f16`](struct@crate::f16).
 pub trait IntoView<'a> {
-    /// The type of values.
+    /// The element type of the array.
     type Value: Element;
 
     /// Returns the values with their layout, borrowed if possible.
@@ -51,7 +51,7 @@ impl<'a, T: Element> CowView<'a, T> {
     pub fn view(&self) -> View<'_, T> {
         match &self.0 {
             Kind::Borrowed(view) => *view,
-            Kind::Copied(values, shape) => View::new(values, *shape).expect("checked when it was made"),
+            Kind::Copied(values, shape) => View::new(values, *shape).expect("the shape was checked before"),
         }
     }
 }
@@ -100,7 +100,7 @@ impl<'a, T: Element, const N: usize> IntoView<'a> for (&'a [T; N], [usize; 4]) {
 /// An array that [`Attend::forward_into`](crate::Attend::forward_into) writes: `(&mut [T], shape)`, `(&mut Vec<T>, shape)`,
 /// [`ViewMut`], and with the feature `ndarray` arrays without gaps.
 pub trait IntoViewMut<'a> {
-    /// The type of values.
+    /// The element type of the array.
     type Value: Element;
 
     /// Returns the memory with its layout.

@@ -1,4 +1,4 @@
-//! [`IntoMasking`]: the types that are accepted as a mask.
+//! [`IntoMasking`]: the types that attention accepts as a mask.
 
 use crate::Error;
 use noren_mask::{Mask, Plan, Spec};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub enum Masking<'a> {
     /// A mask with score modifiers.
     Spec(Spec),
-    /// A plan. Its shape and facts are fixed, and it has no scores.
+    /// A plan. The shape and the facts of a plan are fixed, and a plan has no score modifiers.
     Plan(&'a Plan),
     /// A plan that several owners share.
     Shared(Arc<Plan>),
@@ -22,7 +22,7 @@ pub trait IntoMasking<'a> {
     /// Returns the mask or the plan.
     ///
     /// # Errors
-    /// Returns [`Error::Parse`] if a text is not a mask.
+    /// Returns [`Error::Parse`] if a text is not a valid mask.
     fn into_masking(self) -> Result<Masking<'a>, Error>;
 }
 

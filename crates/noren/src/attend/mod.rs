@@ -21,10 +21,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// `mask` allows.
 ///
 /// `q` is `[batch, heads, q_len, head_dim]`, `k` is `[batch, kv_heads, kv_len, head_dim]` and `v` is `[batch, kv_heads,
-/// kv_len, v_dim]`. Each is an array that [`IntoView`] lists, and all have one type. `heads` is a multiple of
-/// `kv_heads`. `mask` is a text, a [`Mask`](crate::Mask), a [`Spec`] (a mask with scores) or a [`Plan`]. Each call
-/// plans a mask without a time limit; a plan is used as it is. Plan untrusted masks with
-/// [`BoundMask::plan_within`](crate::BoundMask::plan_within).
+/// kv_len, v_dim]`. Each of these arrays has a type that [`IntoView`] lists, and all have the same type of elements.
+/// `heads` is a multiple of `kv_heads`. `mask` is a text, a [`Mask`](crate::Mask), a [`Spec`] (a mask with scores) or a
+/// [`Plan`]. Each call makes a plan of the mask, without a time limit; a given plan is used unchanged. Plan untrusted
+/// masks with [`BoundMask::plan_within`](crate::BoundMask::plan_within).
 ///
 /// ```
 /// let q = vec![0.5f32; 4 * 8 * 64]; // 4 heads, 8 tokens, 64 numbers each
@@ -38,7 +38,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// [`Attend`] sets everything else: facts, scale, score modifiers, dropout, threads, output memory.
 ///
 /// # Errors
-/// Returns an error if the text is not a mask, the mask needs facts or the shapes do not fit. Returns
+/// Returns an error if the text is not a valid mask, if the mask needs facts, or if the shapes do not fit. Returns
 /// [`Error::Alignment`] if there are not as many queries as keys: the position of the first query is never guessed.
 pub fn attend<'v, T: Element>(
     q: impl IntoView<'v, Value = T>,
@@ -51,8 +51,8 @@ pub fn attend<'v, T: Element>(
 
 /// Attention with one mask, and settings for everything that [`attend`] leaves at its default.
 ///
-/// Lengths, heads and batch come from the arrays. The plan of the last shape is kept: a backward pass and further calls
-/// with the same shape use it again.
+/// Lengths, heads and batch come from the arrays. The plan of the last shape is stored. A backward pass and further
+/// calls with the same shape use the stored plan.
 ///
 /// ```
 /// use noren::{Attend, Bias, Facts};
@@ -97,12 +97,12 @@ impl Deref for Ready<'_> {
     }
 }
 
-/// Settings.
+/// The constructor and the methods that change settings.
 impl<'a> Attend<'a> {
     /// Returns attention with `mask`: a text, a [`Mask`](crate::Mask), a [`Spec`] or a [`Plan`].
     ///
     /// # Errors
-    /// Returns [`Error::Parse`] if a text is not a mask.
+    /// Returns [`Error::Parse`] if a text is not a valid mask.
     pub fn new(mask: impl IntoMasking<'a>) -> Result<Self, Error> {
         Ok(Attend {
             masking: mask.into_masking()?,
@@ -121,13 +121,14 @@ impl<'a> Attend<'a> {
         self.replanned()
     }
 
-    /// Sets the position of the first query. Required if there are not as many queries as keys: `kv_len - q_len` if the
-    /// queries are the last of the keys, 0 if they are another sequence.
+    /// Sets the position of the first query. A position is required if the numbers of queries and keys differ: give
+    /// `kv_len - q_len` if the queries are the last tokens of the sequence of keys, and 0 if queries and keys are
+    /// different sequences.
     pub fn query_offset(self, offset: i64) -> Self {
         self.query_offsets([offset])
     }
 
-    /// Sets the position of the first query, one for each batch row.
+    /// Sets the positions of the first queries: one position for each batch row, or one position for all batch rows.
     pub fn query_offsets(mut self, offsets: impl Into<Vec<i64>>) -> Self {
         self.query_offsets = Some(offsets.into());
         self.replanned()
@@ -139,9 +140,9 @@ impl<'a> Attend<'a> {
         self.replanned()
     }
 
-    /// Sets an array that a score of the mask refers to by name. A bias or soft weights have each dimension 1 or that
-    /// of `[batch, heads, q_len, kv_len]`. A relative table is `[1, heads or 1, 1, 2 * reach + 1]`. Sinks are `[1, 1,
-    /// 1, heads]`.
+    /// Sets an array that a score of the mask refers to by name. For a bias or soft weights, each dimension is 1 or
+    /// equal to that of `[batch, heads, q_len, kv_len]`. A relative table is `[1, heads or 1, 1, 2 * reach + 1]`. Sinks
+    /// are `[1, 1, 1, heads]`.
     ///
     /// ```
     /// let x = vec![0.5f32; 3];
@@ -159,7 +160,7 @@ impl<'a> Attend<'a> {
         Ok(self)
     }
 
-    /// Replaces all options.
+    /// Replaces all options with `options`.
     pub fn options(mut self, options: Options<'a>) -> Self {
         self.options = options;
         self
@@ -215,14 +216,14 @@ impl<'a> Attend<'a> {
         self
     }
 
-    /// Removes the kept plan, which no longer fits the settings.
+    /// Removes the stored plan, which does not fit the changed settings.
     fn replanned(mut self) -> Self {
         self.planned = Mutex::new(None);
         self
     }
 }
 
-/// Calls.
+/// The methods that compute attention and plans.
 impl Attend<'_> {
     /// Returns the attention of `q` over `k` and `v`, shaped as for [`attend`].
     ///
@@ -241,7 +242,7 @@ impl Attend<'_> {
     }
 
     /// Writes the result of [`forward`](Self::forward) to `out`, `[batch, heads, q_len, v_dim]` with any strides, and the
-    /// log-sum-exps to `lse`, `[batch, heads, q_len]`, if it is given.
+    /// log-sum-exps to `lse`, `[batch, heads, q_len]`, if `lse` is not `None`.
     ///
     /// ```
     /// let x = [1f32, 2.0, 3.0];
@@ -253,7 +254,7 @@ impl Attend<'_> {
     /// ```
     ///
     /// # Errors
-    /// Returns the errors of [`forward`](Self::forward), and an error if the memory has another shape.
+    /// Returns the errors of [`forward`](Self::forward), and an error if `out` or `lse` has another shape.
     pub fn forward_into<'v, 'o, T: Element>(
         &self,
         q: impl IntoView<'v, Value = T>,
@@ -289,7 +290,8 @@ impl Attend<'_> {
     }
 
     /// Writes the result of [`backward`](Self::backward) to `gradients`, and the gradients of the score modifiers for
-    /// which it has memory. Biases have the order of the mask's scores, followed by those of the options.
+    /// which `gradients` has memory. The list of biases begins with the biases of the mask, in their order in the mask,
+    /// and continues with the biases of the options.
     ///
     /// # Errors
     /// Returns the errors of [`attention_backward_into`].
@@ -354,7 +356,7 @@ impl Attend<'_> {
             problem: problem.to_owned(),
         };
         let Masking::Spec(spec) = &self.masking else {
-            return Err(refuse("a plan", "the cache makes a plan for each step: give the mask instead"));
+            return Err(refuse("a plan", "the cache makes a plan for each step: give the mask instead of a plan"));
         };
         if self.query_offsets.is_some() {
             return Err(refuse("query_offset", "the cache gives the positions of the queries: remove this setting"));
@@ -375,11 +377,12 @@ impl Attend<'_> {
         })
     }
 
-    /// Returns the plan for arrays of this shape. Further calls of this `Attend` use it; [`attend`] and [`Attend::new`]
-    /// accept it.
+    /// Returns the plan for arrays of this shape. Further calls of this `Attend` use the same plan. [`attend`] and
+    /// [`Attend::new`] accept the plan as their mask.
     ///
     /// # Errors
-    /// Returns the errors of [`Mask::bind`](crate::Mask::bind), and an error if a given plan has another shape.
+    /// Returns the errors of [`Mask::bind`](crate::Mask::bind), and an error if `Attend` was created with a plan of
+    /// another shape.
     pub fn plan(&self, shape: &Shape) -> Result<Arc<Plan>, Error> {
         let given = match &self.masking {
             Masking::Spec(spec) => return self.planned(spec, shape),
@@ -398,7 +401,7 @@ impl Attend<'_> {
 }
 
 impl<'a> Attend<'a> {
-    /// Returns the plan for these arrays.
+    /// Returns the plan for the shapes of `inputs`.
     fn fit<T: Element>(&self, inputs: &Inputs<'_, T>) -> Result<Ready<'_>, Error> {
         let spec = match &self.masking {
             Masking::Spec(spec) => spec,
@@ -416,7 +419,7 @@ impl<'a> Attend<'a> {
         Ok(Ready::Kept(self.planned(spec, &shape)?))
     }
 
-    /// Returns the plan that the caller gave, or an error if a setting conflicts with it.
+    /// Returns `plan`, the plan that the caller gave. Returns an error if facts or query offsets are also set.
     fn given<'s>(&'s self, plan: Ready<'s>) -> Result<Ready<'s>, Error> {
         for (name, given) in [("facts", self.facts.is_some()), ("query_offset", self.query_offsets.is_some())] {
             if given {
@@ -427,7 +430,7 @@ impl<'a> Attend<'a> {
         Ok(plan)
     }
 
-    /// Returns the kept plan, or a new one if the kept plan has another shape.
+    /// Returns the plan of the last call if it has shape `shape`, otherwise a new plan.
     fn planned(&self, spec: &Spec, shape: &Shape) -> Result<Arc<Plan>, Error> {
         let mut kept = self.planned.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(plan) = kept.as_ref().filter(|plan| plan.shape() == shape) {
@@ -440,7 +443,7 @@ impl<'a> Attend<'a> {
         Ok(plan)
     }
 
-    /// Returns the options, with the scores of the mask added.
+    /// Returns the options, with the score modifiers of the mask added.
     fn options_for(&self, heads: usize) -> Result<Options<'_>, Error> {
         let Masking::Spec(spec) = &self.masking else { return Ok(self.options.clone()) };
         let mut options: Options<'_> = self.options.clone();
@@ -450,7 +453,7 @@ impl<'a> Attend<'a> {
             array.ok_or_else(|| Error::Missing {
                 part: score.to_string(),
                 what: format!("the array `{name}`"),
-                fix: format!("give it with Attend::array(\"{name}\", ...)"),
+                fix: format!("give the array with Attend::array(\"{name}\", ...)"),
             })
         })?;
         options.bias.extend(own);
@@ -466,12 +469,19 @@ fn check_shapes<T: Element>(Inputs { q, k, v }: &Inputs<'_, T>) -> Result<(), Er
             "k",
             k.shape(),
             [batch, kv_heads, kv_len, head_dim],
-            "q's batch and head_dim make [batch, kv_heads, kv_len, head_dim]",
+            "the batch and head_dim of q require the shape [batch, kv_heads, kv_len, head_dim] =",
         ),
-        ("v", v.shape(), [batch, kv_heads, kv_len, v_dim], "q and k make [batch, kv_heads, kv_len, v_dim]"),
+        (
+            "v",
+            v.shape(),
+            [batch, kv_heads, kv_len, v_dim],
+            "q and k require the shape [batch, kv_heads, kv_len, v_dim] =",
+        ),
     ] {
         if given != expected {
-            let expected = format!("{sizes} {expected:?}: give arrays of one batch, with as many keys as values");
+            let expected = format!(
+                "{sizes} {expected:?}: give arrays with equal numbers of batch rows, and as many keys as values"
+            );
             return Err(Error::Shape { name, given: given.to_vec(), expected });
         }
     }

@@ -60,8 +60,9 @@ impl<'a, T: Element, D: Dimension> IntoViewMut<'a> for ArrayViewMut<'a, T, D> {
             None => Err(Error::Option {
                 name: "the strides of an output",
                 given,
-                problem: "there are gaps between its elements: give an array without gaps, then copy the result"
-                    .to_owned(),
+                problem:
+                    "there are gaps between the elements of the array: give an array without gaps, then copy the result"
+                        .to_owned(),
             }),
         }
     }
@@ -86,9 +87,10 @@ impl<T: Element> From<Attention<T>> for Array4<T> {
     /// ```
     ///
     /// # Panics
-    /// If `out` was changed and no longer has as many values as `shape`.
+    /// Panics if `out` was changed and no longer has as many values as `shape`.
     fn from(attention: Attention<T>) -> Self {
         let [batch, heads, q_len, v_dim] = attention.shape;
-        Array4::from_shape_vec((batch, heads, q_len, v_dim), attention.out).expect("as many values as the shape has")
+        Array4::from_shape_vec((batch, heads, q_len, v_dim), attention.out)
+            .expect("`out` must have as many values as `shape`")
     }
 }

@@ -13,8 +13,9 @@ use std::ops::Range;
 
 /// The plan of one step: the keys that the new tokens of each sequence read.
 ///
-/// [`KvCache::plan`] makes it in microseconds, after the new tokens were appended. It is valid for every cache with the
-/// same history, such as those of other layers, until one of them changes.
+/// [`KvCache::plan`] makes a step plan in microseconds, after the new tokens were appended. A step plan is valid for
+/// every cache with the same history, such as the caches of other layers. When a cache changes, the step plan is no
+/// longer valid for this cache.
 #[derive(Clone, Debug)]
 pub struct StepPlan {
     plan: Plan,
@@ -25,9 +26,10 @@ pub struct StepPlan {
 /// The number of queries of each sequence in a step.
 #[derive(Clone, Debug)]
 enum New {
-    /// One number for all sequences.
+    /// The number of queries, equal for every sequence.
     Each(usize),
-    /// Consecutive ranges, one for each sequence: `cu_seqlens`.
+    /// Numbers that differ between sequences, as `cu_seqlens`: sequence `b` has the queries
+    /// `cu_seqlens[b]..cu_seqlens[b + 1]`.
     Ragged(Vec<usize>),
 }
 
@@ -45,13 +47,13 @@ impl New {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Held {
     len: usize,
-    /// The first position after the sink tokens that the step reads.
+    /// The first position that the step reads, apart from the sink tokens.
     first: usize,
     ring: Ring,
 }
 
 impl Held {
-    /// Returns the number of key indices, the gap between sink tokens and window included.
+    /// Returns the number of key indices, including the gap between the sink tokens and the window.
     fn kv_len(&self) -> usize {
         if self.len <= self.ring.sink_tokens { self.len } else { self.ring.kept + self.len - self.ring.first }
     }
@@ -67,14 +69,14 @@ impl Held {
 }
 
 impl StepPlan {
-    /// Returns the plan for attention. Its batch rows are the sequences, its queries are the new tokens (the maximum
-    /// number over sequences), and its keys are those that the step reads from the cache.
+    /// Returns the plan for attention. The batch rows of the plan are the sequences. The queries are the new tokens
+    /// (their maximum number over the sequences), and the keys are the keys that the step reads from the cache.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Returns the position of key `key` of a sequence; negative if there is none. `key` is the index that biases and
-    /// cell-by-cell masks use.
+    /// Returns the position of key `key` of a sequence, or a negative number if the sequence has no such key. `key` is
+    /// the index that biases and cell-by-cell masks use.
     pub fn key_position(&self, sequence: usize, key: usize) -> i64 {
         self.plan.key_position(sequence, key)
     }
@@ -83,8 +85,8 @@ impl StepPlan {
 impl<T: Element> KvCache<T> {
     /// Plans a step in which the last `new` tokens of every sequence are queries of `heads` heads.
     ///
-    /// Facts describe the sequences as they are now: documents and levels of all tokens so far, the lengths of padded
-    /// rows. The cache itself gives the positions of keys.
+    /// `facts` describe the current state of the sequences: documents and levels of all tokens so far, and the lengths
+    /// of padded rows. The cache itself gives the positions of keys.
     ///
     /// ```
     /// use noren::{Facts, KvCache, KvShape, Mask, Options, View};
@@ -106,8 +108,8 @@ impl<T: Element> KvCache<T> {
         self.plan_new(mask, facts, heads, New::Each(new))
     }
 
-    /// Plans a step as [`plan`](Self::plan) does, with different numbers of queries: those of sequence `b` are
-    /// `cu_seqlens[b]..cu_seqlens[b + 1]`. The range may be empty.
+    /// Plans a step as [`plan`](Self::plan) does, for sequences with different numbers of queries. The queries of
+    /// sequence `b` are the tokens `cu_seqlens[b]..cu_seqlens[b + 1]` of all new tokens. The range may be empty.
     pub fn plan_ragged(
         &self,
         mask: &Mask,
@@ -143,8 +145,8 @@ impl<T: Element> KvCache<T> {
         Ok(StepPlan { plan, new, held })
     }
 
-    /// Returns the mask restricted to the window of a rotating cache: its memory may hold keys that are older than the
-    /// window of a step's last queries.
+    /// Returns the mask restricted to the window of a rotating cache. The memory of a rotating cache may hold keys that
+    /// are older than the window of a step's last queries.
     fn windowed<'a>(&self, mask: &'a Mask, new: usize) -> Cow<'a, Mask> {
         match self.form {
             Form::Rotating { window, ring, .. } if new > 1 => {
@@ -156,7 +158,7 @@ impl<T: Element> KvCache<T> {
         }
     }
 
-    /// Returns the facts with the number of queries of each sequence, if these numbers differ.
+    /// Returns `facts`. If the numbers of queries differ between sequences, they are added to the facts.
     fn counted<'a>(&self, facts: &'a Facts, new: &New) -> Cow<'a, Facts> {
         match new {
             New::Ragged(starts) if !facts.has_query_lengths() && facts.padding_side() == Side::Right => {
@@ -167,7 +169,7 @@ impl<T: Element> KvCache<T> {
         }
     }
 
-    /// Returns the keys that the last `new` tokens of a sequence read.
+    /// Returns the keys that the last `new` tokens of sequence `b` read.
     fn held(&self, b: usize, new: usize) -> Result<Held, Error> {
         let sequence = &self.sequences[b];
         let len = sequence.len;
@@ -234,7 +236,7 @@ impl<T: Element> KvCache<T> {
         ] {
             if made != here {
                 let problem = format!("the plan was made for a cache with {made} {what}, but this cache has {here}");
-                return refuse(format!("{problem}: make a plan for caches of this shape"));
+                return refuse(format!("{problem}: make the plan with this cache"));
             }
         }
         let made: Vec<usize> = step.held.iter().map(|held| held.len).collect();
@@ -260,7 +262,7 @@ impl<T: Element> KvCache<T> {
             }
         };
         if q.shape() != expected {
-            let expected = format!("the plan and the cache make {what} {expected:?}");
+            let expected = format!("the plan and the cache require the shape {what} = {expected:?}");
             return Err(Error::Shape { name: "q", given: q.shape().to_vec(), expected });
         }
         options.check(shape)?;

@@ -7,7 +7,7 @@ use std::ops::Range;
 /// A block of up to `BLOCK` keys, or up to `WIDE` keys if all cells are allowed. A block begins at a lane group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct KeyBlock {
-    /// The keys. Some of them, also the first or the last, may be allowed for no query.
+    /// The range of keys. It may contain keys, also at its ends, that no query may read.
     pub(crate) keys: Range<usize>,
     /// The lane groups that hold the keys.
     pub(crate) groups: Range<usize>,
@@ -17,11 +17,11 @@ pub(crate) struct KeyBlock {
 /// The cells of a block that are allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cells {
-    /// All cells are allowed, up to the end of the last lane group.
+    /// All cells are allowed, including the cells up to the end of the last lane group.
     Full,
-    /// In every row, the keys whose bits are set. Bit 0 is the first key of the block.
+    /// All rows read the same keys: those whose bits are set. Bit 0 is the first key of the block.
     Uniform(u64),
-    /// The plan gives the allowed keys of each row, see [`fill_words`].
+    /// Rows may read different keys. [`fill_words`] copies the mask bits of each row from the plan.
     Mixed,
 }
 

@@ -1,12 +1,13 @@
-//! [`Task`]: work that is generic over the processor path, and [`Isa::run`], the only place where a path becomes a
-//! type.
+//! [`Task`]: work that is generic over the processor path, and [`Isa::run`], the only function that turns an ISA, known
+//! at run time, into the type of a processor path.
 
 use super::simd::{Simd, portable::Portable};
 use crate::Isa;
 
 /// Work that is generic over the processor path.
 pub(crate) trait Task {
-    /// Returns whether the work multiplies `bf16` values, for which some processors have a separate path.
+    /// Returns whether the work multiplies `bf16` values. Some processors have a separate path for products of pairs of
+    /// `bf16`.
     fn pairs(&self) -> bool;
 
     /// Runs the work on the path of token `simd`.

@@ -41,8 +41,8 @@ impl Dropout {
         }
     }
 
-    /// Writes the factors of a row's cells for reordered keys, where neighbouring keys do not share a counter. Lanes
-    /// after the last key keep their old values.
+    /// Writes the dropout factors of the cells of row `at` to `factors`, for reordered keys. Neighbouring reordered
+    /// keys do not share a counter. Entries after the last key are unchanged.
     fn factors_in_order(&self, at: Place, order: &Order, factors: &mut [f32]) {
         for (factor, place) in factors.iter_mut().zip(at.key as u32..order.len()) {
             let keeps = self.keeps([at.batch, at.head, at.row, order.origin(place) as usize]);

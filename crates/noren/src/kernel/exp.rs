@@ -5,8 +5,8 @@ use super::simd::Simd;
 /// The initial value of a row's running maximum, an integer. A score below this value gets the weight 0.
 pub(crate) const NOTHING: f32 = -1e38;
 
-/// Coefficients of a polynomial for `(2^f - 1) / f` with `f` in -0.5..=0.5, lowest power first. No polynomial of this
-/// degree gives a smaller maximum relative error of `2^f` (9.2e-8 before rounding).
+/// Coefficients of a polynomial for `(2^f - 1) / f` with `f` in -0.5..=0.5, lowest power first. The maximum relative
+/// error of `2^f` is 9.2e-8 before rounding, the minimum for polynomials of this degree.
 #[allow(clippy::approx_constant)] // The first coefficient is near ln 2, but not equal.
 const POWER: [f32; 5] = [0.693_147, 0.240_222_42, 0.055_507_336, 0.009_671_513, 0.001_326_472_7];
 
@@ -25,7 +25,8 @@ fn split<S: Simd>(s: S, x: S::V) -> (S::V, S::V, S::V) {
 /// Returns `2^(x - m)` for an integer-valued `m`: 0 where `x` is minus infinity, NaN where `x` is NaN.
 ///
 /// The fraction of `x` is computed before `m` is subtracted. The significand of the result therefore depends on `x`
-/// alone, and `m` changes only the exponent. This makes results independent of when the maximum of a row was found.
+/// alone, and `m` changes only the exponent. Results therefore do not depend on the moment at which the maximum of a
+/// row was found.
 #[inline(always)]
 pub(crate) fn exp2_minus<S: Simd>(s: S, x: S::V, m: S::V) -> S::V {
     let (n, f, sum) = split(s, s.max(s.splat(f32::MIN), x));

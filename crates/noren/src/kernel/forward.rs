@@ -20,26 +20,27 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The additional cost of each job, counted in cells, for queries, sums and mask bits.
+/// The constant part of the cost of each job, in cells: the work for queries, sums and mask bits.
 const JOB_OVERHEAD: u64 = 2048;
 
-/// Values that more than this number of rows read on average are copied to memory that is aligned to vectors.
+/// The limit for copying values: if more than this number of rows read a value on average, the values are copied to
+/// memory that is aligned to vectors.
 const WORTH_ALIGNING: u64 = 512;
 
 /// The maximum number of mixed keys of a tile whose mask bits heads share. With more keys, the shared bits would take
 /// more memory than the saved time is worth.
 const MOST_SHARED_KEYS: u32 = 512;
 
-/// The jobs that read one key-value head with its keys in one order.
+/// The jobs that read the keys of one key-value head in the same order.
 struct Unit {
     batch: usize,
     kv_head: usize,
-    /// The number of a pattern of the plan whose keys have the unit's order.
+    /// The index of a pattern in the plan. The keys of this pattern are in the order that the unit reads.
     pattern: usize,
     /// The range that contains all keys that the jobs may read.
     key_range: Range<usize>,
     jobs: Range<usize>,
-    /// The cost of its jobs, in cells.
+    /// The cost of the unit's jobs, in cells.
     cost: u64,
 }
 
@@ -58,7 +59,7 @@ impl Jobs {
         Self::of_rows(plan, |_| usize::MAX)
     }
 
-    /// Divides a plan into jobs, but of batch row `b` only the first `rows(b)` query rows.
+    /// Divides a plan into jobs. Of batch row `b`, only the first `rows(b)` query rows are in jobs.
     pub(crate) fn of_rows(plan: &Plan, rows: impl Fn(usize) -> usize) -> Jobs {
         let shape = plan.shape();
         plan.patterns().iter().for_each(|pattern| assert_covers(pattern, shape.q_len()));
@@ -129,7 +130,7 @@ fn assert_covers(pattern: &PatternPlan, q_len: usize) {
     }
 }
 
-/// Returns the runs of neighbouring heads with the same pattern, as `(pattern, heads)`.
+/// Returns the runs of neighbouring heads with the same pattern, as `(index of the pattern, heads)`.
 fn runs(plan: &Plan, batch: usize, heads: Range<usize>) -> Vec<(usize, Range<usize>)> {
     let mut runs: Vec<(usize, Range<usize>)> = Vec::new();
     for head in heads {
@@ -142,8 +143,8 @@ fn runs(plan: &Plan, batch: usize, heads: Range<usize>) -> Vec<(usize, Range<usi
     runs
 }
 
-/// Adds the jobs of a pattern for heads `heads` and rows before `limit` to `into`, as `(cost in cells, job)`. Tiles are
-/// divided into at most `ROWS` rows, and several heads of a small tile are one job.
+/// Adds the jobs of pattern `pattern` for heads `heads` and rows before `limit` to `into`, as `(cost in cells, job)`. A
+/// tile with more than `ROWS` rows becomes several jobs; several heads of a small tile become one job.
 fn cut(
     plan: &PatternPlan,
     pattern: usize,
@@ -177,8 +178,9 @@ fn cut(
     }
 }
 
-/// The numbers of entries of mask bits that jobs of different heads share, by `(pattern, rows, number of heads)`. The
-/// number of heads is included because jobs of few rows may divide the same keys into other blocks.
+/// The indices of the entries of [`Context::bits`], which jobs of different heads share. The keys of the map are
+/// `(pattern, rows, number of heads)`. The number of heads is included because jobs of few rows may divide the same
+/// keys into other blocks.
 #[derive(Default)]
 struct SharedBits(HashMap<(usize, Range<usize>, usize), usize>);
 
@@ -191,7 +193,7 @@ impl SharedBits {
     }
 }
 
-/// One entry of the list of work.
+/// One entry of a thread's list of work: packing the keys of a unit, or computing a job.
 enum Step {
     Pack(usize),
     Job { unit: usize, job: usize },
@@ -270,7 +272,8 @@ impl<'a> Forward<'a> {
         rayon::scope(|scope| (0..threads).for_each(|_| scope.spawn(|_| work())));
     }
 
-    /// Returns the list of work: jobs by unit. The keys of a unit are packed `ahead` units before their jobs.
+    /// Returns the list of work: the jobs of one unit after another. The keys of a unit are packed while the jobs of an
+    /// earlier unit are computed, `ahead` units before.
     fn steps(&self, ahead: usize) -> Vec<Step> {
         let units = &self.jobs.units;
         let mut steps = Vec::with_capacity(self.jobs.jobs.len() + units.len());
@@ -334,15 +337,15 @@ impl<'a> Forward<'a> {
         TileKernel { context: &self.context, job: &self.jobs.jobs[job], source, key_range: key_range.clone(), scratch }
     }
 
-    /// Allocates memory that is large enough for each job.
+    /// Allocates the memory of one thread, large enough for every job.
     fn scratch<S: Simd, P: Product>(&self) -> Scratch<S> {
         let rows = self.jobs.jobs.iter().map(|job| job.heads.len() * job.rows.len()).max().unwrap_or(0);
         let (head_dim, v_dim) = (self.context.q.shape()[3], self.context.out.shape()[3]);
         Scratch::new(rows, head_dim, P::words(head_dim), v_dim.next_multiple_of(S::LANES))
     }
 
-    /// Returns whether several threads share each tile instead of taking one tile each. This is so if the keys are in a
-    /// cache, each tile has few rows, and there are so few tiles that some threads would wait for others.
+    /// Returns whether several threads share each tile instead of taking one tile each. Threads share a tile if the
+    /// keys are in a cache, each tile has few rows, and there are so few tiles that some threads would have no work.
     fn share_tiles(&self, threads: usize) -> bool {
         let jobs = &self.jobs.jobs;
         matches!(self.keys, Keys::Stored(_))
@@ -352,7 +355,7 @@ impl<'a> Forward<'a> {
             && jobs.iter().all(|job| job.heads.len() * job.rows.len() <= split::MOST_ROWS)
     }
 
-    /// Runs all jobs, with all threads on each job.
+    /// Runs one job after another. All threads together compute each job.
     fn split<S: Simd, P: Product>(&self, s: S, threads: usize) {
         let units = self.jobs.units.iter().enumerate();
         let jobs: Vec<(usize, usize)> =
@@ -424,7 +427,8 @@ fn share<T: Send, M>(threads: usize, items: Vec<T>, memory: impl Fn() -> M + Syn
     rayon::scope(|scope| (0..threads).for_each(|_| scope.spawn(|_| work())));
 }
 
-/// Locks a mutex, also if another thread panicked while it held the lock. That panic already reaches the caller.
+/// Locks a mutex, even if another thread panicked while it held the lock. The panic of that thread already reaches the
+/// caller of the crate.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -38,7 +38,7 @@ impl Lines {
         unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), self.len::<T>()) }
     }
 
-    /// Returns the number of values of type `T` that fill the lines.
+    /// Returns the number of values of type `T` for which the lines have space.
     fn len<T: Element>(&self) -> usize {
         size_of_val(&self.0[..]) / size_of::<T>()
     }

@@ -1,14 +1,17 @@
 //! The layout of keys and values for the kernels.
 //!
-//! Keys are transposed in *lane groups*. A group holds [`group`] keys, counted from the first key of the sequence:
-//! `LANES` keys for each value in a word. A group is stored as one or two times `[words]` vectors with one key in each
-//! lane; `words` words hold `head_dim` values. Groups do not depend on tiles, so the bits of a score do not depend on
-//! them either. Values are rows of words. One row holds as many keys as a word has values. Values are used in place
-//! where the rows are contiguous and fill whole vectors, and are copied otherwise.
+//! Keys are transposed in *lane groups*. A lane group is a run of [`group`] keys: `LANES` keys, or `2 * LANES` keys if
+//! a word is a pair of values. The first group begins at the first key of the sequence. A lane group is stored as
+//! `[TERMS][words]` vectors with one key in each lane; `words` words hold the `head_dim` numbers of a key. Lane groups
+//! do not depend on tiles, so the bits of a score do not depend on tiles either.
 //!
-//! Where a plan reorders keys, a key here is a place in the plan's order: packing puts keys into this order.
+//! Values are stored as rows of words. A row holds the values of `TERMS` keys. Values are used in place if the rows are
+//! contiguous and fill whole vectors, and are copied otherwise.
+//!
+//! If a plan reorders keys, the number of a key in this module is the place of the key in the plan's order. Packing
+//! copies the keys in this order.
 
-use super::micro::{BLOCK, WIDE};
+use super::micro::{BLOCK, Far, WIDE};
 use super::rows::Rows;
 use super::simd::{Kernel, Lanes, Product, Simd, all_finite, floats, floats_mut, group, pair_up, zeroed};
 use super::store::StoredHead;
@@ -25,14 +28,15 @@ pub(crate) struct Head<'a> {
     pub(crate) head: usize,
     /// The plan's order of keys and values; `None` if it is the order of the arrays.
     pub(crate) order: Option<&'a Order>,
-    /// Whether values that are not aligned to vectors are copied. Copying is faster where many rows read them.
+    /// Whether values that are not aligned to vectors are copied. Copying is faster if many rows read the values.
     pub(crate) align_values: bool,
 }
 
 /// The source from which a tile reads keys and values.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a, 'b, S: Simd, P> {
-    /// Arrays, with keys and values that are packed once for all jobs. For `None`, the tile packs them block by block.
+    /// Keys and values in arrays. The second field has the keys and values packed once for all jobs; if it is `None`,
+    /// the tile packs the keys and values block by block.
     Given(Head<'b>, Option<&'a Packed<S, P>>),
     /// Keys and values of a key-value cache.
     Stored(StoredHead<'b>),
@@ -53,14 +57,24 @@ pub(crate) struct Packed<S: Simd, P> {
 
 /// The keys and values of one block, as a tile reads them.
 pub(crate) struct Block<'a, S: Simd> {
-    /// The keys, `[TERMS * groups][words]` vectors.
+    /// The keys, `[TERMS * groups][words]` vectors; empty if `far` has the keys as numbers of 16 bits.
     pub(crate) keys: &'a [S::V],
-    /// The values, `[keys / TERMS][v_width]` words. The slice may end at the last key of the sequence.
+    /// The values, `[keys / TERMS][v_width]` words. The slice may end at the last key of the sequence; it is empty if
+    /// `far` has the values as numbers of 16 bits.
     pub(crate) values: &'a [f32],
     /// Whether a value of the block may be infinite or NaN.
     pub(crate) non_finite: bool,
-    /// The keys and values to prefetch for the next block, where they come from main memory.
-    pub(crate) far: Option<(&'a [S::V], &'a [f32])>,
+    /// The keys and values in main memory, where they come from a cache.
+    pub(crate) far: Option<[Far<'a>; 2]>,
+}
+
+/// The way in which a tile reads a block of keys and values.
+#[derive(Clone, Copy)]
+pub(crate) struct Reads {
+    /// Whether one register tile reads the whole block, so that numbers of 16 bits are widened as they are read.
+    pub(crate) once: bool,
+    /// Whether some cells are hidden. Values that are infinite or NaN are then read one cell at a time.
+    pub(crate) masked: bool,
 }
 
 /// Memory for one block that is packed when it is read.
@@ -162,13 +176,13 @@ impl<'a> Head<'a> {
 }
 
 impl<S: Simd, P: Product> Packed<S, P> {
-    /// Returns packed keys and values of no keys, without an allocation.
+    /// Returns memory that holds 0 packed keys and values, without an allocation.
     pub(crate) fn empty() -> Self {
         Packed { first_group: 0, keys: Vec::new(), values: None, non_finite: Vec::new(), product: PhantomData }
     }
 
-    /// Packs the keys and values of the lane groups that hold keys `key_range`. The memory of a head that is no longer
-    /// used is used again.
+    /// Packs the keys and values of the lane groups that hold keys `key_range`. The memory of the previous head is used
+    /// again.
     #[inline(always)]
     pub(crate) fn refill(&mut self, s: S, head: &Head<'_>, key_range: Range<usize>) {
         self.first_group = key_range.start / group::<S, P>();
@@ -220,7 +234,7 @@ impl<S: Simd> BlockScratch<S> {
         BlockScratch { keys: zeroed(WIDE / S::LANES * words), values: zeroed(WIDE * v_width / S::LANES) }
     }
 
-    /// Returns memory for no keys, without an allocation.
+    /// Returns memory for 0 keys, without an allocation.
     pub(crate) fn empty() -> Self {
         BlockScratch { keys: Vec::new(), values: Vec::new() }
     }
@@ -293,57 +307,68 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
         self.v_dim().next_multiple_of(S::LANES)
     }
 
-    /// Returns the block of lane groups `groups`, at most `WIDE` keys, and packs it where needed.
+    /// Returns the block of lane groups `groups`, at most `WIDE` keys. The block is packed into `scratch` if it is not
+    /// packed yet.
     #[inline(always)]
-    pub(crate) fn block<'c>(&'c self, s: S, groups: Range<usize>, scratch: &'c mut BlockScratch<S>) -> Block<'c, S> {
+    pub(crate) fn block<'c>(
+        &'c self,
+        s: S,
+        groups: Range<usize>,
+        reads: Reads,
+        scratch: &'c mut BlockScratch<S>,
+    ) -> Block<'c, S> {
         match self {
             Source::Given(head, Some(packed)) => packed.block(head, groups),
             Source::Given(head, None) => scratch.block::<P>(s, head, groups),
             Source::Stored(head) => {
-                let far = Some(head.ahead::<S, P>(groups.end * group::<S, P>()));
-                let (keys, values) = scratch.parts();
-                let (values, non_finite) = head.values::<S, P>(s, groups.clone(), 0..self.v_width() / S::LANES, values);
-                Block { keys: head.keys::<S, P>(s, groups, keys), values, non_finite, far }
+                let (key_space, value_space) = scratch.parts();
+                let columns = 0..self.v_width() / S::LANES;
+                let (keys, far_keys) = head.keys::<S, P>(s, groups.clone(), reads, key_space);
+                let (values, non_finite, far_values) = head.values::<S, P>(s, groups, columns, reads, value_space);
+                Block { keys, values, non_finite, far: Some([far_keys, far_values]) }
             }
         }
     }
 }
 
 impl<S: Simd, P: Product> Source<'_, '_, S, P> {
-    /// Returns only the keys of [`block`](Self::block).
+    /// Returns only the keys of [`block`](Self::block), and the keys in main memory, where they come from a cache.
     #[inline(always)]
-    pub(crate) fn keys<'c>(&'c self, s: S, groups: Range<usize>, scratch: &'c mut BlockScratch<S>) -> &'c [S::V] {
+    pub(crate) fn keys<'c>(
+        &'c self,
+        s: S,
+        groups: Range<usize>,
+        reads: Reads,
+        scratch: &'c mut BlockScratch<S>,
+    ) -> (&'c [S::V], Option<Far<'c>>) {
         match self {
-            Source::Stored(head) => head.keys::<S, P>(s, groups, scratch.parts().0),
-            _ => self.block(s, groups, scratch).keys,
+            Source::Stored(head) => {
+                let (keys, far) = head.keys::<S, P>(s, groups, reads, scratch.parts().0);
+                (keys, Some(far))
+            }
+            _ => (self.block(s, groups, reads, scratch).keys, None),
         }
     }
 
-    /// For a cache, returns the contiguous keys and values from lane group `group` on, for prefetching. For arrays,
-    /// both slices are empty.
-    #[inline(always)]
-    pub(crate) fn ahead(&self, group: usize) -> (&[S::V], &[f32]) {
-        match self {
-            Source::Stored(head) => head.ahead::<S, P>(group * self::group::<S, P>()),
-            _ => (&[], &[]),
-        }
-    }
-
-    /// Returns only the values of [`block`](Self::block), and whether a value may be infinite or NaN. Columns outside
-    /// `columns`, counted in vectors, may hold any values.
+    /// Returns only the values of [`block`](Self::block), whether a value may be infinite or NaN, and the values in main
+    /// memory, where they come from a cache. Columns outside `columns`, counted in vectors, may hold any values.
     #[inline(always)]
     pub(crate) fn values<'c>(
         &'c self,
         s: S,
         groups: Range<usize>,
         columns: Range<usize>,
+        reads: Reads,
         scratch: &'c mut BlockScratch<S>,
-    ) -> (&'c [f32], bool) {
+    ) -> (&'c [f32], bool, Option<Far<'c>>) {
         match self {
-            Source::Stored(head) => head.values::<S, P>(s, groups, columns, scratch.parts().1),
+            Source::Stored(head) => {
+                let (values, non_finite, far) = head.values::<S, P>(s, groups, columns, reads, scratch.parts().1);
+                (values, non_finite, Some(far))
+            }
             _ => {
-                let block = self.block(s, groups, scratch);
-                (block.values, block.non_finite)
+                let block = self.block(s, groups, reads, scratch);
+                (block.values, block.non_finite, None)
             }
         }
     }
@@ -355,7 +380,7 @@ struct PackBlock<'a, 'b, S: Simd, P> {
     scratch: &'a mut BlockScratch<S>,
     head: &'a Head<'b>,
     groups: Range<usize>,
-    /// Set to true if a value is infinite or NaN.
+    /// The flag that packing sets to true if a value is infinite or NaN.
     non_finite: &'a mut bool,
     product: PhantomData<P>,
 }
@@ -380,7 +405,7 @@ impl<S: Simd, P: Product> Kernel<S> for PackBlock<'_, '_, S, P> {
     }
 }
 
-/// [`Packed::refill`] as a kernel for a processor path.
+/// A call of [`Packed::refill`] as a kernel, which is compiled for each processor path.
 pub(crate) struct Refill<'a, S: Simd, P> {
     pub(crate) packed: &'a mut Packed<S, P>,
     pub(crate) head: Head<'a>,

@@ -20,7 +20,7 @@ pub(crate) enum Rows<'a> {
     F16(View<'a, f16>),
 }
 
-/// The rows of an output that several threads write. Values are rounded to the element type when they are written.
+/// The rows of an output that several threads write. Writing rounds values to the element type.
 pub(crate) struct SharedRows<'a> {
     data: Data,
     layout: Layout,
@@ -89,7 +89,7 @@ macro_rules! by_type {
             ///
             /// # Safety
             ///
-            /// Two calls at the same time must have different rows.
+            /// Threads that write at the same time must write different rows.
             pub(crate) unsafe fn write(&self, at: [usize; 3], values: &[f32]) {
                 match self.data {
                     // SAFETY: pointer and layout come from one view. The caller guarantees that no other thread uses
@@ -102,7 +102,7 @@ macro_rules! by_type {
             ///
             /// # Safety
             ///
-            /// No call of [`write`](Self::write) at the same time may have this row.
+            /// No other thread may [`write`](Self::write) this row at the same time.
             pub(crate) unsafe fn read(&self, at: [usize; 3], values: &mut [f32]) {
                 match self.data {
                     // SAFETY: see `write`.
@@ -150,8 +150,8 @@ unsafe impl Sync for SharedRows<'_> {}
 ///
 /// # Safety
 ///
-/// `layout` must fit the memory at `data`, which holds initialised values and is exclusively borrowed. No other call at
-/// the same time may have this row.
+/// `layout` must fit the memory at `data`, which holds initialised values and is exclusively borrowed. No other thread
+/// may access this row at the same time.
 #[inline(always)]
 unsafe fn write<T: Element>(data: *mut T, layout: &Layout, at: [usize; 3], values: &[f32]) {
     let Layout { shape, strides, .. } = *layout;
@@ -174,7 +174,7 @@ unsafe fn write<T: Element>(data: *mut T, layout: &Layout, at: [usize; 3], value
 ///
 /// # Safety
 ///
-/// The conditions of [`write`]. Several calls of `read` may have one row at the same time.
+/// The conditions are those of [`write`], with one exception: several threads may read the same row at the same time.
 #[inline(always)]
 unsafe fn read<T: Element>(data: *const T, layout: &Layout, at: [usize; 3], values: &mut [f32]) {
     let Layout { shape, strides, .. } = *layout;

@@ -15,7 +15,7 @@ pub(crate) struct Modifiers<'a> {
     plan: &'a Plan,
     /// The number that queries are multiplied by before the product.
     pub(crate) query_factor: f32,
-    /// The softcap, in base 2.
+    /// The softcap for scores in base 2: the given softcap times `log2(e)`.
     pub(crate) softcap: Option<f32>,
     bias: Vec<Term<'a>>,
     soft: Option<View<'a>>,
@@ -29,7 +29,7 @@ enum Term<'a> {
     Alibi(&'a [f32]),
 }
 
-/// The position of one row of a block of keys.
+/// One query row and the first key of a block of keys.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) batch: usize,
@@ -40,7 +40,7 @@ pub(crate) struct Place {
 }
 
 impl<'a> Modifiers<'a> {
-    /// Returns the modifiers in `options`, which must be checked before.
+    /// Returns the modifiers in `options`. The caller must have checked `options`.
     pub(crate) fn new(plan: &'a Plan, head_dim: usize, options: &'a Options<'a>) -> Self {
         let full = score_shape(plan.shape());
         let broadcast = |view: &View<'a>| view.broadcast(full).expect("the options were checked before");
@@ -74,13 +74,13 @@ impl<'a> Modifiers<'a> {
         self.softcap.is_some() || !self.bias.is_empty()
     }
 
-    /// Returns whether there are soft weights.
+    /// Returns whether the call has soft weights.
     #[inline(always)]
     pub(crate) fn soften(&self) -> bool {
         self.soft.is_some()
     }
 
-    /// Clears in `bits` the cells whose soft weight is below `LEAST_WEIGHT`: these cells are not allowed.
+    /// Returns `bits` without the bits of cells whose soft weight is below `LEAST_WEIGHT`: these cells are not allowed.
     pub(crate) fn clear_zero_weights(&self, at: Place, keys: usize, bits: u64) -> u64 {
         let Some(soft) = &self.soft else { return bits };
         let mut weights = [0.0; BLOCK];
@@ -91,7 +91,7 @@ impl<'a> Modifiers<'a> {
             .fold(bits, |bits, (i, w)| if *w < LEAST_WEIGHT as f32 { bits & !(1 << i) } else { bits })
     }
 
-    /// Applies softcap and bias to the scores of a row and the first `keys` keys of a block.
+    /// Applies softcap and bias to the scores of row `at`, for the first `keys` keys of a block.
     #[inline(always)]
     pub(crate) fn apply<S: Simd>(&self, s: S, at: Place, keys: usize, scores: &mut [S::V]) {
         if let Some(cap) = self.softcap {
@@ -102,7 +102,7 @@ impl<'a> Modifiers<'a> {
         self.add_bias(s, at, keys, scores);
     }
 
-    /// Adds the bias to the scores of a row and the first `keys` keys of a block.
+    /// Adds the biases to the scores of row `at`, for the first `keys` keys of a block.
     #[inline(always)]
     pub(crate) fn add_bias<S: Simd>(&self, s: S, at: Place, keys: usize, scores: &mut [S::V]) {
         let scores = &mut scores[..keys.div_ceil(S::LANES)];
@@ -120,8 +120,8 @@ impl<'a> Modifiers<'a> {
         self.bias.len()
     }
 
-    /// Writes bias term `term` of a row to `values`, in natural units, and returns a factor. The bias that is added to
-    /// a score is the value times this factor.
+    /// Writes the values of bias term `term` for row `at` to `values` and returns a factor. The bias of a score is the
+    /// value times this factor, in natural units.
     #[inline(always)]
     pub(crate) fn bias_values(&self, term: usize, at: Place, values: &mut [f32]) -> f32 {
         match &self.bias[term] {
@@ -145,15 +145,15 @@ impl<'a> Modifiers<'a> {
         }
     }
 
-    /// Writes the soft weights of a row to `values`. Returns false if there are none.
+    /// Writes the soft weights of a row to `values`. Returns false if the call has no soft weights.
     pub(crate) fn soft_values(&self, at: Place, values: &mut [f32]) -> bool {
         let Some(soft) = &self.soft else { return false };
         self.copy_keys(soft, at, values);
         true
     }
 
-    /// Multiplies the weights of a row by its soft weights in cells whose bit in `bits` is set, and sets the other
-    /// weights to 0.
+    /// Multiplies the weights of a row by the soft weights of the row, in cells whose bit in `bits` is set. Sets the
+    /// weights of all other cells to 0.
     #[inline(always)]
     pub(crate) fn multiply_weights<S: Simd>(&self, s: S, at: Place, keys: usize, bits: u64, weights: &mut [S::V]) {
         let Some(soft) = &self.soft else { return };
@@ -171,7 +171,7 @@ impl<'a> Modifiers<'a> {
         self.plan.patterns()[self.plan.pattern_of(at.batch, at.head)].key_order()
     }
 
-    /// Copies the values of a row for the keys of a block, in the plan's order of keys.
+    /// Copies the values of row `at` of `view` to `into`, for the keys of a block in the plan's order of keys.
     fn copy_keys(&self, view: &View<'_>, at: Place, into: &mut [f32]) {
         match self.order(at) {
             None => view.copy_row([at.batch, at.head, at.row], at.key, into),
@@ -183,7 +183,7 @@ impl<'a> Modifiers<'a> {
         }
     }
 
-    /// Returns for each key from `at.key` on the position of the key minus the position of the query.
+    /// Returns, for each key from place `at.key` on, the position of the key minus the position of the query.
     pub(crate) fn distances(&self, at: Place) -> impl Iterator<Item = i64> + '_ {
         let (query, order) = (self.plan.query_position(at.batch, at.row), self.order(at));
         let key = move |place: usize| order.map_or(place, |order| order.origin(place as u32) as usize);

@@ -6,18 +6,20 @@
 //! and receives them in ascending order of positions, in any order of memory.
 //!
 //! `f32` values are read in place, and so are `bf16` values on paths that multiply pairs. Other 16-bit values keep
-//! their type in memory. A block of them is converted to `f32` in a buffer that stays in the nearest cache, so each
-//! byte is read once from main memory.
+//! their type in memory. If one register tile reads a block, they are widened as they are read; if several do, the
+//! block is converted to `f32` in a buffer that stays in the nearest cache. Each byte is read once from main memory.
 
 use super::dispatch::Task;
 use super::lines::Lines;
-use super::micro::BLOCK;
-use super::simd::{Kernel, Pairs, Product, Simd, all_finite, floats_mut, group, pair_up, vectors};
+use super::micro::{BLOCK, Far, Stretch};
+use super::pack::Reads;
+use super::simd::{
+    Chunk, Kernel, Number, Pairs, Product, Simd, all_finite, floats, floats_mut, group, pair_up, vectors,
+};
 use crate::{Dtype, Element, Error, Isa, View, bf16, f16};
-use half::slice::HalfFloatSliceExt;
 use std::ops::Range;
 
-/// The memory layout of keys and values, given by their sizes and the processor path.
+/// The memory layout of keys and values. The layout depends on the sizes of keys and values and on the processor path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Packing {
     pub(crate) head_dim: usize,
@@ -131,7 +133,7 @@ pub(crate) struct Store {
     /// The number of bytes in a region: `[keys, values]`. Values follow the keys.
     region: [usize; 2],
     lines: Lines,
-    /// For each vector of keys in each region, whether one of its values is infinite or NaN.
+    /// For each run of `lanes` keys in each region, whether the values of these keys include an infinite or NaN value.
     non_finite: Vec<bool>,
 }
 
@@ -147,8 +149,8 @@ pub(crate) struct StoredHead<'a> {
 }
 
 impl Store {
-    /// Allocates memory for `pages` pages of `page` keys each, a multiple of the lanes. Returns an error if there is
-    /// not enough memory.
+    /// Allocates memory for `pages` pages of `page` keys each. `page` must be a multiple of `packing.lanes`. Returns an
+    /// error if there is not enough memory.
     pub(crate) fn new(
         packing: Packing,
         dtype: Dtype,
@@ -164,7 +166,7 @@ impl Store {
             return Err(Error::Option {
                 name: "the cache",
                 given: format!("{pages} pages of {page} keys for {kv_heads} heads"),
-                problem: "there is not enough memory: give a smaller capacity".to_owned(),
+                problem: "there is not enough memory: give a smaller capacity or fewer blocks".to_owned(),
             });
         };
         let non_finite = vec![false; pages * kv_heads * (page / packing.lanes)];
@@ -176,21 +178,21 @@ impl Store {
         size_of_val(self.lines.values::<f32>())
     }
 
-    /// Returns the byte offset of the region of a page and head, and the number of its first vector among all vectors
-    /// of keys.
+    /// Returns the byte offset of the region of a page and head, and the index in `non_finite` of the region's first
+    /// entry.
     fn region(&self, page: u32, head: usize) -> (usize, usize) {
         let region = page as usize * self.kv_heads + head;
         (region * (self.region[0] + self.region[1]), region * (self.page / self.packing.lanes))
     }
 
-    /// Copies words from word `first` of the memory on. Values of 16 bits are converted to `f32`.
+    /// Copies words of the memory to `into`, beginning with word `first`. Values of 16 bits are converted to `f32`.
     #[inline(always)]
     fn widen<S: Simd>(&self, s: S, first: usize, into: &mut [f32]) {
         s.run(Widen { store: self, first, into });
     }
 
-    /// Writes the keys and values of `tokens`, rows of `[k, v]` in batch row `batch`, at the positions that begin with
-    /// `position`. `pages` must have a slot for each of them.
+    /// Writes keys and values to the cache. They are read from rows `tokens` of `[k, v]` in batch row `batch`. The
+    /// first token gets the position `position`. `pages` must have a slot for each position.
     pub(crate) fn write<T: Element>(
         &mut self,
         pages: &[u32],
@@ -278,10 +280,19 @@ impl<S: Simd> Kernel<S> for Widen<'_> {
         let Widen { store, first, into } = self;
         let words = first..first + into.len();
         match store.dtype {
-            Dtype::Bf16 if store.packing.word_bytes == 2 => bf16::widen(&store.lines.values()[words], into),
-            Dtype::F16 => s.widen_f16(store.lines.values::<f16>()[words].reinterpret_cast(), into),
+            Dtype::Bf16 if store.packing.word_bytes == 2 => widen(s, &store.lines.values::<bf16>()[words], into),
+            Dtype::F16 => widen(s, &store.lines.values::<f16>()[words], into),
             _ => into.copy_from_slice(&store.lines.values()[words]),
         }
+    }
+}
+
+/// Converts whole vectors of numbers to `f32`.
+#[inline(always)]
+fn widen<S: Simd, T: Number>(s: S, from: &[T], into: &mut [f32]) {
+    assert!(from.len() == into.len() && from.len().is_multiple_of(S::LANES));
+    for (from, into) in S::Array::<T>::chunks(from).iter().zip(into.chunks_exact_mut(S::LANES)) {
+        into.copy_from_slice(floats(std::slice::from_ref(&T::widen(s, from))));
     }
 }
 
@@ -295,41 +306,67 @@ impl<'a> StoredHead<'a> {
         (self.pages.get(page).copied(), slot, follow.min(self.store.page - slot))
     }
 
-    /// Returns the distance, in keys, between boundaries that a block of keys should not cross. For words of 4 bytes
-    /// this is the page, so that a block is contiguous; small pages are copied together instead (`usize::MAX`). For
-    /// 16-bit values that `few` rows read, it is the keys of a block, so that the converted block stays in the nearest
-    /// cache.
+    /// Returns the distance, in keys, between boundaries that a block of keys should not cross. Where blocks are read in
+    /// place, this is the page, so that a block is contiguous; small pages are copied together instead (`usize::MAX`).
+    /// Blocks are read in place if words have 4 bytes, or if `few` rows read them.
     pub(crate) fn page(&self, few: bool) -> usize {
         let Store { page, packing, .. } = *self.store;
+        let large = page >= BLOCK && page.is_multiple_of(packing.group());
         match packing.word_bytes {
-            4 if page >= BLOCK && page.is_multiple_of(packing.group()) => page,
+            4 if large => page,
+            2 if few && large => page,
             2 if few => BLOCK,
             _ => usize::MAX,
         }
     }
 
-    /// Returns the contiguous keys and values from index `index` on, for prefetching: at most one block. Both slices
-    /// are empty where words are not 4 bytes or no page follows.
+    /// Returns the keys and values at indices `keys` in place, or `None` if they are not contiguous.
     #[inline(always)]
-    pub(crate) fn ahead<S: Simd, P: Product>(&self, index: usize) -> (&'a [S::V], &'a [f32]) {
+    fn in_place<T: Element>(&self, keys: Range<usize>) -> Option<[&'a [T]; 2]> {
         let store = self.store;
-        let Packing { words, v_width, word_bytes, .. } = store.packing;
-        match self.locate(index) {
-            (Some(page), slot, run) if word_bytes == 4 => {
-                let memory = store.lines.values::<f32>();
-                let start = store.region(page, self.head).0;
-                let run = run.min(BLOCK * P::TERMS) / group::<S, P>() * group::<S, P>();
-                let (key, value) =
-                    (start / 4 + slot * words, (start + store.region[0]) / 4 + slot / P::TERMS * v_width);
-                (vectors(&memory[key..key + run * words]), &memory[value..value + run / P::TERMS * v_width])
-            }
-            _ => (&[], &[]),
+        let Packing { words, v_width, word_bytes, terms, .. } = store.packing;
+        let (page, slot, run) = self.locate(keys.start);
+        let page = page.filter(|_| run >= keys.len())?;
+        let memory = store.lines.values::<T>();
+        let start = store.region(page, self.head).0;
+        let (key, value) =
+            (start / word_bytes + slot * words, (start + store.region[0]) / word_bytes + slot / terms * v_width);
+        Some([&memory[key..][..keys.len() * words], &memory[value..][..keys.len() / terms * v_width]])
+    }
+
+    /// Returns the keys and values at indices `keys` in place, with those that follow: at most one block, none if they
+    /// are not contiguous. Returns `None` if the keys themselves are not contiguous.
+    #[inline(always)]
+    fn stretches<T: Element>(&self, keys: Range<usize>) -> Option<[Stretch<'a, T>; 2]> {
+        let now = self.in_place(keys.clone())?;
+        let Packing { terms, .. } = self.store.packing;
+        let group = self.store.packing.group();
+        let run = self.locate(keys.end).2.min(BLOCK * terms) / group * group;
+        let next = self.in_place(keys.end..keys.end.saturating_add(run)).unwrap_or_default();
+        Some(std::array::from_fn(|i| Stretch { now: now[i], next: next[i] }))
+    }
+
+    /// Returns the keys and values of 16 bits at indices `keys` in place, as `[keys, values]`, or `None` if they are not
+    /// contiguous or are words of 4 bytes.
+    #[inline(always)]
+    fn halves(&self, keys: Range<usize>) -> Option<[Far<'a>; 2]> {
+        match self.store.dtype {
+            _ if self.store.packing.word_bytes == 4 => None,
+            Dtype::Bf16 => self.stretches(keys).map(|both| both.map(Far::Bf16)),
+            _ => self.stretches(keys).map(|both| both.map(Far::F16)),
         }
     }
 
-    /// Returns the keys of lane groups `groups`, at most one block, in place or copied to `space`.
+    /// Returns the keys of lane groups `groups`, at most one block, in place or copied to `space`, and the keys in main
+    /// memory. If one register tile reads keys of 16 bits in place, only the latter are returned.
     #[inline(always)]
-    pub(crate) fn keys<'b, S: Simd, P: Product>(&self, s: S, groups: Range<usize>, space: &'b mut [S::V]) -> &'b [S::V]
+    pub(crate) fn keys<'b, S: Simd, P: Product>(
+        &self,
+        s: S,
+        groups: Range<usize>,
+        reads: Reads,
+        space: &'b mut [S::V],
+    ) -> (&'b [S::V], Far<'b>)
     where
         'a: 'b,
     {
@@ -338,11 +375,12 @@ impl<'a> StoredHead<'a> {
         assert!(store.packing.group() == group::<S, P>(), "keys must be packed for this processor path");
         let mut keys = groups.start * group::<S, P>()..groups.end * group::<S, P>();
         let start = |page| store.region(page, self.head).0 / word_bytes;
-        if word_bytes == 4
-            && let (Some(page), slot, run) = self.locate(keys.start)
-            && run >= keys.len()
-        {
-            return vectors(&store.lines.values::<f32>()[start(page) + slot * words..][..keys.len() * words]);
+        if word_bytes == 4 {
+            if let Some([k, _]) = self.stretches(keys.clone()) {
+                return (vectors(k.now), Far::Words(k));
+            }
+        } else if let Some([k, _]) = self.halves(keys.clone()).filter(|_| reads.once) {
+            return (&[], k);
         }
         let space = &mut space[..keys.len() * words / S::LANES];
         let mut rest = floats_mut(space);
@@ -353,23 +391,25 @@ impl<'a> StoredHead<'a> {
             (now, rest) = rest.split_at_mut((run * words).min(rest.len()));
             match page {
                 Some(page) => store.widen(s, start(page) + slot * words, now),
-                // After the last page: no query reads these keys.
+                // These keys are after the last page, so no query reads them.
                 None => now.fill(0.0),
             }
         }
-        space
+        (space, Far::Words(Stretch { now: floats(space), next: &[] }))
     }
 
-    /// Returns the values of lane groups `groups`, at most one block, and whether a value may be infinite or NaN. The
-    /// values are in place or copied to `space`. A copy has only columns `columns`, counted in vectors.
+    /// Returns the values of lane groups `groups`, at most one block, whether a value may be infinite or NaN, and the
+    /// values in main memory. The values are in place or copied to `space`. A copy has only columns `columns`, counted in
+    /// vectors. If one register tile reads values of 16 bits in place, only those in main memory are returned.
     #[inline(always)]
     pub(crate) fn values<'b, S: Simd, P: Product>(
         &self,
         s: S,
         groups: Range<usize>,
         columns: Range<usize>,
+        reads: Reads,
         space: &'b mut [f32],
-    ) -> (&'b [f32], bool)
+    ) -> (&'b [f32], bool, Far<'b>)
     where
         'a: 'b,
     {
@@ -382,12 +422,17 @@ impl<'a> StoredHead<'a> {
             store.non_finite[vector..vector + run / S::LANES].contains(&true)
         };
         let columns = columns.start * S::LANES..columns.end * S::LANES;
-        if word_bytes == 4
-            && let (Some(page), slot, run) = self.locate(keys.start)
-            && run >= keys.len()
-        {
-            let values = &store.lines.values::<f32>()[start(page) + slot / P::TERMS * v_width..];
-            return (&values[..keys.len() / P::TERMS * v_width], non_finite(page, slot, keys.len()));
+        let in_place = match word_bytes {
+            4 => self.stretches(keys.clone()).map(|[_, v]| (v.now, Far::Words(v))),
+            _ => self.halves(keys.clone()).filter(|_| reads.once).map(|[_, v]| (&[][..], v)),
+        };
+        if let Some((values, far)) = in_place {
+            let (page, slot, run) = self.locate(keys.start);
+            let non_finite = page.is_none_or(|page| non_finite(page, slot, run.min(keys.len())));
+            // Cells of a masked block with such values are visited one by one, as `f32`.
+            if word_bytes == 4 || !(non_finite && reads.masked) {
+                return (values, non_finite, far);
+            }
         }
         let space = &mut space[..keys.len() / P::TERMS * v_width];
         let (mut found_non_finite, mut rest) = (false, &mut space[..]);
@@ -411,6 +456,7 @@ impl<'a> StoredHead<'a> {
                 store.widen(s, first + row * v_width + columns.start, &mut now[columns.clone()]);
             }
         }
-        (space, found_non_finite)
+        let far = Far::Words(Stretch { now: space, next: &[] });
+        (space, found_non_finite, far)
     }
 }

@@ -8,8 +8,9 @@
 //!
 //! * Scores are in base 2, and the running maximum is rounded up to an *integer*. When the maximum rises, earlier sums
 //!   are multiplied by a power of two, which causes no rounding.
-//! * Outputs add one key at a time in the plan's order of keys. Denominators add in lanes, by the key's place in this
-//!   order, and a tree that does not depend on the first lane adds the lanes ([`total`]).
+//! * Outputs add one key at a time in the plan's order of keys. A denominator has one sum for each lane; the place of a
+//!   key in this order modulo `LANES` is its lane. A tree of additions adds the lanes, and its result does not depend
+//!   on the lane of the first key ([`total`]).
 //! * Hidden cells are replaced, not multiplied by 0: their score becomes minus infinity, their weight 0. Where a hidden
 //!   value may be infinite or NaN, the cell is skipped.
 
@@ -18,7 +19,7 @@ pub(crate) mod split;
 use super::blocks::{Cells, KeyBlock, KeyBlocks, fill_words};
 use super::exp::{NOTHING, exp2_minus};
 use super::micro::{self, BLOCK, WIDE};
-use super::pack::{Block, BlockScratch, Source};
+use super::pack::{Block, BlockScratch, Reads, Source};
 use super::rows::{Rows, SharedRows};
 use super::scores::{Modifiers, Place, total};
 use super::simd::{Kernel, Product, Simd, floats, group, pair_up, zeroed};
@@ -42,14 +43,15 @@ pub(crate) struct Context<'a> {
     /// array; otherwise `None`.
     pub(crate) starts: Option<&'a [usize]>,
     pub(crate) modifiers: Modifiers<'a>,
-    /// The mask bits of mixed blocks, which the first job that needs them computes; [`Job::bits`] is the index.
+    /// Mask bits of mixed blocks that several jobs share. The first job that needs an entry computes it. [`Job::bits`]
+    /// is the index of an entry.
     pub(crate) bits: Vec<OnceLock<Box<[u64]>>>,
     pub(crate) out: SharedRows<'a>,
     pub(crate) lse: Option<SharedRows<'a>>,
 }
 
 impl Context<'_> {
-    /// Returns the index `[batch, head, row]` of a query and its output in the arrays.
+    /// Returns the index `[batch, head, row]` at which the arrays hold the query of `at` and its output.
     #[inline(always)]
     fn row(&self, at: Place) -> [usize; 3] {
         match self.starts {
@@ -59,8 +61,8 @@ impl Context<'_> {
     }
 }
 
-/// The work of one thread at a time: query rows at places `rows` of heads `heads`, which share a pattern and a
-/// key-value head.
+/// The work of one thread at a time: query rows at places `rows` of heads `heads`, which have the same pattern and
+/// key-value head. Places are those in the plan's order of queries.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) batch: usize,
@@ -74,7 +76,7 @@ pub(crate) struct Job {
 
 /// The memory of one thread, used for one job after another.
 pub(crate) struct Scratch<S: Simd> {
-    /// The query rows at the job's places in the plan's order.
+    /// The query rows of the job, in the plan's order of queries.
     rows: Vec<usize>,
     /// Queries, `[rows][words]`: multiplied by the scale if words are `f32`, unchanged if words are pairs.
     queries: Vec<f32>,
@@ -144,7 +146,8 @@ fn multiply(from: &[f32], factor: f32, to: &mut [f32]) {
 }
 
 impl<S: Simd> RowState<'_, S> {
-    /// Hides the cells whose bits in `word` are not set, and raises the maximum to the largest score, rounded up.
+    /// Hides the cells whose bits in `word` are not set; `None` hides no cell. Then raises the row's maximum to the
+    /// largest score, rounded up.
     #[inline(always)]
     fn rise(&mut self, s: S, word: Option<u64>, scores: &mut [S::V]) {
         let minus_infinity = s.splat(f32::NEG_INFINITY);
@@ -171,8 +174,8 @@ impl<S: Simd> RowState<'_, S> {
         }
     }
 
-    /// Turns scores into weights and adds these to the row's sum. The function is inlined once for each usual number of
-    /// lane groups.
+    /// Turns scores into weights and adds the weights to the row's sum. `word` has the mask bits of the row, or is
+    /// `None` if all cells are allowed. The function is inlined once for each usual number of lane groups.
     #[inline(always)]
     fn weigh(&mut self, s: S, word: Option<u64>, scores: &mut [S::V]) {
         self.rise(s, word, scores);
@@ -245,14 +248,14 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         self.job.heads.len() * self.job.rows.len()
     }
 
-    /// Returns the place of row `r` of the job: batch row, head, query row, and key `key`.
+    /// Returns the batch row, head and query row of row `r` of the job, together with key `key`.
     #[inline(always)]
     fn place(&self, r: usize, key: usize) -> Place {
         let Job { batch, heads, rows, .. } = self.job;
         Place { batch: *batch, head: heads.start + r / rows.len(), row: self.scratch.rows[r % rows.len()], key }
     }
 
-    /// Sets the sums to zero and copies the queries, scaled if words are `f32`.
+    /// Sets the sums to zero and copies the queries. If words are `f32`, the queries are multiplied by the scale.
     #[inline(always)]
     fn start(&mut self, s: S) {
         s.run(Start(self));
@@ -311,7 +314,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
     }
 
     /// Sets the mask bits of a block, one word for each row. Returns false if every cell of the block is allowed.
-    /// `known` is the mask bits if another head has computed them before.
+    /// `known` has the mask bits of the block if another head has computed them before, otherwise it is `None`.
     #[inline(always)]
     fn mask(&mut self, block: &KeyBlock, known: Option<&[u64]>) -> bool {
         let KeyBlock { keys, cells, .. } = block;
@@ -345,17 +348,18 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         masked
     }
 
-    /// Adds a block of keys to the sums of all rows. `known` is the block's mask bits if another head has computed them
-    /// before.
+    /// Adds a block of keys to the sums of all rows. `known` has the mask bits of the block if another head has
+    /// computed them before, otherwise it is `None`.
     #[inline(always)]
     fn block(&mut self, s: S, block: &KeyBlock, known: Option<&[u64]>) {
         let masked = self.mask(block, known);
         let KeyBlock { keys, groups, .. } = block;
-        // The block borrows this scratch, so it is moved out of `self` for that time.
+        // The block borrows this scratch memory, so the memory is moved out of `self` while the block is used.
         let rows = self.row_count();
         let mut scratch = std::mem::replace(&mut self.scratch.block, BlockScratch::empty());
         let source = self.source;
-        let block = source.block(s, groups.clone(), &mut scratch);
+        let reads = Reads { once: rows <= S::ROWS, masked };
+        let block = source.block(s, groups.clone(), reads, &mut scratch);
         for phase in (0..rows).step_by(PHASE) {
             self.phase(s, phase..rows.min(phase + PHASE), keys.start, &block, groups.len(), masked);
         }
@@ -372,7 +376,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         }
     }
 
-    /// Computes the scores and weights of rows `rows` and a block, and adds the weighted values to the outputs.
+    /// Computes the scores and weights of rows `rows` for a block, and adds the weighted values to the outputs. The
+    /// block begins at key `key` and has `groups` lane groups. `masked` is true if some cells of the block are hidden.
     #[inline(always)]
     fn phase(&mut self, s: S, rows: Range<usize>, key: usize, block: &Block<'_, S>, groups: usize, masked: bool) {
         let (words, v_width) = (self.source.words(), self.source.v_width());
@@ -398,14 +403,14 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
             let vectors = groups(needed).start * P::TERMS..groups(needed).end * P::TERMS;
             let queries = &scratch.queries[tile.start * words..];
             let scores = &mut scratch.scores[(tile.start - rows.start) * per_row..];
-            let keys = &block.keys[vectors.start * words..];
             let scores = &mut scores[vectors.start..];
+            let skip = vectors.start * words;
             match block.far.filter(|_| tile.start == 0) {
-                Some((next, _)) => {
-                    let (rows, groups) = (tile.len(), vectors.len());
-                    micro::far_scores::<S, P>(s, rows, queries, keys, next, words, groups, scores);
+                Some([keys, _]) => keys.scores::<S, P>(s, tile.len(), queries, skip, words, vectors.len(), scores),
+                None => {
+                    let keys = &block.keys[skip..];
+                    micro::scores::<S, P>(s, tile.len(), queries, keys, words, vectors.len(), scores);
                 }
-                None => micro::scores::<S, P>(s, tile.len(), queries, keys, words, vectors.len(), scores),
             }
         }
         for (tile, needed) in tiles.clone() {
@@ -420,9 +425,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
             if !masked || !block.non_finite {
                 let keys = keys.start / P::TERMS..keys.end.div_ceil(P::TERMS);
                 match block.far.filter(|_| tile.start == 0) {
-                    Some((_, next)) => {
-                        let (rows, values) = (tile.len(), block.values);
-                        micro::far_accumulate::<S, P>(s, rows, weights, keys, values, next, v_width, 0..width, acc);
+                    Some([_, values]) => {
+                        values.accumulate::<S, P>(s, tile.len(), weights, keys, v_width, 0..width, acc);
                     }
                     None => micro::accumulate::<S, P>(s, tile.len(), weights, keys, block.values, v_width, acc),
                 }
@@ -438,8 +442,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
     }
 
     /// Applies softcap and bias, and for pairs also the scale, to the scores of row `r` and lane groups `groups` of a
-    /// block, before cells are hidden. Returns the number of keys from the block's first key to the end of these
-    /// groups.
+    /// block, before cells are hidden. The scores of the row begin at vector `at`, and the block begins at key `key`.
+    /// Returns the number of keys from the block's first key to the end of these groups.
     #[inline(always)]
     fn modify(&mut self, s: S, r: usize, at: usize, key: usize, groups: Range<usize>) -> usize {
         let per_row = WIDE / S::LANES;
@@ -456,7 +460,9 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         keys
     }
 
-    /// Turns the scores of row `r` and lane groups `groups` of a block into weights, and adds them to the row's sum.
+    /// Turns the scores of row `r` and lane groups `groups` of a block into weights, and adds the weights to the row's
+    /// sum. The scores of the row begin at vector `at`, and the block begins at key `key`. `masked` is true if some
+    /// cells of the block are hidden.
     #[inline(always)]
     fn weigh(&mut self, s: S, r: usize, at: usize, key: usize, groups: Range<usize>, masked: bool) {
         let per_row = WIDE / S::LANES;
@@ -464,7 +470,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         let modifiers = &self.context.modifiers;
         let vectors = at + groups.start * P::TERMS..at + groups.end * P::TERMS;
         let width = self.source.v_width() / S::LANES;
-        // Without soft weights and dropout, the place is not needed, and its divisions are saved.
+        // Without soft weights and dropout, the place is not needed. The divisions that compute the place are then
+        // avoided.
         let place = (modifiers.soften() || modifiers.dropout.is_some()).then(|| self.place(r, key));
         let scratch = &mut *self.scratch;
         let bits = scratch.words[r];
@@ -524,8 +531,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
             let at = self.place(r, 0);
             let scratch = &mut *self.scratch;
             let sum = f64::from(total::<S>(&scratch.sums[r]));
-            // Outputs are divided by the sum of the weights that their values were multiplied by, rounded if weights
-            // are pairs.
+            // Outputs are divided by the sum of the weights by which the values were multiplied. If weights are pairs,
+            // this is the sum of the rounded weights.
             let mut divisor = if P::TERMS == 1 { sum } else { f64::from(total::<S>(&scratch.rounded[r])) };
             let maximum = f64::from(scratch.maxima[r]);
             let (mut denominator, mut top) = (sum, maximum);
@@ -544,14 +551,15 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
                 *to = if empty { s.splat(0.0) } else { s.add(s.div(*from, divisor), s.splat(0.0)) };
             }
             let place = self.context.row(at);
-            // SAFETY: no other job has this row (`Jobs::new` guarantees this), and this job has each of its rows once.
+            // SAFETY: no other job writes this row (`Jobs::new` guarantees this), and this job writes each of its rows
+            // once.
             unsafe { self.context.out.write(place, &floats(&scratch.line)[..v_dim]) };
             if let Some(lse) = &self.context.lse {
                 let value = match empty {
                     true => f32::NEG_INFINITY,
                     false => ((denominator.log2() + top) * std::f64::consts::LN_2) as f32,
                 };
-                // SAFETY: see the output above.
+                // SAFETY: no other job writes this row, as for the output above.
                 unsafe { lse.write(place, &[value]) };
             }
         }

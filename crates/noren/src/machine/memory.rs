@@ -35,8 +35,8 @@ impl Memory {
     const BEYOND: usize = 1 << 30;
 
     /// Returns names and sizes to measure, as `(name, bytes)`, smallest first. Each size, for `threads` threads
-    /// together, fits well into one level of memory: `L1`, `L2`, `L3` or `DRAM`. Levels that are not larger than the
-    /// one before are left out.
+    /// together, fits well into one level of memory: `L1`, `L2`, `L3` or `DRAM`. A level that is not larger than the
+    /// previous level is omitted.
     pub fn sizes(&self, threads: usize) -> impl Iterator<Item = (&'static str, usize)> + use<> {
         let threads = threads.max(1);
         // The first-level cache also holds some other data, and the shared cache is also used by other programs.

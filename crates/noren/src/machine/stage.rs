@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The number of rounds of a measurement. There are fewer, but at least `LEAST_ROUNDS`, if one repetition takes longer
-/// than its share of the time.
+/// The maximum number of rounds of a measurement. A measurement has fewer rounds, but at least `LEAST_ROUNDS`, if one
+/// repetition takes longer than one round should take.
 const ROUNDS: usize = 12;
 const LEAST_ROUNDS: usize = 3;
 
@@ -48,7 +48,8 @@ pub(super) fn measure(threads: usize, time: Duration, part: impl Fn(&Stage) + Sy
 }
 
 impl Stage {
-    /// Times `work(n)`, which repeats an operation of `units` units `n` times. All threads begin each round together.
+    /// Measures the time of `work(n)`, which repeats an operation `n` times. One operation counts as `units` units
+    /// (operations, values or bytes). All threads begin each round together.
     pub(super) fn turns(&self, units: f64, mut work: impl FnMut(usize)) {
         work(1);
         // All threads find the number of repetitions at the same time, because they slow each other down. The result of

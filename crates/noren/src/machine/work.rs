@@ -14,7 +14,7 @@ const ROW: usize = 256;
 /// The maximum number of chains: independent accumulators of a register tile.
 const MOST_CHAINS: usize = 24;
 
-/// Multiplication and addition, `a * x + y`, in registers.
+/// The work of the probe `Fma`: multiplication and addition, `a * x + y`, in registers.
 pub(super) struct Fma<'a> {
     pub(super) stage: &'a Stage,
 }
@@ -30,8 +30,8 @@ impl Task for Fma<'_> {
     }
 }
 
-/// Returns the number of independent accumulators: as many as the kernels keep in registers, but at least six, which
-/// hide the latency of a multiplication and an addition.
+/// Returns the number of chains, which are independent accumulators: as many as the kernels keep in registers, but at
+/// least six. Six chains hide the latency of a multiplication and an addition.
 const fn chains<S: Simd>() -> usize {
     let chains = S::ROWS * S::VECTORS;
     assert!(chains <= MOST_CHAINS);
@@ -45,7 +45,7 @@ struct FmaRounds {
 impl<S: Simd> Kernel<S> for FmaRounds {
     #[inline(always)]
     fn run(self, s: S) {
-        // The values converge to 1, so none leaves the range in which processors are fast.
+        // The values converge to 1, so all values stay in the range of normal numbers, in which processors are fast.
         let (x, y) = (black_box(s.splat(0.999)), black_box(s.splat(0.001)));
         let mut sums = [s.splat(1.0); MOST_CHAINS];
         for _ in 0..self.rounds {
@@ -57,7 +57,7 @@ impl<S: Simd> Kernel<S> for FmaRounds {
     }
 }
 
-/// Products of pairs of `bf16`, added to `f32`, in registers.
+/// The work of the probe `Bf16Dot`: products of pairs of `bf16`, added to `f32`, in registers.
 pub(super) struct Dot<'a> {
     pub(super) stage: &'a Stage,
 }
@@ -92,7 +92,7 @@ impl<S: Simd> Kernel<S> for DotRounds {
     }
 }
 
-/// Powers of two of [`VALUES`] numbers.
+/// The work of the probe `Exp2`: powers of two of [`VALUES`] numbers.
 pub(super) struct Exp2<'a> {
     pub(super) stage: &'a Stage,
 }
@@ -127,7 +127,7 @@ impl<S: Simd> Kernel<S> for Exp2Rounds<'_, S::V> {
     }
 }
 
-/// The softmax weights of rows of [`ROW`] scores.
+/// The work of the probe `SoftmaxRow`: softmax weights of rows of [`ROW`] scores.
 pub(super) struct SoftmaxRow<'a> {
     pub(super) stage: &'a Stage,
 }
@@ -186,7 +186,7 @@ fn scores<S: Simd>(_: S) -> Vec<S::V> {
     vectors
 }
 
-/// Reads of memory from start to end.
+/// The work of the probe `Read`: reading memory from start to end.
 pub(super) struct Read<'a> {
     pub(super) stage: &'a Stage,
     /// The number of bytes that each thread reads.
@@ -206,7 +206,7 @@ impl Task for Read<'_> {
     }
 }
 
-/// The number of vectors that are added at a time.
+/// The number of vectors that one iteration of the loop reads and adds.
 const STREAM: usize = 8;
 
 struct ReadRounds<'a, V> {

@@ -532,7 +532,7 @@ fn wrong_use_is_refused_by_name() {
     let narrow = Array::random([2, 2, 1, 3], 1);
     assert_eq!(
         message(cache.append(narrow.view(), one.view())),
-        "k has shape [2, 2, 1, 3] but the cache and k's new tokens make [sequences, kv_heads, new, head_dim] [2, 2, 1, 4]"
+        "k has shape [2, 2, 1, 3] but the cache and the new tokens of k require the shape [sequences, kv_heads, new, head_dim] = [2, 2, 1, 4]"
     );
     assert_eq!(
         message(cache.append_ragged(
@@ -540,7 +540,7 @@ fn wrong_use_is_refused_by_name() {
             View::new(&x.data[..80], [1, 2, 10, 4]).unwrap(),
             &[0, 4, 9]
         )),
-        "cache: cu_seqlens are [0, 4, 9]: there are 10 tokens: the last number must be equal to it"
+        "cache: cu_seqlens are [0, 4, 9]: there are 10 tokens: the last number must be the number of tokens"
     );
     assert_eq!(message(cache.truncate(2, 0)), "cache: there is no sequence 2: sequences are numbered from 0 to 1");
     assert_eq!(message(cache.truncate(1, 11)), "cache: sequence 1 has 10 tokens and cannot be truncated to 11");
@@ -549,7 +549,7 @@ fn wrong_use_is_refused_by_name() {
     assert!(cache.attention(q.view(), &plan, &Options::default()).is_ok());
     assert_eq!(
         message(cache.attention(one.view(), &plan, &Options::default()).map(drop)),
-        "q has shape [2, 2, 1, 4] but the plan and the cache make [sequences, heads, new, head_dim] [2, 4, 1, 4]"
+        "q has shape [2, 2, 1, 4] but the plan and the cache require the shape [sequences, heads, new, head_dim] = [2, 4, 1, 4]"
     );
     cache.append(one.view(), one.view()).unwrap();
     assert_eq!(
@@ -572,8 +572,8 @@ fn wrong_use_is_refused_by_name() {
     assert_eq!(paged.free_blocks(), 1);
     assert_eq!(
         message(paged.append(x.view(), x.view())),
-        "cache: the new tokens need 2 more blocks, but only 1 are free: clear or truncate a sequence, or make the cache with \
-         more blocks"
+        "cache: the new tokens need 2 more blocks, but only 1 are free: clear or truncate a sequence, or create the cache \
+         with more blocks"
     );
     paged.clear(1).unwrap();
     assert_eq!((paged.free_blocks(), paged.len(1)), (2, 0));
@@ -581,8 +581,8 @@ fn wrong_use_is_refused_by_name() {
     let mut ring = KvCache::<f32>::rotating(&shape, 8, 0, 4).unwrap();
     assert_eq!(
         message(ring.append(x.view(), x.view())),
-        "cache: 10 tokens were appended to sequence 0 at once, but the cache was made for 4: append and plan in chunks, or make \
-         the cache with a larger `ahead`"
+        "cache: 10 tokens were appended to sequence 0 at once, but the cache accepts at most 4: append and plan in chunks, or \
+         create the cache with a larger `ahead`"
     );
     for _ in 0..40 {
         ring.append(part(&x, 0..4).view(), part(&x, 0..4).view()).unwrap();

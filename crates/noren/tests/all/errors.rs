@@ -62,7 +62,7 @@ fn outputs_that_do_not_fit() {
     let out = ViewMut::strided(&mut memory, [1, 1, 8, 16], [0, 0, 17, 1], 0).unwrap();
     let mut lse = [0.0; 7];
     let error = refused(Outputs { out, lse: Some(&mut lse) });
-    assert!(error.contains("lse has shape [7]") && error.contains("give 8 values"), "{error}");
+    assert!(error.contains("lse has shape [7]") && error.contains("give memory for 8 values"), "{error}");
 }
 
 #[test]
@@ -75,7 +75,10 @@ fn views_that_do_not_fit_their_memory() {
 fn isas_that_do_not_exist() {
     let error = "sse9".parse::<Isa>().unwrap_err();
     assert!(matches!(error, Error::Isa { .. }));
-    assert_eq!(error.to_string(), "ISA `sse9`: unknown: choose one of portable, avx2, avx512, avx512bf16");
+    assert_eq!(
+        error.to_string(),
+        "ISA `sse9`: this name of an ISA is unknown: choose one of portable, avx2, avx512, avx512bf16"
+    );
     for isa in Isa::available() {
         assert_eq!(isa.to_string().parse::<Isa>().unwrap(), *isa);
     }

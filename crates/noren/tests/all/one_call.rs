@@ -158,7 +158,7 @@ fn errors_can_be_matched_on() {
 
     assert!(matches!(refused("padding"), Error::Missing { part, .. } if part == "padding"));
     assert!(matches!(refused("causal + bias(b)"), Error::Missing { part, .. } if part == "bias(b)"));
-    assert!(refused("causal + bias(b)").to_string().contains("give it with Attend::array(\"b\", ...)"));
+    assert!(refused("causal + bias(b)").to_string().contains("give the array with Attend::array(\"b\", ...)"));
     let error = refused("documents([3, 3])");
     assert!(matches!(error, Error::Mask(_)));
     assert!(error.source().is_some_and(|source| source.is::<noren::noren_mask::Error>()));

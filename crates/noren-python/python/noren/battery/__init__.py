@@ -1,4 +1,5 @@
-"""The battery: tests of a running model, by pairs of forward passes, for outputs that depend on inputs that their mask hides.
+"""The battery: tests of a running model by pairs of forward passes. The tests find outputs that depend on inputs that the mask
+hides.
 
 `nr.audit` runs it.
 """

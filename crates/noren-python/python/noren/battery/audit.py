@@ -56,9 +56,9 @@ def audit(
     `"encoder-decoder"` or an `Intent` [default for transformers models: from the configuration]. `layers` is the number of
     layers if a single mask is given; masks with windows need it.
 
-    Each check compares two passes in the model's dtype, and two passes in float64, which separate leaks from rounding. For
-    float64, the module is converted: `model`, or `module` if `model` is a function that calls a module. Instead, `exact` can
-    be given, the function in float64. In the model's dtype, a difference is called rounding only below the bound of
+    Each check compares two passes in the model's dtype, and two passes in float64; the float64 passes separate leaks from
+    rounding. For float64, the module is converted: `model`, or `module` if `model` is a function that calls a module. Without a
+    module, give `exact`, the function in float64. In the model's dtype, a difference is called rounding only below the bound of
     `noren.battery.Rounding`. Afterwards the weights have the same bits as before. `length` is a number of tokens, 8 or more.
 
     `documents` declares that sequences are packed, and by which arguments (see `Intent.documents`). `step(tokens, state, **the
@@ -201,7 +201,7 @@ def _what_positions_allow(subject: Subject, intent: Intent) -> Intent:
 
 @dataclass
 class _Seen:
-    """A trial with its measurements."""
+    """A trial with its measurements in the model's dtype and in float64."""
 
     trial: Trial
     own: Measure | None = None
@@ -218,7 +218,7 @@ SEARCHES = 3
 
 
 class _Run:
-    """All trials in the model's dtype, then all in float64, then the verdicts."""
+    """A run of all trials: all trials in the model's dtype, then all in float64. Then the verdicts are computed."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab, self.subject = lab, lab.subject
@@ -291,7 +291,7 @@ class _Run:
             seen.where = first_to_differ(module, trial, lambda call: self._fresh(call, True))
 
     def _pass(self, call: Call, double: bool) -> Output:
-        """Returns the outputs of a pass; those of the last `KEPT` passes are kept, because several trials share them."""
+        """Returns the outputs of a pass. The outputs of the last `KEPT` passes are cached, because several trials share passes."""
         if id(call) in self._passes:
             kept = self._passes.pop(id(call))
         else:
@@ -346,7 +346,7 @@ class Layers:
         """Returns one outcome for each layer; a failure names the first token whose column is wrong."""
         lab = self.lab
         if not lab.layers:
-            skipped["layers"] = Skip("no stack of layers was found, or not as many as the intent has masks")
+            skipped["layers"] = Skip("no stack of layers was found with as many layers as the intent has masks")
             return []
         found = list(self.errors)
         for layer in lab.layers:

@@ -14,11 +14,11 @@ _CATALOGUE: dict[str, Any] = json.loads(audit_catalogue())
 PADS: int = _CATALOGUE["pads"]
 """The number of padding tokens that checks add at one end of a sequence."""
 LENGTHS: tuple[int, ...] = tuple(_CATALOGUE["lengths"])
-"""The lengths that are tried, until some output is beyond the reach of all windows."""
+"""The sequence lengths that are tested, in ascending order, until some output is beyond the reach of all windows."""
 ROWS: int = _CATALOGUE["rows"]
 """The number of rows of a pass that tests one token or length in each row."""
 MOST: float = _CATALOGUE["most"]
-"""The limit above which a difference is never called rounding, as a fraction of the largest output."""
+"""A difference of this size or more, as a fraction of the largest output, is never called rounding."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Entry:
     likely: str
 
     def sentence(self, *about: object, which: int = 0) -> str:
-        """Returns the meaning of a failure; each `{}` is replaced by the next value in `about`."""
+        """Returns sentence `which` about a failure of this check. The next value in `about` replaces each `{}` of the sentence."""
         return self.broken[which].format(*about)
 
 

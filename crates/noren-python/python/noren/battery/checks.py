@@ -1,7 +1,7 @@
 """The battery: each check makes pairs of calls, and lists the outputs that must be equal or must differ.
 
-A check is a function of the `Lab` that yields trials. It raises `Skip` if it does not apply, and `Unclear` if it applies but
-cannot be run.
+A check is a function of the `Lab` that yields trials. A check raises `Skip` if the check does not apply to the model, and
+`Unclear` if the check applies but cannot be run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _changed(lab: Lab, check: str) -> Trials:
 
 
 def prefix(lab: Lab) -> Trials:
-    """Changes the end of a sequence; outputs that may not depend on it must not change."""
+    """Changes the end of a sequence; outputs that may not depend on this end must not change."""
     yield from _changed(lab, "prefix")
 
 
@@ -47,12 +47,12 @@ def window(lab: Lab) -> Trials:
             unknown = "the reach of a window depends on the number of layers, which is not known: give layers="
             raise Unclear(unknown) from None
         if lab.hides_the_past() and not lab.layers:
-            raise Unclear(f"{reason}, and no layers were found to test one by one") from None
+            raise Unclear(f"{reason}, and no layers were found that could be tested one by one") from None
         raise
 
 
 def liveness(lab: Lab) -> Trials:
-    """Changes one token; every output that reads it directly must change."""
+    """Changes one token; every output that reads this token directly must change."""
     call = lab.call()
     try:
         yield from _changed(lab, "liveness")
@@ -106,7 +106,7 @@ def _padding(lab: Lab, side: str) -> Trials:
     if names.masked:
         first, second = (replace(call, main=padded(call.main, side, lab.maker.padding(kind, 1, PADS))) for kind in (0, 1))
         places = range(shift, shift + lab.length)
-        yield Trial(f"padding on the {side} given other ids", first, second, {"main": Cells.same([0], places)}, broken("padding"))
+        yield Trial(f"padding ids on the {side} side changed", first, second, {"main": Cells.same([0], places)}, broken("padding"))
     if not done:
         raise Skip("the model takes no mask, so padding cannot be marked")
 
@@ -132,13 +132,13 @@ def mask_liveness(lab: Lab) -> Trials:
         if len(rows):
             done = True
             base = replace(call, main=main)
-            said = f"{way}; then a mask that calls them real"
+            said = f"{way}; then with a mask that marks them as non-padding"
             yield Trial(said, base, replace(base, all_real=True), {"main": Cells.same([0], rows)}, broken("the mask"), True)
     if call.source is not None and names.source_masked:
         done = True
         base = replace(call, source=padded(call.source, "right", lab.maker.padding(0, 1, PADS)))
         cells = {"main": Cells.same([0], range(lab.length)), "source": Cells.same([0], range(call.source.length))}
-        said = f"{PADS} padding tokens behind the encoder's sequence; then a mask that calls them real"
+        said = f"{PADS} padding tokens behind the encoder's sequence; then with a mask that marks them as non-padding"
         yield Trial(said, base, replace(base, all_real=True), cells, broken("the encoder's mask"), True)
     if not done:
         raise Skip("the model takes no mask" if not names.masked else "no output reads a token that could be masked")
@@ -166,9 +166,12 @@ def redaction(lab: Lab) -> Trials:
 
 
 def weak_fill(lab: Lab) -> Trials:
-    """Makes hidden keys very large, with scores in the millions; a mask value near 0, such as -1e4, does not hide them."""
+    """Makes hidden keys very large, so that their scores are in the millions.
+
+    A mask value near 0, such as -1e4, does not hide such keys.
+    """
     if lab.subject.module is None:
-        raise Skip("keys can only be reached inside a module: give module=")
+        raise Skip("keys can be changed only inside a module: give module=")
     broken = CHECKS["weak_fill"].sentence()
     call, names, side = lab.call(), lab.subject.arguments, lab.side()
     cut = lab.length // 2
@@ -196,7 +199,7 @@ PACKINGS = ("segment_ids", "position_ids", "position_ids+attention_mask", "posit
 
 
 def documents(lab: Lab) -> Trials:
-    """Packs two documents into a row; the outputs of each must not depend on the other."""
+    """Packs two documents into one row. The outputs of one document must not depend on the tokens of the other document."""
     wanted = lab.intent.documents
     if not wanted:
         raise Skip("the intent declares no packed documents: give documents=True to test them")
@@ -224,7 +227,7 @@ def documents(lab: Lab) -> Trials:
             said = f"document {1 if changed is before else 2} changed ({_said(way)})"
             yield Trial(said, base, other, {"main": Cells.same([0], rest)}, broken, changed=changed)
         cells = {"main": Cells.shifted([0], range(second), [0], first)}
-        yield Trial(f"the second document alone, and packed ({_said(way)})", alone, base, cells, broken)
+        yield Trial(f"the second document alone, and packed behind the first ({_said(way)})", alone, base, cells, broken)
 
 
 def _takes(lab: Lab, way: str) -> bool:
@@ -240,7 +243,7 @@ def _said(way: str) -> str:
     return {
         "position_ids": "position_ids, without attention_mask and with use_cache=False",
         "position_ids+attention_mask": "position_ids, with an attention_mask of ones",
-        "position_ids+cache": "position_ids, with use_cache left as it is",
+        "position_ids+cache": "position_ids, with the model's default of use_cache",
     }.get(way, way)
 
 

@@ -70,7 +70,7 @@ def _trial(trial: dict[str, Any]) -> str:
 
 
 def _strips(check: dict[str, Any]) -> str:
-    """Draws the changed inputs and the changed outputs of the first failed trial that has both."""
+    """Draws the changed inputs and the changed outputs of the first failed trial that has changed inputs and changed outputs."""
     for trial in check["trials"]:
         if trial["verdict"] == "fail" and "moved" in trial:
             top = max(*trial["moved"], *trial["changed"]) + 1

@@ -22,24 +22,25 @@ class Intent:
 
     For a transformers model, `nr.audit` reads the intent from the configuration.
 
-    A mask defines the tokens that a layer may read; the tokens that an output may depend on follow from all layers. With
-    `heads` above 1, a layer may read a token if one of its heads may. The audit then does not find a head that reads a token
-    that only another head may read.
+    A mask defines the tokens that a layer may read. All layers together define the tokens that an output may depend on. With
+    `heads` above 1, a layer may read a token if one of its heads may. The audit then does not find a head that reads a token that
+    only another head may read.
     """
 
     layers: tuple[Mask, ...]
     """The mask of each layer; a single mask applies to all layers."""
     source: tuple[Mask, ...] | None = None
-    """The masks of the encoder's layers, None for a model without encoder. With an encoder, `layers` are the decoder's masks."""
+    """The masks of the encoder's layers; None for a model without an encoder. In a model with an encoder, `layers` are the
+    decoder's masks."""
     heads: int = 1
     padding: Sides = "both"
     """The sides on which padding must not change the outputs of tokens."""
     pooled: Sides = "both"
-    """The sides on which padding must not change outputs with one row for a whole sequence.
+    """The sides on which padding must not change pooled outputs. A pooled output has one row for a whole sequence.
 
     If the first token's output is the summary of the sequence, padding on the left is not possible."""
     documents: bool | str = False
-    """Whether sequences are packed into rows, or the arguments that define the documents: `position_ids`,
+    """False: sequences are not packed. A text names the arguments that define the documents: `position_ids`,
     `position_ids+attention_mask`, `position_ids+cache`, `segment_ids`. True tests all of these that the model accepts."""
     depth: int | None = None
     """The number of layers if a single mask applies to all of them; None if unknown."""
@@ -48,8 +49,8 @@ class Intent:
     def of(mask: str | Mask | Sequence[str | Mask] | Intent, layers: int | None = None, **more: Any) -> Intent:
         """Returns the intent for one mask, for a list of one mask for each layer, or for `bidirectional` or `encoder-decoder`.
 
-        `layers` is the number of layers. Masks with windows need it: the tokens that an output can depend on grow with each
-        layer.
+        `layers` is the number of layers. Masks with windows need this number, because an output can depend on more tokens with
+        each layer.
         """
         if isinstance(mask, Intent):
             return replace(mask, **more)
@@ -63,18 +64,21 @@ class Intent:
         if layers is not None and layers != len(mask):
             raise Error(f"the intent lists {len(mask)} masks, but layers={layers}: leave out layers=, or give one mask for each layer")
         if not mask:
-            raise Error("the intent lists no mask: give one for each layer, or one for all")
+            raise Error("the intent lists no mask: give one mask for each layer, or one mask for all layers")
         return Intent(tuple(full() if m == "bidirectional" else Mask(m) for m in mask), depth=len(mask), **more)
 
     def masks(self, stream: str, depth: int | None = None) -> tuple[Mask, ...]:
-        """Returns the masks of a stream: one for each layer, or a single one if `depth` is None and one applies to all."""
+        """Returns the masks of a stream, one for each layer.
+
+        If one mask applies to all layers and `depth` is None, returns this mask alone.
+        """
         masks = self.source if stream == "source" else self.layers
         if masks is None:
             raise Error(f"the intent has no masks for the {stream}: give source=")
         return masks * depth if len(masks) == 1 and depth is not None else masks
 
     def known_depth(self, stream: str) -> int | None:
-        """Returns the number of layers of a stream, None if the intent does not give it."""
+        """Returns the number of layers of a stream; None if the intent does not give this number."""
         masks = self.masks(stream)
         return len(masks) if len(masks) > 1 else self.depth if stream == "main" else None
 
@@ -83,7 +87,8 @@ class Intent:
         return _cells(self.masks(stream, depth)[layer].at_layer(layer), length, self.heads)
 
     def reach(self, stream: str, length: int, depth: int | None = None) -> Bits:
-        """Returns `[output, input]`: true where the output may depend on the input, through all layers and the residual stream.
+        """Returns booleans `[output, input]`: true if the output may depend on the input, through all layers and the residual
+        stream.
 
         If the number of layers is not known (a single mask and no `depth`), the result holds for any number of layers.
         """
@@ -126,7 +131,10 @@ def _say(masks: tuple[Mask, ...]) -> str:
 
 
 def from_config(model: Any, documents: bool | str = False) -> Intent:
-    """Returns the intent of a transformers model, from its configuration and its attention modules."""
+    """Returns the intent of a transformers model from its configuration and attention modules.
+
+    `documents` is as in `Intent.documents`.
+    """
     config = model.config
     text = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
     if getattr(config, "is_encoder_decoder", False) and hasattr(model, "get_decoder"):

@@ -74,7 +74,7 @@ def plain(tokens: Tensor) -> Stream:
 
 
 def padded(stream: Stream, side: str, pads: Tensor) -> Stream:
-    """Adds the padding tokens `pads` on a side of a stream; positions count only non-padding tokens."""
+    """Returns a stream with the padding tokens `pads` on the side `side`; positions count only non-padding tokens."""
     left = side == "left"
     tokens = torch.cat([pads, stream.tokens] if left else [stream.tokens, pads], 1)
     unreal = torch.zeros(pads.shape[:2], dtype=torch.bool)
@@ -98,7 +98,7 @@ def counted(real: Tensor) -> Tensor:
 
 
 def hidden(stream: Stream, at: Sequence[int]) -> Stream:
-    """Returns a copy of a stream with the tokens `at` masked out; the other tokens keep their positions."""
+    """Returns a copy of a stream with the tokens at positions `at` masked out; the other tokens keep their positions."""
     real = stream.real.clone()
     real[:, list(at)] = False
     return replace(stream, real=real)
@@ -119,8 +119,8 @@ class Lab:
     def source_length(self) -> int:
         """The length of the encoder's sequence.
 
-        It differs from the main stream's length, with and without padding, so that the length of a tensor identifies its
-        stream.
+        This length differs from the main stream's length, with and without padding, so that the length of a tensor identifies the
+        stream of the tensor.
         """
         return self.length + PADS + 4
 
@@ -145,7 +145,7 @@ class Lab:
         return self.intent.reach(stream, length or self.length, self.depth(stream))
 
     def direct(self, stream: str, length: int | None = None) -> Bits:
-        """Returns the cells that every layer allows; a change of their key must change their query's output."""
+        """Returns the cells that every layer allows. If the key of such a cell changes, the output of its query must change."""
         length, depth = length or self.length, self.depth(stream)
         cells = [self.intent.cells(stream, i, length, depth) for i in range(len(self.intent.masks(stream, depth)))]
         found: Bits = np.logical_and.reduce(cells)
@@ -169,7 +169,8 @@ class Lab:
     def side(self) -> str | None:
         """Returns the side for padding where a check needs only one side, None if padding is not possible.
 
-        If outputs may read later tokens, the right side is preferred, else the left side: there a fault is visible.
+        If outputs may read later tokens, the right side is preferred, else the left side, because a fault is visible on that
+        side.
         """
         if self.intent.padding == "none" or not self.subject.arguments.masked:
             return None
@@ -196,7 +197,7 @@ class Lab:
         return True
 
     def pick_length(self, longest: int | None) -> None:
-        """Sets the tested length to the shortest one that shows all windows, within a model's limit of `longest` positions."""
+        """Sets the tested length to the shortest length that shows all windows, within a model's limit of `longest` positions."""
         limit = longest - PADS - (PADS + 4 if self.intent.source is not None else 0) if longest else LENGTHS[-1]
         if limit < 8:
             raise Error(f"the model takes at most {longest} positions: the battery needs {PADS + 21} or more")
@@ -215,7 +216,7 @@ class Lab:
 def stacks(module: nn.Module, call: Call, intent: Intent, run: Callable[[Call], Any]) -> list[Layer]:
     """Returns the layers of each stream of the intent.
 
-    Of several stacks in a stream, the largest with the intent's number of layers is returned.
+    If a stream has several stacks of layers, the largest stack with the intent's number of layers is returned.
     """
     found: dict[tuple[str, str], list[Layer]] = {}
     for layer in find_layers(module, call, run):
@@ -239,7 +240,10 @@ def poisoned(module: nn.Module, call: Call, at: dict[str, tuple[int, ...]]) -> I
     lengths = {stream.length: name for name, stream in call.streams().items() if name in at}
 
     def enlarge(keys: Tensor, name: str, axis: int = 1) -> Tensor:
-        """Scales keys to a fixed size: keys that pass through here twice do not grow again."""
+        """Returns `keys` with the poisoned positions of axis `axis` scaled to a fixed size, and records `name`.
+
+        A second call does not scale these positions further.
+        """
         if keys.dim() != axis + 2 or keys.shape[axis] not in lengths:
             return keys
         met.append(name)

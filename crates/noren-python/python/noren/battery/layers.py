@@ -2,8 +2,8 @@
 
 The effect of a change spreads from layer to layer, so the final outputs do not show every fault: a missing window in one layer
 may be within the reach of the other layers, and one layer without a window makes all other windows invisible. Here each layer
-gets the input that it had in the base pass, with one token changed. The rows of its output that change are a column of its
-mask. One pass measures, for all layers, one column for each of its batch rows.
+gets the input that it had in the base pass, with one token changed. The output rows that change form one column of the layer's
+mask. One pass measures, for every layer, one column in each batch row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .trial import LEAK
 
 @dataclass
 class Layer:
-    """A layer of a stack; its input and output are `[batch, length, width]`."""
+    """A layer of a stack. The input and the output of the layer are `[batch, length, width]`."""
 
     name: str
     module: nn.Module
@@ -72,7 +72,7 @@ class Column:
 
 
 def columns(layers: list[Layer], call: Call, tokens: Sequence[int], run: Callable[[Call], Any]) -> list[Column]:
-    """Changes the token `tokens[r]` in row `r` of every layer's input, and returns the columns that this shows.
+    """Changes the token `tokens[r]` in row `r` of every layer's input, and returns the measured columns.
 
     All layers of a stream are measured in one pass.
     """
@@ -126,7 +126,7 @@ def _with_hidden(args: tuple[Any, ...], kwargs: dict[str, Any], value: Tensor) -
 def against(intent: Intent, column: Column, own: Column | None, depth: int, rounding: Rounding) -> str | None:
     """Returns the fault of a column as a sentence, None if the column fits the intent.
 
-    `column` is in float64, `own` in the model's dtype, where only faults are reported that float64 does not show.
+    `column` was measured in float64. `own` was measured in the model's dtype and shows only faults that float64 does not show.
     """
     layer, length = column.layer, len(column.gaps)
     cells: Bits = intent.cells(layer.stream, layer.index, length, depth)

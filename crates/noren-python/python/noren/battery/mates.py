@@ -21,12 +21,15 @@ Trials = Iterator[Trial]
 
 
 def batch(lab: Lab) -> Trials:
-    """Compares every row of a batch with its sequence alone, and with a batch of other mates; lengths are equal or different."""
+    """Compares every row of a batch with the same sequence alone, and with the same row in a batch of other sequences.
+
+    Lengths are equal or different.
+    """
     alone = [lab.call() for _ in range(ROWS)]
     together = Call(_stacked([call.main for call in alone]), _sources([call.source for call in alone]))
     for row, call in enumerate(alone):
         cells = _cells(call, row, 0, True)
-        yield Trial(f"alone, and in row {row} among others of its length", call, together, cells, BROKEN)
+        yield Trial(f"a sequence alone, and in row {row} among others of its length", call, together, cells, BROKEN)
     for row in range(ROWS):
         others = replace(together, main=_others(lab, together.main, row))
         if together.source is not None:
@@ -35,7 +38,7 @@ def batch(lab: Lab) -> Trials:
         cells = {"main": Cells.same([row], places), "pooled": Cells.same([row], 0)}
         if together.source is not None:
             cells["source"] = Cells.same([row], range(together.source.length))
-        yield Trial(f"all sequences but that of row {row} changed", together, others, cells, BROKEN)
+        yield Trial(f"all sequences except the one in row {row} changed", together, others, cells, BROKEN)
     yield from _padded(lab, alone)
     yield from _padded_sources(lab, alone)
 
@@ -55,12 +58,12 @@ def _padded(lab: Lab, alone: list[Call]) -> Trials:
             together = Call(main, _sources([short[i].source for i in order]))
             for row, i in enumerate(order):
                 shift = SHORTER[i] if side == "left" else 0
-                what = f"alone, and in row {row} among others, padded on the {side} by {SHORTER[i]}"
+                what = f"a sequence alone, and in row {row} among others, padded on the {side} by {SHORTER[i]}"
                 yield Trial(what, short[i], together, _cells(short[i], row, shift, pooled), BROKEN)
             real = main.real
             tokens = torch.where(real.reshape(*real.shape, *[1] * (main.tokens.dim() - 2)), main.tokens, _pads(lab, main))
             other = replace(together, main=replace(main, tokens=tokens))
-            what = f"padding of the batch on the {side} given other ids"
+            what = f"padding ids on the {side} side of the batch changed"
             yield Trial(what, together, other, {"main": Cells.where(real)}, CHECKS[f"padding_{side}"].sentence("padding"))
 
 
@@ -75,12 +78,12 @@ def _padded_sources(lab: Lab, alone: list[Call]) -> Trials:
         chosen = [call.source for i in order if (call := short[i]).source is not None]
         together = Call(_stacked([short[i].main for i in order]), ragged(lab, chosen, "right"))
         for row, i in enumerate(order):
-            what = f"alone, and in row {row} among others, the encoder's sequence padded by {SHORTER[i]}"
+            what = f"a sequence alone, and in row {row} among others, its encoder sequence padded by {SHORTER[i]}"
             yield Trial(what, short[i], together, _cells(short[i], row, 0, True), BROKEN)
 
 
 def _cells(call: Call, row: int, shift: int, pooled: bool) -> dict[str, Cells]:
-    """Returns the compared places: a sequence alone, against row `row` of a batch, shifted by `shift` positions."""
+    """Returns the places to compare: a sequence alone, and the same sequence in row `row` of a batch, `shift` positions later."""
     cells = {"main": Cells.shifted([0], range(call.main.length), [row], shift)}
     if pooled:
         cells["pooled"] = Cells.shifted([0], [0], [row], 0)
@@ -99,7 +102,7 @@ def _sources(streams: list[Stream | None]) -> Stream | None:
 
 
 def _others(lab: Lab, stream: Stream, row: int) -> Stream:
-    """Changes the tokens of all rows except `row`."""
+    """Returns a copy of a stream in which the tokens of all rows except `row` are changed."""
     tokens = lab.maker.changed(stream.tokens, range(stream.length))
     tokens[row] = stream.tokens[row]
     return replace(stream, tokens=tokens)

@@ -41,8 +41,8 @@ def _widened(value: Any) -> Any:
 def in_double(module: nn.Module | None) -> Iterator[None]:
     """Converts weights, buffers and computations of `module` to float64 within its block; afterwards all bits are as before.
 
-    The original data is kept and restored, not converted back, so nothing is rounded. Only the data of each tensor object is
-    replaced, so that functions that refer to the module use float64 too.
+    The original data is kept and restored, not converted back, so nothing is rounded. The tensor objects stay and only their data
+    is replaced, so functions that refer to the module compute in float64 too.
     """
     kept: list[tuple[Tensor, Tensor]] = []
     before = torch.get_default_dtype()
@@ -72,7 +72,7 @@ class WithoutDropout(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in _DROPOUTS:
             return args[0] if args else kwargs["input"]
-        if func is functional.multi_head_attention_forward:  # calls the functions below outside of this mode
+        if func is functional.multi_head_attention_forward:  # this function calls the functions below outside of this mode
             return func(*args, **kwargs | {"training": False})
         if func is functional.scaled_dot_product_attention:
             if len(args) > 4:
@@ -107,7 +107,8 @@ _SELECTIONS = {torch.topk, Tensor.topk, torch.sort, Tensor.sort, torch.argsort, 
 _SELECTIONS |= {torch.kthvalue, Tensor.kthvalue, torch.bucketize, torch.searchsorted, torch.round, Tensor.round}
 _SELECTIONS |= {torch.argmax, Tensor.argmax, torch.argmin, Tensor.argmin, torch.median, Tensor.median, torch.mode, Tensor.mode}
 _EXTREMES = {torch.max, Tensor.max, torch.min, Tensor.min}
-"""Functions that select only if they are called along a dimension: they then return indices too."""
+"""Functions that return the index of the selected element only if they are called along a dimension; a call without a dimension
+selects nothing."""
 
 
 def _of_all(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -142,7 +143,7 @@ def at_rest(module: nn.Module | None, training: bool, own_modes: bool = False) -
 
 
 def dtype_of(module: nn.Module | None) -> torch.dtype:
-    """Returns the dtype of the largest number of weights; PyTorch's default dtype without weights."""
+    """Returns the dtype that most weights have; PyTorch's default dtype if the module has no weights."""
     counts: dict[torch.dtype, int] = {}
     for p in () if module is None else module.parameters():
         if p.is_floating_point():
@@ -151,6 +152,6 @@ def dtype_of(module: nn.Module | None) -> torch.dtype:
 
 
 def device_of(module: nn.Module | None) -> torch.device:
-    """Returns the device of the first weight; the CPU without weights."""
+    """Returns the device of the first weight; the CPU if the module has no weights."""
     first = None if module is None else next(module.parameters(), None)
     return torch.device("cpu") if first is None else first.device

@@ -69,13 +69,13 @@ class Report:
     mode: str = "evaluation mode"
     """The mode in which the model was tested, as text: evaluation mode or training mode."""
     rounding: str = ""
-    """The bound below which a difference in the model's dtype is called rounding, as a sentence."""
+    """A sentence with the bound below which a difference in the model's dtype is called rounding."""
     not_tested: tuple[str, ...] = ()
-    """The parts that the audit did not test, as sentences."""
+    """The parts of the model that the audit did not test, as sentences."""
 
     @property
     def ok(self) -> bool:
-        """Whether at least one check passed, none failed, and none that applies is inconclusive."""
+        """Whether at least one check passed, no check failed, and no check that applies is inconclusive."""
         return self.verdict == "ok"
 
     @property
@@ -158,7 +158,7 @@ class Report:
         path.write_text(made() + "\n", encoding="utf-8")
 
     def raise_if_failed(self) -> None:
-        """Raises `AssertionError` with the text of the report unless the report is `ok`."""
+        """Raises `AssertionError` with the text of the report if the report is not `ok`."""
         if not self.ok:
             raise AssertionError(str(self))
 
@@ -204,5 +204,5 @@ def _plain(check: Check) -> dict[str, Any]:
 
 
 def _number(value: float) -> float | None:
-    """Returns None for NaN and infinite numbers, which JSON does not have."""
+    """Returns `value`; None for NaN and infinite numbers, which JSON cannot represent."""
     return value if value == value and abs(value) != float("inf") else None

@@ -31,9 +31,9 @@ def in_every_row(call: Call) -> Call:
 
 
 def reach(lab: Lab) -> Trials:
-    """Changes every token alone, another one in each row.
+    """Changes one token at a time: each row of a pass has a different changed token.
 
-    Outputs that may not depend on the token must not change; outputs that read it directly must change.
+    Outputs that may not depend on the token must not change; outputs that read the token directly must change.
     """
     base = in_every_row(lab.call())
     for name, stream in base.streams().items():
@@ -51,7 +51,10 @@ def reach(lab: Lab) -> Trials:
 
 
 def lengths(lab: Lab) -> Trials:
-    """Runs sequences of every length up to the tested one: alone, as the beginning of the longest sequence, and padded."""
+    """Runs sequences of every length up to the tested length.
+
+    Each sequence runs alone, as the beginning of the longest sequence, and padded.
+    """
     call = lab.call()
     longest = call.main.length
     side = lab.side()

@@ -9,7 +9,7 @@ COLUMNS = 72
 
 
 def strip(positions: Sequence[int], length: int) -> str:
-    """Draws positions in a line; above `COLUMNS` positions, each character stands for several."""
+    """Draws positions as one line of text. If `length` is above `COLUMNS`, each character represents several positions."""
     columns = min(length, COLUMNS)
     hit = {position * columns // length for position in positions}
     return "".join("■" if i in hit else "·" for i in range(columns))

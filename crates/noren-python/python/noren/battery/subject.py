@@ -21,7 +21,7 @@ class Stream:
     """A batch of sequences: tokens, with padding, positions and documents."""
 
     tokens: Tensor
-    """`[batch, length]` of ids, or `[batch, length, width]` of floats."""
+    """Token ids `[batch, length]`, or token vectors `[batch, length, width]` of floats."""
     real: Tensor
     """`[batch, length]`: false where a token is padding or hidden."""
     positions: Tensor
@@ -51,7 +51,7 @@ class Call:
     source: Stream | None = None
     """The encoder's sequences, None without an encoder."""
     splits: tuple[int, ...] = ()
-    """The number of tokens of `main` in each pass; empty: all tokens in one pass, without a cache."""
+    """The number of tokens of `main` in each pass with a cache. Empty: all tokens are in one pass, without a cache."""
     backend: str | None = None
     """The attention implementation; None: the model's own choice."""
     packing: str | None = None
@@ -94,7 +94,10 @@ class Arguments:
 
     @staticmethod
     def of(function: Callable[..., Any], encoder_decoder: bool, core: nn.Module | None = None) -> Arguments:
-        """Returns the parameters of a function, or of `core`, the module inside, if the function passes its arguments on."""
+        """Returns the parameters of a function.
+
+        If the function passes its arguments on, these are the parameters of `core`, the module inside.
+        """
         names = list(parameters(core if core is not None and passes_on(function) else function))
         cache, use_cache = "past_key_values" in names, "use_cache" in names
 
@@ -136,12 +139,12 @@ class Subject:
     arguments: Arguments
     hugging_face: bool
     step: Callable[..., Any] | None = None
-    """`step(tokens, state, **the rest) -> (output, state)`, for models whose cache is not that of transformers."""
+    """`step(tokens, state, **the rest) -> (output, state)`, for models whose cache is not a cache of transformers."""
     exact: Callable[..., Any] | None = None
-    """The function in float64, for models without a module to convert."""
+    """The model as a function that computes in float64, for models without a module that can be converted."""
     backends: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     core: nn.Module | None = None
-    """The module inside wrappers, which has the names of the arguments and the configuration."""
+    """The module inside wrappers. This module has the names of the arguments and the configuration."""
 
     @property
     def name(self) -> str:
@@ -160,7 +163,7 @@ class Subject:
         return self.step is not None or self.arguments.cache
 
     def run(self, call: Call, double: bool = False) -> Output:
-        """Runs a call and returns its outputs. For float64, set `double` and call this within `exactly`."""
+        """Runs a call and returns its outputs. For float64, set `double` and call `run` within `exactly`."""
         call = place(call, self.module)
         with self._backend(call.backend) as function:
             if double and self.exact is not None:
@@ -225,7 +228,7 @@ class Subject:
             yield function
 
     def _parts(self, function: Callable[..., Any], call: Call, double: bool) -> Iterator[Output]:
-        """Yields the outputs of each call of the function: one, or one for each entry of `call.splits`."""
+        """Yields the outputs of each call of the function. There is one call, or one call for each entry of `call.splits`."""
         if not call.splits:
             out = function(*self._given(call), **self._said(call, 0, call.main.length, None))
             yield self._read(out, call, call.main.length)
@@ -249,17 +252,23 @@ class Subject:
             start = end
 
     def _given(self, call: Call) -> list[Tensor]:
-        """Returns the positional arguments of a whole pass: the tokens, if the parameter for them has no known name."""
+        """Returns the positional arguments of a whole pass.
+
+        These are the tokens if the name of the model's parameter for tokens is unknown, otherwise nothing.
+        """
         return [] if self.arguments.tokens is not None else [self._tokens(call.main)]
 
     def _tokens(self, stream: Stream) -> Tensor:
-        """Returns the tokens of a stream: ids unchanged, floats in the model's dtype."""
+        """Returns the tokens of a stream: ids unchanged, vectors of floats converted to the model's dtype."""
         if not stream.tokens.is_floating_point():
             return stream.tokens
         return stream.tokens.to(self.dtype)
 
     def _said(self, call: Call, start: int, end: int, state: Any) -> dict[str, Any]:
-        """Returns the named arguments for the tokens `start..end` of the main stream; earlier tokens are in the cache."""
+        """Returns the model's keyword arguments for the tokens `start..end` of the main stream.
+
+        `state` is the cache with the earlier tokens.
+        """
         names, main = self.arguments, call.main
         said: dict[str, Any] = {}
         if names.tokens is not None and not call.splits:
@@ -287,7 +296,7 @@ class Subject:
         return said
 
     def _read(self, out: Any, call: Call, length: int) -> Output:
-        """Returns the outputs of the model, in any of its forms, by stream."""
+        """Returns the outputs of each stream from the result `out` of the model, which has one of several forms."""
         batch = call.main.batch
         found: Output = {}
         for value in _tensors(out):

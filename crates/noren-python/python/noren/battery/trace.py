@@ -26,14 +26,14 @@ class Record:
 
 @dataclass
 class Recorder:
-    """All runs of all modules in a pass, in the order in which they end; a module may run several times."""
+    """A recording of one pass: the tensors of every run of every module. A module may run several times in a pass."""
 
     parts: int = 1
-    """The number of calls in a pass; the outputs of a module in these calls are joined along the sequence."""
+    """The number of calls of the model in a pass. The outputs of a module in these calls are joined along the sequence."""
     runs: dict[str, list[Record]] = field(default_factory=dict)
 
     def records(self) -> list[tuple[str, Record]]:
-        """Returns the joined records, each with a key that is equal in both passes: `(key, record)`."""
+        """Returns (key, record) pairs, in which the outputs of several calls are joined. A run has the same key in both passes."""
         found = []
         for name, runs in self.runs.items():
             repeats = max(1, len(runs) // self.parts)
@@ -70,7 +70,7 @@ def flat(value: Any) -> Iterator[Tensor]:
 
 @contextmanager
 def recorded(module: nn.Module, parts: int = 1) -> Iterator[Recorder]:
-    """Records the inputs and outputs of every module that runs within its block."""
+    """Returns a context that records the inputs and outputs of every module that runs in the block."""
     recorder = Recorder(parts)
 
     def hook(name: str) -> Callable[..., None]:
@@ -89,7 +89,10 @@ def recorded(module: nn.Module, parts: int = 1) -> Iterator[Recorder]:
 
 
 def first_to_differ(module: nn.Module, trial: Trial, run: Callable[[Call], Any]) -> str | None:
-    """Returns the first module, as text, whose inputs are equal at the trial's places and whose outputs differ; None if none."""
+    """Returns the name of the first module whose inputs are equal at the trial's places and whose outputs differ.
+
+    Returns None if no such module exists.
+    """
     recorders = []
     for call in (trial.base, trial.other):
         with recorded(module, max(1, len(call.splits))) as recorder:
@@ -111,13 +114,13 @@ def first_to_differ(module: nn.Module, trial: Trial, run: Callable[[Call], Any])
 
 
 def _differs(trial: Trial, base: list[Tensor], other: list[Tensor]) -> bool | None:
-    """Whether any tensor differs at the trial's places; None if no tensor can be compared."""
+    """Whether any tensor differs between `base` and `other` at the trial's places; None if no tensor can be compared."""
     compared = [gap for a, b in zip(base, other, strict=False) if (gap := _gap(trial, a, b)) is not None]
     return any(gap > LEAK for gap in compared) if compared else None
 
 
 def _gap(trial: Trial, a: Tensor, b: Tensor) -> float | None:
-    """Returns the largest difference of two tensors as a fraction of the largest entry; None if they belong to no stream."""
+    """Returns the largest difference of two tensors as a fraction of the largest entry; None if the tensors belong to no stream."""
     pair = _at(trial, a, b)
     if pair is None or not pair[0].numel():
         return None
@@ -127,7 +130,7 @@ def _gap(trial: Trial, a: Tensor, b: Tensor) -> float | None:
 
 
 def _at(trial: Trial, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Returns two tensors at the compared places of their stream; None if they belong to no stream.
+    """Returns two tensors at the compared places of their stream; None if the tensors belong to no stream.
 
     Tensors are `[batch, length, ...]`, or `[batch, channels, length]` as in convolutions.
     """
@@ -148,7 +151,7 @@ def _at(trial: Trial, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor] | None:
 
 
 def _heads(trial: Trial, culprit: Record, base: Recorder, other: Recorder) -> str:
-    """Returns text with the differing heads, empty if they are not found or if all heads differ.
+    """Returns text with the differing heads; an empty text if these heads are not found or if all heads differ.
 
     The heads are found in the input of an output projection within `culprit`.
     """

@@ -17,11 +17,11 @@ from .subject import Call, Output, Stream
 LEAK = 1e-10
 """The largest difference between float64 passes that is not a leak, as a fraction of the largest output.
 
-Rounding stays below 1e-12 in deep models; leaks are far above this limit."""
+In float64, rounding stays below 1e-12 in deep models; leaks are far above this limit."""
 STILL = 1e-14
 """The largest difference that counts as "unchanged", as a fraction of the largest output.
 
-Most kernels add in the same order for equal shapes, so that the difference is zero; the limit allows for the other kernels."""
+Most kernels add in the same order for equal shapes, so that the difference is zero. This limit is for the other kernels."""
 RATIO = 8.0
 """The largest ratio between the rounding errors of two passes that is still called rounding."""
 FEATURES = 64
@@ -42,7 +42,7 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True)
 class Cells:
-    """Rows and positions of a stream in the first pass, and those in the second pass with which they are compared."""
+    """Places (row, position) of a stream in the first pass, and the places in the second pass with which they are compared."""
 
     rows: Tensor
     at: Tensor
@@ -51,7 +51,7 @@ class Cells:
 
     @staticmethod
     def same(rows: list[int], at: Any) -> Cells:
-        """Compares the positions `at` of each row with themselves in the other pass."""
+        """Compares the positions `at` of each row with the same positions in the other pass."""
         return Cells.shifted(rows, at, rows, 0)
 
     @staticmethod
@@ -63,13 +63,13 @@ class Cells:
 
     @staticmethod
     def at_places(places: Sequence[tuple[int, int]]) -> Cells:
-        """Compares each (row, position) with itself in the other pass."""
+        """Compares each (row, position) with the same place in the other pass."""
         rows, at = torch.tensor(places).T
         return Cells(rows, at, rows, at)
 
     @staticmethod
     def where(keep: Any) -> Cells:
-        """Compares the places where `keep` (booleans `[rows, positions]`) is true with themselves in the other pass."""
+        """Compares the places where `keep` (booleans `[rows, positions]`) is true with the same places in the other pass."""
         rows, at = torch.as_tensor(keep).nonzero(as_tuple=True)
         return Cells(rows, at, rows, at)
 
@@ -77,7 +77,7 @@ class Cells:
         return len(self.at)
 
     def of(self, base: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the compared outputs of both passes as `[cells, features]`."""
+        """Returns the compared outputs of the first and of the second pass, each as `[places, features]`."""
         count = len(self)
         return base[self.rows, self.at].reshape(count, -1), other[self.other_rows, self.other_at].reshape(count, -1)
 
@@ -87,27 +87,28 @@ class Trial:
     """Two passes whose outputs must all be equal, or must all differ, at the places in `cells`."""
 
     what: str
-    """The difference between the two passes, as text: `tokens 12.. changed`."""
+    """The difference between the inputs of the two passes, as text such as `tokens 12.. changed`."""
     base: Call
     other: Call
     cells: Mapping[str, Cells]
-    """The compared places of each stream; streams that the model does not return are skipped."""
+    """The compared places of each stream. Streams for which the model returns no output are skipped."""
     broken: str
-    """The meaning of a failure, as text."""
+    """The meaning of a failure of this trial, as text."""
     moved: bool = False
     """True if the outputs must differ; false if they must be equal."""
     changed: tuple[int, ...] = ()
-    """Positions whose input was changed, for the drawing in the report."""
+    """Positions of the changed inputs, for the drawing in the report."""
     each: tuple[int, ...] = ()
-    """For each row, the position whose input was changed; empty if all rows have the same changed positions."""
+    """The changed position of each row; empty if the changed positions are equal in all rows (see `changed`)."""
     double_only: bool = False
     """True if the trial runs only in float64, because its values do not fit into narrower floats."""
 
     @property
     def same_operations(self) -> bool:
-        """True if the passes differ only in the content of tokens, so that both do the same operations in the same order.
+        """True if the two passes differ only in the content of tokens, so that both passes do the same operations in the same
+        order.
 
-        Their rounding is then equal."""
+        The rounding errors of both passes are then equal."""
         a, b = self.base, self.other
         ways = [(call.splits, call.backend, call.packing, call.all_real) for call in (a, b)]
         streams = [list(call.streams().values()) for call in (a, b)]
@@ -127,15 +128,16 @@ class Measure:
     stream: str
     row: int
     position: int
-    """The position where outputs differ most, or where they differ least if they must differ."""
+    """The position where the outputs differ most. If the outputs must differ: the position where they differ least."""
     difference: float
-    """The difference at that position, as a fraction of the largest compared output."""
+    """The difference at `position`, as a fraction of the largest compared output."""
     finite: bool
     moved_at: list[int]
     gaps: dict[str, Tensor] = field(default_factory=dict)
     """For each stream, the difference at each compared place, as a fraction of the largest output."""
     kept: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    """For each stream, some features of both passes, as fractions of the largest output."""
+    """For each stream, a selection of features of the outputs in the first and in the second pass, as fractions of the largest
+    output."""
 
 
 @dataclass
@@ -165,7 +167,7 @@ class Outcome:
 def measure(trial: Trial, base: Output, other: Output, floor: float) -> Measure | None:
     """Measures the differences between the outputs of two passes; returns None if the model returns none of the streams.
 
-    `floor` is the difference above which an output is drawn as moved, as a fraction of the largest output.
+    `floor`, a fraction of the largest output, is the difference above which the report's drawing marks an output as changed.
     """
     worst: Measure | None = None
     kept: dict[str, tuple[Tensor, Tensor]] = {}
@@ -193,7 +195,8 @@ def measure(trial: Trial, base: Output, other: Output, floor: float) -> Measure 
 
 
 def judge(trial: Trial, own: Measure | None, double: Measure | None, why_not: str | None, rounding: Rounding) -> Outcome:
-    """Returns the verdict on a trial: float64 shows leaks, the model's own dtype shows faults that exist only in that dtype.
+    """Returns the verdict on a trial. `double`, measured in float64, shows leaks; `own`, measured in the model's dtype, shows
+    faults that exist only there.
 
     `why_not` is the reason why there is no measurement in float64.
     """
@@ -211,7 +214,7 @@ def judge(trial: Trial, own: Measure | None, double: Measure | None, why_not: st
 def _judge(trial: Trial, own: Measure | None, double: Measure | None, why_not: str, rounding: Rounding) -> tuple[Verdict, str]:
     decided = double or own
     if decided is None:
-        return Verdict.NOT_APPLICABLE, "the model returns nothing that this compares"
+        return Verdict.NOT_APPLICABLE, "the model returns no output that this check compares"
     if trial.moved:
         return _moves(trial, own, double, rounding)
     if double is None:
@@ -219,7 +222,7 @@ def _judge(trial: Trial, own: Measure | None, double: Measure | None, why_not: s
     if not double.finite:
         return Verdict.FAIL, f"{trial.broken}: outputs are NaN or infinite, in float64 too"
     if double.difference > LEAK:
-        by = f"{double.difference:.1e} of the largest output in float64, so it is no rounding"
+        by = f"{double.difference:.1e} of the largest output in float64, so the difference is not rounding"
         return Verdict.FAIL, f"{trial.broken}: {_place(trial, double)} moves by {by}"
     if own is None:
         return Verdict.PASS, f"equal in float64 (to {double.difference:.0e})"
@@ -227,16 +230,16 @@ def _judge(trial: Trial, own: Measure | None, double: Measure | None, why_not: s
 
 
 def _in_own(trial: Trial, own: Measure, double: Measure, rounding: Rounding) -> tuple[Verdict, str]:
-    """Returns the verdict in the model's dtype, after float64 has shown no leak."""
+    """Returns the verdict from the measurement in the model's dtype, after float64 has shown no leak."""
     name, bound = rounding.name, rounding.bound
     if not own.finite:
-        why = f"a value that overflows in {name}, or a row whose keys are all masked, on a path that float64 does not take"
+        why = f"a value that overflows in {name}, or a row whose keys are all masked, in code that runs only in this dtype"
         return Verdict.FAIL, f"outputs are NaN or infinite in {name} and finite in float64: {why}"
     if own.difference == 0.0:
         return Verdict.PASS, "equal to the bit"
     said = f"{_place(trial, own)} moves by {own.difference:.1e} of the largest output in {name}, and not in float64"
     if rounding.selects and own.difference > bound:
-        why = f"{rounding}, but the model selects by comparison (experts, largest scores), and rounding may select others"
+        why = f"{rounding}, but the model selects by comparison (experts, largest scores), and rounding may change the selection"
         return Verdict.INCONCLUSIVE, f"{said}; {why}"
     if own.difference > bound:
         return Verdict.FAIL, f"{trial.broken}: {said}; {rounding}"
@@ -247,7 +250,7 @@ def _in_own(trial: Trial, own: Measure, double: Measure, rounding: Rounding) -> 
     largest = max(most for most, _ in errors)
     if largest > bound and not rounding.selects:
         what = f"equal in float64, but a pass in {name} is {largest:.1e} of the largest output away from it"
-        return Verdict.INCONCLUSIVE, f"{what}; {rounding}: what float64 shows is not what {name} computes"
+        return Verdict.INCONCLUSIVE, f"{what}; {rounding}: float64 does not show what {name} computes"
     first, second = (typical for _, typical in errors)
     if second > RATIO * max(first, torch.finfo(rounding.dtype).eps) and not rounding.selects:
         return Verdict.INCONCLUSIVE, (
@@ -261,7 +264,8 @@ def _in_own(trial: Trial, own: Measure, double: Measure, rounding: Rounding) -> 
 def _moves(trial: Trial, own: Measure | None, double: Measure | None, rounding: Rounding) -> tuple[Verdict, str]:
     """Returns the verdict on outputs that must differ.
 
-    All must differ in float64; in the model's dtype the difference may be smaller only by the bound of rounding.
+    All outputs must differ in float64. In the model's dtype, a difference may be smaller than in float64 only by the bound of
+    rounding.
     """
     seen = double or own
     assert seen is not None
@@ -274,7 +278,7 @@ def _moves(trial: Trial, own: Measure | None, double: Measure | None, rounding: 
         if float(short.max()) > rounding.bound:
             at, cells = int(short.argmax()), trial.cells[stream]
             place = _place(trial, Measure(stream, int(cells.rows[at]), int(cells.at[at]), 0.0, True, []))
-            moves = f"{place} changes by {float(exact[at]):.1e} in float64 and by {float(own.gaps[stream][at]):.1e} in {rounding.name}"
+            moves = f"{place} changes by {float(exact[at]):.1e} in float64 but by {float(own.gaps[stream][at]):.1e} in {rounding.name}"
             return Verdict.FAIL, f"{trial.broken}: {moves}; {rounding}"
     return Verdict.PASS, f"changes by at least {seen.difference:.1e} of the largest output"
 
@@ -302,7 +306,7 @@ def _place(trial: Trial, seen: Measure) -> str:
 
 
 def _errors(own: Measure, double: Measure, which: int) -> tuple[float, float]:
-    """Returns the error of one pass in the model's dtype against float64: (largest, root of the mean square)."""
+    """Returns the error of pass `which` (0 or 1) in the model's dtype against float64: (largest error, root of the mean square)."""
     gaps = [(own.kept[stream][which] - double.kept[stream][which]).abs() for stream in own.kept if stream in double.kept]
     if not gaps:
         return 0.0, 0.0

@@ -32,7 +32,7 @@ def passes_on(function: Callable[..., Any]) -> bool:
 
 
 def inside(module: nn.Module) -> nn.Module:
-    """Returns the outermost module that names its arguments; `module` itself if there is none."""
+    """Returns the first module inside wrappers whose `forward` names its parameters; `module` itself if no such module exists."""
     found, seen = module, {id(module)}
     while True:
         child = _child(found)
@@ -70,7 +70,7 @@ def compiled(model: Any) -> bool:
 
 
 def eagerly() -> AbstractContextManager[Any]:
-    """Runs compiled code uncompiled within its block."""
+    """Returns a context in which compiled code runs uncompiled."""
     set_stance = getattr(torch.compiler, "set_stance", None)
     return nullcontext() if set_stance is None else set_stance("force_eager")  # type: ignore[no-any-return]
 

@@ -22,12 +22,12 @@ def scores_of(scale: float | None, softcap: float | None, alibi: Sequence[float]
 
 
 def lent(*tensors: Tensor) -> Any:
-    """Exports contiguous tensors for a call, without gradients."""
+    """Returns contiguous tensors without gradients in a form that the extension module reads."""
     return tuple(lend(tensor.detach().contiguous()) for tensor in tensors)
 
 
 def results(attended: Attended, q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the output in the type of `q`, and the log-sum-exps."""
+    """Returns (output in the type of `q`, log-sum-exps)."""
     out = torch.empty(*q.shape[:3], v.shape[3], dtype=torch.float32)
     lse = torch.empty(q.shape[:3], dtype=torch.float32)
     attended.write(*lent(out, lse))
@@ -47,10 +47,10 @@ def attention(
 ) -> Any:
     """Computes masked attention of this rank's queries over the keys of all ranks; differentiable.
 
-    `q` is `[batch, heads, own queries, head_dim]`, `k` and `v` are `[batch, kv_heads, own keys, head_dim or v_dim]`: this
-    rank's rows of the whole arrays (see `Split.take_rows`), on the CPU; a rank that owns nothing gives length 0. The output is
-    this rank's rows of the output that one process computes, up to rounding, with the same bits in each run. With
-    `return_lse`, the result is (output, log-sum-exps). Gradients of keys and values are returned to the rank that owns them.
+    `q` is `[batch, heads, own queries, head_dim]`, `k` and `v` are `[batch, kv_heads, own keys, head_dim or v_dim]`: this rank's
+    rows of the whole arrays (see `Split.take_rows`), on the CPU; a rank without tokens passes tensors of length 0. The output is
+    this rank's rows of the output that one process computes, up to rounding, with the same bits in each run. With `return_lse`,
+    the result is (output, log-sum-exps). Gradients of keys and values are returned to the rank that owns them.
 
     Keys are sent while each rank computes with its own keys. For the gradients they are sent again, so that no rank stores
     keys of another rank between the passes. Values are sent in their own type; sums are in `float32`, in an order that the

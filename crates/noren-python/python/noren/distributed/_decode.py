@@ -16,7 +16,7 @@ from ._wire import Traffic, Wire
 
 
 class Shards:
-    """The keys of a cache that each rank of a group holds. The queries are on every rank.
+    """A key-value cache whose keys are distributed over the ranks of a group. Every rank has the queries.
 
     `plan` is the plan of one step, for example with `Shape.cached(past, new)`. `keys` lists for each rank its ranges of keys,
     as (first key, key after the last) [default: runs of equal length]. The step of the next token needs a new `Shards`, with
@@ -41,7 +41,7 @@ class Shards:
         return self.wire.traffic
 
     def keys(self, rank: int | None = None) -> Tensor:
-        """Returns the indices of the keys that a rank holds [default: this rank], in ascending order."""
+        """Returns the indices of the keys that rank `rank` holds [default: this rank], in ascending order."""
         return indices(self.portion.held(self.wire.rank if rank is None else rank))
 
     def predicted(self, v_dim: int) -> Traffic:

@@ -1,4 +1,4 @@
-"""`Split`: a mask that is split over the ranks of a group, on one rank."""
+"""`Split`: the data that one rank has of a mask that is split over the ranks of a group."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._wire import Traffic, Wire
 
 
 def indices(runs: Sequence[Sequence[int]]) -> Tensor:
-    """Returns the indices in ranges (first, after the last), in ascending order."""
+    """Returns all indices of the ranges (first, after the last), in ascending order."""
     parts = [torch.arange(start, end) for start, end in runs]
     return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64)
 
@@ -59,22 +59,22 @@ class Split:
         return self.wire.traffic
 
     def rows(self, batch: int = 0, rank: int | None = None) -> Tensor:
-        """Returns the indices of the query rows of batch row `batch` that a rank owns [default: this rank], in ascending order."""
+        """Returns the indices of the query rows of batch row `batch` that rank `rank` owns [default: this rank]."""
         return indices(self.portion.owned(batch, self.rank if rank is None else rank)[0])
 
     def keys(self, batch: int = 0, rank: int | None = None) -> Tensor:
-        """Returns the indices of the keys of batch row `batch` that a rank owns [default: this rank], in ascending order."""
+        """Returns the indices of the keys of batch row `batch` that rank `rank` owns [default: this rank]."""
         return indices(self.portion.owned(batch, self.rank if rank is None else rank)[1])
 
     @cached_property
     def lengths(self) -> tuple[int, int]:
-        """(query rows, keys): the lengths of this rank's tensors, which are the largest counts over the batch rows."""
+        """(query rows, keys): the lengths of this rank's tensors. They are the largest counts of this rank over the batch rows."""
         return self.portion.lengths
 
     def take_rows(self, whole: Tensor, dim: int = 2, fill: float = 0) -> Tensor:
         """Returns this rank's query rows of a whole tensor; dimension 0 is the batch, dimension `dim` the sequence.
 
-        If this rank owns different numbers of rows in different batch rows, shorter ones are completed with `fill`.
+        If this rank owns fewer query rows in some batch rows than in others, `fill` completes these batch rows.
         """
         return self._take(whole, dim, fill, self.rows, self.lengths[0])
 
@@ -100,7 +100,7 @@ class Split:
         return self.portion.queries_travel
 
     def predicted(self, head_dim: int, v_dim: int | None = None, element_bytes: int = 4) -> dict[str, Traffic]:
-        """Returns the bytes that this rank sends and receives in one `"forward"` and one `"backward"` pass, without a run.
+        """Computes, without a run, the bytes that this rank sends and receives in one `"forward"` and one `"backward"` pass.
 
         Keys, values, queries and gradients of outputs are sent in their own type, all other data in `float32`.
         `element_bytes` is the number of bytes of one value of that type.

@@ -1,4 +1,4 @@
-"""Functions for training over a group: joining the group, and sums over its ranks, with its time-out and errors."""
+"""Functions for training over a group: `join` joins the group, the other functions compute sums over the ranks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def join(timeout: float = 60.0) -> None:
 
 
 def total(value: Tensor, split: Split) -> Tensor:
-    """Returns the sum of a tensor over all ranks, added in the order of ranks, for example to report a loss; without gradient.
+    """Returns the sum of a tensor over all ranks, added in the order of ranks, for example to report a loss. The sum has no
+    gradient.
 
     For training, every rank differentiates its own part of the loss, divided by a number that is equal on all ranks, such as
     the number of labels in the whole batch. Then `reduce_gradients` adds the gradients of all ranks.
@@ -44,7 +45,7 @@ def total(value: Tensor, split: Split) -> Tensor:
 def reduce_gradients(parameters: Iterable[torch.nn.Parameter], split: Split) -> None:
     """Replaces the gradient of each parameter by its sum over all ranks; every rank has a copy of the parameters.
 
-    A gradient that is None on some rank counts as 0 there; if it is None on all ranks, it stays None.
+    On a rank where the gradient is None, it counts as 0. A gradient that is None on all ranks stays None.
     """
     wanted = [p for p in parameters if p.requires_grad]
     by_type: dict[torch.dtype, list[torch.nn.Parameter]] = {}

@@ -22,7 +22,10 @@ TAG = 0x6E6F
 
 
 class Traffic(NamedTuple):
-    """The bytes of arrays that this rank sent to and received from other ranks, and the bytes sent for agreements."""
+    """The numbers of bytes that this rank sent to and received from other ranks.
+
+    Arrays are counted in both directions. For the messages that check whether the ranks agree, only sent bytes are counted.
+    """
 
     sent: int = 0
     received: int = 0
@@ -50,7 +53,7 @@ class Exchange:
         ]
 
     def take(self, rank: int) -> bytearray:
-        """Waits for the message of a rank and returns it."""
+        """Waits for the message of rank `rank` and returns the message."""
         message, work = self._arriving.pop(rank)
         work.wait(self._timeout)
         return message
@@ -82,7 +85,7 @@ class Wire:
 
     def __init__(self, group: dist.ProcessGroup | None = None, timeout: float = 60.0) -> None:
         if not dist.is_initialized():
-            raise Error("there is no process group: call torch.distributed.init_process_group first, or run by torchrun")
+            raise Error("there is no process group: call torch.distributed.init_process_group first, or start the program with torchrun")
         if timeout <= 0:
             raise Error(f"timeout is {timeout}: give more than 0 seconds, the maximum time that ranks wait for each other")
         world = dist.group.WORLD
@@ -99,7 +102,10 @@ class Wire:
 
     @contextmanager
     def checked(self) -> Iterator[None]:
-        """Runs a block that checks this rank's input before a call. An error in the block is raised and sent to the other ranks."""
+        """A context for the block that checks this rank's input before a call.
+
+        An error in the block is also sent to the other ranks.
+        """
         try:
             yield
         except Exception:
@@ -107,7 +113,10 @@ class Wire:
             raise
 
     def agree(self, what: str, said: Mapping[str, Any]) -> None:
-        """Raises `Disagreement` on every rank unless all ranks give equal values for these names, at most 14."""
+        """Raises `Disagreement` on every rank unless the values in `said` are equal on all ranks; `said` has at most 14 names.
+
+        `what` names the call.
+        """
         self.link.agree(what, [(name, str(value)) for name, value in said.items()])
 
     def gather(self, part: Tensor) -> list[Tensor]:
@@ -116,7 +125,10 @@ class Wire:
         return [torch.frombuffer(other, dtype=part.dtype).view(part.shape) for other in parts]
 
     def sum(self, what: str, tensor: Tensor) -> None:
-        """Replaces a tensor by its sum over all ranks, in place. Raises `GroupError` if that fails."""
+        """Replaces a tensor by its sum over all ranks, in place.
+
+        Raises `GroupError`, which names the sum `what`, if the exchange fails.
+        """
         try:
             dist.all_reduce(tensor, group=self.group, async_op=True).wait(self.timeout)
         except RuntimeError as error:

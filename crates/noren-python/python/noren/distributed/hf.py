@@ -30,7 +30,7 @@ _SPLIT: ContextVar[Chosen | None] = ContextVar("noren_split", default=None)
 
 
 def register(name: str = "noren-distributed") -> None:
-    """Registers attention and masks in transformers under the name `attn_implementation=name`."""
+    """Registers the attention and its masks in transformers as `attn_implementation=name`."""
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
 
@@ -40,7 +40,8 @@ def register(name: str = "noren-distributed") -> None:
 
 @contextmanager
 def over(split: Chosen) -> Iterator[None]:
-    """Models within the block compute over this split. If layers differ, give a function from an attention module to its split.
+    """Sets the split over which models within the block compute attention. If layers differ, `split` is a function from an
+    attention module to its split.
 
     With activation checkpointing, run the backward pass within the block too, because it computes the forward pass again.
     """
@@ -52,9 +53,12 @@ def over(split: Chosen) -> Iterator[None]:
 
 
 def make_mask(*_: Any, attention_mask: Tensor | None = None, **__: Any) -> None:
-    """The mask function for `AttentionMaskInterface`. It makes no mask, because the split has the mask."""
+    """Returns None as the mask for `AttentionMaskInterface`, because the split contains the mask.
+
+    Raises `Error` if `attention_mask` hides tokens.
+    """
     if attention_mask is not None and not bool((attention_mask != 0).all()):
-        raise Error("attention_mask hides tokens, but attention over a group uses only the split's mask: put padding into that mask")
+        raise Error("attention_mask hides tokens, but attention over a group uses only the split's mask: put padding into the split's mask")
 
 
 def attention_forward(
@@ -72,7 +76,7 @@ def attention_forward(
     output_attentions: bool = False,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """The attention function for `AttentionInterface`. The output is `[batch, own, heads, head_dim]`."""
+    """Computes attention over the group for `AttentionInterface`. The output is `[batch, own queries, heads, head_dim]`."""
     split = _SPLIT.get()
     if split is None:
         raise Error("no split is set: call the model inside `with noren.distributed.hf.over(split):`")

@@ -17,8 +17,8 @@ from .._doctor import Recognised, recognise
 from .._noren import BoundMask, Error, ExportError, Facts, Mask, Plan, Score, Shape, Spec
 
 Exported = Mask | Spec | BoundMask | Plan | Recognised | str
-"""The types that can be exported: a mask, its text or a mask with score modifiers (with a shape); or a bound mask, a plan, or the
-result of `nr.recognise`."""
+"""The types that can be exported: a mask, its text, or a mask with score modifiers (these three need a shape); a bound mask; a
+plan; the result of `nr.recognise`."""
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int32]
@@ -65,7 +65,7 @@ class Runs:
         return np.cumsum(steps[:, :width], axis=1, dtype=np.int8).astype(np.bool_)
 
     def table(self, most: int, fill: int) -> NDArray[np.int64]:
-        """Returns the lists as an array `[lists, most, 2]`; missing runs hold `fill` twice."""
+        """Returns the lists as an array `[lists, most, 2]` of (start, end); the place of a missing run holds (`fill`, `fill`)."""
         out = np.full((len(self.indptr) - 1, most, 2), fill, np.int64)
         out[self.owners, np.arange(len(self.runs)) - self.indptr[self.owners]] = self.runs
         return out
@@ -110,7 +110,7 @@ class Source:
         return planes[self.patterns]
 
     def empty_rows(self) -> NDArray[np.int64]:
-        """Returns `[batch row, head, query]` of the first query row without an allowed key, or an empty array."""
+        """Returns `[batch row, head, query]` of the first query row without an allowed key; an empty array if no such row exists."""
         for (batch, head), pattern in np.ndenumerate(self.patterns):
             empty = np.flatnonzero(self.rows(int(pattern)).counts == 0)
             if len(empty):
@@ -130,7 +130,7 @@ class Source:
             batch, head, query = row.tolist()
             self.refuse(
                 f"that query {query} (batch row {batch}, head {head}) reads nothing",
-                f"it would return {meaning}, noren returns 0; let the row read its own key and ignore its output",
+                f"such a row would return {meaning}, but noren returns 0; let the row read its own key and ignore its output",
             )
 
 
@@ -168,7 +168,10 @@ def read(
 
 
 def found(cells: Array, source: str) -> BoundMask:
-    """Returns the smallest mask with exactly these cells `[batch, heads, q_len, kv_len]`."""
+    """Returns the smallest mask with exactly these cells `[batch, heads, q_len, kv_len]`.
+
+    `source` names the cells in error messages.
+    """
     count = math.prod(cells.shape)
     if count > MOST_CELLS:
         raise Error(f"{source} has {count} cells, more than {MOST_CELLS}: give it in parts")

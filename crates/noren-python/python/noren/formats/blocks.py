@@ -43,11 +43,11 @@ class FlashInferMask:
     packed_custom_mask: NDArray[np.uint8]
     """The cells `[q_len, kv_len]` of each request as bits, the lowest bit first; 1 may attend. Each request begins at a new byte."""
     mask_indptr: Ints
-    """Number of bytes before each request, and in all."""
+    """Number of bytes before each request, followed by the number of all bytes."""
     qo_indptr: Ints
-    """Number of queries before each request, and in all."""
+    """Number of queries before each request, followed by the number of all queries."""
     kv_indptr: Ints
-    """Number of keys before each request, and in all."""
+    """Number of keys before each request, followed by the number of all keys."""
 
     def dense(self) -> Bools:
         """Returns the cells `[requests, 1, q_len, kv_len]` as booleans. Raises `Error` for requests of different lengths."""
@@ -83,10 +83,10 @@ def from_flashinfer(mask: FlashInferMask) -> BoundMask:
 
 @dataclass(frozen=True)
 class BsrMask:
-    """The arguments of `plan` of FlashInfer's `BlockSparseAttentionWrapper`: blocks in the BSR form of SciPy."""
+    """The arguments of `plan` of FlashInfer's `BlockSparseAttentionWrapper`: blocks in SciPy's BSR format."""
 
     indptr: Ints
-    """Number of blocks before each row of blocks, and in all."""
+    """Number of blocks before each row of blocks, followed by the number of all blocks."""
     indices: Ints
     """The column of each block."""
     M: int
@@ -116,7 +116,7 @@ def to_flashinfer_bsr(mask: Exported, shape: Sizes = None, facts: Known = None, 
     source = read(mask, shape, facts, "FlashInfer's block-sparse mask")
     source.refuse_heads()
     if source.patterns.shape[0] > 1:
-        source.refuse("a mask that differs between batch rows", "its blocks are those of one sequence; export each row separately")
+        source.refuse("a mask that differs between batch rows", "the blocks describe one sequence; export each row separately")
     _whole(source, block)
     slots, cells = _tiles(source, 0, block)
     indptr = np.concatenate([[0], np.cumsum((slots != EMPTY).sum(1))]).astype(np.int32)
@@ -137,16 +137,16 @@ def from_flashinfer_bsr(mask: BsrMask) -> BoundMask:
 
 @dataclass(frozen=True)
 class SplashMaskInfo:
-    """The fields of Splash attention's `MaskInfo` for one shard, before its grid is reduced."""
+    """The fields of Splash attention's `MaskInfo` for one shard, with the whole grid of blocks."""
 
     data_next: NDArray[Any]
     """The key block to load for each pair of blocks, as in `MaskInfo`."""
     mask_next: NDArray[Any] | None
     """The index in `partial_mask_blocks` for each pair of blocks, as in `MaskInfo`."""
     block_mask: NDArray[Any]
-    """`[1 or heads, query blocks, key blocks]`: 0 empty, 1 partial, 2 full."""
+    """The kind of each block, `[1 or heads, query blocks, key blocks]`: 0 empty, 1 partial, 2 full."""
     partial_mask_blocks: Bools | None
-    """The different partial blocks, `[blocks, block_q, block_kv]`; `[blocks, block_kv, block_q]` with `dkv=True`."""
+    """The cells of the different partial blocks, `[blocks, block_q, block_kv]`; `[blocks, block_kv, block_q]` with `dkv=True`."""
 
     def jax(self) -> Any:
         """Returns JAX's own `MaskInfo`."""
@@ -155,7 +155,10 @@ class SplashMaskInfo:
         return MaskInfo(self.data_next, self.mask_next, self.block_mask, self.partial_mask_blocks, None)
 
     def dense(self, *, dkv: bool = False) -> Bools:
-        """Returns the cells `[1, heads or 1, q_len, kv_len]` as booleans. Raises `Error` if no block is partial."""
+        """Returns the cells `[1, heads or 1, q_len, kv_len]` as booleans; `dkv` as in `to_splash`.
+
+        Raises `Error` if no block is partial.
+        """
         if self.partial_mask_blocks is None or self.mask_next is None:
             raise Error("no block is partial, so that the size of blocks is unknown: use the mask that was exported")
         blocks = self.partial_mask_blocks.swapaxes(1, 2) if dkv else self.partial_mask_blocks
@@ -213,7 +216,11 @@ def _index(shape: tuple[int, ...], axis: int) -> Ints:
 
 
 def _next(which: Bools, values: NDArray[Any], order: tuple[int, int, int]) -> Ints:
-    """Of the first marked block at or after each one in the order of the grid, around the end; 0 where none is marked."""
+    """Returns, for each block, the value of the next marked block; 0 if no block is marked.
+
+    The next marked block is the first one at or after the block in the order `order` of the grid. After the last block, the
+    search continues at the first block.
+    """
     back = tuple(np.argsort(order).tolist())
     marked = np.flatnonzero(which.transpose(order))
     flat = values.transpose(order).reshape(-1)
@@ -225,13 +232,13 @@ def _next(which: Bools, values: NDArray[Any], order: tuple[int, int, int]) -> In
 
 
 def _small(array: Ints) -> NDArray[Any]:
-    """In the smallest type that holds it, as Splash keeps it in scalar memory."""
+    """Returns the array in the smallest integer type that holds its values, because Splash stores the array in scalar memory."""
     top = int(array.max(initial=0))
     return array.astype(np.int8 if top <= 127 else np.int16 if top <= 32767 else np.int32)
 
 
 def from_splash(info: SplashMaskInfo, *, dkv: bool = False) -> BoundMask:
-    """The mask of a `MaskInfo` that is not shrunk."""
+    """Returns the mask of a `MaskInfo` whose grid was not reduced."""
     return found(info.dense(dkv=dkv), "the MaskInfo")
 
 

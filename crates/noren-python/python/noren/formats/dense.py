@@ -35,7 +35,10 @@ def to_keep(mask: Exported, shape: Sizes = None, facts: Known = None) -> Bools:
 
 
 def to_drop(mask: Exported, shape: Sizes = None, facts: Known = None) -> Bools:
-    """Returns the cells as booleans, true means "ignored": the convention of `nn.MultiheadAttention` and burn; else as `to_keep`."""
+    """Returns the cells as booleans, true means "ignored": the convention of `nn.MultiheadAttention` and burn.
+
+    Otherwise like `to_keep`.
+    """
     return ~read(mask, shape, facts, "an array of booleans").cells()
 
 
@@ -147,7 +150,7 @@ def from_jax(
     query_seq_lengths: Array | None = None,
     key_value_seq_lengths: Array | None = None,
 ) -> BoundMask:
-    """Returns the mask of these arguments of `jax.nn.dot_product_attention` together."""
+    """Returns the mask that these arguments of `jax.nn.dot_product_attention` define together."""
     parts = _noren.full()
     if is_causal:
         parts = parts & _noren.causal()
@@ -186,7 +189,7 @@ def to_keras(mask: Exported, shape: Sizes = None, facts: Known = None) -> dict[s
 
 
 def from_keras(q_len: int, kv_len: int, *, attention_mask: Array | None = None, use_causal_mask: bool = False) -> BoundMask:
-    """Returns the mask of these arguments of `keras.layers.MultiHeadAttention` together."""
+    """Returns the mask that these arguments of `keras.layers.MultiHeadAttention` define together."""
     cells = (_noren.causal() if use_causal_mask else _noren.full()).dense(Shape.cross(q_len, kv_len))
     if attention_mask is not None:
         given = np.asarray(attention_mask, np.bool_)
@@ -220,7 +223,10 @@ def to_onnx(
 
 
 def from_onnx(q_len: int, kv_len: int, *, attn_mask: Array | None = None, is_causal: int = 0) -> BoundMask:
-    """Returns the mask of these inputs of ONNX's Attention together; keys beyond the last dimension of `attn_mask` are denied."""
+    """Returns the mask that these inputs of ONNX's Attention define together.
+
+    Keys beyond the last dimension of `attn_mask` are denied.
+    """
     cells = (_noren.causal() if is_causal else _noren.full()).dense(Shape.cross(q_len, kv_len))
     if attn_mask is not None:
         given = np.asarray(attn_mask)
@@ -239,7 +245,8 @@ class LlamaCppMask:
     """The mask of `ggml_flash_attn_ext` and `ggml_soft_max_ext`."""
 
     mask: NDArray[np.float16]
-    """`[batch or 1, heads or 1, padded q_len, kv_len]`; ggml counts dimensions from the last one."""
+    """The numbers that are added to scores, `[batch or 1, heads or 1, padded q_len, kv_len]`. ggml lists these dimensions in
+    reverse order."""
     max_bias: float = 0.0
     """8 if the mask holds the distances for ALiBi with its usual slopes, else 0."""
 
@@ -274,8 +281,8 @@ def to_llama_cpp(mask: Exported, shape: Sizes = None, facts: Known = None, *, pa
 def _refuse_slopes(source: Source, score: Score) -> None:
     """Raises `ExportError` for slopes other than those that ggml derives from `max_bias` = 8.
 
-    For a power of two of heads, these are the usual slopes. For other numbers of heads, they are the slopes of the next lower
-    power of two, followed by every second slope of twice that power.
+    For a power of two of heads, these are the usual slopes. For any other number of heads, take the next lower power of two: the
+    slopes are those of that power, followed by every second slope of twice the power.
     """
     heads = source.shape.heads
     power = 1 << (heads.bit_length() - 1)
@@ -284,12 +291,15 @@ def _refuse_slopes(source: Source, score: Score) -> None:
     if not np.allclose(slopes_of(score, heads), np.array(usual, np.float32), rtol=1e-6, atol=0):
         source.refuse(
             f"`{score}` of {heads} heads",
-            f"its slopes are {[float(f'{slope:.6g}') for slope in usual]}; give these as alibi(slopes=[...]) if the model has them",
+            f"llama.cpp's own slopes are {[float(f'{slope:.6g}') for slope in usual]}; give these as alibi(slopes=[...]) if the model has them",
         )
 
 
 def from_llama_cpp(mask: LlamaCppMask | Array, q_len: int) -> BoundMask:
-    """Returns the mask of the first `q_len` rows; a distance (if `max_bias` is not 0) counts as allowed."""
+    """Returns the mask of the first `q_len` rows.
+
+    If `max_bias` is not 0, the finite numbers of the mask are distances, and their cells are allowed.
+    """
     given, max_bias = (mask.mask, mask.max_bias) if isinstance(mask, LlamaCppMask) else (np.asarray(mask), 0.0)
     rows = given[(None,) * (4 - given.ndim)][:, :, :q_len]
     if max_bias > 0:

@@ -63,7 +63,7 @@ def to_flex(
 
 
 def _lists(which: NDArray[np.bool_], device: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the number of true entries of each row, and a permutation of its indices with the true entries first."""
+    """Returns the number of true entries of each row, and the row's indices with those of true entries first."""
     counts = which.sum(-1, dtype=np.int32)
     indices = np.argsort(~which, axis=-1, kind="stable").astype(np.int32)
     return torch.from_numpy(counts).to(device), torch.from_numpy(indices).to(device)
@@ -115,7 +115,7 @@ def _endpoints(source: Source, padded: int, device: Any) -> MaskMod:
 
 
 def from_flex(block_mask: BlockMask) -> BoundMask:
-    """Returns the mask of a `BlockMask`: its full tiles, and the cells that `mask_mod` allows in partial tiles.
+    """Returns the mask of a `BlockMask`: the cells of full tiles, and the cells that `mask_mod` allows in partial tiles.
 
     Raises `ExportError` if the block lists and `mask_mod` differ: eager FlexAttention evaluates `mask_mod` only, and compiled
     FlexAttention skips tiles by the lists, so they would compute different results.
@@ -131,7 +131,7 @@ def from_flex(block_mask: BlockMask) -> BoundMask:
     if len(differ):
         cell = tuple(differ[0].tolist())
         raise ExportError(
-            f"the BlockMask contradicts itself in cell {cell} (batch, head, query, key): its lists give {listed[cell]}, its mask_mod "
+            f"the BlockMask contradicts itself in cell {cell} (batch, head, query, key): the lists give {listed[cell]}, its mask_mod "
             f"{said[cell]}; eager and compiled FlexAttention would differ"
         )
     return found(listed, "the BlockMask")

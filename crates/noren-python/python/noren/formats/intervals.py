@@ -38,7 +38,11 @@ def to_cudnn(mask: Exported, shape: Sizes = None, facts: Known = None, *, nfunc:
 
 
 def _endpoints(rows: Runs, kv_len: int) -> Ints:
-    """Returns the endpoints `[q_len, odd number]`: the end of the run from key 0, then starts and ends; the last one repeats."""
+    """Returns the endpoints `[q_len, odd number]` of each row's runs.
+
+    The first endpoint is the end of the run that begins at key 0, or 0. The start and the end of each other run follow. A row
+    with fewer runs repeats its last endpoint.
+    """
     begins = np.zeros(len(rows.counts), np.bool_)
     begins[rows.owners[rows.runs[:, 0] == 0]] = True
     most = int((rows.counts - begins).max(initial=0))
@@ -79,7 +83,7 @@ class FlashMask:
     """Whether keys after the query are masked too."""
 
     def dense(self) -> Bools:
-        """Returns the cells `[batch or 1, kv_heads or 1, length, length]` as booleans, by FlashMask's written definition."""
+        """Returns the cells `[batch or 1, kv_heads or 1, length, length]` as booleans, as FlashMask's documentation defines them."""
         given = self.startend_row_indices
         length, count = given.shape[2:]
         row = np.arange(length)[:, None]
@@ -106,7 +110,7 @@ def to_flashmask(mask: Exported, shape: Sizes = None, facts: Known = None) -> Fl
     source = read(mask, shape, facts, "FlashMask")
     q_len, kv_len, group = source.shape.q_len, source.shape.kv_len, source.shape.heads // source.shape.kv_heads
     if q_len != kv_len:
-        source.refuse(f"{q_len} queries of {kv_len} keys", "it needs equal numbers of queries and keys")
+        source.refuse(f"{q_len} queries and {kv_len} keys", "it needs equal numbers of queries and keys")
     patterns = source.patterns
     if patterns.shape[1] > 1:
         groups = patterns.reshape(patterns.shape[0], source.shape.kv_heads, group)
@@ -167,11 +171,11 @@ def from_flashmask(mask: FlashMask) -> BoundMask:
 
 @dataclass(frozen=True)
 class MagiSlices:
-    """Arguments of MagiAttention's `flex_flash_attn_func`, in which the batch rows are one sequence."""
+    """Arguments of MagiAttention's `flex_flash_attn_func`. All batch rows together are one sequence."""
 
     q_ranges: Ints
     k_ranges: Ints
-    """`[slices, 2]`: start and end of each slice."""
+    """`[slices, 2]`: first key and key after the last, of each slice."""
     attn_type_map: Ints
     """The kind of each slice: 0 full, 1 causal (aligned at the bottom right), 2 inverse causal (aligned at the top left), 3 both."""
 
@@ -188,12 +192,12 @@ class MagiSlices:
             times[q0:q1, k0:k1] += cells
         if (times > 1).any():
             q, k = np.argwhere(times > 1)[0].tolist()
-            raise Error(f"slices overlap at query {q}, key {k}: it would be counted {times[q, k]} times")
+            raise Error(f"slices overlap at query {q}, key {k}: this cell would be counted {times[q, k]} times")
         return times > 0
 
 
 def to_magi(mask: Exported, shape: Sizes = None, facts: Known = None) -> MagiSlices:
-    """Converts a mask to slices, with each allowed cell in exactly one; the batch rows become one sequence.
+    """Converts a mask to slices, with each allowed cell in exactly one slice; the batch rows become one sequence.
 
     Raises `ExportError` for a mask that differs between heads.
     """
@@ -211,7 +215,7 @@ def to_magi(mask: Exported, shape: Sizes = None, facts: Known = None) -> MagiSli
 
 
 def from_magi(slices: MagiSlices, q_len: int, kv_len: int) -> BoundMask:
-    """Returns the mask of slices over one sequence of `q_len` queries and `kv_len` keys."""
+    """Returns the mask that the slices define over one sequence of `q_len` queries and `kv_len` keys."""
     return found(slices.dense(q_len, kv_len)[None, None], "the slices")
 
 

@@ -44,7 +44,10 @@ def array_of(arrays: Mapping[str, Array] | None, score: Score) -> NDArray[np.flo
 
 
 def bias_of(source: Source, arrays: Mapping[str, Array] | None) -> NDArray[np.float32] | None:
-    """Returns the sum of `bias`, `relative` and `alibi`, which broadcasts to `[batch, heads, q_len, kv_len]`; None without them."""
+    """Returns the sum of `bias`, `relative` and `alibi`, which broadcasts to `[batch, heads, q_len, kv_len]`.
+
+    Returns None if the mask has no biases.
+    """
     shape = source.shape
     total: NDArray[np.float32] | None = None
     for score in source.scores:
@@ -65,7 +68,7 @@ def bias_of(source: Source, arrays: Mapping[str, Array] | None) -> NDArray[np.fl
 
 
 def _fitting(array: NDArray[np.float32], score: Score, shape: Shape) -> NDArray[np.float32]:
-    """Returns the array. Raises `Error` unless it broadcasts to `[batch, heads, q_len, kv_len]`."""
+    """Returns `array`. Raises `Error` unless `array` broadcasts to `[batch, heads, q_len, kv_len]`."""
     full = (shape.batch, shape.heads, shape.q_len, shape.kv_len)
     if array.ndim != 4 or any(n not in (1, size) for n, size in zip(array.shape, full, strict=True)):
         raise Error(f"the array of `{score}` has shape {array.shape}, which does not broadcast to {list(full)}")
@@ -92,7 +95,7 @@ def _distances(source: Source, score: Score) -> NDArray[np.int64]:
 def refuse_positions(target: str, score: Score, facts: Facts) -> None:
     """Raises `ExportError` for a score modifier by distance if the facts give positions of keys."""
     if facts.place_keys:
-        refuse(target, f"`{score}` of keys whose positions are not their indices", "put the keys in order first")
+        refuse(target, f"`{score}` of keys whose positions are not their indices", "first sort the keys by position")
 
 
 ScoreMod = Callable[[Any, Any, Any, Any, Any], Any]
@@ -110,7 +113,7 @@ def to_score_mod(
     """Returns the score modifiers of a mask as FlexAttention's `score_mod`, in noren's order: softcap, biases, soft weights.
 
     `arrays` holds the arrays that the modifiers name. `to_flex(spec.mask, ...)` exports the mask; give the same facts to both.
-    Raises `ExportError` for `sinks`, which are no term of a score, and `Error` for a mask without score modifiers.
+    Raises `ExportError` for `sinks`, which are not part of a score, and `Error` for a mask without score modifiers.
     """
     import torch
 

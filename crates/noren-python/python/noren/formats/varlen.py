@@ -18,21 +18,21 @@ from .scores import refuse_positions, slopes_of, softcap_of
 
 @dataclass(frozen=True)
 class Varlen:
-    """Arguments of `flash_attn_varlen_func`; `causal` and `window_size` are aligned at the bottom right of each sequence."""
+    """Arguments of `flash_attn_varlen_func`; `causal` and `window_size` align the last query of each sequence with its last key."""
 
     cu_seqlens_q: Ints
-    """Number of queries before each sequence, and in all."""
+    """Number of queries before each sequence, followed by the number of all queries."""
     cu_seqlens_k: Ints
-    """Number of keys before each sequence, and in all."""
+    """Number of keys before each sequence, followed by the number of all keys."""
     causal: bool
     """Whether a query reads no key after itself."""
     window_size: tuple[int, int]
     """Number of keys before and after a query; -1 is unbounded."""
     q_indices: NDArray[np.int64]
-    """The tokens of the flattened batch (`batch * q_len`) that are queries of sequences: gather these, and scatter the output to
-    them. All other queries read nothing."""
+    """Indices, in the flattened batch of `batch * q_len` tokens, of the queries of all sequences: gather these tokens, and
+    scatter the output to these indices. All other queries read nothing."""
     k_indices: NDArray[np.int64]
-    """The tokens of the flattened batch (`batch * kv_len`) that are keys of sequences. No query reads other keys."""
+    """Indices, in the flattened batch of `batch * kv_len` tokens, of the keys of all sequences. No query reads other keys."""
     softcap: float = 0.0
     alibi_slopes: NDArray[np.float32] | None = None
 
@@ -45,7 +45,10 @@ class Varlen:
         return int(np.diff(self.cu_seqlens_k).max(initial=0))
 
     def dense(self, total_q: int | None = None, total_k: int | None = None) -> Bools:
-        """Returns the cells as booleans `[total_q, total_k]` [default: all tokens in sequences], by flash-attention's definition."""
+        """Returns the cells as booleans `[total_q, total_k]` [default: all tokens in sequences].
+
+        flash-attention's documentation defines these cells.
+        """
         total_q = int(self.cu_seqlens_q[-1]) if total_q is None else total_q
         total_k = int(self.cu_seqlens_k[-1]) if total_k is None else total_k
         out = np.zeros((total_q, total_k), np.bool_)
@@ -96,7 +99,10 @@ def to_varlen(mask: Exported, shape: Sizes = None, facts: Known = None) -> Varle
 
 @dataclass(frozen=True)
 class _Segment:
-    """Query rows and keys that are one sequence. `start` and `end` are the keys of each row, counted from the first key."""
+    """The query rows and keys of one sequence.
+
+    `start` and `end` are the range of keys of each row, counted from the first key of the sequence.
+    """
 
     row: int
     first_row: int
@@ -108,12 +114,12 @@ class _Segment:
 
     @property
     def aligned(self) -> NDArray[np.int64]:
-        """The key of each row when the last row is aligned with the last key."""
+        """The key index of each row if the last row is aligned with the last key."""
         return np.arange(self.rows) + self.keys - self.rows
 
 
 def _segments(source: Source, runs: Runs, row: int) -> list[_Segment]:
-    """Splits a batch row into segments; rows with overlapping keys are in one segment."""
+    """Splits a batch row into segments; query rows with overlapping keys are in one segment."""
     several = np.flatnonzero(runs.counts > 1)
     if len(several):
         source.refuse(f"query {several[0]} of batch row {row}, which reads {runs.counts[several[0]]} runs of keys", "use FlexAttention")
@@ -127,7 +133,7 @@ def _segments(source: Source, runs: Runs, row: int) -> list[_Segment]:
         low, high = int(start[first:last].min()), int(end[first:last].max())
         if low < used:
             source.refuse(
-                f"query {rows[first]} of batch row {row}, which reads keys of sequences before it", "use FlexAttention"
+                f"query {rows[first]} of batch row {row}, which reads keys of earlier sequences", "use FlexAttention"
             )
         used = high
         part = slice(first, last)
@@ -136,7 +142,10 @@ def _segments(source: Source, runs: Runs, row: int) -> list[_Segment]:
 
 
 def _one_reach(source: Source, segments: list[_Segment]) -> tuple[int, int]:
-    """Returns the numbers of keys that rows read to the left and to the right, equal in all segments; -1 is unbounded."""
+    """Returns (keys to the left, keys to the right) that query rows read; -1 is unbounded.
+
+    These numbers are equal in all segments. Raises `ExportError` if they are not.
+    """
     left = {int(x) for s in segments for x in np.unique((s.aligned - s.start)[s.start > 0])}
     right = {int(x) for s in segments for x in np.unique((s.end - 1 - s.aligned)[s.end < s.keys])}
     reach = (max(left, default=-1), max(right, default=-1))
@@ -155,7 +164,7 @@ def _one_reach(source: Source, segments: list[_Segment]) -> tuple[int, int]:
 
 
 def _refuse_bent_alibi(source: Source, segments: list[_Segment]) -> None:
-    """Raises `ExportError` where ALiBi's positions differ from flash-attention's, which are aligned at the ends of sequences."""
+    """Raises `ExportError` if ALiBi's positions differ from those of flash-attention, which are aligned at the ends of sequences."""
     for s in segments:
         stands = s.first_row + source.shape.query_offsets[s.row]
         if stands - s.first_key != s.keys - s.rows:
@@ -177,13 +186,13 @@ def _indices(starts: list[int], sizes: list[int]) -> NDArray[np.int64]:
 def from_varlen(
     cu_seqlens_q: Array, cu_seqlens_k: Array | None = None, *, causal: bool = False, window_size: tuple[int, int] = (-1, -1)
 ) -> BoundMask:
-    """Returns the mask over all tokens, as one batch row, of these arguments of `flash_attn_varlen_func`."""
+    """Returns the mask that these arguments of `flash_attn_varlen_func` define, over all tokens as one batch row."""
     q = np.asarray(cu_seqlens_q)
     k = q if cu_seqlens_k is None else np.asarray(cu_seqlens_k)
     if q.dtype.kind not in "iu" or k.dtype.kind not in "iu":
         raise TypeError(f"cu_seqlens hold {q.dtype} and {k.dtype}: give whole numbers")
     if q.ndim != 1 or q.shape != k.shape or len(q) < 2 or q[0] or k[0] or (np.diff(q) < 0).any() or (np.diff(k) < 0).any():
-        raise Error(f"cu_seqlens are {q.tolist()} and {k.tolist()}: give two ascending lists from 0 on, of one length")
+        raise Error(f"cu_seqlens are {q.tolist()} and {k.tolist()}: give two ascending lists of equal length that begin with 0")
     every = Varlen(q, k, causal, window_size, np.arange(q[-1]), np.arange(k[-1]))
     return found(every.dense()[None, None], "cu_seqlens")
 
@@ -193,11 +202,11 @@ def from_varlen(
 
 @dataclass(frozen=True)
 class XformersBias:
-    """A class of `xformers.ops.fmha.attn_bias` with its arguments; `build()` makes the object."""
+    """The name and the arguments of a class of `xformers.ops.fmha.attn_bias`; `build()` creates the object."""
 
     name: str
     arguments: Mapping[str, Any]
-    """The arguments of its constructor, or of `from_seqlens` (with `window_size` for a local bias)."""
+    """The arguments of the class's constructor, or of `from_seqlens` (with `window_size` for a local bias)."""
 
     def build(self) -> Any:
         """Returns the bias object of the package xformers, which must be installed."""
@@ -215,7 +224,7 @@ class XformersBias:
         return bias.make_local_attention_from_bottomright(window)
 
     def dense(self, q_len: int, kv_len: int) -> Bools:
-        """Returns the cells as booleans, by xFormers' written definition."""
+        """Returns the cells as booleans, as xFormers' documentation defines the bias."""
         given = self.arguments
         q_sizes, k_sizes = given.get("q_seqlen", [q_len]), given.get("kv_seqlen", [kv_len])
         window = {
@@ -237,7 +246,7 @@ def to_xformers(mask: Exported, shape: Sizes = None, facts: Known = None) -> Xfo
     given = to_varlen(mask, shape, facts)
     target = "xFormers"
     if given.softcap or given.alibi_slopes is not None:
-        refuse(target, "scores beside the mask", "give spec.mask; xFormers takes biases as tensors")
+        refuse(target, "score modifiers", "give spec.mask; xFormers takes biases as tensors")
     source = read(mask, shape, facts, target)
     for name, indices, total in (
         ("query", given.q_indices, source.shape.batch * source.shape.q_len),
@@ -245,7 +254,7 @@ def to_xformers(mask: Exported, shape: Sizes = None, facts: Known = None) -> Xfo
     ):
         if len(indices) < total:
             outside = int(np.setdiff1d(np.arange(total), indices)[0])
-            refuse(target, f"{name} {outside}, which is in no sequence", "leave such tokens out (padding is gathered away)")
+            refuse(target, f"{name} {outside}, which is in no sequence", "remove such tokens (padding) before the call")
     q_sizes, k_sizes = (np.diff(part).tolist() for part in (given.cu_seqlens_q, given.cu_seqlens_k))
     left, right = given.window_size
     if len(q_sizes) == source.shape.batch:  # each batch row is one sequence
@@ -254,7 +263,7 @@ def to_xformers(mask: Exported, shape: Sizes = None, facts: Known = None) -> Xfo
         if (left, right) == (-1, 0):
             return XformersBias("LowerTriangularFromBottomRightMask", {})
         if left < 0 or right < 0:
-            refuse(target, "a window with one open side", "its windows have two ends")
+            refuse(target, "a window with one open side", "xFormers' windows have two ends")
         return XformersBias("LocalAttentionFromBottomRightMask", {"window_left": left, "window_right": right})
     sizes = {"q_seqlen": q_sizes, "kv_seqlen": k_sizes}
     if (left, right) == (-1, -1):

@@ -19,7 +19,7 @@ from .._noren import Error, Facts, Mask, Modifiers, Plan, Spec
 from .._tensors import check_added, check_dropout, check_floats, lend
 from ._masks import Given, Lowest, planned, sizes_of
 
-torch.utils._pytree.register_constant(Mask)  # torch.compile only compares masks for equality
+torch.utils._pytree.register_constant(Mask)  # torch.compile then only compares masks for equality
 
 SCORES = (
     "`{}` has score modifiers: give them as arguments (softcap=, bias=, alibi=, soft=, sinks=), so that tensors can have gradients"
@@ -40,7 +40,7 @@ class Call:
     alibi: tuple[float, ...] | None = None
     dropout: float = 0.0
     partial: bool = False
-    """Whether the call has only a part of the keys that its rows read, so that its gradients are partial sums."""
+    """Whether the call has only some of the keys that its query rows read, so that its gradients are partial sums."""
 
 
 @dataclass
@@ -163,7 +163,7 @@ class Source:
     lowest: Lowest = "refuse"
 
     def call(self, q: Tensor, k: Tensor, masks: Sequence[Tensor]) -> tuple[Call, list[Tensor]]:
-        """Returns the call with its plan, and the values that float masks add to the allowed cells."""
+        """Returns (call with its plan, values that the float masks among `masks` add to the scores of allowed cells)."""
         biases: list[Tensor] = []
         if isinstance(self.mask, Mask) and (masks or self.extra):
             given = [Given("attn_mask", mask) for mask in masks]
@@ -181,7 +181,10 @@ _NUMBERS: dict[Source, int] = {}
 def number_of(
     mask: Mask | Plan | str, offset: Any, scale: Any, softcap: Any, alibi: Any, dropout: Any, extra: int = 0, lowest: Lowest = "refuse"
 ) -> int:
-    """Returns the number by which compiled graphs refer to a source. Sources are never removed, because graphs are kept too."""
+    """Returns the number by which compiled graphs refer to these arguments (a `Source`).
+
+    Sources are never removed, because PyTorch keeps its graphs too.
+    """
     found = parsed(mask) if isinstance(mask, str) else mask
     if isinstance(found, Spec):
         raise Error(SCORES.format(mask))
@@ -256,7 +259,7 @@ def _refuse(ctx: Any, *_: Any) -> Any:
 
 @torch.library.custom_op("noren::cells", mutates_args=(), device_types="cpu")
 def cells_operator(q: Tensor, k: Tensor, masks: list[Tensor], source: int) -> Tensor:
-    """Returns the allowed cells `[batch, heads, q_len, kv_len]` as booleans."""
+    """Returns the allowed cells `[batch, heads, q_len, kv_len]` as booleans; `source` is a number returned by `number_of`."""
     return torch.from_numpy(_SOURCES[source].call(q, k, masks)[0].plan.bound.dense())
 
 

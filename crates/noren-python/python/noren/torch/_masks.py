@@ -31,12 +31,12 @@ Lowest = Literal["refuse", "padding", "zero"]
 MOST_BYTES = 1 << 28
 """Maximum memory of masks with cached plans, in bytes."""
 LOW = -6.9e37
-"""Numbers below this one hide a cell: -inf and the lowest numbers of float32 and bfloat16, also halved or with a bias added."""
+"""Numbers below this limit hide a cell: -inf and the lowest numbers of float32 and bfloat16, even if halved or with a bias added."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """A mask tensor `[batch or 1, heads or 1, q_len or 1, kv_len or 1]`."""
+    """A mask tensor `[batch or 1, heads or 1, q_len or 1, kv_len or 1]`, and the meaning of its values."""
 
     name: str
     tensor: Tensor
@@ -49,7 +49,7 @@ class _Kept:
     plan: Plan
     bytes: int
     empty: NDArray[np.bool_] | None = None
-    """Rows `[batch, q_len]` that read no key in at least one head; None until it is computed."""
+    """Rows `[batch, q_len]` that read no key in at least one head; None until these rows are computed."""
 
 
 class _Plans:
@@ -150,7 +150,7 @@ def _plan(base: Mask, arrays: list[Array], sizes: Sizes, extra: int) -> Plan:
         if array.shape[1:3] == [1, 1] and "real_keys" not in facts:
             rows = [array.first_row(row, 0) for row in range(array.shape[0])]
             listed = [[f"{start}..{end}" for start, end in row] for row in rows]
-            facts["real_keys"] = listed if len(listed) == batch else listed * batch  # `base` may use it too
+            facts["real_keys"] = listed if len(listed) == batch else listed * batch  # `base` may use this fact too
             if any(row != [(0, kv_len)] for row in rows):
                 mask = mask & _noren.padding()
         else:

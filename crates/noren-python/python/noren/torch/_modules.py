@@ -27,7 +27,7 @@ FIRST = (
 
 @dataclass
 class _Masks:
-    """The masks of a call: an expression, and tensors of four dimensions in which true means ignored."""
+    """The masks of a call: an expression, and mask tensors of four dimensions. In boolean tensors, true means ignored."""
 
     base: Mask | Plan | str
     given: list[Given] = field(default_factory=list)
@@ -87,9 +87,9 @@ class MultiheadAttention(nn.MultiheadAttention):
     def _check_sizes(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         first = "" if self.batch_first else FIRST
         if key.shape[:2] != value.shape[:2]:
-            raise RuntimeError(f"key and value have {tuple(key.shape[:2])} and {tuple(value.shape[:2])} [batch, length]: give as many")
+            raise RuntimeError(f"key and value have {tuple(key.shape[:2])} and {tuple(value.shape[:2])} as [batch, length]: give equal numbers")
         if query.shape[0] != key.shape[0]:
-            raise RuntimeError(f"the query has {query.shape[0]} batch rows and the key {key.shape[0]}: give as many{first}")
+            raise RuntimeError(f"the query has {query.shape[0]} batch rows and the key {key.shape[0]}: give equal numbers{first}")
         for name, x, width in (("query", query, self.embed_dim), ("key", key, self.kdim), ("value", value, self.vdim)):
             if x.shape[2] != width:
                 raise RuntimeError(f"{name} is {x.shape[2]} wide, expected {width}")
@@ -105,7 +105,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         return [x.reshape(*x.shape[:2], self.num_heads, self.head_dim).transpose(1, 2) for x in projected]
 
     def _with_extra(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns keys and values with the module's `bias_k`, `bias_v` and zero key appended, if it has them."""
+        """Returns keys and values with the module's `bias_k`, `bias_v` and zero key appended, if the module has them."""
         extra_k, extra_v = [k], [v]
         if self.bias_k is not None and self.bias_v is not None:
             for parts, bias in ((extra_k, self.bias_k), (extra_v, self.bias_v)):
@@ -141,7 +141,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         return masks
 
     def _given(self, name: str, mask: Tensor, extra: int) -> Given:
-        """Returns the mask with columns of "may attend" for the keys that the module appends."""
+        """Returns the mask with `extra` more columns, which every query may attend, for the keys that the module appends."""
         return Given(name, pad(mask, (0, extra)) if extra else mask, drop=mask.dtype == torch.bool)
 
     def _four(self, mask: Tensor, q: Tensor, k: Tensor, batched: bool) -> Tensor:
@@ -201,7 +201,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         return out, self._weights(q, k, masks, torch.from_numpy(plan.bound.dense())) if need_weights else None
 
     def _weights(self, q: Tensor, k: Tensor, masks: _Masks, cells: Tensor) -> Tensor:
-        """Computes the probabilities `[batch, heads, length, keys]` in PyTorch, so that they have gradients as PyTorch's do."""
+        """Computes the probabilities `[batch, heads, length, keys]` with operations of PyTorch, so that they have gradients."""
         unread, empty = ~cells.any(-2), ~cells.any(-1, keepdim=True)
         k = k.masked_fill(unread[..., None], 0.0)  # NaN in unread keys must reach neither outputs nor gradients
         scores = _scores(q.float(), k.float()) / math.sqrt(self.head_dim)
@@ -213,7 +213,7 @@ class MultiheadAttention(nn.MultiheadAttention):
 
 
 def _scores(q: Tensor, k: Tensor) -> Tensor:
-    """Returns `q @ k^T`. Rows with NaN or infinity have no gradients, because the gradient of a hidden cell would be 0 * NaN."""
+    """Returns `q @ k^T`. Rows with NaN or infinity get no gradients, because a hidden cell would give them 0 * NaN = NaN."""
     odd_q, odd_k = (~x.isfinite().all(-1, keepdim=True) for x in (q, k))
     finite = q.masked_fill(odd_q, 0.0) @ k.masked_fill(odd_k, 0.0).transpose(-1, -2)
     return torch.where(odd_q | odd_k.transpose(-1, -2), q.detach() @ k.detach().transpose(-1, -2), finite)

@@ -96,7 +96,7 @@ def _four(x: Tensor) -> Tensor:
 
 
 def _fit(mask: Tensor, query: Tensor, key: Tensor, lead: torch.Size) -> Tensor:
-    """Returns the mask with four dimensions, each of the call's size or 1."""
+    """Returns the mask with four dimensions; each dimension is 1 or has the size that the call needs."""
     given = mask.shape
     if len(lead) > 1 and mask.dim() > 3:
         mask = mask.expand(*lead, *mask.shape[-3:]).reshape(-1, *mask.shape[-3:])

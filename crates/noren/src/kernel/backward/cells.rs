@@ -17,7 +17,7 @@ use std::ops::Range;
 /// computed before they are added to gradients. All tables of a phase share the nearest caches.
 pub(super) const PHASE: usize = 48;
 
-/// The quantity whose gradients the cells hold.
+/// The quantity whose gradients the tables of cells hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Of {
     /// Gradients of scores before the softcap, for the gradients of queries and keys.
@@ -28,10 +28,11 @@ pub(super) enum Of {
     Soft,
 }
 
-/// The cells of a phase, `[PHASE + 1][WIDE]`. Outside of the block's lane groups are old values of earlier blocks.
+/// Tables of the cells of a phase, each `[PHASE + 1][WIDE]`. Columns outside the lane groups of the current block still
+/// hold values of earlier blocks.
 pub(super) struct Tables<S: Simd> {
-    /// Scores, then weights after dropout. Weights do not contain the row's factor, which [`Queries::dout`] contains;
-    /// where products are of pairs, weights contain it.
+    /// Scores, later weights after dropout. If products are of pairs, the weights include the row's factor. Otherwise
+    /// [`Queries::dout`] includes the factor, and the weights do not.
     pub(super) weights: Vec<S::V>,
     /// Products of `dout` and values, then gradients.
     pub(super) grads: Vec<S::V>,
@@ -41,7 +42,7 @@ pub(super) struct Tables<S: Simd> {
     pub(super) pairs: Vec<S::V>,
 }
 
-/// A block of keys that the rows of a part read.
+/// A block of keys that query rows of a part read.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
     /// The index of the first key.
@@ -71,8 +72,8 @@ impl<S: Simd> Tables<S> {
     }
 }
 
-/// Returns the range of keys in a block that contains all keys which `words` allow, counted from the block's first key.
-/// If the block is not masked, all `keys` keys.
+/// Returns a range of keys, counted from the first key of a block. It contains every key that at least one of `words`
+/// allows. If `masked` is false, the range is `0..keys`, which is the whole block.
 #[inline(always)]
 pub(super) fn needed(words: &[u64], masked: bool, keys: usize) -> Range<usize> {
     match words.iter().fold(0, |or, word| or | word) {
@@ -82,7 +83,7 @@ pub(super) fn needed(words: &[u64], masked: bool, keys: usize) -> Range<usize> {
     }
 }
 
-/// Finds the mask bits of a block, which become [`Queries::words`], and returns the block.
+/// Writes the mask bits of a block to [`Queries::words`], and returns the block.
 #[inline(always)]
 pub(super) fn prepare<S: Simd>(context: &Context<'_>, queries: &mut Queries<S>, block: &KeyBlock) -> Block {
     let rows = queries.rows.clone();
@@ -112,7 +113,7 @@ pub(super) fn prepare<S: Simd>(context: &Context<'_>, queries: &mut Queries<S>, 
     Block { key: block.keys.start, groups: block.groups.clone(), masked }
 }
 
-/// The inputs and tables with which the cells of a part of the rows are computed.
+/// The inputs and the output tables of a computation of cells.
 pub(super) struct Maker<'a, 'b, S: Simd> {
     pub(super) context: &'a Context<'b>,
     pub(super) queries: &'a Queries<S>,
@@ -147,7 +148,8 @@ impl<S: Simd> Operands<'_, S> {
 }
 
 impl<S: Simd> Maker<'_, '_, S> {
-    /// Computes the cells of rows `rows`, counted from the part's first row. For `None`, computes only the products.
+    /// Computes the cells of rows `rows`, counted from the part's first row. If `of` is `None`, computes only the
+    /// products.
     #[inline(always)]
     pub(super) fn make(self, s: S, block: &Block, rows: Range<usize>, of: Option<Of>) {
         s.run(Make { maker: self, block, rows, of });
@@ -198,7 +200,8 @@ impl<S: Simd> Maker<'_, '_, S> {
         }
     }
 
-    /// Turns row `r` of the part, which begins at vector `slot` of the tables, into weights and gradients.
+    /// Turns the products of row `r` of the part into weights and gradients. The row begins at vector `slot` of the
+    /// tables.
     #[inline(always)]
     fn weigh(&mut self, s: S, block: &Block, r: usize, slot: usize, groups: Range<usize>, of: Of) {
         let context = self.context;
@@ -270,8 +273,8 @@ impl<S: Simd> Maker<'_, '_, S> {
         weigh!(1 2 3 4 8);
     }
 
-    /// Sets the gradient of a row's only key to 0. The weight of such a key is 1 for every score, and rounding may
-    /// leave another gradient.
+    /// Sets the gradient of a row's only key to 0. The weight of such a key is 1 for every score, so the exact gradient
+    /// is 0; the computed gradient may differ by rounding.
     fn clear_lone(&mut self, block: &Block, r: usize, slot: usize) {
         let Maker { context, queries, .. } = self;
         let at = queries.words[r].trailing_zeros() as usize;
@@ -327,14 +330,14 @@ struct RowCells<S: Simd> {
 }
 
 impl<S: Simd> RowCells<S> {
-    /// Returns the weight of a score. The weight contains the row's factor if [`Queries::dout`] does not.
+    /// Returns the weight of a score. The weight includes the row's factor if [`Queries::dout`] does not include it.
     #[inline(always)]
     fn weight(&self, s: S, score: S::V) -> S::V {
         let power = exp2_minus(s, score, self.top);
         if of_pairs::<S>() { s.mul(power, self.factor) } else { power }
     }
 
-    /// Returns the weights and gradients of lane group `i`, with 0 in hidden cells.
+    /// Returns the weights `p` and the gradients `g` of lane group `i`, with 0 in hidden cells.
     #[inline(always)]
     fn keep(&self, s: S, i: usize, p: S::V, g: S::V) -> (S::V, S::V) {
         match self.word {
@@ -356,7 +359,8 @@ impl<S: Simd> RowCells<S> {
     }
 }
 
-/// Computes the scores of a row in base 2 with products in `f64`, and the derivatives of the softcap.
+/// Writes the scores of row `at`, in base 2 and with products in `f64`, to `scores`, and the derivatives of the softcap
+/// to `slopes`.
 pub(super) fn careful_scores<S: Simd>(
     context: &Context<'_>,
     keys: &Keys<S>,

@@ -6,8 +6,8 @@ use crate::kernel::simd::{Product, Simd};
 use noren_mask::Plan;
 use std::ops::Range;
 
-/// Rows whose log-sum-exp has a larger absolute value are careful: at half of this value, an `f32` has an error of
-/// 2e-6.
+/// The limit of the log-sum-exp: a row with a larger absolute value is careful. At half of this limit, an `f32` has a
+/// rounding error of 2e-6.
 pub(super) const CAREFUL: f32 = 64.0;
 
 /// The data that all items of a backward pass read.
@@ -23,7 +23,7 @@ pub(crate) struct Context<'a> {
     pub(crate) modifiers: Modifiers<'a>,
     pub(crate) scale: f64,
     pub(crate) softcap: Option<f64>,
-    /// Whether rows also read keys that are not in the plan.
+    /// The option `partial`: whether rows also read keys that are not in the plan.
     pub(crate) partial: bool,
     /// The statistics of all rows, `[batch, heads, q_len]`; empty before they are computed.
     pub(crate) stats: Vec<RowStats>,
@@ -34,14 +34,14 @@ pub(crate) struct Context<'a> {
 pub(crate) struct RowStats {
     /// The integer base of the weights `2^(score - base) * factor`.
     pub(super) base: f64,
-    /// The factor of the weights; 0 for rows that read no key.
+    /// The factor of the weights `2^(score - base) * factor`; 0 for rows that read no key.
     pub(super) factor: f32,
     /// The sum of `dout * out`, multiplied by the factor.
     pub(super) delta: f32,
     pub(super) careful: bool,
 }
 
-/// The head dimensions of keys and values, rounded up to whole vectors.
+/// The row lengths `head_dim` of keys (`k`) and `v_dim` of values (`v`), rounded up to whole vectors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Widths {
     pub(super) k: usize,
@@ -55,7 +55,7 @@ impl Context<'_> {
         Widths { k: width(&self.k), v: width(&self.v) }
     }
 
-    /// Returns the number of multiplications of one of the five products.
+    /// Returns the number of multiplications of one of the five products of the backward pass.
     pub(super) fn multiplications(&self) -> u64 {
         let shape = self.plan.shape();
         let cells = (self.plan.patterns().iter().enumerate())
@@ -68,7 +68,7 @@ impl Context<'_> {
         cells.saturating_mul(self.q.shape()[3] as u64)
     }
 
-    /// Returns the index of a row `[batch, head, row]` in arrays of all rows.
+    /// Returns the index of row `[batch, head, row]` in an array with one entry for each row of each head.
     pub(super) fn row(&self, [batch, head, row]: [usize; 3]) -> usize {
         let [_, heads, q_len, _] = self.q.shape();
         (batch * heads + head) * q_len + row
@@ -80,8 +80,8 @@ pub(super) const fn of_pairs<S: Simd>() -> bool {
     S::Product::TERMS == 2
 }
 
-/// Divides `range` into pieces of `most`, an even number, or one more. All pieces but the last end before an even
-/// number, so no pair is split.
+/// Divides `range` into pieces of `most` rows (an even number) or `most + 1` rows. Each piece except the last ends
+/// before a row with an even index, so no pair of rows is split.
 pub(super) fn even_pieces(range: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
     let end = move |from: usize| range.end.min((from + most).next_multiple_of(2));
     let first = Some(range.start..end(range.start));
@@ -89,7 +89,7 @@ pub(super) fn even_pieces(range: Range<usize>, most: usize) -> impl Iterator<Ite
     std::iter::successors(first, next).take_while(|piece| !piece.is_empty())
 }
 
-/// Divides `range` into pieces of at most `most`.
+/// Divides `range` into pieces of at most `most` indices.
 pub(super) fn pieces(range: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
     range.clone().step_by(most).map(move |from| from..range.end.min(from + most))
 }

@@ -1,9 +1,9 @@
 //! The traversal: the order in which threads add cells to gradients.
 //!
-//! An item is a run of keys of one key-value head. The gradients of these keys and values belong to the item only.
-//! Items of one head share the gradients of queries: each part of the rows counts the items that have finished with the
-//! part, and an item waits until all earlier items have. Threads begin items in order, so an item only waits for items
-//! that a thread is computing. Items of several heads are begun alternately, so waiting is rare.
+//! An item is a run of keys of one key-value head. Only this item adds to the gradients of these keys and values. Items
+//! of one head share the gradients of queries: each part of the rows counts the items that have finished with the part,
+//! and an item waits until all earlier items have finished with the part. Threads begin items in order, so an item only
+//! waits for items that a thread is computing. Items of several heads are begun alternately, so waiting is rare.
 
 use super::cells::{Block, Maker, Of, PHASE, Tables, needed, prepare};
 use super::context::{Context, Widths, even_pieces, of_pairs, pieces};
@@ -23,13 +23,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 /// The gradients of queries, keys and values.
 pub(crate) struct Sums<'a> {
     pub(crate) dq: SharedRows<'a>,
-    /// Partial sums of `dq` in `f32`, if `dq` has a 16-bit type that would round them.
+    /// Memory for partial sums of `dq` in `f32`. `None` if `dq` itself is `f32`; a 16-bit type would round the sums.
     pub(crate) dq_sums: Option<SharedRows<'a>>,
     pub(crate) dk: SharedRows<'a>,
     pub(crate) dv: SharedRows<'a>,
 }
 
-/// Rows that an item processes together, all of one tile of the plan.
+/// A range of query rows that an item processes together. All rows are in one tile of the plan.
 struct Part {
     tile: usize,
     rows: Range<usize>,
@@ -38,7 +38,7 @@ struct Part {
 /// The parts of a pattern of the plan, and the parts that each item reads.
 struct Pattern {
     parts: Vec<Part>,
-    /// For each item of a head, a range that contains all parts which read keys of the item.
+    /// For each item of a head, a range of indices of parts. It contains every part that reads a key of the item.
     reach: Vec<Range<usize>>,
 }
 
@@ -69,7 +69,7 @@ impl Pattern {
     }
 }
 
-/// The turn of an item: the time at which it may add to the gradients of a part's queries.
+/// The turn of an item: the point in the order of items at which the item may add to the gradients of a part's queries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Turn {
     /// The number of items that add to these gradients before this item.
@@ -98,14 +98,16 @@ fn turn(spans: &[TileSpan], item: usize, keys: usize) -> Option<Turn> {
 /// The state that the threads of a call share.
 struct Queue {
     patterns: Vec<Pattern>,
-    /// The items as `[batch row, key-value head, number in the head]`, in the order in which they are begun.
+    /// The items as `[batch row, key-value head, index of the item in the head]`, in the order in which threads begin
+    /// them.
     items: Vec<[usize; 3]>,
     next: AtomicUsize,
-    /// For each part of each head, the number of items that have finished with it.
+    /// For each part (a range of query rows) of each head, the number of items that have finished with the part.
     through: Vec<AtomicU32>,
-    /// The index of the first entry of `through` for each `[batch, head]`.
+    /// The index of the first entry of `through` for each `[batch row, head]`.
     first: Vec<usize>,
-    /// Set when a thread panics, so that others do not wait for it, or when the caller cancels the call.
+    /// Whether the computation has ended early, because a thread panicked or the caller cancelled the call. Other
+    /// threads then stop waiting.
     given_up: AtomicBool,
     keys: usize,
 }
@@ -247,7 +249,8 @@ impl<S: Simd> Kernel<S> for Item<'_, '_, S> {
 }
 
 impl<S: Simd> Item<'_, '_, S> {
-    /// Waits until all earlier items have finished with a part. Returns false if the call was given up.
+    /// Waits until all earlier items have finished with a part. Returns false if the computation was cancelled or a
+    /// thread panicked.
     fn wait(&self, through: &AtomicU32, turn: Turn) -> bool {
         let mut rounds = 0;
         while through.load(Ordering::Acquire) != turn.before {
@@ -260,7 +263,8 @@ impl<S: Simd> Item<'_, '_, S> {
         true
     }
 
-    /// Writes zero gradients for the queries of tiles that read no key: no item has a turn at these rows.
+    /// Writes zero gradients for the queries of tiles that read no key, because no item writes the gradients of these
+    /// queries.
     fn clear_empty(&self, tiles: &PatternPlan, [batch, head]: [usize; 2]) {
         let zeros = vec![0.0; self.context.q.shape()[3]];
         for tile in tiles.tiles().filter(|tile| tile.spans.is_empty()) {
@@ -271,7 +275,7 @@ impl<S: Simd> Item<'_, '_, S> {
         }
     }
 
-    /// Reads the partial gradients of the part's queries, or sets them to 0 if `first`.
+    /// Reads the partial gradients of the part's queries. If `first` is true, sets them to 0 instead.
     fn load(&mut self, first: bool) {
         let Widths { k, .. } = self.context.widths::<S>();
         let head_dim = self.context.q.shape()[3];
@@ -289,7 +293,7 @@ impl<S: Simd> Item<'_, '_, S> {
         }
     }
 
-    /// Writes back the gradients of the part's queries, scaled if `last`.
+    /// Writes the gradients of the part's queries back to memory. If `last` is true, the gradients are scaled first.
     fn store(&mut self, last: bool) {
         let Widths { k, .. } = self.context.widths::<S>();
         let head_dim = self.context.q.shape()[3];
@@ -305,12 +309,13 @@ impl<S: Simd> Item<'_, '_, S> {
                 Some(sums) if !last => sums,
                 _ => &self.outputs.dq,
             };
-            // SAFETY: this item has its turn at the row, and turns of different items differ, since spans ascend.
+            // SAFETY: this item has its turn at the row. Turns of different items differ, because spans are in
+            // ascending order.
             unsafe { to.write(at, sum) };
         }
     }
 
-    /// Computes the cells of rows `rows` of the part and a block, and adds them to all gradients.
+    /// Computes the cells of rows `rows` of the part for a block of keys, and adds the cells to all gradients.
     #[inline(always)]
     fn phase(&mut self, s: S, block: &Block, rows: Range<usize>) {
         let Scratch { keys, queries, tables, .. } = &mut *self.scratch;
@@ -330,8 +335,8 @@ impl<S: Simd> Item<'_, '_, S> {
         let per_row = WIDE / S::LANES;
 
         let non_finite = block.masked && queries.non_finite;
-        // `odd` is 1 if the first row of the phase is the second of its pair. `first_pair` counts pairs from the part's
-        // first row.
+        // `odd` is 1 if the first row of the phase is the second row of a pair. `first_pair` counts pairs from the
+        // part's first row.
         let odd = (queries.rows.start + rows.start) % 2;
         let first_pair = (rows.start + queries.rows.start % 2) / 2;
         let of_rows = &queries.pairs;
@@ -434,14 +439,15 @@ impl<S: Simd> Item<'_, '_, S> {
                 *x = s.add(s.mul(*x, s.splat(scale)), s.splat(0.0));
             }
             for (key, sum) in keys.clone().zip(floats(sums).chunks_exact(width)) {
-                // SAFETY: no other item has this key.
+                // SAFETY: no other item writes the gradients of this key.
                 unsafe { out.write([batch, kv_head, key], &sum[..dim]) };
             }
         }
     }
 }
 
-/// Returns a range that contains all rows which read one of `keys`, as indices into `words`.
+/// Returns a range of rows, as indices into `words`, that contains every row which reads one of `keys`. If `masked` is
+/// false, the range has all rows.
 #[inline(always)]
 fn reading(words: &[u64], masked: bool, keys: &Range<usize>) -> Range<usize> {
     if !masked {
@@ -455,7 +461,7 @@ fn reading(words: &[u64], masked: bool, keys: &Range<usize>) -> Range<usize> {
     }
 }
 
-/// Calls `f` with the row and the key of each allowed cell.
+/// Calls `f(row, key)` for each allowed cell. Bit `key` of `words[row]` is set for an allowed cell.
 #[inline(always)]
 fn cells(words: &[u64], mut f: impl FnMut(usize, usize)) {
     for (r, word) in words.iter().enumerate() {
@@ -467,8 +473,9 @@ fn cells(words: &[u64], mut f: impl FnMut(usize, usize)) {
     }
 }
 
-/// Calls `f` for each key and pair of neighbouring rows that read the key: first the rows, then the key. A row that
-/// does not read the key is `None`. If `odd` is 1, the first row is the second of its pair.
+/// Calls `f(rows, key)` for each key and each pair of neighbouring rows of which at least one reads the key. A row that
+/// does not read the key is `None`. If `odd` is 1, the first row of `words` is the second row of a pair, otherwise
+/// `odd` is 0.
 #[inline(always)]
 fn by_row_pairs(words: &[u64], odd: usize, mut f: impl FnMut([Option<usize>; 2], usize)) {
     for pair in 0..(odd + words.len()).div_ceil(2) {
@@ -483,7 +490,8 @@ fn by_row_pairs(words: &[u64], odd: usize, mut f: impl FnMut([Option<usize>; 2],
     }
 }
 
-/// Calls `f` for each row and pair of neighbouring keys that the row reads. A key that the row does not read is `None`.
+/// Calls `f(row, keys)` for each row and each pair of neighbouring keys of which the row reads at least one. A key that
+/// the row does not read is `None`.
 #[inline(always)]
 fn by_key_pairs(words: &[u64], mut f: impl FnMut(usize, [Option<usize>; 2])) {
     for (r, word) in words.iter().enumerate() {

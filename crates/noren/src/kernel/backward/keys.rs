@@ -1,4 +1,4 @@
-//! The keys of an item in the layouts of the five products.
+//! The keys and values of an item, in the layouts of the five products of the backward pass.
 
 use super::context::{Context, Widths, of_pairs};
 use crate::kernel::micro::WIDE;
@@ -6,7 +6,8 @@ use crate::kernel::rows::Rows;
 use crate::kernel::simd::{Kernel, Simd, Single, all_finite, floats, floats_mut, zeroed};
 use std::ops::Range;
 
-/// The maximum number of bytes for the keys of an item and all data kept for them: a part of the second-level cache.
+/// The approximate number of bytes of an item. The keys, the values and all data for them fit in a part of the
+/// second-level cache.
 const ITEM_BYTES: usize = 320 << 10;
 
 /// Returns the number of keys in an item, a multiple of `WIDE`. No result depends on this number.
@@ -62,7 +63,7 @@ pub(super) fn words<S: Simd>(width: usize) -> usize {
     (width / S::LANES).div_ceil(2) * S::LANES
 }
 
-/// Writes the pairs of neighbouring numbers of a row to `into`.
+/// Combines neighbouring numbers of a row into pairs, and writes the pairs to `into`.
 #[inline(always)]
 pub(super) fn pair_along<S: Simd>(s: S, row: &[S::V], into: &mut [S::V]) {
     for (into, two) in into.iter_mut().zip(row.chunks(2)) {
@@ -71,7 +72,7 @@ pub(super) fn pair_along<S: Simd>(s: S, row: &[S::V], into: &mut [S::V]) {
 }
 
 /// Writes pairs of neighbouring rows to `into`. `rows` has `count` rows of `vectors` vectors each, which begin `stride`
-/// vectors apart. If `odd` is 1, the first row is the second of its pair.
+/// vectors apart. If `odd` is 1, the first row is the second row of a pair; otherwise `odd` is 0.
 #[inline(always)]
 pub(super) fn pair_rows<S: Simd>(
     s: S,
@@ -106,7 +107,8 @@ impl<S: Simd> Keys<S> {
         }
     }
 
-    /// Copies keys `keys` of `head`, `[batch row, key-value head]`, into all layouts. The keys begin at a lane group.
+    /// Copies keys `keys` and their values into all layouts. `head` is `[batch row, key-value head]`. `keys` begins at
+    /// a lane group.
     #[inline(always)]
     pub(super) fn fill(&mut self, s: S, context: &Context<'_>, head: [usize; 2], keys: Range<usize>) {
         s.run(Fill { into: self, context, head, keys });
@@ -185,7 +187,8 @@ fn across<S: Simd>(s: S, rows: &[S::V], into: &mut [S::V]) {
     }
 }
 
-/// Turns the rows of a lane group, with `width` numbers each, into pairs along the rows, and transposes them.
+/// Combines neighbouring numbers of each row of a lane group into pairs, and transposes the pairs. A row has `width`
+/// numbers.
 #[inline(always)]
 fn pairs_across<S: Simd>(s: S, rows: &[S::V], width: usize, line: &mut [S::V], into: &mut [S::V]) {
     let words = words::<S>(width);

@@ -9,7 +9,8 @@ use std::ops::Range;
 /// Adds weighted rows `rows` of `values` to the accumulators of `keys` keys, at most `S::ROWS`.
 ///
 /// `weights` has `WIDE` words for each row; the weight of the first key is at index `first`. `values` is
-/// `[rows][width]`. `acc` has `width / LANES` vectors for each key. Where words are pairs, a row means a pair of rows.
+/// `[rows][width]`. `acc` has `width / LANES` vectors for each key. If words are pairs, each row in this description is
+/// a pair of rows.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // the operands of a register tile and their positions
 pub(super) fn gather<S: Simd, P: Product>(
@@ -74,8 +75,8 @@ fn gather_tile<S: Simd, P: Product, const R: usize, const N: usize>(
 /// The weight of a cell and the row of values that is multiplied by it.
 type Cell<'a, V> = (f32, &'a [V]);
 
-/// Adds one weighted row of values to one accumulator. This is for cells next to hidden ones whose values may be
-/// infinite or NaN.
+/// Adds one weighted row of values to one accumulator. Used near hidden cells, because the values of hidden cells may
+/// be infinite or NaN.
 #[inline(always)]
 pub(super) fn add_cell<S: Simd>(s: S, (weight, values): Cell<'_, S::V>, acc: &mut [S::V]) {
     let weight = s.splat(weight);

@@ -19,7 +19,8 @@
 //!   this size. Rows with a large log-sum-exp are *careful*: their scores, denominator and `delta` are computed in
 //!   `f64` ([`walk`]).
 //! * On processors that multiply pairs of `bf16`, all five products use pairs: along head_dim, along neighbouring keys,
-//!   and along neighbouring query rows, the first of them an even row. The factor is then multiplied into the weights.
+//!   and along neighbouring query rows. The first row of such a pair has an even index. The factor is then multiplied
+//!   into the weights.
 
 mod cells;
 mod context;

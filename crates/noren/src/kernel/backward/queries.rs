@@ -1,4 +1,4 @@
-//! A part of the query rows of one head, in the layouts of the five products.
+//! A part of the query rows of one head, in the layouts of the five products of the backward pass.
 
 use super::context::{Context, Widths, of_pairs};
 use super::keys::{pair_along, pair_rows, words};
@@ -8,22 +8,23 @@ use std::ops::Range;
 /// The number of rows in a part; a part may have one more. The sums of a key over these rows stay in registers.
 pub(super) const ROWS: usize = 96;
 
-/// Rows of one head, with the data that the backward pass needs of them.
+/// Query rows of one head, with all data of these rows that the backward pass needs.
 pub(super) struct Queries<S: Simd> {
     pub(super) batch: usize,
     pub(super) head: usize,
     pub(super) rows: Range<usize>,
-    /// The queries, `[rows][k_width]`: multiplied by the query factor, or unchanged if products are of pairs.
+    /// The queries, `[rows][k_width]`: multiplied by the query factor, or unchanged if products are of pairs of `bf16`.
     pub(super) q: Vec<S::V>,
     /// The gradients of the output, `[rows][v_width]`: multiplied by the row's factor, or unchanged if products are of
     /// pairs.
     pub(super) dout: Vec<S::V>,
     pub(super) pairs: QueryPairs<S>,
-    /// The integer base of each row's weights, which is subtracted from scores before they become powers of two.
+    /// The integer base of each row's weights. The base is subtracted from the scores of the row before the powers of
+    /// two are computed.
     pub(super) tops: Vec<f32>,
     /// The values of `tops` in `f64`, for careful rows.
     pub(super) bases: Vec<f64>,
-    /// The factor of each row that turns powers into weights; 0 for rows that read no key.
+    /// The factor of each row by which powers of two are multiplied to become weights; 0 for rows that read no key.
     pub(super) factors: Vec<f32>,
     /// The sum of `dout * out` of each row: multiplied by the factor, or unchanged if products are of pairs.
     pub(super) deltas: Vec<f32>,
@@ -33,7 +34,7 @@ pub(super) struct Queries<S: Simd> {
     pub(super) sums: Vec<S::V>,
     /// Whether at least one row reads no key.
     pub(super) dead: bool,
-    /// For each row, whether it is careful. `careful` is true if at least one row is.
+    /// Whether each row is careful. The field `careful` is true if at least one row is careful.
     pub(super) careful_rows: Vec<bool>,
     pub(super) careful: bool,
     /// Whether `q` or `dout` holds an infinite or NaN value.
@@ -45,7 +46,7 @@ pub(super) struct QueryPairs<S: Simd> {
     /// Queries as pairs along head_dim, `[rows][words]`.
     pub(super) q: Vec<S::V>,
     pub(super) dout: Vec<S::V>,
-    /// Pairs of neighbouring rows of queries, the first an even row: `[pairs][width]`.
+    /// Pairs of neighbouring query rows, `[pairs][width]`. The first row of each pair has an even index.
     pub(super) q_rows: Vec<S::V>,
     pub(super) dout_rows: Vec<S::V>,
 }
@@ -99,7 +100,8 @@ impl<S: Simd> Queries<S> {
         }
     }
 
-    /// Copies rows `rows`, at most `MOST`, of `head`, `[batch row, head]`, into all layouts.
+    /// Copies query rows `rows` and the gradients of their outputs into all layouts. `head` is `[batch row, head]`;
+    /// there are at most `MOST` rows.
     #[inline(always)]
     pub(super) fn fill(&mut self, s: S, context: &Context<'_>, head: [usize; 2], rows: Range<usize>) {
         s.run(Fill { into: self, context, head, rows });

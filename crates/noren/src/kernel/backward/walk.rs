@@ -28,7 +28,7 @@ pub(crate) enum Gradient {
     Soft,
 }
 
-/// Returns the statistics of all rows, without the denominators of careful rows.
+/// Returns the statistics of all rows. The statistics of careful rows are incomplete until `refine` computes them.
 pub(super) fn stats(context: &Context<'_>, threads: usize) -> Vec<RowStats> {
     let [batch, heads, q_len, v_dim] = context.out.shape();
     let mut all = vec![RowStats::default(); batch * heads * q_len];
@@ -59,7 +59,8 @@ pub(super) fn stats(context: &Context<'_>, threads: usize) -> Vec<RowStats> {
     all
 }
 
-/// Returns the dot product, with eight sums by index modulo 8, which compilers turn into vectors.
+/// Returns the dot product of `a` and `b`. Index `i` is added to sum `i % 8` of eight sums, which compilers turn into
+/// vectors.
 fn dot(a: &[f32], b: &[f32]) -> f64 {
     let mut sums = [0.0; 8];
     for (a, b) in a.chunks(8).zip(b.chunks(8)) {
@@ -70,7 +71,7 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
     sums.iter().sum()
 }
 
-/// Memory for visiting the cells of rows.
+/// Memory for a traversal of the cells of rows.
 struct Scratch<S: Simd> {
     keys: Keys<S>,
     queries: Queries<S>,
@@ -85,15 +86,15 @@ impl<S: Simd> Scratch<S> {
     }
 }
 
-/// A visit of the cells of some rows of one head. Keys are visited by item, in each item the rows in order, and in each
-/// row the blocks of keys.
+/// A traversal of the cells of some rows of one head. It has three nested loops: over items of keys, over rows, and
+/// over blocks of keys.
 struct Walk<'a, 'b, S: Simd> {
     context: &'a Context<'b>,
     scratch: &'a mut Scratch<S>,
     /// The head to visit, as `[batch row, head]`.
     head: [usize; 2],
     rows: Range<usize>,
-    /// The kind of gradients to compute; for `None`, only the products.
+    /// The kind of gradients to compute. If `None`, only the products are computed.
     of: Option<Of>,
     visit: &'a mut dyn FnMut(RowCells<'_, S>),
 }
@@ -104,7 +105,7 @@ struct RowCells<'a, S: Simd> {
     at: Place,
     /// The mask bits; `None` if all cells are allowed.
     word: Option<u64>,
-    /// The values of [`Tables::grads`] for each key from `at.key` on.
+    /// The entries of [`Tables::grads`] for this row: one value for each key from `at.key` on.
     grads: &'a [f32],
 }
 
@@ -177,14 +178,14 @@ impl<S: Simd> Walk<'_, '_, S> {
 /// The softmax of a careful row over the blocks so far.
 #[derive(Clone, Copy)]
 struct Softmax {
-    /// An integer that no score exceeds.
+    /// The integer base of the weights: an upper bound of the scores so far.
     base: f64,
     sum: f64,
-    /// The weighted sum of products of `dout` and values.
+    /// The sum over keys of the weight times the product of `dout` and the value.
     delta: f64,
 }
 
-/// Computes the denominators and deltas of careful rows.
+/// Computes the denominators (bases and factors) and the deltas of careful rows.
 pub(super) fn refine<S: Simd>(s: S, context: &mut Context<'_>, threads: usize) {
     if context.partial {
         return;
@@ -254,7 +255,7 @@ impl Softmax {
     }
 }
 
-/// Computes the gradients of score modifiers.
+/// Computes the gradients of score modifiers that `wanted` lists.
 pub(super) fn modifiers<S: Simd>(s: S, context: &Context<'_>, wanted: Wanted<'_>, threads: usize) {
     for (gradient, array) in wanted.arrays {
         match gradient {
@@ -278,7 +279,8 @@ fn summed(dim: usize, at: usize, len: usize) -> Range<usize> {
     if dim == 1 { 0..len } else { at..at + 1 }
 }
 
-/// Computes the gradient of an array that is broadcast over the cells.
+/// Computes the gradient of an array of biases or soft weights, which is broadcast over the cells. `of` selects the
+/// gradient that is computed for each cell.
 fn dense<S: Simd>(s: S, context: &Context<'_>, of: Of, array: SharedRows<'_>, threads: usize) {
     let [batch, heads, q_len, _] = context.q.shape();
     let dims = array.shape();
@@ -305,13 +307,13 @@ fn dense<S: Simd>(s: S, context: &Context<'_>, of: Of, array: SharedRows<'_>, th
         for (row, sums) in sums.chunks_exact(dims[3]).enumerate() {
             line.iter_mut().zip(sums).for_each(|(to, sum)| *to = *sum as f32);
             let row = if dims[2] == 1 { 0 } else { rows.start + row };
-            // SAFETY: no other piece of work has these rows.
+            // SAFETY: no other piece of work writes these rows.
             unsafe { array.write([at[0], at[1], row], &line) };
         }
     });
 }
 
-/// Computes the gradient of a bias table by distance.
+/// Computes the gradient of the table of a relative bias.
 fn relative<S: Simd>(s: S, context: &Context<'_>, table: SharedRows<'_>, threads: usize) {
     let [batch, heads, q_len, _] = context.q.shape();
     let [_, table_heads, _, width] = table.shape();

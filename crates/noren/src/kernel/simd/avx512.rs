@@ -1,10 +1,11 @@
 //! The paths for AVX-512: 16 lanes, 32 registers, and predicate registers that take mask bits directly.
 //!
-//! There are two paths: one for every such processor, and one that also uses AVX512-BF16 and multiplies pairs with one
-//! instruction. They have no other difference, so `f32` results of both have the same bits.
+//! There are two paths: one for every processor with AVX-512, and one that also uses AVX512-BF16 and multiplies pairs
+//! with one instruction. The paths do not differ otherwise, so `f32` results of the two paths have the same bits.
 
-use super::{Kernel, Lanes, Pairs, Simd, Single, f16_value};
+use super::{Kernel, Lanes, Pairs, Simd, Single};
 use crate::Isa;
+use half::{bf16, f16};
 use std::arch::x86_64::*;
 
 /// Proof that the processor has AVX-512 F, VL, BW and DQ.
@@ -58,7 +59,7 @@ fn transpose(rows: &mut [__m512; 16]) {
     }
 }
 
-/// Wraps intrinsics whose only requirement is that the processor supports them.
+/// Calls intrinsics in an `unsafe` block. The only requirement of these intrinsics is a processor that supports them.
 macro_rules! op {
     ($call:expr) => {
         // SAFETY: a token of a path in this file exists, so the processor supports the instruction.
@@ -66,12 +67,13 @@ macro_rules! op {
     };
 }
 
-/// Implements a path from its token, the features that it is compiled with, its product, and the operations in which it
-/// differs.
+/// Implements a processor path. The arguments are the token type, the processor features with which the path is
+/// compiled, the product, and the operations that only this path implements.
 macro_rules! path {
     ($token:ident, $features:literal, $product:ty, $($own:item)*) => {
         impl Simd for $token {
             type V = __m512;
+            type Array<T: Copy> = [T; 16];
             type Product = $product;
             const LANES: usize = 16;
             const ROWS: usize = 6;
@@ -137,24 +139,24 @@ macro_rules! path {
             }
             #[inline(always)]
             fn prefetch<T>(self, value: &T) {
-                op!(_mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast()))
+                op!(_mm_prefetch::<_MM_HINT_T1>(std::ptr::from_ref(value).cast()))
             }
             #[inline(always)]
-            fn widen_f16(self, from: &[u16], into: &mut [f32]) {
-                let (from, tail) = from.as_chunks::<16>();
-                let (into, into_tail) = into.as_chunks_mut::<16>();
-                for (from, into) in from.iter().zip(into) {
-                    // SAFETY: the processor supports the instructions, and sixteen values are at each pointer.
-                    unsafe {
-                        let halves = _mm256_loadu_si256(from.as_ptr().cast());
-                        _mm512_storeu_ps(into.as_mut_ptr(), _mm512_cvtph_ps(halves));
-                    }
+            fn load_f16(self, from: &[f16; 16]) -> __m512 {
+                // SAFETY: the processor supports the instructions, and sixteen numbers of 16 bits are at the pointer.
+                unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.as_ptr().cast())) }
+            }
+            #[inline(always)]
+            fn load_bf16(self, from: &[bf16; 16]) -> __m512 {
+                // SAFETY: see `load_f16`.
+                unsafe {
+                    let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.as_ptr().cast()));
+                    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
                 }
-                tail.iter().zip(into_tail).for_each(|(bits, into)| *into = f16_value(*bits));
             }
             #[inline(always)]
             fn transpose(self, square: &mut [__m512]) {
-                let square = square.first_chunk_mut().expect("the square has 16 vectors");
+                let square = square.first_chunk_mut().expect("the slice to transpose must have 16 vectors");
                 op!(transpose(square))
             }
             #[inline(always)]
@@ -201,21 +203,21 @@ path! {
     }
 }
 
-/// Returns the same bits as pairs of `bf16`.
+/// Returns the bits of `pairs` as a vector of 32 `bf16` numbers.
 #[inline(always)]
 fn bf16s(pairs: __m512) -> __m512bh {
     // SAFETY: both types are 512 bits, and every bit pattern is valid.
     unsafe { std::mem::transmute(pairs) }
 }
 
-/// Returns the same bits as words of `f32`.
+/// Returns the bits of `pairs`, which are 32 `bf16` numbers, as a vector of 16 `f32` words.
 #[inline(always)]
 fn m512_of(pairs: __m512bh) -> __m512 {
     // SAFETY: see `bf16s`.
     unsafe { std::mem::transmute(pairs) }
 }
 
-/// Returns the same bits as integers.
+/// Returns the bits of `halves`, which are 16 `bf16` numbers, as a vector of integers.
 #[inline(always)]
 fn m256i_of(halves: __m256bh) -> __m256i {
     // SAFETY: both types are 256 bits, and every bit pattern is valid.

@@ -11,6 +11,8 @@ pub(crate) mod avx2;
 pub(crate) mod avx512;
 pub(crate) mod portable;
 
+use half::{bf16, f16};
+
 /// A vector type that consists of `f32` values only.
 ///
 /// # Safety
@@ -19,10 +21,58 @@ pub(crate) mod portable;
 /// zeros.
 pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {}
 
+/// An array of numbers of type `T` in memory.
+pub(crate) trait Chunk<T>: Copy {
+    /// Returns the numbers as arrays. Numbers after the last whole array are left out.
+    fn chunks(numbers: &[T]) -> &[Self];
+
+    /// Returns the numbers of the array.
+    fn numbers(&self) -> &[T];
+}
+
+impl<T: Copy, const N: usize> Chunk<T> for [T; N] {
+    #[inline(always)]
+    fn chunks(numbers: &[T]) -> &[Self] {
+        numbers.as_chunks().0
+    }
+
+    #[inline(always)]
+    fn numbers(&self) -> &[T] {
+        self
+    }
+}
+
+/// A type of numbers that kernels read from memory and widen to `f32` in registers.
+pub(crate) trait Number: Copy + 'static {
+    /// Returns the numbers of an array as a vector of `f32`.
+    fn widen<S: Simd>(s: S, from: &S::Array<Self>) -> S::V;
+}
+
+impl Number for f32 {
+    #[inline(always)]
+    fn widen<S: Simd>(s: S, from: &S::Array<Self>) -> S::V {
+        s.load(from.numbers())
+    }
+}
+
+impl Number for f16 {
+    #[inline(always)]
+    fn widen<S: Simd>(s: S, from: &S::Array<Self>) -> S::V {
+        s.load_f16(from)
+    }
+}
+
+impl Number for bf16 {
+    #[inline(always)]
+    fn widen<S: Simd>(s: S, from: &S::Array<Self>) -> S::V {
+        s.load_bf16(from)
+    }
+}
+
 /// Work that runs on a processor path.
 ///
-/// `run` must be `#[inline(always)]`, and so must all functions that it calls often. Only then are they compiled with
-/// the instructions of the path.
+/// `run` must be `#[inline(always)]`, and all functions that `run` calls often must be `#[inline(always)]` too.
+/// Otherwise they are not compiled with the instructions of the path.
 pub(crate) trait Kernel<S: Simd> {
     /// Does the work on the path of token `simd`.
     fn run(self, simd: S);
@@ -32,6 +82,8 @@ pub(crate) trait Kernel<S: Simd> {
 pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// A vector of `LANES` values.
     type V: Lanes;
+    /// `LANES` numbers of type `T` in memory.
+    type Array<T: Copy>: Chunk<T>;
     /// The product, of `f32` or of pairs of `bf16`, that a forward or backward pass uses on this path.
     type Product: Product;
     /// The number of values in a vector, a divisor of 64.
@@ -55,7 +107,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn mul(self, a: Self::V, b: Self::V) -> Self::V;
     /// Returns `a / b`.
     fn div(self, a: Self::V, b: Self::V) -> Self::V;
-    /// Returns `a * b + c`, with one rounding if the path has such an instruction, otherwise with two.
+    /// Returns `a * b + c`. The result is rounded once if the path has a fused instruction, otherwise the product and
+    /// the sum are both rounded.
     fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
     /// Returns the larger value of each lane; `b` if one of the two is NaN.
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
@@ -67,7 +120,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn scale(self, a: Self::V, n: Self::V) -> Self::V;
     /// Returns lane `i` of `a` if bit `i` of `bits` is set, otherwise lane `i` of `b`.
     fn keep(self, bits: u64, a: Self::V, b: Self::V) -> Self::V;
-    /// Transposes a square of `LANES` vectors.
+    /// Transposes a square matrix of numbers: `LANES` vectors, each with `LANES` lanes.
     #[inline(always)]
     fn transpose(self, square: &mut [Self::V]) {
         let values = &mut floats_mut(square)[..Self::LANES * Self::LANES];
@@ -77,20 +130,31 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
             }
         }
     }
-    /// Returns whether a lane of `a` is larger than the lane of `b` with the same number.
+    /// Returns whether at least one lane of `a` is larger than the lane of `b` with the same index.
     fn any_above(self, a: Self::V, b: Self::V) -> bool;
     /// Returns the largest lane.
     fn reduce_max(self, a: Self::V) -> f32;
 
-    /// Prefetches the cache line of `value`, which will be read soon.
+    /// Prefetches the cache line of `value` into the second-level cache.
     #[inline(always)]
     fn prefetch<T>(self, value: &T) {
         let _ = value;
     }
-    /// Converts numbers from `f16` bits to `f32`. Both slices must have the same length.
+    /// Returns `LANES` numbers as `f32`.
     #[inline(always)]
-    fn widen_f16(self, from: &[u16], into: &mut [f32]) {
-        from.iter().zip(into).for_each(|(bits, into)| *into = f16_value(*bits));
+    fn load_f16(self, from: &Self::Array<f16>) -> Self::V {
+        let mut out = self.splat(0.0);
+        let into = floats_mut(std::slice::from_mut(&mut out));
+        into.iter_mut().zip(from.numbers()).for_each(|(into, x)| *into = f16_value(x.to_bits()));
+        out
+    }
+    /// Returns `LANES` numbers as `f32`.
+    #[inline(always)]
+    fn load_bf16(self, from: &Self::Array<bf16>) -> Self::V {
+        let mut out = self.splat(0.0);
+        let into = floats_mut(std::slice::from_mut(&mut out));
+        into.iter_mut().zip(from.numbers()).for_each(|(into, x)| *into = f32::from_bits(u32::from(x.to_bits()) << 16));
+        out
     }
 
     /// Returns `c` plus the two products in each lane. A lane of `a` or `b` is a *pair*: two `bf16`, one in the lower
@@ -214,8 +278,8 @@ fn bf16_bits(value: f32) -> u32 {
 /// Returns whether no number in the words is infinite or NaN.
 #[inline(always)]
 pub(crate) fn all_finite<P: Product>(values: &[f32]) -> bool {
-    // Infinite and NaN have an exponent of ones only. Adding one to this exponent carries into the sign bit, so an OR
-    // of the sums finds it.
+    // In infinite and NaN values, all bits of the exponent are 1. Adding 1 to such an exponent carries into the sign
+    // bit, so an OR of the sums finds these values.
     let carry = |bits: u32| (bits & 0x7fff_ffff) + 0x0080_0000;
     let both = |x: &f32| carry(x.to_bits()) | if P::TERMS == 2 { carry(x.to_bits() << 16) } else { 0 };
     values.chunks(256).all(|chunk| chunk.iter().fold(0, |or, x| or | both(x)) & 0x8000_0000 == 0)
@@ -248,7 +312,7 @@ pub(crate) fn vectors<V: Lanes>(floats: &[f32]) -> &[V] {
 
 /// Allocates `len` vectors of zeros. Panics if there is not enough memory.
 pub(crate) fn zeroed<V: Lanes>(len: usize) -> Vec<V> {
-    try_zeroed(len).expect("not enough memory for the buffers of a call")
+    try_zeroed(len).expect("there is not enough memory for the buffers of a call")
 }
 
 /// Allocates `len` vectors of zeros. Returns `None` if there is not enough memory.
@@ -268,29 +332,35 @@ pub(crate) fn try_zeroed<V: Lanes>(len: usize) -> Option<Vec<V>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use half::f16;
 
-    #[test]
-    fn f16_is_widened_exactly() {
-        let all: Vec<u16> = (0..=u16::MAX).collect();
-        let mut wide = vec![0.0; all.len()];
-        portable::Portable.widen_f16(&all, &mut wide);
-        let check = |wide: &[f32]| {
-            for (bits, wide) in all.iter().zip(wide) {
-                let expected = f16::from_bits(*bits).to_f32();
+    /// Widens every number of 16 bits, and compares it with the conversion of `half`.
+    fn check_all<S: Simd, T: Number>(s: S, number: fn(u16) -> T, expected: fn(T) -> f32) {
+        let all: Vec<T> = (0..=u16::MAX).map(number).collect();
+        for chunk in S::Array::<T>::chunks(&all) {
+            let wide = T::widen(s, chunk);
+            for (x, wide) in chunk.numbers().iter().zip(floats(std::slice::from_ref(&wide))) {
+                let expected = expected(*x);
                 assert!(
                     wide.to_bits() == expected.to_bits() || wide.is_nan() && expected.is_nan(),
-                    "{bits:#x}: {wide}"
+                    "{expected}: {wide}"
                 );
             }
-        };
-        check(&wide);
+        }
+    }
+
+    fn check_both<S: Simd>(s: S) {
+        check_all(s, f16::from_bits, f16::to_f32);
+        check_all(s, bf16::from_bits, bf16::to_f32);
+    }
+
+    #[test]
+    fn numbers_of_16_bits_are_widened_exactly() {
+        check_both(portable::Portable);
         #[cfg(target_arch = "x86_64")]
-        if let Some(s) = avx512::Avx512::detect() {
-            let mut wide = vec![0.0; all.len()];
-            s.widen_f16(&all[..all.len() - 3], &mut wide[..all.len() - 3]);
-            wide[all.len() - 3..].fill(f32::NAN);
-            check(&wide);
+        {
+            avx2::Avx2::detect().into_iter().for_each(check_both);
+            avx512::Avx512::detect().into_iter().for_each(check_both);
+            avx512::Avx512Bf16::detect().into_iter().for_each(check_both);
         }
     }
 }

@@ -10,7 +10,7 @@ use super::TileKernel;
 use crate::kernel::blocks::KeyBlock;
 use crate::kernel::exp::{NOTHING, exp2_minus};
 use crate::kernel::micro::{self, BLOCK, WIDE};
-use crate::kernel::pack::BlockScratch;
+use crate::kernel::pack::{BlockScratch, Reads};
 use crate::kernel::simd::{Kernel, Product, Simd, group, zeroed};
 use std::ops::Range;
 
@@ -30,19 +30,21 @@ pub(crate) struct Part<S: Simd> {
 
 /// One step of the work on a tile.
 pub(crate) enum Task<'c, S: Simd> {
-    /// Divides the blocks into at most this number of parts.
+    /// Divides the blocks of the tile into parts. The fields are the maximum number of parts, and the list that
+    /// receives the parts.
     Cut(usize, &'c mut Vec<Part<S>>),
     Score(&'c mut Part<S>),
-    /// Turns the scores of a part into weights. The slice is the maximum of each row over all parts.
+    /// Turns the scores of a part into weights. The slice has the maximum of each row over all parts.
     Weigh(&'c mut Part<S>, &'c [f32]),
-    /// Adds the weighted values of a range of columns, counted in vectors, into `[rows][v_width]`.
+    /// Adds the weighted values of a range of columns. The fields are the parts, the range of columns in vectors, and
+    /// the memory for the sums.
     Accumulate(&'c [Part<S>], Range<usize>, &'c mut Vec<S::V>),
     /// Adds the weights, combines the columns and writes the rows. The fields are the parts, the maximum of each row,
     /// and the sums of each range of columns.
     Finish(&'c [Part<S>], &'c [f32], &'c [(Range<usize>, Vec<S::V>)]),
 }
 
-/// A task and the tile to which it belongs.
+/// One task and the tile on which the task works.
 pub(crate) struct SplitKernel<'a, 'b, 'c, S: Simd, P> {
     pub(crate) tile: TileKernel<'a, 'b, S, P>,
     pub(crate) task: Task<'c, S>,
@@ -73,8 +75,8 @@ impl<S: Simd> Part<S> {
 impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
     const PER_ROW: usize = WIDE / S::LANES;
 
-    /// Returns the ranges `(lane groups, words of weights)` of a block that at least one row of a register tile reads.
-    /// The argument `words` holds the mask bits of these rows.
+    /// Returns two ranges of a block, `(lane groups, words of weights)`, which contain all keys that a register tile
+    /// reads. The argument `words` has the mask bits of the rows of the register tile.
     fn needed(words: &[u64], block: &KeyBlock) -> (Range<usize>, Range<usize>) {
         let keys = match words.iter().fold(0, |or, word| or | word) {
             0 => 0..0,
@@ -98,7 +100,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         parts.extend(blocks.chunks(each).map(part));
     }
 
-    /// Computes the scores of all rows and the keys of a part. Hidden cells get minus infinity.
+    /// Computes the scores of all rows of the tile for the keys of a part. Hidden cells get minus infinity.
     #[inline(always)]
     fn score(&mut self, s: S, part: &mut Part<S>) {
         self.start(s);
@@ -111,8 +113,8 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
             part.words.extend_from_slice(&self.scratch.words[..rows]);
             let mut scratch = std::mem::replace(&mut self.scratch.block, BlockScratch::empty());
             let source = self.source;
-            let (next, _) = source.ahead(block.groups.end);
-            let keys = source.keys(s, block.groups.clone(), &mut scratch);
+            let reads = Reads { once: rows <= S::ROWS, masked: false };
+            let (keys, far) = source.keys(s, block.groups.clone(), reads, &mut scratch);
             scores.fill(s.splat(f32::NEG_INFINITY));
             for from in (0..rows).step_by(S::ROWS) {
                 let tile = from..rows.min(from + S::ROWS);
@@ -122,12 +124,14 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
                 }
                 let vectors = groups.start * P::TERMS..groups.end * P::TERMS;
                 let queries = &self.scratch.queries[from * key_words..];
-                let keys = &keys[vectors.start * key_words..];
                 let into = &mut self.scratch.scores[vectors.start..];
-                if from == 0 {
-                    micro::far_scores::<S, P>(s, tile.len(), queries, keys, next, key_words, vectors.len(), into);
-                } else {
-                    micro::scores::<S, P>(s, tile.len(), queries, keys, key_words, vectors.len(), into);
+                let skip = vectors.start * key_words;
+                match far.filter(|_| from == 0) {
+                    Some(far) => far.scores::<S, P>(s, tile.len(), queries, skip, key_words, vectors.len(), into),
+                    None => {
+                        let keys = &keys[skip..];
+                        micro::scores::<S, P>(s, tile.len(), queries, keys, key_words, vectors.len(), into);
+                    }
                 }
                 for r in tile {
                     let at = (r - from) * Self::PER_ROW;
@@ -151,7 +155,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         }
     }
 
-    /// Turns the scores of a part into weights.
+    /// Turns the scores of a part into weights. `maxima` has the maximum of each row over all parts.
     #[inline(always)]
     fn weigh_part(&mut self, s: S, part: &mut Part<S>, maxima: &[f32]) {
         self.start(s);
@@ -182,8 +186,10 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
             for (i, block) in part.blocks.iter().enumerate() {
                 let mut scratch = std::mem::replace(&mut self.scratch.block, BlockScratch::empty());
                 let source = self.source;
-                let (_, next) = source.ahead(block.groups.end);
-                let (values, non_finite) = source.values(s, block.groups.clone(), columns.clone(), &mut scratch);
+                let masked = part.words[i * rows..][..rows].iter().any(|word| *word != u64::MAX);
+                let reads = Reads { once: rows <= S::ROWS, masked };
+                let (values, non_finite, far) =
+                    source.values(s, block.groups.clone(), columns.clone(), reads, &mut scratch);
                 for from in (0..rows).step_by(S::ROWS) {
                     let tile = from..rows.min(from + S::ROWS);
                     let words = &part.words[i * rows..][tile.clone()];
@@ -197,10 +203,11 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
                     if !non_finite || words.iter().all(|word| *word == u64::MAX) {
                         let (tile, columns) = (tile.len(), columns.clone());
                         let acc = &mut acc[from * width..];
-                        if from == 0 {
-                            micro::far_accumulate::<S, P>(s, tile, weights, keys, values, next, v_width, columns, acc);
-                        } else {
-                            micro::accumulate_columns::<S, P>(s, tile, weights, keys, values, v_width, columns, acc);
+                        match far.filter(|_| from == 0) {
+                            Some(far) => far.accumulate::<S, P>(s, tile, weights, keys, v_width, columns, acc),
+                            None => {
+                                micro::accumulate_columns::<S, P>(s, tile, weights, keys, values, v_width, columns, acc)
+                            }
                         }
                         continue;
                     }
