@@ -153,7 +153,9 @@ fn range(text: &str, what: &str, len: usize) -> Result<std::ops::Range<usize>> {
     });
     match ends {
         Some(Ok((start, end))) if start <= end => Ok(start..end),
-        _ => Err(Problem::new(format!("{what}={text}: expected a range such as 0..32, 100.. or ..8, whose start is not after its end"))),
+        _ => Err(Problem::new(format!(
+            "{what}={text}: expected a range such as 0..32, 100.. or ..8, whose start is not after its end"
+        ))),
     }
 }
 
@@ -163,7 +165,10 @@ mod tests {
 
     #[test]
     fn ranges_have_a_start_that_is_not_after_the_end() {
-        assert_eq!([range("2..5", "rows", 9), range("7..", "rows", 9), range("..", "rows", 9)], [Ok(2..5), Ok(7..9), Ok(0..9)]);
+        assert_eq!(
+            [range("2..5", "rows", 9), range("7..", "rows", 9), range("..", "rows", 9)],
+            [Ok(2..5), Ok(7..9), Ok(0..9)]
+        );
         for text in ["8..3", "12..", "3", "a..b", ""] {
             assert!(range(text, "rows", 9).is_err(), "{text}");
         }

@@ -14,7 +14,7 @@
 use super::micro::{BLOCK, Far, WIDE};
 use super::rows::Rows;
 use super::simd::{Kernel, Lanes, Product, Simd, all_finite, floats, floats_mut, group, pair_up, zeroed};
-use super::store::StoredHead;
+use super::store::{Reads, StoredHead};
 use noren_mask::Order;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -66,15 +66,6 @@ pub(crate) struct Block<'a, S: Simd> {
     pub(crate) non_finite: bool,
     /// The keys and values in main memory, where they come from a cache.
     pub(crate) far: Option<[Far<'a>; 2]>,
-}
-
-/// The way in which a tile reads a block of keys and values.
-#[derive(Clone, Copy)]
-pub(crate) struct Reads {
-    /// Whether one register tile reads the whole block, so that numbers of 16 bits are widened as they are read.
-    pub(crate) once: bool,
-    /// Whether some cells are hidden. Values that are infinite or NaN are then read one cell at a time.
-    pub(crate) masked: bool,
 }
 
 /// Memory for one block that is packed when it is read.

@@ -12,7 +12,6 @@
 use super::dispatch::Task;
 use super::lines::Lines;
 use super::micro::{BLOCK, Far, Stretch};
-use super::pack::Reads;
 use super::simd::{
     Chunk, Kernel, Number, Pairs, Product, Simd, all_finite, floats, floats_mut, group, pair_up, vectors,
 };
@@ -135,6 +134,15 @@ pub(crate) struct Store {
     lines: Lines,
     /// For each run of `lanes` keys in each region, whether the values of these keys include an infinite or NaN value.
     non_finite: Vec<bool>,
+}
+
+/// The way in which a tile reads a block of keys and values.
+#[derive(Clone, Copy)]
+pub(crate) struct Reads {
+    /// Whether one register tile reads the whole block, so that numbers of 16 bits are widened as they are read.
+    pub(crate) once: bool,
+    /// Whether some cells are hidden. Values that are infinite or NaN are then read one cell at a time.
+    pub(crate) masked: bool,
 }
 
 /// One key-value head of a cached sequence.

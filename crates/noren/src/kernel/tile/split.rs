@@ -10,8 +10,9 @@ use super::TileKernel;
 use crate::kernel::blocks::KeyBlock;
 use crate::kernel::exp::{NOTHING, exp2_minus};
 use crate::kernel::micro::{self, BLOCK, WIDE};
-use crate::kernel::pack::{BlockScratch, Reads};
+use crate::kernel::pack::BlockScratch;
 use crate::kernel::simd::{Kernel, Product, Simd, group, zeroed};
+use crate::kernel::store::Reads;
 use std::ops::Range;
 
 /// The maximum number of rows of a tile that several threads share. All scores of such a tile are in memory at once.
