@@ -33,7 +33,7 @@ const MOST_SHARED_CLASSES: u32 = 64;
 /// The divisor of the cost that an order must save: [`Reorder::Auto`] changes the order of a row's keys only if it
 /// saves at least an eighth of the pattern's cost.
 const GAIN: u64 = 8;
-/// The minimum cost in cells that an order of keys must save, in addition to [`GAIN`]. So small plans keep the order of
+/// The minimum cost in cells that an order of keys must save, in addition to `GAIN`. So small plans keep the order of
 /// their keys.
 const LEAST_GAIN: u64 = 1 << 20;
 /// The maximum number of tiles in a plan with small tiles. Planning does not use small tiles if a plan needs more.
@@ -289,7 +289,7 @@ fn is_light(pattern: &Pattern) -> bool {
 /// The maximum number of runs that a stride may list for a tile of a split pattern. Each of these runs has one key.
 const MOST_LISTED: i64 = 64;
 
-/// Returns whether a stride in the pattern lists more than [`MOST_LISTED`] runs for a query row.
+/// Returns whether a stride in the pattern lists more than `MOST_LISTED` runs for a query row.
 fn lists_runs(pattern: &Pattern, frame: &Frame) -> bool {
     match pattern {
         Pattern::Stride(step) => i64::from(frame.kv_len) / step > MOST_LISTED,
@@ -319,7 +319,7 @@ fn beside(resolved: &Resolved) -> (IntervalSet, IntervalSet, u32) {
     (rows, keys, pattern.any_modulus())
 }
 
-/// Returns whether an order has at most [`MOST_RUNS`] runs, if it has `modulus` residue classes and gathers `rows` and `keys`.
+/// Returns whether an order has at most `MOST_RUNS` runs, if it has `modulus` residue classes and gathers `rows` and `keys`.
 fn fits(modulus: u32, rows: &IntervalSet, keys: &IntervalSet) -> bool {
     u64::from(modulus) * (rows.as_slice().len() + keys.as_slice().len() + 1) as u64 <= MOST_RUNS
 }

@@ -27,7 +27,7 @@ use term::Terms;
 const BUDGET: u64 = 1_000_000_000;
 /// The maximum number of values, over all facts with which the search for a differing cell binds the masks.
 const MOST_FACTS: u64 = 1 << 26;
-/// The two lengths at which masks are compared cell by cell if they have more than [`MAX_CLASSES`] combinations of
+/// The two lengths at which masks are compared cell by cell if they have more than `MAX_CLASSES` combinations of
 /// layer, batch row and head.
 const SAMPLE_LENGTHS: [u64; 2] = [256, 2048];
 /// The maximum number of combinations of layer, batch row and head in a comparison.

@@ -76,8 +76,11 @@ impl Terms {
 /// The result of a comparison of two terms in one cell: in which valuations of the unknowns they differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Differ {
+    /// The terms agree in all valuations.
     Never,
+    /// The terms differ in some valuations and agree in others.
     Sometimes,
+    /// The terms differ in all valuations.
     Always,
 }
 

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 /// Searches for facts for which the masks differ. Binds both masks at the length of the candidate, first without facts,
 /// then with examples of facts. Returns a difference that was found by evaluating both masks, or `None`. `(batches,
-/// heads)` is the shape's number of batch rows and heads, `shortest` becomes the field of [`Equivalence::Differ`], and
+/// heads)` is the shape's number of batch rows and heads, `shortest` becomes the field of `Equivalence::Differ`, and
 /// `budget` is the number of values that all further facts may have together.
 pub(super) fn realise(
     masks: &[&Mask; 2],
