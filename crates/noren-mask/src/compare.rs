@@ -36,7 +36,7 @@ enum Ask {
     Differ,
     /// The first mask allows the cell and the second does not.
     OnlyFirst,
-    /// Both masks allow the cell.
+    /// The two masks allow the cell.
     Both,
 }
 

@@ -27,7 +27,7 @@ impl Binding<'_> {
         self.facts
     }
 
-    /// Returns an error: the atom needs `what`, and the facts do not have this. `fix` tells the user how to provide `what`.
+    /// Returns an error: the atom needs `what`, and the facts do not have this. `fix` is the advice in the error.
     ///
     /// # Errors
     /// Returns an error in every case.
