@@ -116,8 +116,18 @@ impl Turn<'_> {
             (Err(_), true) => {
                 Err(beyond(408, format!("this takes longer than {} s, the explorer's limit", limit.as_secs())))
             }
-            (Err(_), false) => Err(beyond(507, "this takes more memory than the limit for one request".into())),
+            (Err(_), false) => Err(ended(worker.child.wait().ok().and_then(|status| status.code()))),
         }
+    }
+}
+
+/// Returns the problem of a call whose worker process has ended by itself with this exit code. `None` means that a
+/// signal ended the process, as it does when the process can have no more memory.
+fn ended(code: Option<i32>) -> Problem {
+    match code {
+        None => beyond(507, "this takes more memory than the limit for one request".into()),
+        Some(code) => Problem::status(500, format!("the worker process of this request ended with exit code {code}"))
+            .hint("this is a defect of noren: please report it with the request"),
     }
 }
 
@@ -201,4 +211,14 @@ fn ask(
         frame.blobs.push(definition.to_vec());
     }
     Ok(Err(Problem::status(500, "a worker repeatedly needs definitions of masks that it has received")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_worker_that_a_signal_ended_had_too_little_memory() {
+        assert_eq!((ended(None).status, ended(Some(101)).status), (507, 500));
+    }
 }

@@ -19,7 +19,10 @@ impl Query {
                 return wrong(format!("{pair} in the query is not UTF-8"));
             };
             if !known.contains(&name.as_str()) {
-                return wrong(format!("unknown name {name:?} in the query: expected {}", known.join(", ")));
+                return wrong(match known {
+                    [] => format!("unknown name {name:?} in the query: this path has no parameters"),
+                    _ => format!("unknown name {name:?} in the query: expected {}", known.join(", ")),
+                });
             }
             if values.iter().any(|(earlier, _)| *earlier == name) {
                 return wrong(format!("the query has {name} twice"));
@@ -34,6 +37,16 @@ impl Query {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
     }
 
+    /// Returns whether this name has the value 1; false if it is not given. Returns an error for values other than 0
+    /// and 1.
+    pub(crate) fn flag(&self, name: &str) -> Result<bool> {
+        match self.text(name).as_deref() {
+            None | Some("0") => Ok(false),
+            Some("1") => Ok(true),
+            Some(other) => Err(Problem::new(format!("{name}={other}: expected 0 or 1"))),
+        }
+    }
+
     /// Returns the value of this name as a number.
     pub(crate) fn number<T: FromStr>(&self, name: &str) -> Result<Option<T>> {
         self.text(name).map(|text| number(name, &text)).transpose()
@@ -42,9 +55,10 @@ impl Query {
 
 /// Reads the number `text`; `name` is for the message of the error.
 pub(crate) fn number<T: FromStr>(name: &str, text: &str) -> Result<T> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().map_err(|_| {
-        Problem::new(format!("{name}={text}: expected a whole number of at least 0"))
-            .hint("/openapi.json lists the parameters")
+        let wrong = if digits { "the number is too large" } else { "expected a whole number of at least 0" };
+        Problem::new(format!("{name}={text}: {wrong}")).hint("/openapi.json lists the parameters")
     })
 }
 
@@ -90,6 +104,17 @@ mod tests {
         for text in ["q=1&q=2", "p=1", "q=%ff", "=1"] {
             assert!(read(text).is_err(), "{text}");
         }
-        assert!(read("q=-1").expect("a query").number::<u64>("q").is_err());
+        let wrong = |text, as_flag: bool| {
+            let query = read(text).expect("a query");
+            let error = if as_flag { query.flag("q").err() } else { query.number::<u8>("q").err() };
+            error.expect("an error").message
+        };
+        assert_eq!(wrong("q=-1", false), "q=-1: expected a whole number of at least 0");
+        assert_eq!(wrong("q=256", false), "q=256: the number is too large");
+        assert_eq!(wrong("q=2", true), "q=2: expected 0 or 1");
+        let flags = ["", "q=0", "q=1"].map(|text| read(text).expect("a query").flag("q"));
+        assert_eq!(flags, [Ok(false), Ok(false), Ok(true)]);
+        let none = Query::read("q=1", &[]).expect_err("a path without parameters");
+        assert_eq!(none.message, "unknown name \"q\" in the query: this path has no parameters");
     }
 }

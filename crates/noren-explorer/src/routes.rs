@@ -107,12 +107,10 @@ fn places(pattern: &str, path: &str) -> Option<Result<Vec<String>>> {
     Some(pairs().filter(|(part, _)| is_place(part)).map(|(_, given)| text(given)).collect())
 }
 
-/// The names of parameters in query strings of requests about masks.
-const ABOUT_MASK: [&str; 9] = ["batch", "head", "plan", "other", "q", "k", "as", "rows", "keys"];
-
 impl Request<'_, '_> {
-    fn query(&self) -> Result<Query> {
-        Query::read(&self.head.query, &ABOUT_MASK)
+    /// Reads the query string. Returns an error if it has a name that is not in `known`.
+    fn query(&self, known: &[&str]) -> Result<Query> {
+        Query::read(&self.head.query, known)
     }
 
     /// Returns the identity of the mask, which is the first variable part of each path about a mask.
@@ -137,14 +135,14 @@ fn read(server: &Server, request: Request<'_, '_>) -> Result<Response> {
 }
 
 fn tile(server: &Server, request: Request<'_, '_>) -> Result<Response> {
-    let query = request.query()?;
+    let query = request.query(&["batch", "head", "plan", "other"])?;
     let [id, level, row, col] = &request.places[..] else { return Err(Problem::new("the path has no tile")) };
     let tile = TileRequest {
         level: number("level", level)?,
         row: number("row", row)?,
         col: number("col", col)?,
         pair: pair(&query)?,
-        plan: query.number::<u8>("plan")? == Some(1),
+        plan: query.flag("plan")?,
         other: query.text("other"),
     };
     let answer = server.masks.call(Call::Tile { id: id.clone(), tile }, Vec::new(), TILE, &|| request.body.gone())?;
@@ -154,7 +152,7 @@ fn tile(server: &Server, request: Request<'_, '_>) -> Result<Response> {
 }
 
 fn explain(server: &Server, request: Request<'_, '_>) -> Result<Response> {
-    let (id, query) = (request.id(), request.query()?);
+    let (id, query) = (request.id(), request.query(&["batch", "head", "q", "k", "other"])?);
     let (Some(q), Some(k)) = (query.number("q")?, query.number("k")?) else {
         return Err(Problem::new("the cell is missing: give q and k, both counted from 0"));
     };
@@ -163,12 +161,13 @@ fn explain(server: &Server, request: Request<'_, '_>) -> Result<Response> {
 }
 
 fn difference(server: &Server, request: Request<'_, '_>) -> Result<Response> {
-    let (id, query) = (request.id(), request.query()?);
+    let (id, query) = (request.id(), request.query(&["other"])?);
     let Some(other) = query.text("other") else { return Err(Problem::new("the second mask is missing: give other")) };
     question(server, request.body, Call::Difference { id, other })
 }
 
 fn cost(server: &Server, request: Request<'_, '_>) -> Result<Response> {
+    request.query(&[])?;
     let speeds = server.speeds()?;
     question(server, request.body, Call::Cost { id: request.id(), speeds })
 }
@@ -181,12 +180,12 @@ fn curve(server: &Server, request: Request<'_, '_>) -> Result<Response> {
 }
 
 fn export(server: &Server, request: Request<'_, '_>) -> Result<Response> {
-    let (id, query) = (request.id(), request.query()?);
+    let (id, query) = (request.id(), request.query(&["as", "batch", "head", "plan", "other", "rows", "keys"])?);
     let one = query.text("batch").is_some() || query.text("head").is_some();
     let export = ExportRequest {
         form: query.text("as").ok_or_else(|| Problem::new("the form is missing: give for example as=svg"))?,
         pair: one.then(|| pair(&query)).transpose()?,
-        plan: query.number::<u8>("plan")? == Some(1),
+        plan: query.flag("plan")?,
         other: query.text("other"),
         rows: query.text("rows"),
         keys: query.text("keys"),
@@ -214,7 +213,7 @@ fn text(server: &Server, request: Request<'_, '_>) -> Result<Response> {
 }
 
 fn doctor(server: &Server, request: Request<'_, '_>) -> Result<Response> {
-    let query = Query::read(&request.head.query, &["name", "context", "meant"])?;
+    let query = request.query(&["name", "context", "meant"])?;
     let about = DoctorRequest {
         name: query.text("name").unwrap_or_else(|| "the file".into()),
         context: query.text("context"),

@@ -166,7 +166,7 @@ Q = np.ones((1, 2, 4, 8), np.float32)
         (lambda: nr.attention(Q.astype(object), Q, Q, "causal"), TypeError, "object"),
         (lambda: nr.attention(Q.astype(">f4"), Q, Q, "causal"), TypeError, "byte order"),
         (lambda: nr.attention(Q[:, :, :0], Q, Q, "causal", query_offset=0), nr.Error, "q_len is 0"),
-        (lambda: nr.attention(Q[..., :0], Q[..., :0], Q, "causal"), nr.Error, "every dimension must hold at least 1"),
+        (lambda: nr.attention(Q[..., :0], Q[..., :0], Q, "causal"), nr.Error, "every dimension must be at least 1"),
         (lambda: nr.attention(Q[0, 0, 0], Q, Q, "causal"), TypeError, "q has shape (8,)"),
         (lambda: nr.attention(Q[None], Q[None], Q[None], "causal"), TypeError, "q has shape"),
         (lambda: nr.attention([[1.0]], Q, Q, "causal"), TypeError, "is not an array"),

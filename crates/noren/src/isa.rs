@@ -15,7 +15,7 @@ use std::{fmt, str::FromStr, sync::OnceLock};
 pub enum Isa {
     /// Plain Rust, 8 values at a time, on any processor.
     Portable,
-    /// AVX2 with FMA: x86-64 since 2013.
+    /// AVX2 with FMA and F16C: x86-64 since 2013.
     Avx2,
     /// AVX-512 (F, VL, BW, DQ): x86-64 servers since 2017.
     Avx512,
@@ -86,7 +86,9 @@ impl Isa {
         match self {
             Isa::Portable => true,
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+            Isa::Avx2 => {
+                is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+            }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => {
                 is_x86_feature_detected!("avx512f")

@@ -212,14 +212,18 @@ pub(crate) fn curve(body: &[u8], speeds: &Speeds) -> Answer {
     json(&object!({ "points": points, "notes": notes, "machine": speeds.machine, "head_dim": HEAD_DIM }))
 }
 
-/// Returns the requested lengths, or powers of two if none are given.
+/// Returns the requested lengths in increasing order, or powers of two if none are given.
 fn lengths(asked: Option<&[usize]>) -> Result<Vec<usize>> {
     let Some(asked) = asked else { return Ok((8..=20).map(|power| 1 << power).collect()) };
     if asked.len() > MOST_LENGTHS || asked.iter().any(|len| *len == 0 || *len > MOST_LEN) {
         let message = format!("{} lengths: give up to {MOST_LENGTHS}, each from 1 to {MOST_LEN}", asked.len());
         return Err(Problem::new(message));
     }
-    Ok(asked.to_vec())
+    // The budget of time ends a curve at a length, so shorter lengths come first.
+    let mut lengths = asked.to_vec();
+    lengths.sort_unstable();
+    lengths.dedup();
+    Ok(lengths)
 }
 
 /// Returns the facts of `own` tokens changed for `len` tokens, with a note: documents are repeated or cut, lengths are

@@ -152,14 +152,27 @@ fn range(text: &str, what: &str, len: usize) -> Result<std::ops::Range<usize>> {
         Ok::<_, std::num::ParseIntError>((number(a, 0)?, number(b, len)?))
     });
     match ends {
-        Some(Ok((start, end))) => Ok(start..end),
-        _ => Err(Problem::new(format!("{what}={text}: expected a range such as 0..32, 100.. or ..8"))),
+        Some(Ok((start, end))) if start <= end => Ok(start..end),
+        _ => Err(Problem::new(format!(
+            "{what}={text}: expected a range such as 0..32, 100.. or ..8, whose start is not after its end"
+        ))),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranges_have_a_start_that_is_not_after_the_end() {
+        assert_eq!(
+            [range("2..5", "rows", 9), range("7..", "rows", 9), range("..", "rows", 9)],
+            [Ok(2..5), Ok(7..9), Ok(0..9)]
+        );
+        for text in ["8..3", "12..", "3", "a..b", ""] {
+            assert!(range(text, "rows", 9).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn raw_strings_hold_anything() {

@@ -5,7 +5,8 @@
 //! result therefore do not depend on the tile or on the other rows in it. A [`Product`] defines the word: one `f32`, or
 //! a pair of `bf16`.
 
-use super::simd::{Kernel, Product, Simd, floats, floats_mut};
+use super::simd::{Chunk, Kernel, Number, Product, Simd, floats, floats_mut};
+use half::{bf16, f16};
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -272,84 +273,141 @@ fn value_tile<S: Simd, P: Product, const R: usize, const N: usize>(
 /// in the nearest cache.
 const NEAR: usize = 1 << 11;
 
-/// Calls `$f::<S, P, R, N>`, where the constant `R` is equal to the run-time number of rows and `N` to the number of
-/// vectors of the path.
+/// Calls `$f::<S, P, T, R, N>` with the run-time number of rows `R` as a constant, and with `N` vectors: `S::VECTORS`,
+/// or the given literal.
 macro_rules! by_rows {
-    ($s:ty, $p:ty, $rows:expr, $f:ident $args:tt) => {
+    ($s:ty, $p:ty, $t:ty, $rows:expr, $f:ident $args:tt) => {
         match <$s>::VECTORS {
-            4 => by_rows!($s, $p, $rows, 4, $f $args),
-            2 => by_rows!($s, $p, $rows, 2, $f $args),
-            _ => by_rows!($s, $p, $rows, 1, $f $args),
+            4 => by_rows!($s, $p, $t, $rows, 4, $f $args),
+            2 => by_rows!($s, $p, $t, $rows, 2, $f $args),
+            _ => by_rows!($s, $p, $t, $rows, 1, $f $args),
         }
     };
-    ($s:ty, $p:ty, $rows:expr, $n:literal, $f:ident($($arg:expr),*)) => {
+    ($s:ty, $p:ty, $t:ty, $rows:expr, $n:literal, $f:ident($($arg:expr),*)) => {
         match $rows {
-            1 => $f::<$s, $p, 1, $n>($($arg),*),
-            2 => $f::<$s, $p, 2, $n>($($arg),*),
-            3 => $f::<$s, $p, 3, $n>($($arg),*),
-            4 => $f::<$s, $p, 4, $n>($($arg),*),
-            5 if <$s>::ROWS >= 5 => $f::<$s, $p, 5, $n>($($arg),*),
-            6 if <$s>::ROWS >= 6 => $f::<$s, $p, 6, $n>($($arg),*),
+            1 => $f::<$s, $p, $t, 1, $n>($($arg),*),
+            2 => $f::<$s, $p, $t, 2, $n>($($arg),*),
+            3 => $f::<$s, $p, $t, 3, $n>($($arg),*),
+            4 => $f::<$s, $p, $t, 4, $n>($($arg),*),
+            5 if <$s>::ROWS >= 5 => $f::<$s, $p, $t, 5, $n>($($arg),*),
+            6 if <$s>::ROWS >= 6 => $f::<$s, $p, $t, 6, $n>($($arg),*),
             rows => unreachable!("no register tile has {rows} rows"),
         }
     };
 }
 
-/// Computes the same results as [`scores`], for one register tile and keys in main memory. The keys of the next
-/// register tile are prefetched during the computation. After the last tile of this block, the keys `next` are
-/// prefetched.
-#[inline(always)]
-#[allow(clippy::too_many_arguments)] // the arguments of `scores`, and the keys to prefetch
-pub(crate) fn far_scores<S: Simd, P: Product>(
-    s: S,
-    rows: usize,
-    q: &[f32],
-    k: &[S::V],
-    next: &[S::V],
-    words: usize,
-    groups: usize,
-    into: &mut [S::V],
-) {
-    s.run(FarScores::<S, P> { rows, q, k, next, words, groups, into, product: PhantomData });
+/// Keys or values in main memory, which one register tile reads: those of a block and those that follow, in the type in
+/// which a cache holds them.
+#[derive(Clone, Copy)]
+pub(crate) enum Far<'a> {
+    /// Words of `f32`, or pairs of `bf16`.
+    Words(Stretch<'a, f32>),
+    Bf16(Stretch<'a, bf16>),
+    F16(Stretch<'a, f16>),
 }
 
-/// The work of [`far_scores`], compiled once for each processor path and product instead of at each call site.
-struct FarScores<'a, S: Simd, P> {
+/// Numbers of one type: keys or values of a block, and those that follow the block.
+#[derive(Clone, Copy)]
+pub(crate) struct Stretch<'a, T> {
+    pub(crate) now: &'a [T],
+    /// The numbers to prefetch; empty if they are unknown.
+    pub(crate) next: &'a [T],
+}
+
+impl Far<'_> {
+    /// Computes the same results as [`scores`], for one register tile. The first `skip` vectors of keys are left out. The
+    /// keys of the next register tile are prefetched during the computation; after the last tile of this block, the keys
+    /// that follow the block are prefetched.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)] // the arguments of `scores`
+    pub(crate) fn scores<S: Simd, P: Product>(
+        self,
+        s: S,
+        rows: usize,
+        q: &[f32],
+        skip: usize,
+        words: usize,
+        groups: usize,
+        into: &mut [S::V],
+    ) {
+        match self {
+            Far::Words(k) => {
+                s.run(FarScores::<S, P, f32> { rows, q, k, skip, words, groups, into, product: PhantomData })
+            }
+            Far::Bf16(k) => {
+                s.run(FarScores::<S, P, bf16> { rows, q, k, skip, words, groups, into, product: PhantomData })
+            }
+            Far::F16(k) => {
+                s.run(FarScores::<S, P, f16> { rows, q, k, skip, words, groups, into, product: PhantomData })
+            }
+        }
+    }
+
+    /// Computes the same sums as [`accumulate_columns`], for one register tile. A few keys are added at a time, while the
+    /// values of the next keys are prefetched; after the last keys of this block, the values that follow the block are
+    /// prefetched.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)] // the arguments of `accumulate_columns`
+    pub(crate) fn accumulate<S: Simd, P: Product>(
+        self,
+        s: S,
+        rows: usize,
+        weights: &[S::V],
+        words: Range<usize>,
+        v_width: usize,
+        columns: Range<usize>,
+        acc: &mut [S::V],
+    ) {
+        let weights = &floats(weights).as_chunks::<WIDE>().0[..rows];
+        let product = PhantomData::<P>;
+        match self {
+            Far::Words(v) => s.run(FarAccumulate { weights, words, v, v_width, columns, acc, product }),
+            Far::Bf16(v) => s.run(FarAccumulate { weights, words, v, v_width, columns, acc, product }),
+            Far::F16(v) => s.run(FarAccumulate { weights, words, v, v_width, columns, acc, product }),
+        }
+    }
+}
+
+/// The work of [`Far::scores`], compiled once for each processor path, product and type instead of at each call site.
+struct FarScores<'a, S: Simd, P, T> {
     rows: usize,
     q: &'a [f32],
-    k: &'a [S::V],
-    next: &'a [S::V],
+    k: Stretch<'a, T>,
+    skip: usize,
     words: usize,
     groups: usize,
     into: &'a mut [S::V],
     product: PhantomData<P>,
 }
 
-impl<S: Simd, P: Product> Kernel<S> for FarScores<'_, S, P> {
+impl<S: Simd, P: Product, T: Number> Kernel<S> for FarScores<'_, S, P, T> {
     #[inline(always)]
     fn run(self, s: S) {
-        let FarScores { rows, q, k, next, words, groups, into, .. } = self;
+        let FarScores { rows, q, k, skip, words, groups, into, .. } = self;
+        let [now, next] = [k.now, k.next].map(S::Array::<T>::chunks);
+        let now = &now[skip..];
         let whole = groups - groups % S::VECTORS;
         for group in (0..whole).step_by(S::VECTORS) {
-            let keys = &k[group * words..];
+            let keys = &now[group * words..];
             let follow = &keys[S::VECTORS * words..];
             let ahead = if group + 2 * S::VECTORS <= whole { follow } else { next };
             // If no keys follow, the current keys are prefetched again.
             let ahead = if ahead.len() < S::VECTORS * words { keys } else { ahead };
-            by_rows!(S, P, rows, far_score_tile(s, q, keys, ahead, words, &mut into[group..]));
+            by_rows!(S, P, T, rows, far_score_tile(s, q, keys, ahead, words, &mut into[group..]));
         }
-        if whole < groups {
-            scores::<S, P>(s, rows, q, &k[whole * words..], words, groups - whole, &mut into[whole..]);
+        for group in whole..groups {
+            let keys = &now[group * words..];
+            by_rows!(S, P, T, rows, 1, far_score_tile(s, q, keys, keys, words, &mut into[group..]));
         }
     }
 }
 
 #[inline(always)]
-fn far_score_tile<S: Simd, P: Product, const R: usize, const N: usize>(
+fn far_score_tile<S: Simd, P: Product, T: Number, const R: usize, const N: usize>(
     s: S,
     q: &[f32],
-    k: &[S::V],
-    ahead: &[S::V],
+    k: &[S::Array<T>],
+    ahead: &[S::Array<T>],
     words: usize,
     scores: &mut [S::V],
 ) {
@@ -357,15 +415,15 @@ fn far_score_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     for (r, queries) in queries.iter_mut().enumerate() {
         *queries = &q[r * words..][..words];
     }
-    let now: [&[S::V]; N] = std::array::from_fn(|n| &k[n * words..][..words]);
-    // Prefetches in the order of memory, so that the automatic prefetching of the processor can follow.
+    let now: [&[S::Array<T>]; N] = std::array::from_fn(|n| &k[n * words..][..words]);
+    // In the order of memory, so that the processor's own prefetching can follow.
     let ahead = &ahead.as_chunks::<N>().0[..words];
     let mut acc = [[s.splat(0.0); N]; R];
     for w in 0..words {
         for line in &ahead[w] {
             s.prefetch(line);
         }
-        let key = now.map(|keys| keys[w]);
+        let key: [S::V; N] = std::array::from_fn(|n| T::widen(s, &now[n][w]));
         for r in 0..R {
             let query = s.splat(queries[r][w]);
             for n in 0..N {
@@ -378,94 +436,67 @@ fn far_score_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     }
 }
 
-/// Computes the same sums as [`accumulate_columns`], for one register tile and values in main memory. A few keys are
-/// added at a time, while the values of the next keys are prefetched. After the last keys of this block, the values
-/// `next` are prefetched.
-#[inline(always)]
-#[allow(clippy::too_many_arguments)] // the arguments of `accumulate_columns`, and the values to prefetch
-pub(crate) fn far_accumulate<S: Simd, P: Product>(
-    s: S,
-    rows: usize,
-    weights: &[S::V],
-    words: Range<usize>,
-    values: &[f32],
-    next: &[f32],
-    v_width: usize,
-    columns: Range<usize>,
-    acc: &mut [S::V],
-) {
-    let weights = &floats(weights).as_chunks::<WIDE>().0[..rows];
-    s.run(FarAccumulate::<S, P> { weights, words, values, next, v_width, columns, acc, product: PhantomData });
-}
-
-/// The work of [`far_accumulate`], compiled once for each processor path and product instead of at each call site.
-struct FarAccumulate<'a, S: Simd, P> {
+/// The work of [`Far::accumulate`], compiled once for each processor path, product and type instead of at each call
+/// site.
+struct FarAccumulate<'a, S: Simd, P, T> {
     weights: &'a [[f32; WIDE]],
     words: Range<usize>,
-    values: &'a [f32],
-    next: &'a [f32],
+    v: Stretch<'a, T>,
     v_width: usize,
     columns: Range<usize>,
     acc: &'a mut [S::V],
     product: PhantomData<P>,
 }
 
-impl<S: Simd, P: Product> Kernel<S> for FarAccumulate<'_, S, P> {
+impl<S: Simd, P: Product, T: Number> Kernel<S> for FarAccumulate<'_, S, P, T> {
     #[inline(always)]
     fn run(self, s: S) {
-        let FarAccumulate { weights, words, values, next, v_width, columns, acc, .. } = self;
-        let near = (NEAR / v_width).clamp(4, BLOCK);
-        let all = columns.len() * S::LANES == v_width;
+        let FarAccumulate { weights, words, v, v_width, columns, acc, .. } = self;
         let width = v_width / S::LANES;
+        let [values, next] = [v.now, v.next].map(S::Array::<T>::chunks);
+        let near = (NEAR / v_width).clamp(4, BLOCK);
+        let all = columns.len() == width;
         let whole = columns.end - columns.len() % S::VECTORS;
         for start in words.clone().step_by(near) {
             let now = start..words.end.min(start + near);
-            let ahead = if now.end + now.len() <= words.end { &values[now.end * v_width..] } else { next };
-            let ahead = if ahead.len() < now.len() * v_width { &values[now.start * v_width..] } else { ahead };
+            let ahead = if now.end + now.len() <= words.end { &values[now.end * width..] } else { next };
+            let ahead = if ahead.len() < now.len() * width { &values[now.start * width..] } else { ahead };
             for column in (columns.start..whole).step_by(S::VECTORS) {
-                let from = column * S::LANES;
                 // If all columns are read, the next values are prefetched in the order of memory.
-                let (first, step) = if all { (from * now.len(), S::VECTORS * S::LANES) } else { (from, v_width) };
-                let (values, ahead) = (&values[from..], &ahead[first..]);
-                let (start, end) = (now.start, now.end);
-                let acc = &mut acc[column..];
-                by_rows!(
-                    S,
-                    P,
-                    weights.len(),
-                    far_value_tile(s, weights, start, end, values, v_width, ahead, step, acc, width)
-                );
+                let (first, step) = if all { (column * now.len(), S::VECTORS) } else { (column, width) };
+                let (values, ahead) = (&values[column..], &ahead[first..]);
+                let (now, acc) = (now.clone(), &mut acc[column..]);
+                by_rows!(S, P, T, weights.len(), far_value_tile(s, weights, now, values, width, ahead, step, acc));
             }
-            if whole < columns.end {
-                let (words, columns) = (now, whole..columns.end);
-                s.run(Accumulate::<S, P> { weights, words, values, v_width, columns, acc, product: PhantomData });
+            for column in whole..columns.end {
+                let (values, now, acc) = (&values[column..], now.clone(), &mut acc[column..]);
+                let ahead = &values[now.start * width..];
+                by_rows!(S, P, T, weights.len(), 1, far_value_tile(s, weights, now, values, width, ahead, width, acc));
             }
         }
     }
 }
 
 #[inline(always)]
-#[allow(clippy::too_many_arguments)] // the arguments of `value_tile`, and the values to prefetch
-fn far_value_tile<S: Simd, P: Product, const R: usize, const N: usize>(
+#[allow(clippy::too_many_arguments)] // the operands of a register tile, their positions, and the values to prefetch
+fn far_value_tile<S: Simd, P: Product, T: Number, const R: usize, const N: usize>(
     s: S,
     weights: &[[f32; WIDE]],
-    start: usize,
-    end: usize,
-    values: &[f32],
-    v_width: usize,
-    ahead: &[f32],
+    words: Range<usize>,
+    values: &[S::Array<T>],
+    width: usize,
+    ahead: &[S::Array<T>],
     step: usize,
     acc: &mut [S::V],
-    width: usize,
 ) {
-    assert!(weights.len() == R && end <= WIDE);
+    assert!(weights.len() == R && words.end <= WIDE);
     let mut sum: [[S::V; N]; R] = std::array::from_fn(|r| std::array::from_fn(|n| acc[r * width + n]));
-    for word in start..end {
-        for line in ahead[(word - start) * step..][..N * S::LANES].chunks_exact(S::LANES) {
-            s.prefetch(&line[0]);
+    for word in words.clone() {
+        for line in &ahead[(word - words.start) * step..][..N] {
+            s.prefetch(line);
         }
-        let row = &values[word * v_width..][..N * S::LANES];
-        let value: [S::V; N] = std::array::from_fn(|n| s.load(&row[n * S::LANES..]));
+        let row = &values[word * width..][..N];
+        let value: [S::V; N] = std::array::from_fn(|n| T::widen(s, &row[n]));
         for r in 0..R {
             let weight = s.splat(weights[r][word]);
             for n in 0..N {

@@ -11,10 +11,10 @@
 //! If a plan reorders keys, the number of a key in this module is the place of the key in the plan's order. Packing
 //! copies the keys in this order.
 
-use super::micro::{BLOCK, WIDE};
+use super::micro::{BLOCK, Far, WIDE};
 use super::rows::Rows;
 use super::simd::{Kernel, Lanes, Product, Simd, all_finite, floats, floats_mut, group, pair_up, zeroed};
-use super::store::StoredHead;
+use super::store::{Reads, StoredHead};
 use noren_mask::Order;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -57,14 +57,15 @@ pub(crate) struct Packed<S: Simd, P> {
 
 /// The keys and values of one block, as a tile reads them.
 pub(crate) struct Block<'a, S: Simd> {
-    /// The keys, `[TERMS * groups][words]` vectors.
+    /// The keys, `[TERMS * groups][words]` vectors; empty if `far` has the keys as numbers of 16 bits.
     pub(crate) keys: &'a [S::V],
-    /// The values, `[keys / TERMS][v_width]` words. The slice may end at the last key of the sequence.
+    /// The values, `[keys / TERMS][v_width]` words. The slice may end at the last key of the sequence; it is empty if
+    /// `far` has the values as numbers of 16 bits.
     pub(crate) values: &'a [f32],
     /// Whether a value of the block may be infinite or NaN.
     pub(crate) non_finite: bool,
-    /// The keys and values of the next block, to be prefetched. `None` if the block is not from a key-value cache.
-    pub(crate) far: Option<(&'a [S::V], &'a [f32])>,
+    /// The keys and values in main memory, where they come from a cache.
+    pub(crate) far: Option<[Far<'a>; 2]>,
 }
 
 /// Memory for one block that is packed when it is read.
@@ -300,55 +301,65 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
     /// Returns the block of lane groups `groups`, at most `WIDE` keys. The block is packed into `scratch` if it is not
     /// packed yet.
     #[inline(always)]
-    pub(crate) fn block<'c>(&'c self, s: S, groups: Range<usize>, scratch: &'c mut BlockScratch<S>) -> Block<'c, S> {
+    pub(crate) fn block<'c>(
+        &'c self,
+        s: S,
+        groups: Range<usize>,
+        reads: Reads,
+        scratch: &'c mut BlockScratch<S>,
+    ) -> Block<'c, S> {
         match self {
             Source::Given(head, Some(packed)) => packed.block(head, groups),
             Source::Given(head, None) => scratch.block::<P>(s, head, groups),
             Source::Stored(head) => {
-                let far = Some(head.ahead::<S, P>(groups.end * group::<S, P>()));
-                let (keys, values) = scratch.parts();
-                let (values, non_finite) = head.values::<S, P>(s, groups.clone(), 0..self.v_width() / S::LANES, values);
-                Block { keys: head.keys::<S, P>(s, groups, keys), values, non_finite, far }
+                let (key_space, value_space) = scratch.parts();
+                let columns = 0..self.v_width() / S::LANES;
+                let (keys, far_keys) = head.keys::<S, P>(s, groups.clone(), reads, key_space);
+                let (values, non_finite, far_values) = head.values::<S, P>(s, groups, columns, reads, value_space);
+                Block { keys, values, non_finite, far: Some([far_keys, far_values]) }
             }
         }
     }
 }
 
 impl<S: Simd, P: Product> Source<'_, '_, S, P> {
-    /// Returns the keys of the block that [`block`](Self::block) returns, without the values.
+    /// Returns only the keys of [`block`](Self::block), and the keys in main memory, where they come from a cache.
     #[inline(always)]
-    pub(crate) fn keys<'c>(&'c self, s: S, groups: Range<usize>, scratch: &'c mut BlockScratch<S>) -> &'c [S::V] {
+    pub(crate) fn keys<'c>(
+        &'c self,
+        s: S,
+        groups: Range<usize>,
+        reads: Reads,
+        scratch: &'c mut BlockScratch<S>,
+    ) -> (&'c [S::V], Option<Far<'c>>) {
         match self {
-            Source::Stored(head) => head.keys::<S, P>(s, groups, scratch.parts().0),
-            _ => self.block(s, groups, scratch).keys,
+            Source::Stored(head) => {
+                let (keys, far) = head.keys::<S, P>(s, groups, reads, scratch.parts().0);
+                (keys, Some(far))
+            }
+            _ => (self.block(s, groups, reads, scratch).keys, None),
         }
     }
 
-    /// For a cache, returns the contiguous keys and values from lane group `group` on, for prefetching. For arrays,
-    /// both slices are empty.
-    #[inline(always)]
-    pub(crate) fn ahead(&self, group: usize) -> (&[S::V], &[f32]) {
-        match self {
-            Source::Stored(head) => head.ahead::<S, P>(group * self::group::<S, P>()),
-            _ => (&[], &[]),
-        }
-    }
-
-    /// Returns only the values of [`block`](Self::block), and whether a value may be infinite or NaN. Columns outside
-    /// `columns`, counted in vectors, may hold any values.
+    /// Returns only the values of [`block`](Self::block), whether a value may be infinite or NaN, and the values in main
+    /// memory, where they come from a cache. Columns outside `columns`, counted in vectors, may hold any values.
     #[inline(always)]
     pub(crate) fn values<'c>(
         &'c self,
         s: S,
         groups: Range<usize>,
         columns: Range<usize>,
+        reads: Reads,
         scratch: &'c mut BlockScratch<S>,
-    ) -> (&'c [f32], bool) {
+    ) -> (&'c [f32], bool, Option<Far<'c>>) {
         match self {
-            Source::Stored(head) => head.values::<S, P>(s, groups, columns, scratch.parts().1),
+            Source::Stored(head) => {
+                let (values, non_finite, far) = head.values::<S, P>(s, groups, columns, reads, scratch.parts().1);
+                (values, non_finite, Some(far))
+            }
             _ => {
-                let block = self.block(s, groups, scratch);
-                (block.values, block.non_finite)
+                let block = self.block(s, groups, reads, scratch);
+                (block.values, block.non_finite, None)
             }
         }
     }

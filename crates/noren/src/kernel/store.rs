@@ -6,15 +6,16 @@
 //! and receives them in ascending order of positions, in any order of memory.
 //!
 //! `f32` values are read in place, and so are `bf16` values on paths that multiply pairs. Other 16-bit values keep
-//! their type in memory. A block of them is converted to `f32` in a buffer that stays in the nearest cache, so each
-//! byte is read once from main memory.
+//! their type in memory. If one register tile reads a block, they are widened as they are read; if several do, the
+//! block is converted to `f32` in a buffer that stays in the nearest cache. Each byte is read once from main memory.
 
 use super::dispatch::Task;
 use super::lines::Lines;
-use super::micro::BLOCK;
-use super::simd::{Kernel, Pairs, Product, Simd, all_finite, floats_mut, group, pair_up, vectors};
+use super::micro::{BLOCK, Far, Stretch};
+use super::simd::{
+    Chunk, Kernel, Number, Pairs, Product, Simd, all_finite, floats, floats_mut, group, pair_up, vectors,
+};
 use crate::{Dtype, Element, Error, Isa, View, bf16, f16};
-use half::slice::HalfFloatSliceExt;
 use std::ops::Range;
 
 /// The memory layout of keys and values. The layout depends on the sizes of keys and values and on the processor path.
@@ -133,6 +134,15 @@ pub(crate) struct Store {
     lines: Lines,
     /// For each run of `lanes` keys in each region, whether the values of these keys include an infinite or NaN value.
     non_finite: Vec<bool>,
+}
+
+/// The way in which a tile reads a block of keys and values.
+#[derive(Clone, Copy)]
+pub(crate) struct Reads {
+    /// Whether one register tile reads the whole block, so that numbers of 16 bits are widened as they are read.
+    pub(crate) once: bool,
+    /// Whether some cells are hidden. Values that are infinite or NaN are then read one cell at a time.
+    pub(crate) masked: bool,
 }
 
 /// One key-value head of a cached sequence.
@@ -278,10 +288,19 @@ impl<S: Simd> Kernel<S> for Widen<'_> {
         let Widen { store, first, into } = self;
         let words = first..first + into.len();
         match store.dtype {
-            Dtype::Bf16 if store.packing.word_bytes == 2 => bf16::widen(&store.lines.values()[words], into),
-            Dtype::F16 => s.widen_f16(store.lines.values::<f16>()[words].reinterpret_cast(), into),
+            Dtype::Bf16 if store.packing.word_bytes == 2 => widen(s, &store.lines.values::<bf16>()[words], into),
+            Dtype::F16 => widen(s, &store.lines.values::<f16>()[words], into),
             _ => into.copy_from_slice(&store.lines.values()[words]),
         }
+    }
+}
+
+/// Converts whole vectors of numbers to `f32`.
+#[inline(always)]
+fn widen<S: Simd, T: Number>(s: S, from: &[T], into: &mut [f32]) {
+    assert!(from.len() == into.len() && from.len().is_multiple_of(S::LANES));
+    for (from, into) in S::Array::<T>::chunks(from).iter().zip(into.chunks_exact_mut(S::LANES)) {
+        into.copy_from_slice(floats(std::slice::from_ref(&T::widen(s, from))));
     }
 }
 
@@ -295,42 +314,67 @@ impl<'a> StoredHead<'a> {
         (self.pages.get(page).copied(), slot, follow.min(self.store.page - slot))
     }
 
-    /// Returns the distance, in keys, between boundaries that a block of keys should not cross. If a word has 4 bytes,
-    /// the distance is the length of a page, so that a block is contiguous; for small pages it is `usize::MAX`, because
-    /// several small pages are copied into one block. If a word has 2 bytes and `few` is true, the distance is the
-    /// length of a block, so that the converted block stays in the nearest cache. `few` is true if the rows of the tile
-    /// fit in one register tile.
+    /// Returns the distance, in keys, between boundaries that a block of keys should not cross. Where blocks are read in
+    /// place, this is the page, so that a block is contiguous; small pages are copied together instead (`usize::MAX`).
+    /// Blocks are read in place if words have 4 bytes, or if `few` rows read them.
     pub(crate) fn page(&self, few: bool) -> usize {
         let Store { page, packing, .. } = *self.store;
+        let large = page >= BLOCK && page.is_multiple_of(packing.group());
         match packing.word_bytes {
-            4 if page >= BLOCK && page.is_multiple_of(packing.group()) => page,
+            4 if large => page,
+            2 if few && large => page,
             2 if few => BLOCK,
             _ => usize::MAX,
         }
     }
 
-    /// Returns the keys and values from index `index` on, for prefetching: a contiguous run of at most one block. Both
-    /// slices are empty if a word does not have 4 bytes or if `index` is after the last page.
+    /// Returns the keys and values at indices `keys` in place, or `None` if they are not contiguous.
     #[inline(always)]
-    pub(crate) fn ahead<S: Simd, P: Product>(&self, index: usize) -> (&'a [S::V], &'a [f32]) {
+    fn in_place<T: Element>(&self, keys: Range<usize>) -> Option<[&'a [T]; 2]> {
         let store = self.store;
-        let Packing { words, v_width, word_bytes, .. } = store.packing;
-        match self.locate(index) {
-            (Some(page), slot, run) if word_bytes == 4 => {
-                let memory = store.lines.values::<f32>();
-                let start = store.region(page, self.head).0;
-                let run = run.min(BLOCK * P::TERMS) / group::<S, P>() * group::<S, P>();
-                let (key, value) =
-                    (start / 4 + slot * words, (start + store.region[0]) / 4 + slot / P::TERMS * v_width);
-                (vectors(&memory[key..key + run * words]), &memory[value..value + run / P::TERMS * v_width])
-            }
-            _ => (&[], &[]),
+        let Packing { words, v_width, word_bytes, terms, .. } = store.packing;
+        let (page, slot, run) = self.locate(keys.start);
+        let page = page.filter(|_| run >= keys.len())?;
+        let memory = store.lines.values::<T>();
+        let start = store.region(page, self.head).0;
+        let (key, value) =
+            (start / word_bytes + slot * words, (start + store.region[0]) / word_bytes + slot / terms * v_width);
+        Some([&memory[key..][..keys.len() * words], &memory[value..][..keys.len() / terms * v_width]])
+    }
+
+    /// Returns the keys and values at indices `keys` in place, with those that follow: at most one block, none if they
+    /// are not contiguous. Returns `None` if the keys themselves are not contiguous.
+    #[inline(always)]
+    fn stretches<T: Element>(&self, keys: Range<usize>) -> Option<[Stretch<'a, T>; 2]> {
+        let now = self.in_place(keys.clone())?;
+        let Packing { terms, .. } = self.store.packing;
+        let group = self.store.packing.group();
+        let run = self.locate(keys.end).2.min(BLOCK * terms) / group * group;
+        let next = self.in_place(keys.end..keys.end.saturating_add(run)).unwrap_or_default();
+        Some(std::array::from_fn(|i| Stretch { now: now[i], next: next[i] }))
+    }
+
+    /// Returns the keys and values of 16 bits at indices `keys` in place, as `[keys, values]`, or `None` if they are not
+    /// contiguous or are words of 4 bytes.
+    #[inline(always)]
+    fn halves(&self, keys: Range<usize>) -> Option<[Far<'a>; 2]> {
+        match self.store.dtype {
+            _ if self.store.packing.word_bytes == 4 => None,
+            Dtype::Bf16 => self.stretches(keys).map(|both| both.map(Far::Bf16)),
+            _ => self.stretches(keys).map(|both| both.map(Far::F16)),
         }
     }
 
-    /// Returns the keys of lane groups `groups`, at most one block, in place or copied to `space`.
+    /// Returns the keys of lane groups `groups`, at most one block, in place or copied to `space`, and the keys in main
+    /// memory. If one register tile reads keys of 16 bits in place, only the latter are returned.
     #[inline(always)]
-    pub(crate) fn keys<'b, S: Simd, P: Product>(&self, s: S, groups: Range<usize>, space: &'b mut [S::V]) -> &'b [S::V]
+    pub(crate) fn keys<'b, S: Simd, P: Product>(
+        &self,
+        s: S,
+        groups: Range<usize>,
+        reads: Reads,
+        space: &'b mut [S::V],
+    ) -> (&'b [S::V], Far<'b>)
     where
         'a: 'b,
     {
@@ -339,11 +383,12 @@ impl<'a> StoredHead<'a> {
         assert!(store.packing.group() == group::<S, P>(), "keys must be packed for this processor path");
         let mut keys = groups.start * group::<S, P>()..groups.end * group::<S, P>();
         let start = |page| store.region(page, self.head).0 / word_bytes;
-        if word_bytes == 4
-            && let (Some(page), slot, run) = self.locate(keys.start)
-            && run >= keys.len()
-        {
-            return vectors(&store.lines.values::<f32>()[start(page) + slot * words..][..keys.len() * words]);
+        if word_bytes == 4 {
+            if let Some([k, _]) = self.stretches(keys.clone()) {
+                return (vectors(k.now), Far::Words(k));
+            }
+        } else if let Some([k, _]) = self.halves(keys.clone()).filter(|_| reads.once) {
+            return (&[], k);
         }
         let space = &mut space[..keys.len() * words / S::LANES];
         let mut rest = floats_mut(space);
@@ -358,19 +403,21 @@ impl<'a> StoredHead<'a> {
                 None => now.fill(0.0),
             }
         }
-        space
+        (space, Far::Words(Stretch { now: floats(space), next: &[] }))
     }
 
-    /// Returns the values of lane groups `groups`, at most one block, and whether a value may be infinite or NaN. The
-    /// values are in place or copied to `space`. A copy has only columns `columns`, counted in vectors.
+    /// Returns the values of lane groups `groups`, at most one block, whether a value may be infinite or NaN, and the
+    /// values in main memory. The values are in place or copied to `space`. A copy has only columns `columns`, counted in
+    /// vectors. If one register tile reads values of 16 bits in place, only those in main memory are returned.
     #[inline(always)]
     pub(crate) fn values<'b, S: Simd, P: Product>(
         &self,
         s: S,
         groups: Range<usize>,
         columns: Range<usize>,
+        reads: Reads,
         space: &'b mut [f32],
-    ) -> (&'b [f32], bool)
+    ) -> (&'b [f32], bool, Far<'b>)
     where
         'a: 'b,
     {
@@ -383,12 +430,17 @@ impl<'a> StoredHead<'a> {
             store.non_finite[vector..vector + run / S::LANES].contains(&true)
         };
         let columns = columns.start * S::LANES..columns.end * S::LANES;
-        if word_bytes == 4
-            && let (Some(page), slot, run) = self.locate(keys.start)
-            && run >= keys.len()
-        {
-            let values = &store.lines.values::<f32>()[start(page) + slot / P::TERMS * v_width..];
-            return (&values[..keys.len() / P::TERMS * v_width], non_finite(page, slot, keys.len()));
+        let in_place = match word_bytes {
+            4 => self.stretches(keys.clone()).map(|[_, v]| (v.now, Far::Words(v))),
+            _ => self.halves(keys.clone()).filter(|_| reads.once).map(|[_, v]| (&[][..], v)),
+        };
+        if let Some((values, far)) = in_place {
+            let (page, slot, run) = self.locate(keys.start);
+            let non_finite = page.is_none_or(|page| non_finite(page, slot, run.min(keys.len())));
+            // Cells of a masked block with such values are visited one by one, as `f32`.
+            if word_bytes == 4 || !(non_finite && reads.masked) {
+                return (values, non_finite, far);
+            }
         }
         let space = &mut space[..keys.len() / P::TERMS * v_width];
         let (mut found_non_finite, mut rest) = (false, &mut space[..]);
@@ -412,6 +464,7 @@ impl<'a> StoredHead<'a> {
                 store.widen(s, first + row * v_width + columns.start, &mut now[columns.clone()]);
             }
         }
-        (space, found_non_finite)
+        let far = Far::Words(Stretch { now: space, next: &[] });
+        (space, found_non_finite, far)
     }
 }

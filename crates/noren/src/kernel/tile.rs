@@ -23,6 +23,7 @@ use super::pack::{Block, BlockScratch, Source};
 use super::rows::{Rows, SharedRows};
 use super::scores::{Modifiers, Place, total};
 use super::simd::{Kernel, Product, Simd, floats, group, pair_up, zeroed};
+use super::store::Reads;
 use noren_mask::Plan;
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -358,7 +359,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         let rows = self.row_count();
         let mut scratch = std::mem::replace(&mut self.scratch.block, BlockScratch::empty());
         let source = self.source;
-        let block = source.block(s, groups.clone(), &mut scratch);
+        let reads = Reads { once: rows <= S::ROWS, masked };
+        let block = source.block(s, groups.clone(), reads, &mut scratch);
         for phase in (0..rows).step_by(PHASE) {
             self.phase(s, phase..rows.min(phase + PHASE), keys.start, &block, groups.len(), masked);
         }
@@ -402,14 +404,14 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
             let vectors = groups(needed).start * P::TERMS..groups(needed).end * P::TERMS;
             let queries = &scratch.queries[tile.start * words..];
             let scores = &mut scratch.scores[(tile.start - rows.start) * per_row..];
-            let keys = &block.keys[vectors.start * words..];
             let scores = &mut scores[vectors.start..];
+            let skip = vectors.start * words;
             match block.far.filter(|_| tile.start == 0) {
-                Some((next, _)) => {
-                    let (rows, groups) = (tile.len(), vectors.len());
-                    micro::far_scores::<S, P>(s, rows, queries, keys, next, words, groups, scores);
+                Some([keys, _]) => keys.scores::<S, P>(s, tile.len(), queries, skip, words, vectors.len(), scores),
+                None => {
+                    let keys = &block.keys[skip..];
+                    micro::scores::<S, P>(s, tile.len(), queries, keys, words, vectors.len(), scores);
                 }
-                None => micro::scores::<S, P>(s, tile.len(), queries, keys, words, vectors.len(), scores),
             }
         }
         for (tile, needed) in tiles.clone() {
@@ -424,9 +426,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
             if !masked || !block.non_finite {
                 let keys = keys.start / P::TERMS..keys.end.div_ceil(P::TERMS);
                 match block.far.filter(|_| tile.start == 0) {
-                    Some((_, next)) => {
-                        let (rows, values) = (tile.len(), block.values);
-                        micro::far_accumulate::<S, P>(s, rows, weights, keys, values, next, v_width, 0..width, acc);
+                    Some([_, values]) => {
+                        values.accumulate::<S, P>(s, tile.len(), weights, keys, v_width, 0..width, acc);
                     }
                     None => micro::accumulate::<S, P>(s, tile.len(), weights, keys, block.values, v_width, acc),
                 }

@@ -62,7 +62,7 @@ fn outputs_that_do_not_fit() {
     let out = ViewMut::strided(&mut memory, [1, 1, 8, 16], [0, 0, 17, 1], 0).unwrap();
     let mut lse = [0.0; 7];
     let error = refused(Outputs { out, lse: Some(&mut lse) });
-    assert!(error.contains("lse has shape [7]") && error.contains("give 8 values"), "{error}");
+    assert!(error.contains("lse has shape [7]") && error.contains("give memory for 8 values"), "{error}");
 }
 
 #[test]

@@ -1,10 +1,11 @@
-//! The path for AVX2 with FMA: 8 lanes, 16 registers.
+//! The path for AVX2 with FMA and F16C: 8 lanes, 16 registers.
 
 use super::{Kernel, Lanes, Simd, Single};
 use crate::Isa;
+use half::{bf16, f16};
 use std::arch::x86_64::*;
 
-/// Proof that the processor has AVX2 and FMA.
+/// Proof that the processor has AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2(());
 
@@ -18,7 +19,7 @@ impl Avx2 {
 // SAFETY: `__m256` is eight `f32` values.
 unsafe impl Lanes for __m256 {}
 
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,fma,f16c")]
 fn enter<K: Kernel<Avx2>>(simd: Avx2, kernel: K) {
     kernel.run(simd);
 }
@@ -62,6 +63,7 @@ fn reduce_max(a: __m256) -> f32 {
 
 impl Simd for Avx2 {
     type V = __m256;
+    type Array<T: Copy> = [T; 8];
     type Product = Single;
     const LANES: usize = 8;
     const ROWS: usize = 6;
@@ -123,7 +125,20 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn prefetch<T>(self, value: &T) {
-        op!(_mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast()))
+        op!(_mm_prefetch::<_MM_HINT_T1>(std::ptr::from_ref(value).cast()))
+    }
+    #[inline(always)]
+    fn load_f16(self, from: &[f16; 8]) -> __m256 {
+        // SAFETY: the processor supports the instructions, and eight numbers of 16 bits are at the pointer.
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.as_ptr().cast())) }
+    }
+    #[inline(always)]
+    fn load_bf16(self, from: &[bf16; 8]) -> __m256 {
+        // SAFETY: see `load_f16`.
+        unsafe {
+            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.as_ptr().cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+        }
     }
     #[inline(always)]
     fn any_above(self, a: __m256, b: __m256) -> bool {

@@ -3,8 +3,9 @@
 //! There are two paths: one for every processor with AVX-512, and one that also uses AVX512-BF16 and multiplies pairs
 //! with one instruction. The paths do not differ otherwise, so `f32` results of the two paths have the same bits.
 
-use super::{Kernel, Lanes, Pairs, Simd, Single, f16_value};
+use super::{Kernel, Lanes, Pairs, Simd, Single};
 use crate::Isa;
+use half::{bf16, f16};
 use std::arch::x86_64::*;
 
 /// Proof that the processor has AVX-512 F, VL, BW and DQ.
@@ -72,6 +73,7 @@ macro_rules! path {
     ($token:ident, $features:literal, $product:ty, $($own:item)*) => {
         impl Simd for $token {
             type V = __m512;
+            type Array<T: Copy> = [T; 16];
             type Product = $product;
             const LANES: usize = 16;
             const ROWS: usize = 6;
@@ -137,20 +139,20 @@ macro_rules! path {
             }
             #[inline(always)]
             fn prefetch<T>(self, value: &T) {
-                op!(_mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast()))
+                op!(_mm_prefetch::<_MM_HINT_T1>(std::ptr::from_ref(value).cast()))
             }
             #[inline(always)]
-            fn widen_f16(self, from: &[u16], into: &mut [f32]) {
-                let (from, tail) = from.as_chunks::<16>();
-                let (into, into_tail) = into.as_chunks_mut::<16>();
-                for (from, into) in from.iter().zip(into) {
-                    // SAFETY: the processor supports the instructions, and sixteen values are at each pointer.
-                    unsafe {
-                        let halves = _mm256_loadu_si256(from.as_ptr().cast());
-                        _mm512_storeu_ps(into.as_mut_ptr(), _mm512_cvtph_ps(halves));
-                    }
+            fn load_f16(self, from: &[f16; 16]) -> __m512 {
+                // SAFETY: the processor supports the instructions, and sixteen numbers of 16 bits are at the pointer.
+                unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.as_ptr().cast())) }
+            }
+            #[inline(always)]
+            fn load_bf16(self, from: &[bf16; 16]) -> __m512 {
+                // SAFETY: see `load_f16`.
+                unsafe {
+                    let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.as_ptr().cast()));
+                    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
                 }
-                tail.iter().zip(into_tail).for_each(|(bits, into)| *into = f16_value(*bits));
             }
             #[inline(always)]
             fn transpose(self, square: &mut [__m512]) {

@@ -11,6 +11,8 @@ pub(crate) mod avx2;
 pub(crate) mod avx512;
 pub(crate) mod portable;
 
+use half::{bf16, f16};
+
 /// A vector type that consists of `f32` values only.
 ///
 /// # Safety
@@ -18,6 +20,54 @@ pub(crate) mod portable;
 /// The type is an array of `f32` in memory: it has no padding, every bit pattern is valid, and all-zero bits mean
 /// zeros.
 pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {}
+
+/// An array of numbers of type `T` in memory.
+pub(crate) trait Chunk<T>: Copy {
+    /// Returns the numbers as arrays. Numbers after the last whole array are left out.
+    fn chunks(numbers: &[T]) -> &[Self];
+
+    /// Returns the numbers of the array.
+    fn numbers(&self) -> &[T];
+}
+
+impl<T: Copy, const N: usize> Chunk<T> for [T; N] {
+    #[inline(always)]
+    fn chunks(numbers: &[T]) -> &[Self] {
+        numbers.as_chunks().0
+    }
+
+    #[inline(always)]
+    fn numbers(&self) -> &[T] {
+        self
+    }
+}
+
+/// A type of numbers that kernels read from memory and widen to `f32` in registers.
+pub(crate) trait Number: Copy + 'static {
+    /// Returns the numbers of an array as a vector of `f32`.
+    fn widen<S: Simd>(s: S, from: &S::Array<Self>) -> S::V;
+}
+
+impl Number for f32 {
+    #[inline(always)]
+    fn widen<S: Simd>(s: S, from: &S::Array<Self>) -> S::V {
+        s.load(from.numbers())
+    }
+}
+
+impl Number for f16 {
+    #[inline(always)]
+    fn widen<S: Simd>(s: S, from: &S::Array<Self>) -> S::V {
+        s.load_f16(from)
+    }
+}
+
+impl Number for bf16 {
+    #[inline(always)]
+    fn widen<S: Simd>(s: S, from: &S::Array<Self>) -> S::V {
+        s.load_bf16(from)
+    }
+}
 
 /// Work that runs on a processor path.
 ///
@@ -32,6 +82,8 @@ pub(crate) trait Kernel<S: Simd> {
 pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// A vector of `LANES` values.
     type V: Lanes;
+    /// `LANES` numbers of type `T` in memory.
+    type Array<T: Copy>: Chunk<T>;
     /// The product, of `f32` or of pairs of `bf16`, that a forward or backward pass uses on this path.
     type Product: Product;
     /// The number of values in a vector, a divisor of 64.
@@ -83,15 +135,26 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// Returns the largest lane.
     fn reduce_max(self, a: Self::V) -> f32;
 
-    /// Prefetches the cache line of `value`, which will be read soon.
+    /// Prefetches the cache line of `value` into the second-level cache.
     #[inline(always)]
     fn prefetch<T>(self, value: &T) {
         let _ = value;
     }
-    /// Converts numbers from `f16` bits to `f32`. Both slices must have the same length.
+    /// Returns `LANES` numbers as `f32`.
     #[inline(always)]
-    fn widen_f16(self, from: &[u16], into: &mut [f32]) {
-        from.iter().zip(into).for_each(|(bits, into)| *into = f16_value(*bits));
+    fn load_f16(self, from: &Self::Array<f16>) -> Self::V {
+        let mut out = self.splat(0.0);
+        let into = floats_mut(std::slice::from_mut(&mut out));
+        into.iter_mut().zip(from.numbers()).for_each(|(into, x)| *into = f16_value(x.to_bits()));
+        out
+    }
+    /// Returns `LANES` numbers as `f32`.
+    #[inline(always)]
+    fn load_bf16(self, from: &Self::Array<bf16>) -> Self::V {
+        let mut out = self.splat(0.0);
+        let into = floats_mut(std::slice::from_mut(&mut out));
+        into.iter_mut().zip(from.numbers()).for_each(|(into, x)| *into = f32::from_bits(u32::from(x.to_bits()) << 16));
+        out
     }
 
     /// Returns `c` plus the two products in each lane. A lane of `a` or `b` is a *pair*: two `bf16`, one in the lower
@@ -269,29 +332,35 @@ pub(crate) fn try_zeroed<V: Lanes>(len: usize) -> Option<Vec<V>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use half::f16;
 
-    #[test]
-    fn f16_is_widened_exactly() {
-        let all: Vec<u16> = (0..=u16::MAX).collect();
-        let mut wide = vec![0.0; all.len()];
-        portable::Portable.widen_f16(&all, &mut wide);
-        let check = |wide: &[f32]| {
-            for (bits, wide) in all.iter().zip(wide) {
-                let expected = f16::from_bits(*bits).to_f32();
+    /// Widens every number of 16 bits, and compares it with the conversion of `half`.
+    fn check_all<S: Simd, T: Number>(s: S, number: fn(u16) -> T, expected: fn(T) -> f32) {
+        let all: Vec<T> = (0..=u16::MAX).map(number).collect();
+        for chunk in S::Array::<T>::chunks(&all) {
+            let wide = T::widen(s, chunk);
+            for (x, wide) in chunk.numbers().iter().zip(floats(std::slice::from_ref(&wide))) {
+                let expected = expected(*x);
                 assert!(
                     wide.to_bits() == expected.to_bits() || wide.is_nan() && expected.is_nan(),
-                    "{bits:#x}: {wide}"
+                    "{expected}: {wide}"
                 );
             }
-        };
-        check(&wide);
+        }
+    }
+
+    fn check_both<S: Simd>(s: S) {
+        check_all(s, f16::from_bits, f16::to_f32);
+        check_all(s, bf16::from_bits, bf16::to_f32);
+    }
+
+    #[test]
+    fn numbers_of_16_bits_are_widened_exactly() {
+        check_both(portable::Portable);
         #[cfg(target_arch = "x86_64")]
-        if let Some(s) = avx512::Avx512::detect() {
-            let mut wide = vec![0.0; all.len()];
-            s.widen_f16(&all[..all.len() - 3], &mut wide[..all.len() - 3]);
-            wide[all.len() - 3..].fill(f32::NAN);
-            check(&wide);
+        {
+            avx2::Avx2::detect().into_iter().for_each(check_both);
+            avx512::Avx512::detect().into_iter().for_each(check_both);
+            avx512::Avx512Bf16::detect().into_iter().for_each(check_both);
         }
     }
 }

@@ -42,6 +42,7 @@ fn enter<K: Kernel<Portable>>(kernel: K) {
 
 impl Simd for Portable {
     type V = Eight;
+    type Array<T: Copy> = [T; 8];
     type Product = Single;
     const LANES: usize = 8;
     const ROWS: usize = 4;

@@ -12,6 +12,7 @@ use crate::kernel::exp::{NOTHING, exp2_minus};
 use crate::kernel::micro::{self, BLOCK, WIDE};
 use crate::kernel::pack::BlockScratch;
 use crate::kernel::simd::{Kernel, Product, Simd, group, zeroed};
+use crate::kernel::store::Reads;
 use std::ops::Range;
 
 /// The maximum number of rows of a tile that several threads share. All scores of such a tile are in memory at once.
@@ -113,8 +114,8 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
             part.words.extend_from_slice(&self.scratch.words[..rows]);
             let mut scratch = std::mem::replace(&mut self.scratch.block, BlockScratch::empty());
             let source = self.source;
-            let (next, _) = source.ahead(block.groups.end);
-            let keys = source.keys(s, block.groups.clone(), &mut scratch);
+            let reads = Reads { once: rows <= S::ROWS, masked: false };
+            let (keys, far) = source.keys(s, block.groups.clone(), reads, &mut scratch);
             scores.fill(s.splat(f32::NEG_INFINITY));
             for from in (0..rows).step_by(S::ROWS) {
                 let tile = from..rows.min(from + S::ROWS);
@@ -124,12 +125,14 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
                 }
                 let vectors = groups.start * P::TERMS..groups.end * P::TERMS;
                 let queries = &self.scratch.queries[from * key_words..];
-                let keys = &keys[vectors.start * key_words..];
                 let into = &mut self.scratch.scores[vectors.start..];
-                if from == 0 {
-                    micro::far_scores::<S, P>(s, tile.len(), queries, keys, next, key_words, vectors.len(), into);
-                } else {
-                    micro::scores::<S, P>(s, tile.len(), queries, keys, key_words, vectors.len(), into);
+                let skip = vectors.start * key_words;
+                match far.filter(|_| from == 0) {
+                    Some(far) => far.scores::<S, P>(s, tile.len(), queries, skip, key_words, vectors.len(), into),
+                    None => {
+                        let keys = &keys[skip..];
+                        micro::scores::<S, P>(s, tile.len(), queries, keys, key_words, vectors.len(), into);
+                    }
                 }
                 for r in tile {
                     let at = (r - from) * Self::PER_ROW;
@@ -184,8 +187,10 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
             for (i, block) in part.blocks.iter().enumerate() {
                 let mut scratch = std::mem::replace(&mut self.scratch.block, BlockScratch::empty());
                 let source = self.source;
-                let (_, next) = source.ahead(block.groups.end);
-                let (values, non_finite) = source.values(s, block.groups.clone(), columns.clone(), &mut scratch);
+                let masked = part.words[i * rows..][..rows].iter().any(|word| *word != u64::MAX);
+                let reads = Reads { once: rows <= S::ROWS, masked };
+                let (values, non_finite, far) =
+                    source.values(s, block.groups.clone(), columns.clone(), reads, &mut scratch);
                 for from in (0..rows).step_by(S::ROWS) {
                     let tile = from..rows.min(from + S::ROWS);
                     let words = &part.words[i * rows..][tile.clone()];
@@ -199,10 +204,11 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
                     if !non_finite || words.iter().all(|word| *word == u64::MAX) {
                         let (tile, columns) = (tile.len(), columns.clone());
                         let acc = &mut acc[from * width..];
-                        if from == 0 {
-                            micro::far_accumulate::<S, P>(s, tile, weights, keys, values, next, v_width, columns, acc);
-                        } else {
-                            micro::accumulate_columns::<S, P>(s, tile, weights, keys, values, v_width, columns, acc);
+                        match far.filter(|_| from == 0) {
+                            Some(far) => far.accumulate::<S, P>(s, tile, weights, keys, v_width, columns, acc),
+                            None => {
+                                micro::accumulate_columns::<S, P>(s, tile, weights, keys, values, v_width, columns, acc)
+                            }
                         }
                         continue;
                     }
