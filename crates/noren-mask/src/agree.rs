@@ -42,7 +42,7 @@ pub fn verify(mask: &Mask, shape: &Shape, facts: &Facts) -> Result<(), Error> {
     Ok(())
 }
 
-/// One batch row and head of a bound mask, with a pattern that should allow the same cells.
+/// A check of the pattern of one batch row and head: its cells are compared with those of the bound mask.
 struct Check<'a> {
     bound: &'a BoundMask,
     pattern: &'a Pattern,
@@ -59,13 +59,13 @@ impl Check<'_> {
         self.scattered(rows.len())
     }
 
-    /// Returns the keys that a row reads, from the membership.
+    /// Returns the keys that query row `row` reads, computed from the membership of the atoms.
     fn row(&self, row: usize) -> IntervalSet {
         let keys = (0..self.bound.shape().kv_len()).filter(|key| self.bound.allowed(self.batch, self.head, row, *key));
         keys.map(|key| key as u32..key as u32 + 1).collect()
     }
 
-    /// Returns a description of a row with its position, for messages.
+    /// Returns a description of query row `row` with its position, for messages.
     fn name(&self, row: usize) -> String {
         let Pair { q, .. } = self.bound.pair_at([self.batch, self.head, row, 0]);
         format!("query row {row} at position {q}")
@@ -94,7 +94,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks that all rows before the reported next change read the same keys.
+    /// Checks, for each part of the pattern, that query rows read the same keys up to the next row at which the part
+    /// reports a change.
     fn changes(&self, rows: &[IntervalSet]) -> Result<(), String> {
         let frame = self.bound.frame(self.batch);
         let leaves: Vec<&Pattern> = leaves(self.pattern);
@@ -145,7 +146,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks the bounds of rows with gaps between them.
+    /// Checks the bounds of sets of query rows that are not consecutive; the mask has `rows` query rows.
     fn scattered(&self, rows: usize) -> Result<(), String> {
         let frame = self.bound.frame(self.batch);
         for leaf in leaves(self.pattern) {
@@ -172,7 +173,7 @@ impl Check<'_> {
     }
 }
 
-/// Returns the parts of a pattern that are not combinations of other parts.
+/// Returns the resolved atoms in a pattern: the parts that are not combinations of other parts.
 fn leaves(pattern: &Pattern) -> Vec<&Pattern> {
     match pattern {
         Pattern::Not(part) => leaves(part),

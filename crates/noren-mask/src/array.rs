@@ -31,21 +31,25 @@ pub struct Array {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Slice {
-    /// Bit `k % 64` of word `k / 64` of each row.
+    /// A dense array: one bit per cell. The cell of key `k` is bit `k % 64` of word `k / 64` of its query row, and each
+    /// row has `row_words` words.
     Bits { row_words: usize, words: Vec<u64> },
-    /// Ascending allowed keys of each row.
+    /// A sparse array: the allowed keys of each query row, ascending.
     Rows(Compressed),
-    /// Ascending allowed key blocks of each query block.
+    /// A list of blocks: the allowed key blocks of each query block, ascending. A block has `block_q` queries and
+    /// `block_kv` keys.
     Blocks { block_q: u32, block_kv: u32, list: Compressed },
 }
 
-/// Lists of numbers by row. Rows with an empty list take no memory, so a large array with few cells stays small.
+/// One list of indices for each row. A row with an empty list takes no memory, so a large array with few allowed cells
+/// stays small.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Compressed {
     /// The rows that have a list, ascending.
     rows: Vec<u32>,
     /// The list of `rows[i]` is `indices[indptr[i]..indptr[i + 1]]`, ascending.
     indptr: Vec<usize>,
+    /// The lists of all rows, one after another.
     indices: Vec<u32>,
 }
 
@@ -66,7 +70,7 @@ impl Compressed {
         }
     }
 
-    /// Returns lists from pairs (row, index) in any order; repeated pairs count once.
+    /// Returns the lists from pairs (row, index) in any order. Repeated pairs count once.
     fn from_pairs(rows: usize, pairs: &[(u32, u32)], what: &str) -> Result<Self, Error> {
         let mut sorted = pairs.to_vec();
         sorted.sort_unstable();
@@ -113,8 +117,9 @@ impl Array {
         })
     }
 
-    /// Returns an array of shape `[batch, heads, q_len, kv_len]` from 64-bit words, `kv_len / 64` rounded up for each row. Bit
-    /// `k % 64` of word `k / 64` of a row is 1 if its query may read key `k`. Bits beyond `kv_len` are ignored.
+    /// Returns an array of shape `[batch, heads, q_len, kv_len]` from 64-bit words. Each query row has `kv_len / 64`
+    /// words, rounded up. Bit `k % 64` of word `k / 64` of a row is 1 if the query may read key `k`. Bits beyond
+    /// `kv_len` are ignored.
     ///
     /// ```
     /// use noren_mask::Array;
@@ -213,12 +218,13 @@ impl Array {
         Ok(Array { shape, slices: vec![Slice::Blocks { block_q, block_kv, list }] })
     }
 
-    /// Returns the shape `[batch, heads, q_len, kv_len]`; 1 for batch or heads means "all".
+    /// Returns the shape `[batch, heads, q_len, kv_len]`. If the size of batch or heads is 1, the array applies to all
+    /// batch rows or heads.
     pub fn shape(&self) -> [usize; 4] {
         self.shape
     }
 
-    /// Returns whether the cell is allowed.
+    /// Returns whether query row `q` of batch row `batch` and head `head` may read key `k`.
     pub fn allowed(&self, batch: usize, head: usize, q: usize, k: usize) -> bool {
         let key = k as u32;
         match self.slice(self.slice_index(batch, head)) {
@@ -320,7 +326,8 @@ impl Slice {
         }
     }
 
-    /// Returns the end of the query rows from `q` on that share one list of keys: the end of the block, or `q + 1`.
+    /// Returns the end of the query rows from `q` on that are stored as one row: the end of the query block for blocks,
+    /// or `q + 1`.
     pub(crate) fn equal_rows_end(&self, q: u32) -> u32 {
         match self {
             Slice::Blocks { block_q, .. } => (q / block_q + 1).saturating_mul(*block_q),
@@ -328,7 +335,8 @@ impl Slice {
         }
     }
 
-    /// Returns the union and the intersection of the rows `start..end` of a dense slice, or `None` for other slices.
+    /// Returns two sets of keys for the query rows `start..end` of a dense slice: the keys that at least one row may
+    /// read, and the keys that every row may read. Returns `None` for other slices.
     pub(crate) fn bounds(&self, start: u32, end: u32, kv_len: u32) -> Option<(IntervalSet, IntervalSet)> {
         let Slice::Bits { row_words, words } = self else { return None };
         let row = |q: u32| &words[q as usize * row_words..(q as usize + 1) * row_words];

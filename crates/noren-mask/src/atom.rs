@@ -1,8 +1,9 @@
 //! [`Atom`]: the trait of all elementary masks, built in or defined by the user.
 //!
-//! An atom is a value with a name, a text and a membership: whether a query may read a key. Only these three are required; everything else
-//! has a default. An atom that also returns rows and bounds ([`ResolvedAtom`]) is planned as fast as the built-in atoms. The built-in
-//! atoms implement the same trait, with one file for each in [`atoms`](crate::atoms).
+//! An atom is a value with a name, a text and a membership: whether a query may read a key. Only the name, the text and
+//! the membership are required; all other methods have a default. An atom that also returns rows and bounds
+//! ([`ResolvedAtom`]) is planned as fast as the built-in atoms. The built-in atoms implement the same trait, with one
+//! file for each in [`atoms`](crate::atoms).
 //!
 //! ```
 //! use noren_mask::atom::{Atom, Pair, Reach, Resolution, ResolvedAtom, Site};

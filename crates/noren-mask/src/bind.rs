@@ -27,15 +27,15 @@ pub struct BoundMask {
     shape: Shape,
     facts: Arc<Facts>,
     frames: Vec<Frame>,
-    /// The distinct patterns, each with its frame.
+    /// The distinct patterns, each with the frame in which it is used.
     patterns: Vec<Resolved>,
-    /// Index into `patterns` of each (batch, head), batch-major.
+    /// Index into `patterns` for each pair (batch row, head): all heads of batch row 0, then those of batch row 1, and so on.
     pattern_of: Vec<u32>,
-    /// The selection that made this mask; `None` for a mask that was not selected from another.
+    /// The original mask and the selected parts, if this mask is a selection from another mask; otherwise `None`.
     whole: Option<Arc<Whole>>,
 }
 
-/// A pattern in its frame.
+/// A pattern together with the frame that maps indices to positions.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Resolved {
     pub(crate) frame: Frame,
@@ -48,12 +48,15 @@ pub(crate) struct Whole {
     pub(crate) bound: BoundMask,
     /// The selected batch rows of the original mask; `None` if all are selected.
     pub(crate) batch: Option<Vec<usize>>,
+    /// The selected query rows of the original mask.
     pub(crate) rows: Arc<Chosen>,
+    /// The selected keys of the original mask.
     pub(crate) keys: Arc<Chosen>,
 }
 
 impl Whole {
-    /// Returns the original mask, and the batch row, query row and key in it for a cell of the selection.
+    /// Returns the original mask and, for a cell of the selection, the batch row, query row and key of this cell in the
+    /// original mask.
     pub(crate) fn cell(&self, batch: usize, row: usize, key: usize) -> (&BoundMask, usize, usize, usize) {
         let batch = self.batch.as_ref().map_or(batch, |rows| rows[batch]);
         (&self.bound, batch, self.rows.origin(row as u32) as usize, self.keys.origin(key as u32) as usize)
@@ -61,7 +64,7 @@ impl Whole {
 }
 
 impl Mask {
-    /// Binds the mask to a shape and facts, after checking all of them.
+    /// Checks the mask, the shape and the facts, and returns the mask bound to them.
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, atoms::*};
@@ -133,7 +136,7 @@ impl BoundMask {
         }
     }
 
-    /// Returns the position of key `key` of batch row `batch`; negative for an empty slot.
+    /// Returns the position of key `key` of batch row `batch`. The position of an empty slot is negative.
     pub fn key_position(&self, batch: usize, key: usize) -> i64 {
         match &self.whole {
             None => self.frames[batch].key(key as u32),
@@ -154,11 +157,12 @@ impl BoundMask {
         self.pattern_of[batch * self.shape.head_count() + head] as usize
     }
 
-    /// Writes the cells of a rectangle of the pattern with this index as bits: `words` holds
-    /// `rows.len() * bits::row_words(keys.len())` words, row after row, and is overwritten. Bits beyond the keys are 0.
+    /// Writes the cells of the pattern with index `pattern` as bits into `words`, for the rectangle of query rows
+    /// `rows` and keys `keys`. `words` must have `rows.len() * bits::row_words(keys.len())` words, row after row, and
+    /// is overwritten. Bits beyond the keys are 0.
     ///
     /// # Panics
-    /// Panics if there is no such pattern, or if the rectangle is not inside the shape.
+    /// Panics if the mask has no pattern with this index, or if the rectangle is not inside the shape.
     pub fn fill_bits(&self, pattern: usize, rows: Range<u32>, keys: Interval, words: &mut [u64]) {
         let Resolved { frame, pattern } = &self.patterns[pattern];
         assert!(rows.end <= frame.q_len && keys.end <= frame.kv_len, "{rows:?} x {keys:?}");
@@ -169,7 +173,7 @@ impl BoundMask {
         &self.patterns
     }
 
-    /// Returns the selection that made this mask, or `None` if it was not selected from another.
+    /// Returns the original mask and the selected parts, or `None` if this mask is not a selection from another mask.
     pub(crate) fn whole(&self) -> Option<&Whole> {
         self.whole.as_deref()
     }
@@ -179,7 +183,9 @@ impl BoundMask {
         &self.pattern_of
     }
 
-    /// Returns this mask with the shape, the frames and the patterns of a selection.
+    /// Returns the bound mask of a selection from this mask. `shape`, `frames` and `patterns` are those of the
+    /// selection; `pattern_of` is the index of the pattern of each (batch row, head), batch-major; `whole` is the
+    /// original mask with the selected parts.
     pub(crate) fn narrowed(
         &self,
         shape: Shape,

@@ -1,6 +1,6 @@
 //! Rows of bits: bit `k % 64` of word `k / 64` belongs to key `k`.
 //!
-//! [`Keep`](crate::Keep) stores whole masks in this form. Plans and pictures fill single rows.
+//! [`Keep`](crate::Keep) stores whole masks as rows of bits. Plans and pictures compute single rows of bits.
 //!
 //! ```
 //! use noren_mask::bits;
@@ -22,24 +22,24 @@ pub fn bit(row: &[u64], k: usize) -> bool {
     row[k / 64] >> (k % 64) & 1 == 1
 }
 
-/// Sets bit `k` of a row.
+/// Sets bit `k` of a row to 1.
 pub fn set_bit(row: &mut [u64], k: usize) {
     row[k / 64] |= 1 << (k % 64);
 }
 
-/// Returns the number of set bits.
+/// Returns the number of bits that are 1.
 pub fn count(words: &[u64]) -> u64 {
     words.iter().map(|w| u64::from(w.count_ones())).sum()
 }
 
-/// Returns a row of `len` bits with `start..end` set.
+/// Returns a row of `len` bits in which the bits `start..end` are 1.
 pub fn row_of(len: usize, start: usize, end: usize) -> Vec<u64> {
     let mut row = vec![0; len.div_ceil(64)];
     set_range(&mut row, start, end);
     row
 }
 
-/// Sets the bits `start..end`. An empty range changes nothing.
+/// Sets the bits `start..end` of a row to 1. An empty range changes nothing.
 pub fn set_range(row: &mut [u64], start: usize, end: usize) {
     if start >= end {
         return;

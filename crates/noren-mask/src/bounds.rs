@@ -35,7 +35,7 @@ impl Bounds {
         Bounds { upper: self.upper.union(&other.upper), lower: self.lower.union(&other.lower) }
     }
 
-    /// Returns the bounds of two ranges of rows of one mask together.
+    /// Returns the bounds of the rows of two ranges together: the union of `upper` and the intersection of `lower`.
     pub(crate) fn any_of(self, other: &Self) -> Self {
         Bounds { upper: self.upper.union(&other.upper), lower: self.lower.intersect(&other.lower) }
     }

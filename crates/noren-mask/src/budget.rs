@@ -26,7 +26,7 @@ pub struct Budget<'a> {
     watch: Option<&'a dyn Fn(Progress) -> ControlFlow<()>>,
 }
 
-/// The computation that is running.
+/// The computation whose progress is reported.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Stage {
@@ -51,9 +51,9 @@ impl fmt::Display for Stage {
 pub struct Progress {
     /// Planning or counting.
     pub stage: Stage,
-    /// Number of query rows that are done, over all distinct patterns.
+    /// Number of finished query rows of all distinct patterns.
     pub rows: u64,
-    /// Total number of query rows, over all distinct patterns.
+    /// Total number of query rows of all distinct patterns.
     pub all_rows: u64,
     /// Number of steps so far.
     pub steps: u64,
@@ -86,23 +86,23 @@ impl<'a> Budget<'a> {
         Budget { tiles: u64::MAX, spans: u64::MAX, steps: u64::MAX, watch: None }
     }
 
-    /// Limits the number of tiles, over all distinct patterns of a plan.
+    /// Limits the total number of tiles of all distinct patterns of a plan.
     pub fn tiles(self, tiles: u64) -> Self {
         Budget { tiles, ..self }
     }
 
-    /// Limits the number of spans, over all distinct patterns of a plan; one span takes 12 bytes.
+    /// Limits the total number of spans of all distinct patterns of a plan. One span takes 12 bytes.
     pub fn spans(self, spans: u64) -> Self {
         Budget { spans, ..self }
     }
 
-    /// Limits the number of steps of planning, and of counting.
+    /// Limits the number of steps of one computation: planning or counting.
     pub fn steps(self, steps: u64) -> Self {
         Budget { steps, ..self }
     }
 
-    /// Calls `watch` with the progress, a few hundred times a second. If `watch` returns [`ControlFlow::Break`], the computation
-    /// is cancelled.
+    /// Sets the watch function: planning and counting call `watch` with their progress, a few hundred times a second.
+    /// If `watch` returns [`ControlFlow::Break`], the computation is cancelled.
     ///
     /// ```
     /// use noren_mask::{Budget, Error, Facts, PlanOptions, Shape, atoms::*};
@@ -121,7 +121,7 @@ impl<'a> Budget<'a> {
 /// Number of steps between two calls of the watch function.
 const REPORTED: u64 = 1 << 17;
 
-/// A budget and the amount used so far.
+/// A budget, and the steps, spans and tiles that are already used.
 pub(crate) struct Meter<'a> {
     budget: Budget<'a>,
     progress: Progress,
@@ -136,7 +136,7 @@ impl<'a> Meter<'a> {
         Meter { budget: *budget, progress, next_report: REPORTED, tiles: 0, spans: 0 }
     }
 
-    /// Uses `steps` steps of the budget.
+    /// Subtracts `steps` steps from the budget.
     ///
     /// # Errors
     /// Returns an error if the budget has too few steps, or if the watch function cancels.
@@ -146,10 +146,10 @@ impl<'a> Meter<'a> {
         if self.progress.steps >= self.next_report { self.report() } else { Ok(()) }
     }
 
-    /// Checks that at least `steps` steps are left.
+    /// Checks that at least `steps` steps of the budget are left.
     ///
     /// # Errors
-    /// Returns an error if fewer are left.
+    /// Returns an error if fewer steps are left.
     pub(crate) fn needs(&self, steps: u64) -> Result<(), Error> {
         let (needed, most) = (self.progress.steps.saturating_add(steps), self.budget.steps);
         match needed <= most {
@@ -181,7 +181,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Runs `run` with a separate budget of `steps` steps; returns `None` if they are too few.
+    /// Runs `run` with a separate budget of `steps` steps. Returns `None` if `run` needs more steps.
     ///
     /// # Errors
     /// Returns an error if the watch function cancels.
@@ -198,12 +198,12 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Counts `rows` query rows as done.
+    /// Adds `rows` to the number of finished query rows.
     pub(crate) fn done(&mut self, rows: u64) {
         self.progress.rows += rows;
     }
 
-    /// Uses the tiles that a pattern of `rows` query rows needs at least, with `block_q` rows per tile.
+    /// Subtracts tiles from the budget: the minimum number of tiles for `rows` query rows, with `block_q` rows per tile.
     ///
     /// # Errors
     /// Returns an error if the budget has too few tiles.
@@ -219,7 +219,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Uses the spans of a tile.
+    /// Subtracts `spans` spans from the budget.
     ///
     /// # Errors
     /// Returns an error if the budget has too few spans.
@@ -235,7 +235,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Returns the spans of a discarded plan to the budget.
+    /// Adds `spans` spans to the budget again, because the plan that used them is discarded.
     pub(crate) fn forget_spans(&mut self, spans: u64) {
         self.spans = self.spans.saturating_sub(spans);
     }

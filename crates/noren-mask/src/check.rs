@@ -8,15 +8,17 @@ use crate::score::{Score, Spec};
 use crate::set::{Selector, Span};
 use crate::syntax::{MAX_DEPTH, MAX_TEXT};
 
-/// The maximum number of `every` arms in one atom; each is compared with all others.
+/// The maximum number of `every` arms in one combination. The limit exists because each of these arms is compared with
+/// all others.
 const MAX_EVERY: usize = 256;
 
 type Checked = Result<(), String>;
 
 impl Mask {
-    /// Checks the parameters of all atoms. Returns an error with the atom, the problem and a fix for invalid parameters.
+    /// Checks the parameters of all atoms. For an invalid parameter, returns an error with the atom, the problem and a fix.
     ///
-    /// Builders take any number; [`bind`](Mask::bind) calls this first. Text is checked when it is parsed.
+    /// Builders of masks accept any number, and [`bind`](Mask::bind) calls `check` first. The text of a mask is checked
+    /// when it is parsed.
     ///
     /// ```
     /// use noren_mask::atoms::*;
@@ -66,7 +68,7 @@ fn abridged(mask: &Mask) -> String {
     }
 }
 
-/// Checks the parameters of one node, but not those of its parts.
+/// Checks the parameters of one node of the mask, but not those of the parts of the node.
 pub(crate) fn check_node(node: &Node) -> Checked {
     match node {
         Node::Atom(atom) => atom.check(),
@@ -91,7 +93,8 @@ pub(crate) fn check_score(score: &Score) -> Checked {
     }
 }
 
-/// Checks the selectors of arms; the error is the problem and the index of the arm.
+/// Checks the selectors of arms. The error is the problem and the index of the faulty arm; the index is `None` if the
+/// problem is not in one arm.
 pub(crate) fn check_arms(arms: &[Arm]) -> Result<(), (String, Option<usize>)> {
     if arms.is_empty() {
         return Err(("there are no arms, so nothing would be allowed: write `none`".into(), None));
@@ -131,7 +134,7 @@ pub(crate) fn check_arms(arms: &[Arm]) -> Result<(), (String, Option<usize>)> {
     }
 }
 
-/// Returns two arms that share an index, and that index.
+/// Returns (first arm, second arm, index) for two arms that both name an index, or `None` if the arms do not overlap.
 fn first_overlap(spans: &mut [(Span, usize)], every: &[(u64, u64, usize)]) -> Option<(usize, usize, u64)> {
     spans.sort_by_key(|(span, arm)| (span.start, *arm));
     // The highest end of the spans so far, and its arm; an end of `None` means an open span.
@@ -166,7 +169,8 @@ fn first_overlap(spans: &mut [(Span, usize)], every: &[(u64, u64, usize)]) -> Op
     None
 }
 
-/// Returns the first number that is in both progressions, each given as (step, first number).
+/// Returns the first number that is in both arithmetic progressions `a` and `b`, or `None` if they have no common
+/// number. A progression is (step, first number).
 fn first_common(a: (u64, u64), b: (u64, u64)) -> Option<u64> {
     let ((step_a, from_a), (step_b, from_b)) = ((i128::from(a.0), i128::from(a.1)), (i128::from(b.0), i128::from(b.1)));
     let (gcd, inverse) = extended_gcd(step_a, step_b);

@@ -1,4 +1,5 @@
-//! Comparisons of two masks on one shape: equality, difference, subset, disjointness. Each comparison searches for one cell.
+//! Comparisons of two masks on one shape: equality, difference, subset, disjointness. Each comparison searches for a
+//! cell that decides the result.
 
 use crate::Error;
 use crate::bind::{BoundMask, Resolved};
@@ -8,17 +9,17 @@ use crate::interval::Interval;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// One cell of a mask, by indices.
+/// The indices of one cell of a mask.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Cell {
-    /// Batch row.
+    /// Index of the batch row.
     pub batch: usize,
-    /// Query head.
+    /// Index of the query head.
     pub head: usize,
-    /// Query row.
+    /// Index of the query row.
     pub q: usize,
-    /// Key.
+    /// Index of the key.
     pub k: usize,
 }
 
@@ -31,11 +32,11 @@ impl std::fmt::Display for Cell {
 /// The condition on a cell in a comparison of two masks.
 #[derive(Clone, Copy)]
 enum Ask {
-    /// Exactly one mask allows the cell.
+    /// Exactly one of the two masks allows the cell.
     Differ,
     /// The first mask allows the cell and the second does not.
     OnlyFirst,
-    /// The cell is allowed by both masks.
+    /// The two masks allow the cell.
     Both,
 }
 
@@ -74,18 +75,18 @@ impl BoundMask {
         Ok(self.first_outside(other)?.is_none())
     }
 
-    /// Returns the first cell that both masks allow, or `None` if there is none. The errors are those of
+    /// Returns the first cell that both masks allow, or `None` if they allow no common cell. The errors are those of
     /// [`same_cells`](Self::same_cells).
     pub fn first_common(&self, other: &Self) -> Result<Option<Cell>, Error> {
         self.first_cell(other, Ask::Both)
     }
 
-    /// Returns whether no cell is allowed by both masks. The errors are those of [`same_cells`](Self::same_cells).
+    /// Returns true if the masks allow no common cell. The errors are those of [`same_cells`](Self::same_cells).
     pub fn is_disjoint_from(&self, other: &Self) -> Result<bool, Error> {
         Ok(self.first_common(other)?.is_none())
     }
 
-    /// Returns the first cells that exactly one of the two masks allows, at most `limit`. The errors are those of
+    /// Returns the first `limit` cells that exactly one of the two masks allows. The errors are those of
     /// [`same_cells`](Self::same_cells).
     pub fn differences(&self, other: &Self, limit: usize) -> Result<Vec<Cell>, Error> {
         self.check_comparable(other)?;
@@ -125,7 +126,7 @@ impl BoundMask {
     /// Checks that both masks have the same batch size, heads and lengths.
     ///
     /// # Errors
-    /// Returns [`Error::Compare`] with both sizes if they differ.
+    /// Returns [`Error::Compare`] with the sizes of both masks if the sizes differ.
     pub fn check_comparable(&self, other: &Self) -> Result<(), Error> {
         let sizes = |m: &Self| [m.shape().batch_len(), m.shape().head_count(), m.shape().q_len(), m.shape().kv_len()];
         if sizes(self) == sizes(other) {
@@ -168,14 +169,16 @@ impl BoundMask {
     }
 }
 
-/// Two patterns, each in its own frame, and a condition on their cells.
+/// Two patterns with their frames, and the condition on a cell in the comparison of the patterns.
 struct Pair<'a> {
     first: &'a Resolved,
     second: &'a Resolved,
     ask: Ask,
 }
 
+/// The number of query rows of a tile in a comparison.
 const ROWS: u32 = 64;
+/// The maximum number of keys that a comparison reads at once.
 const KEYS: u32 = 4096;
 
 impl Pair<'_> {
@@ -201,7 +204,8 @@ impl Pair<'_> {
         words.iter_mut().zip(other.iter()).for_each(|(a, b)| *a = combine(*a, *b));
     }
 
-    /// Row tiles in which some cell may fit, each with its bounds. Equal patterns never differ.
+    /// Returns the tiles (ranges of query rows) that may contain a cell with the condition, each with the bounds of
+    /// such cells. If the patterns are equal, no cell differs, and no tile is returned.
     fn tiles(&self) -> impl Iterator<Item = (Range<u32>, Bounds)> + '_ {
         let q_len =
             if self.first == self.second && !matches!(self.ask, Ask::Both) { 0 } else { self.first.frame.q_len };
@@ -212,7 +216,7 @@ impl Pair<'_> {
         })
     }
 
-    /// Calls `found(q, k)` for the cells in order until it returns false.
+    /// Calls `found(q, k)` for the cells with the condition, by query row and key, until `found` returns false.
     fn visit(&self, mut found: impl FnMut(u32, u32) -> bool) {
         let mut words = vec![0; (KEYS / 64) as usize];
         let mut other = words.clone();

@@ -14,18 +14,18 @@ use crate::reorder::Reordering;
 use crate::split::Split;
 use std::ops::Range;
 
-/// The maximum number of spans of a tile. Beyond it, spans are merged, so that a plan stays small for every mask.
+/// The maximum number of spans of a tile. If a tile has more, spans are merged, so that plans stay small for every mask.
 const MAX_SPANS: usize = 256;
-/// The minimum number of keys of a full run next to mixed ones, and of a gap between spans. Shorter ones cost a kernel
-/// more than they save.
+/// The minimum number of keys of a full span next to a mixed span, and of a gap between two spans. Shorter full spans
+/// and gaps become part of a mixed span, because they cost a kernel more than they save.
 const MIN_RUN: u32 = 16;
-/// The minimum for the short lines of a patch, as [`MIN_RUN`].
+/// The minimum number of keys, as [`MIN_RUN`], in patches of a grid, whose lines are short.
 const MIN_LINE: u32 = 4;
 
-/// Residue classes with at most this many rows share tiles.
+/// The maximum number of query rows of a small residue class. Small classes share tiles.
 const SMALL_CLASS: u32 = 16;
 
-/// The maximum number of runs of an order. Orders with more runs cost more than they save.
+/// The maximum number of runs into which an order splits queries and keys. Orders with more runs cost more than they save.
 const MOST_RUNS: u64 = 4096;
 /// The maximum number of residue classes that the rows of a tile may read. The bounds of the tile are computed in each
 /// class.
@@ -33,20 +33,20 @@ const MOST_SHARED_CLASSES: u32 = 64;
 /// The divisor of the cost that an order must save: [`Reorder::Auto`] changes the order of a row's keys only if it
 /// saves at least an eighth of the pattern's cost.
 const GAIN: u64 = 8;
-/// The number of cells that an order must save as well. Small plans keep the order of keys, so that a few cells do not
-/// change it.
+/// The minimum cost in cells that an order of keys must save, in addition to `GAIN`. So small plans keep the order of
+/// their keys.
 const LEAST_GAIN: u64 = 1 << 20;
-/// The maximum number of small tiles. Small tiles are not tried if there would be more.
+/// The maximum number of tiles in a plan with small tiles. Planning does not use small tiles if a plan needs more.
 const MOST_TILES: u32 = 1 << 21;
-/// The maximum number of steps of planning in one of several orders.
+/// The maximum number of planning steps for one order, when several orders are compared.
 const TRIAL_STEPS: u64 = 1 << 24;
-/// The number of tiles that are cut to compare orders.
+/// The number of tiles that are computed as a sample for each order, when orders are compared.
 const SAMPLED_TILES: u32 = 24;
-/// The maximum number of steps of counting a pattern when orders are compared.
+/// The maximum number of steps to count the cells of a pattern, when orders are compared.
 const COUNTING_STEPS: u64 = 1 << 21;
 
 impl PatternPlan {
-    /// Returns the plan of a pattern in the order that `options` select.
+    /// Returns the plan of a pattern, in the order of queries and keys that `options` select.
     pub(crate) fn new(resolved: &Resolved, options: &PlanOptions) -> Self {
         let meter = &mut Meter::new(&Budget::unlimited(), Stage::Planning, 0);
         Self::within(resolved, options, meter).expect("a budget without limits is never spent")
@@ -75,7 +75,8 @@ impl PatternPlan {
         Self::cut(resolved, block_q, reordering, meter)
     }
 
-    /// Returns the plan in the cheapest order. The plan in place is kept unless another one saves enough.
+    /// Returns the plan in the cheapest order of queries and keys. The plan in the given order is returned unless
+    /// another order saves enough cost.
     fn cheapest(resolved: &Resolved, block_q: u32, meter: &mut Meter<'_>) -> Result<Self, Error> {
         let Resolved { frame, pattern } = resolved;
         let (rows, keys, modulus) = beside(resolved);
@@ -99,8 +100,8 @@ impl PatternPlan {
         best.improved(block_q, meter)
     }
 
-    /// Returns this plan, or a plan in patches or with copies of the keys if this one computes more than twice the
-    /// allowed cells.
+    /// Returns this plan, or a better one. If this plan computes more than twice the allowed cells, a plan in patches
+    /// and a plan with copies of the keys are compared with it.
     fn improved(self, block_q: u32, meter: &mut Meter<'_>) -> Result<Self, Error> {
         let Resolved { frame, pattern } = &self.resolved;
         let computed = self.computed();
@@ -147,7 +148,8 @@ impl PatternPlan {
         Ok(other.filter(|other| other.computed() < computed && better(other)).unwrap_or(self))
     }
 
-    /// Estimates from some tiles: the cells that a plan in another order computes, and its cost.
+    /// Returns two estimates for a plan in the order `reordering`, computed from a sample of tiles: the number of cells
+    /// that the plan computes, and the cost of the plan.
     fn sampled(&self, block_q: u32, reordering: &Reordering, meter: &mut Meter<'_>) -> Result<(u64, u64), Error> {
         let q_len = self.resolved.frame.q_len;
         let mut plan = PatternPlan {
@@ -176,7 +178,8 @@ impl PatternPlan {
         Ok((all(cells), all(cost)))
     }
 
-    /// Cuts the rows into tiles and computes their spans.
+    /// Cuts the query rows into tiles of up to `block_q` rows, and computes the spans of the tiles. `None` for
+    /// `reordering` keeps the given order of queries and keys.
     fn cut(
         resolved: &Resolved,
         block_q: u32,
@@ -222,8 +225,9 @@ impl PatternPlan {
         Ok(())
     }
 
-    /// Returns the end of the tile that begins at `start`. A tile ends at the last border of its content (such as the
-    /// beginning of a document) in its second half, so that the next tile begins with that content.
+    /// Returns the end of the tile that begins at query row `start`. If something new (such as a document) begins in
+    /// the second half of the tile, the tile ends before the last such row, so that the next tile begins with that
+    /// content.
     fn tile_end(&self, start: u32, block_q: u32) -> u32 {
         let Resolved { frame, pattern } = &self.resolved;
         let Some(order) = &self.reordering else {
@@ -250,18 +254,18 @@ impl PatternPlan {
         place.filter(|b| (start + 1..end).contains(b)).unwrap_or(end)
     }
 
-    /// Returns the estimated cost for a kernel, in cells. Rows and keys are rounded up to vectors, and each span and
-    /// tile has a cost.
+    /// Returns the estimated cost for a kernel, in cells. Query rows and keys are rounded up to whole vectors, and each
+    /// span and tile adds a fixed cost.
     fn cost(&self) -> u64 {
         self.tiles().map(tile_cost).sum()
     }
 
-    /// Returns the number of cells that a kernel computes.
+    /// Returns the number of cells that a kernel computes for this plan.
     fn computed(&self) -> u64 {
         self.tiles().map(|tile| tile.computed()).sum()
     }
 
-    /// Returns the number of cells that a kernel would compute without the order.
+    /// Returns the number of cells that a kernel would compute without reordering.
     ///
     /// # Errors
     /// Returns an error if the budget is spent or the budget's function cancels.
@@ -270,7 +274,7 @@ impl PatternPlan {
     }
 }
 
-/// Returns whether bounds of single rows are cheap: each part has few intervals.
+/// Returns whether the bounds of single query rows are cheap to compute, because each part of the pattern has few intervals.
 fn is_light(pattern: &Pattern) -> bool {
     match pattern {
         Pattern::Band { .. } | Pattern::Stride(_) | Pattern::Chunk(_) | Pattern::Documents(_) => true,
@@ -282,10 +286,10 @@ fn is_light(pattern: &Pattern) -> bool {
     }
 }
 
-/// The maximum number of runs of one key that a stride may list for a tile of a split pattern.
+/// The maximum number of runs that a stride may list for a tile of a split pattern. Each of these runs has one key.
 const MOST_LISTED: i64 = 64;
 
-/// Returns whether a stride of the pattern lists more runs than the bounds of a tile should have.
+/// Returns whether a stride in the pattern lists more than `MOST_LISTED` runs for a query row.
 fn lists_runs(pattern: &Pattern, frame: &Frame) -> bool {
     match pattern {
         Pattern::Stride(step) => i64::from(frame.kv_len) / step > MOST_LISTED,
@@ -301,8 +305,9 @@ fn tile_cost(tile: Tile<'_>) -> u64 {
     u64::from(tile.rows().next_multiple_of(6)) * tile.spans.iter().map(span).sum::<u64>() + 2048
 }
 
-/// Returns the query rows and the keys that parts of a union such as `global(..)` add, if they are few enough to be
-/// gathered, and the modulus of the other parts.
+/// Returns (query rows, keys, modulus). Query rows and keys are those that parts of a union such as `global(..)` add to
+/// the other parts, and are empty if they are too many to be gathered. Modulus is that of the distances in the other
+/// parts.
 fn beside(resolved: &Resolved) -> (IntervalSet, IntervalSet, u32) {
     let Resolved { frame, pattern } = resolved;
     let (mut rows, mut keys) = (IntervalSet::new(), IntervalSet::new());
@@ -314,12 +319,13 @@ fn beside(resolved: &Resolved) -> (IntervalSet, IntervalSet, u32) {
     (rows, keys, pattern.any_modulus())
 }
 
-/// Returns whether an order with this many classes has few enough runs.
+/// Returns whether an order has at most `MOST_RUNS` runs, if it has `modulus` residue classes and gathers `rows` and `keys`.
 fn fits(modulus: u32, rows: &IntervalSet, keys: &IntervalSet) -> bool {
     u64::from(modulus) * (rows.as_slice().len() + keys.as_slice().len() + 1) as u64 <= MOST_RUNS
 }
 
-/// Returns the order that the mask suggests, whether or not it saves cost.
+/// Returns the order of queries and keys that fits the mask, even if the order saves no cost. Returns `None` if the
+/// mask has no such order.
 fn always(resolved: &Resolved, block_q: u32) -> Option<Reordering> {
     let (rows, keys, modulus) = beside(resolved);
     let found = !rows.is_empty() || !keys.is_empty();
@@ -330,9 +336,9 @@ fn always(resolved: &Resolved, block_q: u32) -> Option<Reordering> {
     Patches::of(pattern, frame, block_q).map(|patches| Reordering::with_patches(&patches, frame))
 }
 
-/// Returns the bounds of `rows` among `keys`. `upper` may extend beyond `keys`, and so may `lower` where it is known.
+/// Returns the bounds of the query rows `rows` for the keys `keys` (start, end). `upper` and `lower` may also contain other keys.
 ///
-/// Each part of an intersection computes its bounds among the keys that the other parts allow. So a stride in a band
+/// In an intersection, each part computes bounds only for the keys that the other parts allow. So a stride in a band
 /// costs only the width of the band.
 fn tile_bounds(
     pattern: &Pattern,
@@ -382,7 +388,8 @@ fn tile_bounds(
     Ok(bounds)
 }
 
-/// Appends the spans of one tile: full spans for `lower`, mixed spans for the rest of `upper`.
+/// Appends the spans of one tile to `out`: full spans for `lower`, mixed spans for the rest of `upper`. Full spans and
+/// gaps of fewer than `least` keys may become part of a mixed span.
 fn append_spans(out: &mut Vec<TileSpan>, upper: &IntervalSet, lower: &IntervalSet, least: u32) {
     let from = out.len();
     let mixed = upper.minus(lower);
@@ -407,7 +414,8 @@ fn append_spans(out: &mut Vec<TileSpan>, upper: &IntervalSet, lower: &IntervalSe
     }
 }
 
-/// Merges mixed spans over full runs and gaps that are shorter than `shortest`.
+/// Merges the spans from index `from` on: full spans and gaps of fewer than `shortest` keys next to mixed spans become
+/// part of a mixed span.
 fn merge_short(spans: &mut Vec<TileSpan>, from: usize, shortest: u32) {
     let mut kept = from;
     for i in from..spans.len() {
@@ -429,8 +437,8 @@ fn merge_short(spans: &mut Vec<TileSpan>, from: usize, shortest: u32) {
     spans.truncate(kept);
 }
 
-/// Returns the bounds of a stride among `keys`: the keys at the residues of the rows, as runs of one key per row if
-/// these are few.
+/// Returns the bounds of a stride for the query rows `rows` and the keys `keys` (start, end). If the runs of keys are
+/// few, the bounds list them; otherwise the bounds are unknown.
 fn stride_bounds(step: i64, frame: &Frame, rows: &Range<u32>, keys: (u32, u32)) -> Bounds {
     let reach = i64::from(rows.end - rows.start) - 1;
     let runs = i64::from(keys.1.saturating_sub(keys.0)) / step;

@@ -1,12 +1,12 @@
-//! [`Definition`]: a word of the language, with its parser, documentation and pictures.
+//! [`Definition`]: a word of the mask language, with its parser, documentation and pictures.
 
 use crate::mask::{Arm, Atom, Mask, Node};
 use crate::syntax::{Arguments, Entry, Parsed, Picture};
 
-/// A word of the language with its documentation.
+/// A word of the mask language with its documentation.
 pub(crate) struct Word {
     pub(crate) entry: Entry,
-    /// Other names.
+    /// Other names of the word.
     pub(crate) aliases: &'static [&'static str],
     /// The forms of the word: `` `causal`, `causal(offset=n)` ``.
     pub(crate) title: &'static str,
@@ -17,7 +17,7 @@ pub(crate) struct Word {
 
 /// An atom of this crate: it has a word and can be parsed from text.
 pub(crate) trait Builtin: Atom + Sized {
-    /// The word.
+    /// The word of the atom in the mask language.
     const WORD: Word;
 
     /// Returns the atom with these arguments.
@@ -29,17 +29,17 @@ pub(crate) type Arms = fn(Vec<Arm>) -> Node;
 
 /// The parser for the text after a word.
 pub(crate) enum Read {
-    /// Arguments.
+    /// The word takes arguments: the function returns the mask with these arguments.
     Arguments(fn(&Arguments) -> Parsed<Mask>),
-    /// Arms.
+    /// The word takes arms, such as `heads`: the function returns the node with these arms.
     Arms(Arms),
 }
 
-/// A word in the registry.
+/// A word of the mask language, with its parser.
 pub(crate) struct Definition {
     pub(crate) word: Word,
     pub(crate) read: Read,
-    /// Returns whether an atom is of this type.
+    /// Returns whether an atom has the type of this definition.
     pub(crate) is: fn(&dyn Atom) -> bool,
 }
 

@@ -6,14 +6,14 @@ use crate::syntax::ParseError;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The text is not a mask; the message shows the place in the text.
+    /// The text cannot be parsed as a mask; the message shows the place of the problem in the text.
     #[error(transparent)]
     Parse(#[from] ParseError),
 
     /// An atom has invalid parameters, whatever the shape and facts.
     #[error("`{atom}`: {problem}")]
     Atom {
-        /// The atom as it prints.
+        /// The text of the atom, as in a mask.
         atom: String,
         /// The problem and the fix.
         problem: String,
@@ -26,7 +26,7 @@ pub enum Error {
     /// A fact is malformed or contradicts the shape.
     #[error("facts: {fact}: {problem}")]
     Fact {
-        /// The fact's name.
+        /// The name of the fact.
         fact: String,
         /// The problem and the fix.
         problem: String,
@@ -35,7 +35,7 @@ pub enum Error {
     /// The mask needs a fact that was not given.
     #[error("`{atom}` needs {what}: {fix}")]
     Missing {
-        /// The atom as it prints.
+        /// The text of the atom, as in a mask.
         atom: String,
         /// The missing fact.
         what: String,

@@ -1,4 +1,4 @@
-//! The allowed cells of a mask, computed one by one from the definition. All other code of noren is tested against this.
+//! The definition of masks: evaluates one cell at a time. All other code of noren is tested against the results.
 
 use crate::basis::Pair;
 use crate::bind::BoundMask;
@@ -13,7 +13,8 @@ impl BoundMask {
         self.allows(self.mask(), batch, head, q, k)
     }
 
-    /// Returns whether `mask`, a part of this mask, allows the cell.
+    /// Returns whether `mask`, a part of the bound mask, allows the cell of batch row `batch`, head `head`, query row
+    /// `row` and key `key`.
     pub(crate) fn allows(&self, mask: &Mask, batch: usize, head: usize, row: usize, key: usize) -> bool {
         let shape = self.shape();
         assert!(
@@ -28,7 +29,8 @@ impl BoundMask {
         pair.k >= 0 && allowed(mask, &pair)
     }
 
-    /// Returns the query and the key of a cell `[batch, head, row, key]`; the key's position is negative in an empty slot.
+    /// Returns the query and the key of the cell `[batch row, head, query row, key]`. The position of the key is
+    /// negative if the slot is empty.
     pub(crate) fn pair_at(&self, [batch, head, row, key]: [usize; 4]) -> Pair<'_> {
         let (q, k) = (self.query_position(batch, row), self.key_position(batch, key));
         Pair { q, k, row, key, batch, head, facts: self.row_facts(batch) }

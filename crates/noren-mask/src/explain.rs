@@ -11,7 +11,7 @@ use std::fmt;
 #[derive(Clone, PartialEq, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Explanation {
-    /// The cell.
+    /// The explained cell.
     pub cell: Cell,
     /// Position of the query.
     pub query_position: i64,
@@ -19,7 +19,7 @@ pub struct Explanation {
     pub key_position: i64,
     /// Whether the query may read the key.
     pub allowed: bool,
-    /// The whole mask.
+    /// The result of the whole mask, with the results of its parts.
     pub root: Part,
 }
 
@@ -27,13 +27,13 @@ pub struct Explanation {
 #[derive(Clone, PartialEq, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Part {
-    /// The part as text.
+    /// The text of the part.
     pub mask: String,
     /// Whether the part allows the cell.
     pub allowed: bool,
-    /// The reason, as a sentence.
+    /// The reason why the part allows or denies the cell, as a sentence.
     pub why: String,
-    /// The parts of this part.
+    /// The results of the parts of this part; empty for an atom.
     pub parts: Vec<Part>,
 }
 

@@ -1,7 +1,7 @@
 //! A plan in the formats of other systems: runs of keys per row, masked rows per key, tiles of any size, slices.
 //!
 //! The inputs of FlexAttention, cuDNN, FlashMask, FlashInfer, flash-attention, MagiAttention and Splash are built from these
-//! formats. Each form has exactly the cells of the plan.
+//! formats. Each format has exactly the allowed cells of the plan.
 
 mod blocks;
 mod slices;
@@ -13,11 +13,11 @@ use crate::bits::runs;
 use crate::plan::{Kind, Plan};
 use crate::verify::has_bounded_closure;
 
-/// Runs `[start, end)` in lists, one list for each row (or key): list `i` is `runs[indptr[i]..indptr[i + 1]]`, ascending, disjoint
-/// and with a gap between any two.
+/// Lists of runs `[start, end)`, one list for each query row (or for each key). List `i` is `runs[indptr[i]..indptr[i +
+/// 1]]`: its runs are ascending, with a gap between any two runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Runs {
-    /// The index of the first run of each list; the last value is the number of all runs.
+    /// The index of the first run of each list. One more value at the end is the total number of runs.
     pub indptr: Vec<u32>,
     /// The runs of all lists.
     pub runs: Vec<[u32; 2]>,
@@ -34,7 +34,7 @@ impl Runs {
         (0..self.indptr.len() - 1).map(|i| self.list(i))
     }
 
-    /// Returns the maximum number of runs of a list.
+    /// Returns the number of runs of the longest list.
     pub fn most(&self) -> usize {
         self.lists().map(<[_]>::len).max().unwrap_or(0)
     }
@@ -51,7 +51,7 @@ impl Plan {
     /// ```
     ///
     /// # Panics
-    /// Panics if there is no such pattern.
+    /// Panics if the plan has no pattern with this index.
     pub fn row_runs(&self, pattern: usize) -> Runs {
         let plan = self.in_place();
         let number = pattern;
@@ -84,7 +84,8 @@ impl Plan {
         out
     }
 
-    /// Returns the query rows that may *not* read each key, as runs; `None` if a key has more than `most` runs.
+    /// Returns, for each key of pattern `pattern`, the query rows that may *not* read the key, as runs. Returns `None`
+    /// if a key has more than `most` runs.
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, atoms::*};
@@ -95,7 +96,7 @@ impl Plan {
     /// ```
     ///
     /// # Panics
-    /// Panics if there is no such pattern.
+    /// Panics if the plan has no pattern with this index.
     pub fn masked_rows(&self, pattern: usize, most: usize) -> Option<Runs> {
         let rows = self.row_runs(pattern);
         let (q_len, kv_len) = (self.shape().q_len() as u32, self.shape().kv_len());
@@ -132,7 +133,8 @@ impl Plan {
     }
 }
 
-/// Panics in debug builds when runs of rows, from which other systems' formats are made, differ from the definition.
+/// Panics in debug builds if the runs `runs` of the query rows differ from the definition. The formats of other systems
+/// are computed from these runs.
 fn debug_check_rows(plan: &Plan, pattern: usize, runs: &Runs) {
     let bound = plan.bound();
     let shape = bound.shape();
@@ -151,7 +153,7 @@ fn debug_check_rows(plan: &Plan, pattern: usize, runs: &Runs) {
     }
 }
 
-/// Appends a run; joins it to the last run if they touch.
+/// Appends the run `start..end`. If the run begins where the last run ends, the two become one run.
 fn push(list: &mut Vec<[u32; 2]>, start: u32, end: u32) {
     match list.last_mut() {
         Some(last) if last[1] == start => last[1] = end,

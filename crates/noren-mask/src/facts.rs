@@ -1,4 +1,4 @@
-//! [`Facts`]: the data of one call that a mask needs.
+//! [`Facts`]: the data that a mask needs in addition to the shape, such as lengths and documents.
 
 #[cfg(feature = "serde")]
 mod agree;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// The non-padding keys of each batch row.
 #[derive(Clone, PartialEq, Debug)]
 pub enum RealTokens {
-    /// A number of non-padding tokens, at one end of the sequence.
+    /// The non-padding keys of each batch row are consecutive; padding is at one end of the sequence.
     Lengths {
         /// Number of non-padding tokens in each batch row.
         lengths: Vec<u64>,
@@ -43,7 +43,8 @@ impl PartialEq for Table {
     }
 }
 
-/// A cell predicate over (batch, head, query row, key index), with optional bounds; see [`Facts::closure`].
+/// A function of (batch row, head, query row, key index) that returns whether the cell is allowed, with optional
+/// bounds; see [`Facts::closure`].
 #[derive(Clone)]
 pub(crate) struct Closure {
     pub(crate) allowed: Arc<CellFn>,
@@ -60,7 +61,7 @@ impl fmt::Debug for Closure {
 }
 
 impl PartialEq for Closure {
-    /// Returns whether both are the same function object; functions with equal results are still different.
+    /// Returns true if both closures are clones of one function object. Two functions with equal results are different.
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.allowed, &other.allowed)
     }
@@ -94,7 +95,7 @@ pub struct Facts {
     pub(crate) labels: BTreeMap<String, Rows<Vec<Span>>>,
     pub(crate) levels: Option<Rows<Vec<i64>>>,
     pub(crate) positions: Option<Rows<Vec<i64>>>,
-    /// Key positions as runs, for each batch row.
+    /// Key positions as runs, one list of runs for each batch row.
     pub(crate) runs: Option<Vec<Arc<[PlacedKeys]>>>,
     pub(crate) arrays: BTreeMap<String, Arc<Array>>,
     pub(crate) closures: BTreeMap<String, Closure>,
@@ -114,7 +115,7 @@ impl Facts {
         self
     }
 
-    /// Sets the side of the padding, for [`lengths`](Self::lengths), which must be given too.
+    /// Sets the side of the padding. The side has an effect only together with [`lengths`](Self::lengths), so both must be given.
     pub fn side(mut self, to: Side) -> Self {
         match &mut self.real {
             Some(RealTokens::Lengths { side, .. }) => *side = to,
@@ -132,27 +133,28 @@ impl Facts {
     }
 
     /// Sets the number of non-padding queries in each batch row. `padding(on=both)` needs this number when queries and keys are
-    /// different sequences. With this number, lists of positions need no entries for queries that are padding on the right.
+    /// different sequences. If these numbers are given, the lists of atoms and facts need no entries for queries that are
+    /// padding on the right.
     pub fn query_lengths(mut self, lengths: impl Into<Vec<usize>>) -> Self {
         self.query_lengths = Some(counts(lengths.into()));
         self
     }
 
     /// Sets the lengths of the documents, in tokens: one list for all batch rows, or one for each. Documents are packed one after
-    /// another from position 0. In a left-padded row they start at the first non-padding token if they have exactly its
-    /// number of non-padding tokens.
+    /// another from position 0. In a batch row with padding on the left, the documents start at the first non-padding token if
+    /// the sum of their lengths is the number of non-padding tokens.
     pub fn documents(mut self, lengths: impl Into<Rows<Vec<usize>>>) -> Self {
         self.documents = Some(lengths.into().map(counts));
         self
     }
 
-    /// Sets the positions that have `label`, equal in all batch rows.
+    /// Sets the positions that have the label `label`. The positions `at` apply to all batch rows.
     pub fn label<S: Into<Span>>(mut self, label: impl Into<String>, at: impl IntoIterator<Item = S>) -> Self {
         self.labels.insert(label.into(), Rows::All(at.into_iter().map(Into::into).collect()));
         self
     }
 
-    /// Sets the positions that have `label`, one list for each batch row.
+    /// Sets the positions that have the label `label`, with one list of positions for each batch row.
     pub fn label_rows(mut self, label: impl Into<String>, rows: Vec<Vec<Span>>) -> Self {
         self.labels.insert(label.into(), Rows::Each(rows));
         self
@@ -171,9 +173,9 @@ impl Facts {
         self
     }
 
-    /// Sets the [`positions`](Self::positions) of each batch row as runs (range of keys, position of its first key). Positions
-    /// rise by 1 per key. A key in no run is an empty slot. The time of binding grows with the number of runs, not of keys,
-    /// so a cache can bind at every step.
+    /// Sets the [`positions`](Self::positions) of each batch row as runs: (range of keys, position of the first key).
+    /// Within a run, positions rise by 1 per key. A key outside of all runs is an empty slot. The time of binding
+    /// depends on the number of runs, not on the number of keys, so a mask can be bound at every step of a cache.
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, atoms::*};
@@ -199,8 +201,8 @@ impl Facts {
         self
     }
 
-    /// Sets the predicate that `closure(name)` refers to, over (batch row, head, query row, key index). The predicate must be a
-    /// pure function; several threads call it at once.
+    /// Sets the function that `closure(name)` refers to. `allowed` takes (batch row, head, query row, key index) and
+    /// returns whether the cell is allowed. The function must be pure, because several threads call it at once.
     pub fn closure(
         mut self,
         name: impl Into<String>,
@@ -210,9 +212,10 @@ impl Facts {
         self
     }
 
-    /// Sets a [`closure`](Self::closure) with bounds. For (batch row, head, query rows), `bounds` returns the keys that at least
-    /// one row may read and the keys that every row may read. Correct bounds make planning faster. Wrong bounds change the
-    /// mask: the bounds decide about whole tiles, and the predicate decides about the other cells.
+    /// Sets a [`closure`](Self::closure) with bounds. `bounds` takes (batch row, head, range of query rows), and
+    /// returns two lists: the keys that at least one row may read, and the keys that every row may read. Bounds make
+    /// planning faster. Wrong bounds give wrong cells: bounds decide about whole tiles, and `allowed` is called only
+    /// for the other cells.
     pub fn closure_with_bounds(
         mut self,
         name: impl Into<String>,
@@ -224,22 +227,22 @@ impl Facts {
         self
     }
 
-    /// Returns whether documents are given.
+    /// Returns whether the facts give documents.
     pub fn has_documents(&self) -> bool {
         self.documents.is_some()
     }
 
-    /// Returns whether clearance levels are given.
+    /// Returns whether the facts give clearance levels.
     pub fn has_levels(&self) -> bool {
         self.levels.is_some()
     }
 
-    /// Returns the arrays with their names, by name.
+    /// Returns the arrays with their names, in the order of the names.
     pub fn arrays(&self) -> impl Iterator<Item = (&str, &Array)> {
         self.arrays.iter().map(|(name, array)| (name.as_str(), &**array))
     }
 
-    /// Returns whether the numbers of non-padding queries are given.
+    /// Returns whether the facts give the numbers of non-padding queries.
     pub fn has_query_lengths(&self) -> bool {
         self.query_lengths.is_some()
     }
@@ -249,12 +252,12 @@ impl Facts {
         self.labels.keys().map(String::as_str)
     }
 
-    /// Returns whether the position of each key is given.
+    /// Returns whether the facts give the position of each key.
     pub fn place_keys(&self) -> bool {
         self.positions.is_some() || self.runs.is_some()
     }
 
-    /// Returns the highest key position of batch row `row` plus 1, or `None` if no positions are given.
+    /// Returns the first position after all keys of batch row `row`, or `None` if the facts give no positions.
     pub(crate) fn keys_end(&self, row: usize) -> Option<i64> {
         let listed = self.positions.as_ref().and_then(|p| p.get(row));
         let listed = listed.map(|list| list.iter().max().map_or(0, |p| p + 1));
@@ -271,12 +274,12 @@ impl Facts {
     }
 }
 
-/// Converts counts to 64 bits, the width in which they are stored on every machine.
+/// Converts counts to 64-bit numbers, which facts store on every machine.
 fn counts(list: Vec<usize>) -> Vec<u64> {
     list.into_iter().map(|n| n as u64).collect()
 }
 
-/// Returns the non-padding keys of a row of `kv_len` keys with `length` non-padding tokens.
+/// Returns the non-padding keys of a batch row with `kv_len` keys, `length` non-padding tokens, and padding at `side`.
 pub(crate) fn real_run(length: u64, side: Side, kv_len: u32) -> Interval {
     let n = u32::try_from(length).unwrap_or(u32::MAX).min(kv_len);
     match side {

@@ -1,7 +1,7 @@
 //! [`Frame`]: the positions of the query rows and keys of one batch row.
 //!
-//! Atoms use positions; kernels use indices. The position of a query row is its index plus an offset. The position of a key is
-//! its index, or the facts give the positions as runs (a ring buffer has two runs).
+//! Atoms use positions; kernels use indices. The position of a query row is its index plus an offset. The position of a
+//! key is its index unless the facts give positions. Given positions are stored as runs; a ring buffer has two runs.
 
 use crate::interval::{Interval, IntervalSet};
 use std::sync::Arc;
@@ -19,22 +19,22 @@ pub struct Frame {
     pub runs: Option<Arc<[PlacedKeys]>>,
 }
 
-/// Adjacent keys at adjacent positions.
+/// A run of keys whose positions are consecutive.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PlacedKeys {
     /// The keys, by index.
     pub keys: Interval,
-    /// Position of the first key.
+    /// Position of the first key of the run.
     pub position: i64,
 }
 
 impl PlacedKeys {
-    /// Position after that of the last key.
+    /// Returns the first position after the last key.
     pub(crate) fn end(self) -> i64 {
         self.position + i64::from(self.keys.len())
     }
 
-    /// Returns position minus index, which is equal for all keys of the run.
+    /// Returns the difference position - index, which is equal for all keys of the run.
     fn shift(self) -> i64 {
         self.position - i64::from(self.keys.start)
     }
@@ -68,7 +68,7 @@ impl Frame {
         runs.get(i).filter(|run| run.keys.start <= index).map_or(-1, |run| run.shift() + i64::from(index))
     }
 
-    /// Position after that of the last key.
+    /// Returns the first position after the last key.
     pub fn end(&self) -> i64 {
         match &self.runs {
             None => self.kv_len.into(),
@@ -82,8 +82,8 @@ impl Frame {
         (live.count() < u64::from(self.kv_len)).then_some(live)
     }
 
-    /// Calls `piece(start, end, shift)` for the parts of `keys` in which position = index + shift, by ascending index. Empty slots
-    /// are in no part.
+    /// Splits the keys `keys` (start, end) into runs in which position = index + `shift`, and calls `piece(start, end,
+    /// shift)` for each run, by ascending index. Empty slots are in no run.
     pub fn pieces(&self, keys: (u32, u32), piece: &mut impl FnMut(u32, u32, i64)) {
         match &self.runs {
             None => piece(keys.0, keys.1, 0),
@@ -96,7 +96,8 @@ impl Frame {
         }
     }
 
-    /// Calls `emit(start, end)` with the keys among `keys` whose positions are in `from..to`, by ascending index.
+    /// Calls `emit(start, end)` for each run of those keys in `keys` (start, end) whose positions are in `from..to`, by
+    /// ascending index.
     pub fn emit(&self, from: i64, to: i64, keys: (u32, u32), emit: &mut impl FnMut(u32, u32)) {
         self.pieces(keys, &mut |first, last, shift| {
             let a = (from - shift).max(i64::from(first));

@@ -1,4 +1,4 @@
-//! Exact down-sampling: a small matrix with one entry per rectangle of a mask: empty, full or mixed.
+//! Exact down-sampling of a mask: a small matrix with one entry for each rectangle of cells: empty, full or mixed.
 
 use crate::Error;
 use crate::bind::{BoundMask, Resolved};
@@ -8,7 +8,7 @@ use crate::interval::{Interval, IntervalSet};
 use crate::plan::{Kind, PatternPlan};
 use std::ops::Range;
 
-/// The state of a rectangle of query rows and keys.
+/// The state of the cells in a rectangle of query rows and keys.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Cover {
     /// No cell is allowed.
@@ -39,14 +39,14 @@ impl Default for GridOptions {
     }
 }
 
-/// A mask as a few rectangles, each with its exact [`Cover`]. [`BoundMask::grid`] returns it.
+/// A mask, divided into rectangles, each with its exact [`Cover`]. [`BoundMask::grid`] returns it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Grid {
-    /// The first query row of each grid row, then the end of the last grid row.
+    /// The first query row of each grid row. One more value at the end is the end of the last grid row.
     rows: Vec<u32>,
-    /// The first key of each grid column, then the end of the last grid column.
+    /// The first key of each grid column. One more value at the end is the end of the last grid column.
     cols: Vec<u32>,
-    /// One cover per rectangle, in row-major order.
+    /// The covers of all rectangles, in row-major order.
     covers: Vec<Cover>,
 }
 
@@ -85,8 +85,9 @@ impl Grid {
         &self.covers
     }
 
-    /// Returns for each rectangle, in row-major order, the most expensive kind of span that `plan` has in it, or `None`
-    /// if it has no span. The plan must not be reordered ([`Reorder::Never`](crate::Reorder::Never)).
+    /// Returns one kind of span for each rectangle, in row-major order: the most expensive kind that `plan` has in the
+    /// rectangle, or `None` if the plan has no span there. The plan must not be reordered
+    /// ([`Reorder::Never`](crate::Reorder::Never)).
     pub fn kinds(&self, plan: &PatternPlan) -> Vec<Option<Kind>> {
         let mut kinds = Vec::with_capacity(self.covers.len());
         let mut first = 0;
@@ -126,10 +127,10 @@ impl BoundMask {
     /// Returns the mask of one batch row and query head as at most `max_rows` x `max_cols` rectangles of nearly equal
     /// size. Each cell is in exactly one rectangle.
     ///
-    /// Covers are exact: a rectangle with allowed and denied cells is [`Cover::Mixed`], also if there is only one cell
-    /// of a kind. The cost is proportional to the cells that the structure of the mask leaves undecided, so a million
-    /// tokens take milliseconds. Only closures without bounds and random masks are evaluated cell by cell, until both
-    /// kinds are found.
+    /// Covers are exact: a rectangle with allowed and denied cells is [`Cover::Mixed`], even if only one of its cells
+    /// is allowed or denied. For most rectangles, the bounds of the mask give the cover, so a million tokens take
+    /// milliseconds. Only closures without bounds and random masks are evaluated cell by cell, until an allowed and a
+    /// denied cell are found.
     ///
     /// ```
     /// use noren_mask::{Cover, Facts, GridOptions, Shape, atoms::*};
@@ -150,8 +151,8 @@ impl BoundMask {
         self.grid_between(batch, head, rows, cols)
     }
 
-    /// Returns a grid of rectangles of any size. `queries` and `keys` are the borders of the rectangles, in ascending
-    /// order.
+    /// Returns the grid of one batch row and query head, with rectangles of any size. `queries` and `keys` are the
+    /// borders between the rectangles in ascending order, including the start and the end.
     ///
     /// ```
     /// use noren_mask::{Cover, Facts, Shape, atoms::*};
@@ -170,7 +171,7 @@ impl BoundMask {
         draw(&cells, self, queries, keys)
     }
 
-    /// Returns the grid of the cells that this mask allows and `other` denies.
+    /// Returns a grid in which a cell counts as allowed if this mask allows the cell and `other` denies it.
     ///
     /// # Errors
     /// Returns the errors of [`grid`](Self::grid), and [`Error::Compare`] if the shapes have different sizes.
@@ -191,7 +192,7 @@ impl BoundMask {
     /// [`grid_between`](Self::grid_between).
     ///
     /// # Errors
-    /// Returns the errors of both functions.
+    /// Returns the errors of `grid_minus` and `grid_between`.
     pub fn grid_minus_between(
         &self,
         other: &BoundMask,
@@ -240,7 +241,7 @@ pub fn checked_range(what: &str, range: &Option<Range<usize>>, len: usize) -> Re
     Ok(range.start as u32..range.end as u32)
 }
 
-/// Cuts `range` into at most `count` parts of nearly equal length.
+/// Cuts `range` into at most `count` parts of nearly equal length, and returns their borders.
 fn borders(range: &Range<u32>, count: usize) -> Vec<u32> {
     let len = range.len() as u64;
     let count = len.min(count as u64);
@@ -311,10 +312,11 @@ fn draw(cells: &Cells<'_>, bound: &BoundMask, rows: Vec<u32>, cols: Vec<u32>) ->
     Ok(Grid { rows, cols, covers })
 }
 
-/// The cells of a grid.
+/// The cells that a grid shows.
 enum Cells<'a> {
+    /// Cells that one mask allows.
     One(&'a Resolved),
-    /// Cells that the first mask allows and the second denies. Each mask has its own frame.
+    /// Cells that the first mask allows and the second mask denies.
     Minus(&'a Resolved, &'a Resolved),
 }
 
@@ -340,7 +342,7 @@ impl Cells<'_> {
     }
 }
 
-/// The kinds of cells found so far in one rectangle.
+/// The kinds of cells (allowed, denied) that were found so far in one rectangle.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     allowed: bool,
@@ -361,10 +363,10 @@ impl Seen {
     }
 }
 
-/// Grids over at most this many cells are computed from exact bits.
+/// The maximum number of cells of a small grid. Small grids are computed from all cells, without bounds.
 const FEW_CELLS: u64 = if cfg!(test) { 1 << 9 } else { 1 << 18 };
 
-/// Returns the number of bits that are set from `start` to `end`.
+/// Returns the number of bits in `start..end` that are 1.
 fn ones_between(words: &[u64], start: u32, end: u32) -> u32 {
     let (first, last) = ((start / 64) as usize, ((end - 1) / 64) as usize);
     let mask = |word: usize| {
@@ -375,14 +377,15 @@ fn ones_between(words: &[u64], start: u32, end: u32) -> u32 {
     (first..=last).map(|word| (words[word] & mask(word)).count_ones()).sum()
 }
 
-/// The maximum number of rows that are evaluated bit by bit if their bounds are not exact.
+/// The maximum number of query rows that are evaluated cell by cell if their bounds are not exact.
 const EXACT_ROWS: usize = 16;
-/// The number of keys of the first exact evaluation, which usually has both kinds of cells. Later evaluations double up
-/// to `MOST_KEYS`.
+/// The number of keys of the first evaluation cell by cell, which usually finds allowed and denied cells. Each later
+/// evaluation has twice as many keys, up to `MOST_KEYS`.
 const FIRST_KEYS: u32 = 64;
+/// The maximum number of keys of one evaluation cell by cell.
 const MOST_KEYS: u32 = 4096;
 
-/// One strip of query rows, with the kinds of cells found in each rectangle.
+/// The computation of one grid row: the kinds of cells that were found so far in each rectangle.
 struct Look<'a> {
     cells: &'a Cells<'a>,
     cols: &'a [u32],
@@ -391,8 +394,8 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    /// Records the kinds of cells of `rows` in the columns `open`. Bounds decide where possible. Otherwise the rows are
-    /// split into halves, which have more exact bounds.
+    /// Finds the kinds of cells of the query rows `rows` in the grid columns `open`, and adds them to `seen`. If the
+    /// bounds of the rows do not decide, the rows are split into halves, which have more exact bounds.
     fn rows(&mut self, rows: Range<u32>, open: &[usize]) {
         let bounds = self.cells.bounds(rows.clone());
         let mut rest = Vec::new();
@@ -422,7 +425,8 @@ impl Look<'_> {
         }
     }
 
-    /// Evaluates the cells of one column that the bounds left `undecided`, until both kinds are found.
+    /// Evaluates the cells of grid column `col` for the keys `undecided`, which bounds do not decide, until an allowed
+    /// and a denied cell are found.
     fn bits(&mut self, rows: Range<u32>, col: usize, undecided: &IntervalSet) {
         let mut step = FIRST_KEYS;
         for part in undecided.within(self.cols[col], self.cols[col + 1]) {

@@ -1,4 +1,4 @@
-//! [`BoundMask::plan`]: makes plans. A reordered plan that fails its checks is replaced by a plan without reordering.
+//! [`BoundMask::plan`]: computes plans. Reordered plans are checked; if a check fails, the result is a plan without reordering.
 
 use crate::Error;
 use crate::bind::{BoundMask, Resolved};
@@ -27,8 +27,8 @@ impl BoundMask {
         self.plan_within(options, &Budget::unlimited()).expect("a budget without limits is never spent")
     }
 
-    /// Returns the plan of [`plan_with`](Self::plan_with), within a budget. The budget's function receives the progress
-    /// and can cancel.
+    /// Returns the plan of [`plan_with`](Self::plan_with), computed within a budget. The watch function of the budget
+    /// receives the progress and can cancel.
     ///
     /// # Errors
     /// Returns [`Error::Budget`] if the budget is spent, and [`Error::Cancelled`] if its function cancels.
@@ -43,7 +43,7 @@ impl BoundMask {
     }
 }
 
-/// Returns one checked plan for each distinct pattern.
+/// Returns one plan for each distinct pattern, after checks of reordered plans.
 ///
 /// # Errors
 /// Returns an error if the budget is spent or the budget's function cancels.
@@ -61,8 +61,8 @@ fn plans(bound: &BoundMask, options: &PlanOptions, meter: &mut Meter<'_>) -> Res
     bound.resolved().iter().map(plan).collect()
 }
 
-/// Returns the plan, or a plan without reordering if a reordered plan fails its checks. A plan that fails is never
-/// executed.
+/// Returns `plan`, or a plan without reordering if `plan` is reordered and fails its checks. If `strict` is true, a
+/// failed check panics.
 ///
 /// # Panics
 /// Panics if the plan fails and `strict` is true.

@@ -1,4 +1,4 @@
-//! Sorted sets of half-open intervals, on which all planning works.
+//! Sets of positions as sorted half-open intervals; all planning uses these sets.
 
 use smallvec::SmallVec;
 use std::fmt;
@@ -110,7 +110,7 @@ impl IntervalSet {
         start < end && self.0.get(i).is_some_and(|i| i.start < end)
     }
 
-    /// Returns the intersections of the intervals with `start..end`, in ascending order, without empty ones.
+    /// Returns the parts of the set in `start..end`, as intervals in ascending order. Empty intervals are left out.
     pub fn within(&self, start: u32, end: u32) -> impl Iterator<Item = Interval> + '_ {
         let first = self.0.partition_point(|i| i.end <= start);
         self.0[first..]
@@ -120,7 +120,8 @@ impl IntervalSet {
             .filter(|i| !i.is_empty())
     }
 
-    /// Adds `start..end`. Calls must have ascending `start`; intervals may overlap.
+    /// Adds the positions `start..end`. Each call must have a `start` that is not below the `start` of earlier calls;
+    /// intervals may overlap.
     pub fn push(&mut self, start: u32, end: u32) {
         if end <= start {
             return;

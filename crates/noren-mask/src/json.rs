@@ -1,4 +1,4 @@
-//! The JSON reader: a value without duplicate keys, and a position in it for errors with a path.
+//! The JSON reader: `Json` is a value without duplicate keys, and `At` is a place in the value, for errors that name the path.
 
 use crate::Error;
 use crate::syntax::nearest;
@@ -16,7 +16,7 @@ pub(crate) enum Json {
     Real(f64),
     Text(String),
     List(Vec<Json>),
-    /// Keys with values, in the given order, without duplicates.
+    /// An object: keys with their values, in the order of the text, without duplicate keys.
     Object(Vec<(String, Json)>),
 }
 
@@ -132,7 +132,7 @@ impl<'de> Deserialize<'de> for Json {
     }
 }
 
-/// A value with its path, for errors such as `documents[1][0]: got "x", expected a length: ...`.
+/// A value together with its path in the whole text, for errors such as `documents[1][0]: got "x", expected a length: ...`.
 #[derive(Clone, Copy)]
 pub(crate) struct At<'a> {
     pub(crate) value: &'a Json,
@@ -162,18 +162,18 @@ impl fmt::Display for At<'_> {
 }
 
 impl<'a> At<'a> {
-    /// Returns the position of a whole text.
+    /// Returns the place of the whole value `value`, with an empty path.
     pub(crate) fn root(value: &'a Json) -> Self {
         At { value, step: Step::Key(""), up: None }
     }
 
-    /// Returns an error with this path.
+    /// Returns an error with the path of this value and the description `problem`.
     pub(crate) fn error(&self, problem: impl Into<String>) -> Error {
         let place = if self.up.is_none() { "JSON".into() } else { self.to_string() };
         Error::fact(place, problem)
     }
 
-    /// Returns the error with this path in place of its own.
+    /// Returns the error `error`, in which the name of the fact is replaced by the path of this value.
     pub(crate) fn rename(&self, error: Error) -> Error {
         match error {
             Error::Fact { problem, .. } => self.error(problem),
@@ -181,7 +181,7 @@ impl<'a> At<'a> {
         }
     }
 
-    /// Returns the error "got ..., expected ...".
+    /// Returns the error "got ..., expected ..." for this value; `expected` describes the expected value.
     pub(crate) fn wrong(&self, expected: &str) -> Error {
         self.error(format!("got {}, expected {expected}", self.value.describe()))
     }
@@ -228,19 +228,19 @@ impl<'a> At<'a> {
         }
     }
 
-    /// Returns the field `key`, or `None` if there is none.
+    /// Returns the field `key` of an object, or `None` if the object has no such field.
     pub(crate) fn field(&'a self, key: &'a str) -> Option<At<'a>> {
         let Json::Object(fields) = self.value else { return None };
         let (_, value) = fields.iter().find(|(name, _)| name == key)?;
         Some(At { value, step: Step::Key(key), up: Some(self) })
     }
 
-    /// Returns the field `key`, or an error if there is none.
+    /// Returns the field `key` of an object, or an error if the object has no such field.
     pub(crate) fn needed(&'a self, key: &'a str) -> Result<At<'a>, Error> {
         self.field(key).ok_or_else(|| self.error(format!("the key {key:?} is missing")))
     }
 
-    /// Returns a whole number from `min` to `max`. `what` names the number in errors, with its article.
+    /// Returns a whole number from `min` to `max`. `what` names the number in errors, with an article, such as "a length".
     pub(crate) fn whole(&self, what: &str, min: i64, max: i64) -> Result<i64, Error> {
         let expected = || match (min, max) {
             (i64::MIN, i64::MAX) => format!("{what}: a whole number"),

@@ -17,7 +17,8 @@ use std::ops::Range;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Keep {
     dims: [usize; 4],
-    /// Bit `k % 64` of word `k / 64` of each row is key `k`. Bits beyond `kv_len` are 0.
+    /// The words of all query rows. Bit `k % 64` of word `k / 64` of a row is 1 if the query may read key `k`. Bits
+    /// beyond `kv_len` are 0.
     words: Vec<u64>,
 }
 
@@ -45,8 +46,8 @@ impl Keep {
         keep
     }
 
-    /// Returns the cells from the words of all rows: bit `k % 64` of word `k / 64` of each row is key `k`. Bits beyond
-    /// `kv_len` are ignored.
+    /// Returns the cells from the words of all query rows. Bit `k % 64` of word `k / 64` of a row is 1 if the query may
+    /// read key `k`. Bits beyond `kv_len` are ignored.
     ///
     /// # Errors
     /// Returns an error if the number of words does not match `dims`.
@@ -64,7 +65,8 @@ impl Keep {
         Ok(Keep { dims, words })
     }
 
-    /// Returns the cells from values in row-major order. `cells` must have the number of cells of `dims`.
+    /// Returns the cells from Booleans in row-major order; true allows a cell. `cells` must have one value for each
+    /// cell of `dims`.
     pub fn from_cells(dims: [usize; 4], cells: impl Iterator<Item = bool>) -> Self {
         let mut keep = Self::empty(dims);
         let (kv_len, words) = (dims[3], dims[3].div_ceil(64));
@@ -79,7 +81,7 @@ impl Keep {
         keep
     }
 
-    /// Returns the cells of a bound mask. The dimension of heads is 1 if all heads are equal.
+    /// Returns the cells of a bound mask. If the cells of all heads are equal, the result has one head.
     pub fn of(bound: &BoundMask) -> Self {
         let shape = bound.shape();
         let (batch, heads) = (shape.batch_len(), shape.head_count());
@@ -126,7 +128,7 @@ impl Keep {
         &self.words[range]
     }
 
-    /// Returns the words of query row `q` in batch row `b` and head `h`, for changes. Bits beyond `kv_len` must stay 0.
+    /// Returns the mutable words of query row `q` in batch row `b` and head `h`. Bits beyond `kv_len` must stay 0.
     pub fn row_mut(&mut self, b: usize, h: usize, q: usize) -> &mut [u64] {
         let range = self.range(b, h, q);
         &mut self.words[range]
@@ -138,7 +140,7 @@ impl Keep {
         row * words..(row + 1) * words
     }
 
-    /// Returns the cells broadcast to `dims`: a dimension of 1 is repeated.
+    /// Returns the cells with the dimensions `dims` = `[batch, heads, q_len, kv_len]`; a dimension of 1 is repeated.
     pub fn expand(&self, dims: [usize; 4]) -> Self {
         if self.dims == dims {
             return self.clone();

@@ -12,10 +12,10 @@ use crate::atoms::DEFINITIONS;
 use crate::parse::vocabulary;
 use crate::syntax::{Entry, Picture};
 
-/// The page on masks; it has a table with one row per score.
+/// The text of the page on masks, which has a table with one row for each score.
 const PAGE: &str = include_str!("../docs/masks.md");
 
-/// An atom or a score.
+/// A word of the mask language: an atom or a score.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Word {
@@ -27,9 +27,9 @@ pub struct Word {
     pub params: Vec<Param>,
     /// A valid mask or score with this word.
     pub example: &'static str,
-    /// The meaning: which cells the atom allows, or how the score changes; a paragraph of Markdown.
+    /// The meaning of the word, a paragraph of Markdown: which cells the atom allows, or how scores change.
     pub doc: &'static str,
-    /// Masks for pictures of the word.
+    /// Example masks whose pictures show the word.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub pictures: &'static [Picture],
 }
@@ -40,7 +40,7 @@ pub struct Word {
 pub struct Param {
     /// The name, as it is written before `=`.
     pub name: &'static str,
-    /// A description: "number of keys, including the query's own".
+    /// A description of the parameter, such as "number of keys, including the query's own".
     pub what: &'static str,
     /// True if the parameter must be given.
     pub required: bool,
@@ -64,7 +64,7 @@ fn of(entry: &'static Entry, (title, doc): (&'static str, &'static str), picture
     Word { name: entry.name, title, params: params.collect(), example: entry.example, doc, pictures }
 }
 
-/// Returns (heading, text) of the table row that describes a score.
+/// Returns (heading, text) of the table row that describes the score `entry`, or `None` if the table has no such row.
 fn table_row(entry: &Entry) -> Option<(&'static str, &'static str)> {
     PAGE.lines().find_map(|line| {
         let (title, doc) = line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | ")?;
@@ -72,7 +72,7 @@ fn table_row(entry: &Entry) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// Returns whether a heading contains `name`, alone or with arguments.
+/// Returns whether the heading `title` contains the word `name`, alone or with arguments.
 fn names(title: &str, name: &str) -> bool {
     title.split('`').skip(1).step_by(2).any(|form| form.split('(').next() == Some(name))
 }

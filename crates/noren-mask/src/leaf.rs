@@ -1,4 +1,4 @@
-//! Windows over grids, in the form that planning uses.
+//! The resolved atom `neighborhood`: windows over grids, in the form that planning uses.
 
 use crate::bounds::Bounds;
 use crate::frame::Frame;
@@ -8,10 +8,10 @@ use std::ops::Range;
 /// Windows over a row-major grid of one to three dimensions, shifted inward at its edges.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Neighborhood {
-    /// `[length, window, dilation]` of each dimension, always three. The first ones are 1 if the grid has fewer
-    /// dimensions.
+    /// `[length, window, dilation]` of each of three dimensions, slowest first. If the grid has fewer dimensions, the
+    /// values of the missing dimensions are 1 and come first.
     dims: [[i64; 3]; 3],
-    /// The first position after the last key. The grid may be much larger.
+    /// The first position after the last key of the sequence. The grid may extend far beyond the sequence.
     end: i64,
 }
 
@@ -63,8 +63,9 @@ impl Neighborhood {
         });
     }
 
-    /// Returns the number of rows from the query on that have the same window (false) or a window that moves along the
-    /// line with them (true). Returns `None` if each row has a window of another form.
+    /// Returns (count, moves) for the `count` queries from position `q` on whose windows are similar. `moves` is true
+    /// if the window moves by one column per query, and false if the queries have the same window. Returns `None` if no
+    /// such queries exist, as for dilated lines.
     pub(crate) fn same_window(&self, q: i64) -> Option<(i64, bool)> {
         let [width, size, step] = self.dims[2];
         if !(0..self.cells()).contains(&q) {
@@ -81,8 +82,9 @@ impl Neighborhood {
         }
     }
 
-    /// Calls `line` for each grid line that the query reads, with the first position of the line, the first column and
-    /// the number of columns that the query reads, and the length of the line. Lines must not be dilated.
+    /// Calls `line` for each grid line that the query at position `q` reads. The arguments are: the first position of
+    /// the line, the first column that the query reads, the number of columns that the query reads, and the length of
+    /// the line. The dilation along lines must be 1.
     pub(crate) fn window_lines(&self, q: i64, mut line: impl FnMut(i64, i64, i64, i64)) {
         let width = self.dims[2][0];
         let (first, count) = self.window(2, q % width);
@@ -94,13 +96,13 @@ impl Neighborhood {
         self.dims
     }
 
-    /// Returns the dilation along a line.
+    /// Returns the dilation of the last dimension, along a grid line.
     pub(crate) fn step(&self) -> i64 {
         self.dims[2][2]
     }
 
-    /// Returns a number that divides the distance from a query to every key that it reads, or 0 if it reads only
-    /// itself.
+    /// Returns a number that divides all distances from a query to the keys that the query reads, or 0 if each query
+    /// reads only itself.
     pub(crate) fn modulus(&self) -> u64 {
         let [_, [d1, ..], [d2, ..]] = self.dims;
         let sizes = [d1 * d2, d2, 1];
@@ -109,7 +111,7 @@ impl Neighborhood {
         steps.fold(0, |all, (dim, size)| gcd(all, dim[2].checked_mul(size).unwrap_or(0) as u64))
     }
 
-    /// Calls `emit` for each line that the query reads, with the first key and the end of the keys that it reads there.
+    /// Calls `emit(start, end)` for each run of keys in `keys` (start, end) that the query at position `q` reads, line by line.
     pub(crate) fn lines_of(&self, frame: &Frame, q: i64, keys: (u32, u32), emit: &mut impl FnMut(u32, u32)) {
         if (0..self.cells()).contains(&q) {
             let [width, _, step] = self.dims[2];
@@ -120,9 +122,9 @@ impl Neighborhood {
         }
     }
 
-    /// Returns the bounds for the rows `rows`. Queries of one grid line differ only in the last dimension, where
-    /// windows move with them. So the first and the last query of a line give its bounds. A dilated line has its
-    /// enclosing range for an upper bound and no lower bound.
+    /// Returns the bounds for the rows `rows`. The windows of queries in one grid line differ only in the last
+    /// dimension. So the windows of the first and the last query give the bounds of the line. For a dilated line, the
+    /// upper bound is the enclosing range of the keys, and the lower bound is empty.
     pub(crate) fn bounds(&self, frame: &Frame, rows: Range<u32>) -> Bounds {
         let [width, _, step] = self.dims[2];
         let mut bounds: Option<Bounds> = None;

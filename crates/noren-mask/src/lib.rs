@@ -10,8 +10,9 @@
 //! # Ok::<(), noren_mask::ParseError>(())
 //! ```
 //!
-//! [`Mask::bind`] adds a [`Shape`] (batch rows, heads, queries, keys) and [`Facts`] (lengths, documents, labels, levels, arrays), and
-//! returns an error if they do not fit. In the resulting [`BoundMask`] every cell is known.
+//! [`Mask::bind`] adds a [`Shape`] (batch rows, heads, queries, keys) and [`Facts`] (lengths, documents, labels,
+//! levels, arrays), and returns an error if they do not fit. The result is a [`BoundMask`], in which each cell is
+//! allowed or denied.
 //!
 //! ```
 //! use noren_mask::{Facts, Shape, atoms::*};

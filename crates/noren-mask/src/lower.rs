@@ -1,4 +1,4 @@
-//! Conversion of a checked mask into the [`Pattern`] of one (batch row, head).
+//! Conversion of a checked mask into the [`Pattern`] of one batch row and head.
 
 use crate::basis::Site;
 use crate::mask::{Arm, Mask, Node};
@@ -7,7 +7,7 @@ use crate::pattern::Pattern;
 use crate::resolved::ByCellRef;
 use std::sync::Arc;
 
-/// Returns the pattern of `mask` for the batch row and head of `site`, without empty key slots.
+/// Returns the pattern of `mask` for the batch row and head of `site`. The pattern denies empty slots.
 pub(crate) fn lower(mask: &Mask, site: Site<'_>) -> Pattern {
     let pattern = resolve(mask, &site);
     match site.row.frame.live() {

@@ -1,4 +1,5 @@
-//! The serial form of an [`Array`]: an object with one field, whose name gives the meaning of its cells.
+//! The serial form of an [`Array`]: an object with one field. The name of the field gives the form and the convention
+//! of the array, such as `keep`.
 
 use super::{ADDITIVE, Array, Compressed, Slice, additive_keep};
 use crate::Error;
@@ -11,7 +12,7 @@ const LISTS: &str = "cells as nested lists: [q_len, kv_len] or [batch, heads, q_
 const PAIR: &str = "a pair of whole numbers";
 
 impl Array {
-    /// Reads one array; [`Facts::from_json`](crate::Facts::from_json) lists the forms.
+    /// Reads one array from JSON; [`Facts::from_json`](crate::Facts::from_json) lists the forms.
     pub(crate) fn read(at: At<'_>) -> Result<Self, Error> {
         const FORMS: [&str; 6] = ["keep", "drop", "additive", "csr", "cells", "blocks"];
         at.only(&FORMS)?;
@@ -30,7 +31,8 @@ impl Array {
     }
 }
 
-/// Reads a cell of an additive mask. JSON has no infinities, so minus infinity is the text "-inf".
+/// Reads a cell of an additive mask, and returns true if the cell is allowed. JSON has no infinities, so minus infinity
+/// is the text "-inf".
 pub(crate) fn read_additive(cell: &At<'_>) -> Result<bool, Error> {
     let number = match cell.value {
         Json::Whole(n) => *n as f64,
@@ -62,7 +64,7 @@ fn read_dense(at: &At<'_>, read: impl Fn(At<'_>) -> Result<bool, Error>) -> Resu
     Array::keep(&shape, &cells).map_err(|e| at.rename(e))
 }
 
-/// Reads lists nested like `shape`, row-major.
+/// Reads nested lists with the sizes `shape`, and appends their values to `cells` in row-major order. `read` reads one value.
 fn gather(
     at: &At<'_>,
     shape: &[usize],
@@ -157,7 +159,7 @@ struct Cells {
     list: Vec<(u32, u32)>,
 }
 
-/// The cells of a dense array with the index prefix `at[..depth]`, as nested lists.
+/// The cells of a dense array whose first `depth` indices are `at[..depth]`, for output as nested lists.
 struct Nested<'a> {
     array: &'a Array,
     at: [usize; 3],

@@ -11,7 +11,7 @@ use std::fmt;
 /// The parameters of the atom `causal`: keys up to `offset` positions after the query.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Causal {
-    /// Distance from the query to the last key that it reads, in positions.
+    /// Distance from the query to the last key that the query reads, in positions; positive for keys after the query.
     pub offset: i64,
 }
 

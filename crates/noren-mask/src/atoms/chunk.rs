@@ -7,7 +7,7 @@ use crate::resolution::Resolution;
 use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
 use std::fmt;
 
-/// Chunks of equal length; the first begins at position 0.
+/// The parameters of the atom `chunk`: chunks of equal length; the first chunk begins at position 0.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Chunk {
     /// Number of positions in a chunk.

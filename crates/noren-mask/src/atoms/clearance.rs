@@ -60,7 +60,7 @@ impl Atom for Clearance {
     }
 }
 
-/// The levels of all positions, as runs of equal levels.
+/// The levels of all positions, as runs of positions with equal levels.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct LevelRuns {
     /// `(first position, level)` of each run, ascending from position 0.
@@ -87,8 +87,8 @@ impl LevelRuns {
         self.runs.get(run + 1).map_or(self.len, |r| r.0)
     }
 
-    /// Returns exact bounds for some queries. The query with the highest level reads every key that any query reads. The
-    /// query with the lowest level reads only keys that all queries read.
+    /// Returns exact bounds for the positions `queries`. The query with the highest level gives the upper bound,
+    /// because it reads every key that at least one query reads. The query with the lowest level gives the lower bound.
     fn reach(&self, queries: impl Iterator<Item = i64>, keys: Range<i64>) -> Reach {
         let mut ends: Option<[(i64, i64); 2]> = None;
         let mut outside = false;

@@ -10,7 +10,7 @@ use crate::syntax::{Arguments, Entry, Name, Parsed, need};
 use crate::pattern::{Pattern, SharedClosure};
 use std::fmt;
 
-/// A named closure in the facts.
+/// The parameters of the atom `closure`: the name of a closure in the facts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Closure {
     /// Name of the closure.

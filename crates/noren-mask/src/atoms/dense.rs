@@ -10,10 +10,10 @@ use crate::syntax::{Arguments, Entry, Name, Parsed, Picture, need};
 use crate::pattern::{Pattern, Shared};
 use std::fmt;
 
-/// A named array in the facts.
+/// The parameters of the atom `dense`: the name of an array in the facts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Dense {
-    /// Name of the keep-array.
+    /// Name of the array in the facts.
     pub name: String,
 }
 

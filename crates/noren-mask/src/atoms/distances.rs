@@ -9,7 +9,7 @@ use crate::syntax::{Arguments, Entry, List, Parsed, Picture, need};
 use std::fmt;
 use std::ops::Range;
 
-/// Keys at listed distances from the query.
+/// The parameters of the atom `distances`: keys at listed distances from the query.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Distances {
     /// The distances `q - k` in positions, in any order; a distance is positive for keys before the query.
@@ -23,7 +23,7 @@ pub fn distances(distances: impl Into<Vec<i64>>) -> Mask {
 }
 
 impl Distances {
-    /// Returns the runs `first..=last` of consecutive distances, ascending.
+    /// Returns the runs `(first, last)` of consecutive distances, both ends included, in ascending order.
     fn runs(&self) -> Vec<(i64, i64)> {
         let mut sorted = self.distances.clone();
         sorted.sort_unstable();
@@ -68,7 +68,7 @@ impl Atom for Distances {
         Some(Resolution::of(Offsets { runs: self.runs() }))
     }
 
-    /// Sorts the distances and removes duplicates. A single run of distances becomes a window.
+    /// Sorts the distances and removes duplicates. If the distances are one run, the result is a window.
     fn simplify(&self) -> Simplified {
         match self.runs()[..] {
             [(first, last)] => Simplified::line(Line::distances(-last, -first)),
@@ -91,7 +91,7 @@ impl Atom for Distances {
     }
 }
 
-/// Runs of distances `first..=last`, ascending, with gaps between them.
+/// Runs `(first, last)` of distances, both ends included, in ascending order and with gaps between them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Offsets {
     runs: Vec<(i64, i64)>,

@@ -11,10 +11,10 @@ use crate::set::Span;
 use std::fmt;
 use std::ops::Range;
 
-/// Documents that are packed one after another.
+/// The parameters of the atom `documents`: documents that are packed one after another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Documents {
-    /// Lengths of the documents in tokens, in every batch row; with `None`, the facts give the documents.
+    /// Lengths of the documents in tokens, equal for all batch rows. `None` means that the facts give the documents.
     pub lengths: Option<Vec<u64>>,
 }
 
@@ -23,7 +23,8 @@ pub fn documents() -> Mask {
     Mask::of(Documents { lengths: None })
 }
 
-/// Returns the mask of [`documents`] with these lengths, one after another, in every batch row. Text: `documents([33, 31])`.
+/// Returns the mask of [`documents`] for documents with the lengths `lengths` in tokens, packed one after another and
+/// equal for all batch rows. Text: `documents([33, 31])`.
 pub fn documents_of(lengths: impl Into<Vec<u64>>) -> Mask {
     Mask::of(Documents { lengths: Some(lengths.into()) })
 }

@@ -12,14 +12,16 @@ use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A function over (batch row, head, query row, key). Two functions are equal only if they are clones of the same function.
+/// An atom that is a function of (batch row, head, query row, key index). Two such atoms are equal only if they are
+/// clones of one atom.
 #[derive(Clone, Debug)]
 struct Function(Closure);
 
 impl Mask {
     /// Returns the mask of the cells that a function over (batch row, head, query row, key index) allows. The function must be
-    /// pure; several threads call it at once. Planning checks every cell that the other parts of the mask leave open, so bounds
-    /// ([`from_fn_with_bounds`](Self::from_fn_with_bounds)) or an [atom](crate::atom) are faster.
+    /// pure; several threads call it at once. Planning calls the function for every cell that the other parts of the mask do
+    /// not decide. Planning is faster with bounds ([`from_fn_with_bounds`](Self::from_fn_with_bounds)) or an
+    /// [atom](crate::atom).
     ///
     /// ```
     /// use noren_mask::{Facts, Mask, Shape, atoms::causal};
@@ -34,8 +36,9 @@ impl Mask {
         Mask::of(Function(Closure { allowed: Arc::new(allowed), bounds: None }))
     }
 
-    /// Returns the mask of [`from_fn`](Self::from_fn) with bounds. For (batch row, head, query rows), `bounds` returns the keys that
-    /// at least one row may read and the keys that every row may read. Wrong bounds change the mask in whole tiles.
+    /// Returns the mask of [`from_fn`](Self::from_fn) with bounds. `bounds` takes (batch row, head, range of query
+    /// rows), and returns two lists: the keys that at least one row may read, and the keys that every row may read.
+    /// Wrong bounds give wrong cells in whole tiles.
     pub fn from_fn_with_bounds(
         allowed: impl Fn(usize, usize, usize, usize) -> bool + Send + Sync + 'static,
         bounds: impl Fn(usize, usize, Range<usize>) -> (Vec<Range<u32>>, Vec<Range<u32>>) + Send + Sync + 'static,

@@ -8,10 +8,10 @@ use crate::resolution::Resolution;
 use crate::syntax::{Arguments, Entry, Parsed, Picture};
 use crate::set::Set;
 
-/// Cells whose query or key is in a set.
+/// The parameters of the atom `global`: the query or the key is in a set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Global(
-    /// The set.
+    /// The set of positions or the label.
     pub Set,
 );
 

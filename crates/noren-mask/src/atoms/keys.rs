@@ -8,10 +8,10 @@ use crate::resolution::Resolution;
 use crate::syntax::{Arguments, Entry, Parsed, Picture};
 use crate::set::Set;
 
-/// Keys in a set.
+/// The parameters of the atom `keys`: the key is in a set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Keys(
-    /// The set.
+    /// The set of positions or the label.
     pub Set,
 );
 

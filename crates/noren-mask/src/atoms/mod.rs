@@ -17,12 +17,13 @@ pub use constants::{full, none};
 use crate::definition::Definition;
 use crate::mask::{Atom, AtomRef, Mask};
 
-/// `module: Type, builders;` for each atom, in the order in which atoms are listed and sorted.
+/// Declares the modules of all atoms and exports their types and builders. Each line is `module: Type, builders;`. The
+/// order of the lines is the order in which atoms are listed and sorted.
 macro_rules! register {
     ($($module:ident: $atom:ident, $($builder:ident),+;)*) => {
         $(mod $module; pub use $module::{$atom, $($builder),+};)*
 
-        /// The definitions of all words for masks.
+        /// The definitions of all words of the mask language.
         pub(crate) static DEFINITIONS: &[Definition] = &[
             constants::FULL,
             constants::NONE,

@@ -11,7 +11,7 @@ use crate::pattern::Pattern;
 use std::fmt;
 use std::sync::Arc;
 
-/// Windows over a row-major grid, shifted inward at its edges.
+/// The parameters of the atom `neighborhood`: windows over a row-major grid, shifted inward at the edges of the grid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Neighborhood {
     /// Number of grid cells in each dimension, slowest dimension first.
@@ -30,8 +30,8 @@ pub fn neighborhood(grid: impl Into<Vec<u64>>, size: impl Into<Vec<u64>>) -> Mas
     neighborhood_dilated(grid, size, dilation)
 }
 
-/// Returns the mask of [`neighborhood`] whose window has every `dilation`-th cell of each dimension.
-/// Text: `neighborhood(grid=[8, 9], size=[3, 3], dilation=[2, 2])`.
+/// Returns the mask of [`neighborhood`] with gaps in the window: in each dimension, neighboring cells of the window are
+/// `dilation` grid cells apart. Text: `neighborhood(grid=[8, 9], size=[3, 3], dilation=[2, 2])`.
 pub fn neighborhood_dilated(
     grid: impl Into<Vec<u64>>,
     size: impl Into<Vec<u64>>,
@@ -112,7 +112,7 @@ impl Atom for Neighborhood {
     }
 
     /// Returns whether the key is in the window in every dimension. Only cells at multiples of `dilation` from the query count.
-    /// Among these, the window begins `size / 2` cells before the query, and moves inward at edges of the grid.
+    /// The window begins `size / 2` of these cells before the query, and moves inward at edges of the grid.
     fn allows(&self, pair: &Pair<'_>) -> bool {
         let (Ok(mut q), Ok(mut k)) = (u64::try_from(pair.q), u64::try_from(pair.k)) else { return false };
         if q >= self.cells() || k >= self.cells() {

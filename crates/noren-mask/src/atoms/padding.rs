@@ -17,15 +17,16 @@ use std::sync::Arc;
 /// The parameters of the atom `padding`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Padding {
-    /// Side of the padding; with `None`, the facts give the side [default: right].
+    /// Side of the padding. `None` means that the facts give the side [default: right].
     pub side: Option<Side>,
-    /// Number of non-padding tokens in each batch row; with `None`, the facts give the numbers.
+    /// Number of non-padding tokens in each batch row. `None` means that the facts give the numbers.
     pub lengths: Option<Vec<u64>>,
-    /// Whether padding queries read no key (`on=both`).
+    /// True if queries that are padding read no key (`on=both`); false if only keys are checked.
     pub both: bool,
 }
 
-/// Returns the mask of non-padding keys; the facts give lengths and side. Text: `padding`.
+/// Returns the mask of non-padding keys. The facts give the number of non-padding tokens in each batch row, and the
+/// side of the padding. Text: `padding`.
 pub fn padding() -> Mask {
     padding_with(Padding::default())
 }
@@ -41,12 +42,12 @@ pub fn padding_with(padding: Padding) -> Mask {
 }
 
 impl Padding {
-    /// Returns the non-padding keys.
+    /// Returns the non-padding keys of a batch row.
     fn keys(&self, row: RowFacts<'_>) -> IntervalSet {
         row.real_keys(self.side, self.lengths.as_deref())
     }
 
-    /// Returns the non-padding query rows, for `on=both`.
+    /// Returns the non-padding query rows of a batch row, for `on=both`.
     fn queries(&self, row: RowFacts<'_>) -> IntervalSet {
         row.real_queries(self.side, self.lengths.as_deref())
     }
@@ -159,7 +160,7 @@ impl Atom for Padding {
     }
 }
 
-/// The non-padding queries of `padding(on=both)`. No word of the mask language names them alone.
+/// The query part of `padding(on=both)`: the query is a non-padding token. The mask language has no word for this atom.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 struct RealQueries(Padding);
 

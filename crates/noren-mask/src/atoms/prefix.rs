@@ -10,10 +10,10 @@ use crate::scalar::Rows;
 use crate::set::{Set, Span};
 use std::fmt;
 
-/// The first keys, with one number for all batch rows or one for each.
+/// The parameters of the atom `prefix`: the first keys of each batch row.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
-    /// Number of keys.
+    /// Number of keys: one number for all batch rows, or one for each batch row.
     pub lengths: Rows<u64>,
 }
 

@@ -8,14 +8,14 @@ use crate::resolution::Resolution;
 use crate::syntax::{Arguments, Entry, Parsed, Picture};
 use crate::set::Set;
 
-/// Queries in a set.
+/// The parameters of the atom `queries`: the query is in a set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Queries(
-    /// The set.
+    /// The set of positions or the label.
     pub Set,
 );
 
-/// Returns the mask of queries in a set, which read every key. Text: `queries(0..4)`.
+/// Returns the mask in which queries in a set read every key, and other queries read no key. Text: `queries(0..4)`.
 pub fn queries(set: impl Into<Set>) -> Mask {
     Mask::of(Queries(set.into()))
 }

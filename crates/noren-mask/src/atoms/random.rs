@@ -11,7 +11,7 @@ use crate::philox;
 use std::fmt;
 use std::ops::Range;
 
-/// Cells that are drawn independently at random.
+/// The parameters of the atom `random`: each cell is allowed independently with a probability.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Random {
     /// Probability that a cell is allowed, from 0 to 1.
@@ -59,7 +59,7 @@ impl Atom for Random {
     }
 }
 
-/// Cells whose random word is below a threshold.
+/// A resolved `random`: a cell is allowed if its random number is below a threshold.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Draw {
     threshold: u64,

@@ -10,7 +10,7 @@ use crate::philox;
 use std::fmt;
 use std::ops::Range;
 
-/// Key blocks that are drawn at random for each query block.
+/// The parameters of the atom `random_blocks`: key blocks that are drawn at random for each query block.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RandomBlocks {
     /// Number of positions in a block.
@@ -60,7 +60,7 @@ impl Atom for RandomBlocks {
     }
 }
 
-/// The random blocks in a sequence of `blocks` blocks.
+/// A resolved `random_blocks`, for a sequence of `blocks` key blocks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Draws {
     atom: RandomBlocks,

@@ -4,7 +4,7 @@ use crate::basis::Pair;
 use crate::set::Set;
 use crate::syntax::{Arguments, Param, ParseError, Parsed, may};
 
-/// Returns why `first <= k <= last` is true or false. `None` is an unbounded side.
+/// Returns a sentence: why the key is or is not in the band `first <= k <= last`. `None` means no limit on that side.
 pub(super) fn band_words(pair: &Pair<'_>, first: Option<i64>, last: Option<i64>) -> String {
     let Pair { q, k, .. } = *pair;
     match (first, last) {
@@ -38,7 +38,7 @@ pub(super) fn read_set(arguments: &Arguments) -> Parsed<Set> {
     }
 }
 
-/// Implements the methods of `Atom` that are equal for all atoms with a set: the name, and the text, checks and label of field 0.
+/// Implements the methods of `Atom` that are equal for all atoms with one set as a parameter: name, text, checks and label.
 macro_rules! atom_of_a_set {
     ($name:literal) => {
         fn name(&self) -> &'static str {
@@ -75,7 +75,7 @@ pub(super) fn in_set(set: &Set, pair: &Pair<'_>, position: i64) -> bool {
     pair.facts.spans(set).iter().any(|span| span.holds(position))
 }
 
-/// Returns a description of the set for a sentence.
+/// Returns a description of the set, for use inside a sentence.
 pub(super) fn set_words(set: &Set) -> String {
     match set {
         Set::Label(label) => format!("the label {label:?}"),
@@ -83,13 +83,13 @@ pub(super) fn set_words(set: &Set) -> String {
     }
 }
 
-/// Returns a sentence: whether a random draw allows the pair.
+/// Returns a sentence: whether the random draw for this query and key allows the cell.
 pub(super) fn draw_words(pair: &Pair<'_>, allowed: bool) -> String {
     let Pair { q, k, .. } = *pair;
     format!("the draw for query {q} and key {k} {}", if allowed { "allows it" } else { "denies it" })
 }
 
-/// Returns a sentence: whether an array or a function allows the cell.
+/// Returns a sentence: whether the array or function `what` allows the cell.
 pub(super) fn given_words(what: &str, pair: &Pair<'_>, allowed: bool) -> String {
     let verb = if allowed { "allows" } else { "denies" };
     format!("{what} {verb} query row {}, key {}", pair.row, pair.key)

@@ -8,7 +8,7 @@ use crate::resolution::Resolution;
 use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
 use std::fmt;
 
-/// The last keys up to the query.
+/// The parameters of the atom `sliding`: the last keys up to the query.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sliding {
     /// Number of keys, including the query's own.

@@ -10,10 +10,10 @@ use crate::set::Span;
 use std::fmt;
 use std::ops::Range;
 
-/// Spans of positions, which may overlap.
+/// The parameters of the atom `spans`: spans of positions, which may overlap.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Spans {
-    /// The spans.
+    /// The spans, as half-open ranges of positions.
     pub spans: Vec<Span>,
 }
 
@@ -78,9 +78,9 @@ impl Atom for Spans {
 /// Spans sorted by their start.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct SpanTable {
-    /// `(start, end, maximum end of this and all earlier spans)`, sorted by start.
+    /// The spans as `(start, end, furthest)`, sorted by start. `furthest` is the maximum end of the span and all spans before it.
     list: Vec<(i64, i64, i64)>,
-    /// Every start and end, ascending.
+    /// The starts and ends of all spans, ascending.
     borders: Vec<i64>,
 }
 

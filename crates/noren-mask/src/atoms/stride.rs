@@ -7,10 +7,10 @@ use crate::resolution::Resolution;
 use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
 use std::fmt;
 
-/// Every `step`-th key, counted from the query.
+/// The parameters of the atom `stride`: every `step`-th key before and after the query.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stride {
-    /// Distance between neighboring keys of a row, in positions.
+    /// Distance between two neighboring keys that a query reads, in positions.
     pub step: u64,
 }
 

@@ -10,7 +10,7 @@ use std::collections::BinaryHeap;
 use std::fmt;
 use std::ops::Range;
 
-/// Nodes at consecutive positions, each with its parent.
+/// The parameters of the atom `tree`: nodes at consecutive positions, each with a parent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tree {
     /// Index of the parent of each node; -1 for a root.
@@ -129,12 +129,13 @@ impl Atom for Tree {
     }
 }
 
-/// A tree with nodes at positions `start..start + len`, and its runs of nodes in which each node is the parent of the next.
+/// A resolved `tree` with nodes at positions `start..start + len`, and its runs. In a run of nodes, each node is the
+/// parent of the next node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Paths {
     start: i64,
     parents: Vec<i64>,
-    /// For each node, the first node of its run: in a run, each node is the parent of the next.
+    /// For each node, the index of the first node of its run.
     run_start: Vec<u32>,
     /// Whether every parent comes before its children.
     ordered: bool,
@@ -150,7 +151,7 @@ impl Paths {
         Paths { start: start as i64, parents: parents.to_vec(), run_start, ordered }
     }
 
-    /// Returns the nodes `first..=last` as positions.
+    /// Returns the positions of the nodes `first..=last`.
     fn run(&self, first: i64, last: i64) -> Range<i64> {
         self.start + first..self.start + last + 1
     }
@@ -170,8 +171,8 @@ impl ResolvedAtom for Paths {
         }
     }
 
-    /// Returns exact bounds, from the last node to the first. Rows of a tile share most ancestors, and each ancestor is
-    /// visited once for all rows. If a parent comes after its child, the rows are visited one by one.
+    /// Returns exact bounds. The nodes are visited from the last to the first, each ancestor once for all queries,
+    /// because the queries share most ancestors. If a parent comes after its child, the queries are visited one by one.
     fn bounds(&self, queries: Range<i64>, _: Range<i64>) -> Reach {
         if !self.ordered {
             return Reach::ByRows;

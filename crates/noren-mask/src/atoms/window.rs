@@ -8,18 +8,18 @@ use crate::resolution::Resolution;
 use crate::syntax::{Arguments, Call, Entry, Parsed, Picture, may};
 use std::fmt;
 
-/// Keys around the query.
+/// The parameters of the atom `window`: keys around the query.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Window {
-    /// Number of keys before the query; `None` means no limit.
+    /// Number of keys before the query, negative if the window begins after the query. `None` means no limit.
     pub left: Option<i64>,
-    /// Number of keys after the query; `None` means no limit.
+    /// Number of keys after the query, negative if the window ends before the query. `None` means no limit.
     pub right: Option<i64>,
 }
 
-/// Returns the mask of keys `q - left <= k <= q + right`, both ends included. `None` means no limit on that side. A negative value
-/// moves that end to the other side of the query.
-/// Text: `window(left=L, right=R)`.
+/// Returns the mask of keys `q - left <= k <= q + right`, both ends included. If `left` or `right` is `None`, the mask
+/// has no limit on that side. A negative `left` begins the range after the query; a negative `right` ends the range
+/// before the query. Text: `window(left=L, right=R)`.
 pub fn window(left: impl Into<Option<i64>>, right: impl Into<Option<i64>>) -> Mask {
     Mask::of(Window { left: left.into(), right: right.into() })
 }

@@ -8,8 +8,8 @@ use crate::resolve::{documents_start, sum};
 use crate::shape::Shape;
 use std::fmt::Display;
 
-/// An atom together with the shape and the facts that it is bound to, for [`Atom::fits`](crate::atom::Atom::fits). Its
-/// errors name the atom.
+/// An atom together with a shape and facts, for [`Atom::fits`](crate::atom::Atom::fits), which checks whether they fit
+/// the atom. The methods return errors that name the atom.
 pub struct Binding<'a> {
     pub(crate) atom: &'a dyn Display,
     pub(crate) shape: &'a Shape,
@@ -27,7 +27,7 @@ impl Binding<'_> {
         self.facts
     }
 
-    /// Returns the error that the facts lack `what`, with `fix` as the advice.
+    /// Returns an error: the atom needs `what`, and the facts do not have this. `fix` is the advice in the error.
     ///
     /// # Errors
     /// Returns an error in every case.
@@ -35,7 +35,7 @@ impl Binding<'_> {
         Err(Error::Missing { atom: self.atom.to_string(), what: what.into(), fix: fix.into() })
     }
 
-    /// Returns the error that the shape or the facts do not fit the atom, with the description `problem`.
+    /// Returns an error: the shape or the facts do not fit the atom. `problem` describes the problem and the fix.
     ///
     /// # Errors
     /// Returns an error in every case.
@@ -43,8 +43,8 @@ impl Binding<'_> {
         Err(Error::atom(self.atom, problem))
     }
 
-    /// Checks that a list has one entry per batch row. `given` is its number of entries, and `what` names the entries
-    /// in the error.
+    /// Checks that a list has one entry per batch row. `given` is the number of entries of the list, and `what` names
+    /// the entries in the error.
     ///
     /// # Errors
     /// Returns an error if `given` is not the number of batch rows.
@@ -73,25 +73,25 @@ impl Binding<'_> {
         )
     }
 
-    /// Returns an error if a length exceeds the number of keys.
+    /// Checks that `lengths` has one length per batch row, and that no length exceeds the number of keys.
     pub(crate) fn lengths_of_keys(&self, lengths: &[u64]) -> Result<(), Error> {
         check_lengths(lengths, self.shape.batch_len(), self.shape.kv_len(), "keys")
             .or_else(|problem| self.refuse(problem))
     }
 
-    /// Calls `check` for each batch row, with the row and the number of its positions.
+    /// Calls `check` for each batch row, with the index of the batch row and the number of positions in this batch row.
     pub(crate) fn each_row(&self, mut check: impl FnMut(usize, &Extent) -> Result<(), Error>) -> Result<(), Error> {
         Extent::rows(self.shape, self.facts).iter().enumerate().try_for_each(|(row, extent)| check(row, extent))
     }
 
-    /// Returns an error if an atom lists `given` positions of batch row `row` and the row needs another number of
-    /// positions.
+    /// Returns an error if the atom gives a list for `given` positions, and batch row `row` needs another number of
+    /// positions. `extent` is the needed number; `what` names the list in the error.
     pub(crate) fn covers(&self, extent: &Extent, what: &str, given: u64, row: usize) -> Result<(), Error> {
         extent.check(self.atom, what, given, row)
     }
 
-    /// Checks that documents end where the tokens end. Their lengths are `own`, or those of the facts if `own` is
-    /// `None`.
+    /// Checks that the sum of the document lengths fits the number of tokens. `own` is the lengths of the documents;
+    /// `None` means that the facts give the lengths.
     pub(crate) fn documents(&self, own: Option<&[u64]>) -> Result<(), Error> {
         let kv_len = self.shape.kv_len();
         self.each_row(|row, extent| {

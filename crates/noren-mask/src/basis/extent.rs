@@ -19,12 +19,13 @@ fn real_queries_end(shape: &Shape, facts: &Facts, row: usize) -> u64 {
     (shape.query_offset(row) + count as i64).max(0) as u64
 }
 
-/// The number of positions of a batch row. The list of an atom must cover `real` to `all` of them.
+/// The number of positions of a batch row. If an atom lists positions, the list must have at least `real` and at most
+/// `all` positions.
 pub(crate) struct Extent {
     /// Number of positions without padding on the right.
     pub(crate) real: u64,
-    /// Number of positions with padding on the right, in the longest batch row: batch rows of different lengths may
-    /// share one list.
+    /// Number of positions including padding on the right, in the longest batch row: batch rows of different lengths
+    /// may share one list.
     pub(crate) all: u64,
 }
 
@@ -50,7 +51,8 @@ impl Extent {
         (0..batch).map(|row| Extent { real: real(row), all }).collect()
     }
 
-    /// Returns an error if an atom lists `given` positions and batch row `row` needs another number of positions.
+    /// Returns an error if `atom` lists `given` positions, and batch row `row` needs another number of positions.
+    /// `what` names the list in the error.
     pub(crate) fn check(&self, atom: &dyn Display, what: &str, given: u64, row: usize) -> Result<(), Error> {
         let Extent { real, all } = *self;
         if (real..=all).contains(&given) {

@@ -2,22 +2,22 @@
 
 use crate::set::{Set, Span};
 
-/// The limit for numbers that are added to positions: below it, no sum with a position overflows 64 bits.
+/// The maximum of parameters that are added to positions. The sum of a position and a number up to this limit fits in 64 bits.
 pub(crate) const LIMIT: u64 = 1 << 62;
 
 type Checked = Result<(), String>;
 
-/// Returns an error if `n` exceeds [`LIMIT`].
+/// Returns an error if `n` exceeds [`LIMIT`]. `name` is the parameter in the error.
 pub(crate) fn within(name: &str, n: u64) -> Checked {
     if n <= LIMIT { Ok(()) } else { Err(format!("{name} is {n}, beyond all positions: at most {LIMIT} is possible")) }
 }
 
-/// Returns an error if `n` is 0 or exceeds [`LIMIT`].
+/// Returns an error if `n` is 0 or exceeds [`LIMIT`]. `name` is the parameter in the error.
 pub(crate) fn count(name: &str, n: u64) -> Checked {
     if n == 0 { Err(format!("{name} is 0: give at least 1")) } else { within(name, n) }
 }
 
-/// Returns an error if the name is empty.
+/// Returns an error if the name of an array or closure is empty.
 pub(crate) fn check_name(name: &str) -> Checked {
     if name.is_empty() { Err("the name is empty: give the name under which the facts hold it".into()) } else { Ok(()) }
 }
@@ -31,7 +31,7 @@ pub(crate) fn check_set(set: &Set) -> Checked {
     }
 }
 
-/// Returns an error if a range is reversed.
+/// Returns an error if a span ends before it begins.
 pub(crate) fn check_spans(spans: &[Span]) -> Checked {
     spans.iter().try_for_each(|span| {
         let end = span.end.unwrap_or(span.start);

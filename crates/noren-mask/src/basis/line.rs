@@ -1,22 +1,21 @@
-//! [`Line`] and [`Rank`]: the properties of an atom that the canonical form uses.
+//! [`Line`] (a set of distances or positions) and [`Rank`] (an order of atoms), which the canonical form of masks uses.
 
 use super::runs::Runs;
 use crate::set::Span;
 
-/// The number that decides a cell of an atom: a distance or a position.
+/// The number on which the cells of an atom depend: a distance or a position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Axis {
     /// The distance `k - q`, any integer.
     Distance,
-    /// The position `k` of the key, from 0. A slot of a ring buffer without a key is never allowed, whatever the mask
-    /// is.
+    /// The position `k` of the key, from 0. An empty slot of a ring buffer has no position: every mask denies it.
     Key,
     /// The position `q` of the query, any integer. A query may have a negative position.
     Query,
 }
 
 impl Axis {
-    /// Returns the smallest number on the axis.
+    /// Returns the smallest number of the axis: 0 for positions of keys, `i64::MIN` for distances and positions of queries.
     fn first(self) -> i64 {
         if self == Axis::Key { 0 } else { i64::MIN }
     }
@@ -38,57 +37,56 @@ pub struct Line {
 }
 
 impl Line {
-    /// Returns the distances `first <= k - q <= last`. `i64::MIN` and `i64::MAX` mean "without end". Returns `None` if
-    /// another number has a magnitude of 2^62 or more, because the complement would not fit.
+    /// Returns the distances `first <= k - q <= last`. If `first` is `i64::MIN` or `last` is `i64::MAX`, the distances
+    /// have no limit on that side. Returns `None` if another `first` or `last` has a magnitude of 2^62 or more.
     pub fn distances(first: i64, last: i64) -> Option<Self> {
         let far = |at: i64| at != i64::MIN && at != i64::MAX && at.unsigned_abs() >= super::limits::LIMIT;
         let line = || Line { axis: Axis::Distance, runs: Runs::of([(first, last)]) };
         (!far(first) && !far(last)).then(line)
     }
 
-    /// Returns the keys at these positions.
+    /// Returns the set of the key positions in `spans`.
     pub fn keys(spans: &[Span]) -> Self {
         Line { axis: Axis::Key, runs: Runs::of_spans(spans) }
     }
 
-    /// Returns the queries at these positions.
+    /// Returns the set of the query positions in `spans`.
     pub fn queries(spans: &[Span]) -> Self {
         Line { axis: Axis::Query, runs: Runs::of_spans(spans) }
     }
 }
 
-/// The family of an atom, which gives its place among the operands of `&` and `|` in the canonical form. Atoms that
-/// decide the overall form of the mask come first.
+/// The family of an atom. In the canonical form, the operands of `&` and `|` are sorted by family, in the order of the variants.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub enum Family {
-    /// Distances in a range.
+    /// Atoms of distances in a range, such as `causal`.
     Band,
-    /// Blocks and residues of positions.
+    /// Atoms of blocks or residues of positions, such as `chunk` and `stride`.
     Block,
-    /// Documents.
+    /// Atoms of documents.
     Documents,
     /// Atoms with a structure: spans, trees, grids.
     Structure,
-    /// Padding.
+    /// Atoms of padding.
     Padding,
-    /// Sets of keys.
+    /// Atoms of sets of keys.
     Keys,
-    /// Sets of queries.
+    /// Atoms of sets of queries.
     Queries,
-    /// Sets of queries and keys.
+    /// Sets that queries or keys belong to: the atom `global`.
     Global,
-    /// Levels.
+    /// Atoms of clearance levels.
     Levels,
-    /// Random cells.
+    /// Atoms of random cells.
     Random,
-    /// Arrays and functions that the facts give.
+    /// Atoms of arrays and functions in the facts.
     Given,
-    /// All other atoms, such as those of the user.
+    /// All other atoms, such as atoms that the user implements.
     Own,
 }
 
-/// A place among the operands of `&` and `|` in the canonical form: ordered by family, then by number, then by name.
+/// The rank of an atom, by which the canonical form sorts the operands of `&` and `|`: by family, then by number, then by name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Rank {
     family: Family,
@@ -96,14 +94,14 @@ pub struct Rank {
 }
 
 impl Family {
-    /// Returns the place with this number in the family. A smaller number comes first, and places without a number come
-    /// last.
+    /// Returns the rank with the family `self` and the number `number`. In a family, smaller numbers come first, and
+    /// ranks without a number come last.
     pub const fn at(self, number: u8) -> Rank {
         Rank { family: self, number }
     }
 }
 
-/// Returns the last place of the family.
+/// Returns the rank of the family without a number, which comes last in the family.
 impl From<Family> for Rank {
     fn from(family: Family) -> Self {
         family.at(u8::MAX)
@@ -111,7 +109,7 @@ impl From<Family> for Rank {
 }
 
 impl Rank {
-    /// Returns the family.
+    /// Returns the family of the rank.
     pub fn family(self) -> Family {
         self.family
     }

@@ -1,5 +1,4 @@
-//! Inputs and outputs of one atom, independent of expressions: pairs and sites, values, bindings, lines, places,
-//! limits.
+//! The types with which one atom is evaluated, bound and compared: pairs and sites, values, bindings, lines, places, limits.
 
 mod binding;
 mod extent;

@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Pair<'a> {
-    /// Position of the query; negative before the first token.
+    /// Position of the query. A negative position is before the first token.
     pub q: i64,
     /// Position of the key, at least 0.
     pub k: i64,
@@ -18,14 +18,14 @@ pub struct Pair<'a> {
     pub row: usize,
     /// Index of the key.
     pub key: usize,
-    /// Batch row.
+    /// Index of the batch row.
     pub batch: usize,
-    /// Query head.
+    /// Index of the query head.
     pub head: usize,
     pub(crate) facts: RowFacts<'a>,
 }
 
-/// Facts and a frame for pairs of positions without a shape.
+/// Empty facts and an empty frame, for pairs of positions without a shape.
 static NOWHERE: LazyLock<(Facts, Frame)> = LazyLock::new(|| {
     let frame = Frame { q_len: u32::MAX, kv_len: u32::MAX, offset: 0, runs: None };
     (Facts::new(), frame)
@@ -41,7 +41,7 @@ impl Pair<'static> {
 }
 
 impl Pair<'_> {
-    /// Returns the facts.
+    /// Returns the facts that the mask is bound to.
     pub fn facts(&self) -> &Facts {
         self.facts.facts
     }
@@ -61,7 +61,8 @@ impl Pair<'_> {
         self.facts.level(position)
     }
 
-    /// Returns the number of the document that contains `position` in this batch row, from the facts.
+    /// Returns the index of the document that contains `position` in this batch row, or `None` if the facts give no
+    /// document there.
     pub fn document(&self, position: i64) -> Option<usize> {
         Some(self.facts.documents(None)?.at(position)?.0)
     }
@@ -76,17 +77,17 @@ pub struct Site<'a> {
 }
 
 impl<'a> Site<'a> {
-    /// Returns the batch row.
+    /// Returns the index of the batch row.
     pub fn batch(&self) -> usize {
         self.row.row
     }
 
-    /// Returns the query head.
+    /// Returns the index of the query head.
     pub fn head(&self) -> usize {
         self.head
     }
 
-    /// Returns the facts.
+    /// Returns the facts that the mask is bound to.
     pub fn facts(&self) -> &'a Facts {
         self.row.facts
     }

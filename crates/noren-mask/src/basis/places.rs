@@ -1,4 +1,4 @@
-//! [`Places`] and [`Sizes`]: the properties of an atom that a comparison at every length uses.
+//! [`Places`] and [`Sizes`]: the properties of an atom with which masks are compared at every length.
 
 use crate::set::Span;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use std::ops::Range;
 pub struct Case {
     /// Batch row.
     pub batch: u64,
-    /// Whether the facts mark padding. Padding on the left moves the first position of a list.
+    /// True if the facts mark padding. Padding on the left moves the first position of a list.
     pub padded: bool,
 }
 
@@ -33,7 +33,7 @@ pub struct Places {
 pub(crate) const FAR: i64 = 1 << 33;
 
 impl Places {
-    /// Returns no places: all cells are equal.
+    /// Returns the places of an atom whose cells are all equal: no places.
     pub fn new() -> Self {
         Self::default()
     }
@@ -44,19 +44,19 @@ impl Places {
         self
     }
 
-    /// Adds changes of cells at the ends of these spans of queries. Each cell takes one step per span.
+    /// Adds changes of cells at the starts and ends of these spans of queries. The cost of a cell grows by one step per span.
     pub fn query_spans(mut self, spans: &[Span]) -> Self {
         ends(spans, &mut self.queries);
         self.listed(spans)
     }
 
-    /// Adds changes of cells at the ends of these spans of keys. Each cell takes one step per span.
+    /// Adds changes of cells at the starts and ends of these spans of keys. The cost of a cell grows by one step per span.
     pub fn key_spans(mut self, spans: &[Span]) -> Self {
         ends(spans, &mut self.keys);
         self.listed(spans)
     }
 
-    /// Adds changes of cells at the ends of these spans, for queries and for keys.
+    /// Adds changes of cells at the starts and ends of these spans, for queries and for keys.
     pub fn spans(mut self, spans: &[Span]) -> Self {
         ends(spans, &mut self.queries);
         ends(spans, &mut self.keys);
@@ -78,7 +78,7 @@ impl Places {
         self
     }
 
-    /// Adds a repetition of cells: they depend on `q - k` modulo `step`.
+    /// Adds a repetition: the cells depend on `q - k` modulo `step`.
     pub fn stride(mut self, step: u64) -> Self {
         // a stride longer than every length allows only the own token
         if step >= FAR as u64 {
@@ -106,7 +106,7 @@ fn ends(spans: &[Span], to: &mut Vec<i64>) {
     }
 }
 
-/// The sizes that the lists of an atom fit.
+/// The lengths and the number of batch rows that the lists of an atom fit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Sizes {

@@ -1,8 +1,9 @@
-//! Sets of integers as runs that may have no first or no last number: distances and positions without a shape.
+//! Sets of distances or positions as runs of integers. A run may be unbounded on one or both sides.
 
 use crate::set::Span;
 
-/// Runs `first..=last` in ascending order, disjoint and not adjacent. `i64::MIN` and `i64::MAX` mean "without end".
+/// A set of integers as runs `(first, last)`, both ends included, in ascending order, disjoint and not adjacent. If
+/// `first` is `i64::MIN` or `last` is `i64::MAX`, the run is unbounded on that side.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Runs(Vec<(i64, i64)>);
 
@@ -26,7 +27,7 @@ impl Runs {
         Self::of(spans.iter().map(|s| (s.start as i64, s.end.map_or(i64::MAX, |end| (end as i64).saturating_sub(1)))))
     }
 
-    /// Returns the runs as spans. No number may be negative.
+    /// Returns the runs as spans. The set must not contain negative numbers.
     pub(crate) fn spans(&self) -> Vec<Span> {
         let end = |last: i64| if last == i64::MAX { None } else { Some(last as u64 + 1) };
         self.0.iter().map(|&(first, last)| Span { start: first as u64, end: end(last) }).collect()
@@ -40,7 +41,7 @@ impl Runs {
         self.0.is_empty()
     }
 
-    /// Returns the part of `first..=last` that is not in the set.
+    /// Returns the numbers of `first..=last` that are not in the set.
     pub(crate) fn missing(&self, first: i64, last: i64) -> Self {
         let mut gaps = Vec::new();
         let mut next = first;

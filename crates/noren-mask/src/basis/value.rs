@@ -8,13 +8,13 @@ use std::hash::{Hash, Hasher};
 /// The traits that every atom derives, in a form that works for values of different types. Every type that derives
 /// `Debug`, `PartialEq`, `Eq`, `PartialOrd`, `Ord` and `Hash` and can be sent between threads implements this trait.
 pub trait Value: Any + fmt::Debug + Send + Sync {
-    /// Returns the value as `Any`, for a cast to its own type.
+    /// Returns the value as `Any`, which can be cast to the type of the value.
     fn as_any(&self) -> &dyn Any;
 
-    /// Returns whether `other` has the same type and is equal.
+    /// Returns whether `other` has the type of `self` and is equal to `self`.
     fn equals(&self, other: &dyn Any) -> bool;
 
-    /// Returns the order of two values of one type, or `Equal` if `other` has another type.
+    /// Returns the order of `self` and `other`, or `Equal` if `other` has another type.
     fn order(&self, other: &dyn Any) -> Ordering;
 
     /// Hashes the value.

@@ -7,7 +7,7 @@ use crate::mask::{Arm, Mask, Node};
 use crate::set::Selector;
 use crate::shape::Shape;
 
-/// Returns an error for the first part of `mask` whose facts are missing or do not fit the shape.
+/// Returns an error for the first atom of `mask` whose facts are missing or do not fit the shape.
 pub(super) fn check_atoms(mask: &Mask, shape: &Shape, facts: &Facts) -> Result<(), Error> {
     let binding = Binding { atom: mask, shape, facts };
     match mask.node() {

@@ -1,4 +1,4 @@
-//! Checks of all facts, alone and with the shape, also of facts that the mask does not use.
+//! Checks that each fact is valid and fits the shape, also facts that the mask does not use.
 
 use crate::Error;
 use crate::basis::{check_lengths, queries_end};
@@ -7,7 +7,7 @@ use crate::frame::PlacedKeys;
 use crate::scalar::Rows;
 use crate::shape::Shape;
 
-/// Checks every fact, alone and with the shape.
+/// Checks that each fact is valid and fits the shape.
 pub(super) fn check_facts(facts: &Facts, shape: &Shape) -> Result<(), Error> {
     let (batch, kv_len) = (shape.batch_len(), shape.kv_len());
     let rows = |name: &str, given: Option<usize>| match given {

@@ -1,23 +1,27 @@
-//! Sets of distances: which distances `key position - query position` are allowed, as intervals with residues.
+//! Sets of allowed distances `key position - query position`: intervals of distances, each with the residues that are
+//! allowed in the interval.
 
 use crate::leaf::gcd;
 use smallvec::{SmallVec, smallvec};
 use std::rc::Rc;
 
-/// The lower limit of distances: every distance is larger than this value and smaller than [`FURTHEST`].
+/// The lower limit of distances: every distance is larger than `NEAREST` and smaller than [`FURTHEST`].
 pub(super) const NEAREST: i64 = -(1 << 61);
+/// The upper limit of distances: every distance is smaller than `FURTHEST`.
 pub(super) const FURTHEST: i64 = 1 << 61;
 
-/// A 0/1 function of a distance.
+/// A periodic set of distances, defined by residues: a function that is 1 for distances in the set and 0 for others.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Residues {
+    /// No distance.
     Never,
+    /// Every distance.
     Always,
-    /// A sum of `factor` over all `(modulus, factor)` for which `modulus` divides the distance. Moduli ascend and no
-    /// factor is 0.
+    /// The distances for which a sum is 1. The list has pairs `(modulus, factor)`, and the sum adds `factor` for each
+    /// `modulus` that divides the distance. Moduli ascend and no factor is 0.
     ///
-    /// Two divisibilities together are one divisibility by the least common multiple, so `and`, `or` and `not` of sums
-    /// are sums.
+    /// A distance is divisible by two moduli if it is divisible by their least common multiple. So `and`, `or` and
+    /// `not` of sums are sums.
     Sum(Rc<[(i64, i64)]>),
 }
 
@@ -45,8 +49,8 @@ impl Residues {
         self.terms().iter().fold(0, |all, (modulus, _)| gcd(all, *modulus as u64)) as i64
     }
 
-    /// Returns a number of consecutive distances that always contains one of the set, or `None` if no such number is
-    /// found quickly.
+    /// Returns a number `n` such that any `n` consecutive distances contain a distance of the set. Returns `None` if
+    /// such a number does not exist or is too costly to find.
     pub(super) fn gap(&self) -> Option<i64> {
         const LONGEST: i64 = 1 << 12;
         match self.terms() {
@@ -121,8 +125,8 @@ fn lcm(a: i64, b: i64) -> i64 {
     (a / gcd(a as u64, b as u64) as i64).checked_mul(b).map_or(FURTHEST, |m| m.min(FURTHEST))
 }
 
-/// A set of distances: a list of first distances, each with the residues that are allowed up to the next first
-/// distance.
+/// A set of distances as a list of intervals `(first distance, residues)`, ascending. An interval ends where the next
+/// one begins; its distances are allowed if `residues` allows them.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Distances(SmallVec<[(i64, Residues); 3]>);
 
@@ -159,13 +163,13 @@ impl Distances {
         matches!(self.0[..], [(_, Always)])
     }
 
-    /// Returns the parts `(from, to, residues)` that contain a distance.
+    /// Returns the intervals `from..to` that contain allowed distances, as `(from, to, residues)`.
     pub(super) fn parts(&self) -> impl Iterator<Item = (i64, i64, &Residues)> {
         let ends = self.0[1..].iter().map(|part| part.0).chain([FURTHEST]);
         self.0.iter().zip(ends).filter(|(part, _)| part.1 != Never).map(|(part, end)| (part.0, end, &part.1))
     }
 
-    /// Returns the number of parts and terms, to which the cost of an operation is proportional.
+    /// Returns the number of intervals and terms of the set. The cost of an operation is proportional to this number.
     pub(super) fn size(&self) -> usize {
         self.0.iter().map(|part| 1 + part.1.terms().len()).sum()
     }

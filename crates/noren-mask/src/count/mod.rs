@@ -1,10 +1,11 @@
-//! Exact counts by arithmetic: allowed cells and non-empty rows, without a visit of every pair.
+//! Exact counts by arithmetic: allowed cells and non-empty rows, without a visit of every cell.
 //!
 //! Query rows are split into zones. In a zone, every atom that depends on content (documents, chunks, sets of keys,
 //! ...) has the same keys for each row. Every other atom (bands, strides) depends only on the distance `key position -
 //! query position`. So a zone is a few rectangles, each with a set of allowed distances: intervals of distances, with
-//! residues for strides. The number of cells of a rectangle by distance has the form of a trapezoid. The sum of a
-//! trapezoid over the multiples of a number in an interval is an arithmetic series.
+//! residues for strides. In a rectangle, the number of cells with distance `d`, as a function of `d`, has the form of a
+//! trapezoid. Allowed cells are sums of this function over the multiples of a number in an interval, and each sum is an
+//! arithmetic series.
 //!
 //! The cost is the number of rectangles of all zones. Atoms that give single cells (random cells, closures, dense
 //! arrays) are counted by the words of their cells where the plan has mixed spans.
@@ -53,7 +54,7 @@ pub(crate) fn count(resolved: &Resolved, meter: &mut Meter<'_>) -> Result<Cells,
 
 struct Counting<'a> {
     frame: &'a Frame,
-    /// Results of [`Residues::gap`] that are already computed.
+    /// The results of [`Residues::gap`] that are already computed, by the residues.
     gaps: HashMap<Residues, Option<i64>>,
     cells: Cells,
 }
@@ -82,7 +83,8 @@ impl Counting<'_> {
         }
     }
 
-    /// Calls `each` with the rectangles of a segment, by position: one for each run of keys.
+    /// Calls `each` with the rectangles of a segment, in positions of queries and keys. The segment has one rectangle
+    /// for each run of keys with consecutive positions.
     fn rectangles(&self, row: u32, end: u32, segment: &Segment, each: &mut impl FnMut(Rectangle)) {
         let queries = self.frame.query(row)..self.frame.query(end);
         self.frame.pieces((segment.start, segment.end), &mut |first, last, shift| {
@@ -131,18 +133,18 @@ impl Counting<'_> {
     }
 }
 
-/// The form in which a pattern gives its cells.
+/// The form in which a pattern lists its allowed cells, ascending by cost.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Listed {
-    /// Borders, distances or short lists.
+    /// The pattern lists no cells: it has ranges of keys, distances or short lists.
     No,
-    /// Words of 64 cells, in some parts.
+    /// At least one part of the pattern gives words of 64 cells.
     Words,
-    /// Single cells, in some parts.
+    /// At least one part of the pattern decides cells one by one.
     Cells,
 }
 
-/// Returns the most costly form in which a part of the pattern gives its cells.
+/// Returns the most costly form in which a part of the pattern lists its cells.
 pub(crate) fn listed(pattern: &Pattern) -> Listed {
     match pattern {
         leaf if leaf.looks_at_every_key() => Listed::Cells,

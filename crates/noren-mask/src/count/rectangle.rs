@@ -1,4 +1,4 @@
-//! Cells and empty rows of a rectangle in which only the distance decides a cell.
+//! Counts of the cells and empty rows of a rectangle in which the cells depend only on the distance.
 
 use super::distances::{Distances, Residues};
 use crate::Error;
@@ -6,7 +6,8 @@ use crate::budget::Meter;
 use crate::interval::IntervalSet;
 use std::ops::Range;
 
-/// Queries at positions `queries` and keys at positions `keys`. Neither range is empty.
+/// A rectangle of cells: the queries at positions `queries` and the keys at positions `keys`. Both ranges have at least
+/// one position.
 #[derive(Clone, Debug)]
 pub(super) struct Rectangle {
     pub(super) queries: Range<i64>,
@@ -36,8 +37,8 @@ impl Rectangle {
 
     /// Returns the number of cells whose distance is a multiple of `modulus` in `from..to`.
     ///
-    /// The number of cells with distance `d` is the value at `d` of the sum of four ramps. A ramp begins at the
-    /// distance of each corner.
+    /// The number of cells with distance `d` is a sum of four ramps, one for each corner of the rectangle. A ramp is 0
+    /// up to the distance of the corner, and linear in `d` after that distance.
     fn multiples(&self, modulus: i64, from: i64, to: i64) -> i128 {
         let Rectangle { queries, keys } = self;
         let ramp = |corner: i64| ramp_sum(corner, modulus, to) - ramp_sum(corner, modulus, from);
@@ -45,8 +46,8 @@ impl Rectangle {
             + ramp(keys.end - queries.start)
     }
 
-    /// Adds the rows that read a key at these distances to `reading`, as offsets from the first row. Adds rows that may
-    /// read a key to `unclear`.
+    /// Adds query rows to `out`, as offsets from the first row: rows that certainly read a key at these distances to
+    /// `out.reading`, and rows that may read a key to `out.unclear`. `gap` returns the result of [`Residues::gap`].
     pub(super) fn readers(
         &self,
         distances: &Distances,
@@ -90,16 +91,18 @@ impl Rectangle {
     }
 }
 
-/// Rows of a rectangle, as offsets from its first row.
+/// Query rows of a rectangle, as offsets from the first row of the rectangle.
 #[derive(Default)]
 pub(super) struct Readers {
+    /// The query rows that certainly read a key.
     pub(super) reading: Vec<Range<u32>>,
+    /// The query rows that may read a key.
     pub(super) unclear: Vec<Range<u32>>,
 }
 
 impl Readers {
-    /// Returns two sets of rows of `0..rows`: rows that are not known to read a key, and those of them that may read a
-    /// key.
+    /// Returns two sets of the query rows `0..rows`: all rows except those in `reading`, and the rows of the first set
+    /// that are in `unclear`.
     pub(super) fn open(self, rows: u32) -> (IntervalSet, IntervalSet) {
         let reading: IntervalSet = self.reading.into_iter().collect();
         let rest = reading.complement(rows);
@@ -109,7 +112,7 @@ impl Readers {
     }
 }
 
-/// Returns the sum of `d - corner` over the multiples `d` of `modulus` with `corner < d < end`.
+/// Returns the sum of `d - corner` over all multiples `d` of `modulus` with `corner < d < end`.
 fn ramp_sum(corner: i64, modulus: i64, end: i64) -> i128 {
     let first = corner.div_euclid(modulus) + 1;
     let last = (end - 1).div_euclid(modulus);

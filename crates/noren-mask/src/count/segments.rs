@@ -1,4 +1,5 @@
-//! The cells that a pattern allows in a zone: query rows that differ only in their distance to the keys.
+//! The allowed cells of a pattern in one zone. In a zone, the keys of two query rows differ only because the rows have
+//! different distances to the keys.
 
 use super::distances::{Distances, Residues};
 use crate::Error;
@@ -9,7 +10,7 @@ use crate::pattern::Pattern;
 use crate::resolved::RowWork;
 use std::rc::Rc;
 
-/// The keys `start..end`, read at these distances.
+/// The keys `start..end`; a query reads those keys whose distance from the query is in `distances`.
 #[derive(Clone, Debug)]
 pub(super) struct Segment {
     pub(super) start: u32,
@@ -20,23 +21,25 @@ pub(super) struct Segment {
 /// Segments in ascending order, disjoint. Keys outside of all segments are not allowed.
 pub(super) type Segments = Vec<Segment>;
 
-/// A zone that begins at a given row, and the first row after the zone.
+/// The segments of a zone, and the first query row after the zone.
 #[derive(Clone)]
 pub(super) struct Zone {
+    /// The allowed keys of the zone, as segments.
     pub(super) segments: Rc<Segments>,
     pub(super) end: u32,
 }
 
-/// The zones of a pattern, requested for rows in ascending order. Each part keeps its last zone, because most parts
-/// change at few rows.
+/// An iterator-like search for the zones of a pattern; query rows must be requested in ascending order. Each part of
+/// the pattern keeps its last zone, because most parts change at few rows.
 pub(super) struct Zones<'a> {
     pattern: &'a Pattern,
     parts: Vec<Zones<'a>>,
-    /// The requested keys `(start, end)` and their zone.
+    /// The keys `(start, end)` of the last request, and the zone that was found.
     last: Option<((u32, u32), Zone)>,
 }
 
-/// Appends a segment unless it is empty. A segment that continues the last one is joined to it.
+/// Appends the segment of the keys `start..end` to `out`, unless the segment is empty. If the segment continues the
+/// last segment, the two become one segment.
 fn push(out: &mut Segments, start: u32, end: u32, distances: Distances) {
     if start >= end || distances.is_never() {
         return;
@@ -58,7 +61,7 @@ impl<'a> Zones<'a> {
         Zones { pattern, parts, last: None }
     }
 
-    /// Returns the zone that contains `row`, for the keys `keys`.
+    /// Returns the zone that contains query row `row`, for the keys `keys` (start, end).
     pub(super) fn at(
         &mut self,
         frame: &Frame,
@@ -127,7 +130,8 @@ fn whole(keys: (u32, u32)) -> Segments {
     all
 }
 
-/// Returns the parts with short rows first: their keys limit the keys of the others.
+/// Returns the parts in the order of evaluation: parts in which a query reads few keys come first, because they limit
+/// the keys of the other parts.
 fn in_order(parts: &[Pattern]) -> impl Iterator<Item = &Pattern> {
     let rank = |part: &Pattern| match part {
         Pattern::Queries(_) => 0,
@@ -180,7 +184,7 @@ fn leaf_zone(leaf: &Pattern, frame: &Frame, row: u32, keys: (u32, u32), meter: &
     Ok(Zone { segments: segments.into(), end: u32::MAX })
 }
 
-/// Returns the zone of a resolved atom whose rows are lists of keys or runs.
+/// Returns the zone of a resolved atom that lists the keys or runs of each query row.
 fn rows_zone(leaf: &Pattern, frame: &Frame, row: u32, keys: (u32, u32), meter: &mut Meter<'_>) -> Result<Zone, Error> {
     let mut pieces = Vec::new();
     leaf.row(frame, row, keys, &mut |start, end| pieces.push(start..end));

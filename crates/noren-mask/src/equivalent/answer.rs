@@ -9,33 +9,33 @@ use std::fmt;
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum Equivalence {
-    /// Equal: both masks allow the same cells at every length at which both bind.
+    /// The masks are equal: they allow the same cells at every length at which both masks bind.
     Equal {
         /// The shortest and the longest length at which both masks bind. [`Shape::MAX_LEN`] is the longest length of all.
         lengths: (usize, usize),
         /// Number of compared cells. Every other cell is equivalent to one of them.
         compared: u64,
     },
-    /// The masks differ in `cell` under `shape` and `facts`.
+    /// The masks differ: with the shape `shape` and the facts `facts`, exactly one mask allows the cell `cell`.
     Differ {
-        /// The layer in which they differ: 0 unless a mask has `layers(...)`.
+        /// The layer in which the masks differ; 0 if neither mask has `layers(...)`.
         layer: u64,
-        /// A square shape.
+        /// A square shape in which the masks differ.
         shape: Shape,
         /// True if the masks are equal at every smaller length. True only for masks without unknowns.
         shortest: bool,
-        /// The facts under which they differ. Empty if no mask reads facts at this length.
+        /// The facts with which the masks differ; empty if the masks read no facts.
         facts: Box<Facts>,
         /// A cell that exactly one of the masks allows.
         cell: Cell,
-        /// True when the first mask allows the cell and the second does not.
+        /// True if the first mask allows `cell` and the second does not; false for the opposite.
         only_first: bool,
     },
-    /// Neither equality nor a difference was established.
+    /// The comparison proved neither that the masks are equal nor that they differ.
     Undecided {
         /// The atoms that no finite comparison can decide, as text.
         atoms: Vec<String>,
-        /// The reason, as a sentence.
+        /// The reason why the comparison has no result, as a sentence.
         reason: String,
     },
 }
@@ -73,7 +73,7 @@ impl fmt::Display for Equivalence {
     }
 }
 
-/// Returns the facts as JSON if masks have a serial form.
+/// Returns the facts as JSON if the feature `serde` is on; otherwise in the debug format.
 fn in_words(facts: &Facts) -> String {
     #[cfg(feature = "serde")]
     return facts.to_json().unwrap_or_default();
@@ -81,7 +81,7 @@ fn in_words(facts: &Facts) -> String {
     format!("{facts:?}")
 }
 
-/// One layer, batch row and head.
+/// The indices of one layer, batch row and head, in which two masks are compared.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Class {
     pub(super) layer: u64,

@@ -19,21 +19,25 @@ use super::term::{Differ, Term, Terms};
 use crate::atom;
 use std::collections::BTreeSet;
 
-/// A cell in which the terms differ, and the shortest length that has it.
+/// A cell in which the terms differ, and the shortest length of a sequence that contains the cell.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Candidate {
+    /// The shortest length that contains the cell and at which both masks bind.
     pub(super) len: u64,
+    /// The position of the query.
     pub(super) q: i64,
+    /// The position of the key.
     pub(super) k: i64,
 }
 
 /// The result of a comparison of two terms.
 #[derive(Default)]
 pub(super) struct Outcome {
+    /// The number of compared cells.
     pub(super) compared: u64,
-    /// The first cell, by length, in which the terms differ for all values of the unknowns.
+    /// The cell of the shortest length in which the terms differ for all values of the unknowns.
     pub(super) certain: Option<Candidate>,
-    /// The first cells in which the terms differ for some values of the unknowns.
+    /// The cells of the shortest lengths in which the terms differ for some values of the unknowns and agree for others.
     pub(super) open: BTreeSet<Candidate>,
 }
 
@@ -42,7 +46,8 @@ const OPEN: usize = 64;
 /// The maximum number of listed positions in a comparison.
 const MAX_PLACES: u64 = 1 << 20;
 
-/// The places at which the values of two terms may change.
+/// The numbers at which the values of two terms may change: positions of queries and keys, distances, lengths of chunks
+/// and steps of strides.
 #[derive(Default)]
 struct Places {
     queries: BTreeSet<i64>,
@@ -52,14 +57,14 @@ struct Places {
     steps: BTreeSet<i64>,
 }
 
-/// A comparison whose cost is within the budget.
+/// A prepared comparison of two terms, whose cost is within the budget.
 pub(super) struct Columns<'a> {
     terms: &'a Terms,
     lengths: Lengths,
     places: Places,
     /// The least common multiple of the strides.
     step: i64,
-    /// Half-open ranges of keys that represent all other keys.
+    /// Ranges `(start, end)` of keys, without the end, that represent all other keys.
     keys: Vec<(i64, i64)>,
 }
 
@@ -94,7 +99,7 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// Returns an upper limit of the steps of the whole comparison.
+    /// Returns an upper limit for the number of steps of the whole comparison.
     pub(super) fn cost(&self) -> f64 {
         let keys: f64 = self.keys.iter().map(|(start, end)| (end - start) as f64).sum();
         let pieces = self.places.queries.len() + self.places.distances.len() + 2 * self.places.chunks.len() + 1;
@@ -102,7 +107,8 @@ impl<'a> Columns<'a> {
         keys * pieces as f64 * self.step as f64 * (self.terms.words() as u64 * price) as f64
     }
 
-    /// Compares all representatives. Only differences at lengths below `best` count.
+    /// Compares the terms in all cells that represent others. `best` is the length of a known difference: the
+    /// comparison stops at longer lengths. `None` means that no difference is known.
     pub(super) fn compare(&self, best: Option<u64>) -> Outcome {
         let mut outcome = Outcome::default();
         let mut borders = Vec::new();
@@ -136,7 +142,7 @@ impl<'a> Columns<'a> {
         outcome
     }
 
-    /// Sets `borders` to the places in the column of `k`, from 0 to the longest length.
+    /// Sets `borders` to the query positions at which the column of key `k` may change, from 0 to the longest length.
     fn borders(&self, k: i64, borders: &mut Vec<i64>) {
         let last = self.lengths.last as i64;
         borders.clear();
@@ -164,7 +170,8 @@ impl Places {
         }
     }
 
-    /// Returns the keys below `last` that represent all others.
+    /// Returns ranges `(start, end)` of keys below `last` that represent all other keys. `step` is the least common
+    /// multiple of the strides, and `period` that of chunks and strides.
     fn key_ranges(&self, step: i64, period: i64, last: i64) -> Result<Vec<(i64, i64)>, String> {
         let critical = (self.queries.len() as u64 + 1).saturating_mul(self.distances.len() as u64 + 1);
         if critical > 8 * MAX_PLACES {

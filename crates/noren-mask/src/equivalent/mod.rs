@@ -1,9 +1,9 @@
 //! [`Mask::equivalent`]: whether two masks allow the same cells at every length.
 //!
-//! A mask that reads no facts decides a cell by its two positions alone. Such a cell depends on three things: the side
-//! of each listed position on which `q` and `k` are, the side of each window's end on which `q - k` is, and the
-//! residues for chunks and strides. Two masks list finitely many of each, so finitely many cells represent all others.
-//! `columns.rs` has the proof.
+//! A mask that reads no facts decides a cell by its two positions alone. Such a cell depends on three things: whether
+//! `q` and `k` are before or after each listed position, whether `q - k` is within each window, and the residues for
+//! chunks and strides. Two masks list finitely many positions, windows, chunks and strides, so finitely many cells
+//! represent all others. `columns.rs` has the proof.
 
 mod answer;
 mod columns;
@@ -23,11 +23,12 @@ use columns::{Candidate, Columns};
 use range::{Indices, Lengths};
 use term::Terms;
 
-/// The maximum number of steps. A step is one atom or one listed range, evaluated for one cell.
+/// The maximum number of steps of a comparison. A step evaluates one atom or one listed range for one cell.
 const BUDGET: u64 = 1_000_000_000;
-/// The maximum number of values in all facts that the search for a differing cell tries.
+/// The maximum number of values, over all facts with which the search for a differing cell binds the masks.
 const MOST_FACTS: u64 = 1 << 26;
-/// The lengths that are compared cell by cell if there are too many classes.
+/// The two lengths at which masks are compared cell by cell if they have more than `MAX_CLASSES` combinations of
+/// layer, batch row and head.
 const SAMPLE_LENGTHS: [u64; 2] = [256, 2048];
 /// The maximum number of combinations of layer, batch row and head in a comparison.
 const MAX_CLASSES: u64 = 4096;
@@ -41,7 +42,7 @@ impl Mask {
     ///
     /// Atoms that read facts (`padding`, `documents`, `clearance`, labels, arrays, closures) and random atoms are
     /// unknowns. Two masks are equal if they agree for all values of the unknowns. If they disagree for some values,
-    /// facts are tried under which the masks may differ. If none of these facts shows a difference, the result is
+    /// the masks are bound with examples of facts and compared. If no example shows a difference, the result is
     /// [`Equivalence::Undecided`] with the names of the atoms.
     ///
     /// ```
@@ -56,8 +57,8 @@ impl Mask {
     /// ```
     ///
     /// # Errors
-    /// Returns an error if [`bind`](Mask::bind) refuses the parameters of a mask at every length. A comparison that is
-    /// too large is no error: the result is [`Equivalence::Undecided`].
+    /// Returns an error if the parameters of a mask are invalid at every length. If the comparison is too large, the
+    /// result is [`Equivalence::Undecided`].
     pub fn equivalent(&self, other: &Mask) -> Result<Equivalence, Error> {
         self.check()?;
         other.check()?;
@@ -97,7 +98,8 @@ impl Comparison<'_> {
         self.answer(search, lengths, (batches.least(), heads.least()))
     }
 
-    /// Returns the result of a finished search. A difference is returned only with a shape and facts that show it.
+    /// Returns the result of a finished search. The result is a difference only if the masks differ in a cell for a
+    /// shape and facts that were found.
     fn answer(&self, search: Search, lengths: Lengths, sizes: (u64, u64)) -> Result<Equivalence, Error> {
         let Search { compared, found, mut open, unknowns, .. } = search;
         open.sort_unstable();
@@ -119,7 +121,7 @@ impl Comparison<'_> {
         Ok(Equivalence::Undecided { atoms: unknowns, reason: reason.into() })
     }
 
-    /// Returns the layers, batch rows and heads that represent all others.
+    /// Returns `[layers, batch rows, heads]`: the indices that represent all others.
     fn indices(&self) -> Result<[Indices; 3], String> {
         let mut all = [Indices::default(), Indices::default(), Indices::default()];
         for mask in self.masks {
@@ -129,7 +131,8 @@ impl Comparison<'_> {
         Ok(all)
     }
 
-    /// Compares two lengths cell by cell, for masks with too many classes.
+    /// Compares the masks cell by cell at two lengths, because they have too many classes for a complete comparison.
+    /// `reason` is the explanation in the result if no difference is found.
     fn sampled(&self, lengths: Lengths, indices: &[Indices; 3], reason: &str) -> Result<Equivalence, Error> {
         let [layers, batches, heads] = indices;
         let sizes = (batches.least().max(batches.len()), heads.least().max(heads.len()));
@@ -157,11 +160,11 @@ impl Comparison<'_> {
     }
 }
 
-/// Intermediate results over the classes.
+/// The intermediate results of a comparison, over all classes (combinations of layer, batch row and head).
 #[derive(Default)]
 struct Search {
     compared: u64,
-    /// Remaining steps.
+    /// The number of remaining steps.
     left: u64,
     /// The first difference that does not depend on the unknowns.
     found: Option<(Candidate, Class)>,
@@ -171,7 +174,7 @@ struct Search {
 }
 
 impl Search {
-    /// Compares the masks in one class and keeps the differences.
+    /// Compares the masks in one class (layer, batch row and head), and stores the differences in `found` and `open`.
     ///
     /// # Errors
     /// Returns the reason as text if the masks cannot be compared in this class.

@@ -36,17 +36,17 @@ pub(super) fn reads_padding(mask: &Mask) -> bool {
     mask.atoms().into_iter().any(|atom| atom.inputs().contains(&Input::Lengths))
 }
 
-/// Layers, batch rows or heads. Arms list finitely many of them by index and the others by residue. So the first
-/// indices of each residue represent all others.
+/// The indices of layers, batch rows or heads. Arms name finitely many indices one by one, and the others by residue
+/// (`every`). So the first indices of each residue represent all others.
 #[derive(Clone, Debug)]
 pub(super) struct Indices {
-    /// Arms list only indices below this number one by one.
+    /// A limit: arms name indices one by one only below this number.
     named: u64,
     /// The smallest number of indices to which the arms bind.
     least: u64,
-    /// The least common multiple of all steps.
+    /// The least common multiple of the steps of all `every` arms.
     period: u64,
-    /// The number of indices, if a list has one entry per index.
+    /// The required number of indices, if a list in the masks has one entry per index; otherwise `None`.
     exactly: Option<u64>,
 }
 

@@ -6,16 +6,16 @@ use crate::mask::{Arm, AtomRef, EveryLength, Mask, Node};
 
 /// The cells that one mask allows in one batch row and head.
 pub(super) enum Term {
-    /// An atom whose cells depend only on positions.
+    /// An atom whose cells depend only on positions, with the places at which its cells change.
     Atom(AtomRef, Places),
-    /// An atom that reads facts or is random, as the index of its unknown.
+    /// An atom that reads facts or is random. The number is the index of the unknown of this atom.
     Unknown(usize),
     Not(Box<Term>),
     All(Vec<Term>),
     Any(Vec<Term>),
 }
 
-/// The terms of two masks, with their common unknowns.
+/// The terms of two masks, and the unknowns that the terms share.
 pub(super) struct Terms {
     pub(super) pair: [Term; 2],
     unknowns: Vec<String>,
@@ -35,7 +35,7 @@ const VALUES: [u64; 6] = [
 ];
 
 impl Terms {
-    /// Returns the terms of both masks for one batch row and head. `layers(...)` must be resolved before.
+    /// Returns the terms of both masks for one batch row and head. The masks must not contain `layers(...)`.
     pub(super) fn new(masks: [&Mask; 2], batch: u64, head: u64) -> Result<Self, String> {
         let mut unknowns = Vec::new();
         let padded = masks.into_iter().any(reads_padding);
@@ -52,12 +52,12 @@ impl Terms {
         &self.unknowns
     }
 
-    /// Returns the number of words for all valuations, with 64 valuations per word.
+    /// Returns the number of 64-bit words that have one bit for each valuation of the unknowns.
     pub(super) fn words(&self) -> usize {
         1 << self.unknowns.len().saturating_sub(6)
     }
 
-    /// Returns whether exactly one term allows the cell in no, some or all valuations.
+    /// Returns in which valuations of the unknowns the two terms differ in the cell: in none, some or all of them.
     pub(super) fn differ(&self, q: i64, k: i64) -> Differ {
         let (mut any, mut all) = (false, true);
         for word in 0..self.words() {
@@ -73,16 +73,19 @@ impl Terms {
     }
 }
 
-/// The valuations in which two terms differ in a cell: none, some or all.
+/// The result of a comparison of two terms in one cell: in which valuations of the unknowns they differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Differ {
+    /// The terms agree in all valuations.
     Never,
+    /// The terms differ in some valuations and agree in others.
     Sometimes,
+    /// The terms differ in all valuations.
     Always,
 }
 
 impl Term {
-    /// Returns whether the cell is allowed in 64 valuations: bit `v` is valuation `64 * word + v`.
+    /// Returns 64 bits: bit `v` is 1 if the term allows the cell in valuation `64 * word + v` of the unknowns.
     fn values(&self, q: i64, k: i64, word: usize) -> u64 {
         match self {
             Term::Atom(atom, _) if atom.allows(&Pair::at(q, k)) => u64::MAX,
@@ -102,7 +105,7 @@ impl Term {
         }
     }
 
-    /// Returns the work of one cell in steps: one per atom, range or tree node that is evaluated.
+    /// Returns the number of steps to evaluate the term for one cell: one step per atom, range or tree node.
     pub(super) fn price(&self) -> u64 {
         let mut price = 1;
         self.places(&mut |places| price += places.price.max(1));
@@ -124,7 +127,7 @@ struct Reading<'a> {
     unknowns: &'a mut Vec<String>,
     batch: u64,
     head: u64,
-    /// Whether the facts mark padding. Padding on the left moves the first position of a list.
+    /// True if the facts mark padding. Padding on the left moves the first position of a list.
     padded: bool,
 }
 

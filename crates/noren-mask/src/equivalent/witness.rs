@@ -1,4 +1,4 @@
-//! Proof of a difference: a shape and facts under which exactly one mask allows a cell.
+//! Search for the proof of a difference: a shape and facts for which exactly one mask allows a cell.
 
 use super::answer::{Class, Equivalence};
 use super::columns::Candidate;
@@ -12,9 +12,10 @@ use crate::set::Span;
 use crate::shape::Shape;
 use std::collections::BTreeSet;
 
-/// Binds both masks at the candidate's length, first without facts, then with facts that give its cell different
-/// properties. Returns a cell that was evaluated in both masks. `budget` is the number of values that facts may still
-/// have in total.
+/// Searches for facts for which the masks differ. Binds both masks at the length of the candidate, first without facts,
+/// then with examples of facts. Returns a difference that was found by evaluating both masks, or `None`. `(batches,
+/// heads)` is the shape's number of batch rows and heads, `shortest` becomes the field of `Equivalence::Differ`, and
+/// `budget` is the number of values that all further facts may have together.
 pub(super) fn realise(
     masks: &[&Mask; 2],
     (candidate, class): (Candidate, Class),
@@ -46,11 +47,15 @@ pub(super) fn realise(
     Ok(None)
 }
 
-/// The maximum numbers of lengths, document lists, levels and label sets that are tried, and the number of labels.
+/// The maximum number of examples of lengths in the search for a difference.
 const LENGTHS: usize = 8;
+/// The number of examples of document lists.
 const DOCUMENTS: usize = 3;
+/// The number of examples of levels.
 const LEVELS: usize = 3;
+/// The number of examples of positions for one label.
 const SETS: usize = 4;
+/// The maximum number of labels whose positions vary in the examples.
 const MOST_LABELS: usize = 4;
 
 /// The kinds of facts that two masks read.
@@ -81,15 +86,16 @@ impl Needs {
         }
     }
 
-    /// Returns the number of facts that are tried.
+    /// Returns the number of examples of facts in the search.
     fn choices(&self) -> usize {
         let many = |needed: bool, n: usize| if needed { n } else { 1 };
         let labels = SETS.pow(self.labels.len().min(MOST_LABELS) as u32);
         many(self.lengths, LENGTHS * 2) * many(self.documents, DOCUMENTS) * many(self.levels, LEVELS) * labels
     }
 
-    /// Returns facts number `number`. The facts decide for the candidate's query and key: padding or not, one document
-    /// or two, equal or different levels, each label or not.
+    /// Returns example number `number` of the facts, counted from 0. The examples vary these properties of the
+    /// candidate's query and key: whether they are padding, are in one document, have equal levels, and have each
+    /// label.
     fn facts(&self, number: usize, candidate: &Candidate, batches: usize) -> Facts {
         let Candidate { len, q, k } = *candidate;
         let (q, k) = (q as u64, k as u64);

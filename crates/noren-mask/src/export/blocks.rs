@@ -8,19 +8,20 @@ use crate::plan::Plan;
 /// Block-sparse kernels read these tiles: FlexAttention's `BlockMask`, FlashAttention-4, FlashInfer's BSR, Splash's `MaskInfo`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Blocks {
-    /// (Number of rows of tiles, number of columns of tiles).
+    /// The numbers `[rows of tiles, columns of tiles]`.
     pub shape: [usize; 2],
-    /// For each tile, row by row: [`EMPTY`](Self::EMPTY), [`FULL`](Self::FULL), or the index of the mixed tile.
+    /// One number for each tile, row by row: [`EMPTY`](Self::EMPTY), [`FULL`](Self::FULL), or the index of the mixed
+    /// tile, counted from 0.
     pub slot: Vec<i32>,
-    /// The cells of the mixed tiles, `[mixed][block_q][block_kv.div_ceil(32)]`: bit `k % 32` of word `k / 32`. Cells beyond the last
-    /// query and key are 0.
+    /// The cells of the mixed tiles as bits, `[mixed][block_q][block_kv.div_ceil(32)]`: the cell of key `k` of a tile
+    /// is bit `k % 32` of word `k / 32` of its row. Bits beyond the last query or key are 0.
     pub bits: Vec<u32>,
 }
 
 impl Blocks {
-    /// No cell is allowed.
+    /// The number in `slot` of a tile without allowed cells.
     pub const EMPTY: i32 = -1;
-    /// Every cell is allowed.
+    /// The number in `slot` of a tile in which every cell is allowed.
     pub const FULL: i32 = -2;
 
     /// Returns the number of mixed tiles.
@@ -30,8 +31,9 @@ impl Blocks {
 }
 
 impl Plan {
-    /// Returns the tiles of pattern `pattern`; a size of 0 is read as 1. A tile that extends beyond the last query or key can be
-    /// full only if `cut_may_be_full` is true (FlexAttention counts the cells beyond as denied).
+    /// Returns the tiles of pattern `pattern`, with `block_q` queries and `block_kv` keys per tile. A size of 0 counts
+    /// as 1. A tile that extends beyond the last query or key can be full only if `cut_may_be_full` is true
+    /// (FlexAttention counts the cells beyond the last query or key as denied).
     ///
     /// ```
     /// use noren_mask::{Blocks, Facts, Shape, atoms::*};
@@ -43,7 +45,7 @@ impl Plan {
     /// ```
     ///
     /// # Panics
-    /// Panics if there is no such pattern.
+    /// Panics if the plan has no pattern with this index.
     pub fn blocks(&self, pattern: usize, [block_q, block_kv]: [usize; 2], cut_may_be_full: bool) -> Blocks {
         let (block_q, block_kv) = (block_q.max(1), block_kv.max(1));
         let rows = self.row_runs(pattern);
@@ -76,7 +78,8 @@ impl Plan {
     }
 }
 
-/// Returns the number of allowed cells of each tile, `[tiles]`, in the rows `lines`.
+/// Returns the number of allowed cells of each tile, for one row of `tiles` tiles. `lines` is the query rows of the
+/// tiles, `rows` the allowed keys of all query rows, and `block_kv` the number of keys of a tile.
 fn counts(rows: &Runs, lines: std::ops::Range<usize>, block_kv: usize, tiles: usize) -> Vec<u64> {
     let mut counts = vec![0u64; tiles];
     let mut steps = vec![0i64; tiles + 1];
@@ -100,7 +103,8 @@ fn counts(rows: &Runs, lines: std::ops::Range<usize>, block_kv: usize, tiles: us
     counts
 }
 
-/// Sets the bits of one row in the mixed tiles that it crosses.
+/// Sets the bits of one query row in the mixed tiles. `slots` has the numbers of the tiles of this row of tiles, `runs`
+/// is the allowed keys of the query row, and `line` is the index of the query row in its tiles.
 fn fill(bits: &mut [u32], slots: &[i32], runs: &[[u32; 2]], line: usize, [block_q, block_kv]: [usize; 2]) {
     let words = block_kv.div_ceil(32);
     for [start, end] in runs {

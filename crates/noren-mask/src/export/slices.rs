@@ -8,11 +8,11 @@ use crate::plan::Plan;
 pub enum SliceKind {
     /// Every row reads all keys of the slice.
     Full = 0,
-    /// The last row reads all keys; each row before it reads one key less at the end.
+    /// The last row reads all keys of the slice. Each row before it reads one key less at the end.
     Causal = 1,
-    /// The first row reads all keys; each row after it reads one key less at the beginning.
+    /// The first row reads all keys of the slice. Each row after it reads one key less at the beginning.
     InverseCausal = 2,
-    /// `Causal` and `InverseCausal` together: a band.
+    /// A band: the keys of each row begin and end one key later than those of the row before.
     BiCausal = 3,
 }
 
@@ -27,7 +27,7 @@ pub struct Slice {
     pub kind: SliceKind,
 }
 
-/// A slice that the next row may extend.
+/// A slice that is not finished, because the next query row may extend it.
 struct Open {
     first: u32,
     last: [u32; 2],
@@ -46,7 +46,7 @@ impl Open {
         Slice { rows: [self.first, end], keys: [self.start, self.last[1]], kind }
     }
 
-    /// Extends the slice by the run `run` of the next row. Returns whether this was possible.
+    /// Extends the slice by the run `run` of the next query row, if the run fits. Returns true if the slice was extended.
     fn takes(&mut self, run: [u32; 2]) -> bool {
         let steps = [run[0].wrapping_sub(self.last[0]), run[1].wrapping_sub(self.last[1])];
         let goes_on = steps.iter().all(|step| *step <= 1) && self.step.is_none_or(|step| step == steps);
@@ -58,8 +58,8 @@ impl Open {
 }
 
 impl Plan {
-    /// Returns the allowed cells of pattern `pattern` as slices. Each cell is in exactly one slice. The search is greedy, from
-    /// the first row on.
+    /// Returns the allowed cells of pattern `pattern` as slices. Each cell is in exactly one slice. The slices are
+    /// built greedily from the first query row on, so their number may not be the minimum.
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, SliceKind, atoms::*};
@@ -70,15 +70,15 @@ impl Plan {
     /// ```
     ///
     /// # Panics
-    /// Panics if there is no such pattern.
+    /// Panics if the plan has no pattern with this index.
     pub fn slices(&self, pattern: usize) -> Vec<Slice> {
         self.row_runs(pattern).slices()
     }
 }
 
 impl Runs {
-    /// Returns the cells of the lists, one list per row, as slices. Each cell is in exactly one slice. The search is greedy,
-    /// from the first row on.
+    /// Returns the cells of the lists as slices; list `i` has the keys of query row `i`. Each cell is in exactly one
+    /// slice. The slices are built greedily from the first query row on, so their number may not be the minimum.
     ///
     /// ```
     /// use noren_mask::{Runs, SliceKind};

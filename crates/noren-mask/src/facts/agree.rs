@@ -1,11 +1,12 @@
-//! Facts that were given more than once: the check that they agree, and the error if they do not.
+//! Checks for facts that several inputs give, such as lengths and token ids: the inputs must agree, otherwise the
+//! result is an error.
 
 use super::import::real_sets;
 use super::{Facts, RealTokens, Table};
 use crate::Error;
 use crate::scalar::{Rows, Side};
 
-/// The facts that give the non-padding tokens, for rows of known length.
+/// The non-padding tokens from several inputs, which must agree. Each input has batch rows of a known length.
 pub(super) struct Claims {
     first: Option<Claim>,
 }
@@ -21,12 +22,13 @@ impl Claims {
         Claims { first: None }
     }
 
-    /// Returns whether a fact was added.
+    /// Returns whether an input was added.
     pub(super) fn any(&self) -> bool {
         self.first.is_some()
     }
 
-    /// Adds the non-padding tokens of `facts` for rows of `len` keys. Returns an error if they contradict earlier facts.
+    /// Adds the non-padding tokens of `facts`, which were read from the input `name` with batch rows of `len` keys.
+    /// Returns an error if they contradict inputs that were added before.
     pub(super) fn add(&mut self, name: &'static str, facts: Facts, len: usize) -> Result<(), Error> {
         let Some(real) = facts.real else { return Ok(()) };
         match &self.first {
@@ -45,12 +47,13 @@ impl Claims {
         Ok(())
     }
 
-    /// Returns the table that was added first.
+    /// Returns the name and the length of the first input that was added.
     pub(super) fn table(&self) -> Table {
         Table(self.first.as_ref().map(|claim| (claim.name, claim.len)))
     }
 
-    /// Joins the added facts with `lengths`, `real_keys` and `side`. Returns an error if they contradict each other.
+    /// Returns the non-padding tokens from all inputs, and from the facts `lengths`, `real_keys` (`keys`) and `side` if
+    /// they are given. Returns an error if any of them contradict each other.
     pub(super) fn settle(
         self,
         lengths: Option<Vec<u64>>,
@@ -123,7 +126,8 @@ impl Claim {
         }
     }
 
-    /// Returns the non-padding tokens with padding at `side`. Returns an error if the padding is at the other side.
+    /// Returns the non-padding tokens, after the check that their padding is at `side`. `None` skips the check. Returns
+    /// an error if the padding is at the other side.
     fn turn(self, side: Option<Side>) -> Result<RealTokens, Error> {
         let Some(side) = side else { return Ok(self.real) };
         let shown = if side == Side::Left { "left" } else { "right" };
@@ -145,7 +149,8 @@ impl Claim {
     }
 }
 
-/// Returns the documents that all `sources` give. Returns an error if two sources differ.
+/// Returns the documents of `sources`, a list of (name of the input, document lengths). Returns an error if two inputs
+/// give different documents.
 pub(super) fn same_documents(sources: Vec<(&str, Rows<Vec<u64>>)>) -> Result<Option<Rows<Vec<u64>>>, Error> {
     let mut sources = sources.into_iter();
     let Some((name, first)) = sources.next() else { return Ok(None) };

@@ -1,6 +1,7 @@
 //! Facts from tensors that you already have: token ids, padding masks, segment ids, position ids, `cu_seqlens`.
 //!
-//! Each of these tensors has less information than [`Facts`]. Ambiguous input is an error with advice; nothing is guessed.
+//! Each of these tensors has less information than [`Facts`]. If an input has more than one meaning, the result is an
+//! error with advice.
 
 use super::{Facts, RealTokens, Table, real_run};
 use crate::Error;
@@ -13,11 +14,11 @@ use std::collections::HashSet;
 impl Facts {
     /// Returns lengths and padding side from token ids `[batch, length]` that are padded with `pad_id`.
     ///
-    /// A row may be padded at either end or at both. Rows that are padded at different ends become
-    /// [`real_keys`](Self::real_keys). If `pad_id` is also a real token (GPT-2 style, pad = eos or bos), padding cannot be
-    /// recognised from ids. Two signs of this case are an error: a pad id between real tokens, and rows padded at both ends with
-    /// exactly one pad id in every row at one of the ends. An eos right before the padding gives no sign: pass such ids to
-    /// [`from_token_ids_with`](Self::from_token_ids_with).
+    /// A batch row may have padding at one end or at both ends. If rows have padding at different ends, the result has
+    /// [`real_keys`](Self::real_keys) instead of lengths. If `pad_id` is also a real token (GPT-2 style, pad = eos or bos),
+    /// padding cannot be recognised from ids. Two signs of this case give an error: a pad id between real tokens, and rows
+    /// that all have exactly one pad id at one end while some rows also have padding at the other end. An eos token
+    /// directly before the padding cannot be detected: pass its id to [`from_token_ids_with`](Self::from_token_ids_with).
     ///
     /// ```
     /// use noren_mask::{Facts, Side};
@@ -36,7 +37,8 @@ impl Facts {
         Self::from_token_ids_with(rows, pad_id, &[])
     }
 
-    /// Returns the facts of [`from_token_ids`](Self::from_token_ids), for known real tokens `real_ids`, such as eos and bos.
+    /// Returns the facts of [`from_token_ids`](Self::from_token_ids). `real_ids` lists ids that are real tokens, such
+    /// as eos and bos.
     ///
     /// ```
     /// use noren_mask::Facts;
@@ -47,8 +49,8 @@ impl Facts {
     /// ```
     ///
     /// # Errors
-    /// Returns the errors of [`from_token_ids`](Self::from_token_ids), and an error if `pad_id` is in `real_ids` and occurs in a
-    /// row, because its padding cannot be recognised.
+    /// Returns the errors of [`from_token_ids`](Self::from_token_ids), and an error if `pad_id` is in `real_ids` and
+    /// occurs in a row, because padding and real tokens cannot be distinguished.
     pub fn from_token_ids_with<R: AsRef<[i64]>>(rows: &[R], pad_id: i64, real_ids: &[i64]) -> Result<Self, Error> {
         const ADVICE: &str = "give lengths or an attention_mask instead";
         let len = check_rows("token_ids", rows)?;
@@ -139,7 +141,7 @@ impl Facts {
     /// ```
     ///
     /// # Errors
-    /// Returns an error if there are no rows, if rows have different lengths, or if there is another number.
+    /// Returns an error if there are no rows, if rows have different lengths, or if a row contains another number.
     pub fn padding_from_additive<R: AsRef<[f32]>>(rows: &[R]) -> Result<Self, Error> {
         Self::padding_from("additive padding", rows, |cell| {
             additive_keep((*cell).into())
@@ -167,7 +169,7 @@ impl Facts {
     }
 
     /// Returns documents and non-padding tokens from segment ids `[batch, length]` that count from 1, with 0 for padding (T5X,
-    /// MaxText, Megatron). A document is a run of one id; padding between documents becomes a document of `documents`.
+    /// MaxText, Megatron). A document is a run of equal ids. Padding between documents becomes a document too.
     ///
     /// ```
     /// use noren_mask::Facts;
@@ -177,9 +179,10 @@ impl Facts {
     /// ```
     ///
     /// # Errors
-    /// Returns an error for no rows, rows of different lengths, negative ids, an id that returns after another one, and rows
-    /// that begin with 0 if no 0 follows another id: then ids may count from 0 without padding, and
-    /// [`from_segment_ids_with`](Self::from_segment_ids_with) takes the id of padding.
+    /// Returns an error if there are no rows, if rows have different lengths, if an id is negative, or if an id occurs
+    /// again after another id. Rows that begin with 0 are also an error if no 0 follows another id, because ids may
+    /// count from 0 without padding: in this case, call [`from_segment_ids_with`](Self::from_segment_ids_with), which
+    /// takes the id of padding.
     pub fn from_segment_ids<R: AsRef<[i64]>>(rows: &[R]) -> Result<Self, Error> {
         check_rows("segment_ids", rows)?;
         let mut leading = None;
@@ -210,8 +213,8 @@ impl Facts {
         }
     }
 
-    /// Returns documents and non-padding tokens from segment ids. `padding` is the id of padding. With `None`, every id is that
-    /// of a document, and no non-padding tokens are set.
+    /// Returns documents and non-padding tokens from segment ids. `padding` is the id of padding. `None` means that
+    /// there is no padding: every id is the id of a document.
     ///
     /// ```
     /// use noren_mask::{Facts, Side};
@@ -224,7 +227,7 @@ impl Facts {
     /// ```
     ///
     /// # Errors
-    /// Returns an error if there are no rows, if rows have different lengths, or if an id returns after another id.
+    /// Returns an error if there are no rows, if rows have different lengths, or if an id occurs again after another id.
     pub fn from_segment_ids_with<R: AsRef<[i64]>>(rows: &[R], padding: Option<i64>) -> Result<Self, Error> {
         let len = check_rows("segment_ids", rows)?;
         let mut facts = match padding {
@@ -255,7 +258,7 @@ impl Facts {
 
     /// Returns documents from position ids `[batch, length]` that start at 0 in every document and rise by 1 within it.
     ///
-    /// Padding has position ids too (usually 0 or 1), so it cannot be recognised. If a row has padding, call
+    /// Padding tokens also have position ids (usually 0 or 1), so padding cannot be recognised. If a row has padding, call
     /// [`with_position_ids`](Self::with_position_ids) on facts that give the padding.
     ///
     /// ```
@@ -273,7 +276,7 @@ impl Facts {
         Facts::new().with_position_ids(rows)
     }
 
-    /// Adds documents from position ids to these facts, as [`from_position_ids`](Self::from_position_ids) reads them. Position
+    /// Adds documents to these facts, read from position ids as in [`from_position_ids`](Self::from_position_ids). Position
     /// ids of padding tokens are ignored.
     ///
     /// ```
@@ -373,8 +376,8 @@ impl Facts {
     }
 }
 
-/// Returns the common length of all rows. Returns an error if there are no rows, if their lengths differ, or if the length is
-/// not from 1 to `Shape::MAX_LEN`.
+/// Returns the common length of all batch rows. Returns an error if there are no rows, if the lengths of rows differ,
+/// or if the length is not from 1 to `Shape::MAX_LEN`.
 pub(super) fn check_rows<T, R: AsRef<[T]>>(fact: &str, rows: &[R]) -> Result<usize, Error> {
     let refuse = |problem: String| Err(Error::fact(fact, problem));
     let Some(len) = rows.first().map(|row| row.as_ref().len()) else {
@@ -391,7 +394,8 @@ pub(super) fn check_rows<T, R: AsRef<[T]>>(fact: &str, rows: &[R]) -> Result<usi
     }
 }
 
-/// Returns lengths and a side if all rows are padded at the same end, otherwise the set of non-padding keys of each row.
+/// Returns lengths and a side if all batch rows have padding at the same end. Otherwise returns the set of non-padding
+/// keys of each batch row.
 fn real_tokens(keys: Vec<IntervalSet>, len: u32) -> RealTokens {
     for side in [Side::Right, Side::Left] {
         if keys.iter().all(|set| *set == run_set(set.count(), side, len)) {
@@ -406,7 +410,8 @@ fn run_set(length: u64, side: Side, len: u32) -> IntervalSet {
     IntervalSet::from(run.start..run.end)
 }
 
-/// Returns the non-padding keys of each of `batch` rows of `len` keys. Returns an error if `real` does not fit them.
+/// Returns the non-padding keys of `batch` batch rows with `len` keys each. Returns an error that names `fact` if
+/// `real` does not fit these rows.
 pub(super) fn real_sets(fact: &str, real: &RealTokens, batch: usize, len: u32) -> Result<Vec<IntervalSet>, Error> {
     let refuse = |problem: String| Err(Error::fact(fact, problem));
     let (count, longest) = match real {
@@ -427,8 +432,9 @@ pub(super) fn real_sets(fact: &str, real: &RealTokens, batch: usize, len: u32) -
     })
 }
 
-/// Returns document lengths from the document that owns each key. Padding at one end of all rows is left out. Other
-/// padding is a document, or part of the document that surrounds it.
+/// Returns document lengths. `owners` has, for each batch row and key, the id of the document that contains the key, or
+/// `None` for padding. Padding at one end of all batch rows is in no document. Other padding is a document, or part of
+/// the document that surrounds the padding.
 fn documents_of(mut owners: Vec<Vec<Option<i64>>>, real: Option<&RealTokens>, len: usize) -> Rows<Vec<u64>> {
     let at_end = matches!(real, Some(RealTokens::Lengths { .. }));
     let lengths_of = |owner: &mut Vec<Option<i64>>| {

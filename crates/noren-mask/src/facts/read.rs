@@ -1,4 +1,4 @@
-//! [`Facts`] from JSON: reads each key. `facts/agree.rs` compares keys that refer to the same fact.
+//! The JSON reader of [`Facts`]. `facts/agree.rs` compares keys of the JSON object that give the same fact.
 
 use super::agree::{Claims, same_documents};
 use super::import::{check_rows, real_sets};
@@ -78,8 +78,8 @@ impl Facts {
     ///
     /// # Errors
     /// Returns an error for text that is not JSON, an unknown or repeated key, a value of the wrong kind (with its place), keys
-    /// that contradict each other, and the errors of the functions above. [`Mask::bind`](crate::Mask::bind) compares the facts
-    /// with the shape.
+    /// that contradict each other, and the errors of the functions that are listed above. [`Mask::bind`](crate::Mask::bind)
+    /// compares the facts with the shape.
     pub fn from_json(text: &str) -> Result<Self, Error> {
         Self::read(&At::root(&Json::parse(text, "JSON")?))
     }
@@ -117,7 +117,7 @@ impl<'de> Deserialize<'de> for Facts {
     }
 }
 
-/// Reads all keys that give non-padding tokens or documents.
+/// Reads all JSON keys that give non-padding tokens or documents, and sets them in `facts`.
 fn read_real_and_documents(at: &At<'_>, facts: &mut Facts) -> Result<(), Error> {
     for (key, to) in
         [("pad_id", "token_ids"), ("eos_id", "token_ids"), ("bos_id", "token_ids"), ("segment_padding", "segment_ids")]
@@ -198,7 +198,7 @@ fn read_real_and_documents(at: &At<'_>, facts: &mut Facts) -> Result<(), Error> 
     Ok(())
 }
 
-/// Checks that padding has the pad id, if token ids are given only as a check.
+/// Checks that padding tokens have the id `pad_id`, if other facts give the padding and token ids are given in addition.
 fn check_padding_ids(ids: &[Vec<i64>], pad_id: i64, real: Option<&RealTokens>) -> Result<(), Error> {
     let Some(real) = real else { return Ok(()) };
     let len = check_rows("token_ids", ids)?;
@@ -235,7 +235,8 @@ fn read_side(at: &At<'_>) -> Result<Side, Error> {
     }
 }
 
-/// Reads a list for all batch rows, or a list of lists, one per row.
+/// Reads one list for all batch rows, or a list of lists, one per batch row. `expected` describes the list in errors,
+/// and `read` reads one entry.
 fn read_rows<T>(at: &At<'_>, expected: &str, read: impl Fn(At<'_>) -> Result<T, Error>) -> Result<Rows<Vec<T>>, Error> {
     match at.value {
         Json::List(list) if matches!(list.first(), Some(Json::List(_))) => {
@@ -245,7 +246,7 @@ fn read_rows<T>(at: &At<'_>, expected: &str, read: impl Fn(At<'_>) -> Result<T, 
     }
 }
 
-/// Reads a list of lists, one per batch row; at least one.
+/// Reads a list of one or more lists, one per batch row. `expected` describes the list in errors, and `read` reads one entry.
 fn read_table<T>(at: &At<'_>, expected: &str, read: impl Fn(At<'_>) -> Result<T, Error>) -> Result<Vec<Vec<T>>, Error> {
     let rows = at.list("a list of batch rows", |row| row.list(expected, &read))?;
     match rows.is_empty() {

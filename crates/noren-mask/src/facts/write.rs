@@ -22,8 +22,8 @@ impl Facts {
     /// ```
     ///
     /// # Errors
-    /// Returns an error for closures and runs of positions, which have no serial form, and for a fact per batch row that
-    /// lists no row.
+    /// Returns an error for closures and runs of positions, which have no serial form. A list with one entry per batch
+    /// row must have at least one entry.
     pub fn to_json(&self) -> Result<String, Error> {
         self.check_serial()?;
         serde_json::to_string(self).map_err(|e| Error::fact("JSON", e.to_string()))
@@ -108,7 +108,7 @@ struct Written<'a> {
     arrays: BTreeMap<&'a str, &'a Array>,
 }
 
-/// Writes the value for all batch rows, or the list of values.
+/// Writes one value if it applies to all batch rows, otherwise the list of values, one per batch row.
 impl<T: Serialize> Serialize for Rows<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -118,7 +118,7 @@ impl<T: Serialize> Serialize for Rows<T> {
     }
 }
 
-/// Writes a single position as a number, a range as text: `3`, `"3..9"`, `"3.."`.
+/// Writes a single position as a number (`3`), and a range as text (`"3..9"`, `"3.."`).
 impl Serialize for Span {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.end {
@@ -129,7 +129,7 @@ impl Serialize for Span {
     }
 }
 
-/// A set of keys, written as a list of spans.
+/// A set of keys, for output as a list of spans.
 struct KeySet<'a>(&'a IntervalSet);
 
 impl Serialize for KeySet<'_> {
