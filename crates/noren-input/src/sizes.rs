@@ -22,7 +22,9 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Returns for each size the larger of the two known values, or the only known value.
+    /// Returns for each size the larger value of `self` and `other`. If only one of them has a value, the result is
+    /// this value.
+    /// For `cross`, the value of `self` is used if both have one.
     pub fn or(self, other: Sizes) -> Sizes {
         Sizes {
             len: self.len.max(other.len),
