@@ -10,7 +10,8 @@ use std::fs::File;
 use std::io::{BufReader, Read, Seek};
 use std::path::Path;
 
-/// The maximum number of bytes of memory for all arrays of a compressed file. A small file may unpack to any size.
+/// The maximum number of bytes of memory for all arrays of a compressed file. The limit is needed because a small
+/// compressed file may unpack to any size.
 const MOST_UNPACKED: u64 = 2 << 30;
 /// The maximum number of arrays in a file.
 const MOST_ARRAYS: usize = 1024;
@@ -52,7 +53,7 @@ pub fn read_from(mut file: impl Read + Seek, len: u64, name: &str) -> Result<Vec
     }
 }
 
-/// Returns the only array of a file, or the one called `mask`.
+/// Returns the only array of a file. If the file has several arrays, returns the array called `mask`.
 pub fn read_one(path: &Path) -> Result<Values> {
     let mut all = read_all(path)?;
     let at = if all.len() == 1 { Some(0) } else { all.iter().position(|(name, _)| name == "mask") };
@@ -99,7 +100,7 @@ fn read_npz(file: impl Read + Seek, name: &str) -> Result<Vec<(String, Values)>>
     Ok(out)
 }
 
-/// Returns the bytes of memory for the numbers of an array.
+/// Returns the number of bytes of memory that the numbers of an array take.
 fn memory(array: &Values) -> u64 {
     let each = match array.numbers() {
         Numbers::Bool(_) => 1,

@@ -1,4 +1,4 @@
-//! [`Error`]: the reason why input is refused, and a hint.
+//! [`Error`]: the reason why input is refused, and a hint on how to fix the input.
 
 use noren_mask::Error as MaskError;
 use std::fmt;
@@ -12,7 +12,7 @@ pub struct Error {
     pub hint: Option<String>,
 }
 
-/// Results of this crate.
+/// The result type of this crate, with [`Error`] as the error.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
@@ -21,7 +21,7 @@ impl Error {
         Error { message: message.into(), hint: None }
     }
 
-    /// Sets the hint, which replaces any earlier one.
+    /// Sets the hint of the error, which replaces any earlier hint.
     pub fn hint(self, hint: impl Into<String>) -> Self {
         Error { hint: Some(hint.into()), ..self }
     }
@@ -42,7 +42,8 @@ impl From<MaskError> for Error {
     }
 }
 
-/// Returns how to give, on the command line, a fact that a mask needs.
+/// Returns a hint for an error about a missing fact: how to give the fact on the command line. Returns `None` for other
+/// errors.
 fn hint_for(error: &MaskError) -> Option<&'static str> {
     let MaskError::Missing { what, .. } = error else { return None };
     let starts = |word: &str| what.starts_with(word);

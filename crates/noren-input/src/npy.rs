@@ -9,11 +9,11 @@ use noren_doctor::Values;
 use noren_mask::Keep;
 use std::io::{Read, Write};
 
-/// The length of the longest header that is read, in bytes. Headers of real files have a few hundred bytes.
+/// The maximum length of a header, in bytes. Headers of real files have a few hundred bytes.
 const MOST_HEADER: usize = 1 << 16;
 /// The maximum number of dimensions of an array, as in NumPy.
 const MOST_DIMENSIONS: usize = 64;
-/// Number of bytes that are written at a time.
+/// The number of bytes that are written at a time.
 const PIECE: usize = 1 << 18;
 
 /// Reads one npy array that takes at most `most` bytes of memory. `len` is the number of bytes of the file, if it is
@@ -62,7 +62,8 @@ pub fn read_npy(mut reader: impl Read, len: Option<u64>, most: u64, name: &str) 
     stored.read(&shape, &mut reader, most, name)
 }
 
-/// Reads type and shape from `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }`.
+/// Reads the number type and the shape from a header such as `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4),
+/// }`.
 fn parse_header(header: &str) -> std::result::Result<(Stored, Vec<usize>), String> {
     let (mut descr, mut fortran, mut shape) = (None, None, None);
     let mut at = Literal { rest: header };
@@ -102,7 +103,7 @@ fn parse_header(header: &str) -> std::result::Result<(Stored, Vec<usize>), Strin
     Ok((stored, shape))
 }
 
-/// Reads NumPy's name of a type, such as `<f4`, `|b1` or `>i8`.
+/// Reads NumPy's name of a number type, such as `<f4`, `|b1` or `>i8`.
 fn parse_descr(descr: &str) -> std::result::Result<Stored, String> {
     let unread =
         || format!("numbers of type {descr:?} are not supported: give bool, integers or floats of up to 64 bits");
@@ -124,19 +125,19 @@ fn parse_descr(descr: &str) -> std::result::Result<Stored, String> {
     Ok(Stored { kind, width: width.into(), big_endian: order == ">" })
 }
 
-/// The rest of a Python literal. Every method skips white space first.
+/// The part of a Python literal that is not read yet. Every method skips white space first.
 struct Literal<'a> {
     rest: &'a str,
 }
 
 impl<'a> Literal<'a> {
-    /// Returns the next character.
+    /// Returns the next character without reading it, or `None` at the end.
     fn peek(&mut self) -> Option<char> {
         self.rest = self.rest.trim_ascii_start();
         self.rest.chars().next()
     }
 
-    /// Reads the next character if it is `wanted`, and returns whether it was.
+    /// Reads the next character if it equals `wanted`, and returns whether it was equal.
     fn take(&mut self, wanted: char) -> bool {
         let found = self.peek() == Some(wanted);
         if found {
@@ -159,7 +160,7 @@ impl<'a> Literal<'a> {
         }
     }
 
-    /// Reads text between quotes. Names of types contain no escapes.
+    /// Reads text between quotes. Escapes are refused, because names of number types contain none.
     fn text(&mut self) -> std::result::Result<&'a str, String> {
         let quote = match self.peek() {
             Some(quote @ ('\'' | '"')) => quote,
@@ -206,7 +207,7 @@ impl<'a> Literal<'a> {
         Ok(sizes)
     }
 
-    /// Reads one size. Files written by Python 2 have an `L` after it.
+    /// Reads one size. Files of Python 2 have an `L` after the number.
     fn size(&mut self) -> std::result::Result<usize, String> {
         self.peek();
         let digits = self.rest.len() - self.rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();

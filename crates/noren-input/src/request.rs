@@ -1,13 +1,13 @@
-//! [`ShapeRequest`]: a shape with omitted sizes, and the masks that are bound to it.
+//! [`ShapeRequest`]: a shape whose sizes may be omitted, and the binding of masks to that shape.
 
 use crate::error::{Error, Result};
 use crate::sizes::{DEFAULT_LEN, Sizes};
 use noren_mask::{BoundMask, Facts, Shape, Spec};
 
-/// The maximum number of (batch row, head) pairs, each of which takes memory.
+/// The maximum number of (batch row, head) pairs. Each pair takes memory.
 const MOST_PAIRS: usize = 1 << 20;
 
-/// The given sizes of a shape.
+/// The sizes of a shape that the user gave. A size that was not given is `None` or an empty list.
 #[derive(Clone, Debug, Default)]
 pub struct ShapeRequest {
     /// Number of queries and keys in self-attention; cannot be combined with `q`, `kv`, `past` and `new`.
@@ -30,25 +30,25 @@ pub struct ShapeRequest {
     pub kv_heads: Option<usize>,
 }
 
-/// Masks bound to one shape, with the sizes that were assumed.
+/// Masks that are bound to one shape, with the sizes that were assumed for this shape.
 #[derive(Debug)]
 pub struct Bound {
     /// The given specs, each reduced to the selected layer.
     pub specs: Vec<Spec>,
     /// The masks of the specs, bound to the shape.
     pub masks: Vec<BoundMask>,
-    /// Sizes that were not given, as options of the command: `--len 16`, `--batch 2`.
+    /// Sizes that were assumed because the user did not give them, as options of the command: `--len 16`, `--batch 2`.
     pub assumed: Vec<String>,
 }
 
 impl Bound {
-    /// Returns the assumed sizes as a remark, if there are any.
+    /// Returns a remark that lists the assumed sizes, or `None` if no size was assumed.
     pub fn remark(&self) -> Option<String> {
         (!self.assumed.is_empty()).then(|| format!("assumed: {}", self.assumed.join(", ")))
     }
 }
 
-/// Parses a spec and takes its part for `layer`, when one is given.
+/// Parses a spec. If `layer` is given, returns the spec of that layer only.
 ///
 /// # Errors
 /// Returns an error with its place in the text when the text is no spec, or when a parameter makes no sense.
@@ -61,7 +61,7 @@ pub fn parse(text: &str, layer: Option<u64>) -> std::result::Result<Spec, noren_
     })
 }
 
-/// Binds specs to one shape: given sizes first, then those in `known`, then defaults.
+/// Binds specs to one shape. Each size of the shape is the given size; else the size in `known`; else the default.
 ///
 /// # Errors
 /// Returns an error when the shape cannot be resolved or a mask lacks a fact.
@@ -73,7 +73,7 @@ pub fn bind(specs: Vec<Spec>, shape: &ShapeRequest, facts: &Facts, known: &Sizes
 }
 
 impl ShapeRequest {
-    /// Returns the shape, and appends to `assumed` each size that was not given, as an option of the command.
+    /// Returns the shape. Appends each assumed size to `assumed`, as an option of the command such as `--len 16`.
     ///
     /// # Errors
     /// Returns an error when queries and keys differ in number and the position of the first query is not given, and when batch

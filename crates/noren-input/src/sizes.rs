@@ -8,7 +8,7 @@ use serde_json::Value;
 /// The default number of tokens.
 pub const DEFAULT_LEN: usize = 16;
 
-/// The known sizes.
+/// The sizes that a mask or facts imply. An unknown size is `None`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sizes {
     /// Number of tokens.
@@ -17,7 +17,7 @@ pub struct Sizes {
     pub batch: Option<usize>,
     /// Number of query heads.
     pub heads: Option<usize>,
-    /// Numbers of queries and of keys, if they differ.
+    /// The number of queries and the number of keys, in this order, if they differ.
     pub cross: Option<(usize, usize)>,
 }
 
@@ -32,8 +32,8 @@ impl Sizes {
         }
     }
 
-    /// Returns the sizes of `self`, with those of `least` for unknown sizes. A length of `least` is used only if it
-    /// exceeds [`DEFAULT_LEN`].
+    /// Returns the sizes of `self`. Sizes that `self` lacks are taken from `least`, but a length from `least` is used
+    /// only if it exceeds [`DEFAULT_LEN`].
     pub fn or_else(self, least: &Sizes) -> Sizes {
         Sizes {
             len: self.len.or(least.len.filter(|n| *n > DEFAULT_LEN)),
@@ -48,8 +48,8 @@ impl Sizes {
     }
 }
 
-/// Returns the sizes that the lists inside a mask imply: documents have a sum; levels, grids and trees a length; arms a
-/// number of heads.
+/// Returns the sizes that the lists inside a mask imply. The sum of documents, and lists of levels, grids and trees,
+/// give a length; arms give a number of heads.
 pub fn mask_sizes(spec: &Spec) -> Sizes {
     let slopes = spec.scores.iter().filter_map(|score| match score {
         Score::Alibi { slopes: Some(slopes) } => Some(slopes.len()),
@@ -94,7 +94,8 @@ fn sizes_of_atom(atom: &AtomRef) -> Sizes {
     }
 }
 
-/// Returns the length that spans imply, if it exceeds [`DEFAULT_LEN`]: `keys(0..4)` describes a beginning, not an end.
+/// Returns the length that spans of positions require, if that length exceeds [`DEFAULT_LEN`]. Spans such as
+/// `keys(0..4)` give only a minimum, because the sequence may be longer.
 fn at_least(spans: &[Span]) -> Sizes {
     match spans.iter().map(|s| s.end.unwrap_or(s.start + 1)).max() {
         Some(end) if (16..=4096).contains(&end) => Sizes::len(end),
@@ -102,9 +103,10 @@ fn at_least(spans: &[Span]) -> Sizes {
     }
 }
 
-/// Returns the smallest number of heads with which every arm applies to a head. An open arm `4..` needs one head more
-/// than its start, rounded up to a power of two. Arms `every` need their largest start and a common multiple of their
-/// steps. `else` needs one head that no other arm names.
+/// Returns the smallest number of heads with which every arm applies to at least one head, or `None` if the arms give
+/// no number. An open arm `4..` needs at least one head more than the start of the arm, rounded up to a power of two.
+/// Arms `every` need their largest start plus a common multiple of their steps. The arm `else` needs one head that no
+/// other arm names.
 fn arms_end(arms: &[Arm]) -> Option<usize> {
     let (mut end, mut open, mut period, mut start) = (0u64, false, 1u64, None);
     for arm in arms {
@@ -144,7 +146,7 @@ fn sum(lengths: &[u64]) -> u64 {
     lengths.iter().fold(0, |n, l| n.saturating_add(*l))
 }
 
-/// Returns the arrays that a mask names.
+/// Returns the names of the arrays that a mask uses.
 pub fn array_names(mask: &Mask) -> Vec<String> {
     mask.atoms().into_iter().filter_map(|atom| Some(atom.downcast::<Dense>()?.name.clone())).collect()
 }
@@ -178,7 +180,7 @@ pub fn facts_sizes(text: &str, named: &[String]) -> Sizes {
     sizes
 }
 
-/// Returns the shape of an array: the shape of its nested lists, or the shape in its field.
+/// Returns the sizes of an array in the facts, from its nested lists or from its field `shape`.
 fn array_sizes(array: &Value) -> Option<Sizes> {
     let form = array.as_object()?.values().next()?;
     let mut shape = Vec::new();

@@ -1,12 +1,12 @@
-//! [`Stored`]: numbers as a file stores them, read in pieces.
+//! [`Stored`]: the type of numbers in a file, and a reader that converts them in pieces.
 
 use crate::error::{Error, Result};
 use noren_doctor::{Dtype, Numbers, Values};
 use std::io::Read;
 
-/// The maximum bytes of memory for the numbers of one array. A larger mask is not diagnosed in memory.
+/// The maximum number of bytes of memory for the numbers of one array. A larger array is refused.
 pub const MOST_MEMORY: u64 = 16 << 30;
-/// Number of bytes that are converted at a time.
+/// The number of bytes that are converted at a time.
 const PIECE: usize = 1 << 18;
 
 /// The type of a stored number.
@@ -42,7 +42,7 @@ impl Stored {
         }
     }
 
-    /// Returns the bytes of memory of one number after it was read.
+    /// Returns the number of bytes of memory that one number takes after it was read.
     fn memory(self) -> u64 {
         match (self.kind, self.width) {
             (Kind::Bool, _) => 1,
@@ -51,7 +51,8 @@ impl Stored {
         }
     }
 
-    /// Returns the bytes of memory of an array of this type; `None` if they exceed 64 bits.
+    /// Returns the number of bytes of memory that an array of this type and shape takes, or `None` if the number of
+    /// bytes exceeds 64 bits.
     pub(crate) fn memory_of(self, shape: &[usize]) -> Option<u64> {
         shape.iter().try_fold(self.memory(), |n, &size| n.checked_mul(size as u64))
     }

@@ -13,9 +13,9 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use std::collections::HashSet;
 use std::io::{Read, Seek, SeekFrom, Write};
 
-/// The length of the longest header that is read, in bytes. The crate that parses headers refuses longer ones too.
+/// The maximum length of a header, in bytes. The crate that parses headers also refuses longer headers.
 const MOST_HEADER: u64 = 100_000_000;
-/// Number of bytes that are converted at a time.
+/// The number of bytes that are converted at a time.
 const PIECE: usize = 1 << 18;
 
 /// The values of one tensor, with its shape.
@@ -173,8 +173,8 @@ impl<R: Read + Seek> TensorFile<R> {
     }
 }
 
-/// The names in a header, and whether one appears twice. They take no more memory than the header, whose length is
-/// bounded.
+/// The names of the tensors in a header, and the name that appears twice, if there is one. The names take no more
+/// memory than the header, whose length is limited.
 struct Names {
     twice: Option<String>,
 }

@@ -69,7 +69,8 @@ pub struct Arm {
 }
 
 impl Arm {
-    /// Returns the mask of the arm that names `index`, else that of the arm `else`, if there is one.
+    /// Returns the mask of the arm that names `index`. If no arm names `index`, returns the mask of the arm `else`, or
+    /// `None` without such an arm.
     pub fn pick(arms: &[Arm], index: u64) -> Option<&Mask> {
         let named = arms.iter().find(|arm| arm.selector.names(index));
         named.or_else(|| arms.iter().find(|arm| arm.selector == Selector::Else)).map(|arm| &arm.mask)
@@ -77,8 +78,8 @@ impl Arm {
 }
 
 impl Mask {
-    /// Returns the mask of one node. Build `And` and `Or` nodes with [`Mask::all`], [`Mask::any`] or the operators, which keep
-    /// them flat.
+    /// Returns the mask with the root node `node`. Build `And` and `Or` nodes with [`Mask::all`], [`Mask::any`] or the
+    /// operators, which merge nested nodes of one kind.
     pub fn new(node: Node) -> Self {
         Mask(Arc::new(node))
     }
@@ -121,7 +122,7 @@ impl Mask {
         &self.0
     }
 
-    /// Returns the intersection of `masks`, or `full` if there are none.
+    /// Returns the intersection of `masks`, or `full` if `masks` is empty.
     pub fn all(masks: impl IntoIterator<Item = Mask>) -> Self {
         let mut parts = Vec::new();
         for mask in masks {
@@ -137,7 +138,7 @@ impl Mask {
         }
     }
 
-    /// Returns the union of `masks`, or `none` if there are none.
+    /// Returns the union of `masks`, or `none` if `masks` is empty.
     pub fn any(masks: impl IntoIterator<Item = Mask>) -> Self {
         let mut parts = Vec::new();
         for mask in masks {
@@ -200,7 +201,7 @@ impl Node {
     }
 }
 
-/// Frees a deep expression without recursion, because `mask = mask - part` in a loop may nest very deep.
+/// Frees a mask without recursion, because a loop of `mask = mask - part` can build a very deep expression.
 impl Drop for Mask {
     fn drop(&mut self) {
         let mut parts = Vec::new();
@@ -302,16 +303,17 @@ pub trait Atom: Value {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Simplified {
-    /// The atom is in its simplest form.
+    /// The atom is already in its simplest form.
     Same,
     /// This mask allows the same cells and is in its simplest form, perhaps the atom itself.
     Mask(Mask),
-    /// The cells depend on one number only, so several such atoms can be joined into one.
+    /// The cells depend on one number only (a distance, a key or a query), so several such atoms can be joined into one
+    /// atom.
     Line(Line),
 }
 
 impl Simplified {
-    /// Returns the simplified form of a line, or [`Simplified::Same`] if there is no line.
+    /// Returns [`Simplified::Line`] for a given line, or [`Simplified::Same`] for `None`.
     pub(crate) fn line(line: impl Into<Option<Line>>) -> Self {
         line.into().map_or(Simplified::Same, Simplified::Line)
     }
@@ -323,9 +325,9 @@ impl Simplified {
 pub enum EveryLength {
     /// Nothing is known: the cells depend on more than positions, or change at too many places.
     Unknown,
-    /// The cells change only at these places.
+    /// The cells change only at these positions and distances.
     Places(Places),
-    /// This mask allows the same cells.
+    /// This mask allows the same cells as the atom.
     Mask(Mask),
 }
 
@@ -343,7 +345,7 @@ impl AtomRef {
         self.0.as_any().downcast_ref()
     }
 
-    /// Returns the sort key: rank, name, type.
+    /// Returns the sort key (rank, name, type) of the atom.
     fn order(&self) -> (Rank, &'static str, TypeId) {
         (self.0.rank(), self.0.name(), self.0.as_any().type_id())
     }

@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// The cells of an atom in one batch row and head, from its membership.
+/// The cells of an atom in one batch row and head, which the atom's function `allows` decides one by one.
 #[derive(Clone, Debug)]
 pub(crate) struct Membership {
     atom: AtomRef,

@@ -30,7 +30,7 @@ pub struct Order {
     modulus: u32,
 }
 
-/// Indices at adjacent places. The first index is at place `at`.
+/// A run of indices and the place of its first index; the other indices of the run have the next places.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Placed {
     at: u32,
@@ -43,7 +43,7 @@ impl Placed {
     }
 }
 
-/// Ascending, disjoint runs of indices at the places `start..end`.
+/// A group of an order: ascending, disjoint runs of indices at the places `start..end`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Group {
     runs: Range<usize>,
@@ -62,7 +62,7 @@ pub(crate) struct Indices {
 }
 
 impl Indices {
-    /// Returns index number `i`.
+    /// Returns the index number `i` of the run, counted from 0.
     pub(crate) fn at(self, i: u32) -> u32 {
         self.start + i * self.step
     }
@@ -75,7 +75,7 @@ impl Indices {
         self.step == 1 || self.len == 1
     }
 
-    /// Returns the number of indices below `index`.
+    /// Returns how many indices of the run are below `index`.
     pub(crate) fn below(self, index: u32) -> u32 {
         index.saturating_sub(self.start).div_ceil(self.step).min(self.len)
     }
@@ -129,7 +129,7 @@ impl Order {
         order
     }
 
-    /// Returns the sets one after another, each as a group.
+    /// Returns the order that lists the sets one after another, with one group for each set.
     pub(crate) fn of_groups(sets: &[IntervalSet]) -> Order {
         let mut order = Order::new(1);
         sets.iter().for_each(|set| order.group(None, set.iter().map(adjacent)));
@@ -198,7 +198,7 @@ impl Order {
         self.runs.iter().map(|run| (run.indices.start, run.indices.step, run.indices.len))
     }
 
-    /// Returns whether every index is at its own place.
+    /// Returns whether the place of every index equals the index.
     pub(crate) fn is_identity(&self) -> bool {
         self.runs.iter().all(|run| run.at == run.indices.start && run.indices.adjacent())
     }
@@ -211,7 +211,7 @@ impl Order {
         &self.groups
     }
 
-    /// Returns the number of the group that contains `place`.
+    /// Returns the number of the group that contains the place `place`.
     pub(crate) fn group_at(&self, place: u32) -> usize {
         self.groups.partition_point(|g| g.end <= place)
     }

@@ -37,9 +37,9 @@ struct Parser<'a> {
     lexer: Lexer<'a>,
     /// The next token.
     token: Token,
-    /// The end of the token before, in bytes.
+    /// The end of the previous token, in bytes from the beginning of the text.
     last_end: usize,
-    /// The number of open parentheses, arms and complements around this place.
+    /// The number of parentheses, arms and complements that are open at the current place.
     depth: usize,
     /// True if scores may follow the mask.
     scores: bool,
@@ -66,7 +66,7 @@ fn parse(text: &str, scores: bool) -> Result<Spec, ParseError> {
         let beginning: String = text.chars().take(80).collect();
         let message = format!("the text has {} bytes, more than the {MAX_TEXT} allowed", text.len());
         let mut error = ParseError::at(0..beginning.len(), message)
-            .suggest("give what is long (documents, lengths, labels, arrays) as facts and name it here");
+            .suggest("give long data (documents, lengths, labels, arrays) as facts, outside of the text");
         error.text = beginning;
         return Err(*error);
     }
@@ -76,7 +76,7 @@ fn parse(text: &str, scores: bool) -> Result<Spec, ParseError> {
     })
 }
 
-/// The grammar.
+/// The rules of the grammar of masks and specs, as functions.
 impl<'a> Parser<'a> {
     fn new(text: &'a str, scores: bool) -> Parsed<Self> {
         let mut lexer = Lexer::new(text);
@@ -112,7 +112,8 @@ impl<'a> Parser<'a> {
         self.chain(Kind::And, Self::difference, Mask::all)
     }
 
-    /// Reads one or more operands with the same operator between them.
+    /// Reads one or more operands with the operator `operator` between them. `operand` reads one operand, and `join`
+    /// joins the masks.
     fn chain(
         &mut self,
         operator: Kind,

@@ -21,25 +21,25 @@ pub(crate) const MAX_RUNS: i64 = 1 << 18;
 /// A resolved mask of one (batch, head). Equal patterns with equal frames share one plan.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Pattern {
-    /// Cells with `lo <= k - q <= hi`. `None` means no limit on that side.
+    /// Cells with `lo <= k - q <= hi`, where `q` and `k` are positions. With `None`, there is no limit on that side.
     Band {
         lo: Option<i64>,
         hi: Option<i64>,
     },
-    /// Query and key in the same chunk of this many positions.
+    /// Cells whose query and key are in the same chunk. The number is the length of a chunk, in positions.
     Chunk(i64),
-    /// Cells whose distance is a multiple of this number.
+    /// Cells whose distance `k - q` is a multiple of this number.
     Stride(i64),
-    /// Cells with these key indices, for every row.
+    /// Cells whose key index is in this set, for every query row.
     Keys(Arc<IntervalSet>),
-    /// Every key for these query rows, no key for the others.
+    /// Cells whose query row is in this set, for every key.
     Queries(Arc<IntervalSet>),
     /// Query and key in the same document. Borders of documents, from position 0: `[0, 33, 64]` is 0..33 and 33..64.
     Documents(Arc<[i64]>),
     Neighborhood(Arc<Neighborhood>),
     /// A resolved atom with its own rows and bounds.
     Atom(ResolvedRef),
-    /// An atom that gives only single cells.
+    /// An atom that decides each cell separately, without runs or bounds.
     Member(ByCellRef),
     Array(Shared<Array>, usize),
     Closure {
@@ -303,7 +303,7 @@ impl Pattern {
         }
     }
 
-    /// Returns whether consecutive rows form blocks with equal keys.
+    /// Returns whether the rows form blocks: runs of consecutive rows that read the same keys.
     pub(crate) fn has_blocks(&self) -> bool {
         match self {
             Pattern::Chunk(_) | Pattern::Documents(_) | Pattern::Queries(_) => true,
@@ -312,7 +312,7 @@ impl Pattern {
         }
     }
 
-    /// Returns whether a row takes time for every key of the requested range.
+    /// Returns whether computing a row takes time for every key of the requested range.
     pub(crate) fn looks_at_every_key(&self) -> bool {
         match self {
             Pattern::Member(_) | Pattern::Closure { .. } => true,
@@ -432,7 +432,7 @@ impl Chosen {
     }
 }
 
-/// The rows and keys that were selected from a larger mask, with the frame of that mask.
+/// The query rows and keys that were selected from a larger mask, with the frame of the larger mask.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Selection {
     pub(crate) frame: Frame,
@@ -441,7 +441,7 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// Applies [`Pattern::row`] of `leaf`, by places.
+    /// Applies [`Pattern::row`] to `leaf`. Rows and keys are places in the selection.
     pub(crate) fn row(&self, leaf: &Pattern, row: u32, keys: (u32, u32), emit: &mut dyn FnMut(u32, u32)) {
         if keys.0 >= keys.1 {
             return;
@@ -465,12 +465,12 @@ impl Selection {
         }
     }
 
-    /// Applies [`Pattern::equal_until`] of `leaf`, by places.
+    /// Applies [`Pattern::equal_until`] to `leaf`. Rows are places in the selection.
     pub(crate) fn equal_until(&self, leaf: &Pattern, row: u32) -> u32 {
         self.rows.place(leaf.equal_until(&self.frame, self.rows.origin(row)))
     }
 
-    /// Applies [`Pattern::bounds`] of `leaf`, by places.
+    /// Applies [`Pattern::bounds`] to `leaf`. Rows and keys are places in the selection.
     pub(crate) fn bounds(&self, leaf: &Pattern, rows: Range<u32>) -> Bounds {
         let by_run = self.rows.runs(rows).map(|run| {
             let found = leaf.bounds(&self.frame, run.start..run.end);
@@ -480,7 +480,7 @@ impl Selection {
         all.unwrap_or_else(|| Bounds::unknown(self.keys.len))
     }
 
-    /// Applies [`Pattern::last_border`] of `leaf`, by places.
+    /// Applies [`Pattern::last_border`] to `leaf`. Rows are places in the selection.
     pub(crate) fn last_border(&self, leaf: &Pattern, after: u32, upto: u32) -> Option<u32> {
         let last = self.rows.len - 1;
         let origin = |place: u32| self.rows.origin(place.min(last));

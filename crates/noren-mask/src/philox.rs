@@ -25,8 +25,8 @@ pub(crate) fn cell_word(q: i64, k: i64, seed: u64) -> u32 {
     philox([block as u32, (block >> 32) as u32, q as u32, (q >> 32) as u32], seed)[k.rem_euclid(4) as usize]
 }
 
-/// Returns the limit for probability `p`: a cell is allowed if its random word is below the limit. 2^32 allows every
-/// cell.
+/// Returns the limit for random words that gives probability `p`: a cell is allowed if its random word is below the
+/// limit. The limit 2^32 allows every cell.
 pub(crate) fn threshold(p: f64) -> u64 {
     (p * 4_294_967_296.0).round() as u64
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 pub enum Kind {
     /// Every cell is allowed.
     Full,
-    /// Some cells may be allowed; [`PatternPlan::fill_bits`] gives them.
+    /// Some cells of the span may be denied; [`PatternPlan::fill_bits`] gives the allowed cells.
     Mixed,
 }
 
@@ -77,7 +77,7 @@ pub struct PlanOptions {
     pub reorder: Reorder,
 }
 
-/// Returns the default for plans of versions without reordering.
+/// Returns [`Reorder::Never`], the default for serialized plans of versions without reordering.
 #[cfg(feature = "serde")]
 fn never() -> Reorder {
     Reorder::Never
@@ -126,11 +126,11 @@ impl Default for PlanOptions {
 #[derive(Clone, PartialEq, Debug)]
 pub struct PatternPlan {
     pub(super) resolved: Resolved,
-    /// The orders of queries and keys. `None`: places are indices.
+    /// The orders of queries and keys. With `None`, the place of each query row and key equals its index.
     pub(super) reordering: Option<Box<Reordering>>,
-    /// The first row of each tile, then the number of rows.
+    /// The first query row of each tile; after the last tile, the number of query rows.
     pub(super) rows: Vec<u32>,
-    /// The first span of each tile, then the number of spans.
+    /// The index of the first span of each tile; after the last tile, the number of spans.
     pub(super) first_span: Vec<u32>,
     pub(super) spans: Vec<TileSpan>,
 }
@@ -185,7 +185,7 @@ impl PatternPlan {
         error(&mut self.rows);
     }
 
-    /// Returns the groups of the order of keys, or none if keys are not reordered.
+    /// Returns the groups of the order of keys, or an empty slice if keys are not reordered.
     pub(crate) fn key_groups(&self) -> &[Group] {
         self.reordering.as_ref().and_then(|order| order.keys.as_ref()).map_or(&[], Order::groups)
     }
@@ -200,12 +200,12 @@ impl PatternPlan {
         self.resolved.frame.kv_len
     }
 
-    /// Returns the number of places of keys: the number of keys, or more if keys have a second place.
+    /// Returns the number of places of keys. It equals the number of keys, or is larger if keys have a second place.
     pub fn key_places(&self) -> u32 {
         self.reordering.as_ref().and_then(|order| order.keys.as_ref()).map_or(self.kv_len(), Order::len)
     }
 
-    /// Returns whether keys have two places. A row reads a key at one of them.
+    /// Returns whether the order contains keys at two places. A query row reads each key at only one of its places.
     pub(crate) fn has_copies(&self) -> bool {
         self.reordering.as_ref().is_some_and(|order| order.split.is_some())
     }

@@ -1,4 +1,4 @@
-//! Writes masks, scores and specs as text, from which the parser makes the same value.
+//! Writes masks, scores and specs as text. Parsing the text returns an equal value.
 
 use crate::mask::{Arm, Mask, Node};
 use crate::score::{Score, Spec};
@@ -27,9 +27,9 @@ fn binding(node: &Node) -> Binding {
 /// The reason why a mask has no text that the parser accepts.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Oversize {
-    /// Nested deeper than [`MAX_DEPTH`].
+    /// The mask is nested deeper than [`MAX_DEPTH`].
     Deep,
-    /// Longer than [`MAX_TEXT`].
+    /// The text of the mask is longer than [`MAX_TEXT`].
     Long,
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn measure(mask: &Mask) -> Result<(), Oversize> {
 
 struct Printer<'a> {
     out: &'a mut dyn Write,
-    /// Whether the printer left out a part that is nested too deep.
+    /// Whether the printer omitted a part because the part is nested too deep.
     cut: bool,
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct Reordering {
     pub(crate) queries: Order,
     /// The order of keys, or `None` if keys are not reordered.
     pub(crate) keys: Option<Order>,
-    /// Every row reads only keys of its own residue class.
+    /// True if every query row reads only keys of its own residue class.
     within_class: bool,
     gathered: [u64; 2],
     /// The two parts of the pattern if keys are read in two orders, one for each part.
@@ -130,12 +130,12 @@ struct Keys<'a> {
     order: Option<(&'a Order, &'a Group)>,
     start: u32,
     end: u32,
-    /// The enclosing range of their indices.
+    /// The enclosing range of the keys' indices.
     covering: (u32, u32),
 }
 
 impl<'a> Keys<'a> {
-    /// Returns `places` split by group.
+    /// Returns the places `places`, split into one item for each group of the order.
     fn of(order: Option<&'a Order>, places: Range<u32>) -> SmallVec<[Self; 4]> {
         let Some(order) = order else {
             let (start, end) = (places.start, places.end);
@@ -149,12 +149,12 @@ impl<'a> Keys<'a> {
         keys.collect()
     }
 
-    /// Returns the place of index `index`, or of the first index after it.
+    /// Returns the place of index `index`, or the place of the next index if these keys do not contain `index`.
     fn place(&self, index: u32) -> u32 {
         self.order.map_or(index, |(order, group)| order.place(group, index)).clamp(self.start, self.end)
     }
 
-    /// Returns the residue class and the modulus.
+    /// Returns the residue class of the keys and the modulus, or `None` if the keys are not a residue class.
     fn class(&self) -> Option<(u32, u32)> {
         self.order.and_then(|(order, group)| Some((group.class?, order.modulus())))
     }

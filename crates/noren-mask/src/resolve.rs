@@ -13,18 +13,18 @@ use crate::set::{Set, Span};
 use crate::shape::Shape;
 use std::ops::Range;
 
-/// The facts of batch row `row`, with its frame.
+/// The facts of one batch row, with its frame.
 #[derive(Clone, Copy)]
 pub struct RowFacts<'a> {
     /// The facts of all batch rows.
     pub facts: &'a Facts,
     /// The positions of the queries and keys of this batch row.
     pub frame: &'a Frame,
-    /// The batch row.
+    /// The index of the batch row.
     pub row: usize,
 }
 
-/// The consecutive documents of one batch row, from a first position on.
+/// The consecutive documents of one batch row. The first document begins at a given position.
 #[derive(Clone, Copy)]
 pub struct Documents<'a> {
     start: i64,

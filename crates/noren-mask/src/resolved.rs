@@ -83,7 +83,7 @@ pub enum RowWork {
     Runs,
     /// The number of runs of a row, which may be as large as the number of keys.
     ManyRuns,
-    /// The number of keys in the requested range.
+    /// The number of keys in the range `keys` that is passed to [`ResolvedAtom::row`].
     Keys,
 }
 
@@ -129,7 +129,7 @@ impl ResolvedRef {
         by_piece(frame, |keys| self.0.bounds_of(&queries, keys).unwrap_or(Reach::ByRows))
     }
 
-    /// Returns the position from which rows may differ from the row at `q`.
+    /// Returns the first position after `q` whose query may read other keys than the query at position `q`.
     pub(crate) fn next_change(&self, q: i64) -> i64 {
         self.0.next_change(q)
     }
@@ -189,7 +189,7 @@ fn emit_run(run: Range<i64>, piece: &Range<i64>, shift: i64, emit: &mut dyn FnMu
     }
 }
 
-/// An atom of a pattern without runs or bounds: it gives its cells one by one, as indices.
+/// An atom of a pattern that decides each cell separately, by index. The atom gives no runs and no bounds.
 pub(crate) trait ByCell: Value {
     /// Calls `emit` with the keys of query row `row` within `keys`.
     fn row(&self, frame: &Frame, row: u32, keys: (u32, u32), emit: &mut dyn FnMut(u32, u32));

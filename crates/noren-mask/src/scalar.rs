@@ -26,7 +26,7 @@ impl<T> Rows<T> {
         }
     }
 
-    /// Returns the number of entries, or `None` if one value applies to all batch rows.
+    /// Returns the length of the list of values, or `None` if one value applies to all batch rows.
     pub fn rows(&self) -> Option<usize> {
         match self {
             Rows::All(_) => None,
@@ -76,14 +76,14 @@ impl<const N: usize> From<[u64; N]> for Rows<u64> {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum Side {
-    /// Padding first, then the other tokens.
+    /// The padding is at the beginning of the sequence, before the other tokens.
     Left,
-    /// Padding last, after the other tokens.
+    /// The padding is at the end of the sequence, after the other tokens.
     #[default]
     Right,
 }
 
-/// A finite number that can be compared and hashed, by its bits. -0 is stored as 0.
+/// A finite number that can be compared and hashed by its bits. The value -0 is stored as 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Real(u64);
 

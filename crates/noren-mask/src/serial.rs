@@ -28,7 +28,7 @@ use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
 use serde::ser::{Error as _, Serialize, SerializeStruct, Serializer};
 use std::fmt;
 
-/// The version of the form that is described above.
+/// The version of the serial form of plans that this module reads and writes.
 const VERSION: i64 = 1;
 const AGAIN: &str = "the plan was edited or written by another version: plan the mask again";
 

@@ -93,7 +93,7 @@ impl<S: Into<Span>> From<Vec<S>> for Set {
 /// The heads, batch rows or layers to which an arm of `heads(...)`, `batch(...)`, `layers(...)` applies.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Selector {
-    /// These indices.
+    /// The indices in these ranges.
     Spans(Vec<Span>),
     /// Every `step`-th index from `from` on: `every 2` is 0, 2, 4, ...; `every 6 from 5` is 5, 11, ...
     Every {
@@ -102,7 +102,7 @@ pub enum Selector {
         /// The first index.
         from: u64,
     },
-    /// All indices that no other arm selects.
+    /// All indices that no other arm names.
     Else,
 }
 

@@ -26,12 +26,13 @@ pub struct Shape {
     kv_heads: usize,
     q_len: usize,
     kv_len: usize,
-    /// Position of the first query: one entry for all batch rows, or one for each.
+    /// The position of the first query: a list with one entry for all batch rows, or with one entry for each batch row.
     query_offsets: Vec<i64>,
 }
 
 impl Shape {
-    /// The maximum length and offset, in tokens, because positions in plans have 32 bits.
+    /// The maximum number of queries, number of keys and query offset. The limit exists because positions in plans have
+    /// 32 bits.
     pub const MAX_LEN: usize = (u32::MAX / 2) as usize;
 
     /// The maximum number of pairs of batch row and head, because a plan lists the pattern of each pair.

@@ -18,11 +18,11 @@ use std::ops::Range;
 /// numbers.
 const MOST_KEYS: u32 = 1 << 30;
 
-/// The two parts of a pattern: near and far.
+/// The two parts of a pattern: near cells, which are read in place, and far cells, which are read by residue class.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Split {
     step: u32,
-    /// The cells that are allowed for every value of the stride. They are read in place.
+    /// The cells that the mask allows without the stride. These cells are read in place.
     pub(crate) near: Pattern,
     /// The remaining cells, which are allowed at multiples of the step. They are read by residue class.
     pub(crate) far: Pattern,
@@ -149,7 +149,8 @@ impl Split {
     }
 }
 
-/// Lists the steps of all strides. The flag is true if a larger stride part makes the mask larger.
+/// Appends (step, positive) to `out` for each stride of the pattern. `positive` is true if the stride is inside an even
+/// number of complements.
 fn strides(pattern: &Pattern, positive: bool, out: &mut Vec<(i64, bool)>) {
     match pattern {
         Pattern::Stride(step) => out.push((*step, positive)),
@@ -159,7 +160,8 @@ fn strides(pattern: &Pattern, positive: bool, out: &mut Vec<(i64, bool)>) {
     }
 }
 
-/// Returns the pattern with every stride of `step` replaced by all cells or by none. Constants and bands are merged.
+/// Returns the pattern in which every stride of `step` is replaced: by all cells if `with` is true, else by no cell.
+/// Constants and bands are merged.
 fn replaced(pattern: &Pattern, step: i64, with: bool) -> Pattern {
     match pattern {
         Pattern::Stride(own) if *own == step && with => Pattern::FULL,

@@ -52,7 +52,7 @@ pub struct Stats {
 #[derive(Clone, PartialEq, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Reordered {
-    /// The descriptions of the orders, such as `8 residue classes`, without duplicates.
+    /// The description of each order, such as `8 residue classes`, without duplicates.
     pub how: Vec<String>,
     /// Number of distinct patterns that are reordered.
     pub patterns: usize,
@@ -179,8 +179,8 @@ fn count(plan: &PatternPlan, options: &PlanOptions, meter: &mut Meter<'_>) -> Re
     Ok(counts)
 }
 
-/// Counts the cells that the plan executes: all cells of full spans, and the set bits of mixed spans. A word takes
-/// `steps` steps.
+/// Counts the allowed cells of the plan: all cells of full spans, and the set bits of mixed spans. Each word of mask
+/// bits takes `steps` steps of the budget.
 fn visit(plan: &PatternPlan, steps: u64, meter: &mut Meter<'_>) -> Result<Cells, Error> {
     let mut cells = Cells::default();
     let mut words = Vec::new();

@@ -8,7 +8,7 @@ use crate::plan::{Kind, PatternPlan, TileSpan};
 pub struct Transposed {
     block_kv: u32,
     kv_len: u32,
-    /// The first entry of `spans` of each key tile, then the number of spans.
+    /// The index in `spans` of the first entry of each key tile; after the last key tile, the number of spans.
     first: Vec<u32>,
     spans: Vec<TileSpan>,
 }
@@ -43,7 +43,7 @@ impl Transposed {
     }
 }
 
-/// Adjacent key tiles, with the kind of span in which a query tile reads them.
+/// A run of adjacent key tiles that a query tile reads, with the kind of span that covers them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Covered {
     tiles: Interval,
@@ -82,7 +82,8 @@ impl PatternPlan {
     }
 }
 
-/// Returns the spans of a tile as runs of key tiles. A key tile is full if one full span contains all of it.
+/// Returns the spans of a tile as runs of key tiles. A key tile is full if one full span contains all keys of the key
+/// tile.
 fn runs(spans: &[TileSpan], block: u32, kv_len: u32) -> Vec<Covered> {
     let tiles = kv_len.div_ceil(block);
     let mut out: Vec<Covered> = Vec::new();

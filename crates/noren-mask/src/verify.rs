@@ -97,7 +97,8 @@ enum Wrong {
     Rows { end: u32, start: u32 },
     /// A span that is empty, begins before the end of the previous span, or extends beyond the keys.
     Span { tile: u32, start: u32, end: u32 },
-    /// An order of query rows or keys that contains an index twice and omits another.
+    /// An order of query rows or keys that contains one index twice and omits another index. The text names what is
+    /// ordered.
     Order(&'static str),
     /// A query row that reads a key at both of its places.
     Twice { row: u32 },
@@ -236,7 +237,7 @@ impl PatternPlan {
         reads == count(read)
     }
 
-    /// Sets the bits of the keys at `places`.
+    /// Sets the bits in `read` of the keys at `places`.
     fn set_places(&self, places: Range<u32>, read: &mut [u64]) {
         let Some(order) = self.key_order() else {
             return set_range(read, places.start as usize, places.end as usize);
@@ -311,7 +312,7 @@ impl PatternPlan {
         order.class(class).filter(|_| position >= 0).map(|group| order.place(&order.groups()[group], key)).or(Some(key))
     }
 
-    /// Returns the places of at most about `most` gathered keys, evenly selected.
+    /// Returns the places of about `most` gathered keys, evenly selected, or of all gathered keys if there are fewer.
     fn gathered_keys(&self, most: usize) -> Vec<u32> {
         let groups = || self.key_groups().iter().filter(|group| group.class.is_none() && !self.has_copies());
         let total: usize = groups().map(|group| (group.end - group.start) as usize).sum();
@@ -349,7 +350,7 @@ pub(crate) fn has_bounded_closure(bound: &BoundMask, mask: &Mask) -> bool {
     }) || foreign(mask).is_some()
 }
 
-/// Returns a pseudo-random number that depends on two others.
+/// Returns a pseudo-random number that depends only on `a` and `b`.
 fn scatter(a: u32, b: u32) -> u32 {
     let mixed = (u64::from(a) << 32 | u64::from(b)).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     ((mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 32) as u32

@@ -26,8 +26,8 @@ pub trait Draw {
     /// ```
     fn picture_of_difference<'a>(&'a self, other: &'a BoundMask) -> Picture<'a>;
 
-    /// Returns the batch rows and heads that have this pattern as text: `batch 0-1, heads 0-3, 5`. Returns `None` if
-    /// there is only one pair of batch row and head.
+    /// Returns the batch rows and heads that have pattern number `pattern`, as text: `batch 0-1, heads 0-3, 5`. Returns
+    /// `None` if the mask has only one pair of batch row and head.
     fn pattern_caption(&self, pattern: usize) -> Option<String>;
 }
 

@@ -1,11 +1,11 @@
-//! Characters of 5 x 7 dots, some with a part below the line, for pictures without fonts.
+//! Characters of 5 x 7 dots, for pictures without fonts. Some characters have a part below the baseline.
 
-/// Width of a character in dots, with the space after it.
+/// Width of a character in dots, including the space after the character.
 pub(super) const ADVANCE: usize = 6;
-/// Height of a character above the line, in dots.
+/// Height of a character above the baseline, in dots.
 pub(super) const HEIGHT: usize = 7;
 
-/// The dots of `!` to `~`: five columns each. The lowest bit is the top dot.
+/// The dots of the characters `!` to `~`: five columns for each character. The lowest bit of a column is the top dot.
 const GLYPHS: [[u8; 5]; 94] = [
     [0x00, 0x00, 0x5f, 0x00, 0x00], // !
     [0x00, 0x07, 0x00, 0x07, 0x00], // "
@@ -103,7 +103,8 @@ const GLYPHS: [[u8; 5]; 94] = [
     [0x10, 0x08, 0x08, 0x10, 0x08], // ~
 ];
 
-/// Returns the columns of a character, with the lowest bit as the top dot. An unknown character is an empty box.
+/// Returns the five columns of dots of a character. The lowest bit of a column is the top dot. An unknown character is
+/// drawn as an empty box.
 pub(super) fn glyph(c: char) -> [u8; 5] {
     match c {
         ' ' => [0; 5],

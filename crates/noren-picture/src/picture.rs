@@ -103,13 +103,13 @@ impl<'a> Picture<'a> {
         self
     }
 
-    /// Sets the labels of the query rows, by row, if they are not tokens of the keys' sequence.
+    /// Sets one label for each query row. Use this function if the queries are not tokens of the keys' sequence.
     pub fn query_labels<S: AsRef<str>>(mut self, tokens: impl IntoIterator<Item = S>) -> Self {
         self.query_labels = Some(owned(tokens));
         self
     }
 
-    /// Sets the labels of the keys, by key.
+    /// Sets one label for each key.
     pub fn key_labels<S: AsRef<str>>(mut self, tokens: impl IntoIterator<Item = S>) -> Self {
         self.key_labels = Some(owned(tokens));
         self
@@ -130,8 +130,8 @@ impl<'a> Picture<'a> {
         self
     }
 
-    /// Sets the maximum number of picture cells per side. [default: 96 for SVG, 512 for PNG, and the available space
-    /// for a terminal]
+    /// Sets the maximum number of picture cells along each side of a panel. [default: 96 for SVG, 512 for PNG, and the
+    /// available space for a terminal]
     pub fn max_cells(mut self, most: usize) -> Self {
         self.max_cells = Some(most.max(1));
         self
@@ -160,7 +160,7 @@ impl<'a> Picture<'a> {
         Ok(())
     }
 
-    /// Returns the label of a query row.
+    /// Returns the label of query row `row` in batch row `batch`, or `None` if the query row has no label.
     pub(super) fn query_label(&self, batch: usize, row: usize) -> Option<&str> {
         if let Some(labels) = &self.query_labels {
             return labels.get(row).map(String::as_str);
@@ -169,7 +169,7 @@ impl<'a> Picture<'a> {
         self.labels.as_ref()?.get(position).map(String::as_str)
     }
 
-    /// Returns the label of a key.
+    /// Returns the label of key `key` in batch row `batch`, or `None` if the key has no label.
     pub(super) fn key_label(&self, batch: usize, key: usize) -> Option<&str> {
         if let Some(labels) = &self.key_labels {
             return labels.get(key).map(String::as_str);

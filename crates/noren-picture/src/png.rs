@@ -20,7 +20,7 @@ const TEXT: u8 = 11;
 const SOFT: u8 = 12;
 const FRAME: u8 = 13;
 
-/// The colors of the inks in their order, then page, text, soft text and frames.
+/// The colors of the picture: first the inks in their order, then page, text, soft text and panel borders.
 const PALETTE: [[u8; 3]; 14] = [
     [0x2f, 0x4b, 0x8f],
     [0x6c, 0x8b, 0xd0],
@@ -104,7 +104,7 @@ fn legend_lines(scene: &Scene, chars: usize) -> Vec<Vec<Ink>> {
             lines.push(Vec::new());
             used = 0;
         }
-        lines.last_mut().expect("one from the start").push(ink);
+        lines.last_mut().expect("the list of lines begins with one line").push(ink);
         used += wide;
     }
     lines
@@ -176,7 +176,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The pixels with one byte per pixel: an index into [`PALETTE`].
+/// The pixels of the image, with one byte per pixel: an index into [`PALETTE`].
 struct Canvas {
     width: usize,
     height: usize,

@@ -45,13 +45,13 @@ pub(super) struct Group {
     pub(super) caption: Option<String>,
 }
 
-/// The content to draw, after checks.
+/// The checked selection of batch rows, heads, queries and keys to draw.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     pub(super) groups: Vec<Group>,
     pub(super) queries: Range<u32>,
     pub(super) keys: Range<u32>,
-    /// Sentences about parts that are not shown.
+    /// Sentences about the parts of the mask that the picture omits.
     notes: Vec<String>,
 }
 
@@ -220,7 +220,7 @@ pub(super) fn caption(pairs: &[(usize, usize)], batch: usize, heads: usize) -> O
     (batch > 1 || heads > 1).then(|| same.iter().map(part).collect::<Vec<_>>().join("; "))
 }
 
-/// One pattern as inks.
+/// One pattern, drawn as an ink for each picture cell.
 #[derive(Debug)]
 pub(super) struct Panel {
     pub(super) caption: Option<String>,
@@ -228,7 +228,7 @@ pub(super) struct Panel {
     pub(super) batch: usize,
     pub(super) offset: i64,
     pub(super) grid: Grid,
-    /// The inks in row-major order.
+    /// The inks of all picture cells, row by row.
     pub(super) inks: Vec<Ink>,
 }
 
@@ -264,7 +264,7 @@ impl Panel {
         self.inks[row * self.col_count() + col]
     }
 
-    /// Returns the inks of one row.
+    /// Returns the inks of row `row` of the panel.
     pub(super) fn row(&self, row: usize) -> &[Ink] {
         &self.inks[row * self.col_count()..][..self.col_count()]
     }
@@ -288,7 +288,8 @@ fn plain(cover: Cover) -> Ink {
     }
 }
 
-/// Returns the ink of a difference. A difference of one cell in a million is visible.
+/// Returns the ink of a picture cell in a picture of a difference. A picture cell shows a difference even if only one
+/// of a million mask cells differs.
 fn difference(first: Cover, only_first: Cover, only_second: Cover) -> Ink {
     match (only_first != Cover::Empty, only_second != Cover::Empty, first) {
         (true, true, _) => Ink::BothWays,
@@ -300,8 +301,9 @@ fn difference(first: Cover, only_first: Cover, only_second: Cover) -> Ink {
     }
 }
 
-/// Returns inks by the allowed cells and by the tile that computes them. A picture cell is in full tiles or in no tile;
-/// otherwise it counts as mixed.
+/// Returns the ink of each picture cell, from the allowed cells and the kind of the tile that computes them. A picture
+/// cell counts as full only if full tiles cover all of it, and as skipped only if no tile covers any of it; otherwise
+/// it counts as mixed.
 fn tile_inks(grid: &Grid, plan: &PatternPlan) -> Vec<Ink> {
     let mut inks = Vec::with_capacity(grid.covers().len());
     let mut tile = 0;
@@ -334,11 +336,11 @@ fn tile_inks(grid: &Grid, plan: &PatternPlan) -> Vec<Ink> {
     inks
 }
 
-/// All data that a medium needs.
+/// The content of a picture, which each medium draws.
 #[derive(Debug)]
 pub(super) struct Scene {
     pub(super) title: String,
-    /// The title of the second mask in a comparison.
+    /// The title of the second mask in a comparison, or `None` if the picture shows one mask.
     pub(super) second: Option<String>,
     pub(super) about: String,
     pub(super) panels: Vec<Panel>,
@@ -350,7 +352,7 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    /// Returns the meaning of an ink, as text.
+    /// Returns the meaning of `ink` in this scene, as text for the legend.
     pub(super) fn meaning(&self, ink: Ink) -> &'static str {
         match (ink, self.sampled, self.tiles) {
             (Ink::Allowed, false, false) => "allowed",

@@ -15,7 +15,8 @@ const GAP: usize = 36;
 const MOST_WIDE: usize = 1120;
 /// The maximum number of characters of a token label.
 const MOST_LABEL: usize = 14;
-/// The minimum size of a cell, in pixels, at which a label beside it is readable.
+/// The minimum size of a picture cell, in pixels, at which the picture shows token labels. In smaller cells, labels are
+/// not readable.
 const LABEL_CELL: usize = 11;
 
 /// The class names have a prefix and the rules are equal in every file, so that one page can contain several files.
@@ -104,7 +105,7 @@ fn write_text(out: &mut String, at: (usize, usize), classes: &str, more: &str, t
     let _ = writeln!(out, "<text class=\"{classes}\" x=\"{}\" y=\"{}\"{more}>{}</text>", at.0, at.1, escape(text));
 }
 
-/// Appends the title and returns the y below it.
+/// Appends the title and returns the y coordinate below the title, in pixels.
 fn heading(out: &mut String, scene: &Scene, page_width: usize) -> usize {
     let mut y = MARGIN + 12;
     let mut titled = |text: &str, swatch: Option<Ink>| {
@@ -139,7 +140,7 @@ fn heading(out: &mut String, scene: &Scene, page_width: usize) -> usize {
     y + 6
 }
 
-/// Appends the legend and the notes from `y` on, and returns the y below them.
+/// Appends the legend and the notes below `y`, and returns the y coordinate below them, in pixels.
 fn footer(out: &mut String, scene: &Scene, page_width: usize, mut y: usize) -> usize {
     let mut x = 0;
     for ink in &scene.legend {
@@ -172,7 +173,7 @@ fn footer(out: &mut String, scene: &Scene, page_width: usize, mut y: usize) -> u
     y
 }
 
-/// Returns the places of the panels and the size of all.
+/// Returns the position (x, y) of each panel, then the total width and height, in pixels.
 fn place(frames: &[Frame<'_>]) -> (Vec<(usize, usize)>, usize, usize) {
     let (mut x, mut y, mut high, mut widest) = (0, 0, 0, 0);
     let mut places = Vec::new();
@@ -189,7 +190,7 @@ fn place(frames: &[Frame<'_>]) -> (Vec<(usize, usize)>, usize, usize) {
     (places, widest, y + high)
 }
 
-/// A mark on an axis: its distance from the beginning in pixels, and its text.
+/// A mark on an axis: the distance in pixels from the beginning of the axis, and the text of the mark.
 struct Mark {
     at: usize,
     text: String,
@@ -202,7 +203,7 @@ struct Frame<'a> {
     cell: usize,
     rows: Vec<Mark>,
     cols: Vec<Mark>,
-    /// Whether key labels are tokens, which are written at an angle.
+    /// True if key labels are tokens, which are drawn at an angle.
     slanted: bool,
     left: usize,
     top: usize,
@@ -291,7 +292,7 @@ impl<'a> Frame<'a> {
         out.push_str("</g>\n");
     }
 
-    /// Draws thin lines between cells if each is one cell of the mask.
+    /// Draws thin lines between the picture cells if each picture cell is one mask cell.
     fn grid_lines(&self, out: &mut String) {
         if self.panel.grid.is_sampled() || self.cell < 6 {
             return;

@@ -11,7 +11,7 @@ pub struct TerminalOptions {
     /// Whether to use ANSI colors. Pictures are readable without colors too. With colors, a picture of a long sequence
     /// has twice as many rows per line.
     pub color: bool,
-    /// Whether to use block characters and arrows. `false` uses only ASCII, except for token labels.
+    /// Whether to use block characters and arrows. With `false`, the picture uses only ASCII, except for token labels.
     pub unicode: bool,
     /// The maximum number of columns.
     pub max_width: usize,
@@ -29,11 +29,11 @@ impl Default for TerminalOptions {
 /// The characters for picture cells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Style {
-    /// A sign and a space for each cell, which is approximately square.
+    /// A sign and a space for each picture cell, so that a cell is approximately square.
     Signs,
-    /// Two rows in one line, as half blocks.
+    /// Half-block characters: each line of text shows two rows of picture cells.
     Halves,
-    /// One character for each cell.
+    /// One character for each picture cell.
     Shades,
 }
 
@@ -41,7 +41,7 @@ enum Style {
 const MOST_SIGNS: usize = 40;
 /// The maximum length of a token label, in columns.
 const MOST_LABEL: usize = 16;
-/// The minimum width of row labels, in columns: the name of the axis fits.
+/// The minimum width of row labels, in columns. The name of the axis fits into this width.
 const LEAST_GUTTER: usize = 9;
 /// Number of columns between panels.
 const GAP: usize = 4;
@@ -115,12 +115,12 @@ fn gutter_width(picture: &Picture<'_>, layout: &Layout, labelled: bool) -> usize
 struct Line {
     text: String,
     width: usize,
-    /// The ANSI codes that are active at its end.
+    /// The ANSI codes that are active at the end of the line.
     codes: String,
 }
 
 impl Line {
-    /// Appends text with ANSI `codes` ("" for none).
+    /// Appends text to the line, with the ANSI codes `codes`; an empty `codes` means no codes.
     fn push(&mut self, text: &str, codes: &str) {
         if codes != self.codes {
             if !self.codes.is_empty() {
@@ -199,7 +199,7 @@ impl Writer<'_> {
         if self.options.color { code } else { "" }
     }
 
-    /// Returns the text in the chosen character set.
+    /// Returns `text` in the selected character set, Unicode or ASCII.
     fn text(&self, text: &str) -> String {
         if self.options.unicode { text.to_string() } else { text.replace('×', "x").replace('…', "~") }
     }
@@ -239,13 +239,13 @@ impl Writer<'_> {
                 _ => self.sign(*ink),
             };
             let sign = if sign == " " { if self.options.unicode { "␣" } else { "_" } } else { sign };
-            let line = lines.last_mut().expect("one from the start");
+            let line = lines.last_mut().expect("the list of lines begins with one line");
             if line.width > 0 && line.width + 5 + meaning.len() > self.options.max_width {
                 lines.push(Line::default());
             } else if line.width > 0 {
                 line.push("   ", "");
             }
-            let line = lines.last_mut().expect("one from the start");
+            let line = lines.last_mut().expect("the list of lines begins with one line");
             line.push(sign, &self.foreground(*ink));
             line.push(&format!(" {meaning}"), "");
         }
@@ -257,7 +257,7 @@ impl Writer<'_> {
         lines
     }
 
-    /// Returns the keys with number and name, if the rows do not show them.
+    /// Returns a list of the keys with number and name, or `None` if the labels of the rows already show them.
     fn key_names(&self) -> Option<String> {
         let panel = self.scene.panels.first()?;
         if self.style != Style::Signs || self.picture.key_labels.is_none() {
@@ -344,7 +344,7 @@ impl Writer<'_> {
         lines
     }
 
-    /// Returns a framed picture with `per_line` rows in each line.
+    /// Returns the panel as lines of text with a border. Each line shows `per_line` rows of picture cells.
     fn framed(&self, panel: &Panel, per_line: usize) -> Vec<Line> {
         let unicode = self.options.unicode;
         let [corner_l, corner_r, across, across_tick, down, down_tick, low_l, low_r] = if unicode {
@@ -393,7 +393,7 @@ impl Writer<'_> {
         lines
     }
 
-    /// Appends the rows `row` and `row + 1` as one line of half blocks.
+    /// Appends the rows `row` and `row + 1` of the panel to `line`, as one line of half-block characters.
     fn halves(&self, panel: &Panel, row: usize, line: &mut Line) {
         for col in 0..panel.col_count() {
             let upper = panel.ink(row, col);

@@ -17,8 +17,8 @@ pub(super) fn ticks(range: &Range<u32>, offset: i64, most: usize) -> Vec<(u32, S
     (at..last).step_by(step as usize).map(|p| ((p - offset) as u32, p.to_string())).collect()
 }
 
-/// Returns the smallest round step with at most `most` marks. Lengths that are a multiple of 32, and short lengths, use
-/// powers of two.
+/// Returns the smallest round step that places at most `most` marks on an axis of length `len`. Short lengths and
+/// multiples of 32 use powers of two.
 fn tick_step(len: u64, most: u64) -> u64 {
     let enough = |step: &u64| len.div_ceil(*step) <= most;
     if len < 32 || len.is_multiple_of(32) {
@@ -43,7 +43,7 @@ pub(super) fn index_list(indices: &[usize]) -> String {
     parts.join(", ")
 }
 
-/// Returns a number with separators: `1,048,576`.
+/// Returns a number as text with thousands separators: `1,048,576`.
 pub(super) fn grouped(n: usize) -> String {
     let digits = n.to_string();
     let mut out = String::new();
@@ -115,7 +115,7 @@ pub(super) fn fit(text: &str, most: usize) -> String {
 pub(super) fn wrap(text: &str, most: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
-        let line = lines.last_mut().expect("one from the start");
+        let line = lines.last_mut().expect("the list of lines begins with one line");
         if line.is_empty() {
             line.push_str(word);
         } else if width(line) + 1 + width(word) <= most {

@@ -5,7 +5,7 @@ use crate::atoms;
 use crate::definition::Definition;
 use crate::syntax::{Entry, Kind, MAX_DEPTH, ParseError, Parsed, Token, clip, nearest, synonym};
 
-/// Errors of the grammar.
+/// Functions that build the errors of the grammar.
 impl Parser<'_> {
     /// Describes the next token for a message.
     fn found(&self) -> String {
@@ -153,7 +153,7 @@ impl Parser<'_> {
         match nearest(name, atoms::DEFINITIONS.iter().flat_map(Definition::names)) {
             Some(near) => error.suggest(format!("did you mean `{near}`?")),
             None => match synonym(name) {
-                Some(own) => error.suggest(format!("here that is `{own}`")),
+                Some(own) => error.suggest(format!("this language uses `{own}`")),
                 None => error,
             },
         }

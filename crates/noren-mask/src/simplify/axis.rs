@@ -9,7 +9,7 @@ use crate::set::Set;
 /// All axes, in the order in which their atoms are written in an expression.
 pub(super) const AXES: [Axis; 3] = [Axis::Distance, Axis::Key, Axis::Query];
 
-/// `&` or `|`.
+/// The operator that joins masks: `&` or `|`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Join {
     All,
@@ -25,7 +25,7 @@ impl Join {
         if self == Join::All { Mask::all(masks) } else { Mask::any(masks) }
     }
 
-    /// Returns the mask that decides the result alone: `none` for `&`, `full` for `|`.
+    /// Returns the mask that determines the result for any other operand: `none` for `&`, `full` for `|`.
     pub(super) fn zero(self) -> Mask {
         Mask::new(if self == Join::All { Node::None } else { Node::Full })
     }
@@ -49,8 +49,8 @@ impl Joined for Axis {
         }
     }
 
-    /// Returns the masks that, joined, allow exactly `runs` of the axis. The list is empty if an empty `join` has the same
-    /// meaning.
+    /// Returns masks of the axis that allow exactly `runs` when `join` joins them. The list is empty if joining no masks
+    /// gives the same cells.
     fn write(self, runs: &Runs, join: Join) -> Vec<Mask> {
         if runs.is_empty() {
             return if join == Join::All { vec![join.zero()] } else { Vec::new() };

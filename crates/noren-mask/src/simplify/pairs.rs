@@ -5,7 +5,8 @@ use super::axis::{Join, read};
 use crate::mask::{Mask, Node};
 use std::collections::HashSet;
 
-/// The maximum number of operands. Each is compared with each other one; longer lists stay unchanged.
+/// The maximum number of operands that are compared. Longer lists stay unchanged, because each operand is compared with
+/// all others.
 const MOST: usize = 64;
 
 /// Joins operands of one `|` (or `&`) that differ only in one part and its complement. No result is longer than the operands

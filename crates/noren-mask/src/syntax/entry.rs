@@ -3,7 +3,7 @@
 /// A parameter of an atom or a score.
 pub(crate) struct Param {
     pub(crate) name: &'static str,
-    /// A description that follows "the": "number of keys".
+    /// A description of the parameter without an article, such as "number of keys". Messages add "the" before it.
     pub(crate) what: &'static str,
     pub(crate) required: bool,
 }

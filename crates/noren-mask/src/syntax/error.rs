@@ -3,7 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 
-/// The maximum number of characters of a line in an error; longer lines are cut around the place.
+/// The maximum number of characters of a source line that an error shows; a longer line is cut around the place of the
+/// error.
 const SHOWN: usize = 120;
 
 /// An error of a text that is not a mask, with its place.
@@ -23,7 +24,7 @@ const SHOWN: usize = 120;
 pub struct ParseError {
     /// The text that was parsed; only its beginning if the text was refused because it is too long.
     pub text: String,
-    /// The range of bytes of `text` that are wrong; an empty range at the end of the text.
+    /// The range of bytes of `text` that are wrong. The range is empty if the error is at the end of the text.
     pub span: Range<usize>,
     /// The problem: the found text and the reason why it is wrong.
     pub message: String,

@@ -1,4 +1,4 @@
-//! Tokens, arguments and parameters: the steps from a text to its atoms.
+//! Tokens, arguments and parameters: the parts of a text from which masks are parsed.
 
 mod entry;
 mod error;

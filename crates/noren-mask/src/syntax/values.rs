@@ -24,7 +24,7 @@ pub(crate) struct Written {
     pub(crate) span: Range<usize>,
 }
 
-/// An argument: a value, with the name of its parameter if that was written.
+/// An argument: a value, with the name of its parameter if the text contains the name.
 pub(crate) struct Argument {
     pub(crate) key: Option<(String, Range<usize>)>,
     pub(crate) written: Written,
@@ -251,7 +251,7 @@ impl Given<'_> {
         }
     }
 
-    /// Returns a name, which was written with or without quotes.
+    /// Returns a name. In the text, the name may have quotes.
     pub(crate) fn name(&self) -> Parsed<String> {
         match &self.written.value {
             Value::Name(name) | Value::Quoted(name) => Ok(name.clone()),

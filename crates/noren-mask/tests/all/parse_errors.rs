@@ -18,7 +18,7 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
         // Names.
         ("padding & cuasal", "cuasal", "unknown name `cuasal`: did you mean `causal`?"),
         ("Causal", "Causal", "unknown name `Causal`: did you mean `causal`?"),
-        ("tril", "tril", "unknown name `tril`: here that is `causal`"),
+        ("tril", "tril", "unknown name `tril`: this language uses `causal`"),
         (
             "каузал",
             "каузал",
