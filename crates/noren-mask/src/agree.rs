@@ -26,7 +26,7 @@ pub fn verify(mask: &Mask, shape: &Shape, facts: &Facts) -> Result<(), Error> {
     let bound = mask.bind(shape, facts)?;
     let fail = |problem: String| Err(Error::atom(mask, problem));
     if foreign(mask).is_none() && mask.to_string().parse::<Mask>().as_ref() != Ok(mask) {
-        return fail("its text does not parse to the same mask".into());
+        return fail("the text of the mask does not parse to an equal mask".into());
     }
     let shared = Arc::new(facts.clone());
     for batch in 0..shape.batch_len() {
@@ -111,7 +111,7 @@ impl Check<'_> {
                 let first = keys(row);
                 if let Some(other) = (row + 1..next.min(rows.len())).find(|other| keys(*other) != first) {
                     return Err(format!(
-                        "{} reads other keys than {}, but no change between them is reported",
+                        "{} reads other keys than {}, but the atom reports no change of keys between these query rows",
                         self.name(other),
                         self.name(row)
                     ));

@@ -212,7 +212,10 @@ impl Array {
         }
         let kv_blocks = kv_len.div_ceil(block_kv as usize);
         if let Some(pair) = list.iter().find(|p| p.1 as usize >= kv_blocks) {
-            return Err(Error::fact("block list", format!("key block {} of {pair:?}: there are {kv_blocks}", pair.1)));
+            return Err(Error::fact(
+                "block list",
+                format!("{} is the key block in {pair:?}, but there are {kv_blocks} key blocks", pair.1),
+            ));
         }
         let list = Compressed::from_pairs(q_len.div_ceil(block_q as usize), list, "block list")?;
         Ok(Array { shape, slices: vec![Slice::Blocks { block_q, block_kv, list }] })

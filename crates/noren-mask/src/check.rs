@@ -30,7 +30,7 @@ impl Mask {
             Ok(()) => self.check_parts(),
             Err(Oversize::Deep) => Err(Error::atom(
                 "mask",
-                format!("nested more than {MAX_DEPTH} deep: write `a - (b | c | d)` in place of `a - b - c - d`"),
+                format!("nested more than {MAX_DEPTH} deep: write `a - (b | c | d)` instead of `a - b - c - d`"),
             )),
             Err(Oversize::Long) => Err(Error::atom(
                 "mask",

@@ -74,7 +74,7 @@ impl Plan {
                     runs(bits, 0, span.keys(), |a, z| push(list, span.start + a, span.start + z));
                 }
             }
-            debug_assert_eq!(from, tile.start as usize, "tiles follow each other");
+            debug_assert_eq!(from, tile.start as usize, "each tile of a plan begins at the end of the tile before it");
             for list in lists {
                 out.runs.extend(list);
                 out.indptr.push(out.runs.len() as u32);

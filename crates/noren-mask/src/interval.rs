@@ -128,7 +128,7 @@ impl IntervalSet {
         }
         match self.0.last_mut() {
             Some(last) if start <= last.end => {
-                debug_assert!(start >= last.start, "intervals are pushed in order");
+                debug_assert!(start >= last.start, "intervals must be pushed in ascending order of their start");
                 last.end = last.end.max(end);
             }
             _ => self.0.push(Interval::new(start, end)),

@@ -51,7 +51,7 @@ fn advise(text: &str, error: &serde_json::Error) -> String {
         return format!("{message}: numbers go up to 1.8e308");
     }
     if message.starts_with("recursion limit") {
-        return format!("{message}: nested deeper than any fact");
+        return format!("{message}: the JSON is nested deeper than facts can be");
     }
     let line = text.lines().nth(error.line().saturating_sub(1)).unwrap_or("").as_bytes();
     let mut start = error.column().min(line.len());

@@ -73,7 +73,11 @@ fn gather(
 ) -> Result<(), Error> {
     let items = at.items(LISTS)?;
     if items.len() != shape[0] {
-        return Err(at.error(format!("has {} entries, but the first list beside it has {}", items.len(), shape[0])));
+        return Err(at.error(format!(
+            "has {} entries, but the first list at the same depth has {}",
+            items.len(),
+            shape[0]
+        )));
     }
     for item in items {
         match shape.len() {

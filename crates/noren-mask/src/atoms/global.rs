@@ -29,7 +29,7 @@ impl Atom for Global {
     }
 
     fn why(&self, _: &Pair<'_>, allowed: bool) -> String {
-        format!("{} in {}", if allowed { "one of the two is" } else { "neither is" }, set_words(&self.0))
+        format!("{} in {}", if allowed { "the query or the key is" } else { "neither the query nor the key is" }, set_words(&self.0))
     }
 
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {

@@ -26,7 +26,7 @@ pub(crate) fn check_name(name: &str) -> Checked {
 pub(crate) fn check_set(set: &Set) -> Checked {
     match set {
         Set::Spans(spans) => check_spans(spans),
-        Set::Label(label) if label.is_empty() => Err("the label is empty: give one that the facts declare".into()),
+        Set::Label(label) if label.is_empty() => Err("the label is empty: give a label that the facts declare".into()),
         Set::Label(_) => Ok(()),
     }
 }

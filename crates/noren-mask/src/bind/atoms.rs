@@ -14,7 +14,7 @@ pub(super) fn check_atoms(mask: &Mask, shape: &Shape, facts: &Facts) -> Result<(
         Node::Atom(atom) => atom.fits(&binding),
         Node::Heads(arms) => check_arms(&binding, arms, ("head", shape.head_count())),
         Node::Batch(arms) => check_arms(&binding, arms, ("batch row", shape.batch_len())),
-        Node::Layers(_) => binding.missing("the layer", "pick one with `--layer` or Mask::at_layer"),
+        Node::Layers(_) => binding.missing("the layer", "select a layer with `--layer` or Mask::at_layer"),
         _ => Ok(()),
     }?;
     mask.children().into_iter().try_for_each(|part| check_atoms(part, shape, facts))

@@ -94,7 +94,8 @@ fn check_runs(row: usize, runs: &[PlacedKeys], kv_len: usize) -> Result<(), Erro
         let keys = run.keys;
         if keys.is_empty() || keys.start < next || keys.end as usize > kv_len {
             return refuse(format!(
-                "has keys {keys:?} of {kv_len}: runs hold keys that there are, in ascending order, and are not empty"
+                "has a run of keys {keys:?}, and there are {kv_len} keys: each run must have a key, begin after the run \
+                 before it, and end within the keys"
             ));
         }
         next = keys.end;

@@ -132,7 +132,10 @@ impl Claim {
         let Some(side) = side else { return Ok(self.real) };
         let shown = if side == Side::Left { "left" } else { "right" };
         let refuse = |row: usize| {
-            Err(Error::fact("side", format!("is {shown:?} but {} pads batch row {row} otherwise", self.name)))
+            Err(Error::fact(
+                "side",
+                format!("is {shown:?} but {} has the padding of batch row {row} at the other end", self.name),
+            ))
         };
         match self.real {
             RealTokens::Keys(_) => {

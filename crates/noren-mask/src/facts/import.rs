@@ -145,7 +145,7 @@ impl Facts {
     pub fn padding_from_additive<R: AsRef<[f32]>>(rows: &[R]) -> Result<Self, Error> {
         Self::padding_from("additive padding", rows, |cell| {
             additive_keep((*cell).into())
-                .ok_or_else(|| Error::fact("additive padding", format!("{cell} is among the cells: {ADDITIVE}")))
+                .ok_or_else(|| Error::fact("additive padding", format!("the mask contains {cell}: {ADDITIVE}")))
         })
     }
 

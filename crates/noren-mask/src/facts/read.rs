@@ -290,7 +290,7 @@ fn read_keys(at: &At<'_>) -> Result<IntervalSet, Error> {
         let span = read_span(&at)?;
         match span.end {
             Some(end) => Ok(span.start as u32..end as u32),
-            None => Err(at.error(format!("range {}.. has no end: the keys must be listed to the last", span.start))),
+            None => Err(at.error(format!("range {}.. has no end: give the end of the range", span.start))),
         }
     })?;
     Ok(spans.into_iter().collect())

@@ -73,7 +73,7 @@ fn padding_masks_say_their_polarity() {
         assert_eq!(
             message(Facts::padding_from_additive(&[[0.0, wrong]])),
             format!(
-                "facts: additive padding: {wrong} is among the cells: a mask holds 0 (may attend) and -inf or the type's \
+                "facts: additive padding: the mask contains {wrong}: a mask holds 0 (may attend) and -inf or the type's \
                  lowest number (ignored)"
             )
         );

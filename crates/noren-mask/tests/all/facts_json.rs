@@ -132,7 +132,7 @@ fn wrong_values_are_named_with_their_place() {
         (r#"{"labels": {"pii": [".."]}}"#, format!("labels.pii[0]: got \"..\", {span}")),
         (r#"{"labels": {"pii": ["1..99999999999999999999"]}}"#,
          "labels.pii[0]: \"1..99999999999999999999\" reaches beyond 2147483647: positions are at most that".into()),
-        (r#"{"real_keys": [["3.."]]}"#, "real_keys[0][0]: range 3.. has no end: the keys must be listed to the last".into()),
+        (r#"{"real_keys": [["3.."]]}"#, "real_keys[0][0]: range 3.. has no end: give the end of the range".into()),
         (r#"{"side": "top", "lengths": [1]}"#, "side: got \"top\", expected \"left\" or \"right\"".into()),
         (r#"{"side": "left"}"#, "side: has no effect without lengths: give both".into()),
         (r#"{"side": "left", "real_keys": [[1]]}"#, "side: real_keys give the place of padding: leave out side".into()),
@@ -144,7 +144,7 @@ fn wrong_values_are_named_with_their_place() {
          "arrays.m.keep: got 1, expected cells as nested lists: [q_len, kv_len] or [batch, heads, q_len, kv_len]".into()),
         (r#"{"arrays": {"m": {"keep": [[1, 2]]}}}"#, format!("arrays.m.keep[0][1]: got 2, {cell}")),
         (r#"{"arrays": {"m": {"keep": [[1, 1], [1]]}}}"#,
-         "arrays.m.keep[1]: has 1 entries, but the first list beside it has 2".into()),
+         "arrays.m.keep[1]: has 1 entries, but the first list at the same depth has 2".into()),
         (r#"{"arrays": {"m": {"keep": [1, 0]}}}"#,
          "arrays.m.keep: shape [2] has 1 dimensions: give [q_len, kv_len] or [batch, heads, q_len, kv_len]".into()),
         (r#"{"arrays": {"m": {"keep": [[[1], [0]]]}}}"#,
@@ -204,7 +204,7 @@ fn contradictions_are_named() {
         ),
         (
             r#"{"side": "left", "attention_mask": [[1, 0]]}"#,
-            "side: is \"left\" but attention_mask pads batch row 0 otherwise",
+            "side: is \"left\" but attention_mask has the padding of batch row 0 at the other end",
         ),
         (
             r#"{"side": "left", "attention_mask": [[1, 0, 1]]}"#,

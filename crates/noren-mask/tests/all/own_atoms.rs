@@ -147,7 +147,7 @@ fn verify_names_what_disagrees() {
         (Wrong::Rows, "contain key"),
         (Wrong::Some, "leave out key"),
         (Wrong::Every, "for every row"),
-        (Wrong::Changes, "no change between them"),
+        (Wrong::Changes, "reports no change of keys"),
     ] {
         let mask = Mask::of(Echo { near: 3, far: 9, wrong });
         let error = verify(&mask, &Shape::square(40), &Facts::new()).unwrap_err().to_string();
