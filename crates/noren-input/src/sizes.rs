@@ -23,8 +23,7 @@ pub struct Sizes {
 
 impl Sizes {
     /// Returns for each size the larger value of `self` and `other`. If only one of them has a value, the result is
-    /// this value.
-    /// For `cross`, the value of `self` is used if both have one.
+    /// this value. If both have a value of `cross`, the result is the value of `self`.
     pub fn or(self, other: Sizes) -> Sizes {
         Sizes {
             len: self.len.max(other.len),

@@ -157,8 +157,8 @@ impl PatternPlan {
         }
     }
 
-    /// Compares all executed cells with `allowed`, and returns the number of cells. Returns the first difference as an
-    /// error.
+    /// Compares the executed cells with `allowed`, for all cells of the pattern. Returns the number of cells, or the first
+    /// difference as an error.
     fn compare(&self, allowed: &impl Fn(u32, u32) -> bool) -> Result<u64, Wrong> {
         let mut read = vec![0; row_words(self.kv_len())];
         for tile in self.tiles() {

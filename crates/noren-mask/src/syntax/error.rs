@@ -30,7 +30,7 @@ pub struct ParseError {
     pub message: String,
     /// The texts that are valid at this place, if they are a short list or a list of names.
     pub expected: Vec<String>,
-    /// A text that says how to fix the error, or `None` if no fix is known.
+    /// A hint on how to fix the error, or `None` if no fix is known.
     pub suggestion: Option<String>,
 }
 
