@@ -19,7 +19,7 @@ const MAX_SPANS: usize = 256;
 /// The minimum number of keys of a full span next to a mixed span, and of a gap between two spans. Shorter full spans
 /// and gaps become part of a mixed span, because they cost a kernel more than they save.
 const MIN_RUN: u32 = 16;
-/// The minimum number of keys, as [`MIN_RUN`], in patches of a grid, whose lines are short.
+/// The value of [`MIN_RUN`] for patches of a grid, whose lines are short.
 const MIN_LINE: u32 = 4;
 
 /// The maximum number of query rows of a small residue class. Small classes share tiles.

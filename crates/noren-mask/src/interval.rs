@@ -28,7 +28,7 @@ impl Interval {
         self.end <= self.start
     }
 
-    /// Returns the intersection of both intervals, which may be empty.
+    /// Returns the intersection of `self` and `other`, which may be empty.
     pub fn intersect(self, other: Self) -> Self {
         Self::new(self.start.max(other.start), self.end.min(other.end))
     }
@@ -104,7 +104,7 @@ impl IntervalSet {
         self.0.get(i).is_some_and(|i| i.start <= start && end <= i.end)
     }
 
-    /// Returns whether the set contains a position of `start..end`.
+    /// Returns whether the set contains at least one position of `start..end`.
     pub fn meets(&self, start: u32, end: u32) -> bool {
         let i = self.0.partition_point(|i| i.end <= start);
         start < end && self.0.get(i).is_some_and(|i| i.start < end)
@@ -135,7 +135,7 @@ impl IntervalSet {
         }
     }
 
-    /// Returns the intersection of both sets.
+    /// Returns the positions that are in `self` and in `other`.
     pub fn intersect(&self, other: &Self) -> Self {
         let (mut a, mut b) = (self.0.iter().peekable(), other.0.iter().peekable());
         let mut out = Self::new();
@@ -151,7 +151,7 @@ impl IntervalSet {
         out
     }
 
-    /// Returns the union of both sets.
+    /// Returns the positions that are in `self` or in `other`.
     pub fn union(&self, other: &Self) -> Self {
         let (mut a, mut b) = (self.0.as_slice(), other.0.as_slice());
         let mut out = Self::new();

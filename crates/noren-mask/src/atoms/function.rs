@@ -12,7 +12,7 @@ use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// An atom that is a function of (batch row, head, query row, key index). Two such atoms are equal only if they are
+/// An atom that is a function of (batch row, head, query row, key index). Two of these atoms are equal only if they are
 /// clones of one atom.
 #[derive(Clone, Debug)]
 struct Function(Closure);

@@ -137,7 +137,7 @@ struct Paths {
     parents: Vec<i64>,
     /// For each node, the index of the first node of its run.
     run_start: Vec<u32>,
-    /// Whether every parent comes before its children.
+    /// True if every parent comes before its children.
     ordered: bool,
 }
 

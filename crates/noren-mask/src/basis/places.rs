@@ -110,11 +110,11 @@ fn ends(spans: &[Span], to: &mut Vec<i64>) {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Sizes {
-    /// The smallest length to which the atom binds without facts.
+    /// The smallest length of a sequence at which the atom can be bound without facts.
     pub first: u64,
-    /// The largest length to which the atom binds, or `None` if there is no limit.
+    /// The largest length of a sequence at which the atom can be bound; `None` means no limit.
     pub last: Option<u64>,
-    /// The number of batch rows, if a list has one entry per batch row.
+    /// The required number of batch rows, if a list of the atom has one entry per batch row; otherwise `None`.
     pub batch: Option<usize>,
 }
 

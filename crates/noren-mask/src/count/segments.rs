@@ -29,8 +29,8 @@ pub(super) struct Zone {
     pub(super) end: u32,
 }
 
-/// An iterator-like search for the zones of a pattern; query rows must be requested in ascending order. Each part of
-/// the pattern keeps its last zone, because most parts change at few rows.
+/// The search for the zones of a pattern. Query rows must be requested in ascending order. Each part of the pattern
+/// keeps its last zone, because most parts change at few rows.
 pub(super) struct Zones<'a> {
     pattern: &'a Pattern,
     parts: Vec<Zones<'a>>,

@@ -11,9 +11,9 @@ use std::fmt;
 pub enum Equivalence {
     /// The masks are equal: they allow the same cells at every length at which both masks bind.
     Equal {
-        /// The shortest and the longest length at which both masks bind. [`Shape::MAX_LEN`] is the longest length of all.
+        /// (shortest length, longest length) at which both masks can be bound. [`Shape::MAX_LEN`] is the longest length of all.
         lengths: (usize, usize),
-        /// Number of compared cells. Every other cell is equivalent to one of them.
+        /// Number of compared cells. Every other cell has the result of one of the compared cells.
         compared: u64,
     },
     /// The masks differ: with the shape `shape` and the facts `facts`, exactly one mask allows the cell `cell`.

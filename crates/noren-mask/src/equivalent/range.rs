@@ -40,9 +40,9 @@ pub(super) fn reads_padding(mask: &Mask) -> bool {
 /// (`every`). So the first indices of each residue represent all others.
 #[derive(Clone, Debug)]
 pub(super) struct Indices {
-    /// A limit: arms name indices one by one only below this number.
+    /// The first number after all indices that arms name one by one.
     named: u64,
-    /// The smallest number of indices to which the arms bind.
+    /// The smallest number of batch rows, heads or layers for which the arms are valid.
     least: u64,
     /// The least common multiple of the steps of all `every` arms.
     period: u64,
@@ -101,7 +101,7 @@ impl Indices {
         self.exactly.unwrap_or(self.named.saturating_add(self.period))
     }
 
-    /// Returns the smallest number of indices to which both masks bind.
+    /// Returns the smallest number of indices for which both masks are valid.
     pub(super) fn least(&self) -> u64 {
         self.exactly.unwrap_or(self.least)
     }
