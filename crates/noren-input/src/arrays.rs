@@ -62,7 +62,7 @@ pub fn read_one(path: &Path) -> Result<Values> {
         None => {
             let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
             Err(Error::new(format!(
-                "{}: {} arrays ({}), none of them called mask",
+                "{}: the file has {} arrays ({}), and no array is called mask: give the array of the mask this name",
                 path.display(),
                 all.len(),
                 names.join(", ")
@@ -75,7 +75,10 @@ fn read_npz(file: impl Read + Seek, name: &str) -> Result<Vec<(String, Values)>>
     let wrong = |e: zip::result::ZipError| Error::new(format!("{name}: not a valid npz file: {e}"));
     let mut archive = zip::ZipArchive::new(BufReader::new(file)).map_err(wrong)?;
     if archive.len() > MOST_ARRAYS {
-        return Err(Error::new(format!("{name}: {} arrays: at most {MOST_ARRAYS} are read", archive.len())));
+        return Err(Error::new(format!(
+            "{name}: the file has {} arrays, but at most {MOST_ARRAYS} can be read",
+            archive.len()
+        )));
     }
     let mut out: Vec<(String, Values)> = Vec::new();
     let mut left = MOST_UNPACKED;
@@ -83,14 +86,15 @@ fn read_npz(file: impl Read + Seek, name: &str) -> Result<Vec<(String, Values)>>
         let entry = archive.by_index(index).map_err(wrong)?;
         let size = entry.size();
         if size > left {
-            let problem = format!("{name}: its arrays take more memory than the maximum of {MOST_UNPACKED} bytes");
+            let problem =
+                format!("{name}: the arrays of the file take more memory than the maximum of {MOST_UNPACKED} bytes");
             return Err(Error::new(problem).hint("give a large mask as an npy or safetensors file"));
         }
         let file = entry.name().map_err(wrong)?.to_string();
         let of = format!("{name}: {file}");
         let key = file.strip_suffix(".npy").unwrap_or(&file).to_string();
         if out.iter().any(|(known, _)| *known == key) {
-            return Err(Error::new(format!("{name}: two arrays are called {key:?}: give each a name of its own")));
+            return Err(Error::new(format!("{name}: two arrays are called {key:?}: give each array a different name")));
         }
         // The entry is read only up to the length that it announces, whatever it unpacks to.
         let array = read_npy(entry.take(size), Some(size), left, &of)?;

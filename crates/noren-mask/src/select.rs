@@ -73,7 +73,9 @@ impl BoundMask {
             return Err(Error::Shape(format!("batch row {row} is selected, but there are {count}")));
         }
         if batch.is_empty() {
-            return Err(Error::Shape(format!("no batch rows are selected: select at least one of {count}")));
+            return Err(Error::Shape(format!(
+                "no batch rows are selected: select at least one of the {count} batch rows"
+            )));
         }
         let offsets: Vec<i64> = batch.iter().map(|row| self.shape().query_offset(*row)).collect();
         let shape = self.shape().clone().batch(batch.len()).query_offsets(offsets);
