@@ -187,7 +187,7 @@ impl<'a> Literal<'a> {
         Err(self.error("True or False"))
     }
 
-    /// Reads a tuple of sizes: `()`, `(3,)` or `(3, 4)`.
+    /// Reads the shape, a tuple of sizes: `()`, `(3,)` or `(3, 4)`.
     fn sizes(&mut self) -> std::result::Result<Vec<usize>, String> {
         self.expect('(')?;
         let mut sizes = Vec::new();

@@ -22,7 +22,8 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Returns for each size the larger of the two known values, or the only known value.
+    /// Returns for each size the larger value of `self` and `other`. If only one of them has a value, the result is
+    /// this value. If both have a value of `cross`, the result is the value of `self`.
     pub fn or(self, other: Sizes) -> Sizes {
         Sizes {
             len: self.len.max(other.len),

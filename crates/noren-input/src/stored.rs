@@ -57,7 +57,8 @@ impl Stored {
         shape.iter().try_fold(self.memory(), |n, &size| n.checked_mul(size as u64))
     }
 
-    /// Reads the numbers of an array of the shape `shape`.
+    /// Reads the numbers of an array of the shape `shape`. The numbers may take at most `most` bytes of memory. Errors
+    /// call the file `name`.
     pub(crate) fn read(self, shape: &[usize], reader: &mut impl Read, most: u64, name: &str) -> Result<Values> {
         let count = shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size));
         let bytes = count.and_then(|n| n.checked_mul(self.width));

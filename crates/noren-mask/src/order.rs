@@ -11,7 +11,7 @@ use std::ops::Range;
 /// order is no longer small.
 pub(crate) const MOST_CLASSES: u32 = 4096;
 
-/// A permutation of `0..len` that consists of ascending groups. If keys are read in two orders
+/// A permutation of the indices `0..len`, which consists of ascending groups. If keys are read in two orders
 /// ([`Reorder::Copies`](crate::Reorder)), each index has two places.
 ///
 /// ```
@@ -81,11 +81,12 @@ impl Indices {
     }
 }
 
-/// An index range `(start, end, shift)`: the position of an index is index + shift.
+/// An index range `(start, end, shift)`: the position of an index is the index plus `shift`.
 type Piece = (u32, u32, i64);
 
 impl Order {
-    /// Returns the order of query rows: first `gathered`, then the others by the residue of their position.
+    /// Returns the order of query rows: first the rows in `gathered`, then the other rows by the residue of their
+    /// position modulo `modulus`.
     pub(crate) fn of_queries(frame: &Frame, modulus: u32, gathered: &IntervalSet) -> Order {
         let mut order = Order::new(modulus);
         order.group(None, gathered.iter().map(adjacent));
@@ -118,8 +119,8 @@ impl Order {
         order
     }
 
-    /// Returns an order with every key twice: all keys in place, then by the residue of their position. Empty slots are
-    /// only in the first part.
+    /// Returns an order that contains every key twice: first all keys in place, then all keys by the residue of their
+    /// position. Empty slots are only in the first part.
     pub(crate) fn twice(frame: &Frame, modulus: u32) -> Order {
         let mut order = Order::new(modulus);
         order.group(None, std::iter::once(Indices { start: 0, step: 1, len: frame.kv_len }));
@@ -223,7 +224,7 @@ impl Order {
         before.map_or(group.start, |before| runs[before].at + runs[before].indices.below(index))
     }
 
-    /// Returns the indices at `places`, as runs.
+    /// Returns the indices at the places `places`, as runs in ascending order of place.
     pub(crate) fn indices(&self, places: Range<u32>) -> impl Iterator<Item = Indices> + '_ {
         let first = self.runs.partition_point(|run| run.end() <= places.start);
         self.runs[first..].iter().take_while(move |run| run.at < places.end).map(move |run| {

@@ -327,7 +327,7 @@ impl<'a> Parser<'a> {
         Ok(Written { value: Value::List(items), span: open.start..self.last_end })
     }
 
-    /// Reads a value that is not a list.
+    /// Reads one value of an argument. The value must not be a list.
     fn item(&mut self) -> Parsed<Written> {
         let start = self.token.start;
         let value = match self.token.kind {
@@ -356,7 +356,7 @@ impl<'a> Parser<'a> {
         Ok(Written { value, span: start..self.last_end })
     }
 
-    /// Reads `..` and the end of the range, if there is one.
+    /// Reads `..` and the end of the range, if the text gives an end. `start` is the number before `..`, or `None`.
     fn range(&mut self, start: Option<u64>) -> Parsed<Value> {
         self.advance()?;
         let end = match self.token.kind {

@@ -47,7 +47,7 @@ pub(crate) enum Pattern {
         batch: usize,
         head: usize,
     },
-    /// A part of a larger mask, restricted to some of its rows and keys.
+    /// An atom of a larger mask, restricted to selected query rows and keys of that mask.
     Selected(Arc<Selection>, Box<Pattern>),
     Not(Box<Pattern>),
     And(Vec<Pattern>),
@@ -154,7 +154,7 @@ impl Pattern {
         }
     }
 
-    /// Returns the first row after `row` that may read other keys than `row`.
+    /// Returns the first query row after `row` that may read other keys than `row` reads.
     pub(crate) fn equal_until(&self, frame: &Frame, row: u32) -> u32 {
         let q = frame.query(row);
         let at = |position: Option<i64>| {
@@ -176,7 +176,7 @@ impl Pattern {
         end.clamp(row + 1, frame.q_len.max(row + 1))
     }
 
-    /// Returns the bounds for the rows `rows`, which must not be empty.
+    /// Returns the bounds of the query rows `rows`. `rows` must not be empty.
     pub(crate) fn bounds(&self, frame: &Frame, rows: Range<u32>) -> Bounds {
         let kv_len = frame.kv_len;
         let (first, last) = (frame.query(rows.start), frame.query(rows.end - 1));
@@ -352,7 +352,8 @@ impl Pattern {
     }
 }
 
-/// Fills `words` with the first part, and combines the other parts into it. Each row has `keys` keys.
+/// Fills `words` with the bits of the first part, and combines the bits of the other parts with them by `combine`. Each
+/// row has `keys` keys.
 pub(crate) fn fill_all(
     parts: &[Pattern],
     words: &mut [u64],
@@ -381,7 +382,7 @@ pub(crate) fn clear_tails(words: &mut [u64], stride: usize, keys: u32) {
     }
 }
 
-/// Selected indices in ascending order: place `i` has the selected index number `i`.
+/// Selected indices in ascending order: the index at place `i` is selected index number `i`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Chosen {
     set: IntervalSet,

@@ -39,8 +39,8 @@ impl TileSpan {
     }
 }
 
-/// Query rows `start..end` with the spans of keys that they read, as places in the plan's order. Spans are ascending
-/// and disjoint. Keys outside of all spans are not allowed.
+/// The query rows `start..end` with the spans of keys that these rows read. Rows and keys are places in the plan's
+/// order. Spans are ascending and disjoint. Keys outside of all spans are not allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tile<'a> {
     /// The first query row.
@@ -171,7 +171,7 @@ impl PatternPlan {
         &self.resolved
     }
 
-    /// Changes the spans of the middle tile. Tests of the guard use this error.
+    /// Applies `error` to each span of the middle tile. Tests of the guard use this function to make a wrong plan.
     #[cfg(test)]
     pub(crate) fn plant(&mut self, error: impl Fn(&mut TileSpan)) {
         let tile = self.tile_count() / 2;
@@ -179,7 +179,8 @@ impl PatternPlan {
         self.spans[spans].iter_mut().for_each(error);
     }
 
-    /// Changes the first rows of the tiles; the last entry is the end. Tests of the guard use this error.
+    /// Applies `error` to the list of the first rows of all tiles; the last entry is the number of rows. Tests of the
+    /// guard use this function to make a wrong plan.
     #[cfg(test)]
     pub(crate) fn plant_rows(&mut self, error: impl Fn(&mut Vec<u32>)) {
         error(&mut self.rows);
@@ -288,7 +289,7 @@ pub struct Plan {
     pub(super) planning_time: Duration,
 }
 
-/// Compares plans: they are equal if masks, shapes, facts and tiles are equal. The time of planning does not count.
+/// Compares two plans. Plans are equal if masks, shapes, facts and tiles are equal. The planning time is ignored.
 impl PartialEq for Plan {
     fn eq(&self, other: &Self) -> bool {
         self.options == other.options && self.bound == other.bound && self.patterns == other.patterns

@@ -24,7 +24,7 @@ fn binding(node: &Node) -> Binding {
     }
 }
 
-/// The reason why a mask has no text that the parser accepts.
+/// The limit of the parser that the text of a mask exceeds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Oversize {
     /// The mask is nested deeper than [`MAX_DEPTH`].

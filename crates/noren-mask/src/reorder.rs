@@ -33,7 +33,8 @@ pub(crate) struct Reordering {
 }
 
 impl Reordering {
-    /// Returns the order of residue classes of positions by `modulus` (1: no classes), with `rows` and `keys` gathered.
+    /// Returns the reordering by residue classes of positions modulo `modulus` (1: no classes). The query rows `rows`
+    /// and the keys `keys` are gathered.
     pub(crate) fn new(pattern: &Pattern, frame: &Frame, modulus: u32, rows: &IntervalSet, keys: &IntervalSet) -> Self {
         let order = Order::of_keys(frame, modulus, keys);
         Reordering {
@@ -58,15 +59,15 @@ impl Reordering {
         self.queries.modulus()
     }
 
-    /// Returns the order of query rows by patches of a grid. Keys stay in place.
+    /// Returns the reordering with query rows by patches of a grid and keys in place.
     pub(crate) fn with_patches(patches: &Patches, frame: &Frame) -> Self {
         let mut reordering = Reordering::new_parts(patches.order(frame), None, None);
         reordering.patches = Some(*patches);
         reordering
     }
 
-    /// Returns the order with keys in two orders. Query rows stay in place, or are in residue classes of their
-    /// positions.
+    /// Returns the reordering in which keys have two orders, one for each part of `split`. Query rows are in residue
+    /// classes of their positions if `rows_by_class` is true, else in place.
     pub(crate) fn with_split(split: Split, frame: &Frame, rows_by_class: bool) -> Self {
         let modulus = if rows_by_class { split.step() } else { 1 };
         let keys = Some(split.keys(frame));
@@ -116,7 +117,7 @@ impl Rows<'_> {
         self.rows.iter().flat_map(|r| (0..r.len).map(move |i| r.at(i)))
     }
 
-    /// Returns the places of a set of indices.
+    /// Returns the places of the indices in `set`, in the groups of keys that the rows may read.
     fn places(&self, set: IntervalSet) -> IntervalSet {
         match &self.keys {
             Some((order, groups)) => order.places(&set, groups.clone()),
@@ -417,8 +418,9 @@ impl Pattern {
         }
     }
 
-    /// Returns a number that divides the distance of every allowed cell: 0 if all distances are 0, and 1 if nothing is
-    /// known. The number depends only on the mask, not on sizes or on the first positions of keys or documents.
+    /// Returns a number that divides the distance `k - q` of every allowed cell. The result is 0 if all distances are
+    /// 0, and 1 if no other divisor is found. The number depends only on the mask, not on sizes or on the first
+    /// positions of keys or documents.
     pub(crate) fn modulus(&self) -> u64 {
         match self {
             Pattern::Stride(step) => *step as u64,
@@ -437,7 +439,7 @@ impl Pattern {
         }
     }
 
-    /// Returns the largest usable modulus of a part, or 1 if there is none.
+    /// Returns the largest modulus of a part of the pattern that an order can use, or 1 if there is no such modulus.
     pub(crate) fn any_modulus(&self) -> u32 {
         let own = self.modulus();
         if (2..=u64::from(MOST_CLASSES)).contains(&own) {

@@ -63,7 +63,7 @@ pub trait ResolvedAtom: Value {
 pub enum Reach {
     /// Unknown bounds: a row may read any key, and no key is known to be read by every row.
     Unknown,
-    /// The exact union and intersection, which planning computes row by row, or block by block if rows are equal.
+    /// Bounds that planning computes exactly, row by row, or block by block if the rows of a block are equal.
     ByRows,
     /// The bounds as runs of positions.
     Keys {
@@ -138,7 +138,8 @@ impl ResolvedRef {
         self.0.has_blocks()
     }
 
-    /// Returns the number of steps to compute bounds of some rows, from the length of their first block.
+    /// Returns the estimated number of steps to compute the bounds of `rows`. The estimate assumes that all blocks of
+    /// rows are as long as the first block.
     pub(crate) fn bounds_cost(&self, frame: &Frame, rows: &Range<u32>) -> u64 {
         let first = frame.query(rows.start);
         let block = self.0.next_change(first).saturating_sub(first).max(1) as u64;
@@ -155,8 +156,8 @@ impl ResolvedRef {
 
 type Runs = SmallVec<[Range<u32>; 8]>;
 
-/// Returns the bounds over all keys from the bounds over runs of consecutive positions, or `None` if some of them are
-/// to be taken row by row.
+/// Returns the bounds over all keys. `reach` returns the bounds over one run of consecutive positions. Returns `None`
+/// if `reach` requires bounds row by row for at least one run.
 fn by_piece(frame: &Frame, reach: impl Fn(Range<i64>) -> Reach) -> Option<Bounds> {
     let (mut upper, mut lower) = (Runs::new(), Runs::new());
     let mut by_rows = false;

@@ -18,7 +18,7 @@ impl<T> Rows<T> {
         }
     }
 
-    /// Returns the values with `f` applied to each.
+    /// Returns the values after applying `f` to each value.
     pub(crate) fn map<U>(self, mut f: impl FnMut(T) -> U) -> Rows<U> {
         match self {
             Rows::All(value) => Rows::All(f(value)),

@@ -53,7 +53,7 @@ impl BoundMask {
         Ok(self.narrowed(shape, frames, (patterns, self.pattern_list().to_vec()), whole))
     }
 
-    /// Returns the mask of some batch rows, in the given order. See [`select`](Self::select).
+    /// Returns the mask of the batch rows in `batch`, in the order of `batch`. See [`select`](Self::select).
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, atoms::*};

@@ -62,7 +62,7 @@ impl BoundMask {
 }
 
 impl BoundMask {
-    /// Returns an error if the mask has no serial form.
+    /// Checks that the mask has a serial form, and returns an error otherwise.
     fn check_serial(&self) -> Result<(), Error> {
         if self.whole().is_some() {
             return Err(Error::Plan(
@@ -114,7 +114,7 @@ impl Plan {
     }
 }
 
-/// Converts an error of the reader to an error of the plan.
+/// Converts an error of the JSON reader to an error about the plan.
 fn of_plan(error: Error) -> Error {
     match error {
         Error::Fact { fact, problem } => Error::Plan(format!("{fact}: {problem}")),
@@ -295,7 +295,8 @@ impl<'de> Deserialize<'de> for BoundMask {
     }
 }
 
-/// Serializes as the module's page describes. Returns an error with the name if there is a closure.
+/// Serializes the plan in the format that the documentation of this module describes. Returns an error with the name of
+/// a closure if the mask contains one.
 impl Serialize for Plan {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.bound().check_serial().map_err(S::Error::custom)?;

@@ -17,7 +17,7 @@ impl Span {
         self.start <= at && self.end.is_none_or(|end| at < end)
     }
 
-    /// Returns whether the range contains a position. A negative position is never in a range.
+    /// Returns whether the range contains `position`, which may be negative. No range contains a negative position.
     pub fn holds(self, position: i64) -> bool {
         u64::try_from(position).is_ok_and(|at| self.contains(at))
     }

@@ -69,7 +69,7 @@ impl Mask {
     }
 }
 
-/// Applies every rule once, from the atoms up. With `negate`, returns the complement.
+/// Applies every rule once to the mask, from the atoms up. If `negate` is true, the result is the complement.
 fn pass(mask: &Mask, negate: bool) -> Mask {
     let join_of = |join: Join| if negate { join.other() } else { join };
     match mask.node() {
@@ -148,10 +148,11 @@ fn joined(join: Join, parts: impl IntoIterator<Item = Mask>) -> Mask {
     in_order(join, operands)
 }
 
-/// The plain operands of one `&` or `|`; composite operands are simplified with this knowledge.
+/// The plain operands of one `&` or `|`: those that are not `&` or `|` themselves. Composite operands are simplified
+/// with them.
 struct Context {
     join: Join,
-    /// For each axis, the joined set of the operands.
+    /// For each axis, the set that results from joining the operands of this axis.
     sets: [Runs; 3],
     literals: HashSet<Mask>,
 }

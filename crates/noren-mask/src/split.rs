@@ -29,7 +29,8 @@ pub(crate) struct Split {
 }
 
 impl Split {
-    /// Returns the parts for the largest stride of the pattern that can be used, or `None` if there is none.
+    /// Returns the near and far parts for the largest stride of the pattern that can be used, or `None` if no stride
+    /// can be used.
     pub(crate) fn of(pattern: &Pattern, frame: &Frame) -> Option<Split> {
         let mut steps = Vec::new();
         strides(pattern, true, &mut steps);
@@ -111,12 +112,12 @@ impl Split {
         Bounds { upper: set(first, last), lower: set(last, first) }
     }
 
-    /// Returns the residue class of a row's position.
+    /// Returns the residue class of the position of query row `row`.
     pub(crate) fn class_of(&self, frame: &Frame, row: u32) -> u32 {
         frame.query(row).rem_euclid(i64::from(self.step)) as u32
     }
 
-    /// Calls `emit(start, end)` with the places in `places` that `row` reads.
+    /// Calls `emit(start, end)` with runs of places within `places` whose keys query row `row` reads.
     pub(crate) fn row(
         &self,
         frame: &Frame,

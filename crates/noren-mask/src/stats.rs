@@ -22,7 +22,7 @@ pub struct Stats {
     pub cells: u128,
     /// Number of allowed cells.
     pub allowed: u128,
-    /// The part of all cells that is allowed: `allowed / cells`.
+    /// The fraction of all cells that is allowed: `allowed / cells`, from 0 to 1.
     pub density: f64,
     /// Number of cells that a kernel computes: those of full and mixed spans.
     pub computed: u128,
@@ -37,7 +37,7 @@ pub struct Stats {
     pub full_tiles: u128,
     /// Number of tiles in which the plan has a mixed span or the border of a span.
     pub mixed_tiles: u128,
-    /// Number of tiles that are skipped.
+    /// Number of tiles of `block_q` x `block_kv` cells that no span touches. Kernels skip these tiles.
     pub empty_tiles: u128,
     /// Memory of the plan, in bytes.
     pub plan_bytes: usize,
@@ -102,7 +102,7 @@ impl Plan {
         Ok(self.sum(&counts))
     }
 
-    /// Returns the counts of all batch rows and heads, from the counts of the distinct patterns.
+    /// Returns the statistics over all batch rows and heads. `counts` has one entry for each distinct pattern.
     fn sum(&self, counts: &[Counts]) -> Stats {
         let shape = self.shape();
         let [batch, heads] = [shape.batch_len(), shape.head_count()];
@@ -146,7 +146,7 @@ impl Plan {
     }
 }
 
-/// Number of keys that are visited at a time.
+/// The number of keys that are counted at a time.
 const KEYS: u32 = 4096;
 
 fn count(plan: &PatternPlan, options: &PlanOptions, meter: &mut Meter<'_>) -> Result<Counts, Error> {

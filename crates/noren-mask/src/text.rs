@@ -9,7 +9,8 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns text that an XML reader gives back as it is. Characters that no XML document may hold become U+FFFD.
+/// Returns `text` with escapes for XML, so that an XML reader returns the original text. Characters that XML forbids
+/// become U+FFFD.
 ///
 /// ```
 /// assert_eq!(noren_mask::text::escape("a < \"b\""), "a &lt; &quot;b&quot;");

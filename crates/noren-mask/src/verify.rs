@@ -157,7 +157,8 @@ impl PatternPlan {
         }
     }
 
-    /// Compares all cells and returns their number.
+    /// Compares the executed cells with `allowed`, for all cells of the pattern. Returns the number of cells, or the first
+    /// difference as an error.
     fn compare(&self, allowed: &impl Fn(u32, u32) -> bool) -> Result<u64, Wrong> {
         let mut read = vec![0; row_words(self.kv_len())];
         for tile in self.tiles() {
@@ -301,7 +302,8 @@ impl PatternPlan {
             })
     }
 
-    /// Returns the second place of key `key`, after the keys in place, if keys have two places.
+    /// Returns the second place of key `key`, or `None` if keys have only one place. Second places come after all keys
+    /// in place.
     fn second_place(&self, key: u32) -> Option<u32> {
         if !self.has_copies() {
             return None;

@@ -188,7 +188,8 @@ impl Canvas {
         Canvas { width, height, pixels: vec![PAGE; width * height] }
     }
 
-    /// Fills a rectangle at `at` (x, y) with `size` (width, height), cut to the canvas.
+    /// Fills the rectangle with the top left corner `at` (x, y) and the size `size` (width, height). Parts outside of
+    /// the canvas are ignored.
     fn rect(&mut self, at: (usize, usize), size: (usize, usize), color: u8) {
         let (from, to) = (at.0.min(self.width), (at.0 + size.0).min(self.width));
         for y in at.1..(at.1 + size.1).min(self.height) {

@@ -325,8 +325,8 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Returns marks at round positions, at least about `space` pixels apart. A mark is in the middle of a cell if this is
-/// one cell of the mask, and otherwise at the place of its position.
+/// Returns marks at round positions, about `space` or more pixels apart. If picture cells are single mask cells, a mark
+/// is in the middle of its cell. Otherwise a mark is at the exact place of its position.
 fn positions(range: &Range<u32>, offset: i64, cells: usize, cell: usize, space: usize) -> Vec<Mark> {
     let (len, pixels) = (range.len(), cells * cell);
     let middle = if cells == len { cell / 2 } else { 0 };

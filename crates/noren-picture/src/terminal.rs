@@ -64,7 +64,7 @@ pub(super) fn draw(picture: &Picture<'_>, layout: &Layout, options: &TerminalOpt
     Ok(out)
 }
 
-/// Returns the best style that fits, and the scene at its resolution.
+/// Returns the scene and the style with the most detail that fits into the available space.
 fn choose(picture: &Picture<'_>, layout: &Layout, options: &TerminalOptions) -> Result<(Scene, Style), Error> {
     let (q, k) = (layout.queries.len(), layout.keys.len());
     let most = picture.max_cells.unwrap_or(usize::MAX);
@@ -110,7 +110,7 @@ fn gutter_width(picture: &Picture<'_>, layout: &Layout, labelled: bool) -> usize
     }
 }
 
-/// A line of text with its width.
+/// A line of text and its width, in columns.
 #[derive(Clone, Default)]
 struct Line {
     text: String,
@@ -146,7 +146,8 @@ impl Line {
     }
 }
 
-/// Arranges blocks side by side, as many as fit in a row. Rows of blocks have an empty line between them.
+/// Returns the lines of all blocks. As many blocks as fit into `max_width` are side by side. An empty line separates
+/// rows of blocks.
 fn beside(blocks: Vec<Vec<Line>>, max_width: usize) -> Vec<Line> {
     let mut out: Vec<Line> = Vec::new();
     let mut shelf: Vec<Vec<Line>> = Vec::new();

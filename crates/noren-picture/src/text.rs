@@ -94,7 +94,7 @@ pub(super) fn width(text: &str) -> usize {
     text.chars().map(char_width).sum()
 }
 
-/// Returns the text cut to `most` columns, with `…` at its end if it was cut.
+/// Returns `text` if it fits into `most` columns. Otherwise returns the beginning of `text`, with `…` at the end.
 pub(super) fn fit(text: &str, most: usize) -> String {
     if width(text) <= most {
         return text.to_string();

@@ -7,7 +7,7 @@ use crate::syntax::{Entry, Kind, MAX_DEPTH, ParseError, Parsed, Token, clip, nea
 
 /// Functions that build the errors of the grammar.
 impl Parser<'_> {
-    /// Describes the next token for a message.
+    /// Returns a description of the next token, for a message.
     fn found(&self) -> String {
         let text = clip(self.slice(self.token)).escape_debug().to_string();
         match self.token.kind {

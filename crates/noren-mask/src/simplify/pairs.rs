@@ -22,7 +22,8 @@ pub(super) fn paired(join: Join, mut operands: Vec<Mask>) -> Vec<Mask> {
     operands
 }
 
-/// Returns (first index, second index, joined operand) of two operands that can be joined; the indices ascend.
+/// Returns (first index, second index, joined operand) of two operands that can be joined, or `None`. The first index
+/// is below the second.
 fn pair(join: Join, operands: &[Mask]) -> Option<(usize, usize, Mask)> {
     let parts: Vec<HashSet<&Mask>> = operands.iter().map(|operand| parts_of(join, operand)).collect();
     for first in 0..parts.len() {

@@ -14,9 +14,9 @@ pub(crate) struct Entry {
     pub(crate) params: &'static [Param],
     /// The number of parameters that may be given without their names, from the first one on.
     pub(crate) positional: usize,
-    /// True if the first parameter is a list, so several values must be written as one list.
+    /// True if the first parameter is a list. Then several values must be given as one list in brackets.
     pub(crate) lists: bool,
-    /// An example that works.
+    /// An example of the atom or score, as valid text.
     pub(crate) example: &'static str,
 }
 

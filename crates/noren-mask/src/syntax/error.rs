@@ -30,7 +30,7 @@ pub struct ParseError {
     pub message: String,
     /// The texts that are valid at this place, if they are a short list or a list of names.
     pub expected: Vec<String>,
-    /// The fix, if one is known.
+    /// A hint on how to fix the error, or `None` if no fix is known.
     pub suggestion: Option<String>,
 }
 
@@ -71,7 +71,8 @@ impl ParseError {
         (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
     }
 
-    /// Returns (line, number of blanks before the carets, number of carets); a long line is cut around the place.
+    /// Returns (text of the line, number of blanks before the carets, number of carets) to show the place. A long line
+    /// is cut around the place.
     fn excerpt(&self) -> (String, usize, usize) {
         let start = self.span.start.min(self.text.len());
         let line_start = self.text[..start].rfind('\n').map_or(0, |i| i + 1);

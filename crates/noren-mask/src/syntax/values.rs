@@ -6,7 +6,7 @@ use crate::scalar::Rows;
 use crate::set::Span;
 use std::ops::Range;
 
-/// A value in the form in which it was written.
+/// A value as the text gives it, before conversion to the type of a parameter.
 #[derive(Debug)]
 pub(crate) enum Value {
     Int(i128),
@@ -117,7 +117,7 @@ fn too_many(entry: &'static Entry, span: Range<usize>) -> Box<ParseError> {
 }
 
 impl Value {
-    /// Describes the given value for a message.
+    /// Returns a description of the given value, for a message.
     fn describe(&self) -> String {
         match self {
             Value::Int(n) => format!("the number {n}"),
@@ -260,7 +260,7 @@ impl Given<'_> {
         }
     }
 
-    /// Returns the index in `words` of the given word.
+    /// Returns the index in `words` of the argument's word. Returns an error if `words` does not contain the word.
     pub(crate) fn word(&self, words: &[&str]) -> Parsed<usize> {
         let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
         match &self.written.value {
