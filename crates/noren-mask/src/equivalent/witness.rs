@@ -47,7 +47,7 @@ pub(super) fn realise(
     Ok(None)
 }
 
-/// The maximum number of examples of lengths in the search for a difference.
+/// The number of examples of lengths for each side of the padding.
 const LENGTHS: usize = 8;
 /// The number of examples of document lists.
 const DOCUMENTS: usize = 3;
