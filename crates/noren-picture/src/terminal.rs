@@ -258,7 +258,8 @@ impl Writer<'_> {
         lines
     }
 
-    /// Returns a list of the keys with number and name, or `None` if the labels of the rows already show them.
+    /// Returns the keys with number and label, as text. Returns `None` if the picture has no separate key labels, or if
+    /// the style is not [`Style::Signs`].
     fn key_names(&self) -> Option<String> {
         let panel = self.scene.panels.first()?;
         if self.style != Style::Signs || self.picture.key_labels.is_none() {
