@@ -72,7 +72,7 @@ pub struct PlanOptions {
     pub block_q: u32,
     /// The number of keys of a key tile, for statistics and the transposed view.
     pub block_kv: u32,
-    /// How the plan may change the order of queries and keys.
+    /// The permitted changes of the order of queries and keys.
     #[cfg_attr(feature = "serde", serde(default = "never"))]
     pub reorder: Reorder,
 }
@@ -83,8 +83,8 @@ fn never() -> Reorder {
     Reorder::Never
 }
 
-/// How a plan may change the order of queries and keys. In a suitable order, more tiles are full or empty, and a kernel
-/// computes fewer cells. The set of allowed cells does not change.
+/// The permitted changes of the order of queries and keys in a plan. In a suitable order, more tiles are full or empty,
+/// and a kernel computes fewer cells. The set of allowed cells does not change.
 ///
 /// First example: `causal & stride(8)` allows an eighth of the causal cells, but these cells are in all tiles. If queries
 /// and keys are sorted by their position modulo 8, queries read only keys of their own residue class, and the mask inside
