@@ -1,6 +1,6 @@
 //! The known families of masks (windows, chunks, prefixes, documents) with sizes that are read from an array.
 
-use super::intent::{Groups, Intent, number, row};
+use super::intent::{Intent, PerRow, number, row};
 use noren_mask::Keep;
 use noren_mask::bits::ends;
 use std::collections::HashMap;
@@ -134,7 +134,7 @@ impl Rows {
     }
 
     /// Returns documents that begin where several rows begin, or where a row begins with its own key.
-    fn documents(&self, given: &Keep) -> Rc<Groups> {
+    fn documents(&self, given: &Keep) -> PerRow<i64> {
         let [batch, _, _, kv_len] = given.dims();
         let mut votes = vec![HashMap::<i64, usize>::new(); batch];
         for row in &self.0 {
@@ -150,7 +150,7 @@ impl Rows {
                 })
                 .collect()
         });
-        Rc::new(Groups::new(ids.collect()))
+        Rc::new(ids.collect())
     }
 }
 

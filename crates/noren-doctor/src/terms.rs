@@ -1,0 +1,192 @@
+//! The mask expression of an [`Intent`], and its rows as bits.
+
+use super::intent::{Intent, number, row};
+use super::known::bits;
+use noren_mask::atom::{AtomRef, Pair};
+use noren_mask::atoms::{causal, causal_offset, chunk, full, keys, prefix, queries, spans, tree, window};
+use noren_mask::bits::runs;
+use noren_mask::interval::Interval;
+use noren_mask::{BoundMask, Facts, Keep, Mask, Shape, Span};
+use std::cell::OnceCell;
+use std::collections::HashMap;
+
+/// The limit of positions. Sums of a position and an offset must fit in 64 bits.
+const FAR: i64 = 1 << 60;
+
+/// The bound mask of each batch row, bound when the row is first read. A clone has none: a copy of an [`Intent`] is made
+/// to change its terms.
+#[derive(Default, Debug)]
+pub(crate) struct Bound(OnceCell<Vec<OnceCell<BoundMask>>>);
+
+impl Clone for Bound {
+    fn clone(&self) -> Self {
+        Bound::default()
+    }
+}
+
+impl Intent {
+    /// Writes the keys that query `i` of batch row `b` should read, as bits.
+    pub(crate) fn fill(&self, b: usize, i: usize, out: &mut [u64]) {
+        let rows = self.bound.0.get_or_init(|| vec![OnceCell::new(); self.batch]);
+        let bound = rows[b].get_or_init(|| self.bind(b));
+        bound.fill_bits(0, i as u32..i as u32 + 1, Interval::new(0, self.kv_len as u32), out);
+    }
+
+    /// Returns the cells of all rows.
+    pub(crate) fn build(&self) -> Keep {
+        let mut keep = Keep::empty([self.batch, 1, self.q_len, self.kv_len]);
+        for b in 0..self.batch {
+            for i in 0..self.q_len {
+                self.fill(b, i, keep.row_mut(b, 0, i));
+            }
+        }
+        keep
+    }
+
+    fn bind(&self, b: usize) -> BoundMask {
+        let shape = Shape::new(self.q_len, self.kv_len, self.slot(b, 0));
+        self.mask(b).bind(&shape, &Facts::new()).expect("the terms fit the sizes")
+    }
+
+    /// Returns the mask of batch row `b`. Its positions are slots.
+    fn mask(&self, b: usize) -> Mask {
+        let real = self.valid.as_ref().map_or(full(), |rows| self.keys(row(rows, b)));
+        let mut mask = self.base(b);
+        if self.sinks > 0 {
+            let first = self.first_real(b) as u64;
+            let order = if self.causal.is_some() { self.by_slot(causal(), b) } else { full() };
+            mask = mask | keys(first..first + self.sinks as u64) & order;
+        }
+        if let Some(ids) = &self.segments {
+            mask = mask & self.together(row(ids, b), b, |id| id != 0);
+        }
+        if self.padding_first {
+            mask = mask & real.clone();
+        }
+        if let Some(lengths) = &self.prefix {
+            let n = number(lengths, b).max(0) as u64;
+            mask = mask | if self.prefix_within { prefix(n) - queries(n..) } else { prefix(n) };
+        }
+        if let Some(ids) = &self.blocks {
+            mask = mask | self.together(row(ids, b), b, |id| id >= 0);
+        }
+        if let Some(left) = self.left.filter(|_| self.window_last) {
+            mask = mask & self.by_slot(window(left, None), b);
+        }
+        if !self.padding_first && !self.padding_on_queries {
+            mask = mask & real;
+        }
+        for hidden in self.redactions.iter().filter(|hidden| hidden.concerns(b)) {
+            let readers = if hidden.queries.is_empty() { full() } else { self.queries(b, |i| hidden.queries.contains(&i)) };
+            mask = mask - (self.keys(&hidden.keys) & readers);
+        }
+        if self.future {
+            mask = mask | !causal();
+        }
+        if let Some(from) = self.tail {
+            mask = mask | keys(from as u64..);
+        }
+        if self.padding_on_queries {
+            mask = mask - self.queries(b, |i| !self.cares(b, i));
+        }
+        mask
+    }
+
+    /// Returns the keys that causality, window, chunk and tree allow.
+    fn base(&self, b: usize) -> Mask {
+        if let Some(parents) = &self.tree {
+            return self.drafts(parents, b);
+        }
+        let window = (self.left.is_some() || self.right.is_some()).then(|| window(self.left, self.right));
+        let band = Mask::all(self.causal.map(causal_offset).into_iter().chain(window));
+        let by_slot = self.q_positions.is_none() && self.k_positions.is_none();
+        let at_positions = |term: &Mask, origin: i64| {
+            let from = |position: i64| position.saturating_sub(origin);
+            let of_keys = self.k_positions.as_ref().map(|rows| row(rows, b).iter().map(|&p| from(p)).collect());
+            placed(term, (0..self.q_len).map(|i| from(self.position(b, i))).collect(), of_keys)
+        };
+        let band = if by_slot { band } else { at_positions(&band, 0) };
+        let Some((size, origins)) = &self.chunk else { return band };
+        let origin = number(origins, b).rem_euclid(*size);
+        band & match (by_slot, origin) {
+            (true, 0) => chunk(*size as u64),
+            (true, _) => {
+                let starts = (origin - size..self.kv_len as i64).step_by(*size as usize);
+                spans(starts.map(|start| start.max(0) as u64..(start + size) as u64))
+            }
+            // Slots before the first chunk are in the chunk before it: no position may become negative.
+            (false, _) => at_positions(&chunk(*size as u64), origin - size),
+        }
+    }
+
+    /// Returns the mask of a tree of drafts: a node reads itself, its ancestors, and all keys before the tree. A query
+    /// before the tree is causal.
+    fn drafts(&self, parents: &[i64], b: usize) -> Mask {
+        let start = (self.kv_len - parents.len()) as u64;
+        let first = self.kv_len as i64 - self.q_len as i64;
+        let last: Vec<i64> = (first..self.kv_len as i64).collect();
+        let aligned = |term: Mask| if self.slot(b, 0) == first { term } else { placed(&term, last.clone(), None) };
+        let nodes = aligned(queries(start..));
+        aligned(tree(parents, start)) | keys(..start) & nodes.clone() | causal() - nodes
+    }
+
+    /// Returns `term` with the declared positions of the queries, and with the slots of the keys as their positions.
+    fn by_slot(&self, term: Mask, b: usize) -> Mask {
+        match &self.q_positions {
+            Some(rows) => placed(&term, row(rows, b).to_vec(), None),
+            None => term,
+        }
+    }
+
+    /// Returns the mask of the queries for which `test` holds.
+    fn queries(&self, b: usize, test: impl Fn(usize) -> bool) -> Mask {
+        queries(moved_spans(&bits(self.q_len, test), self.q_len, self.slot(b, 0)))
+    }
+
+    /// Returns the mask of the keys in a row of bits.
+    fn keys(&self, words: &[u64]) -> Mask {
+        keys(moved_spans(words, self.kv_len, 0))
+    }
+
+    /// Returns the mask in which the key and the key at the query's slot have the same number in `ids`, for the numbers
+    /// that `counts` accepts.
+    fn together(&self, ids: &[i64], b: usize, counts: impl Fn(i64) -> bool) -> Mask {
+        let mut groups: HashMap<i64, i64> = HashMap::new();
+        let (mut found, mut start) = (Vec::new(), 0);
+        for run in ids.chunk_by(|a, b| a == b) {
+            let end = start + run.len() as u64;
+            if counts(run[0]) {
+                let next = groups.len() as i64;
+                groups.entry(run[0]).or_insert(next);
+                found.push(start..end);
+            }
+            start = end;
+        }
+        if found.len() == groups.len() {
+            return spans(found);
+        }
+        // Groups that interleave are compared by number: two keys of a group are 0 apart.
+        let places: Vec<i64> = ids.iter().map(|id| groups.get(id).copied().unwrap_or(-1)).collect();
+        let own = |i: usize| usize::try_from(self.slot(b, i)).ok().and_then(|slot| places.get(slot).copied());
+        placed(&window(0, 0), (0..self.q_len).map(|i| own(i).unwrap_or(-1)).collect(), Some(places.clone()))
+    }
+}
+
+/// Returns the mask of `term`, an intersection of atoms, with queries and keys at other positions than their slots. No
+/// query reads a key at a negative position, because this is an empty slot of a cache.
+fn placed(term: &Mask, of_queries: Vec<i64>, of_keys: Option<Vec<i64>>) -> Mask {
+    let atoms: Vec<AtomRef> = term.atoms().into_iter().cloned().collect();
+    Mask::from_fn(move |_, _, q, k| {
+        let k = of_keys.as_ref().map_or(k as i64, |positions| positions[k]);
+        let pair = Pair::at(of_queries[q].clamp(-FAR, FAR), k.min(FAR));
+        k >= 0 && atoms.iter().all(|atom| atom.allows(&pair))
+    })
+}
+
+/// Returns the set bits of a row of `len` bits as spans, moved by `shift`. Negative positions are left out.
+fn moved_spans(words: &[u64], len: usize, shift: i64) -> Vec<Span> {
+    let mut out = Vec::new();
+    let place = |at: u32| (i64::from(at) + shift).max(0) as u64;
+    runs(words, 0, len as u32, |start, end| out.push(Span::from(place(start)..place(end))));
+    out
+}
