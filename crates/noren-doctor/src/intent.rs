@@ -1,7 +1,7 @@
 //! [`Intent`]: an intended mask as separate terms. An edit drops or shifts one term.
 
-use super::terms::Bound;
-use noren_mask::bits;
+use noren_mask::{BoundMask, bits};
+use std::cell::OnceCell;
 use std::rc::Rc;
 
 /// One list for each batch row, or a single list for all of them.
@@ -30,6 +30,17 @@ impl Hidden {
     /// Returns whether the keys are hidden in batch row `b`.
     pub(crate) fn concerns(&self, b: usize) -> bool {
         self.batch.is_empty() || self.batch.contains(&b)
+    }
+}
+
+/// The bound mask of each batch row, bound when the row is first read. A clone has none: a copy of an [`Intent`] is made
+/// to change its terms.
+#[derive(Default, Debug)]
+pub(crate) struct Bound(pub(crate) OnceCell<Vec<OnceCell<BoundMask>>>);
+
+impl Clone for Bound {
+    fn clone(&self) -> Self {
+        Bound::default()
     }
 }
 

@@ -3,7 +3,7 @@
 use super::intent::{Intent, number, row};
 use super::known::bits;
 use noren_mask::atom::{AtomRef, Pair};
-use noren_mask::atoms::{causal, causal_offset, chunk, full, keys, prefix, queries, spans, tree, window};
+use noren_mask::atoms::{causal, chunk, full, keys, prefix, queries, spans, tree, window};
 use noren_mask::bits::runs;
 use noren_mask::interval::Interval;
 use noren_mask::{BoundMask, Facts, Keep, Mask, Shape, Span};
@@ -13,16 +13,8 @@ use std::collections::HashMap;
 /// The limit of positions. Sums of a position and an offset must fit in 64 bits.
 const FAR: i64 = 1 << 60;
 
-/// The bound mask of each batch row, bound when the row is first read. A clone has none: a copy of an [`Intent`] is made
-/// to change its terms.
-#[derive(Default, Debug)]
-pub(crate) struct Bound(OnceCell<Vec<OnceCell<BoundMask>>>);
-
-impl Clone for Bound {
-    fn clone(&self) -> Self {
-        Bound::default()
-    }
-}
+/// The maximum number of spans in an expression. The text of an expression has a limited length.
+const MOST_SPANS: usize = 1 << 16;
 
 impl Intent {
     /// Writes the keys that query `i` of batch row `b` should read, as bits.
@@ -50,7 +42,7 @@ impl Intent {
 
     /// Returns the mask of batch row `b`. Its positions are slots.
     fn mask(&self, b: usize) -> Mask {
-        let real = self.valid.as_ref().map_or(full(), |rows| self.keys(row(rows, b)));
+        let real = self.valid.as_ref().map(|rows| self.keys(row(rows, b)));
         let mut mask = self.base(b);
         if self.sinks > 0 {
             let first = self.first_real(b) as u64;
@@ -60,8 +52,8 @@ impl Intent {
         if let Some(ids) = &self.segments {
             mask = mask & self.together(row(ids, b), b, |id| id != 0);
         }
-        if self.padding_first {
-            mask = mask & real.clone();
+        if let Some(real) = real.as_ref().filter(|_| self.padding_first) {
+            mask = mask & real;
         }
         if let Some(lengths) = &self.prefix {
             let n = number(lengths, b).max(0) as u64;
@@ -73,11 +65,12 @@ impl Intent {
         if let Some(left) = self.left.filter(|_| self.window_last) {
             mask = mask & self.by_slot(window(left, None), b);
         }
-        if !self.padding_first && !self.padding_on_queries {
+        if let Some(real) = real.filter(|_| !self.padding_first && !self.padding_on_queries) {
             mask = mask & real;
         }
         for hidden in self.redactions.iter().filter(|hidden| hidden.concerns(b)) {
-            let readers = if hidden.queries.is_empty() { full() } else { self.queries(b, |i| hidden.queries.contains(&i)) };
+            let readers =
+                if hidden.queries.is_empty() { full() } else { self.queries(b, |i| hidden.queries.contains(&i)) };
             mask = mask - (self.keys(&hidden.keys) & readers);
         }
         if self.future {
@@ -97,13 +90,18 @@ impl Intent {
         if let Some(parents) = &self.tree {
             return self.drafts(parents, b);
         }
-        let window = (self.left.is_some() || self.right.is_some()).then(|| window(self.left, self.right));
-        let band = Mask::all(self.causal.map(causal_offset).into_iter().chain(window));
+        let band = match (self.left, self.causal.into_iter().chain(self.right).min()) {
+            (None, None) => full(),
+            (left, right) => window(left, right),
+        };
         let by_slot = self.q_positions.is_none() && self.k_positions.is_none();
         let at_positions = |term: &Mask, origin: i64| {
             let from = |position: i64| position.saturating_sub(origin);
-            let of_keys = self.k_positions.as_ref().map(|rows| row(rows, b).iter().map(|&p| from(p)).collect());
-            placed(term, (0..self.q_len).map(|i| from(self.position(b, i))).collect(), of_keys)
+            let of_keys: Vec<i64> = match &self.k_positions {
+                Some(rows) => row(rows, b).iter().map(|&position| from(position)).collect(),
+                None => (0..self.kv_len as i64).map(from).collect(),
+            };
+            placed(term, (0..self.q_len).map(|i| from(self.position(b, i))).collect(), Some(of_keys))
         };
         let band = if by_slot { band } else { at_positions(&band, 0) };
         let Some((size, origins)) = &self.chunk else { return band };
@@ -114,7 +112,7 @@ impl Intent {
                 let starts = (origin - size..self.kv_len as i64).step_by(*size as usize);
                 spans(starts.map(|start| start.max(0) as u64..(start + size) as u64))
             }
-            // Slots before the first chunk are in the chunk before it: no position may become negative.
+            // Counted from one chunk earlier, so that no position becomes negative.
             (false, _) => at_positions(&chunk(*size as u64), origin - size),
         }
     }
@@ -133,7 +131,7 @@ impl Intent {
     /// Returns `term` with the declared positions of the queries, and with the slots of the keys as their positions.
     fn by_slot(&self, term: Mask, b: usize) -> Mask {
         match &self.q_positions {
-            Some(rows) => placed(&term, row(rows, b).to_vec(), None),
+            Some(_) => placed(&term, (0..self.q_len).map(|i| self.position(b, i)).collect(), None),
             None => term,
         }
     }
@@ -162,7 +160,7 @@ impl Intent {
             }
             start = end;
         }
-        if found.len() == groups.len() {
+        if found.len() == groups.len() && found.len() <= MOST_SPANS {
             return spans(found);
         }
         // Groups that interleave are compared by number: two keys of a group are 0 apart.
