@@ -47,40 +47,40 @@ impl Intent {
         if self.sinks > 0 {
             let first = self.first_real(b) as u64;
             let order = if self.causal.is_some() { self.by_slot(causal(), b) } else { full() };
-            mask = mask | keys(first..first + self.sinks as u64) & order;
+            mask |= keys(first..first + self.sinks as u64) & order;
         }
         if let Some(ids) = &self.segments {
-            mask = mask & self.together(row(ids, b), b, |id| id != 0);
+            mask &= self.together(row(ids, b), b, |id| id != 0);
         }
         if let Some(real) = real.as_ref().filter(|_| self.padding_first) {
-            mask = mask & real;
+            mask &= real;
         }
         if let Some(lengths) = &self.prefix {
             let n = number(lengths, b).max(0) as u64;
-            mask = mask | if self.prefix_within { prefix(n) - queries(n..) } else { prefix(n) };
+            mask |= if self.prefix_within { prefix(n) - queries(n..) } else { prefix(n) };
         }
         if let Some(ids) = &self.blocks {
-            mask = mask | self.together(row(ids, b), b, |id| id >= 0);
+            mask |= self.together(row(ids, b), b, |id| id >= 0);
         }
         if let Some(left) = self.left.filter(|_| self.window_last) {
-            mask = mask & self.by_slot(window(left, None), b);
+            mask &= self.by_slot(window(left, None), b);
         }
         if let Some(real) = real.filter(|_| !self.padding_first && !self.padding_on_queries) {
-            mask = mask & real;
+            mask &= real;
         }
         for hidden in self.redactions.iter().filter(|hidden| hidden.concerns(b)) {
             let readers =
                 if hidden.queries.is_empty() { full() } else { self.queries(b, |i| hidden.queries.contains(&i)) };
-            mask = mask - (self.keys(&hidden.keys) & readers);
+            mask -= (self.keys(&hidden.keys) & readers);
         }
         if self.future {
-            mask = mask | !causal();
+            mask |= !causal();
         }
         if let Some(from) = self.tail {
-            mask = mask | keys(from as u64..);
+            mask |= keys(from as u64..);
         }
         if self.padding_on_queries {
-            mask = mask - self.queries(b, |i| !self.cares(b, i));
+            mask -= self.queries(b, |i| !self.cares(b, i));
         }
         mask
     }
@@ -125,7 +125,7 @@ impl Intent {
         let last: Vec<i64> = (first..self.kv_len as i64).collect();
         let aligned = |term: Mask| if self.slot(b, 0) == first { term } else { placed(&term, last.clone(), None) };
         let nodes = aligned(queries(start..));
-        aligned(tree(parents, start)) | keys(..start) & nodes.clone() | causal() - nodes
+        aligned(tree(parents, start)) | keys(..start) & nodes.clone() | (causal() - nodes)
     }
 
     /// Returns `term` with the declared positions of the queries, and with the slots of the keys as their positions.
