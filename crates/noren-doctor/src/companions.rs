@@ -16,10 +16,10 @@ const QUERY_OWNERS: &[&str] = &["query_seq_ids", "q_seq_ids", "query_owners"];
 const COMPLETION_IDS: &[&str] = &["completion_ids"];
 const COMPLETIONS: &[&str] = &["completion_mask", "response_mask", "loss_mask", "action_mask"];
 
-/// Names of the arrays that this module reads.
+/// Names of the arrays that only the checks of this module read. Each entry lists the possible names of one array.
 pub(super) const NAMES: &[&[&str]] = &[LABELS, ENDS, LONGEST, KEY_OWNERS, QUERY_OWNERS, COMPLETION_IDS, COMPLETIONS];
 
-/// Returns the names of the given arrays that no check reads.
+/// Returns a message for each given array that no check reads.
 pub(super) fn unread(beside: &Companions<'_>) -> Vec<String> {
     let known = || [known::NAMES, NAMES, tensors::NAMES].concat().into_iter().flatten().copied();
     let unread = beside.0.keys().filter(|name| !known().any(|k| k == name.as_str()));
@@ -32,7 +32,8 @@ pub(super) fn unread(beside: &Companions<'_>) -> Vec<String> {
     unread.map(says).collect()
 }
 
-/// Checks every array given with the mask.
+/// Checks every array given with the mask, and returns the findings. `verdict` holds the cells of the mask; `None` if
+/// no mask is given.
 pub(crate) fn look(beside: &Companions<'_>, context: &Context, verdict: Option<&Held>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let intent = verdict.and_then(|v| v.intent.as_ref());
@@ -56,7 +57,7 @@ pub(crate) fn look(beside: &Companions<'_>, context: &Context, verdict: Option<&
     findings
 }
 
-/// Checks the side of the padding: generation needs left padding, and the side must be the declared one.
+/// Checks that the padding is on the declared side, and on the left if the model generates text.
 fn padding_side(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>) -> Option<Finding> {
     let valid = intent?.valid.as_ref()?;
     let kv_len = intent?.kv_len;
@@ -76,8 +77,8 @@ fn padding_side(beside: &Companions<'_>, context: &Context, intent: Option<&Inte
     Some(Finding::of("padding_side", Certainty::Likely, text))
 }
 
-/// Checks that positions count the non-padding tokens of each document from 0. A constant shift is allowed for relative
-/// encodings.
+/// Checks that positions count the non-padding tokens of each document from 0. A constant shift is only a note for
+/// relative position encodings.
 fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>) -> Option<Finding> {
     let intent = intent?;
     let given = beside.get(POSITIONS).filter(|v| v.shape().len() <= 2)?.rows()?;
@@ -122,8 +123,8 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
     let at = |(b, k, is, should): (usize, usize, i64, i64)| {
         format!("token {k} of batch row {b} has position {is}, expected {should}")
     };
-    // Some models count every text from another number, such as 2. That is correct where the number does not depend on
-    // the slot.
+    // Some models begin the positions of every text with another number, such as 2. These positions are correct if this
+    // number does not depend on the slot of the first token.
     let convention = starts.iter().all(|s| s.0 == starts[0].0) && starts.iter().any(|(by, slot)| by != slot);
     match (wrong, shifted) {
         (Some(place), _) => Some(Finding::of(
@@ -140,7 +141,8 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
     }
 }
 
-/// Checks that `cu_seqlens` begins with 0, rises, and ends with the number of tokens.
+/// Checks that `cu_seqlens` begins with 0, increases, and ends with the number of tokens. Then compares `cu_seqlens`
+/// with `max_seqlen` and the segment numbers.
 fn packed_lengths(beside: &Companions<'_>, context: &Context, verdict: Option<&Held>) -> Option<Finding> {
     let ends = beside.list(ENDS)?;
     let total = verdict.map(|v| v.keep.dims()).map(|[batch, _, _, kv_len]| (batch * kv_len) as i64);
@@ -167,7 +169,7 @@ fn packed_lengths(beside: &Companions<'_>, context: &Context, verdict: Option<&H
     Some(Finding::of("document_boundary_off_by_one", Certainty::Certain, format!("cu_seqlens is malformed: {problem}")))
 }
 
-/// Checks that `cu_seqlens` and the segment numbers change at the same tokens.
+/// Checks that documents begin at the same tokens in `ends`, the values of `cu_seqlens`, and in the segment numbers.
 fn borders(beside: &Companions<'_>, ends: &[i64]) -> Option<Finding> {
     let segments = beside.list(known::SEGMENTS)?;
     let changes: Vec<i64> = (1..segments.len()).filter(|&k| segments[k] != segments[k - 1]).map(|k| k as i64).collect();
@@ -181,7 +183,7 @@ fn borders(beside: &Companions<'_>, ends: &[i64]) -> Option<Finding> {
     })
 }
 
-/// Reports an `is_causal` flag given with a mask that is not causal.
+/// Returns a finding if `is_causal` is true, but the declared mask is not causal.
 fn flag(context: &Context) -> Option<Finding> {
     let both_ways = context.kind.is_some_and(|k| !k.causal) || context.role == super::Role::Cross;
     (context.is_causal == Some(true) && both_ways).then(|| {
@@ -219,7 +221,7 @@ fn owners(beside: &Companions<'_>, verdict: &Held) -> Option<Finding> {
     Some(finding)
 }
 
-/// Token ids, and which tokens are non-padding, for the checks of labels and pooling.
+/// The token ids, declarations and intended mask that the checks of labels and completions read.
 struct Scene<'a> {
     context: &'a Context,
     intent: Option<&'a Intent>,
@@ -310,9 +312,9 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// Returns whether most non-padding tokens have no label, as in masked-language training.
+    /// Returns true if fewer than 70 % of the non-padding tokens have a label, as in masked-language training.
     fn sparse(&self, labels: &[Vec<i64>]) -> bool {
-        // Missing labels at the ends of texts are a separate class of mistake.
+        // Tokens with the eos id are not counted, because their missing labels belong to another class of mistake.
         let ends = |b: usize, k: usize| {
             let id = self.ids.as_ref().and_then(|ids| row(ids, b).get(k));
             self.context.eos_id.is_some_and(|eos| id == Some(&eos))
@@ -322,7 +324,8 @@ impl<'a> Scene<'a> {
         supervised * 10 < real().count() * 7
     }
 
-    /// Returns the shift `k` for which `labels[t] == ids[t + k]` holds for the most tokens.
+    /// Returns the shift `k` from -2 to 2 for which `labels[t] == ids[t + k]` holds for the most tokens. Returns `None`
+    /// if the equation holds for fewer than 70 % of the tokens with labels.
     fn shift(&self, labels: &[Vec<i64>], ids: &[Vec<i64>]) -> Option<i64> {
         let score = |by: i64| -> (usize, usize) {
             let at = |b: usize, k: usize| usize::try_from(k as i64 + by).ok().and_then(|k| ids[b].get(k)).copied();
@@ -361,8 +364,8 @@ impl<'a> Scene<'a> {
         Some(Finding::of("boundary_label", Certainty::Certain, text))
     }
 
-    /// Checks the labels of the first tokens of documents. If the model shifts labels, the last token of the previous
-    /// document learns them.
+    /// Checks that the first token of a document has no label, except in the first document. If the model shifts
+    /// labels, the last token of the previous document would learn to predict this token.
     fn first_labels(&self, labels: &[Vec<i64>]) -> Option<Finding> {
         let first = |&(b, k, label): &(usize, usize, i64)| {
             let segment = self.segment(b, k);
@@ -416,7 +419,7 @@ impl<'a> Scene<'a> {
         (count > 0).then(|| Finding::of("loss_mask_missing", Certainty::Certain, text))
     }
 
-    /// Reports texts that end with eos when no label is eos.
+    /// Returns a finding if texts contain the eos token, but no label is eos.
     fn ends(&self, labels: &[Vec<i64>], ids: &[Vec<i64>]) -> Option<Finding> {
         let eos = self.context.eos_id?;
         let real_eos = (0..ids.len()).any(|b| (0..ids[b].len()).any(|k| ids[b][k] == eos && self.real(b, k)));

@@ -6,39 +6,42 @@ use super::report::{Certainty, Finding, Severity};
 use super::values::{Dtype, Numbers, Values};
 use noren_mask::Keep;
 
-/// An additive value above this limit does not reliably hide a cell: `exp(-1e4)` is 0 in every type, but -1e3 may meet
-/// scores of the same magnitude.
+/// The largest additive value that reliably hides a cell. `exp(-1e4)` is 0 in every type. A value such as -1e3 is not
+/// reliable, because scores may have the same magnitude.
 const SOFT: f64 = -9999.0;
-/// An array with more distinct values than this is read as a bias, not as a mask.
+/// Maximum number of distinct values in a mask. An array with more distinct values is read as a bias.
 const FEW: usize = 24;
 
 /// The decoded values of an array.
 pub(crate) struct Decoded {
-    /// The allowed cells as the author probably intended them: a fill of the wrong sign is read as hidden.
+    /// The allowed cells that the author of the array probably intended. Cells with a fill of the wrong sign count as
+    /// hidden.
     pub(crate) keep: Keep,
-    /// The cells in the second possible reading of the values.
+    /// The allowed cells in the second possible reading of the values; `None` if the values have only one reading.
     pub(crate) other: Option<Keep>,
-    /// The cells that the attention function computes with, where they differ from `keep`: a fill of 1e-9 hides
-    /// nothing.
+    /// The allowed cells with which the attention function computes; `None` if they equal `keep`. For example, a fill
+    /// of 1e-9 hides no cell.
     pub(crate) effective: Option<Keep>,
-    /// Findings that need no declared mask.
+    /// Findings that follow from the values alone, without a declared mask.
     pub(crate) findings: Vec<Finding>,
     /// The kind of value in hidden cells.
     pub(crate) fill: Fill,
-    /// Segment numbers, where the array holds them instead of a mask.
+    /// The segment number of each key, for each batch row; `None` if the array holds no segment numbers.
     pub(crate) segments: Option<Vec<Vec<i64>>>,
-    /// The largest finite number in hidden cells, which hides least.
+    /// The largest finite number in hidden cells, which hides least reliably; `None` if hidden cells hold no finite
+    /// number.
     pub(crate) weakest: Option<f64>,
     /// True when visible cells hold different numbers.
     pub(crate) bias: bool,
-    /// True when a stored true hides a cell.
+    /// True when a stored true or 1 hides a cell.
     pub(crate) drop: bool,
-    /// A description of the reading.
+    /// A description of the convention by which the values were read.
     pub(crate) reading: String,
 }
 
 impl Decoded {
-    /// Returns a decoding without cells, with the given fill and a description of the reading.
+    /// Returns a decoded array without cells. `fill` is the kind of value in hidden cells; `reading` describes the
+    /// convention.
     fn new(fill: Fill, reading: &str) -> Self {
         Decoded {
             keep: Keep::empty([0; 4]),
@@ -54,7 +57,7 @@ impl Decoded {
         }
     }
 
-    /// Adds a finding that follows from the values alone.
+    /// Adds a certain finding of class `class` with the text `says`.
     fn say(&mut self, class: &'static str, says: impl Into<String>) {
         self.findings.push(Finding::of(class, Certainty::Certain, says));
     }
@@ -63,7 +66,7 @@ impl Decoded {
 /// The kind of value in a hidden cell. The output of a row without visible keys depends on this value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fill {
-    /// A truth value.
+    /// A truth value: the backend determines the output of a row without visible keys.
     Logical,
     /// Minus infinity: a row without visible keys becomes NaN.
     Infinite,
@@ -73,7 +76,8 @@ pub(crate) enum Fill {
 
 /// The distinct values of an array, up to a limit.
 struct Seen {
-    /// The first distinct finite numbers, ascending. NaN and infinities are recorded separately.
+    /// At most `FEW` distinct finite numbers in ascending order, with the smallest and the largest number of the array.
+    /// NaN and infinities are recorded separately.
     few: Vec<f64>,
     many: bool,
     nan: bool,
@@ -153,7 +157,7 @@ impl Seen {
 }
 
 /// Decodes `values` with the sizes `dims` (`[batch, heads, q_len, kv_len]`), by the declared convention or by the
-/// default of the API.
+/// default of the API. `keys_only` is true if the array has one row of keys for each batch row.
 pub(crate) fn decode(values: &Values, dims: [usize; 4], context: &Context, keys_only: bool) -> Decoded {
     let seen = Seen::of(values);
     let slot_adds = context.slot.adds();
@@ -161,11 +165,12 @@ pub(crate) fn decode(values: &Values, dims: [usize; 4], context: &Context, keys_
     let api_drops = context.slot.drops();
     let convention = match context.convention {
         Some(Convention::Additive) => Convention::Additive,
-        // An API that takes truth values still adds floats to the scores.
+        // An API whose masks are truth values still adds masks of floats to the scores.
         Some(_) if values.is_real() && (!zero_one || slot_adds) => Convention::Additive,
         Some(said) => said,
         None if values.is_real() && (!zero_one || slot_adds) => Convention::Additive,
-        // Real zeros add nothing to the scores; as truth values they would hide every key.
+        // An array of floats that are all 0 adds nothing to the scores; read as truth values, the zeros would hide
+        // every key.
         None if values.is_real() && seen.within(&[0.0]) => Convention::Additive,
         None if api_drops => Convention::Drop,
         None if context.slot.additive() => Convention::Additive,
@@ -198,8 +203,9 @@ impl Reading<'_> {
 }
 
 impl Reading<'_> {
-    /// Returns the segment numbers of the keys where the array holds them: each key has the same number in every row
-    /// that sees it, and some query sees two different numbers.
+    /// Returns the segment number of each key, for each batch row, if the array holds segment numbers. In such an
+    /// array, each key has the same nonzero number in all mask rows with a nonzero number for this key, and at least
+    /// one mask row holds two different nonzero numbers.
     fn documents(&self) -> Option<Vec<Vec<i64>>> {
         let Numbers::Int(cells) = self.values.numbers() else { return None };
         let [batch, heads, q_len, kv_len] = self.dims;
@@ -329,7 +335,7 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
     decoded
 }
 
-/// Decodes 0 and 1 that the attention function adds to the scores. The intended mask allows cells with 1.
+/// Decodes an array of 0 and 1 that the attention function adds to the scores. In the intended mask, 1 allows a cell.
 fn truth_values_added(cells: &Reading<'_>, seen: &Seen, context: &Context, mut decoded: Decoded) -> Decoded {
     let dtype = cells.values.dtype();
     if seen.has(0.0) && !(dtype == Dtype::Bool && context.slot.sdpa()) {
@@ -347,7 +353,8 @@ fn truth_values_added(cells: &Reading<'_>, seen: &Seen, context: &Context, mut d
     decoded
 }
 
-/// Reports fills that overflow: the sum of two masks, or a number outside the range of the score type.
+/// Adds a finding for a fill that overflows: the sum of two masks, or a number outside the range of the score type.
+/// `compute` is the type of the scores, `stored` the type of the array.
 fn overflow(seen: &Seen, compute: Dtype, stored: Dtype, decoded: &mut Decoded) {
     let Some(lowest) = compute.largest().or(stored.largest()).map(|x| -x) else { return };
     let text = if let Some(x) = seen.few.iter().find(|&&x| x < lowest * 1.000_001) {
@@ -367,7 +374,7 @@ fn overflow(seen: &Seen, compute: Dtype, stored: Dtype, decoded: &mut Decoded) {
     decoded.say("double_mask_overflow", text);
 }
 
-/// Returns the message about a fill that does not hide its cells.
+/// Returns the message about the number `fill`, which does not reliably hide cells.
 fn hides_nothing(fill: f64) -> String {
     match fill {
         v if v > 0.0 => {
