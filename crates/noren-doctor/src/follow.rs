@@ -12,12 +12,12 @@ use crate::recognise::recognise;
 use noren_mask::Keep;
 use noren_mask::bits::bit;
 
-/// The number of bytes above which the size of an array is reported as a note.
+/// The size in bytes from which a note reports the memory of an array.
 const LARGE: u64 = 16 << 20;
 
 impl Case<'_> {
-    /// Reports rows that read nothing. Their output depends on the fill. The severity depends on whether the query is
-    /// padding.
+    /// Reports mask rows that read no key, because the output of such a row depends on the fill. The severity depends
+    /// on whether the query is padding. `intent` is the intended mask, in which rows may be empty too.
     pub(super) fn empty_rows(&self, intent: Option<&Intent>, report: &mut Report) {
         let own = self.decoded.keep.expand(self.dims());
         let [batch, heads, q_len, _] = own.dims();
@@ -69,7 +69,8 @@ impl Case<'_> {
         }
     }
 
-    /// Reports redacted keys that protected queries can read through another query over several layers.
+    /// Reports redacted keys that protected queries can read through another query over several layers, and hides these
+    /// keys in `fixed` from all other queries.
     pub(super) fn layered_leaks(&self, keep: &Keep, fixed: &mut Keep, report: &mut Report) {
         let layers = self.context.layers.unwrap_or(2);
         let [batch, heads, q_len, kv_len] = keep.dims();
@@ -98,7 +99,8 @@ impl Case<'_> {
         }
     }
 
-    /// Checks that the fill hides all possible scores, and that adding it does not overflow in half precision.
+    /// Checks that the fill is low enough to hide cells at all possible scores, and that the sum of fill and score does
+    /// not overflow in float16.
     pub(super) fn against_scores(&self, beside: &Companions<'_>) -> Option<Finding> {
         let measured = || {
             let scores = beside.get(&["scores", "attention_scores", "logits_before_mask"])?;
@@ -126,7 +128,8 @@ impl Case<'_> {
         }
     }
 
-    /// Returns the known masks that are one known mistake away from a mask of undeclared kind.
+    /// Returns descriptions of the known masks that one known mistake turns into the cells `given`; used if no kind is
+    /// declared.
     pub(super) fn neighbours(&self, given: &Keep) -> Vec<String> {
         let [batch, _, q_len, kv_len] = given.dims();
         if self.alignment.keys_only || q_len * kv_len > 1 << 22 {
@@ -160,7 +163,7 @@ impl Case<'_> {
         near
     }
 
-    /// Reports an array that repeats equal parts, or that an expression can replace.
+    /// Reports a large array that repeats equal parts, or that a mask expression can replace.
     pub(super) fn memory(&self) -> Option<Finding> {
         let bytes = self.mask.bytes();
         let [batch, heads, ..] = self.alignment.dims;
@@ -183,7 +186,8 @@ impl Case<'_> {
     }
 }
 
-/// Returns the shortest path by which `key` reaches one of `queries` in at most `layers` layers.
+/// Returns the shortest path from `key` to one of `queries` over at most `layers` layers in batch row `b`, as tokens
+/// from the key to the query. Returns `None` without such a path.
 fn shortest_path(keep: &Keep, b: usize, key: usize, queries: &[usize], layers: usize) -> Option<Vec<usize>> {
     let [_, heads, q_len, _] = keep.dims();
     let reads = |q: usize, k: usize| (0..heads).any(|h| bit(keep.row(b, h, q), k));
