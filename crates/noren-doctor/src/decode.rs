@@ -76,7 +76,7 @@ pub(crate) enum Fill {
 
 /// The distinct values of an array, up to a limit.
 struct Seen {
-    /// At most `FEW` distinct finite numbers in ascending order, with the smallest and the largest number of the array.
+    /// Up to `FEW` distinct finite numbers in ascending order, with the smallest and the largest number of the array.
     /// NaN and infinities are recorded separately.
     few: Vec<f64>,
     many: bool,
