@@ -191,7 +191,7 @@ fn run(cli: &Cli) -> Result<Verdict> {
     }
 }
 
-/// Prints the error to standard error.
+/// Prints an error and its hint to standard error, and returns the exit code of the error.
 fn report(message: &str, hint: Option<&str>) -> ExitCode {
     anstream::eprintln!("{} {message}", paint(BAD, "error:"));
     if let Some(hint) = hint {

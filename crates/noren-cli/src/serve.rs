@@ -58,7 +58,7 @@ pub(crate) fn run(args: &ServeArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
-/// Returns the text view with its model.
+/// Returns the text view.
 #[cfg(feature = "models")]
 fn texts(args: &ServeArgs) -> Option<Box<dyn Texts>> {
     Some(Box::new(crate::text::View::new(args.model.clone())))
