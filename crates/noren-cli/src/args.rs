@@ -157,7 +157,7 @@ fn read_facts(path: &Path, named: &[String]) -> Result<(Facts, Sizes)> {
     let sizes = facts_sizes(text, named);
     if sizes.batch == Some(0) {
         let failure = Failure::new(format!("{name}: facts: lengths is empty: give one length per batch row"));
-        return Err(failure.hint("leave the key out where there is no padding"));
+        return Err(failure.hint("leave out the key `lengths` if there is no padding"));
     }
     Ok((facts, sizes))
 }

@@ -65,10 +65,10 @@ pub(crate) struct StackArgs {
 /// The result of a query that may read no key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 pub(crate) enum FillArg {
-    /// 0
+    /// The result is 0
     #[default]
     Nothing,
-    /// Mean over all keys
+    /// The result is the mean over all keys
     Finite,
 }
 
@@ -88,7 +88,7 @@ Examples:
   noren flow 'causal - (queries(7) & keys(2))' --layers 6 --len 8 --deny 'token(2) -> token(7)'
   noren flow layer0.npy layer1.npy --policy policy.txt --facts facts.json -o certificate.json";
 
-/// Maximum number of layers.
+/// Maximum number of layers. No model has more layers.
 const MOST_LAYERS: usize = 4096;
 /// Maximum number of printed lines about the layers of a receptive field, and maximum number of printed lines about
 /// rules.
@@ -296,7 +296,7 @@ fn tell_field(field: &[IntervalSet], token: u32, rows: usize, screen: &mut Scree
     let last = field.len() - 1;
     for (layers, set) in field.iter().enumerate().skip(1) {
         if before == Some(set) && field[layers..].iter().all(|later| later == set) {
-            screen.line(format!("  {layers:4} layers  the same from here on"))?;
+            screen.line(format!("  {layers:4} layers  the same tokens for all further layers"))?;
             break;
         }
         if layers > LISTED && layers < last {
@@ -352,7 +352,7 @@ fn in_all_rows(rows: &[RuleVerdict]) -> String {
         _ => format!(", nothing established for {without} of {} batch row(s)", rows.len()),
     };
     match pairs {
-        0 => format!("{rule}: nothing established, it denies no pair"),
+        0 => format!("{rule}: nothing established, the rule denies no pair"),
         _ => format!("{rule}: holds for {pairs} pair(s){without}"),
     }
 }

@@ -101,7 +101,7 @@ fn forward(model: &Model, Tokens { batch, decoder }: &Tokens) -> Result<Vec<(&'s
 /// `[batch, new_tokens]`.
 fn continued(model: &Model, Tokens { batch, decoder }: &Tokens, new_tokens: usize) -> Result<Tensor> {
     if new_tokens == 0 {
-        return Err(Failure::new("--generate is 0: give at least 1, or leave it out"));
+        return Err(Failure::new("--generate is 0: give at least 1, or leave --generate out"));
     }
     let prompts = batch.real_ids();
     if let Some(row) = prompts.iter().position(Vec::is_empty) {

@@ -110,10 +110,10 @@ fn follow(path: &Path) -> std::io::Result<PathBuf> {
             Err(_) => return Ok(path),
         }
     }
-    Err(std::io::Error::other("its symbolic links form a cycle"))
+    Err(std::io::Error::other("the symbolic links of the path form a cycle"))
 }
 
-/// Returns the parent folder of a path; `.` if the path has no parent.
+/// Returns the parent folder of a path; `.` for a file name without a folder.
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -135,5 +135,5 @@ fn create_part(folder: &Path) -> std::io::Result<(File, PathBuf)> {
             made => return Ok((made?, part)),
         }
     }
-    unreachable!("the hundredth attempt returns")
+    unreachable!("the loop returns at attempt 100 at the latest")
 }

@@ -83,7 +83,7 @@ fn line(rule: &RuleReport) -> String {
             let reached = rule.reached_pairs.map_or("at least 1".to_string(), |reached| reached.to_string());
             format!("{place}: {reached} of {pairs} denied pair(s) connected, {}", path(witness))
         }
-        (None, 0) => format!("{place}: nothing established, it denies no pair"),
+        (None, 0) => format!("{place}: nothing established, the rule denies no pair"),
         (None, pairs) => format!("{place}: holds for {pairs} pair(s)"),
     }
 }

@@ -115,11 +115,14 @@ impl Inputs {
         let shape = match (score, given.as_slice()) {
             (Score::Sinks { .. }, [n]) if *n == d.heads => [1, 1, 1, *n],
             (Score::Sinks { .. }, _) => {
-                return Err(refuse(format!("sinks are one value per query head: [{}]", d.heads)));
+                return Err(refuse(format!("the score sinks needs one value per query head: [{}]", d.heads)));
             }
             (Score::Relative { .. }, [h, width]) if (*h == d.heads || *h == 1) && width % 2 == 1 => [1, *h, 1, *width],
             (Score::Relative { .. }, _) => {
-                return Err(refuse(format!("a relative table is [{} or 1, 2 * reach + 1], an odd width", d.heads)));
+                return Err(refuse(format!(
+                    "the score relative needs [{} or 1, 2 * reach + 1], with an odd width",
+                    d.heads
+                )));
             }
             (_, dims) => {
                 let full = [d.batch, d.heads, d.q_len, d.kv_len];
@@ -130,7 +133,7 @@ impl Inputs {
                 };
                 if !fits {
                     return Err(refuse(format!(
-                        "each dimension must be 1 or that of [batch, heads, q_len, kv_len] = {full:?}"
+                        "each dimension must be 1 or equal to the dimension in [batch, heads, q_len, kv_len] = {full:?}"
                     )));
                 }
                 shape
@@ -141,7 +144,7 @@ impl Inputs {
         {
             let given = tensor.data[at];
             return Err(Failure::new(format!(
-                "tensor {name:?} has {given} at value {at}: soft weights must be in 0..=1"
+                "tensor {name:?} has {given} at index {at}: soft weights must be from 0 to 1"
             )));
         }
         Ok(Some(View::new(&tensor.data, shape)?))
@@ -149,7 +152,7 @@ impl Inputs {
 }
 
 fn view(tensor: &Tensor) -> Result<View<'_>> {
-    let [a, b, c, d] = tensor.shape[..] else { unreachable!("four dimensions were checked") };
+    let [a, b, c, d] = tensor.shape[..] else { unreachable!("the tensor was checked to have four dimensions") };
     Ok(View::new(&tensor.data, [a, b, c, d])?)
 }
 

@@ -59,8 +59,9 @@ impl<'a> Job<'a> {
         options.scale = args.scale;
         let threads = args.threads.unwrap_or(0);
         if args.threads == Some(0) || threads > MOST_THREADS {
-            let message =
-                format!("--threads is {threads}: give 1 to {MOST_THREADS}, or leave it out for one per processor");
+            let message = format!(
+                "--threads is {threads}: give 1 to {MOST_THREADS}, or leave --threads out for one thread per processor"
+            );
             return Err(Failure::new(message));
         }
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();

@@ -82,7 +82,7 @@ impl Report {
         }
         match &self.output {
             Some(path) => line(screen, "written", path),
-            None => line(screen, "written", "nothing: -o FILE.safetensors keeps out and lse"),
+            None => line(screen, "written", "nothing: add -o FILE.safetensors to store out and lse"),
         }
     }
 

@@ -7,9 +7,9 @@ use noren::{Dtype, Options};
 use noren_mask::{BoundMask, Facts, Shape, Spec};
 use std::fmt;
 
-/// Default masks of the operations forward and backward.
+/// Default masks of the operations forward and backward without `--quick`.
 const MASKS: &str = "full, causal, sliding(256), causal & documents, padding";
-/// Default masks with `--quick`.
+/// Default masks of the operations forward and backward with `--quick`.
 const QUICK_MASKS: &str = "full, causal, sliding(256)";
 /// Default masks of the operation decode. With one query, other masks often allow the same cells as one of these masks.
 const DECODE_MASKS: &str = "causal, sliding(256)";
@@ -91,7 +91,7 @@ impl Case {
         }
         for (name, value) in [("--lens", len), ("--dims", dim)] {
             if value == 0 {
-                return Err(Failure::new(format!("{name} has a 0: give at least 1")));
+                return Err(Failure::new(format!("{name} contains 0: give values of at least 1")));
             }
         }
         let bytes = len.checked_mul(dim).and_then(|n| n.checked_mul((heads + kv_heads) * 2 * self.dtype.size()));
@@ -131,8 +131,8 @@ impl Case {
     /// Returns the kernel options that apply the scores of the spec.
     pub(super) fn options(&self) -> Result<Options<'static>> {
         Options::for_scores(&self.spec.scores, self.heads, |score, name| {
-            let failure = Failure::new(format!("`{score}`: there is no array {name:?} to measure with"));
-            Err(failure.hint("scores without arrays can be measured: alibi, softcap(30)"))
+            let failure = Failure::new(format!("`{score}`: noren bench has no array {name:?} to measure with"));
+            Err(failure.hint("give a score without an array, such as alibi or softcap(30)"))
         })
     }
 }

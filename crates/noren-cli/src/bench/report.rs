@@ -84,7 +84,7 @@ impl Report {
         let mut head = format!("{:<18}", "limit");
         for n in &self.threads {
             let name = if *n == 1 { "1 thread".to_owned() } else { format!("{n} threads") };
-            write!(head, "{name:>12}").expect("a string takes everything");
+            write!(head, "{name:>12}").expect("a write to a String cannot fail");
         }
         screen.line(format!("\n{}", paint(STRONG, head)))?;
         let mut rates = self.limits.rates.as_slice();
@@ -95,7 +95,7 @@ impl Report {
             for n in &self.threads {
                 let found = rates[..same].iter().find(|(_, threads, _)| threads == n);
                 let cell = found.map_or("-".to_owned(), |(_, _, rate)| significant(rate.median / 1e9));
-                write!(line, "{cell:>12}").expect("a string takes everything");
+                write!(line, "{cell:>12}").expect("a write to a String cannot fail");
             }
             let size = match probe {
                 Probe::Read { bytes } => format!("  {}", short_bytes((bytes / threads) as u128)),

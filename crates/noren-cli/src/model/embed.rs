@@ -186,13 +186,13 @@ impl Lines {
     fn skip(&mut self, embedder: &Embedder, part: &Part, output: &Path, progress: &mut Progress) -> Result<()> {
         let refuse = |problem: String| {
             let message = format!("{}.part belongs to another text: {problem}", output.display());
-            Err(Failure::new(message).hint("delete it to start again, or give -o another name"))
+            Err(Failure::new(message).hint("delete the .part file to start again, or give -o another name"))
         };
         for marks in part.marks().chunks(LINES) {
             let lines = self.next(marks.len())?.unwrap_or_default();
             if lines.len() < marks.len() {
                 return refuse(format!(
-                    "it has {} vectors, {} has {} lines",
+                    "the file has {} vectors, {} has {} lines",
                     part.marks().len(),
                     self.name,
                     self.number

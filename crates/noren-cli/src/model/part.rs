@@ -39,8 +39,8 @@ impl Part {
         let mut file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
         if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
-            let problem = format!("{} is being written by another run", path.display());
-            return Err(Failure::new(problem).hint("wait for it, or give -o another name"));
+            let problem = format!("another run of noren is writing {}", path.display());
+            return Err(Failure::new(problem).hint("wait for the end of the other run, or give -o another name"));
         }
         let head = format!("{:<HEAD$}", about.chars().take(HEAD / 4).collect::<String>());
         let head = &head.as_bytes()[..HEAD];
@@ -53,7 +53,7 @@ impl Part {
             reader.by_ref().take(HEAD as u64).read_to_end(&mut found).map_err(failed)?;
             if found != head {
                 let problem = format!("{} contains vectors of another model, or with another pooling", path.display());
-                return Err(Failure::new(problem).hint("delete it to start again, or give -o another name"));
+                return Err(Failure::new(problem).hint("delete the .part file to start again, or give -o another name"));
             }
             let mut row = vec![0; MARK + 4 * width];
             // An incomplete last row is computed again.

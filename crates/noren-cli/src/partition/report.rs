@@ -66,7 +66,7 @@ pub(super) fn table(
     if found.rows.len() > 1 {
         let _ = writeln!(
             out,
-            "{:<16} {} different kinds; the figures are of the first kind",
+            "{:<16} {} different kinds; the numbers below are for the first kind",
             "batch rows",
             found.rows.len()
         );

@@ -326,7 +326,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Returns facts with labels that a mask can use: `private` for all private tokens, and one label for each kind of
+/// Returns facts with labels that a mask can use: `private` for all hidden tokens, and one label for each kind of
 /// private text. If a kind was not found, its label is empty.
 fn facts(kinds: &[Kind], private: &PrivateTokens, hidden: &PrivateTokens) -> Facts {
     let names = kinds.iter().map(Kind::as_str).chain(["word"]);

@@ -33,7 +33,7 @@ use std::sync::Arc;
 /// not in use.
 pub(crate) const EXAMPLE: &str = "Dear Jane, write to jane.bennet@longbourn.example or call +44 20 7946 0958 before the ball; \
     pay with 4111 1111 1111 1111, and tell nobody that Mr. Bingley is";
-/// Maximum number of bytes that are read from standard input. No model accepts a text of this length.
+/// Maximum number of bytes that are read from standard input. No model accepts a longer text.
 const MOST_BYTES: u64 = 1 << 20;
 
 /// The arguments of `noren run` for a text.
@@ -152,7 +152,8 @@ impl TextArgs {
     fn detectors(&self) -> Result<(Detectors, Detectors)> {
         let kinds = match (&self.hide, &self.text) {
             (Some(names), _) if names.iter().all(|name| name.trim().is_empty()) => {
-                return Err(Failure::new("--hide is empty: give kinds, or leave it out").hint("--hide email,phone"));
+                return Err(Failure::new("--hide is empty: give kinds of private text, or leave --hide out")
+                    .hint("--hide email,phone"));
             }
             (Some(names), _) => names.join(","),
             (None, None) => "all".into(),

@@ -175,11 +175,15 @@ impl Page {
             self.text(MARGIN, "nrt-bold", "proof");
             let text = match proof.holds() {
                 true => format!(
-                    "not a bit of {} released numbers differs in {} runs with other secrets",
+                    "all bits of {} released numbers are equal in {} runs with other secrets",
                     proof.compared, proof.trials
                 ),
                 false => {
-                    format!("{} released tokens differ in {} runs with other secrets", proof.leaks.len(), proof.trials)
+                    format!(
+                        "the outputs of {} released tokens differ in {} runs with other secrets",
+                        proof.leaks.len(),
+                        proof.trials
+                    )
                 }
             };
             self.text(MARGIN + LABELS, "", &text);

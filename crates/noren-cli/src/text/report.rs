@@ -100,7 +100,7 @@ fn wrapped(pieces: &[(String, bool)], space: usize) -> Vec<String> {
 }
 
 fn print_mask(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
-    let at = paint(DIM, format_args!("layer {}, head {}, token by token", ran.layer, ran.head));
+    let at = paint(DIM, format_args!("layer {}, head {}, one row and one column for each token", ran.layer, ran.head));
     caption(screen, "mask", format_args!("{}  {at}", ran.bound.mask()))?;
     let options = TerminalOptions {
         color: screen.color,
@@ -125,7 +125,7 @@ fn print_attention(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     let first = ran.units.len() - shown;
     let by = if ran.units.len() < ran.names.len() { "words" } else { "tokens" };
     let of = if first > 0 { format!(", the last {shown} of {}", ran.units.len()) } else { String::new() };
-    let about = format!("layer {}, head {}, by {by}{of}; blank where the mask denies", ran.layer, ran.head);
+    let about = format!("layer {}, head {}, by {by}{of}; cells that the mask denies are blank", ran.layer, ran.head);
     caption(screen, "attention", paint(DIM, about))?;
     let labels: Vec<String> = ran.units[first..].iter().map(|unit| unit.label.clone()).collect();
     let cut = |rows: &[Vec<f32>]| rows[first..].iter().map(|row| row[first..].to_vec()).collect::<Vec<_>>();
@@ -202,7 +202,7 @@ fn print_secrets(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
         caption(screen, if row == 0 { "private" } else { "" }, line)?;
     }
     let Some(proof) = &ran.proof else {
-        caption(screen, "", paint(DIM, "--hide all hides them from all other tokens"))?;
+        caption(screen, "", paint(DIM, "with --hide all, no other token may read the private text"))?;
         return print_kinds(ran, screen);
     };
     let visible = "their number, their places, and information about them in the rest of the text";
@@ -227,12 +227,15 @@ fn verdict(proof: &Proof) -> String {
     let runs = format!("{} runs with other secrets of the same length", proof.trials);
     match proof.holds() {
         true => {
-            let same = format!("not a bit of {} released numbers differs", proof.compared);
+            let same = format!("all bits of {} released numbers are equal", proof.compared);
             format!("{} {runs}: {same}", paint(GOOD, "✓"))
         }
         false => {
-            let leaks =
-                format!("{} released tokens differ, {} secrets were swapped", proof.leaks.len(), proof.secret_changed);
+            let leaks = format!(
+                "the outputs of {} released tokens and of {} secret tokens differ",
+                proof.leaks.len(),
+                proof.secret_changed
+            );
             format!("{} {runs}: {leaks}", paint(BAD, "✗"))
         }
     }

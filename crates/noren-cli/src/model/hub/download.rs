@@ -59,8 +59,8 @@ impl Hub {
         let list =
             self.curl(&format!("/api/models/{name}/revision/main"), &["--silent", "--show-error"], Stdio::piped())?;
         let list: serde_json::Value =
-            serde_json::from_slice(&list).map_err(|e| format!("its list of files is not valid JSON: {e}"))?;
-        let files = list["siblings"].as_array().ok_or("its list of files has no siblings")?;
+            serde_json::from_slice(&list).map_err(|e| format!("the list of files is not valid JSON: {e}"))?;
+        let files = list["siblings"].as_array().ok_or("the list of files has no field siblings")?;
         Ok(files.iter().filter_map(|file| file["rfilename"].as_str().map(str::to_owned)).collect())
     }
 
@@ -113,7 +113,7 @@ impl Hub {
         // After a redirection there are several groups of headers; the first group has the ETag of the content.
         let named = |name: &'static str| lines.iter().filter(move |(key, _)| key.eq_ignore_ascii_case(name));
         let header = |name| named(name).map(|(_, value)| value.trim());
-        let missing = |name: &str| format!("its response has no header {name}");
+        let missing = |name: &str| format!("the response has no header {name}");
         let etag =
             header("x-linked-etag").next().or_else(|| header("etag").next_back()).ok_or_else(|| missing("etag"))?;
         let etag = etag.trim_start_matches("W/").trim_matches('"');
@@ -122,7 +122,7 @@ impl Hub {
             if !name.starts_with(|c: char| c.is_ascii_alphanumeric())
                 || !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
             {
-                return Err(format!("its response has an invalid header: {name:?}"));
+                return Err(format!("the header {name:?} of the response is not valid"));
             }
         }
         let bytes = header("content-range").next_back().and_then(|range| range.rsplit_once('/')?.1.parse().ok());
@@ -166,7 +166,10 @@ const NOWHERE: &str = if cfg!(windows) { "NUL" } else { "/dev/null" };
 /// Quotes a value for a settings file of `curl`. Returns an error if the value contains a control character.
 fn quoted(text: &str) -> Result<String> {
     match text.chars().any(char::is_control) {
-        true => Err("an address or a token has a line break in it".to_owned()),
+        true => {
+            Err("the address of the hub or the access token contains a control character, such as a line break"
+                .to_owned())
+        }
         false => Ok(format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))),
     }
 }

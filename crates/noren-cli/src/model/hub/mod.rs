@@ -50,7 +50,7 @@ fn named(name: &str, more: &[&str]) -> std::result::Result<PathBuf, String> {
         return Ok(folder.clone());
     }
     let fetched = match std::env::var_os("HF_HUB_OFFLINE").is_some_and(|on| !on.is_empty() && on != "0") {
-        true => Err(format!("the cache {} does not have it (HF_HUB_OFFLINE is set)", cache.path().display())),
+        true => Err(format!("the cache {} does not contain the model (HF_HUB_OFFLINE is set)", cache.path().display())),
         false => fetch(&cache, name),
     };
     fetched.or_else(|problem| known.ok_or(problem))
@@ -59,13 +59,13 @@ fn named(name: &str, more: &[&str]) -> std::result::Result<PathBuf, String> {
 /// Downloads the model files that are not in the cache, and returns the folder of the model in the cache.
 #[cfg(feature = "hub")]
 fn fetch(cache: &Cache, name: &str) -> std::result::Result<PathBuf, String> {
-    let failed = |problem: String| format!("the Hugging Face hub cannot provide it: {problem}");
+    let failed = |problem: String| format!("the Hugging Face hub cannot provide the model: {problem}");
     let (hub, repo) = (download::Hub::new(cache), cache.model(name));
     let mut files: Vec<String> = hub.files(name).map_err(failed)?.into_iter().filter(|file| is_wanted(file)).collect();
     // The files by which `cached` finds a model are downloaded last, so that an unfinished download is continued.
     files.sort_by_key(|file| (WEIGHTS.contains(&file.as_str()), file.clone()));
     if !files.iter().any(|file| file == "config.json") {
-        return Err("on the Hugging Face hub it has no config.json".to_owned());
+        return Err("the model has no config.json on the Hugging Face hub".to_owned());
     }
     let mut folder = PathBuf::new();
     for file in &files {
