@@ -300,8 +300,8 @@ impl Facts {
             if real.is_none() && len > 1 && (ids[..2] == [0, 0] || ids[len - 2..] == [0, 0]) {
                 let place = if ids[..2] == [0, 0] { "begins" } else { "ends" };
                 return refuse(format!(
-                    "{place} with more than one 0: padding, or documents of one token? Give lengths or an attention_mask \
-                     too, or the documents themselves"
+                    "{place} with more than one 0, which can be padding or documents of one token: give lengths or an \
+                     attention_mask too, or the documents themselves"
                 ));
             }
             let mut owner: Vec<Option<i64>> = vec![None; len];
@@ -320,12 +320,14 @@ impl Facts {
                     }
                     None if self.real.is_none() => {
                         return refuse(format!(
-                            "begins at position {id}, a document begins at 0: if that is padding, give lengths or an \
-                             attention_mask too"
+                            "begins at position {id}, but a document begins at position 0: if the first tokens are \
+                             padding, give lengths or an attention_mask too"
                         ));
                     }
                     None => {
-                        return refuse(format!("begins its real tokens at position {id}: a document begins at 0"));
+                        return refuse(format!(
+                            "begins its real tokens at position {id}, but a document begins at position 0"
+                        ));
                     }
                 }
                 last = Some(id);

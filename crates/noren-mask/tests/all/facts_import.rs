@@ -146,14 +146,14 @@ fn position_ids_restart_with_documents() {
     );
     assert_eq!(
         message(ids(&[vec![1, 1, 0, 1]])),
-        "facts: position_ids: batch row 0 begins at position 1, a document begins at 0: if that is padding, give lengths or \
+        "facts: position_ids: batch row 0 begins at position 1, but a document begins at position 0: if the first tokens are padding, give lengths or \
          an attention_mask too"
     );
     for (row, place) in [(vec![0, 0, 0, 1], "begins"), (vec![0, 1, 0, 0], "ends")] {
         assert_eq!(
             message(ids(&[row])),
             format!(
-                "facts: position_ids: batch row 0 {place} with more than one 0: padding, or documents of one token? Give \
+                "facts: position_ids: batch row 0 {place} with more than one 0, which can be padding or documents of one token: give \
                  lengths or an attention_mask too, or the documents themselves"
             )
         );
@@ -175,7 +175,7 @@ fn position_ids_restart_with_documents() {
     let left = Facts::new().lengths([2]).side(Side::Left);
     assert_eq!(
         message(left.with_position_ids(&[[0, 1, 2]])),
-        "facts: position_ids: batch row 0 begins its real tokens at position 1: a document begins at 0"
+        "facts: position_ids: batch row 0 begins its real tokens at position 1, but a document begins at position 0"
     );
 }
 
