@@ -153,7 +153,7 @@ impl Example<'_> {
             "{} {}  {}",
             paint(STRONG, "mask"),
             report.spec,
-            paint(DIM, "a dot for each key (across) that a query (down) may read, by sentence")
+            paint(DIM, "one picture for each sentence: a dot if the query (row) may read the key (column)")
         ))?;
         for line in beside(&panels, screen.width) {
             screen.line(line)?;
@@ -170,7 +170,7 @@ impl Example<'_> {
         screen.line(format!(
             "{} sentence {row}, head {head}  {}",
             paint(STRONG, "attention"),
-            paint(DIM, "percent of each query's attention (down), by key (across)")
+            paint(DIM, "attention of each query (row) to each key (column), in percent")
         ))?;
         let (color, width) = (screen.color, screen.width);
         let heat = Heat { tokens: &sentence.tokens, probabilities, allowed: None, color, width };

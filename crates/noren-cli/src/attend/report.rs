@@ -133,7 +133,7 @@ fn differences(what: &str, check: &Check) -> String {
         w if w < 1e4 => format!("{w:.1} x"),
         w => format!("{w:.0e} x"),
     };
-    format!("{one_sided} difference to {what} {:.1e}{lse} (at most {worst} the limit of its row)", check.out)
+    format!("{one_sided} difference to {what} {:.1e}{lse} (at most {worst} the tolerance of its row)", check.out)
 }
 
 /// Memory of the input arrays, in bytes, above which the ratio of used memory to input memory is shown. For smaller
@@ -174,10 +174,10 @@ mod tests {
     fn one_sided_values_are_reported() {
         let check = Check { out: 1e-7, lse: 0.0, scale: 1.0, worst: 0.01, one_sided: 2, holds: false };
         let expected = "2 values are NaN or infinite on one side only; elsewhere the largest difference to it 1.0e-7 \
-                        (at most 1.0 % of the limit of its row)";
+                        (at most 1.0 % of the tolerance of its row)";
         assert_eq!(differences("it", &check), expected);
         let check = Check { one_sided: 0, lse: 0.5, worst: 250.0, ..check };
-        let expected = "largest difference to it 1.0e-7, of lse 5.0e-1 (at most 250.0 x the limit of its row)";
+        let expected = "largest difference to it 1.0e-7, of lse 5.0e-1 (at most 250.0 x the tolerance of its row)";
         assert_eq!(differences("it", &check), expected);
     }
 

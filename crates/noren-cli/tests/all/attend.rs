@@ -147,7 +147,7 @@ fn tables_that_do_not_fit_are_refused_by_name() {
     let input = folder.tensors("y.safetensors", &[("q", qkv), ("k", qkv), ("v", qkv), ("x", &[6, 6])]);
     refused(&attend(&input, &["--mask", "causal + bias"]), "there is no tensor \"bias\": the file has");
     assert!(attend(&input, &["--mask", "causal + bias(x) + alibi", "--verify"]).status.success());
-    refused(&attend(&input, &["--mask", "causal + soft(x)"]), "soft weights must be in 0..=1");
+    refused(&attend(&input, &["--mask", "causal + soft(x)"]), "soft weights must be from 0 to 1");
     refused(&attend(&input, &["--mask", "causal + alibi(slopes=[0.5])"]), "there are 4 query heads");
 }
 

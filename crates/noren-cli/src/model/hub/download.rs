@@ -166,10 +166,7 @@ const NOWHERE: &str = if cfg!(windows) { "NUL" } else { "/dev/null" };
 /// Quotes a value for a settings file of `curl`. Returns an error if the value contains a control character.
 fn quoted(text: &str) -> Result<String> {
     match text.chars().any(char::is_control) {
-        true => {
-            Err("the address of the hub or the access token contains a control character, such as a line break"
-                .to_owned())
-        }
+        true => Err("the hub address or the access token contains a control character".to_owned()),
         false => Ok(format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))),
     }
 }
