@@ -246,7 +246,10 @@ fn run_cases(cases: &Path, output: &Path, screen: &mut Screen) -> Result<Verdict
         (0, 0) if correct < all.len() => Ok(Verdict::Open),
         (0, 0) => Ok(Verdict::Yes),
         (0, _) => Ok(Verdict::No),
-        _ => Err(Failure::new(format!("{unusable} of {} cases cannot be used; see the answers", all.len()))),
+        _ => Err(Failure::new(format!(
+            "{unusable} of {} cases cannot be used; the output file has the reasons",
+            all.len()
+        ))),
     }
 }
 

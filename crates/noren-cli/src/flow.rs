@@ -208,7 +208,7 @@ pub(crate) fn run(args: &FlowArgs, screen: &mut Screen) -> Result<Verdict> {
     let target = args.output.as_deref().map(Target::new).transpose()?;
     let policy = policy(args)?;
     let (flow, assumed) = args.stack.flow()?;
-    let note = "following tokens through the layers ...";
+    let note = "computing the influence of tokens through the layers ...";
     let ruling = policy.as_ref().map(|policy| with_note(note, || policy.check(&flow))).transpose()?;
     if let Some(target) = &target {
         let Some(policy) = &policy else {

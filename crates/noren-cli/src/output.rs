@@ -22,9 +22,9 @@ pub(crate) enum Color {
     /// When standard output is a terminal and NO_COLOR is not set
     #[default]
     Auto,
-    /// Always
+    /// Always use colour
     Always,
-    /// Never
+    /// Never use colour
     Never,
 }
 

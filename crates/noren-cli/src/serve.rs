@@ -26,7 +26,7 @@ pub(crate) struct ServeArgs {
     #[cfg(feature = "models")]
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// Answer calls from standard input; the server starts such processes
+    /// Answer calls from standard input (for worker processes, which the server starts)
     #[arg(long, hide = true, value_enum)]
     worker: Option<WorkerKind>,
 }

@@ -41,7 +41,7 @@ pub(crate) fn run(args: &VerifyArgs, screen: &mut Screen) -> Result<Verdict> {
     }
     let text = std::fs::read_to_string(&args.certificate).map_err(unreadable)?;
     let given = args.stack.expected()?;
-    let report = with_note("checking everything again ...", || verify_for(&text, &given))
+    let report = with_note("checking the certificate ...", || verify_for(&text, &given))
         .map_err(|refusal| Failure::new(format!("{name}: {refusal}")))?;
     let about = if args.stack.given() { "about these masks, unchanged" } else { "unchanged" };
     screen.line(format!("{}: the certificate is {about}, and its verdict is correct", paint(GOOD, "verified")))?;
@@ -60,9 +60,9 @@ fn tell(report: &Report, screen: &mut Screen) -> Result<()> {
     let broken = report.rules.iter().filter(|rule| rule.violated).count();
     let verdict = match (report.pairs, broken) {
         (0, _) => format!("{}: the policy denies no pair of tokens", paint(BAD, "nothing established")),
-        (pairs, 0) => format!("{}: none of {pairs} denied pair(s) is connected", paint(GOOD, "holds")),
+        (pairs, 0) => format!("{}: no influence in any of {pairs} denied pair(s)", paint(GOOD, "holds")),
         (pairs, broken) => {
-            format!("{}: by {broken} rule(s) and batch row(s), of {pairs} denied pair(s)", paint(BAD, "broken"))
+            format!("{}: in {broken} rule(s) and batch row(s); the policy denies {pairs} pair(s)", paint(BAD, "broken"))
         }
     };
     screen.line(format!("\n{verdict}"))?;

@@ -179,7 +179,7 @@ impl Example<'_> {
         }
         let keys = self.job.inputs.dims().kv_len - sentence.tokens.len();
         if keys > 0 && padding == 0.0 {
-            screen.line(paint(DIM, format!("the {keys} padding keys get exactly 0")))?;
+            screen.line(paint(DIM, format!("the attention to the {keys} padding keys is exactly 0")))?;
         }
         screen.line("")
     }

@@ -58,7 +58,7 @@ impl Inputs {
             }
             if let Some(at) = shape.iter().position(|n| *n == 0) {
                 return Err(Failure::new(format!(
-                    "tensor {name:?} has shape {shape:?}: dimension {at} of {what} is 0, at least 1 is needed"
+                    "tensor {name:?} has shape {shape:?}: dimension {at} of {what} is 0: give at least 1"
                 )));
             }
         }

@@ -96,7 +96,8 @@ impl Case {
         }
         let bytes = len.checked_mul(dim).and_then(|n| n.checked_mul((heads + kv_heads) * 2 * self.dtype.size()));
         if bytes.is_none_or(|bytes| bytes > MOST_BYTES) {
-            let message = format!("{len} tokens of {heads} heads of {dim} take more than {} GiB", MOST_BYTES >> 30);
+            let message =
+                format!("{len} tokens with {heads} heads of head_dim {dim} need more than {} GiB", MOST_BYTES >> 30);
             return Err(Failure::new(message).hint("give smaller values: --lens, --dims, --heads"));
         }
         self.bind()?;

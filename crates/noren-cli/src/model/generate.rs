@@ -25,10 +25,10 @@ pub(crate) struct GenerateArgs {
     /// Divisor of the logits; 0 selects the most probable token
     #[arg(long, short, value_name = "T", default_value_t = 0.0, allow_negative_numbers = true)]
     temperature: f64,
-    /// Sample only from this number of most probable tokens
+    /// Number of most probable tokens from which each new token is sampled
     #[arg(long, value_name = "K")]
     top_k: Option<usize>,
-    /// Sample only from the most probable tokens whose probabilities together reach this sum
+    /// Sum of probabilities: each new token is sampled from the most probable tokens that together reach this sum
     #[arg(long, value_name = "P")]
     top_p: Option<f64>,
     /// Seed of the random choices

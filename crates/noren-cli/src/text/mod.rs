@@ -48,7 +48,7 @@ pub(crate) struct TextArgs {
     /// birth_date, address, or all of these [default: all in the example, nothing in other texts]
     #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
     hide: Option<Vec<String>>,
-    /// A word or a phrase that no token may read; may be given several times
+    /// A word or a phrase to hide from all other tokens; may be given several times
     #[arg(long, value_name = "WORDS")]
     word: Vec<String>,
     /// A model that finds names, places and other kinds, which are then hidden: a BertForTokenClassification with its
@@ -143,7 +143,7 @@ impl TextArgs {
         };
         match text.trim().is_empty() {
             true => Err(Failure::new("the text is empty")
-                .hint("give a text, as in noren run 'some words', or no text for the example")),
+                .hint("give a text, as in noren run 'some words', or leave the text out to see the example")),
             false => Ok(text),
         }
     }

@@ -169,7 +169,7 @@ fn print_outcome(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
         caption(screen, "goes on", format_args!("{last}{text}"))?;
     }
     if ran.withheld_classes {
-        caption(screen, "classes", "withheld: they are computed from the first token, which is private")?;
+        caption(screen, "classes", "withheld: the class scores are computed from the first token, which is private")?;
     }
     if ran.withheld {
         caption(screen, "goes on", "withheld: the text ends with a secret, which the next tokens could reveal")?;
@@ -209,7 +209,11 @@ fn print_secrets(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     caption(screen, "visible", format_args!("of {} hidden tokens: {visible}", ran.hidden.count()))?;
     print_kinds(ran, screen)?;
     caption(screen, "proof", verdict(proof))?;
-    caption(screen, "", paint(DIM, "for the hidden tokens; private text that was not found is not covered"))
+    caption(
+        screen,
+        "",
+        paint(DIM, "the proof covers the hidden tokens; private text that was not found is not covered"),
+    )
 }
 
 /// Prints the kinds of private text that were searched for, and the kinds that were not searched for.

@@ -25,7 +25,7 @@ pub(crate) fn folder(given: &Path, more: &[&str]) -> Result<PathBuf> {
     let hint = "--model takes a folder with config.json and model.safetensors, as save_pretrained writes them";
     let Some(name) = name else { return Err(Failure::new(missing).hint(hint)) };
     named(name, more).map_err(|problem| {
-        let hint = format!("{hint}; models in the cache need no network: hf download {name}");
+        let hint = format!("{hint}; this command downloads the model to the cache: hf download {name}");
         Failure::new(format!("{missing}, and {problem}")).hint(hint)
     })
 }
