@@ -60,7 +60,7 @@ impl Facts {
             let Some(first) = ids.iter().position(|id| *id != pad_id) else {
                 if real_ids.contains(&pad_id) {
                     return refuse(format!(
-                        "pad id {pad_id} is also a real token, and batch row {row} holds nothing else"
+                        "pad id {pad_id} is also a real token, and batch row {row} contains only this id"
                     ));
                 }
                 keys.push(IntervalSet::new());

@@ -34,12 +34,17 @@ fn token_ids_whose_pad_id_is_real_are_refused() {
         "facts: token_ids: every batch row begins with exactly one id 50256, and some batch rows have this id at the other end too: pad id 50256 is \
          probably also a real token (eos or bos): give lengths or an attention_mask instead"
     );
-    assert!(message(Facts::from_token_ids(&[[5, 7, 8, eos], [eos, eos, 5, eos]], eos)).contains("every batch row ends with"));
+    assert!(
+        message(Facts::from_token_ids(&[[5, 7, 8, eos], [eos, eos, 5, eos]], eos))
+            .contains("every batch row ends with")
+    );
     assert_eq!(
         message(Facts::from_token_ids_with(&[[5, 7, 9], [5, 7, eos]], eos, &[1, eos])),
         "facts: token_ids: pad id 50256 is also a real token, so this id can be text or padding at the end of batch row 1: give lengths or an attention_mask instead"
     );
-    assert!(message(Facts::from_token_ids_with(&[[eos, eos]], eos, &[eos])).contains("batch row 0 holds nothing else"));
+    assert!(
+        message(Facts::from_token_ids_with(&[[eos, eos]], eos, &[eos])).contains("batch row 0 contains only this id")
+    );
     assert_eq!(Facts::from_token_ids_with(&[[5, 7]], eos, &[eos]).unwrap(), Facts::new().lengths([2]));
 }
 

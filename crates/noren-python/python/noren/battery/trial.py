@@ -300,9 +300,9 @@ def _without_double(trial: Trial, own: Measure, why_not: str, rounding: Rounding
 
 def _place(trial: Trial, seen: Measure) -> str:
     if seen.stream == "pooled":
-        return f"the pooled output of row {seen.row}"
+        return f"the pooled output of batch row {seen.row}"
     after = f" (token {trial.each[seen.row]} changed)" if trial.each else ""
-    return f"{'encoder ' * (seen.stream == 'source')}output {seen.position} of row {seen.row}{after}"
+    return f"{'encoder ' * (seen.stream == 'source')}output {seen.position} of batch row {seen.row}{after}"
 
 
 def _errors(own: Measure, double: Measure, which: int) -> tuple[float, float]:
