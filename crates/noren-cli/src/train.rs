@@ -90,7 +90,7 @@ fn report(trained: &Trained, screen: &mut Screen) -> Result<()> {
             let bits = loss / std::f64::consts::LN_2;
             let knowing = format!("a unigram model has a loss of {:.3}", history.unigram);
             let line = format!("{} {loss:.3} nats per token, {bits:.2} bits; {knowing}", paint(STRONG, objective));
-            screen.line(format!("{:<10} {line}", "held out"))?;
+            screen.line(format!("{:<10} {line}", "validation"))?;
         }
     }
     let files = "model.safetensors, config.json, tokenizer.json, loss.svg";
