@@ -19,7 +19,7 @@ pub(crate) mod split;
 use super::blocks::{Cells, KeyBlock, KeyBlocks, fill_words};
 use super::exp::{NOTHING, exp2_minus};
 use super::micro::{self, BLOCK, WIDE};
-use super::pack::{Block, BlockScratch, Source};
+use super::pack::{Block, BlockScratch, Source, prefetch};
 use super::rows::{Rows, SharedRows};
 use super::scores::{Modifiers, Place, total};
 use super::simd::{Kernel, Product, Simd, floats, group, pair_up, zeroed};
@@ -35,6 +35,9 @@ pub(crate) const ROWS: usize = 96;
 /// The number of rows whose scores are computed before their weights. Scores, keys and values of these rows together
 /// fit in the nearest cache.
 const PHASE: usize = 24;
+
+/// The number of query rows between a row that is copied and the row that is prefetched at the same time.
+const AHEAD: usize = 8;
 
 /// The data that all jobs of a call share.
 pub(crate) struct Context<'a> {
@@ -278,6 +281,10 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         let factor = self.context.modifiers.query_factor;
         for r in 0..rows {
             let from = self.context.row(self.place(r, 0));
+            self.context.out.prefetch(s, from);
+            if let Some(row) = self.context.q.row(self.context.row(self.place((r + AHEAD).min(rows - 1), 0))) {
+                prefetch(s, row);
+            }
             let to = &mut self.scratch.queries[r * words..][..words];
             match self.context.q.row(from) {
                 Some(row) if P::TERMS == 1 => multiply(row, factor, to),
