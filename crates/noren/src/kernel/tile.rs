@@ -140,6 +140,16 @@ struct RowState<'a, S: Simd> {
     acc: &'a mut [S::V],
 }
 
+/// Returns the keys from the first to the last one that a row reads, as indices in the block. `words` has the mask bits of
+/// each row for the block.
+#[inline(always)]
+pub(crate) fn needed_keys(words: &[u64]) -> Range<usize> {
+    match words.iter().fold(0, |or, word| or | word) {
+        0 => 0..0,
+        or => or.trailing_zeros() as usize..BLOCK - or.leading_zeros() as usize,
+    }
+}
+
 /// Computes `to = from * factor`. This is a loop, because `for_each` of an iterator is compiled separately, without the
 /// path's vectors.
 #[inline(always)]
@@ -397,10 +407,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         needed.fill(0..groups * group::<S, P>());
         if masked {
             for (tile, needed) in tiles.clone().zip(&mut needed) {
-                *needed = match self.scratch.words[tile].iter().fold(0, |or, word| or | word) {
-                    0 => 0..0,
-                    or => or.trailing_zeros() as usize..BLOCK - or.leading_zeros() as usize,
-                };
+                *needed = needed_keys(&self.scratch.words[tile]);
             }
         }
         let tiles = tiles.zip(&needed).filter(|(_, needed)| !needed.is_empty());
