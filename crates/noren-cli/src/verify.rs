@@ -29,7 +29,7 @@ Examples:
   noren verify certificate.json --facts facts.json --len 8
   noren verify certificate.json 'causal & documents([5, 3])' --layers 4 --facts facts.json";
 
-/// Maximum number of rules that are listed one by one.
+/// Maximum number of rules that are printed.
 const LISTED: usize = 40;
 
 pub(crate) fn run(args: &VerifyArgs, screen: &mut Screen) -> Result<Verdict> {
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &VerifyArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(if report.holds { Verdict::Yes } else { Verdict::No })
 }
 
-/// Prints the verdict, then the rules that decide it: the broken rules, or all rules if none is broken.
+/// Prints the verdict, then the rules that decide the verdict: the broken rules, or all rules if no rule is broken.
 fn tell(report: &Report, screen: &mut Screen) -> Result<()> {
     let broken = report.rules.iter().filter(|rule| rule.violated).count();
     let verdict = match (report.pairs, broken) {
@@ -83,7 +83,7 @@ fn line(rule: &RuleReport) -> String {
             let reached = rule.reached_pairs.map_or("at least 1".to_string(), |reached| reached.to_string());
             format!("{place}: {reached} of {pairs} denied pair(s) connected, {}", path(witness))
         }
-        (None, 0) => format!("{place}: nothing established, it denies no pair"),
+        (None, 0) => format!("{place}: nothing established, the rule denies no pair"),
         (None, pairs) => format!("{place}: holds for {pairs} pair(s)"),
     }
 }

@@ -41,8 +41,10 @@ pub fn read_from(mut file: impl Read + Seek, len: u64, name: &str) -> Result<Vec
             Ok(vec![("mask".to_string(), read_npy(BufReader::new(file), Some(len), MOST_MEMORY, name)?)])
         }
         [b'P', b'K', 3 | 5, ..] => read_npz(file, name),
-        [0x80, 2..=5, ..] => Err(Error::new(format!("{name}: a pickle, which runs code when it is read: refused"))
-            .hint("save the array with numpy.save or safetensors")),
+        [0x80, 2..=5, ..] => Err(Error::new(format!(
+            "{name}: the file is a pickle, which can run code when it is read, so noren does not read it"
+        ))
+        .hint("save the array with numpy.save or safetensors")),
         _ if [".npy", ".npz"].iter().any(|end| name.ends_with(end)) => {
             Err(Error::new(format!("{name}: the first bytes are not those of numpy.save or numpy.savez")).hint(FORMS))
         }

@@ -36,7 +36,9 @@ pub fn read_npy(mut reader: impl Read, len: Option<u64>, most: u64, name: &str) 
     reader.read_exact(&mut size[..size_bytes]).map_err(short)?;
     let header_len = u32::from_le_bytes(size) as usize;
     if header_len > MOST_HEADER {
-        return refuse(format!("the npy header announces {header_len} bytes, at most {MOST_HEADER} are read"));
+        return refuse(format!(
+            "the npy file announces a header of {header_len} bytes, but at most {MOST_HEADER} bytes are read"
+        ));
     }
     let mut header = vec![0; header_len];
     reader.read_exact(&mut header).map_err(short)?;
@@ -91,7 +93,7 @@ fn parse_header(header: &str) -> std::result::Result<(Stored, Vec<usize>), Strin
         }
     }
     if let Some(more) = at.peek() {
-        return Err(format!("the npy header goes on with {more:?} after its dictionary"));
+        return Err(format!("the npy header has {more:?} after its dictionary: nothing may follow the dictionary"));
     }
     let missing = |key: &str| format!("the npy header has no {key:?}");
     let stored = parse_descr(descr.ok_or_else(|| missing("descr"))?)?;
@@ -118,7 +120,10 @@ fn parse_descr(descr: &str) -> std::result::Result<Stored, String> {
         [b'u', width @ (b'1' | b'2' | b'4' | b'8')] => (Kind::Unsigned, width - b'0'),
         [b'f', width @ (b'2' | b'4' | b'8')] => (Kind::Real, width - b'0'),
         [b'O', ..] => {
-            return Err("the npy array holds Python objects, which run code when they are read: refused".into());
+            return Err(
+                "the npy array holds Python objects, which can run code when they are read: save an array of numbers"
+                    .into(),
+            );
         }
         _ => return Err(unread()),
     };
@@ -199,7 +204,7 @@ impl<'a> Literal<'a> {
             if !self.take(',') {
                 self.expect(')')?;
                 if let [size] = sizes[..] {
-                    return Err(format!("the npy shape ({size}) is no tuple: one size needs a comma after it"));
+                    return Err(format!("the npy shape ({size}) is not a tuple: write a comma after a single size"));
                 }
                 break;
             }
@@ -374,7 +379,7 @@ mod tests {
             ("(2, 3)", "(2, 99999999999999999999)", "too large"),
             ("(2, 3)}", "(2, 3)", "ends where '}' is expected"),
             ("(2, 3)}", "(2, 3", "ends where ')' is expected"),
-            ("(2, 3)}", "(2, 3)} 'shape': (3, 2)", "goes on with '\\''"),
+            ("(2, 3)}", "(2, 3)} 'shape': (3, 2)", "has '\\'' after its dictionary"),
             ("(2, 3)}", "(2, 3), 'shape': (3, 2)}", "\"shape\" twice"),
             ("(2, 3)}", "(2, 3), 'more': 1}", "has \"more\""),
             ("'|u1'", "'|u1", "'f' where '}' is expected"),

@@ -137,9 +137,9 @@ pub fn alignment(q_len: usize, kv_len: usize) -> Error {
     ));
     match kv_len.checked_sub(q_len) {
         Some(past) => error.hint(format!(
-            "--query-offset {past} when the queries are the last {q_len} of the keys' sequence (a cache), \
-             --query-offset 0 when both count from 0"
+            "give --query-offset {past} if the queries are the last {q_len} tokens of the sequence of keys (a cache), \
+             or --query-offset 0 if queries and keys both begin at position 0"
         )),
-        None => error.hint("--query-offset 0 when both count from 0 (cross-attention)"),
+        None => error.hint("give --query-offset 0 if queries and keys both begin at position 0 (cross-attention)"),
     }
 }

@@ -61,7 +61,9 @@ impl<R: Read + Seek> TensorFile<R> {
         let refuse = |problem: String| Err(Error::new(format!("{name}: {problem}")));
         let mut word = [0; 8];
         if len < 8 {
-            return refuse(format!("not a safetensors file: {len} bytes, too few for the length of a header"));
+            return refuse(format!(
+                "not a safetensors file: {len} bytes, too few for the length of the header, which takes 8 bytes"
+            ));
         }
         reader.read_exact(&mut word).map_err(|e| Error::new(format!("{name}: cannot be read: {e}")))?;
         let header_len = u64::from_le_bytes(word);

@@ -257,7 +257,7 @@ impl Array {
                 return Err(Error::fact(
                     "array",
                     format!(
-                        "shape {shape:?} has 3 dimensions and {n} could count batch rows or heads: \
+                        "shape {shape:?} has 3 dimensions, and {n} could be the number of batch rows or of heads: \
                          give [{n}, 1, {q}, {k}] or [1, {n}, {q}, {k}]"
                     ),
                 ));

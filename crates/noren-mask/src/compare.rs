@@ -133,7 +133,8 @@ impl BoundMask {
             return Ok(());
         }
         Err(Error::Compare(format!(
-            "[batch, heads, q_len, kv_len] is {:?} and {:?}: bind both masks to one shape",
+            "the shapes of the two masks, [batch, heads, q_len, kv_len], are {:?} and {:?}: bind both masks to the \
+             same shape",
             sizes(self),
             sizes(other)
         )))

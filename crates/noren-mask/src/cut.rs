@@ -49,7 +49,7 @@ impl PatternPlan {
     /// Returns the plan of a pattern, in the order of queries and keys that `options` select.
     pub(crate) fn new(resolved: &Resolved, options: &PlanOptions) -> Self {
         let meter = &mut Meter::new(&Budget::unlimited(), Stage::Planning, 0);
-        Self::within(resolved, options, meter).expect("a budget without limits is never spent")
+        Self::within(resolved, options, meter).expect("a budget without limits cannot run out")
     }
 
     /// Returns the plan as [`new`](Self::new) does, within a budget.

@@ -24,7 +24,7 @@ impl BoundMask {
 
     /// Returns the plan with these options. Block sizes of 0 count as 1.
     pub fn plan_with(&self, options: &PlanOptions) -> Plan {
-        self.plan_within(options, &Budget::unlimited()).expect("a budget without limits is never spent")
+        self.plan_within(options, &Budget::unlimited()).expect("a budget without limits cannot run out")
     }
 
     /// Returns the plan of [`plan_with`](Self::plan_with), computed within a budget. The watch function of the budget

@@ -1,18 +1,19 @@
-//! [`Order`]: queries or keys in an order in which the tiles of a mask are full.
+//! [`Order`]: an order of queries or keys in which more tiles of a mask are full.
 //!
-//! An order is a list of consecutive groups, and indices ascend inside each group. So a run of indices is one run in
-//! each group, and intervals stay intervals. Planning in an order costs the same as planning without one.
+//! An order is a list of consecutive groups. Inside each group, indices ascend. Therefore the indices of an interval are
+//! consecutive inside each group, and intervals stay intervals. Planning with an order costs as much as planning without
+//! an order.
 
 use crate::frame::Frame;
 use crate::interval::{Interval, IntervalSet};
 use std::ops::Range;
 
-/// The maximum number of residue classes. With more classes, the keys of one class are too few to fill tiles, and an
-/// order is no longer small.
+/// The maximum number of residue classes. With more classes, each class would have too few keys to fill tiles, and an
+/// order would need much memory.
 pub(crate) const MOST_CLASSES: u32 = 4096;
 
-/// A permutation of the indices `0..len`, which consists of ascending groups. If keys are read in two orders
-/// ([`Reorder::Copies`](crate::Reorder)), each index has two places.
+/// An order of the indices `0..len`, as a list of groups; in each group, the indices ascend. An order of keys that are
+/// read in two orders ([`Reorder::Copies`](crate::Reorder)) has two places for each index; all other orders have one.
 ///
 /// ```
 /// use noren_mask::{Facts, Shape, atoms::*};
@@ -30,7 +31,7 @@ pub struct Order {
     modulus: u32,
 }
 
-/// A run of indices and the place of its first index; the other indices of the run have the next places.
+/// A run of indices, and the place of the first index of the run. The next indices of the run have the next places.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Placed {
     at: u32,
@@ -43,13 +44,13 @@ impl Placed {
     }
 }
 
-/// A group of an order: ascending, disjoint runs of indices at the places `start..end`.
+/// A group of an order: the indices at the places `start..end`, as ascending, disjoint runs.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Group {
     runs: Range<usize>,
     pub(crate) start: u32,
     pub(crate) end: u32,
-    /// The residue of all positions in the group modulo the order's modulus.
+    /// The residue of the group: each of its positions, modulo the modulus of the order, is this number.
     pub(crate) class: Option<u32>,
 }
 
@@ -75,13 +76,14 @@ impl Indices {
         self.step == 1 || self.len == 1
     }
 
-    /// Returns how many indices of the run are below `index`.
+    /// Returns the number of indices of the run that are less than `index`.
     pub(crate) fn below(self, index: u32) -> u32 {
         index.saturating_sub(self.start).div_ceil(self.step).min(self.len)
     }
 }
 
-/// An index range `(start, end, shift)`: the position of an index is the index plus `shift`.
+/// A range of indices `start..end` with their positions, as `(start, end, shift)`: the position of an index is the index
+/// plus `shift`.
 type Piece = (u32, u32, i64);
 
 impl Order {
@@ -96,8 +98,9 @@ impl Order {
         order
     }
 
-    /// Returns the order of keys: first `gathered`, then the others by the residue of their position. Without residues,
-    /// `gathered` has the place of its first key, so that all keys before it keep their places. Empty slots come last.
+    /// Returns the order of keys: first the keys in `gathered`, then the other keys by the residue of their position.
+    /// Without residues, the keys in `gathered` begin at the place of the first of these keys, so that all earlier keys
+    /// keep their places. Empty slots come last.
     pub(crate) fn of_keys(frame: &Frame, modulus: u32, gathered: &IntervalSet) -> Order {
         let mut order = Order::new(modulus);
         let rest = gathered.complement(frame.kv_len);
@@ -119,8 +122,8 @@ impl Order {
         order
     }
 
-    /// Returns an order that contains every key twice: first all keys in place, then all keys by the residue of their
-    /// position. Empty slots are only in the first part.
+    /// Returns an order that contains every key twice: first all keys in the order of their indices, then all keys by the
+    /// residue of their position. Empty slots are only in the first part.
     pub(crate) fn twice(frame: &Frame, modulus: u32) -> Order {
         let mut order = Order::new(modulus);
         order.group(None, std::iter::once(Indices { start: 0, step: 1, len: frame.kv_len }));
@@ -217,7 +220,8 @@ impl Order {
         self.groups.partition_point(|g| g.end <= place)
     }
 
-    /// Returns the first place of `group` whose index is at least `index`, or the end of the group if there is none.
+    /// Returns the first place of `group` whose index is at least `index`. Returns the end of the group if all indices of
+    /// the group are less than `index`.
     pub(crate) fn place(&self, group: &Group, index: u32) -> u32 {
         let runs = &self.runs[group.runs.clone()];
         let before = runs.partition_point(|run| run.indices.start < index).checked_sub(1);

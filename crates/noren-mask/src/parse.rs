@@ -221,7 +221,7 @@ impl<'a> Parser<'a> {
             let selector = self.selector(entry)?;
             places.push(start..self.last_end);
             if self.token.kind != Kind::Colon {
-                return Err(self.unexpected(&["`:`"]).suggest("an arm is written `set: mask`, as in `0..4: causal`"));
+                return Err(self.unexpected(&["`:`"]).suggest("write an arm as `set: mask`, as in `0..4: causal`"));
             }
             self.advance()?;
             let part = self.union()?;

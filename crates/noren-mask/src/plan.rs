@@ -72,7 +72,7 @@ pub struct PlanOptions {
     pub block_q: u32,
     /// The number of keys of a key tile, for statistics and the transposed view.
     pub block_kv: u32,
-    /// Whether the plan may change the order of queries and keys.
+    /// The permitted changes of the order of queries and keys.
     #[cfg_attr(feature = "serde", serde(default = "never"))]
     pub reorder: Reorder,
 }
@@ -83,31 +83,42 @@ fn never() -> Reorder {
     Reorder::Never
 }
 
-/// Whether a plan may change the order of queries and keys, so that its tiles are full. The set of allowed cells does
-/// not change.
+/// The permitted changes of the order of queries and keys in a plan. In a suitable order, more tiles are full or empty,
+/// and a kernel computes fewer cells. The set of allowed cells does not change.
 ///
-/// Example: `causal & stride(8)` allows an eighth of the causal cells, but has no empty tile. In the order of residue
-/// classes of the positions modulo 8, each class is a causal mask. In `window(left=256, right=256) | global([5, 900])`,
-/// two rows read every key. If one tile contains only these rows, a kernel computes two full rows, not two full tiles.
+/// First example: `causal & stride(8)` allows an eighth of the causal cells, but these cells are in all tiles. If queries
+/// and keys are sorted by their position modulo 8, queries read only keys of their own residue class, and the mask inside
+/// each class is causal. The tiles outside of the classes are empty.
+///
+/// Second example: in `window(left=256, right=256) | global([5, 900])`, the queries 5 and 900 read every key. Without
+/// reordering, these two queries are in two tiles, and a kernel computes all keys for all rows of both tiles. If the two
+/// queries are gathered into one tile, a kernel computes all keys for two rows only.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 #[non_exhaustive]
 pub enum Reorder {
-    /// Residue classes if every distance is a multiple of one number, for all sizes: all keys of a row are then in one
-    /// class and stay in ascending order. Queries of a `global(..)` are gathered if that reduces the cost. Any other
-    /// change of the order in which a row adds its keys is used only if it saves at least 1/8 of the cost and 2^20 cells.
+    /// The automatic choice, with three rules:
+    ///
+    /// 1. If all distances from queries to their keys are multiples of one number, the plan uses residue classes, for
+    ///    all sizes of the mask. All keys of a query are then in one class, in ascending order.
+    /// 2. If gathering the queries of a `global(..)` reduces the cost, the plan gathers these queries.
+    /// 3. Any other reordering changes the order in which the keys of a row are added. The plan uses such a reordering
+    ///    only if it saves at least 1/8 of the cost and at least 2^20 cells.
     #[default]
     Auto,
     /// No reordering: query rows and keys stay in the order of their indices.
     Never,
-    /// Reordering whenever the structure of the mask allows it, even if no cost is saved.
+    /// Reordering whenever the structure of the mask allows a reordering, even if no cost is saved.
     Always,
-    /// Residue classes of the positions, with this modulus (at most 4096), for every mask.
+    /// Residue classes of the positions, for every mask. The number is the modulus, at most 4096.
     Residues(u32),
-    /// Keys in two orders, for masks that combine a stride with other masks: in place for the cells that the mask allows
-    /// without its largest stride, and in residue classes for the other cells. These orders are used even if no cost is
-    /// saved. Masks without a stride are not reordered.
+    /// Keys in two orders, for masks that combine a stride with other masks. Each cell is read in one of the two orders:
+    ///
+    /// 1. The order of indices, for the cells that the mask without its largest stride allows.
+    /// 2. The order of residue classes, for all other allowed cells.
+    ///
+    /// Both orders are used even if no cost is saved. A mask without a stride is not reordered.
     Copies,
 }
 

@@ -66,12 +66,15 @@ impl BoundMask {
     fn check_serial(&self) -> Result<(), Error> {
         if self.whole().is_some() {
             return Err(Error::Plan(
-                "selected rows and keys have no serial form: write the whole mask and select again".to_owned(),
+                "a mask with selected rows and keys cannot be written as JSON: write the whole mask, and select again \
+                 after reading"
+                    .to_owned(),
             ));
         }
         if let Some(atom) = crate::atoms::foreign(self.mask()) {
             return Err(Error::Plan(format!(
-                "`{atom}` is defined outside of this crate and has no serial form: give its cells as an array, or bind it again"
+                "`{atom}` is defined outside of noren and cannot be written as JSON: give its cells as an array, or \
+                 bind it again"
             )));
         }
         self.facts().check_serial()
@@ -164,7 +167,9 @@ fn read_plan(at: &At<'_>) -> Result<Plan, Error> {
         let rows = pattern.needed("rows")?;
         let tiles = rows.items("a list of rows")?.len().saturating_sub(1);
         if tiles < fewest {
-            return Err(rows.error(format!("cuts {tiles} tiles but {} query rows need {fewest}", shape.q_len())));
+            return Err(
+                rows.error(format!("has {tiles} tiles, but {} query rows need at least {fewest}", shape.q_len()))
+            );
         }
     }
     let bound = mask.bind(&shape, &facts)?;
@@ -359,7 +364,7 @@ macro_rules! serde_as_text {
                 match crate::atoms::foreign(mask) {
                     None => serializer.collect_str(self),
                     Some(atom) => Err(S::Error::custom(format!(
-                        "`{atom}` is defined outside of noren and has no serial form: give its cells as an array"
+                        "`{atom}` is defined outside of noren and cannot be written as JSON: give its cells as an array"
                     ))),
                 }
             }

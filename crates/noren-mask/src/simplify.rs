@@ -1,9 +1,16 @@
-//! [`Mask::simplify`]: one form for equal masks that are written differently.
+//! [`Mask::simplify`]: rewrites a mask in its canonical form, which is often the same for masks that allow the same cells
+//! and are written differently.
 //!
-//! Complements are pushed down to the atoms, and `a - b` becomes `a & !b`. Then each `&` and `|` is simplified: operands
-//! that depend on one number only (bands, key sets, query sets) are joined into one, repeated and implied operands are
-//! removed, contradictions become `none`, and the remaining operands are sorted. Every rule reads one `&` or `|` and the
-//! operands of its operands, so the result is never much larger than the input. The rules run until nothing changes.
+//! First, every difference `a - b` becomes `a & !b`, and every complement of an expression becomes complements of atoms:
+//! `!(a & b)` becomes `!a | !b`. Then four rules simplify each `&` and each `|`:
+//!
+//! 1. Bands are joined into one set of bands. Sets of keys are joined in the same manner, and so are sets of queries.
+//! 2. Repeated operands, and operands that follow from other operands, are removed.
+//! 3. An `&` of an expression and its complement becomes `none`; an `|` of both becomes `full`.
+//! 4. The remaining operands are sorted.
+//!
+//! A rule reads only one `&` or `|`, its operands and the operands of these operands. Therefore the result is never much
+//! larger than the input. The rules run until the mask does not change any more.
 
 mod axis;
 mod pairs;
@@ -19,12 +26,14 @@ use pairs::paired;
 use std::collections::{HashMap, HashSet};
 
 impl Mask {
-    /// Returns the canonical form: an expression that allows the same cells for every shape and all facts.
+    /// Returns the canonical form of the mask: an expression that allows the same cells for every shape and all facts.
     ///
-    /// Equal results mean equal masks. The reverse does not hold: two masks may allow the same cells and still have
-    /// different canonical forms ([`BoundMask`](crate::BoundMask) compares cells). The canonical form binds to every shape
-    /// and all facts to which the mask binds, and perhaps to more: `keys(label="a") & none` needs the label, `none` needs
-    /// no facts. A mask that [`check`](Mask::check) refuses because of its size is returned unchanged.
+    /// Masks with equal canonical forms are equal. However, two masks can allow the same cells and have different
+    /// canonical forms. To compare the cells of two masks, use [`BoundMask`](crate::BoundMask).
+    ///
+    /// The canonical form binds to every shape and all facts to which the mask binds, and sometimes to more: the mask
+    /// `keys(label="a") & none` needs a label, but its canonical form `none` needs no facts. A mask that is too large
+    /// for [`check`](Mask::check) is returned unchanged.
     ///
     /// ```
     /// use noren_mask::Mask;
@@ -62,14 +71,15 @@ impl Mask {
         Arm::pick(arms, layer).map_or_else(|| Mask::new(Node::None), |mask| mask.at_layer(layer))
     }
 
-    /// Returns whether the mask contains `layers(...)`. Such a mask must go through [`at_layer`](Mask::at_layer) before it
-    /// is bound.
+    /// Returns whether the mask contains `layers(...)`. Before such a mask is bound, the caller must select a layer with
+    /// [`at_layer`](Mask::at_layer).
     pub fn has_layers(&self) -> bool {
         matches!(self.node(), Node::Layers(_)) || self.children().into_iter().any(Mask::has_layers)
     }
 }
 
-/// Applies every rule once to the mask, from the atoms up. If `negate` is true, the result is the complement.
+/// Returns the mask after each rule was applied once, first to the atoms and then to the expressions that contain them.
+/// If `negate` is true, returns the complement of this mask.
 fn pass(mask: &Mask, negate: bool) -> Mask {
     let join_of = |join: Join| if negate { join.other() } else { join };
     match mask.node() {
@@ -148,11 +158,11 @@ fn joined(join: Join, parts: impl IntoIterator<Item = Mask>) -> Mask {
     in_order(join, operands)
 }
 
-/// The plain operands of one `&` or `|`: those that are not `&` or `|` themselves. Composite operands are simplified
-/// with them.
+/// The plain operands of one `&` or `|`. An operand that is itself an `&` or `|` is called composite; all others are
+/// plain. The plain operands simplify the composite operands.
 struct Context {
     join: Join,
-    /// For each axis, the set that results from joining the operands of this axis.
+    /// For each axis, the set of the joined operands of this axis.
     sets: [Runs; 3],
     literals: HashSet<Mask>,
 }
@@ -166,7 +176,8 @@ impl Context {
         })
     }
 
-    /// Returns a composite operand without the parts that the plain operands decide; `None` if they decide all of it.
+    /// Returns a composite operand without the parts that the plain operands decide. Returns `None` if the plain operands
+    /// decide the whole composite operand.
     fn reduce(&self, composite: &Mask) -> Option<Mask> {
         // A set with more runs is not compared with every part of every composite.
         const MOST: usize = 256;
@@ -195,8 +206,8 @@ impl Context {
     }
 }
 
-/// Returns the composite operands of one `&` (or `|`) without those that contain all parts of another:
-/// `(a | b) & (a | b | c)` is `a | b`.
+/// Returns the composite operands of one `&` or `|` without redundant ones. A composite operand is redundant if it
+/// contains all parts of another composite operand: `(a | b) & (a | b | c)` becomes `a | b`.
 fn without_implied(join: Join, composites: Vec<Mask>) -> Vec<Mask> {
     // Each operand is compared with each other one; in a longer list only repetitions are searched.
     const MOST: usize = 64;
@@ -223,8 +234,8 @@ fn in_order(join: Join, mut operands: Vec<Mask>) -> Mask {
     join.of(operands)
 }
 
-/// Returns the sort key (class, rank) of an operand. Classes: 0 plain, 1 complement, 2 combination. Ranks: the order of
-/// `Family`, then `batch`, `heads`, `layers`, and all others.
+/// Returns the sort key (class, rank) of an operand. The class is 0 for a plain operand, 1 for a complement and 2 for a
+/// combination. Ranks follow the order of `Family`; then come `batch`, `heads`, `layers` and all other operands.
 fn reading_order(mask: &Mask) -> (u8, u8) {
     let class = match mask.node() {
         Node::Not(_) => 1,

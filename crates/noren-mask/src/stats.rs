@@ -75,7 +75,7 @@ impl Plan {
     /// Returns exact counts. Cells are counted by arithmetic on the zones of a mask, not by visiting every pair.
     /// [`stats_within`](Self::stats_within) lists the masks whose cells are visited, and takes a limit.
     pub fn stats(&self) -> Stats {
-        self.stats_within(&Budget::unlimited()).expect("a budget without limits is never spent")
+        self.stats_within(&Budget::unlimited()).expect("a budget without limits cannot run out")
     }
 
     /// Returns [`stats`](Self::stats) within a budget. The budget's function receives the progress and can cancel.

@@ -1,17 +1,20 @@
-//! [`Plan::verify`]: compares the cells that a plan executes with the definition. Also the checks of reordered plans.
+//! Checks that a plan computes exactly the cells that its mask allows.
 //!
-//! Three checks keep a plan exact:
+//! There are three checks. Each of them also checks that every query row is in exactly one tile, and that the spans of
+//! each tile are ascending and disjoint.
 //!
-//! * **Debug builds and tests** compare every new plan with the definition ([`BoundMask::allowed`]): every cell of a
-//!   pattern of at most [`Plan::CHECKED_CELLS`] cells, sampled cells of a larger one. A difference panics with the mask.
-//! * **Release builds** compare reordered plans with the plan in place: the executed keys of a row must be those that
-//!   the pattern has for the same row without an order. Every row must be in exactly one tile, and the spans of a tile
-//!   must be ascending and disjoint, as in the other two checks. Up to 2,097,152 cells, all rows are compared. In larger
-//!   patterns, rows of evenly distributed tiles and up to 8,192 cells of gathered keys are compared. Rows of
-//!   more than 2,097,152 keys are compared in sampled cells. A plan that fails is replaced by the plan in place, which is
-//!   slower and exact.
-//! * **[`Plan::verify`]** compares a plan with the definition on request, for a number of cells that the caller
-//!   chooses.
+//! * **[`Plan::verify`]** compares a plan with the definition, [`BoundMask::allowed`], when the caller calls this
+//!   function. The caller chooses the maximum number of cells.
+//! * **Debug builds and tests** compare every new plan with the definition. In a pattern of at most
+//!   [`Plan::CHECKED_CELLS`] cells, every cell is compared. In a larger pattern, sampled cells are compared. If a cell
+//!   differs, the program panics with a message that contains the mask.
+//! * **Release builds** check each new plan that is reordered. For each compared query row, the plan must read the same
+//!   keys as a plan without reordering. A plan that fails this check is replaced by the plan without reordering, which
+//!   is exact but slower. The number of compared rows depends on the size of the pattern:
+//!   * In a pattern of at most 2,097,152 cells, all rows are compared.
+//!   * In a larger pattern, the compared rows are from evenly distributed tiles. In addition, up to 8,192 cells of
+//!     gathered keys are compared.
+//!   * In a row of more than 2,097,152 keys, only sampled cells are compared.
 
 use crate::Error;
 use crate::atoms::foreign;
@@ -24,12 +27,13 @@ use crate::order::Order;
 use crate::plan::{Kind, PatternPlan, Plan, Tile};
 use std::ops::Range;
 
-/// The maximum number of cells in whole rows that the check of a reordered plan compares.
+/// The maximum number of cells that the check of a reordered plan compares in complete rows.
 const GUARDED_CELLS: usize = 1 << 21;
-/// The maximum number of single cells of gathered keys that the check compares.
+/// The maximum number of cells of gathered keys that the check of a reordered plan compares one by one.
 const GUARDED_KEYS: usize = 1 << 13;
-/// The number of sampled rows of a pattern that is too large for a full comparison, and of sampled keys per row.
+/// The number of sampled query rows of a pattern that is too large for a complete comparison.
 const SAMPLED_ROWS: u32 = 16;
+/// The number of sampled keys of each sampled query row.
 const SAMPLED_KEYS: u32 = 64;
 
 /// The number of cells that [`Plan::verify`] compared. All of them agreed.
@@ -38,7 +42,7 @@ const SAMPLED_KEYS: u32 = 64;
 pub struct Verified {
     /// Number of cells that were compared with the definition, in all distinct patterns.
     pub cells: u64,
-    /// True if every cell of every distinct pattern was compared. False if larger patterns were sampled.
+    /// True if every cell of every distinct pattern was compared. False if only sampled cells of a pattern were compared.
     pub complete: bool,
 }
 
@@ -90,17 +94,19 @@ impl Plan {
 /// A difference between a plan and the definition.
 #[derive(Debug)]
 enum Wrong {
-    /// A cell that is executed but not allowed, or allowed but not executed.
+    /// A cell that the plan executes although the mask hides it (`executed` is true), or that the plan leaves out
+    /// although the mask allows it (`executed` is false).
     Cell { row: u32, key: u32, executed: bool },
-    /// Tiles that do not contain each place of a query row once: the place at which one tile ends, and the different
-    /// place at which the next begins.
+    /// Tiles that do not contain every query row exactly once. One tile ends before the place `end`, but the next tile
+    /// begins at the different place `start`.
     Rows { end: u32, start: u32 },
-    /// A span that is empty, begins before the end of the previous span, or extends beyond the keys.
+    /// A span of the keys `start..end`, in the tile at place `tile`, that is empty, begins before the end of the previous
+    /// span, or extends beyond the last key.
     Span { tile: u32, start: u32, end: u32 },
-    /// An order of query rows or keys that contains one index twice and omits another index. The text names what is
-    /// ordered.
+    /// An order of query rows or keys that contains one index twice and omits another index. The text is the name of
+    /// the ordered elements, such as `keys`.
     Order(&'static str),
-    /// A query row that reads a key at both of its places.
+    /// A query row that reads one key twice, because the key has two places in the order of keys.
     Twice { row: u32 },
 }
 
@@ -120,7 +126,7 @@ impl Wrong {
                 "the span of keys {start}..{end} in the tile at place {tile} {at} is empty, overlaps another or is out of order"
             ),
             Wrong::Twice { row } => format!("query row {row} {at} reads a key twice"),
-            Wrong::Order(what) => format!("the order of the {what} {at} does not contain each of them exactly once"),
+            Wrong::Order(what) => format!("the order of the {what} {at} contains an index twice or omits an index"),
         })
     }
 }
@@ -178,8 +184,8 @@ impl PatternPlan {
         Ok(u64::from(self.q_len()) * u64::from(self.kv_len()))
     }
 
-    /// Compares sampled cells: in some rows, the keys at both sides of every border of a span, and keys at random
-    /// places.
+    /// Compares sampled cells with the definition. In each sampled row, these are the keys before and after each end of
+    /// a span, and keys at random places.
     fn compare_samples(&self, allowed: &impl Fn(u32, u32) -> bool) -> Result<u64, Wrong> {
         let mut compared = 0;
         for (tile, place) in self.sampled_rows(SAMPLED_ROWS as usize) {
@@ -201,8 +207,8 @@ impl PatternPlan {
         Ok(compared)
     }
 
-    /// Returns about `rows` rows as (tile, place), evenly distributed over the tiles and at different places in them.
-    /// Returns all rows if there are not more.
+    /// Returns about `rows` query rows as pairs (tile, place). The rows are evenly distributed over the tiles, at
+    /// different places in the tiles. Returns all query rows if the plan has at most `rows`.
     fn sampled_rows(&self, rows: usize) -> impl Iterator<Item = (Tile<'_>, u32)> {
         let (tiles, rows) = (self.tile_count(), rows.clamp(1, (self.q_len() as usize).max(1)));
         let chosen = rows.min(tiles);
@@ -263,9 +269,9 @@ impl PatternPlan {
         })
     }
 
-    /// Checks a reordered plan: every row is in one tile, and spans are disjoint. In sampled rows, the executed keys
-    /// must be those of the same row without an order. Rows longer than [`GUARDED_CELLS`] are compared in sampled
-    /// cells. Gathered keys are compared in a row of every tile.
+    /// Checks a reordered plan. Every query row must be in one tile, and spans must be disjoint. In each compared row,
+    /// the plan must read the same keys as without reordering. In rows with more keys than [`GUARDED_CELLS`], only
+    /// sampled cells are compared. Gathered keys are compared in one row of every tile.
     pub(crate) fn agrees_with_rows(&self) -> bool {
         if self.check_tiles().is_err() {
             return false;
@@ -302,8 +308,8 @@ impl PatternPlan {
             })
     }
 
-    /// Returns the second place of key `key`, or `None` if keys have only one place. Second places come after all keys
-    /// in place.
+    /// Returns the second place of key `key` in the order of keys, or `None` if each key has only one place. All second
+    /// places come after all first places.
     fn second_place(&self, key: u32) -> Option<u32> {
         if !self.has_copies() {
             return None;
@@ -314,7 +320,8 @@ impl PatternPlan {
         order.class(class).filter(|_| position >= 0).map(|group| order.place(&order.groups()[group], key)).or(Some(key))
     }
 
-    /// Returns the places of about `most` gathered keys, evenly selected, or of all gathered keys if there are fewer.
+    /// Returns the places of about `most` gathered keys, which are evenly selected. Returns the places of all gathered
+    /// keys if there are at most `most` of them.
     fn gathered_keys(&self, most: usize) -> Vec<u32> {
         let groups = || self.key_groups().iter().filter(|group| group.class.is_none() && !self.has_copies());
         let total: usize = groups().map(|group| (group.end - group.start) as usize).sum();
@@ -322,7 +329,8 @@ impl PatternPlan {
     }
 }
 
-/// Checks that the first `len` places of `order` contain each index below `len` once. Larger orders are not checked.
+/// Checks that the first `len` places of `order` contain each index below `len` once. If `len` is more than
+/// [`GUARDED_CELLS`], the order is not checked.
 fn holds_each(order: &Order, len: u32) -> bool {
     if len as usize > GUARDED_CELLS {
         return true;

@@ -104,7 +104,7 @@ fn legend_lines(scene: &Scene, chars: usize) -> Vec<Vec<Ink>> {
             lines.push(Vec::new());
             used = 0;
         }
-        lines.last_mut().expect("the list of lines begins with one line").push(ink);
+        lines.last_mut().expect("the list of lines always has at least one line").push(ink);
         used += wide;
     }
     lines

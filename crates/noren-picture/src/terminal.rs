@@ -240,13 +240,13 @@ impl Writer<'_> {
                 _ => self.sign(*ink),
             };
             let sign = if sign == " " { if self.options.unicode { "␣" } else { "_" } } else { sign };
-            let line = lines.last_mut().expect("the list of lines begins with one line");
+            let line = lines.last_mut().expect("the list of lines always has at least one line");
             if line.width > 0 && line.width + 5 + meaning.len() > self.options.max_width {
                 lines.push(Line::default());
             } else if line.width > 0 {
                 line.push("   ", "");
             }
-            let line = lines.last_mut().expect("the list of lines begins with one line");
+            let line = lines.last_mut().expect("the list of lines always has at least one line");
             line.push(sign, &self.foreground(*ink));
             line.push(&format!(" {meaning}"), "");
         }

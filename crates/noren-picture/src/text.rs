@@ -115,7 +115,7 @@ pub(super) fn fit(text: &str, most: usize) -> String {
 pub(super) fn wrap(text: &str, most: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
-        let line = lines.last_mut().expect("the list of lines begins with one line");
+        let line = lines.last_mut().expect("the list of lines always has at least one line");
         if line.is_empty() {
             line.push_str(word);
         } else if width(line) + 1 + width(word) <= most {

@@ -64,7 +64,7 @@ fn set_or_label(given: Option<Given<'_, '_>>, label: Option<String>, what: &str)
     match (given, label) {
         (Some(given), None) => set(given, what),
         (None, Some(label)) => Ok(Set::label(label)),
-        _ => Err(PyTypeError::new_err(format!("{what} takes positions or label=, one of the two"))),
+        _ => Err(PyTypeError::new_err(format!("{what} needs either positions or label=, and not both"))),
     }
 }
 

@@ -35,7 +35,7 @@ const OF_TENSORS: [&str; 9] = ["ndim", "shape", "dtype", "device", "dim", "size"
 pub(crate) fn no_attribute(kind: &str, text: &str, name: &str) -> PyErr {
     let advice = match OF_TENSORS.contains(&name) {
         true => {
-            ": a mask is no tensor. Where a tensor is expected (attention_mask of a Hugging Face model), give \
+            ": a mask is not a tensor. Where a tensor is expected (attention_mask of a Hugging Face model), give \
              torch.from_numpy(nr.to_keep(mask, shape)), booleans [batch, 1 or heads, q_len, kv_len], to a model with \
              attn_implementation=\"noren\" or \"sdpa\""
         }

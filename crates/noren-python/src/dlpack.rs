@@ -136,7 +136,7 @@ fn capsule_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let Ok(method) = object.getattr(intern!(py, "__dlpack__")) else {
         let kind = object.get_type().name()?;
         return Err(PyTypeError::new_err(format!(
-            "`{kind}` is no array: give a NumPy array, a PyTorch tensor on the CPU or anything else with __dlpack__"
+            "`{kind}` is not an array: give a NumPy array, a PyTorch tensor on the CPU or anything else with __dlpack__"
         )));
     };
     let newer = PyDict::new(py);

@@ -115,7 +115,7 @@ fn keep(tensor: &Tensor, convention: &str) -> PyResult<Keep> {
     if dims.contains(&0) {
         let shape = &tensor.shape;
         return Err(Error::new_err(format!(
-            "an array of shape {shape:?} is no mask: give [q_len, kv_len], [batch, q_len, kv_len] or \
+            "an array of shape {shape:?} is not a mask: give [q_len, kv_len], [batch, q_len, kv_len] or \
              [batch, heads, q_len, kv_len], without a dimension of length 0"
         )));
     }

@@ -98,7 +98,8 @@ impl PyEquivalence {
 
     fn __bool__(&self) -> PyResult<bool> {
         Err(PyTypeError::new_err(
-            "an Equivalence is no truth value: read its `equal`, which is True, False or None (not established)",
+            "an Equivalence has no truth value: use its attribute `equal`, which is True, False or None (not \
+             established)",
         ))
     }
 }

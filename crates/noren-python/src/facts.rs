@@ -81,7 +81,8 @@ impl PyShape {
             None => {
                 return Err(Error::new_err(format!(
                     "shape: q_len is {q_len} and kv_len is {kv_len}: give the position of the first query, query_offset={} \
-                     when the queries are the last of the keys, 0 when they are another sequence",
+                     if the queries are the last tokens of the sequence of keys, or 0 if the queries are another \
+                     sequence",
                     kv_len as i64 - q_len as i64
                 )));
             }
@@ -191,7 +192,7 @@ pub(crate) fn shape_of(object: &Bound<'_, PyAny>) -> PyResult<Shape> {
     }
     let len = crate::values::count(object, "shape").map_err(|_| {
         let given = repr(object);
-        PyTypeError::new_err(format!("{given} is no shape: give a length, or Shape(q_len, kv_len, batch=, heads=)"))
+        PyTypeError::new_err(format!("{given} is not a shape: give a length, or Shape(q_len, kv_len, batch=, heads=)"))
     })?;
     Ok(Shape::square(len as usize))
 }

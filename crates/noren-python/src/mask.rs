@@ -9,8 +9,8 @@ use noren::{Mask, Score, Spec};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
-const NO_TRUTH: &str = "a mask is no truth value: combine masks with & (and), | (or), ~ (not) and -; compare cells with \
-                        mask.diff(other, shape)";
+const NO_TRUTH: &str = "a mask has no truth value: combine masks with & (and), | (or), ~ (not) and -; compare cells \
+                        with mask.diff(other, shape)";
 
 /// Parses a text to a `Mask`, or to a `Spec` if the text has score modifiers. Raises `ParseError` if it is neither.
 #[pyfunction]

@@ -17,7 +17,7 @@ pub(crate) fn whole(object: &Bound<'_, PyAny>, what: &str) -> PyResult<i64> {
         .extract()
         .ok()
         .filter(|_| !is_bool)
-        .ok_or_else(|| PyTypeError::new_err(format!("{what}: {} is no whole number", repr(object))))
+        .ok_or_else(|| PyTypeError::new_err(format!("{what}: {} is not a whole number", repr(object))))
 }
 
 /// Reads a whole number of at least 0; `what` names the number in error messages.
@@ -110,7 +110,7 @@ pub(crate) fn spans(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Span>
         return match mask.atom_as() {
             Some(Keys(Set::Spans(spans))) => Ok(spans.clone()),
             _ => Err(PyValueError::new_err(format!(
-                "{what}: {} is no range: write \"3..9\" or give label=",
+                "{what}: {} is not a range: write \"3..9\" or give label=",
                 repr(object)
             ))),
         };

@@ -292,8 +292,8 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (lambda: nr.attention(X, X, X, "causal + bias", arrays={"bias": INTEGERS}), TypeError, "bias holds torch.int64"),
     (lambda: nr.padding().bind(6, {"attention_mask": [[0, 1, 1]]}), nr.Error, "attention_mask: has rows of 3 keys but the shape has 6"),
     (lambda: nr.padding().bind(6, {"token_ids": [[0, 5, 6]], "pad_id": 0}), nr.Error, "token_ids: has rows of 3 keys but the shape has 6"),
-    (lambda: nr.causal().ndim, AttributeError, "a mask is no tensor"),
-    (lambda: nr.causal().plan(3).ndim, AttributeError, "a mask is no tensor"),
+    (lambda: nr.causal().ndim, AttributeError, "a mask is not a tensor"),
+    (lambda: nr.causal().plan(3).ndim, AttributeError, "a mask is not a tensor"),
 ]  # fmt: skip
 
 

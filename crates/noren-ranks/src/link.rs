@@ -173,8 +173,9 @@ impl Job {
     pub fn lost(&self, what: &str) -> Error {
         let (rank, ranks, seconds) = (self.rank, self.ranks, self.timeout.as_secs_f64());
         Error::Lost(format!(
-            "rank {rank} of {ranks}: {what}: a rank has died, left or kept the others waiting for more than {seconds} s. Nothing \
-             of this step can be used, and every rank stops here: start the job again from its last checkpoint"
+            "rank {rank} of {ranks}: {what}: a rank ended, left the group or kept the other ranks waiting for more \
+             than {seconds} s. Do not use the results of this step; every rank stops now: start the job again from \
+             its last checkpoint"
         ))
     }
 }

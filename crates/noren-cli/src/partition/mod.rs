@@ -26,7 +26,7 @@ pub(crate) struct PartitionArgs {
     /// limits, or equal numbers of tokens
     #[arg(long, value_enum, default_value_t, hide_possible_values = true, value_name = "balanced|traffic|tokens")]
     objective: ObjectiveArg,
-    /// Send only keys and values: the owner of a query row computes it
+    /// Send only keys and values: each query row is computed by the rank that owns the row
     #[arg(long)]
     keys_only: bool,
     /// Print JSON: the split with its steps and exchanges, the search, and the splits of other projects
@@ -62,10 +62,10 @@ struct WireArgs {
     /// Speed of a rank in the forward pass without a mask [default: 375, two cores of the README's machine in f32]
     #[arg(long, value_name = "GFLOP/S")]
     gflops: Option<f64>,
-    /// Bandwidth into a rank from its own node
+    /// Bandwidth into a rank from ranks on the same node
     #[arg(long, value_name = "GB/S", default_value_t = 10.0)]
     near: f64,
-    /// Bandwidth into a rank from other nodes
+    /// Bandwidth into a rank from ranks on other nodes
     #[arg(long, value_name = "GB/S", default_value_t = 1.25)]
     far: f64,
     /// Time until the first byte of a message arrives

@@ -112,7 +112,7 @@ impl Atom for Tree {
         match allowed {
             true if q == k => format!("query and key are {}", node(q)),
             true => format!("key {k} ({}) is an ancestor of query {q} ({})", node(k), node(q)),
-            false => format!("key {k} ({}) is no ancestor of query {q} ({})", node(k), node(q)),
+            false => format!("key {k} ({}) is not an ancestor of query {q} ({})", node(k), node(q)),
         }
     }
 

@@ -61,7 +61,7 @@ impl Claims {
         side: Option<Side>,
     ) -> Result<Option<RealTokens>, Error> {
         match (self.first, lengths, keys) {
-            (_, Some(_), Some(_)) => Err(Error::fact("real_keys", "lengths are given too: give one of them")),
+            (_, Some(_), Some(_)) => Err(Error::fact("real_keys", "lengths are given too: give only one of the two")),
             (None, Some(lengths), None) => Ok(Some(RealTokens::Lengths { lengths, side: side.unwrap_or_default() })),
             (Some(claim), Some(lengths), None) => {
                 claim.compare_lengths(&lengths)?;
@@ -120,7 +120,8 @@ impl Claim {
         }
         match lengths.iter().zip(ours).enumerate().find(|(_, (a, b))| a != b) {
             Some((row, (said, counted))) => refuse(format!(
-                "batch row {row} has length {said} but {name} has {counted} real tokens there: give one of them"
+                "batch row {row} has length {said} but {name} has {counted} real tokens in this batch row: give only \
+                 one of the two facts"
             )),
             None => Ok(()),
         }
@@ -165,8 +166,8 @@ pub(super) fn same_documents(sources: Vec<(&str, Rows<Vec<u64>>)>) -> Result<Opt
                 return Err(Error::fact(
                     other,
                     format!(
-                        "contradicts {name}: the documents of batch row {row} are {} in the one and {} in the other; give \
-                         one of them",
+                        "contradicts {name}: the documents of batch row {row} are {} in this fact and {} in the other \
+                         fact; give only one of the two facts",
                         shown(theirs),
                         shown(ours)
                     ),

@@ -37,11 +37,14 @@ impl Facts {
         if let Some(name) = self.closures.keys().next() {
             return Err(Error::fact(
                 format!("closure {name:?}"),
-                "a closure has no serial form: give its cells as an array, or write it as a mask",
+                "a closure cannot be written as JSON: give its cells as an array, or write it as a mask",
             ));
         }
         if self.runs.is_some() {
-            return Err(Error::fact("position_runs", "runs have no serial form: give positions, one for each key"));
+            return Err(Error::fact(
+                "position_runs",
+                "runs of positions cannot be written as JSON: give positions, one for each key",
+            ));
         }
         let rows = [
             ("documents", self.documents.as_ref().and_then(Rows::rows)),

@@ -24,7 +24,7 @@ impl Parser<'_> {
 
     pub(super) fn too_deep(&self) -> Box<ParseError> {
         ParseError::at(self.token.span(), format!("the mask is nested more than {MAX_DEPTH} deep"))
-            .suggest("write `a - (b | c | d)` in place of `a - b - c - d`, and `a | b | c` without parentheses")
+            .suggest("write `a - (b | c | d)` instead of `a - b - c - d`, and `a | b | c` without parentheses")
     }
 
     pub(super) fn close(&mut self, kind: Kind, open: Token, what: &str) -> Parsed<()> {
@@ -49,15 +49,15 @@ impl Parser<'_> {
         let expected = ["`&`", "`|`", "`-`"].iter().chain(closing).copied().collect::<Vec<_>>();
         let error = self.unexpected(&expected);
         match self.token.kind {
-            Kind::Plus if !self.scores => error.suggest("a mask takes no scores: read this text as a spec"),
+            Kind::Plus if !self.scores => error.suggest("a mask has no scores: parse this text as a spec"),
             Kind::Plus => error.suggest("scores are added at the end of the text, outside parentheses"),
-            Kind::RightParen => error.suggest("there is no `(` before it: leave it out"),
+            Kind::RightParen => error.suggest("remove this `)`, because no `(` is open"),
             Kind::Name | Kind::LeftParen | Kind::Not => {
                 error.suggest("put `&` (both) or `|` (either) between two masks")
             }
             Kind::Comma => error.suggest("join two masks with `&` (both) or `|` (either)"),
-            Kind::Colon => error.suggest("arms belong inside `heads(..)`, `batch(..)` or `layers(..)`"),
-            _ => error.suggest("leave it out, or join a further mask with `&` or `|`"),
+            Kind::Colon => error.suggest("write arms only inside `heads(..)`, `batch(..)` or `layers(..)`"),
+            _ => error.suggest("remove this text, or join another mask with `&` or `|`"),
         }
     }
 
@@ -84,7 +84,7 @@ impl Parser<'_> {
                 error.suggest(format!("`{}` takes no mask; write for example `{}`", entry.name, entry.example))
             }
             Kind::Colon => {
-                error.suggest(format!("`{}` takes no arms; write for example `{}`", entry.name, entry.example))
+                error.suggest(format!("`{}` has no arms; write for example `{}`", entry.name, entry.example))
             }
             _ => error.suggest("put `,` between two arguments"),
         }
@@ -109,7 +109,10 @@ impl Parser<'_> {
         if !word && !matches!(self.token.kind, Kind::Foreign | Kind::Assign) {
             return None;
         }
-        Some(ParseError::at(self.token.span(), format!("`{text}` is no operator of this language")).suggest(suggestion))
+        Some(
+            ParseError::at(self.token.span(), format!("`{text}` is not an operator of the mask language"))
+                .suggest(suggestion),
+        )
     }
 
     /// Returns the error for a token with which no mask can begin.
@@ -129,7 +132,7 @@ impl Parser<'_> {
             Kind::Quoted => {
                 error.suggest("a name belongs in an atom, as in `dense(\"name\")` or `keys(label=\"name\")`")
             }
-            Kind::Minus => error.suggest("`-` is written between two masks; write `!a` for the complement"),
+            Kind::Minus => error.suggest("write `-` between two masks, or `!a` for the complement of `a`"),
             Kind::RightParen | Kind::End => error.suggest("write for example `causal`"),
             _ => error.suggest("write a mask such as `causal` or `(causal | prefix(4))`"),
         }
@@ -145,8 +148,10 @@ impl Parser<'_> {
                 .suggest(format!("add it at the end of the text, as in `causal + {name}`"));
         }
         if matches!(name, "every" | "else") {
-            return ParseError::at(span, format!("`{name}` is no mask"))
-                .suggest("it is written before the colon of an arm, as in `layers(every 2: causal, else: full)`");
+            return ParseError::at(span, format!("`{name}` is not a mask")).suggest(
+                "write `every` and `else` only before the colon of an arm, as in \
+                 `layers(every 2: causal, else: full)`",
+            );
         }
         let error = ParseError::at(span, format!("unknown name `{}`", clip(name)))
             .expecting(atoms::DEFINITIONS.iter().map(|known| format!("`{}`", known.word.entry.name)));
@@ -179,7 +184,7 @@ impl Parser<'_> {
 
     pub(super) fn no_selector(&self, entry: &Entry) -> Box<ParseError> {
         self.unexpected(&["indices", "`every n`", "`else`"])
-            .suggest(format!("an arm is written `set: mask`, as in `{}`", entry.example))
+            .suggest(format!("write an arm as `set: mask`, as in `{}`", entry.example))
     }
 
     pub(super) fn no_value(&self) -> Box<ParseError> {

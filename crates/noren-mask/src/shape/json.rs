@@ -53,8 +53,9 @@ impl Shape {
             None if q_len == kv_len => vec![0],
             None => {
                 return Err(Error::Shape(format!(
-                    "q_len is {q_len} and kv_len is {kv_len}: give the position of the first query, query_offset {} when the \
-                     queries are the last of the keys, 0 when they are another sequence",
+                    "q_len is {q_len} and kv_len is {kv_len}: give the position of the first query, query_offset {} \
+                     if the queries are the last tokens of the sequence of keys, or 0 if the queries are another \
+                     sequence",
                     kv_len as i64 - q_len as i64
                 )));
             }

@@ -125,9 +125,8 @@ impl<'a> Lexer<'a> {
         if c == '.' && self.peek().is_some_and(|c| c.is_ascii_digit()) {
             self.skip_while(|c| c.is_ascii_alphanumeric());
             let found = &self.text[start..self.at];
-            return Err(
-                ParseError::at(start..self.at, format!("`{found}` is no number")).suggest(format!("write `0{found}`"))
-            );
+            return Err(ParseError::at(start..self.at, format!("`{found}` is not a number"))
+                .suggest(format!("write `0{found}`")));
         }
         Ok(match c {
             '(' => Kind::LeftParen,
@@ -163,7 +162,7 @@ impl<'a> Lexer<'a> {
                 Some('.') => return Ok(kind),
                 _ => {
                     let found = &self.text[start..self.at];
-                    let message = format!("`{found}.` is no number");
+                    let message = format!("`{found}.` is not a number");
                     return Err(
                         ParseError::at(start..self.at + 1, message).suggest(format!("write `{found}` or `{found}.0`"))
                     );
@@ -180,7 +179,7 @@ impl<'a> Lexer<'a> {
         }
         if self.peek().is_some_and(continues_name) {
             self.skip_while(continues_name);
-            let message = format!("`{}` is no number", clip(&self.text[start..self.at]));
+            let message = format!("`{}` is not a number", clip(&self.text[start..self.at]));
             return Err(ParseError::at(start..self.at, message)
                 .expecting(["digits such as `4096`", "`4_096`", "`0.5`", "`1e-7`"])
                 .suggest("a name begins with a letter; put other names in quotes"));
@@ -253,7 +252,7 @@ fn unicode_escape(rest: &str) -> Option<(char, usize)> {
 }
 
 fn bad_escape(start: usize, escape: &str) -> Box<ParseError> {
-    ParseError::at(start..start + 1 + escape.len(), format!("`\\{escape}` is no escape"))
+    ParseError::at(start..start + 1 + escape.len(), format!("`\\{escape}` is not an escape sequence"))
         .suggest("write `\\\\` for a backslash, or one of `\\\"`, `\\'`, `\\n`, `\\t`, `\\r`, `\\0`, `\\u{1f600}`")
 }
 

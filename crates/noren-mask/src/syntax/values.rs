@@ -102,15 +102,15 @@ fn too_many(entry: &'static Entry, span: Range<usize>) -> Box<ParseError> {
     match names.len() {
         0 => ParseError::at(span, format!("`{}` takes no arguments", entry.name))
             .suggest(format!("write `{}`", entry.name)),
-        _ if entry.lists => ParseError::at(span, format!("`{}` takes one value here", entry.name))
-            .suggest(format!("put several into a list, `{}([.., ..])`", entry.name)),
+        _ if entry.lists => ParseError::at(span, format!("`{}` takes only one value without a name", entry.name))
+            .suggest(format!("put several values into a list, `{}([.., ..])`", entry.name)),
         n if n < entry.params.len() => {
-            ParseError::at(span, format!("`{}` takes further arguments by name only", entry.name))
+            ParseError::at(span, format!("`{}` takes further arguments only with their names", entry.name))
                 .suggest(format!("write for example `{}`", entry.example))
         }
         n => {
             let plural = if n == 1 { "argument" } else { "arguments" };
-            let message = format!("`{}` takes {n} {plural} ({}) and this is one more", entry.name, names.join(", "));
+            let message = format!("`{}` takes {n} {plural} ({}), but more are given", entry.name, names.join(", "));
             ParseError::at(span, message).suggest(format!("write for example `{}`", entry.example))
         }
     }

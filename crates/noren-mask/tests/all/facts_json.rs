@@ -136,7 +136,7 @@ fn wrong_values_are_named_with_their_place() {
         (r#"{"side": "top", "lengths": [1]}"#, "side: got \"top\", expected \"left\" or \"right\"".into()),
         (r#"{"side": "left"}"#, "side: has no effect without lengths: give both".into()),
         (r#"{"side": "left", "real_keys": [[1]]}"#, "side: real_keys give the place of padding: leave out side".into()),
-        (r#"{"lengths": [1], "real_keys": [[0]]}"#, "real_keys: lengths are given too: give one of them".into()),
+        (r#"{"lengths": [1], "real_keys": [[0]]}"#, "real_keys: lengths are given too: give only one of the two".into()),
         (r#"{"lenghts": [5]}"#, "JSON: the key \"lenghts\" is not known: did you mean \"lengths\"?".into()),
         (r#"{"arrays": {"m": {"kep": [[1]]}}}"#, "arrays.m: the key \"kep\" is not known: did you mean \"keep\"?".into()),
         (r#"{"arrays": {"m": {}}}"#, "arrays.m: give exactly one of keep, drop, additive, csr, cells, blocks".into()),
@@ -148,7 +148,7 @@ fn wrong_values_are_named_with_their_place() {
         (r#"{"arrays": {"m": {"keep": [1, 0]}}}"#,
          "arrays.m.keep: shape [2] has 1 dimensions: give [q_len, kv_len] or [batch, heads, q_len, kv_len]".into()),
         (r#"{"arrays": {"m": {"keep": [[[1], [0]]]}}}"#,
-         "arrays.m.keep: shape [1, 2, 1] has 3 dimensions and 1 could count batch rows or heads: give [1, 1, 2, 1] or [1, 1, 2, 1]".into()),
+         "arrays.m.keep: shape [1, 2, 1] has 3 dimensions, and 1 could be the number of batch rows or of heads: give [1, 1, 2, 1] or [1, 1, 2, 1]".into()),
         (r#"{"arrays": {"m": {"keep": [[]]}}}"#, "arrays.m.keep: shape [1, 0]: every size must be 1 to 2147483647".into()),
         (r#"{"arrays": {"m": {"additive": [[0, -1e39]]}}}"#,
          "arrays.m.additive[0][1]: got -1e39, expected 0 or \"-inf\": a mask holds 0 (may attend) and -inf or the type's \
@@ -180,7 +180,7 @@ fn contradictions_are_named() {
     for (json, message) in [
         (
             r#"{"lengths": [3], "token_ids": [[5, 6, 0]], "pad_id": 0}"#,
-            "lengths: batch row 0 has length 3 but token_ids has 2 real tokens there: give one of them",
+            "lengths: batch row 0 has length 3 but token_ids has 2 real tokens in this batch row: give only one of the two facts",
         ),
         (
             r#"{"lengths": [3, 3], "attention_mask": [[1, 1, 1]]}"#,
@@ -212,11 +212,11 @@ fn contradictions_are_named() {
         ),
         (
             r#"{"documents": [5], "cu_seqlens": [0, 2, 5]}"#,
-            "cu_seqlens: contradicts documents: the documents of batch row 0 are [2, 3] in the one and [5] in the other; give one of them",
+            "cu_seqlens: contradicts documents: the documents of batch row 0 are [2, 3] in this fact and [5] in the other fact; give only one of the two facts",
         ),
         (
             r#"{"documents": [[2, 3], [5]], "cu_seqlens": [0, 2, 5]}"#,
-            "cu_seqlens: contradicts documents: the documents of batch row 1 are missing in the one and [5] in the other; give one of them",
+            "cu_seqlens: contradicts documents: the documents of batch row 1 are missing in this fact and [5] in the other fact; give only one of the two facts",
         ),
         (
             r#"{"token_ids": [[5, 7, 2]], "pad_id": 2, "eos_id": 2, "lengths": [1]}"#,
@@ -342,8 +342,7 @@ fn shapes_are_read_and_checked() {
         ),
         (
             r#"{"q_len": 1, "kv_len": 5}"#,
-            "shape: q_len is 1 and kv_len is 5: give the position of the first query, query_offset 4 when the queries are the last \
-          of the keys, 0 when they are another sequence",
+            "shape: q_len is 1 and kv_len is 5: give the position of the first query, query_offset 4 if the queries are the last tokens of the sequence of keys, or 0 if the queries are another sequence",
         ),
         (
             r#"{"q_len": 1, "kv_len": 1, "query_offset": [0, 1, 2], "batch": 2}"#,
@@ -369,8 +368,7 @@ fn the_side_may_come_first_but_not_alone() {
 #[test]
 fn what_has_no_serial_form_is_refused() {
     let facts = Facts::new().closure("near", |_, _, q, k| q == k);
-    let message =
-        "facts: closure \"near\": a closure has no serial form: give its cells as an array, or write it as a mask";
+    let message = "facts: closure \"near\": a closure cannot be written as JSON: give its cells as an array, or write it as a mask";
     assert_eq!(facts.to_json().unwrap_err().to_string(), message);
     assert_eq!(serde_json::to_string(&facts).unwrap_err().to_string(), message);
     let empty = Facts::new().levels(Rows::Each(Vec::new()));

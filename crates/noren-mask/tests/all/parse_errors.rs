@@ -51,13 +51,17 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
         (
             "sliding(3, 4)",
             "4",
-            "`sliding` takes 1 argument (`window`) and this is one more: write for example `sliding(4096)`",
+            "`sliding` takes 1 argument (`window`), but more are given: write for example `sliding(4096)`",
         ),
-        ("keys(3, 5)", "5", "`keys` takes one value here: put several into a list, `keys([.., ..])`"),
+        (
+            "keys(3, 5)",
+            "5",
+            "`keys` takes only one value without a name: put several values into a list, `keys([.., ..])`",
+        ),
         (
             "padding(left, [3])",
             "[3]",
-            "`padding` takes further arguments by name only: write for example `padding(side=left, lengths=[5, 3], on=both)`",
+            "`padding` takes further arguments only with their names: write for example `padding(side=left, lengths=[5, 3], on=both)`",
         ),
         ("causal(1, offset=2)", "offset", "`causal`: `offset` is given twice: leave one out"),
         (
@@ -96,7 +100,7 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
         (
             "sliding(0..4: full)",
             ":",
-            "found `:`, expected `,` or `)`: `sliding` takes no arms; write for example `sliding(4096)`",
+            "found `:`, expected `,` or `)`: `sliding` has no arms; write for example `sliding(4096)`",
         ),
         ("window(1 2)", "2", "found the number 2, expected `,` or `)`: put `,` between two arguments"),
         ("window(1=2)", "=", "found `=`, expected `,` or `)`: only a parameter's name can be before `=`"),
@@ -114,7 +118,11 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
             "-",
             "a range ends at 0 or later: positions count from 0; write `a..` for everything from `a` on",
         ),
-        ("keys(0..=4)", "..=", "`..=` is no operator of this language: ranges are half open: write `0..5` for 0 to 4"),
+        (
+            "keys(0..=4)",
+            "..=",
+            "`..=` is not an operator of the mask language: ranges are half open: write `0..5` for 0 to 4",
+        ),
         (
             "sliding(99999999999999999999)",
             "99999999999999999999",
@@ -131,12 +139,12 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
             "`sliding`: window is 9223372036854775807, beyond all positions: at most 4611686018427387904 is possible",
         ),
         ("causal + softcap(1e999)", "1e999", "the number is too large: at most 1.7e308 is possible"),
-        ("random(.5, 1)", ".5", "`.5` is no number: write `0.5`"),
-        ("random(1., 1)", "1.", "`1.` is no number: write `1` or `1.0`"),
+        ("random(.5, 1)", ".5", "`.5` is not a number: write `0.5`"),
+        ("random(1., 1)", "1.", "`1.` is not a number: write `1` or `1.0`"),
         (
             "chunk(12abc)",
             "12abc",
-            "`12abc` is no number, expected digits such as `4096`, `4_096`, `0.5` or `1e-7`: a name begins with a letter; put other names in quotes",
+            "`12abc` is not a number, expected digits such as `4096`, `4_096`, `0.5` or `1e-7`: a name begins with a letter; put other names in quotes",
         ),
         // Atoms that are invalid by themselves.
         ("sliding(0)", "sliding(0)", "`sliding`: window is 0: give at least 1"),
@@ -167,12 +175,12 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
         (
             "heads(causal)",
             "causal",
-            "found `causal`, expected indices, `every n` or `else`: an arm is written `set: mask`, as in `heads(0..4: causal, 4..: sliding(8))`",
+            "found `causal`, expected indices, `every n` or `else`: write an arm as `set: mask`, as in `heads(0..4: causal, 4..: sliding(8))`",
         ),
         (
             "heads(0 causal)",
             "causal",
-            "found `causal`, expected `:`: an arm is written `set: mask`, as in `0..4: causal`",
+            "found `causal`, expected `:`: write an arm as `set: mask`, as in `0..4: causal`",
         ),
         (
             "heads([x]: causal)",
@@ -189,38 +197,38 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
         (
             "causal & else",
             "else",
-            "`else` is no mask: it is written before the colon of an arm, as in `layers(every 2: causal, else: full)`",
+            "`else` is not a mask: write `every` and `else` only before the colon of an arm, as in `layers(every 2: causal, else: full)`",
         ),
         ("0..4: causal", "0", "found the number 0, expected a mask: positions belong in an atom, as in `keys(0..4)`"),
         (
             "causal: full",
             ":",
-            "found `:`, expected `&`, `|` or `-`: arms belong inside `heads(..)`, `batch(..)` or `layers(..)`",
+            "found `:`, expected `&`, `|` or `-`: write arms only inside `heads(..)`, `batch(..)` or `layers(..)`",
         ),
         // Operators of other languages.
-        ("causal && padding", "&&", "`&&` is no operator of this language: write `&` for both"),
-        ("causal || padding", "||", "`||` is no operator of this language: write `|` for either"),
-        ("causal and padding", "and", "`and` is no operator of this language: write `&` for both"),
-        ("causal or padding", "or", "`or` is no operator of this language: write `|` for either"),
-        ("not causal", "not", "`not` is no operator of this language: write `!` for the complement, as in `a & !b`"),
+        ("causal && padding", "&&", "`&&` is not an operator of the mask language: write `&` for both"),
+        ("causal || padding", "||", "`||` is not an operator of the mask language: write `|` for either"),
+        ("causal and padding", "and", "`and` is not an operator of the mask language: write `&` for both"),
+        ("causal or padding", "or", "`or` is not an operator of the mask language: write `|` for either"),
+        (
+            "not causal",
+            "not",
+            "`not` is not an operator of the mask language: write `!` for the complement, as in `a & !b`",
+        ),
         (
             "causal ^ padding",
             "^",
-            "`^` is no operator of this language: write `(a | b) - (a & b)` for one but not both",
+            "`^` is not an operator of the mask language: write `(a | b) - (a & b)` for one but not both",
         ),
         (
             "causal == padding",
             "==",
-            "`==` is no operator of this language: a text defines one mask; to compare two masks, give two texts (`noren diff`)",
+            "`==` is not an operator of the mask language: a text defines one mask; to compare two masks, give two texts (`noren diff`)",
         ),
         // Beginning and end of a mask.
         ("", "", "the text is empty, expected a mask: write `full` to allow everything"),
         ("causal &", "", "the text ends here, expected a mask: write for example `causal`"),
-        (
-            "- causal",
-            "-",
-            "found `-`, expected a mask: `-` is written between two masks; write `!a` for the complement",
-        ),
+        ("- causal", "-", "found `-`, expected a mask: write `-` between two masks, or `!a` for the complement of `a`"),
         (
             "\"causal\"",
             "\"causal\"",
@@ -232,19 +240,19 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
             "found `padding`, expected `&`, `|` or `-`: put `&` (both) or `|` (either) between two masks",
         ),
         ("causal, padding", ",", "found `,`, expected `&`, `|` or `-`: join two masks with `&` (both) or `|` (either)"),
-        ("causal)", ")", "found `)`, expected `&`, `|` or `-`: there is no `(` before it: leave it out"),
+        ("causal)", ")", "found `)`, expected `&`, `|` or `-`: remove this `)`, because no `(` is open"),
         ("(causal", "(", "this `(` is never closed: add `)`"),
         ("keys([1", "[", "this `[` is never closed: add `]`"),
         ("sliding(4", "(", "this `(` is never closed: add `)`"),
         (
             "causal ; full",
             ";",
-            "found `;`, expected `&`, `|` or `-`: leave it out, or join a further mask with `&` or `|`",
+            "found `;`, expected `&`, `|` or `-`: remove this text, or join another mask with `&` or `|`",
         ),
         (
             "causal\0",
             "\0",
-            "found `\\0`, expected `&`, `|` or `-`: leave it out, or join a further mask with `&` or `|`",
+            "found `\\0`, expected `&`, `|` or `-`: remove this text, or join another mask with `&` or `|`",
         ),
         // Texts in quotes.
         (
@@ -255,7 +263,7 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
         (
             "dense(\"a\\q\")",
             "\\q",
-            "`\\q` is no escape: write `\\\\` for a backslash, or one of `\\\"`, `\\'`, `\\n`, `\\t`, `\\r`, `\\0`, `\\u{1f600}`",
+            "`\\q` is not an escape sequence: write `\\\\` for a backslash, or one of `\\\"`, `\\'`, `\\n`, `\\t`, `\\r`, `\\0`, `\\u{1f600}`",
         ),
         // Scores.
         (
@@ -301,7 +309,7 @@ fn a_mask_takes_no_scores() {
     let error = "causal + alibi".parse::<Mask>().unwrap_err();
     assert_eq!(
         error.to_string().lines().next(),
-        Some("found `+`, expected `&`, `|` or `-`: a mask takes no scores: read this text as a spec")
+        Some("found `+`, expected `&`, `|` or `-`: a mask has no scores: parse this text as a spec")
     );
 }
 

@@ -61,7 +61,7 @@ fn edited_plans_are_refused() {
         (r#""spans":[[],"#, r#""spans":["#, differs("patterns[1].spans")),
         (r#"[0,64,70]"#, r#"[0,63,70]"#, differs("patterns[0].rows[1]")),
         (r#"[0,64,70]"#, r#"[0,64,64,70]"#, differs("patterns[0].rows")),
-        (r#"[0,64,70]"#, r#"[0,70]"#, "patterns[0].rows: cuts 1 tiles but 70 query rows need 2".into()),
+        (r#"[0,64,70]"#, r#"[0,70]"#, "patterns[0].rows: has 1 tiles, but 70 query rows need at least 2".into()),
         (r#"[0,0,1,1]"#, r#"[0,1,1,1]"#, differs("pattern_of[1]")),
         (r#"[0,0,1,1]"#, r#"[0,0,1]"#, "pattern_of: has 3 entries but there are 4 pairs of batch row and head".into()),
         (r#""mask":"causal & padding""#, r#""mask":7"#, "mask: got 7, expected a mask as text".into()),
@@ -115,8 +115,7 @@ fn a_vast_shape_with_few_tiles_is_refused_before_planning() {
 fn closures_are_refused_by_name() {
     let facts = Facts::new().closure("near", |_, _, q, k| q.abs_diff(k) < 2);
     let bound = atoms::closure("near").bind(&Shape::square(4), &facts).unwrap();
-    let message =
-        "facts: closure \"near\": a closure has no serial form: give its cells as an array, or write it as a mask";
+    let message = "facts: closure \"near\": a closure cannot be written as JSON: give its cells as an array, or write it as a mask";
     assert_eq!(bound.to_json().unwrap_err().to_string(), message);
     assert_eq!(bound.plan().to_json().unwrap_err().to_string(), message);
     assert_eq!(serde_json::to_string(&bound.plan()).unwrap_err().to_string(), message);

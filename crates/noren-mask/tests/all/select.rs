@@ -109,7 +109,7 @@ fn what_cannot_be_selected_is_refused() {
     let part = whole.select([0..2], [0..2]).unwrap();
     assert_eq!(
         part.to_json().unwrap_err().to_string(),
-        "plan: selected rows and keys have no serial form: write the whole mask and select again"
+        "plan: a mask with selected rows and keys cannot be written as JSON: write the whole mask, and select again after reading"
     );
     assert!(part.plan().to_json().is_err() && serde_json::to_string(&part.plan()).is_err());
 }
