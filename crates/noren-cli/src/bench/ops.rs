@@ -5,8 +5,8 @@ use super::limits::Work;
 use super::op::Op;
 use crate::failure::{Failure, Result};
 use noren::{
-    Dtype, Element, GradientsMut, Inputs, KvCache, KvShape, Options, Outputs, Saved, View, ViewMut, attention,
-    attention_backward_into, attention_into, bf16, f16,
+    Dtype, Element, GradientsMut, Inputs, Isa, KvCache, KvShape, Options, Outputs, Saved, View, ViewMut, attention,
+    attention_backward_into, attention_into, bf16, f16, machine::computed_cells,
 };
 use noren_mask::{Plan, PlanOptions, Stats};
 use std::time::{Duration, Instant};
@@ -22,6 +22,8 @@ pub(super) struct Measured {
     pub(super) times: Vec<Duration>,
     /// The counts of the plan.
     pub(super) stats: Stats,
+    /// Computed cells divided by allowed cells; 0 if no cell is allowed.
+    pub(super) computed_per_allowed: f64,
     /// The minimum work of the case.
     pub(super) work: Work,
 }
@@ -30,6 +32,7 @@ pub(super) struct Measured {
 pub(super) fn measure(case: &Case, budget: Duration) -> Result<Measured> {
     let plan = case.bind()?.plan_with(&PlanOptions { block_q: BLOCK_Q, ..PlanOptions::default() });
     let stats = plan.stats();
+    let computed_per_allowed = case.computed_per_allowed(&plan, &stats)?;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(case.threads).build();
     let pool = pool.map_err(|e| Failure::new(format!("{} threads cannot be started: {e}", case.threads)))?;
     let setup = Setup { case, plan, options: case.options()?, budget };
@@ -39,7 +42,7 @@ pub(super) fn measure(case: &Case, budget: Duration) -> Result<Measured> {
         Dtype::F16 => setup.run::<f16>(),
     })?;
     times.sort_unstable();
-    Ok(Measured { times, work: case.work(&stats), stats })
+    Ok(Measured { times, work: case.work(&stats), stats, computed_per_allowed })
 }
 
 /// The data that every operation needs.
@@ -128,6 +131,16 @@ impl Case {
     /// Returns two shapes: the shape of the queries, then the shape of the keys.
     fn shapes(&self) -> [[usize; 4]; 2] {
         [[1, self.heads, self.q_len(), self.dim], [1, self.kv_heads, self.len, self.dim]]
+    }
+
+    /// Returns computed cells divided by allowed cells. Kernels omit parts of the tiles of a plan; the count knows this for
+    /// the forward pass, and counts whole tiles for the backward pass.
+    fn computed_per_allowed(&self, plan: &Plan, stats: &Stats) -> Result<f64> {
+        Ok(match self.op {
+            Op::Backward => stats.computed_per_allowed,
+            _ if stats.allowed == 0 => 0.0,
+            _ => computed_cells(plan, Isa::choose(None)?, self.dtype) as f64 / stats.allowed as f64,
+        })
     }
 
     /// Returns the minimum work of the case, from the counts of its plan.

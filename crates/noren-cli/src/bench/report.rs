@@ -113,7 +113,7 @@ impl Report {
 
 impl Row {
     pub(super) fn new(case: &Case, measured: &Measured, limits: &Limits) -> Row {
-        let Measured { times, stats, work } = measured;
+        let Measured { times, stats, work, computed_per_allowed } = measured;
         let median = times[times.len() / 2].as_secs_f64().max(1e-9);
         let least = limits.least_seconds(work, case.dtype, case.threads);
         Row {
@@ -130,7 +130,7 @@ impl Row {
             ms_median: median * 1e3,
             ms_min: times[0].as_secs_f64() * 1e3,
             allowed: stats.allowed,
-            computed_per_allowed: stats.computed_per_allowed,
+            computed_per_allowed: *computed_per_allowed,
             planning_ms: stats.planning_seconds * 1e3,
             gflops: work.flop / median / 1e9,
             gb_per_s: work.bytes / median / 1e9,
