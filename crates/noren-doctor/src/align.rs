@@ -34,7 +34,7 @@ pub(crate) fn align(mask: &Values, companions: &Companions<'_>, context: &Contex
         return Err(Error::fact(
             "mask",
             format!(
-                "shape {shape:?}: expected 1 to 4 dimensions without a size of 0: [batch, heads, q_len, kv_len] or fewer"
+                "the shape is {shape:?}, expected 1 to 4 dimensions that are all at least 1: [batch, heads, q_len, kv_len] or fewer of these"
             ),
         ));
     }
@@ -49,7 +49,7 @@ pub(crate) fn align(mask: &Values, companions: &Companions<'_>, context: &Contex
         [b, 1, k] if key_role => ([b, 1, 1, k], true),
         [n, q, k] => (three(n, q, k, batch, context, &mut other, &mut flat), false),
         [b, h, q, k] => ([b, h, q, k], q == 1 && context.q_len.unwrap_or(2) != 1 && key_role),
-        _ => unreachable!("at most four dimensions, none of them missing"),
+        _ => unreachable!("the number of dimensions was checked to be from 1 to 4"),
     };
     let sizes = sizes(dims, batch, tokens, companions, context, keys_only);
     let mut out = Alignment { dims, sizes, keys_only, batch_known: batch.is_some(), other, flat, wanted: None };

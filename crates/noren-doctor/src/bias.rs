@@ -50,8 +50,7 @@ pub(crate) fn look(
                             "relative_bias_with_padding",
                             Certainty::Certain,
                             format!(
-                                "the bias does not follow positions: at distance {distance} query {i} of batch row {b}, head {h}, gets {bias} \
-                                 where {other} is given elsewhere: it was made from slots, padding included"
+                                "the bias does not depend on the distance alone: at distance {distance}, query {i} of batch row {b}, head {h}, has the bias {bias}, but another cell at this distance has {other}: the bias was computed from slots, which count padding"
                             ),
                         ));
                     }

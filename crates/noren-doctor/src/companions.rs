@@ -67,10 +67,10 @@ fn padding_side(beside: &Companions<'_>, context: &Context, intent: Option<&Inte
     beside.get(IDS)?;
     let text = match () {
         () if context.generates => format!(
-            "row {at_end} is padded on the right and the model continues the text: the last logits are those of padding"
+            "batch row {at_end} is padded on the right, but the model continues the text: the last logits belong to a padding token; pad on the left"
         ),
         () if declared_left && valid.iter().all(|r| !padded(r, 0)) => {
-            format!("left padding is declared, but row {at_end} is padded on the right")
+            format!("left padding is declared, but batch row {at_end} is padded on the right")
         }
         () => return None,
     };
@@ -151,9 +151,9 @@ fn packed_lengths(beside: &Companions<'_>, context: &Context, verdict: Option<&H
     let given = beside.list(LONGEST).and_then(|l| l.first().copied()).or(context.max_seqlen);
     let (first, last) = (ends.first().copied().unwrap_or(0), ends.last().copied().unwrap_or(0));
     let problem = match () {
-        () if ends.is_empty() => "it is empty: its first value is 0 and its last one the number of tokens".into(),
+        () if ends.is_empty() => "the array is empty: the first value must be 0, the last value must be the number of tokens".into(),
         () if first != 0 => format!("it begins with {first} and not with 0"),
-        () if ends.windows(2).any(|w| w[1] <= w[0]) => "it does not rise: a document without tokens".into(),
+        () if ends.windows(2).any(|w| w[1] <= w[0]) => "a value is not larger than the value before, so a document has no tokens".into(),
         () if total.is_some_and(|total| total != last) => {
             format!("it ends with {last}, but there are {} tokens", total.unwrap_or(0))
         }
@@ -177,7 +177,7 @@ fn borders(beside: &Companions<'_>, ends: &[i64]) -> Option<Finding> {
     let wrong = changes.iter().find(|k| !inner.contains(k)).or_else(|| inner.iter().find(|k| !changes.contains(k)))?;
     (segments.len() as i64 == *ends.last()?).then(|| {
         let text = format!(
-            "cu_seqlens and the segment numbers disagree at token {wrong}: only one of them has a border there"
+            "cu_seqlens and the segment numbers disagree at token {wrong}: only one of the two arrays begins a document at this token"
         );
         Finding::of("document_boundary_off_by_one", Certainty::Certain, text)
     })
@@ -187,7 +187,7 @@ fn borders(beside: &Companions<'_>, ends: &[i64]) -> Option<Finding> {
 fn flag(context: &Context) -> Option<Finding> {
     let both_ways = context.kind.is_some_and(|k| !k.causal) || context.role == super::Role::Cross;
     (context.is_causal == Some(true) && both_ways).then(|| {
-        let text = "is_causal is set with a mask that is not causal: attention adds causality to the mask";
+        let text = "is_causal is true, but the declared mask is not causal: the attention function adds causality to the mask; pass is_causal=False";
         Finding::of("implicit_causal", Certainty::Certain, text)
     })
 }
@@ -293,7 +293,7 @@ impl<'a> Scene<'a> {
 
     fn nothing_learned(&self, labels: &[Vec<i64>]) -> Option<Finding> {
         let b = labels.iter().position(|r| r.iter().all(|l| *l == self.ignore))?;
-        let text = format!("batch row {b} has no label at all: nothing is learned from it, and a mean over it is NaN");
+        let text = format!("batch row {b} has no label: the model learns nothing from this row, and a mean over its labels is NaN");
         Some(Finding::of("loss_mask_missing", Certainty::Certain, text))
     }
 
@@ -357,7 +357,7 @@ impl<'a> Scene<'a> {
         let crossing: Vec<_> = self.cells(labels).filter(crosses).collect();
         let &(b, k, label) = crossing.first()?;
         let text = format!(
-            "{} document(s) end with a label from the next document, the first at token {k} of batch row {b} (label {label}): set it to {}",
+            "{} document(s) end with a label from the next document, the first at token {k} of batch row {b} (label {label}): set each of these labels to {}",
             crossing.len(),
             self.ignore
         );
@@ -388,14 +388,14 @@ impl<'a> Scene<'a> {
         let packed = self.intent.is_some_and(|i| i.segments.is_some());
         let text = match (shift?, self.context.shifts_labels) {
             (0, Some(false)) => {
-                "labels are the tokens themselves, but the model does not shift them: it learns to copy its input and the loss falls to 0"
+                "labels are the tokens themselves, but the model does not shift labels: it learns to copy its input and the loss falls to 0"
             }
             (0, _) | (1, Some(false)) => return None,
             (1, None) if packed || explained => return None,
             (1, _) => {
-                "labels are shifted by one already, and the model shifts them again: it learns the token after the next"
+                "labels are already shifted by one, and the model shifts them again: the model learns to predict the token after the next"
             }
-            (-1, _) => "labels are shifted in the wrong direction: the model learns the token it has just read",
+            (-1, _) => "labels are shifted in the wrong direction: the model learns to predict the token that it has just read",
             _ => "labels are shifted by more than one token",
         };
         Some(Finding::of(
@@ -426,7 +426,7 @@ impl<'a> Scene<'a> {
         let supervised = self.cells(labels).any(|(_, _, l)| l != self.ignore);
         let learned = self.cells(labels).any(|(_, _, l)| l == eos);
         (real_eos && supervised && !learned).then(|| {
-            let text = format!("texts end with id {eos}, but no label is {eos}: the model never learns to stop (a mask on ids == pad with pad = eos)");
+            let text = format!("texts end with id {eos}, but no label is {eos}: the model never learns to stop (usual cause: labels are removed where ids == pad_id, and pad_id equals eos_id)");
             Finding::of("EOS_never_learned", Certainty::Certain, text)
         })
     }
@@ -452,7 +452,7 @@ impl<'a> Scene<'a> {
         }
         let (b, k, m) = wrong?;
         let text = format!(
-            "token {k} of batch row {b} is {} the completion: the completion must end with the first {eos} after the prompt",
+            "token {k} of batch row {b} is {} the completion mask: the completion must end with the first {eos} after the prompt",
             if m != 0 { "in" } else { "left out of" }
         );
         Some(Finding::of("RL_completion_mask", Certainty::Certain, text))

@@ -255,14 +255,14 @@ fn logical(cells: &Reading<'_>, seen: &Seen, drop: bool, keys_only: bool) -> Dec
         decoded.segments = numbered;
         decoded.say(
             "segment_ids_cast_to_bool",
-            "the mask holds segment numbers (0, 1, 2, ...) where a 0/1 mask is expected: cast to bool, all documents count as non-padding tokens and read each other",
+            "the mask holds segment numbers (0, 1, 2, ...) where a 0/1 mask is expected: after a cast to bool, the tokens of all documents count as non-padding and read each other",
         );
     } else if seen.low() < 0.0 || seen.nan {
         let low = if seen.nan { f64::NAN } else { seen.low() };
         decoded.findings.push(Finding::of(
             "mask_built_with_NaN_or_int_ops",
             Certainty::Likely,
-            format!("a 0/1 mask holds {low}: arithmetic changed its truth values"),
+            format!("the mask should hold only 0 and 1, but holds {low}: arithmetic changed the truth values"),
         ));
     }
     decoded.keep = cells.keep(|x| (x != 0.0) != drop);
@@ -282,7 +282,7 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
     if seen.nan {
         decoded.say(
             "mask_built_with_NaN_or_int_ops",
-            "the mask holds NaN, as `(1 - mask) * -inf` makes from 0 * inf: every row with a NaN becomes NaN",
+            "the mask holds NaN: the output of every query with a NaN in its row is NaN (usual cause: `(1 - mask) * -inf`, where 0 * -inf is NaN)",
         );
         decoded.keep = cells.keep(|x| x.is_nan() || x > SOFT && x != f64::INFINITY);
         decoded.other = Some(cells.keep(|x| !x.is_nan() && x > SOFT && x != f64::INFINITY));
@@ -293,7 +293,7 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
     if seen.plus {
         decoded.say(
             "fill_value_wrong",
-            "the mask holds +inf: the hidden cells win every softmax, or make it NaN (one minus too many, as in -float('-inf'))",
+            "the mask holds +inf: the cells that should be hidden get all weight in the softmax, or make its result NaN (usual cause: two minus signs, as in -float('-inf'))",
         );
         decoded.keep = cells.keep(|x| x > SOFT && x != f64::INFINITY);
         decoded.effective = Some(cells.keep(|x| x == f64::INFINITY));
@@ -342,7 +342,7 @@ fn truth_values_added(cells: &Reading<'_>, seen: &Seen, context: &Context, mut d
         decoded.say(
             "float01_added",
             format!(
-                "a 0/1 mask of type {} is added to the scores: at equal scores, the weight of a hidden cell is only 2.718 times smaller than that of a visible one",
+                "a 0/1 mask of type {} is added to the scores: at equal scores, the weight of a hidden cell is only 2.718 times smaller than the weight of a visible cell",
                 dtype.name()
             ),
         );
@@ -359,12 +359,12 @@ fn overflow(seen: &Seen, compute: Dtype, stored: Dtype, decoded: &mut Decoded) {
     let Some(lowest) = compute.largest().or(stored.largest()).map(|x| -x) else { return };
     let text = if let Some(x) = seen.few.iter().find(|&&x| x < lowest * 1.000_001) {
         format!(
-            "the fill {x:e} does not fit {}, whose lowest number is {lowest:e}: it becomes -inf there",
+            "the fill {x:e} is outside of the range of {}, whose lowest number is {lowest:e}: in this type the fill becomes -inf",
             compute.name()
         )
     } else if seen.minus && seen.few.iter().any(|&x| x <= lowest * 0.98) {
         format!(
-            "the mask holds both -inf and {lowest:e}, the lowest number of {}: two masks with that fill were added, and \
+            "the mask holds both -inf and {lowest:e}, the lowest number of {}: two masks with this fill were added, and \
              {lowest:e} + {lowest:e} overflows to -inf",
             compute.name()
         )
@@ -378,13 +378,13 @@ fn overflow(seen: &Seen, compute: Dtype, stored: Dtype, decoded: &mut Decoded) {
 fn hides_nothing(fill: f64) -> String {
     match fill {
         v if v > 0.0 => {
-            format!("hidden cells hold {v:e}, which is not negative: nothing is hidden (was {:e} meant?)", -1e9)
+            format!("cells that should be hidden hold {v:e}, which is not negative: no cell is hidden (was {:e} intended?)", -1e9)
         }
         v if v.abs() < 1.0 => {
-            format!("hidden cells hold {v:e}, which is almost 0: nothing is hidden (was -1e9 meant?)")
+            format!("cells that should be hidden hold {v:e}, which is almost 0: no cell is hidden (was -1e9 intended?)")
         }
         v => format!(
-            "hidden cells hold {v}: a score that is {:.0} larger than the others makes them visible; use -inf or the type's lowest number",
+            "hidden cells hold {v}: a score that is {:.0} larger than the others makes its cell visible; use -inf or the type's lowest number",
             -v
         ),
     }

@@ -241,8 +241,8 @@ impl<'a> Case<'a> {
             Some(rows) => rows.iter().map(|r| intent.kv_len as u64 - noren_mask::bits::count(r)).sum(),
             None => 0,
         };
-        let padding = format!("{hidden} key(s) at an end of their rows are padding: then every cell is as declared");
-        let real = format!("they are not padding: then {hidden} key(s) are hidden that should be visible");
+        let padding = format!("{hidden} hidden key(s) at the start or end of batch rows are padding: then every cell is as declared");
+        let real = format!("the hidden keys are not padding: then {hidden} key(s) that should be visible are hidden");
         let question = "are the hidden keys padding? declare lengths, attention_mask, or input_ids with pad_token_id";
         Open::new(&[&padding, &real], question)
     }
@@ -340,7 +340,7 @@ impl<'a> Case<'a> {
             report.findings.push(finding);
         }
         for class in others.into_iter().take(2) {
-            let text = "this mistake gives the same cells".to_string();
+            let text = "this mistake produces the same array".to_string();
             report.findings.push(Finding::of(class, Certainty::Possible, text).severity(Severity::Note));
         }
         let leaks = Leaks::count(target.given, right);
@@ -349,7 +349,7 @@ impl<'a> Case<'a> {
         };
         match best.mistakes[0].0 {
             "inverted_polarity" if leaks.future > 0 && right.causal.is_some() => {
-                also("causal_leak", format!("{} cells let queries read keys after themselves", leaks.future));
+                also("causal_leak", format!("{} cells let queries read later keys", leaks.future));
             }
             "document_boundary_off_by_one" if leaks.documents > 0 => {
                 also("cross_document", format!("{} cells let queries read another document", leaks.documents));
@@ -379,21 +379,21 @@ impl<'a> Case<'a> {
             () if self.context.role == Role::Cross => (
                 "cross_attention_mask",
                 format!(
-                    "the mask has {} keys but the encoder has {} tokens: a mask of the decoder itself was passed",
+                    "the mask has {} keys but the encoder has {} tokens: the decoder's own mask was passed",
                     sizes.kv_len, wanted.kv_len
                 ),
             ),
             () if sizes.kv_len < wanted.kv_len && cached => (
                 "stale_decode_mask",
                 format!(
-                    "the mask has {} keys but cache and new tokens are {}: it was not extended while decoding",
+                    "the mask has {} keys but the cache and the new tokens have {}: the mask was not extended while decoding",
                     sizes.kv_len, wanted.kv_len
                 ),
             ),
             () => (
                 "stale_or_bucketed_mask",
                 format!(
-                    "the mask has {} keys but {} are expected: it was made for another batch",
+                    "the mask has {} keys but {} are expected: the mask was made for another batch",
                     sizes.kv_len, wanted.kv_len
                 ),
             ),

@@ -321,38 +321,38 @@ impl Edit {
         let left = intent.left.unwrap_or(0);
         match self {
             Edit::Causal(by) if by > 0 => {
-                format!("each query reads {by} key(s) after itself: with next-token training it reads its own target (tril(diagonal={by}))")
+                format!("each query reads {by} key(s) after itself: with next-token training the query reads its own target (tril(diagonal={by}))")
             }
             Edit::Causal(by) => {
-                format!("each query stops {} key(s) before itself, and the first reads nothing (tril(diagonal={by}))", -by)
+                format!("the last key of each query is {} key(s) before its own, and the first query reads no key (tril(diagonal={by}))", -by)
             }
             Edit::TopLeft => format!(
-                "the causal triangle is aligned to the top left: query 0 reads 1 key where it should read {}, so the cached context is hidden",
+                "the causal triangle is aligned to the top left: query 0 reads 1 key instead of {}, so the cached context is hidden",
                 number(&intent.past, 0) + 1
             ),
             Edit::BottomRight => "the causal triangle is aligned to the bottom right, as if the queries were the last of the keys".into(),
-            Edit::DropCausal => "nothing is causal: every query reads the whole future".into(),
+            Edit::DropCausal => "the mask is not causal: every query reads all later keys".into(),
             Edit::CausalWritten(by) => Edit::Causal(by).says(intent),
-            Edit::DropCausalWritten => "nothing is causal: every query reads all that has been written to the cache".into(),
-            Edit::TimesTriangle => "the whole future is visible, padding included: an additive mask was multiplied with a triangle, which leaves 0 there".into(),
+            Edit::DropCausalWritten => "the mask is not causal: every query reads all written slots of the cache".into(),
+            Edit::TimesTriangle => "all later keys are visible, padding included: an additive mask was multiplied by a triangle, which sets the cells of later keys to 0".into(),
             Edit::AddCausal => "the mask is causal although queries should also read later keys: causality was added".into(),
             Edit::Window(by) => format!(
                 "the window holds {} keys including the query itself, but {} are declared",
                 left + 1 + by,
                 left + 1
             ),
-            Edit::DropWindow => "there is no window: every query reads all earlier keys (perhaps the mask is for another layer)".into(),
+            Edit::DropWindow => "the declared window is missing: every query reads all earlier keys (perhaps the mask is for another layer)".into(),
             Edit::AddWindow(l) => format!("keys further back than {l} are hidden, but no window is declared (perhaps the mask is for another layer)"),
-            Edit::ChunkFromSlot => "chunk borders are counted from slot 0 instead of the first non-padding token: left padding shifts them".into(),
-            Edit::ChunkSize(by) => format!("chunks hold {by:+} key(s) more than declared"),
-            Edit::ChunkShift(by) => format!("chunk borders are shifted by {by:+} token(s)"),
-            Edit::DropChunk => "there are no chunk borders".into(),
+            Edit::ChunkFromSlot => "chunks are counted from slot 0 instead of from the first non-padding token: left padding shifts the chunks".into(),
+            Edit::ChunkSize(by) => format!("the chunk size differs from the declared size by {by:+} key(s)"),
+            Edit::ChunkShift(by) => format!("the boundaries between chunks are shifted by {by:+} token(s)"),
+            Edit::DropChunk => "the declared chunks are missing: queries read keys of other chunks".into(),
             Edit::DropDocuments => "documents packed into one row read each other".into(),
             Edit::Borders { by, .. } if by < 0 => {
-                "each border between documents is one token too early: the last token of a document becomes the first token of the next document (cumsum(ids == eos) without a shift)"
+                "each boundary between documents is one token too early: the last token of a document becomes the first token of the next document (cumsum(ids == eos) without a shift)"
                     .into()
             }
-            Edit::Borders { .. } => "each border between documents is one token too late: the first token of a document still belongs to the previous document".into(),
+            Edit::Borders { .. } => "each boundary between documents is one token too late: the first token of a document still belongs to the previous document".into(),
             Edit::DropPadding => "padding keys are visible to non-padding queries".into(),
             Edit::PaddingOnQueries => "padding is applied to queries (unsqueeze(3)) instead of keys: padding keys are still read".into(),
             Edit::PaddingFirst { .. } => "padding is hidden first and then made visible again by the prefix or block that is added later".into(),
@@ -362,7 +362,7 @@ impl Edit {
             Edit::Prefix(by) => format!("the length of the prefix is wrong by {by:+} token(s)"),
             Edit::DropBlocks => "blocks are causal, but all tokens of a block should read each other".into(),
             Edit::TreeAsChain => "the mask is triangular although drafts share parents: siblings read each other".into(),
-            Edit::SlotOrder { .. } => "keys are compared by their slot instead of the position that is stored there: the ring buffer has wrapped".into(),
+            Edit::SlotOrder { .. } => "keys are compared by slot instead of by position: the ring buffer has wrapped".into(),
             Edit::Unwritten => "unwritten slots of the cache are visible".into(),
             Edit::Stale => "the keys of the new tokens are hidden: the mask was not extended when the cache grew".into(),
             Edit::DropRedactions => "keys that are declared redacted are visible".into(),

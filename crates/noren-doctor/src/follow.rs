@@ -37,9 +37,9 @@ impl Case<'_> {
             }
         }
         let becomes = match self.decoded.fill {
-            Fill::Infinite => "-inf in every cell makes NaN, which spreads through the values into the next layer",
+            Fill::Infinite => "with -inf in every cell the output is NaN, which spreads through the values into the next layer",
             Fill::Finite => {
-                "a finite fill in every cell gives an average over all keys, padding and later keys included"
+                "with a finite fill in every cell the output is an average over all keys, padding and later keys included"
             }
             Fill::Logical => "the output depends on the backend: 0, NaN, or an even average over all keys",
         };
@@ -83,7 +83,7 @@ impl Case<'_> {
                     let Some(path) = shortest_path(keep, b, key, &redaction.queries, layers) else { continue };
                     let steps: Vec<String> = path.iter().map(usize::to_string).collect();
                     let text = format!(
-                        "key {key} is hidden from query {}, but reaches it over {} layers: {}",
+                        "key {key} is hidden from query {}, but influences this query over {} layers: {}",
                         path.last().copied().unwrap_or(0),
                         path.len() - 1,
                         steps.join(" -> ")
@@ -174,11 +174,11 @@ impl Case<'_> {
         let repeated = if heads > 1 && keep.heads_equal() { heads } else { 1 };
         let text = match repeated {
             1 => format!(
-                "{} for a mask of {batch} x {heads} planes: a mask expression takes a few bytes",
+                "the array takes {} for {batch} x {heads} planes of cells (batch rows x heads): a mask expression takes a few bytes",
                 noren_mask::short_bytes(bytes.into())
             ),
             n => format!(
-                "{} hold the same plane {n} times: broadcast one plane, or use a mask expression",
+                "the array takes {} and holds the same plane of cells {n} times: broadcast one plane, or use a mask expression",
                 noren_mask::short_bytes(bytes.into())
             ),
         };

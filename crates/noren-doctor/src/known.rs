@@ -410,7 +410,7 @@ impl Known {
                     continue;
                 };
                 if !is_fit(shape) {
-                    unfit.push(format!("`{name}` has shape {shape:?} but {expected} is expected: it is not compared"));
+                    unfit.push(format!("the array `{name}` has shape {shape:?}, expected {expected}: the array is ignored"));
                 }
             }
         }

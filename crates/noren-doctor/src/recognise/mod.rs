@@ -56,7 +56,7 @@ impl Recognised {
     pub fn mask(&self) -> Result<&Mask, Error> {
         if let Some(name) = self.empty_dimension() {
             return Err(Error::Compare(format!(
-                "there is no cell to recognise: the array's dimension `{name}` is 0; give an array with every dimension from 1"
+                "there is no cell to recognise: the array's dimension `{name}` is 0; give an array with a size of at least 1 in every dimension"
             )));
         }
         match self.wrong {
