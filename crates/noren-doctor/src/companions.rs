@@ -151,9 +151,13 @@ fn packed_lengths(beside: &Companions<'_>, context: &Context, verdict: Option<&H
     let given = beside.list(LONGEST).and_then(|l| l.first().copied()).or(context.max_seqlen);
     let (first, last) = (ends.first().copied().unwrap_or(0), ends.last().copied().unwrap_or(0));
     let problem = match () {
-        () if ends.is_empty() => "the array is empty: the first value must be 0, the last value must be the number of tokens".into(),
+        () if ends.is_empty() => {
+            "the array is empty: the first value must be 0, the last value must be the number of tokens".into()
+        }
         () if first != 0 => format!("it begins with {first} and not with 0"),
-        () if ends.windows(2).any(|w| w[1] <= w[0]) => "a value is not larger than the value before, so a document has no tokens".into(),
+        () if ends.windows(2).any(|w| w[1] <= w[0]) => {
+            "a value is not larger than the value before, so a document has no tokens".into()
+        }
         () if total.is_some_and(|total| total != last) => {
             format!("it ends with {last}, but there are {} tokens", total.unwrap_or(0))
         }
@@ -293,7 +297,9 @@ impl<'a> Scene<'a> {
 
     fn nothing_learned(&self, labels: &[Vec<i64>]) -> Option<Finding> {
         let b = labels.iter().position(|r| r.iter().all(|l| *l == self.ignore))?;
-        let text = format!("batch row {b} has no label: the model learns nothing from this row, and a mean over its labels is NaN");
+        let text = format!(
+            "batch row {b} has no label: the model learns nothing from this row, and a mean over its labels is NaN"
+        );
         Some(Finding::of("loss_mask_missing", Certainty::Certain, text))
     }
 
@@ -395,7 +401,9 @@ impl<'a> Scene<'a> {
             (1, _) => {
                 "labels are already shifted by one, and the model shifts them again: the model learns to predict the token after the next"
             }
-            (-1, _) => "labels are shifted in the wrong direction: the model learns to predict the token that it has just read",
+            (-1, _) => {
+                "labels are shifted in the wrong direction: the model learns to predict the token that it has just read"
+            }
             _ => "labels are shifted by more than one token",
         };
         Some(Finding::of(

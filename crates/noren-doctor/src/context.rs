@@ -127,8 +127,8 @@ impl Context {
     /// Returns an error if the text is not a JSON object, a value has the wrong type or range, a word is unknown, or a
     /// key looks like a misspelled known key. Other unknown keys are ignored and listed in `left_out`.
     pub fn from_json(text: &str) -> Result<Self, Error> {
-        let value: Value =
-            serde_json::from_str(text).map_err(|e| Error::fact("context", format!("the text is not valid JSON: {e}")))?;
+        let value: Value = serde_json::from_str(text)
+            .map_err(|e| Error::fact("context", format!("the text is not valid JSON: {e}")))?;
         match value {
             Value::Object(map) => Self::from_map(&map),
             _ => Err(Error::fact("context", "expected a JSON object")),

@@ -378,7 +378,10 @@ fn overflow(seen: &Seen, compute: Dtype, stored: Dtype, decoded: &mut Decoded) {
 fn hides_nothing(fill: f64) -> String {
     match fill {
         v if v > 0.0 => {
-            format!("cells that should be hidden hold {v:e}, which is not negative: no cell is hidden (was {:e} intended?)", -1e9)
+            format!(
+                "cells that should be hidden hold {v:e}, which is not negative: no cell is hidden (was {:e} intended?)",
+                -1e9
+            )
         }
         v if v.abs() < 1.0 => {
             format!("cells that should be hidden hold {v:e}, which is almost 0: no cell is hidden (was -1e9 intended?)")

@@ -241,7 +241,9 @@ impl<'a> Case<'a> {
             Some(rows) => rows.iter().map(|r| intent.kv_len as u64 - noren_mask::bits::count(r)).sum(),
             None => 0,
         };
-        let padding = format!("{hidden} hidden key(s) at the start or end of batch rows are padding: then every cell is as declared");
+        let padding = format!(
+            "{hidden} hidden key(s) at the start or end of batch rows are padding: then every cell is as declared"
+        );
         let real = format!("the hidden keys are not padding: then {hidden} key(s) that should be visible are hidden");
         let question = "are the hidden keys padding? declare lengths, attention_mask, or input_ids with pad_token_id";
         Open::new(&[&padding, &real], question)

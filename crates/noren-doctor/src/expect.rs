@@ -71,7 +71,10 @@ fn undeclared(kind: MaskKind, known: &Known, intent: &Intent) -> Vec<Rc<Open>> {
     }
     if kind.tree && intent.tree.is_none() {
         ask(Open::new(
-            &["the tree of drafts is the one that the mask shows", "the tree of drafts is another one, and the mask is wrong"],
+            &[
+                "the tree of drafts is the one that the mask shows",
+                "the tree of drafts is another one, and the mask is wrong",
+            ],
             "which draft token is the parent of each draft token? declare parents",
         ));
     }

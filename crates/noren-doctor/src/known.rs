@@ -410,7 +410,9 @@ impl Known {
                     continue;
                 };
                 if !is_fit(shape) {
-                    unfit.push(format!("the array `{name}` has shape {shape:?}, expected {expected}: the array is ignored"));
+                    unfit.push(format!(
+                        "the array `{name}` has shape {shape:?}, expected {expected}: the array is ignored"
+                    ));
                 }
             }
         }
