@@ -1,4 +1,4 @@
-//! Checks a bias that is stored in the same array as the mask: the bias must follow positions, not slots.
+//! Checks a bias that is stored in the same array as the mask: the bias must depend on positions, not on slots.
 
 use super::context::Context;
 use super::decode::Decoded;

@@ -196,7 +196,7 @@ fn flag(context: &Context) -> Option<Finding> {
     })
 }
 
-/// Checks that queries read only those cache slots that belong to their own sequence.
+/// Checks that queries read only the cache slots of their own sequence.
 fn owners(beside: &Companions<'_>, verdict: &Held) -> Option<Finding> {
     let keys = beside.list(KEY_OWNERS)?;
     let queries = beside.list(QUERY_OWNERS)?;

@@ -65,7 +65,7 @@ pub struct Context {
     pub q_len: Option<usize>,
     /// Number of keys.
     pub kv_len: Option<usize>,
-    /// Width of the window in keys; `window_means` defines how it is counted.
+    /// Width of the window in keys; `window_means` defines which keys the width counts.
     pub window: Option<i64>,
     /// The keys that the window width counts [default: for a causal window, the keys up to and including the query's
     /// own].

@@ -68,9 +68,9 @@ impl Decoded {
 pub(crate) enum Fill {
     /// A truth value: the backend determines the output of a row without visible keys.
     Logical,
-    /// Minus infinity: a row without visible keys becomes NaN.
+    /// Minus infinity: the output of a row without visible keys is NaN.
     Infinite,
-    /// A finite number: a row without visible keys averages all values.
+    /// A finite number: the output of a row without visible keys is the average of all values.
     Finite,
 }
 

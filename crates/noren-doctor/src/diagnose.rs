@@ -433,7 +433,8 @@ impl<'a> Case<'a> {
     }
 
     /// Returns the better of two expressions: one for all cells of `keep`, one for its cells without the rows of
-    /// padding queries. An exact expression is better, then a shorter expression.
+    /// padding queries. An exact expression is better than an inexact expression. Otherwise, the shorter expression is
+    /// better.
     fn expression(&self, keep: &Keep, intent: Option<&Intent>) -> String {
         let found = [recognise(&self.as_ruled(keep, intent)), recognise(keep)];
         let texts = found.map(|found| (!found.is_exact(), found.parts(), found.expression()));

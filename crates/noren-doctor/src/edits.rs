@@ -84,7 +84,7 @@ pub(crate) enum Post {
     Transpose,
     /// Every batch row has the mask of batch row 0.
     RowZero,
-    /// Batch row `b` has the mask of batch row `(b + n) % batch`, with this number `n`.
+    /// Batch row `b` has the mask of batch row `(b + n) % batch`, where `n` is this number and `batch` the batch size.
     BatchShift(usize),
     /// Keys are shifted by this number of slots, cyclically.
     Roll(usize),
@@ -444,7 +444,7 @@ fn hidden_from(intent: &Intent, slot: impl Fn(usize) -> i64) -> Rc<Vec<Hidden>> 
 }
 
 /// Returns the segment numbers of a batch row with every document boundary moved by `by` tokens. Padding (number 0)
-/// stays in place. `alone` has the meaning of the field in `Edit::Borders`.
+/// stays in place. If `alone` is true, a separator token at the end of the row becomes a separate document.
 fn moved(segments: &[i64], by: i64, alone: bool) -> Vec<i64> {
     let n = segments.len() as i64;
     (0..n)

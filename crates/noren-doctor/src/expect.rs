@@ -22,7 +22,7 @@ pub(crate) struct Hypothesis {
 }
 
 /// Returns every intended mask that fits the declarations, the most likely first. Undeclared sizes are read from the
-/// cells `given`, if these are given.
+/// cells `given`, unless `given` is `None`.
 pub(crate) fn hypotheses(known: &Known, context: &Context, given: Option<&Keep>) -> Vec<Hypothesis> {
     let kinds: Vec<(MaskKind, f64, Option<Rc<Open>>)> = match context.kind {
         Some(kind) => windowed(complete(kind, known, context), context),

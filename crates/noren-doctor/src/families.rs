@@ -166,7 +166,7 @@ fn real_ends(base: &Intent, b: usize, kv_len: usize) -> (usize, usize) {
     rows.and_then(ends).unwrap_or((0, kv_len - 1))
 }
 
-/// Returns the greatest common divisor.
+/// Returns the greatest common divisor of `a` and `b`.
 fn gcd(a: i64, b: i64) -> i64 {
     if b == 0 { a.abs() } else { gcd(b, a % b) }
 }

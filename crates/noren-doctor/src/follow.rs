@@ -1,5 +1,5 @@
-//! Checks that apply to correct and faulty masks: rows that read nothing, paths around a redaction over several layers, fills
-//! that scores can reach, memory, and known masks that are one mistake away.
+//! Checks that apply to correct and faulty masks: rows that read no key, paths around a redaction over several layers,
+//! fills that scores can reach, memory, and known masks that are one mistake away.
 
 use super::decode::Fill;
 use super::diagnose::Case;
@@ -12,7 +12,7 @@ use crate::recognise::recognise;
 use noren_mask::Keep;
 use noren_mask::bits::bit;
 
-/// The size in bytes from which a note reports the memory of an array.
+/// Minimum size in bytes of an array that gets a note about its memory.
 const LARGE: u64 = 16 << 20;
 
 impl Case<'_> {

@@ -55,7 +55,7 @@ pub(crate) struct Intent {
     pub(crate) left: Option<i64>,
     /// The maximum distance of a key after the query in the window: `k <= q + right`.
     pub(crate) right: Option<i64>,
-    /// Length of a chunk in tokens, and the slot of the first chunk for each batch row.
+    /// Two values: the length of a chunk in tokens, and the slot of the first chunk for each batch row.
     pub(crate) chunk: Option<(i64, Rc<Vec<i64>>)>,
     /// Number of first keys that every query reads.
     pub(crate) sinks: usize,
@@ -228,8 +228,8 @@ impl Intent {
         }
     }
 
-    /// Sets the bits of the keys that the tree allows: a node reads itself, its ancestors, and all keys before the
-    /// tree. A query before the tree reads all keys up to its own.
+    /// Sets the bits of the keys that the tree allows for query `i` of batch row `b`: a node reads itself, its
+    /// ancestors, and all keys before the tree. A query before the tree reads all keys up to its own.
     fn tree_row(&self, tree: &[Vec<u64>], b: usize, i: usize, out: &mut [u64]) {
         let nodes = tree.len();
         let start = self.kv_len.saturating_sub(nodes);

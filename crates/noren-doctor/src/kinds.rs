@@ -32,7 +32,7 @@ pub struct MaskKind {
     pub packed: bool,
     /// True when queries read only keys in a window around or before them.
     pub sliding: bool,
-    /// True when tokens read only their own chunk of equal length.
+    /// True when tokens read only their own chunk; all chunks have the same length.
     pub chunked: bool,
     /// True when every query reads all keys of a prefix.
     pub prefix: bool,

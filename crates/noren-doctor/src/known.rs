@@ -486,8 +486,9 @@ fn moving(positions: &[i64]) -> (usize, usize) {
     (start, if last > 1 { n - last } else { n })
 }
 
-/// Returns true if batch rows are padded on the left. `lengths` are the numbers of non-padding tokens. They have
-/// priority over the ids, because the padding id may also end texts.
+/// Returns true if batch rows are padded on the left. `rows` holds the token ids, `pad` is the padding id, and
+/// `lengths` holds the numbers of non-padding tokens. The lengths have priority over the ids, because the padding id
+/// may also end texts.
 fn padded_left(rows: &[Vec<i64>], pad: i64, lengths: Option<&[i64]>) -> bool {
     let leading = |r: &[i64]| r.iter().take_while(|id| **id == pad).count();
     let trailing = |r: &[i64]| r.iter().rev().take_while(|id| **id == pad).count();

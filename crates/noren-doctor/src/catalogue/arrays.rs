@@ -1,4 +1,4 @@
-//! Mistakes in how an array is stored, read and added, and in its causal triangle.
+//! Classes of mistakes in the storage, reading and addition of a mask array, and in the causal triangle.
 
 use super::class::{Class, Example};
 

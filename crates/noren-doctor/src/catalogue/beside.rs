@@ -1,4 +1,4 @@
-//! Mistakes beside the mask and after it: labels, losses, pooling, kernels, several layers.
+//! Classes of mistakes outside of the mask: in labels, losses, pooling and kernels, and over several layers.
 
 use super::class::{Class, Example};
 

@@ -5,12 +5,12 @@
 pub struct Class {
     /// The number in the catalogue, such as `C02`; several classes may share one number.
     pub code: &'static str,
-    /// The name used in findings.
+    /// The name of the class in findings, such as `causal_leak`.
     pub name: &'static str,
     /// The input that the check needs. T0: the mask. T1: a declared kind or expression. T2: token ids, lengths or
     /// labels. T3: intermediate tensors. T4: the running model. T5: gradients.
     pub tier: &'static str,
-    /// A short title.
+    /// A short title of the class.
     pub title: &'static str,
     /// The symptoms that the user observes.
     pub shows: &'static str,

@@ -1,4 +1,4 @@
-//! Mistakes in one term of a mask: padding, caches, windows, chunks, documents, prefixes, batch rows.
+//! Classes of mistakes in one term of a mask: padding, caches, windows, chunks, documents, prefixes, batch rows.
 
 use super::class::{Class, Example};
 

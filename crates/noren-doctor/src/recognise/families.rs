@@ -38,7 +38,8 @@ fn accepted(slice: &Slice<'_>, mask: Mask) -> Option<Mask> {
     std::iter::once(mask).chain(restricted).find(|mask| slice.is(mask))
 }
 
-/// Returns candidate expressions of the allowed cells, unlike `complement`, which uses the denied cells.
+/// Returns candidate expressions that are read from the allowed cells. (The function `complement` reads them from the
+/// denied cells.)
 fn positive(slice: &Slice<'_>, simple: &[Mask]) -> Vec<Mask> {
     let mut out = Vec::new();
     let strides = stride_of(slice).map(atoms::stride);
@@ -77,7 +78,7 @@ fn nearest_band(slice: &Slice<'_>) -> Option<Mask> {
     (ahead >= -left).then(|| band(Some(ahead), Some(left)))
 }
 
-/// Returns an expression of equal blocks in which a query reads its own block and all earlier blocks.
+/// Returns an expression for blocks of equal size, in which a query reads its own block and all earlier blocks.
 fn blocks(slice: &Slice<'_>) -> Option<Mask> {
     let mut ends: Vec<usize> = slice.ends.iter().map(|e| e.1 + 1).collect();
     ends.dedup();
@@ -216,7 +217,8 @@ fn beside(slice: &Slice<'_>, base: &Mask, causal: bool) -> Vec<Mask> {
     out
 }
 
-/// Returns a tree in which each row reads itself, its ancestors, and all keys before the first row.
+/// Returns a tree in which each query reads itself, its ancestors, and all keys before the first query. Returns `None`
+/// if the queries are not the last tokens, or if a query does not read its own key.
 fn tree(slice: &Slice<'_>) -> Option<Mask> {
     let start = usize::try_from(slice.offset).ok()?;
     if start + slice.q_len() != slice.kv_len() {
@@ -271,7 +273,7 @@ fn complement(slice: &Slice<'_>) -> Option<Mask> {
     })
 }
 
-/// Returns the greatest common divisor.
+/// Returns the greatest common divisor of `a` and `b`.
 fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }

@@ -116,7 +116,8 @@ impl Recognised {
     }
 }
 
-/// Returns the smallest expression found that allows the cells of `keep`, or the nearest one with its exceptions.
+/// Returns the smallest expression found that allows exactly the cells of `keep`, or the nearest expression with the
+/// cells that differ.
 ///
 /// For each distinct batch row and head, `recognise` tries causality and its offset, windows, chunks, prefixes, first
 /// keys that every query reads, documents and padding. Then it tries strides, global keys and queries in union with a

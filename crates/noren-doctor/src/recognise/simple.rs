@@ -1,6 +1,6 @@
 //! The simplest expressions for a slice: causality, windows, chunks, documents, prefixes, first keys.
 //!
-//! Parameters are read from the cells; [`Slice::differences`] checks whether they are right.
+//! The parameters of an expression are read from the cells; [`Slice::differences`] checks the expression.
 
 use super::slice::Slice;
 use noren_mask::Mask;
@@ -70,7 +70,7 @@ fn most_common(numbers: impl Iterator<Item = i64>) -> Option<i64> {
     counts.into_iter().rev().max_by_key(|(_, count)| *count).map(|(n, _)| n)
 }
 
-/// Returns a causal mask with a prefix that every row reads.
+/// Returns a causal mask with a prefix that every row reads; `None` if the rows show no prefix.
 fn prefixed(slice: &Slice<'_>, first_real: usize, right: i64) -> Option<Mask> {
     let prefix = common_start(slice, first_real, false);
     let beyond = slice.reading().any(|(i, e)| e.1 >= prefix && slice.position(i) < e.1 as i64);

@@ -1,4 +1,5 @@
-//! One batch row and head of an array, and the number of cells in which an expression differs from it.
+//! One batch row and head of an array, and the number of cells in which an expression differs from this part of the
+//! array.
 
 use noren_mask::Keep;
 use noren_mask::Mask;
