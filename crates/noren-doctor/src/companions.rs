@@ -151,15 +151,11 @@ fn packed_lengths(beside: &Companions<'_>, context: &Context, verdict: Option<&H
     let given = beside.list(LONGEST).and_then(|l| l.first().copied()).or(context.max_seqlen);
     let (first, last) = (ends.first().copied().unwrap_or(0), ends.last().copied().unwrap_or(0));
     let problem = match () {
-        () if ends.is_empty() => {
-            "the array is empty: the first value must be 0, the last value must be the number of tokens".into()
-        }
-        () if first != 0 => format!("it begins with {first} and not with 0"),
-        () if ends.windows(2).any(|w| w[1] <= w[0]) => {
-            "a value is not larger than the value before, so a document has no tokens".into()
-        }
+        () if ends.is_empty() => "the array is empty, expected 0 first and the number of tokens last".into(),
+        () if first != 0 => format!("the first value is {first}, expected 0"),
+        () if ends.windows(2).any(|w| w[1] <= w[0]) => "the values do not increase: a document has no tokens".into(),
         () if total.is_some_and(|total| total != last) => {
-            format!("it ends with {last}, but there are {} tokens", total.unwrap_or(0))
+            format!("the last value is {last}, but there are {} tokens", total.unwrap_or(0))
         }
         () if given.is_some() && given != longest => {
             format!(
@@ -394,16 +390,14 @@ impl<'a> Scene<'a> {
         let packed = self.intent.is_some_and(|i| i.segments.is_some());
         let text = match (shift?, self.context.shifts_labels) {
             (0, Some(false)) => {
-                "labels are the tokens themselves, but the model does not shift labels: it learns to copy its input and the loss falls to 0"
+                "labels equal the input tokens, but the model does not shift labels: the model learns to copy its input and the loss falls to 0"
             }
             (0, _) | (1, Some(false)) => return None,
             (1, None) if packed || explained => return None,
             (1, _) => {
                 "labels are already shifted by one, and the model shifts them again: the model learns to predict the token after the next"
             }
-            (-1, _) => {
-                "labels are shifted in the wrong direction: the model learns to predict the token that it has just read"
-            }
+            (-1, _) => "labels are shifted in the wrong direction: the model learns to predict the token just read",
             _ => "labels are shifted by more than one token",
         };
         Some(Finding::of(
@@ -423,7 +417,8 @@ impl<'a> Scene<'a> {
             k + 1 < end && label != self.ignore && self.real(b, k)
         };
         let count = self.cells(labels).filter(in_prompt).count();
-        let text = format!("{count} token(s) of the prompt have a label although only the answer should be learned");
+        let text =
+            format!("{count} token(s) of the prompt have a label, although the model should learn only the answer");
         (count > 0).then(|| Finding::of("loss_mask_missing", Certainty::Certain, text))
     }
 

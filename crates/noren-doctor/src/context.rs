@@ -131,7 +131,7 @@ impl Context {
             .map_err(|e| Error::fact("context", format!("the text is not valid JSON: {e}")))?;
         match value {
             Value::Object(map) => Self::from_map(&map),
-            _ => Err(Error::fact("context", "expected a JSON object")),
+            _ => Err(Error::fact("context", "expected a JSON object, found another JSON value")),
         }
     }
 

@@ -325,7 +325,7 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
         && (seen.minus || hidden.count() > 0)
     {
         let text = format!(
-            "visible cells hold {own} instead of 0: an arithmetic mistake, or an undeclared bias (adding one number to all cells of a row is harmless)"
+            "visible cells hold {own} instead of 0: the cause is an arithmetic mistake or an undeclared bias (adding one number to all cells of a row is harmless)"
         );
         decoded
             .findings
@@ -342,7 +342,7 @@ fn truth_values_added(cells: &Reading<'_>, seen: &Seen, context: &Context, mut d
         decoded.say(
             "float01_added",
             format!(
-                "a 0/1 mask of type {} is added to the scores: at equal scores, the weight of a hidden cell is only 2.718 times smaller than the weight of a visible cell",
+                "a mask of 0 and 1 with the type {} is added to the scores: at equal scores, the weight of a hidden cell is only 2.718 times smaller than the weight of a visible cell",
                 dtype.name()
             ),
         );

@@ -330,7 +330,7 @@ impl Edit {
                 "the causal triangle is aligned to the top left: query 0 reads 1 key instead of {}, so the cached context is hidden",
                 number(&intent.past, 0) + 1
             ),
-            Edit::BottomRight => "the causal triangle is aligned to the bottom right, as if the queries were the last of the keys".into(),
+            Edit::BottomRight => "the causal triangle is aligned to the bottom right, as if the queries were the last tokens".into(),
             Edit::DropCausal => "the mask is not causal: every query reads all later keys".into(),
             Edit::CausalWritten(by) => Edit::Causal(by).says(intent),
             Edit::DropCausalWritten => "the mask is not causal: every query reads all written slots of the cache".into(),
@@ -342,7 +342,7 @@ impl Edit {
                 left + 1
             ),
             Edit::DropWindow => "the declared window is missing: every query reads all earlier keys (perhaps the mask is for another layer)".into(),
-            Edit::AddWindow(l) => format!("keys further back than {l} are hidden, but no window is declared (perhaps the mask is for another layer)"),
+            Edit::AddWindow(l) => format!("keys at a distance of more than {l} before the query are hidden, but no window is declared (perhaps the mask is for another layer)"),
             Edit::ChunkFromSlot => "chunks are counted from slot 0 instead of from the first non-padding token: left padding shifts the chunks".into(),
             Edit::ChunkSize(by) => format!("the chunk size differs from the declared size by {by:+} key(s)"),
             Edit::ChunkShift(by) => format!("the boundaries between chunks are shifted by {by:+} token(s)"),
@@ -356,7 +356,7 @@ impl Edit {
             Edit::DropPadding => "padding keys are visible to non-padding queries".into(),
             Edit::PaddingOnQueries => "padding is applied to queries (unsqueeze(3)) instead of keys: padding keys are still read".into(),
             Edit::PaddingFirst { .. } => "padding is hidden first and then made visible again by the prefix or block that is added later".into(),
-            Edit::WindowLast => "the window is applied to the whole mask and cuts the prefix or the blocks, which should be fully visible".into(),
+            Edit::WindowLast => "the window is applied to the whole mask and also hides keys of the prefix or the blocks, which should be fully visible".into(),
             Edit::DropPrefix => "the prefix is causal: every query should read the whole prefix".into(),
             Edit::WholePrefix => "the whole text counts as prefix: answers read their own labels".into(),
             Edit::Prefix(by) => format!("the length of the prefix is wrong by {by:+} token(s)"),
@@ -426,8 +426,8 @@ impl Post {
             Post::None => String::new(),
             Post::Complement => "the mask is inverted: cells that should be hidden are visible, and cells that should be visible are hidden".into(),
             Post::Transpose => "queries and keys are exchanged (the mask is transposed)".into(),
-            Post::RowZero => "every batch row has the mask of row 0".into(),
-            Post::BatchShift(n) => format!("batch rows are permuted: row b has the mask of row b + {n}"),
+            Post::RowZero => "every batch row has the mask of batch row 0".into(),
+            Post::BatchShift(n) => format!("batch rows are permuted: batch row b has the mask of batch row b + {n} (cyclically)"),
             Post::Roll(n) => format!("keys are shifted by {n} slot(s) around the end of the ring buffer"),
         }
     }

@@ -59,7 +59,7 @@ fn undeclared(kind: MaskKind, known: &Known, intent: &Intent) -> Vec<Rc<Open>> {
     let mut ask = |question: Open| open.push(Rc::new(question));
     if kind.packed && !kind.cross && known.segments.is_none() {
         ask(Open::new(
-            &["the documents end as the mask shows", "the documents end elsewhere, and the mask is wrong"],
+            &["the documents end where the mask shows it", "the documents end elsewhere, and the mask is wrong"],
             "where do the documents end? declare segment_ids, cu_seqlens or position_ids",
         ));
     }
@@ -82,8 +82,8 @@ fn undeclared(kind: MaskKind, known: &Known, intent: &Intent) -> Vec<Rc<Open>> {
         let last = known.kv_len as i64 - known.q_len as i64;
         ask(Open::new(
             &[
-                &format!("the queries are the last of the keys: query 0 has position {last}"),
-                "the queries are counted from 0: query 0 has position 0",
+                &format!("the queries are the last tokens: query 0 has position {last}"),
+                "the queries are the first tokens: query 0 has position 0",
             ],
             format!(
                 "which positions do the {} queries have among the {} keys? declare past_len",
@@ -277,12 +277,16 @@ fn windows(variant: &Variant, kind: MaskKind, context: &Context, given: Option<&
     let reach = |left: i64, right: Option<i64>| Intent { left: Some(left), right, ..intent.clone() };
     let around = |side: i64| reach(side, Some(side));
     let Some(width) = context.window.or_else(|| given.and_then(|g| widest(g, intent))) else {
-        let open = Open::new(&["no window", "a window"], "how many keys may a query read? declare window");
+        let open = Open::new(
+            &["the mask has no window", "the mask has a window, and its width is unknown"],
+            "how many keys may a query read? declare window",
+        );
         return vec![variant.with(intent.clone(), Some(&Rc::new(open)))];
     };
     if context.window.is_none() {
         let found = format!("a window of {width} keys, as the mask shows");
-        let open = Open::new(&[&found, "another window"], "how many keys may a query read? declare window");
+        let open =
+            Open::new(&[&found, "a window with another width"], "how many keys may a query read? declare window");
         let read = if kind.causal { reach(width - 1, None) } else { around((width - 1) / 2) };
         return vec![variant.with(read, Some(&Rc::new(open)))];
     }
@@ -314,7 +318,10 @@ fn widest(given: &Keep, intent: &Intent) -> Option<i64> {
 fn chunks(variant: &Variant, context: &Context, given: Option<&Keep>) -> Vec<Variant> {
     let intent = &variant.intent;
     let size = context.chunk.or_else(|| given.and_then(|g| widest(g, intent)));
-    let open = Open::new(&["chunks as the mask shows", "other chunks"], "how many keys has a chunk? declare chunk");
+    let open = Open::new(
+        &["the chunks are as the mask shows", "the chunks have another size"],
+        "how many keys has a chunk? declare chunk",
+    );
     let open = Rc::new(open);
     let asked = context.chunk.is_none().then_some(&open);
     let Some(size) = size else { return vec![variant.with(intent.clone(), asked)] };
@@ -337,7 +344,8 @@ fn prefixes(variant: &Variant, context: &Context, given: Option<&Keep>) -> Vec<V
         };
         let lengths: Vec<i64> = (0..intent.batch).map(read).collect();
         let found = format!("prefixes of {lengths:?} keys, as the mask shows");
-        let open = Open::new(&[&found, "other prefixes"], "how many keys has the prefix? declare prefix_len");
+        let open =
+            Open::new(&[&found, "prefixes of other lengths"], "how many keys has the prefix? declare prefix_len");
         return vec![variant.with(with(lengths), Some(&Rc::new(open)))];
     }
     let from_slot = || with(context.prefix.clone());

@@ -37,9 +37,7 @@ impl Case<'_> {
             }
         }
         let becomes = match self.decoded.fill {
-            Fill::Infinite => {
-                "with -inf in every cell the output is NaN, which spreads through the values into the next layer"
-            }
+            Fill::Infinite => "-inf in every cell gives NaN, which spreads through the values into the next layer",
             Fill::Finite => {
                 "with a finite fill in every cell the output is an average over all keys, padding and later keys included"
             }

@@ -109,7 +109,7 @@ impl Recognised {
         match self.wrong {
             0 => self.nearest.to_string(),
             n if self.exceptions.is_empty() => {
-                format!("no pattern known (nearest is `{}`, {n} cells off)", self.nearest)
+                format!("no exact expression found (the nearest, `{}`, differs in {n} cells)", self.nearest)
             }
             n => format!("{} except for {n} cell(s)", self.nearest),
         }
