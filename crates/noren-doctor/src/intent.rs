@@ -1,29 +1,31 @@
-//! [`Intent`]: an intended mask as separate terms. An edit drops or shifts one term.
+//! [`Intent`]: an intended mask as separate terms. An edit (a known mistake) drops or changes one term.
 
 use noren_mask::Keep;
 use noren_mask::bits::{self, bit, set_bit, set_range};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// One list for each batch row, or a single list for all of them.
+/// One list for each batch row, or a single list for all batch rows.
 pub(crate) type PerRow<T> = Rc<Vec<Vec<T>>>;
 
-/// Returns the list of batch row `b`.
+/// Returns the list of batch row `b`. `rows` holds one list for all batch rows, or one list per batch row.
 pub(crate) fn row<T>(rows: &[Vec<T>], b: usize) -> &[T] {
     rows.get(if rows.len() == 1 { 0 } else { b }).map_or(&[], Vec::as_slice)
 }
 
-/// Returns the number of batch row `b` from a list with one number for all rows, or one per row.
+/// Returns the number of batch row `b`. `numbers` holds one number for all batch rows, or one number per batch row.
 pub(crate) fn number(numbers: &[i64], b: usize) -> i64 {
     numbers.get(if numbers.len() == 1 { 0 } else { b }).copied().unwrap_or(0)
 }
 
-/// Hidden keys as bits (1: hidden), with the batch rows and queries from which they are hidden. An empty list means
-/// all.
+/// Hidden keys, with the batch rows and queries from which the keys are hidden.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Hidden {
+    /// Batch rows in which the keys are hidden; an empty list means all batch rows.
     pub(crate) batch: Vec<usize>,
+    /// The keys as bits; 1 means hidden.
     pub(crate) keys: Vec<u64>,
+    /// Queries from which the keys are hidden; an empty list means all queries.
     pub(crate) queries: Vec<usize>,
 }
 
@@ -34,7 +36,8 @@ impl Hidden {
 }
 
 /// The terms of an intended mask. A cell is allowed if two conditions hold. First, the base (causality, window, chunk,
-/// tree) and the documents allow it, or the prefix or a block does. Second, its key is neither padding nor redacted.
+/// tree) and the documents allow the cell, or the prefix or a block allows the cell. Second, the key of the cell is
+/// neither padding nor redacted.
 #[derive(Clone, Debug)]
 pub(crate) struct Intent {
     pub(crate) batch: usize,
@@ -42,43 +45,47 @@ pub(crate) struct Intent {
     pub(crate) kv_len: usize,
     /// Position of query 0 per batch row; query `i` has this position plus `i`.
     pub(crate) past: Rc<Vec<i64>>,
-    /// Positions of queries and keys if they differ from the slots. A negative key position marks an empty slot.
+    /// Positions of the queries; `None` if the positions follow from `past`.
     pub(crate) q_positions: Option<PerRow<i64>>,
+    /// Positions of the keys; `None` if the position of each key is its slot. A negative position marks an empty slot.
     pub(crate) k_positions: Option<PerRow<i64>>,
     /// The causal offset `n` of `k <= q + n`.
     pub(crate) causal: Option<i64>,
-    /// The window: `q - left <= k` and `k <= q + right`.
+    /// The maximum distance of a key before the query in the window: `q - left <= k`.
     pub(crate) left: Option<i64>,
+    /// The maximum distance of a key after the query in the window: `k <= q + right`.
     pub(crate) right: Option<i64>,
     /// Length of a chunk in tokens, and the slot of the first chunk for each batch row.
     pub(crate) chunk: Option<(i64, Rc<Vec<i64>>)>,
     /// Number of first keys that every query reads.
     pub(crate) sinks: usize,
-    /// Document of each key. A query has the document of the key at its slot.
+    /// Document number of each key. A query belongs to the document of the key in the query's slot.
     pub(crate) segments: Option<Rc<Groups>>,
     /// The prefix length `n` per batch row: every query reads keys `0..n`.
     pub(crate) prefix: Option<Rc<Vec<i64>>>,
-    /// Block of each key; -1 for none.
+    /// Block number of each key; -1 for a key outside of all blocks.
     pub(crate) blocks: Option<Rc<Groups>>,
-    /// Non-padding keys as bits.
+    /// Non-padding keys as bits; `None` if no key is padding.
     pub(crate) valid: Option<PerRow<u64>>,
-    /// Whether each query is a non-padding token.
+    /// Whether each query is a non-padding token; `None` if no query is padding.
     pub(crate) q_valid: Option<PerRow<bool>>,
-    /// The rows of the tree over its own nodes. The nodes are the last queries and the last keys.
+    /// For each node of a tree of drafts, the nodes that the node reads, as bits. The nodes are the last queries and
+    /// the last keys.
     pub(crate) tree: Option<Rc<Vec<Vec<u64>>>>,
     /// Keys hidden from some queries.
     pub(crate) redactions: Rc<Vec<Hidden>>,
-    /// A fault: padding is hidden before the prefix or block is added, so the prefix or block makes it visible again.
+    /// A mistake if true: padding is hidden before the prefix or block is added, so the prefix or block makes padding
+    /// visible again.
     pub(crate) padding_first: bool,
-    /// A fault: only queries inside the prefix read the prefix.
+    /// A mistake if true: only queries inside the prefix read the prefix.
     pub(crate) prefix_within: bool,
-    /// A fault: the window also hides keys of prefixes and blocks.
+    /// A mistake if true: the window also hides keys of prefixes and blocks.
     pub(crate) window_last: bool,
-    /// A fault: padding hides whole query rows instead of keys.
+    /// A mistake if true: padding hides whole query rows instead of keys.
     pub(crate) padding_on_queries: bool,
-    /// A fault: keys after the query are visible regardless of other terms.
+    /// A mistake if true: keys after the query are visible regardless of other terms.
     pub(crate) future: bool,
-    /// A fault: every query reads the keys from this slot on.
+    /// A mistake if set: every query reads the keys from this slot on.
     pub(crate) tail: Option<usize>,
 }
 
@@ -117,7 +124,7 @@ impl Intent {
         self.kv_len.div_ceil(64)
     }
 
-    /// Returns whether some query comes after cached keys.
+    /// Returns true if at least one batch row has a query offset other than 0, as with cached keys.
     pub(crate) fn has_past(&self) -> bool {
         self.past.iter().any(|past| *past != 0)
     }
@@ -140,7 +147,7 @@ impl Intent {
         self.q_valid.as_ref().is_none_or(|rows| row(rows, b).get(i).copied().unwrap_or(true))
     }
 
-    /// Writes the keys that query `i` of batch row `b` should read, as bits.
+    /// Writes the keys that query `i` of batch row `b` should read to `out`, as bits.
     pub(crate) fn fill(&self, b: usize, i: usize, out: &mut [u64]) {
         out.fill(0);
         let q = self.position(b, i);
@@ -193,7 +200,8 @@ impl Intent {
         }
     }
 
-    /// Writes the keys that causality, window, chunk and tree allow.
+    /// Sets the bits of the keys that causality, window, chunk and tree allow for query `i` of batch row `b`. `q` is
+    /// the position of the query.
     fn base(&self, b: usize, i: usize, q: i64, out: &mut [u64]) {
         if let Some(tree) = &self.tree {
             return self.tree_row(tree, b, i, out);
@@ -220,8 +228,8 @@ impl Intent {
         }
     }
 
-    /// Writes the keys that the tree allows: a node reads itself, its ancestors, and all keys before the tree. A query before
-    /// the tree is causal.
+    /// Sets the bits of the keys that the tree allows: a node reads itself, its ancestors, and all keys before the
+    /// tree. A query before the tree reads all keys up to its own.
     fn tree_row(&self, tree: &[Vec<u64>], b: usize, i: usize, out: &mut [u64]) {
         let nodes = tree.len();
         let start = self.kv_len.saturating_sub(nodes);
@@ -244,7 +252,7 @@ impl Intent {
         self.valid.as_ref().and_then(|rows| bits::ends(row(rows, b))).map_or(0, |ends| ends.0)
     }
 
-    /// Returns the cells of all rows.
+    /// Returns the allowed cells of all queries, `[batch, 1, q_len, kv_len]`.
     pub(crate) fn build(&self) -> Keep {
         let mut keep = Keep::empty([self.batch, 1, self.q_len, self.kv_len]);
         for b in 0..self.batch {
@@ -267,7 +275,9 @@ pub(crate) struct Groups {
 /// The keys of one group; nearly always consecutive.
 #[derive(Debug)]
 pub(crate) enum Members {
+    /// Consecutive keys: the first key, and the end (exclusive).
     Run(usize, usize),
+    /// Other keys, as bits.
     Bits(Vec<u64>),
 }
 
@@ -297,7 +307,8 @@ impl Groups {
         out
     }
 
-    /// Returns the group of the key in `slot`, and the keys of that group.
+    /// Returns the group number of the key in slot `slot` of batch row `b`, and the keys of this group. Returns `None`
+    /// if the slot holds no key.
     fn of(&self, b: usize, slot: i64) -> Option<(i64, &Members)> {
         let b = if self.ids.len() == 1 { 0 } else { b };
         let id = *self.ids.get(b)?.get(usize::try_from(slot).ok()?)?;
@@ -329,8 +340,8 @@ impl Members {
     }
 }
 
-/// Returns, for each node of a tree, a row with the node and its ancestors. Returns `None` if a parent is not a node or
-/// the parents form a cycle.
+/// Returns, for each node of a tree, a row of bits with the node and its ancestors. `parents` holds the parent of each
+/// node; a root has -1. Returns `None` if a parent is not a node or the parents form a cycle.
 pub(crate) fn tree_rows(parents: &[i64]) -> Option<Vec<Vec<u64>>> {
     let n = parents.len();
     let mut rows = vec![vec![0u64; n.div_ceil(64)]; n];

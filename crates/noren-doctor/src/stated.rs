@@ -91,7 +91,7 @@ fn findings(found: &[Explanation], difference: &Difference, text: &str) -> Vec<F
         finding.repair = Some(text.to_string());
         finding
     });
-    let same = "this mistake gives the same cells";
+    let same = "this mistake produces the same array";
     let notes = others.iter().take(2).map(|class| Finding::of(class, Certainty::Possible, same).note());
     named.chain(notes).collect()
 }

@@ -291,7 +291,7 @@ fn malformed_cu_seqlens_are_reported_in_plain_numbers() {
     for (ends, problem) in [
         (vec![1, 3, 6], "it begins with 1 and not with 0"),
         (vec![0, 3, 5], "it ends with 5, but there are 6 tokens"),
-        (vec![], "it is empty"),
+        (vec![], "the array is empty"),
     ] {
         let ends = Values::ints(&[ends.len()], ends).expect("a list");
         let declared = context(r#""kind": "packed""#);
