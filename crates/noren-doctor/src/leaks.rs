@@ -1,11 +1,12 @@
-//! Counts the cells in which a mask differs from the intended one, by the term that forbids or requires them.
+//! Counts the cells in which the given mask differs from the intended mask. A cell is counted for each term of the intended mask that the cell
+//! breaks.
 
 use super::intent::Intent;
 use noren_mask::Keep;
 use noren_mask::bits::count;
 use std::rc::Rc;
 
-/// Cells of non-padding queries that differ from an intended mask, by the term that forbids or requires them.
+/// Numbers of cells in rows of non-padding queries in which the given mask differs from the intended mask.
 #[derive(Default)]
 pub(super) struct Leaks {
     pub(super) visible: u64,
