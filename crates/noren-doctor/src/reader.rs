@@ -189,7 +189,7 @@ fn shown(value: &Value) -> String {
     value.to_string().chars().take(80).collect()
 }
 
-/// Returns whether two declared values have equal meaning, such as 4 and 4.0, or the number 4 and the list [4].
+/// Returns whether two declared values have equal meaning, such as 4 and 4.0, or the number `4` and the list `[4]`.
 fn same(one: &Value, other: &Value) -> bool {
     let bare = |value| match value {
         Value::Array(list) if list.len() == 1 => list[0].clone(),
