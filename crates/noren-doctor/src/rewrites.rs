@@ -16,9 +16,13 @@ const MOST_ATOMS: usize = 48;
 
 /// A mask that a known mistake produces from the declared mask.
 pub(super) struct Rewrite {
+    /// The class of the mistake in the catalogue.
     pub(super) class: &'static str,
+    /// The description of the mistake.
     pub(super) says: String,
+    /// The cost of the mistake: less likely mistakes cost more.
     pub(super) cost: f64,
+    /// The mask after the mistake.
     pub(super) bound: BoundMask,
 }
 
