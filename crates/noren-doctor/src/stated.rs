@@ -98,7 +98,9 @@ fn findings(found: &[Explanation], difference: &Difference, text: &str) -> Vec<F
 
 /// The cells in which a mask differs from the declared one.
 struct Difference {
+    /// Number of wrong cells.
     wrong: u64,
+    /// The first wrong cells, as `[batch, head, query, key]`.
     first: Vec<[usize; 4]>,
     /// The pairs (batch row, head) with at least one wrong cell.
     slices: BTreeSet<(usize, usize)>,
