@@ -59,7 +59,7 @@ pub(crate) struct FactArgs {
     pub(crate) layer: Option<u64>,
 }
 
-/// The end of a row at which padding is.
+/// The end of a row at which the padding tokens are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(crate) enum SideArg {
     /// Non-padding tokens last
@@ -77,8 +77,8 @@ impl From<SideArg> for Side {
     }
 }
 
-/// Parses the texts and binds all masks to one shape. A size that the arguments, the facts and the masks do not
-/// determine is taken from `least`; a length from `least` is used only if it exceeds the default length.
+/// Parses the masks in `texts` and binds all masks to one shape. A size that the arguments, the facts and the masks do
+/// not determine is taken from `least`. A length in `least` is used only if it is larger than the default length.
 pub(crate) fn bind(texts: &[String], shape: &ShapeArgs, facts: &FactArgs, least: &Sizes) -> Result<Bound> {
     let specs = texts.iter().map(|text| parse(text, facts.layer)).collect::<Result<Vec<_>>>()?;
     let named: Vec<String> = specs.iter().flat_map(|spec| array_names(&spec.mask)).collect();
@@ -87,8 +87,8 @@ pub(crate) fn bind(texts: &[String], shape: &ShapeArgs, facts: &FactArgs, least:
     Ok(request::bind(specs, &shape.request(), &facts, &known.or_else(least))?)
 }
 
-/// Returns the shape and the facts for the masks of all layers, and the assumed options. `of_files` are the sizes of
-/// masks that were read from files.
+/// Returns the common shape and facts of the masks of all layers, and the sizes that were assumed, as text. `of_files`
+/// are the sizes of the masks that were read from files.
 pub(crate) fn bind_stack(
     masks: &[Mask],
     shape: &ShapeArgs,
@@ -104,7 +104,8 @@ pub(crate) fn bind_stack(
     Ok((shape, facts, assumed))
 }
 
-/// Parses `text` as a spec. If a layer is given, `layers(...)` is replaced by the mask of that layer.
+/// Parses `text` as a spec. With a layer, replaces `layers(...)` by the mask of that layer; with `None`, keeps
+/// `layers(...)`.
 pub(crate) fn parse(text: &str, layer: Option<u64>) -> Result<Spec> {
     Ok(request::parse(text, layer)?)
 }
@@ -127,7 +128,8 @@ impl ShapeArgs {
 }
 
 impl FactArgs {
-    /// Returns the facts, and the sizes that follow from the facts and from the arrays `named`.
+    /// Returns the facts, and the sizes that follow from the facts. `named` are the names of the arrays that the masks
+    /// use.
     pub(crate) fn read(&self, named: &[String]) -> Result<(Facts, Sizes)> {
         let (mut facts, mut sizes) = match &self.facts {
             Some(path) => read_facts(path, named)?,
@@ -155,7 +157,7 @@ fn read_facts(path: &Path, named: &[String]) -> Result<(Facts, Sizes)> {
     let sizes = facts_sizes(text, named);
     if sizes.batch == Some(0) {
         let failure = Failure::new(format!("{name}: facts: lengths is empty: give one length per batch row"));
-        return Err(failure.hint("leave the key out where there is no padding"));
+        return Err(failure.hint("leave out the key `lengths` if there is no padding"));
     }
     Ok((facts, sizes))
 }

@@ -67,7 +67,7 @@ Examples:
   noren check mask.npy --meant 'causal & padding' --lengths 9,5
   noren check --cases inputs.json -o preds.json";
 
-/// Maximum number of cells of a mask that is drawn.
+/// Maximum number of cells of a mask for which a picture is drawn.
 const MOST_DRAWN: usize = 1 << 24;
 
 pub(crate) fn run(args: &CheckArgs, screen: &mut Screen) -> Result<Verdict> {
@@ -116,7 +116,8 @@ fn exit(verdict: noren_doctor::Verdict) -> Verdict {
     }
 }
 
-/// Returns the declarations of the context file and of `--declare`. For the same key, `--declare` replaces the file.
+/// Returns the declarations of the context file and of `--declare`. If both have the same key, the value of `--declare`
+/// is used.
 fn declared(args: &CheckArgs) -> Result<Context> {
     let mut map = match &args.context {
         Some(path) => match read_json(path)? {
@@ -245,12 +246,15 @@ fn run_cases(cases: &Path, output: &Path, screen: &mut Screen) -> Result<Verdict
         (0, 0) if correct < all.len() => Ok(Verdict::Open),
         (0, 0) => Ok(Verdict::Yes),
         (0, _) => Ok(Verdict::No),
-        _ => Err(Failure::new(format!("{unusable} of {} cases cannot be used; see the answers", all.len()))),
+        _ => Err(Failure::new(format!(
+            "{unusable} of {} cases cannot be used; the output file has the reasons",
+            all.len()
+        ))),
     }
 }
 
-/// Returns the name of a case as part of a file name: other characters than letters, digits, `-`, `_` and `.` become
-/// `_`.
+/// Converts the name of a case to a part of a file name. Characters other than letters, digits, `-`, `_` and `.` are
+/// replaced by `_`.
 fn file_stem(id: &str) -> String {
     id.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
 }

@@ -108,8 +108,8 @@ fn all_lengths(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(verdict)
 }
 
-/// Formats the number of different cells, and which mask contains the other. The array has the number of cells that
-/// only the first mask allows, of cells that only the second allows, and of all cells.
+/// Formats the number of different cells, and which mask contains the other. `only_first` cells are allowed only by the
+/// first mask, `only_second` cells only by the second mask; `all` is the number of all cells.
 fn summary([only_first, only_second, all]: [u128; 3]) -> String {
     let count = only_first + only_second;
     let relation = match (only_first, only_second) {
@@ -139,7 +139,8 @@ fn list_cells(args: &DiffArgs, first: &BoundMask, second: &BoundMask, screen: &m
     Ok(())
 }
 
-/// Returns the scores that only one list has, with the name of the list. The order of scores has no meaning.
+/// Returns the scores that only one of the two lists contains, each with the word `first` or `second` for its list. The
+/// order of the scores does not matter.
 fn score_differences<'a>(a: &'a [Score], b: &'a [Score]) -> Vec<(&'a Score, &'static str)> {
     let mut rest: Vec<&Score> = b.iter().collect();
     let mut found = Vec::new();

@@ -57,7 +57,7 @@ pub(crate) fn run(args: &ExplainArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
-/// Colours the verdict of a line, and the `+` or `-` before a part of the mask.
+/// Adds colour to the verdict in a line, and to the `+` or `-` before a part of the mask.
 fn highlight(line: &str) -> String {
     for (sign, style) in [("allowed:", GOOD), ("denied:", BAD)] {
         if let Some(rest) = line.strip_prefix(sign) {
@@ -74,8 +74,8 @@ fn highlight(line: &str) -> String {
     line.to_string()
 }
 
-/// Parses a cell `3,5` (query, key), `1,3,5` (head, query, key) or `0,1,3,5` (batch row, head, query, key). Spaces and
-/// square brackets are optional, so that cells can be copied from the output of `diff`.
+/// Parses a cell: `3,5` (query, key), `1,3,5` (head, query, key) or `0,1,3,5` (batch row, head, query, key). The cell
+/// may contain spaces and square brackets, as in the output of `diff`.
 fn parse_cell(text: &str) -> std::result::Result<Cell, String> {
     let inner = text.trim().trim_start_matches('[').trim_end_matches(']');
     let numbers = inner.split(',').map(|n| n.trim().parse::<usize>()).collect::<std::result::Result<Vec<_>, _>>();

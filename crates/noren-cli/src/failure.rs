@@ -7,14 +7,14 @@ use std::io;
 /// The error that ends a command.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// An argument or an input file is wrong: exit code 2.
+    /// An error in an argument or in an input file. The exit code is 2.
     Input {
-        /// The problem, with the given values and the expected ones.
+        /// A description of the problem, with the given values and the expected values.
         message: String,
-        /// A suggestion to fix the problem, printed on a separate line.
+        /// A suggestion how to fix the problem, which is printed on a separate line; `None` without a suggestion.
         hint: Option<String>,
     },
-    /// The output cannot be written. A closed pipe (`noren show ... | head`) is not an error.
+    /// An error of writing the output. A closed pipe (`noren show ... | head`) is not an error.
     Output(io::Error),
 }
 
@@ -27,7 +27,7 @@ impl Failure {
         Failure::Input { message: message.into(), hint: None }
     }
 
-    /// Returns the error with a new hint, which replaces an earlier hint.
+    /// Returns the error with this hint. An earlier hint is replaced.
     pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
         match self {
             Failure::Input { message, .. } => Failure::Input { message, hint: Some(hint.into()) },
@@ -35,7 +35,7 @@ impl Failure {
         }
     }
 
-    /// Returns the error with the name `what` before its message, as in `facts.json: not valid JSON`.
+    /// Returns the error with `what` before the message, such as a file name: `facts.json: not valid JSON`.
     pub(crate) fn of(self, what: impl fmt::Display) -> Self {
         match self {
             Failure::Input { message, hint } => Failure::Input { message: format!("{what}: {message}"), hint },

@@ -65,10 +65,10 @@ pub(crate) struct StackArgs {
 /// The result of a query that may read no key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 pub(crate) enum FillArg {
-    /// 0
+    /// The result is 0
     #[default]
     Nothing,
-    /// Mean over all keys
+    /// The result is the mean over all keys
     Finite,
 }
 
@@ -88,25 +88,26 @@ Examples:
   noren flow 'causal - (queries(7) & keys(2))' --layers 6 --len 8 --deny 'token(2) -> token(7)'
   noren flow layer0.npy layer1.npy --policy policy.txt --facts facts.json -o certificate.json";
 
-/// Maximum number of layers, more than any model has.
+/// Maximum number of layers. No model has more layers.
 const MOST_LAYERS: usize = 4096;
-/// Maximum number of layers of a receptive field, and of lines about rules, that are listed one by one.
+/// Maximum number of printed lines about the layers of a receptive field, and maximum number of printed lines about
+/// rules.
 const LISTED: usize = 40;
 
 impl StackArgs {
-    /// Returns true if at least one mask is given.
+    /// Returns true if the command line has at least one mask.
     pub(crate) fn given(&self) -> bool {
         !self.masks.is_empty()
     }
 
-    /// Returns the flow through the layers, and the assumed options.
+    /// Returns the flow through the layers, and the sizes that were assumed, as text.
     pub(crate) fn flow(&self) -> Result<(Flow, Vec<String>)> {
         let stack = self.stack()?;
         Ok((build(&stack.masks, &stack.shape, &stack.facts, self.fill)?, stack.assumed))
     }
 
-    /// Returns the fields that a certificate must have: all fields if masks are given, otherwise those of the given
-    /// options.
+    /// Returns the contents that a certificate must have. If masks are given, all contents are compared; otherwise only
+    /// the given options are compared.
     pub(crate) fn expected(&self) -> Result<noren_verify::Given> {
         let mut given = noren_verify::Given { depth: self.layers, ..Default::default() };
         if self.given() {
@@ -162,7 +163,7 @@ impl StackArgs {
     }
 }
 
-/// The mask of each layer, their shape and facts, and the assumed options.
+/// The mask of each layer, the common shape and facts, and a list of the sizes that were assumed.
 struct Stack {
     masks: Vec<Mask>,
     shape: Shape,
@@ -178,8 +179,8 @@ fn build(stack: &[Mask], shape: &Shape, facts: &Facts, fill: FillArg) -> Result<
     Ok(with_note("planning the layers ...", || Flow::of_stack(stack, shape, facts, fill))?)
 }
 
-/// Returns the cells of a mask file, in the convention that the doctor recognises. Raises `sizes` to the sizes of the
-/// array.
+/// Reads the cells of a mask file; the doctor recognises the convention of the array. Increases `sizes` to the sizes of
+/// the array if the array is larger.
 fn cells_of(path: &Path, sizes: &mut Sizes) -> Result<Array> {
     let report = Input::new(read_one(path)?).diagnose()?;
     let keep = report.given.ok_or_else(|| Failure::new(format!("{}: no mask", path.display())))?;
@@ -207,7 +208,7 @@ pub(crate) fn run(args: &FlowArgs, screen: &mut Screen) -> Result<Verdict> {
     let target = args.output.as_deref().map(Target::new).transpose()?;
     let policy = policy(args)?;
     let (flow, assumed) = args.stack.flow()?;
-    let note = "following tokens through the layers ...";
+    let note = "computing the influence of tokens through the layers ...";
     let ruling = policy.as_ref().map(|policy| with_note(note, || policy.check(&flow))).transpose()?;
     if let Some(target) = &target {
         let Some(policy) = &policy else {
@@ -283,7 +284,8 @@ fn ranges(set: &IntervalSet) -> Vec<[u32; 2]> {
     set.iter().map(|i| [i.start, i.end]).collect()
 }
 
-/// Prints the tokens that an output of batch row 0 depends on, for each number of layers.
+/// Prints for each number of layers the tokens that can influence the output of `token` in batch row 0. `rows` is the
+/// number of batch rows.
 fn tell_field(field: &[IntervalSet], token: u32, rows: usize, screen: &mut Screen) -> Result<()> {
     if field.is_empty() {
         return Ok(());
@@ -294,7 +296,7 @@ fn tell_field(field: &[IntervalSet], token: u32, rows: usize, screen: &mut Scree
     let last = field.len() - 1;
     for (layers, set) in field.iter().enumerate().skip(1) {
         if before == Some(set) && field[layers..].iter().all(|later| later == set) {
-            screen.line(format!("  {layers:4} layers  the same from here on"))?;
+            screen.line(format!("  {layers:4} layers  the same tokens for all further layers"))?;
             break;
         }
         if layers > LISTED && layers < last {
@@ -314,7 +316,8 @@ fn tell_field(field: &[IntervalSet], token: u32, rows: usize, screen: &mut Scree
     Ok(())
 }
 
-/// Prints the verdict of a policy, then one line per rule. A broken rule has one line per batch row.
+/// Prints the verdict of a policy and the result of each rule. A broken rule has one line for each batch row that
+/// breaks the rule.
 pub(crate) fn tell_ruling(ruling: &Ruling, screen: &mut Screen) -> Result<()> {
     screen.line("")?;
     let (verdict, summary) = (ruling.verdict(), ruling.summary());
@@ -338,7 +341,8 @@ pub(crate) fn tell_ruling(ruling: &Ruling, screen: &mut Screen) -> Result<()> {
     Ok(())
 }
 
-/// Formats the line of a rule that no batch row breaks. `rows` are the results of its batch rows.
+/// Formats the result of a rule that holds in all batch rows. `rows` are the results of the rule, one for each batch
+/// row.
 fn in_all_rows(rows: &[RuleVerdict]) -> String {
     let rule = &rows[0].rule;
     let pairs = rows.iter().map(|row| row.pairs).fold(0, u64::saturating_add);
@@ -348,12 +352,12 @@ fn in_all_rows(rows: &[RuleVerdict]) -> String {
         _ => format!(", nothing established for {without} of {} batch row(s)", rows.len()),
     };
     match pairs {
-        0 => format!("{rule}: nothing established, it denies no pair"),
+        0 => format!("{rule}: nothing established, the rule denies no pair"),
         _ => format!("{rule}: holds for {pairs} pair(s){without}"),
     }
 }
 
-/// Prints the channels that flow does not cover.
+/// Prints the channels of information that flow does not cover.
 pub(crate) fn tell_channels(screen: &mut Screen) -> Result<()> {
     screen.line(format!("\n{}", paint(DIM, "Not covered, because it does not pass through attention:")))?;
     CHANNELS.iter().try_for_each(|channel| screen.line(paint(DIM, format!("  - {channel}"))))

@@ -191,7 +191,7 @@ fn run(cli: &Cli) -> Result<Verdict> {
     }
 }
 
-/// Prints the error to standard error.
+/// Prints an error and its hint to standard error, and returns exit code 2.
 fn report(message: &str, hint: Option<&str>) -> ExitCode {
     anstream::eprintln!("{} {message}", paint(BAD, "error:"));
     if let Some(hint) = hint {

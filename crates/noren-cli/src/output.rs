@@ -22,9 +22,9 @@ pub(crate) enum Color {
     /// When standard output is a terminal and NO_COLOR is not set
     #[default]
     Auto,
-    /// Always
+    /// Always use colour
     Always,
-    /// Never
+    /// Never use colour
     Never,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Creates the standard output with the given choice of colour.
+    /// Creates a writer to standard output that uses colour as `color` selects.
     pub(crate) fn new(color: Color) -> Self {
         let stdout = std::io::stdout();
         let choice = match color.choice() {
@@ -70,7 +70,7 @@ impl Screen {
         }
     }
 
-    /// Writes one line.
+    /// Writes one line to standard output.
     pub(crate) fn line(&mut self, text: impl std::fmt::Display) -> Result<()> {
         self.text(format_args!("{text}\n"))
     }
@@ -97,12 +97,12 @@ impl Screen {
     }
 }
 
-/// Returns the text with the colour codes of a style around it.
+/// Returns `text` between the terminal codes that set and reset `style`.
 pub(crate) fn paint(style: Style, text: impl std::fmt::Display) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// Returns at most `most` characters of a text. A longer text ends with an ellipsis.
+/// Returns the first characters of a text, at most `most`. A text that is cut off ends with an ellipsis.
 pub(crate) fn cut(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         None => text.to_string(),
@@ -110,8 +110,8 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
     }
 }
 
-/// Runs `work` and returns its result. If the work takes longer than a second, prints `note` to standard error if that
-/// is a terminal.
+/// Runs `work` and returns the result. If `work` takes longer than a second and standard error is a terminal, prints
+/// `note` to standard error.
 pub(crate) fn with_note<T>(note: &str, work: impl FnOnce() -> T) -> T {
     match std::io::stderr().is_terminal() {
         true => patiently(Duration::from_secs(1), || anstream::eprintln!("{}", paint(DIM, note)), work),
@@ -119,7 +119,7 @@ pub(crate) fn with_note<T>(note: &str, work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Runs `work` and returns its result. If the work takes longer than `patience`, another thread runs `note`.
+/// Runs `work` and returns the result. If `work` takes longer than `patience`, calls `note` on another thread.
 fn patiently<T>(patience: Duration, note: impl FnOnce() + Send, work: impl FnOnce() -> T) -> T {
     std::thread::scope(|scope| {
         let (working, done) = mpsc::channel::<()>();

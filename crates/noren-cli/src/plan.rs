@@ -42,7 +42,11 @@ pub(crate) struct BlockArgs {
 }
 
 impl BlockArgs {
-    /// Converts the sizes to plan options. Returns an error if a size is 0.
+    /// Converts the sizes to plan options.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a size is 0.
     pub(crate) fn options(&self) -> Result<PlanOptions> {
         for (name, value) in [("--block-q", self.block_q), ("--block-kv", self.block_kv)] {
             if value == 0 {
@@ -79,7 +83,7 @@ pub(crate) fn run(args: &PlanArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
-/// Returns a function that prints the progress of planning and counting to standard error each second, if that is a
+/// Returns a function that prints the progress of planning and counting once per second, if standard error is a
 /// terminal.
 fn watch() -> impl Fn(Progress) -> ControlFlow<()> {
     let (start, shown) = (Instant::now(), Cell::new(0));
@@ -93,7 +97,7 @@ fn watch() -> impl Fn(Progress) -> ControlFlow<()> {
     }
 }
 
-/// Formats the cost of attention that computes every cell, as with a mask in an array.
+/// Formats the cost of attention that computes every cell, as attention with a mask array does.
 fn dense(stats: &Stats) -> String {
     let times = match stats.computed {
         0 => "the plan computes none".to_string(),

@@ -1,19 +1,20 @@
-//! [`Progress`]: a line that shows the progress of long work on standard error, if that is a terminal.
+//! [`Progress`]: a line that shows the progress of a long computation on standard error, if standard error is a
+//! terminal.
 
 use crate::output::{DIM, paint};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Minimum time between two drawings of the line, so that drawing costs little time.
+/// Minimum time between two updates of the progress line. Frequent updates would slow down the computation.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Width of the bar, in columns.
+/// Width of the progress bar, in columns.
 const WIDTH: u64 = 24;
 
-/// A line that shows how many of a number of steps are done.
+/// A line on standard error that shows the number of finished steps of a long computation.
 pub(crate) struct Progress {
     shown: bool,
     done: u64,
-    /// Total number of steps, if it is known.
+    /// Total number of steps; `None` if the total is unknown.
     all: Option<u64>,
     message: String,
     begun: Instant,
@@ -21,42 +22,43 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Creates a line for a number of steps. Nothing is shown if standard error is not a terminal.
+    /// Creates a progress line. `all` is the total number of steps; `None` if the total is unknown. If standard error
+    /// is not a terminal, nothing is shown.
     pub(crate) fn new(all: Option<u64>) -> Self {
         let shown = std::io::stderr().is_terminal();
         Progress { shown, done: 0, all, message: String::new(), begun: Instant::now(), drawn: None }
     }
 
-    /// Returns true if the line is shown.
+    /// Returns true if the progress line is shown.
     #[cfg(feature = "models")]
     pub(crate) fn is_shown(&self) -> bool {
         self.shown
     }
 
-    /// Adds a number of steps to the steps done.
+    /// Adds `steps` to the number of finished steps.
     pub(crate) fn add(&mut self, steps: u64) {
         self.set(self.done + steps);
     }
 
-    /// Sets the number of steps done.
+    /// Sets the number of finished steps.
     pub(crate) fn set(&mut self, done: u64) {
         self.done = done;
         self.draw();
     }
 
-    /// Sets the text beside the bar; the next step draws the text.
+    /// Sets the text beside the bar. The next update of the progress line draws the text.
     pub(crate) fn message(&mut self, text: impl Into<String>) {
         self.message = text.into();
     }
 
-    /// Removes the line.
+    /// Removes the progress line from the terminal.
     pub(crate) fn clear(&mut self) {
         if self.drawn.take().is_some() {
             anstream::eprint!("\r\x1b[2K");
         }
     }
 
-    /// Removes the line, runs `print`, and draws the line again.
+    /// Removes the progress line, runs `print`, and draws the progress line again.
     pub(crate) fn aside<T>(&mut self, print: impl FnOnce() -> T) -> T {
         self.clear();
         let result = print();
@@ -74,14 +76,14 @@ impl Progress {
         let _ = std::io::stderr().flush();
     }
 
-    /// Returns the bar, if the number of steps is known.
+    /// Returns the progress bar as text; empty if the total number of steps is unknown.
     fn bar(&self) -> String {
         let Some(all) = self.all else { return String::new() };
         let full = WIDTH * self.done.min(all) / all.max(1);
         format!("{}{}", "\u{2588}".repeat(full as usize), "\u{2591}".repeat((WIDTH - full) as usize))
     }
 
-    /// Returns the steps, the message and the remaining time as text.
+    /// Returns the text of the progress line: the finished steps, the message and the remaining time.
     fn text(&self) -> String {
         let mut text = match self.all {
             Some(all) => format!("{}/{all}", self.done),

@@ -1,6 +1,6 @@
 //! `noren run --input`: runs a model over tokens in a file.
 //!
-//! The other form of the command, `noren run TEXT`, is in [`text`].
+//! The module [`text`] contains `noren run TEXT`, which runs a model over a text.
 
 use crate::failure::{Failure, Result};
 use crate::model::{load, tokens::Tokens};
@@ -50,7 +50,7 @@ and, with --generate, 64-bit whole numbers:
 Examples:
   noren run --model llama --input tokens.safetensors -o out.safetensors
   noren run --model gpt2 --input tokens.safetensors --generate 12 -o out.safetensors";
-/// Default number of tokens that continue a text.
+/// Default number of tokens that are generated after a text.
 const GOES_ON: usize = 60;
 
 fn examples() -> String {
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &RunArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
-/// Returns all outputs of the model as 32-bit floats.
+/// Runs the model and returns all outputs as 32-bit floats, as (name, tensor).
 fn forward(model: &Model, Tokens { batch, decoder }: &Tokens) -> Result<Vec<(&'static str, Tensor)>> {
     let Output { last_hidden_state, logits, pooler_output } =
         model.forward_with(batch, decoder.as_ref(), Call::default())?;
@@ -97,11 +97,11 @@ fn forward(model: &Model, Tokens { batch, decoder }: &Tokens) -> Result<Vec<(&'s
     Ok(given)
 }
 
-/// Generates exactly `new_tokens` tokens after each row, also after an end token. Returns them as
+/// Generates exactly `new_tokens` tokens for each batch row, even after an end token. Returns only the new tokens,
 /// `[batch, new_tokens]`.
 fn continued(model: &Model, Tokens { batch, decoder }: &Tokens, new_tokens: usize) -> Result<Tensor> {
     if new_tokens == 0 {
-        return Err(Failure::new("--generate is 0: give at least 1, or leave it out"));
+        return Err(Failure::new("--generate is 0: give at least 1, or leave --generate out"));
     }
     let prompts = batch.real_ids();
     if let Some(row) = prompts.iter().position(Vec::is_empty) {
@@ -115,7 +115,7 @@ fn continued(model: &Model, Tokens { batch, decoder }: &Tokens, new_tokens: usiz
     Ok(Tensor::from_vec(ids, (rows.len(), new_tokens), &Device::Cpu).map_err(noren_candle::Error::from)?)
 }
 
-/// Writes tensors to a temporary file, which then replaces the output file.
+/// Writes tensors, given as (name, tensor), to the output file.
 fn write(target: &Target, tensors: &[(&'static str, Tensor)]) -> Result<()> {
     let pairs = tensors.iter().map(|(name, tensor)| (*name, tensor));
     let bytes = safetensors::serialize(pairs, None)

@@ -26,7 +26,7 @@ pub(crate) struct ServeArgs {
     #[cfg(feature = "models")]
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// Answer calls from standard input; the server starts such processes
+    /// Answer calls from standard input (for worker processes, which the server starts)
     #[arg(long, hide = true, value_enum)]
     worker: Option<WorkerKind>,
 }
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &ServeArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
-/// Returns the text view with its model.
+/// Returns the text view.
 #[cfg(feature = "models")]
 fn texts(args: &ServeArgs) -> Option<Box<dyn Texts>> {
     Some(Box::new(crate::text::View::new(args.model.clone())))
@@ -72,7 +72,7 @@ fn texts(_: &ServeArgs) -> Option<Box<dyn Texts>> {
 
 fn serve(args: &ServeArgs, screen: &mut Screen) -> Result<()> {
     let arguments = |kind: &str| ["serve", "--worker", kind].map(String::from).to_vec();
-    #[cfg_attr(not(feature = "models"), expect(unused_mut, reason = "the model is an argument"))]
+    #[cfg_attr(not(feature = "models"), expect(unused_mut, reason = "only a program with models adds an argument"))]
     let mut text_worker = arguments("model");
     // A model given by name is downloaded before the server starts; the server does not use the network.
     #[cfg(feature = "models")]

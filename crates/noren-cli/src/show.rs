@@ -70,7 +70,7 @@ Examples:
   noren show 'sliding(4096)' --len 1048576 --rows 4090..4110 --keys ..16
   noren show causal --past 12 --new 4";
 
-/// A range `a..b`, whose ends are optional.
+/// A range `a..b` of indices; `a` or `b` or both may be left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Part {
     start: usize,
@@ -103,14 +103,15 @@ impl Part {
 }
 
 impl LookArgs {
-    /// Returns the tokens of `--labels-tokens`: words between spaces, or, if there is only one, parts between commas.
+    /// Returns the tokens of `--labels-tokens`. The text is split at spaces; if it has no space, the text is split at
+    /// commas.
     fn tokens(&self) -> Option<Vec<&str>> {
         let text = self.labels_tokens.as_deref()?;
         let spaced: Vec<&str> = text.split_whitespace().collect();
         Some(if spaced.len() > 1 { spaced } else { text.split(',').map(str::trim).collect() })
     }
 
-    /// Returns `picture` with the options of these arguments.
+    /// Returns `picture` with the options of the command line.
     pub(crate) fn apply<'a>(&self, mut picture: Picture<'a>, bound: &'a noren_mask::BoundMask) -> Picture<'a> {
         if let Some(head) = self.head {
             picture = picture.head(head);
@@ -130,7 +131,7 @@ impl LookArgs {
         }
     }
 
-    /// Returns the minimum sizes that the given options need.
+    /// Returns the minimum sizes of a mask for which the given options are valid.
     pub(crate) fn sizes(&self) -> Sizes {
         let more = |n: usize| n.saturating_add(1);
         Sizes {
@@ -141,7 +142,7 @@ impl LookArgs {
         }
     }
 
-    /// Returns the options of a picture for the terminal.
+    /// Returns the options for a picture on the terminal.
     pub(crate) fn terminal(&self, screen: &Screen) -> TerminalOptions {
         TerminalOptions {
             color: screen.color,
@@ -185,7 +186,7 @@ pub(crate) fn run(args: &ShowArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
-/// Returns the score modifiers of the spec as text.
+/// Returns the scores of the spec as text; `None` if the spec has no scores.
 fn scores(bound: &Bound) -> Option<String> {
     let scores: Vec<String> = bound.specs[0].scores.iter().map(|s| format!("+ {s}")).collect();
     (!scores.is_empty()).then(|| scores.join(" "))
@@ -200,7 +201,7 @@ enum Form {
 }
 
 impl Form {
-    /// Returns the format for the extension of the file name.
+    /// Returns the picture format for the extension of a file name.
     fn of(path: &Path) -> Result<Form> {
         let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
         match extension.as_str() {

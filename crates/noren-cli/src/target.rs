@@ -1,20 +1,21 @@
-//! [`Target`]: the output file of a command. The path is checked before the computation; the file is written completely
-//! or not at all.
+//! [`Target`]: the output file of a command. The path is checked before the computation. The file is written completely
+//! or not changed.
 
 use crate::failure::{Failure, Result};
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// Maximum number of symbolic links to follow. A longer chain is treated as a cycle, as operating systems do.
+/// Maximum number of symbolic links that are followed. A longer chain of links is treated as a cycle, as in operating
+/// systems.
 const MOST_LINKS: usize = 40;
 
 /// An output file whose path was checked.
 #[derive(Debug)]
 pub(crate) struct Target {
-    /// The path as the user gave it, for error messages.
+    /// The path that the user gave, for error messages.
     name: String,
-    /// The path after symbolic links were followed.
+    /// The path of the file after all symbolic links were followed.
     path: PathBuf,
     kind: Kind,
 }
@@ -22,18 +23,18 @@ pub(crate) struct Target {
 #[derive(Debug)]
 enum Kind {
     New,
-    /// A file to replace; the new file gets its permissions.
+    /// An existing file with these permissions. The new file replaces the file and gets the same permissions.
     File(Permissions),
-    /// A device or a pipe, which cannot be replaced and is written directly.
+    /// A device or a pipe. The output is written to it directly, without a temporary file.
     Device,
 }
 
 impl Target {
-    /// Returns the output file for a path.
+    /// Creates a target for a path that the user gave.
     ///
     /// # Errors
     ///
-    /// Returns an error if the path is a folder, if its folder does not exist, or if the file is not writable.
+    /// Returns an error if the path is a folder, if the parent folder does not exist, or if the file is not writable.
     pub(crate) fn new(given: &Path) -> Result<Target> {
         let name = given.display().to_string();
         let refuse = |problem: String| {
@@ -68,8 +69,8 @@ impl Target {
         Ok(Target { name, path, kind })
     }
 
-    /// Writes a temporary file in the folder of the target, which then replaces the target. A device or a pipe is
-    /// written directly.
+    /// Writes the output to a temporary file in the folder of the target, then replaces the target with the temporary
+    /// file. A device or a pipe is written directly.
     pub(crate) fn write(&self, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
         let named = |what: &str, e: std::io::Error| {
             Failure::new(format!("{}: {what}: {e}", self.name)).hint("give -o a file in a folder that you may write to")
@@ -99,7 +100,7 @@ impl Target {
     }
 }
 
-/// Follows symbolic links, also to a file that does not exist.
+/// Follows symbolic links and returns the final path. The final path may name a missing file.
 fn follow(path: &Path) -> std::io::Result<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..MOST_LINKS {
@@ -109,10 +110,10 @@ fn follow(path: &Path) -> std::io::Result<PathBuf> {
             Err(_) => return Ok(path),
         }
     }
-    Err(std::io::Error::other("its symbolic links form a cycle"))
+    Err(std::io::Error::other("the symbolic links of the path form a cycle"))
 }
 
-/// Returns the folder that contains the last part of a path.
+/// Returns the parent folder of a path; `.` for a file name without a folder.
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -121,7 +122,8 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Creates a temporary file in `folder`. If the name exists, left by a process that was ended, other names are tried.
+/// Creates a temporary file in `folder`. If an interrupted process left a file with the chosen name, another name is
+/// chosen.
 fn create_part(folder: &Path) -> std::io::Result<(File, PathBuf)> {
     let id = std::process::id();
     let mut part = folder.join(format!(".noren-{id}.tmp"));
@@ -133,5 +135,5 @@ fn create_part(folder: &Path) -> std::io::Result<(File, PathBuf)> {
             made => return Ok((made?, part)),
         }
     }
-    unreachable!("the hundredth attempt returns")
+    unreachable!("the loop returns at attempt 100 at the latest")
 }

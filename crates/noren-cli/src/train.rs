@@ -53,7 +53,7 @@ pub(crate) fn run(args: &TrainArgs, screen: &mut Screen) -> Result<Verdict> {
     let text = read_text(&args.data)?;
     let trainer = Trainer::new(&config, tokenizer.as_ref(), &text, objective)?;
     let [train, held] = trainer.rows();
-    let rows = format!("{train} rows of {} tokens to learn from, {held} held out", config.row_len);
+    let rows = format!("{train} rows of {} tokens for training, {held} rows for validation", config.row_len);
     let documents = trainer.documents();
     let rows = format!("{documents} document{}, {rows}", if documents == 1 { "" } else { "s" });
     screen.line(format!("{:<10} {}: {rows}", "text", args.data.display()))?;
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &TrainArgs, screen: &mut Screen) -> Result<Verdict> {
 }
 
 fn message(now: &Step) -> String {
-    let held = now.validation.map(|loss| format!(", held out {loss:.3}")).unwrap_or_default();
+    let held = now.validation.map(|loss| format!(", validation loss {loss:.3}")).unwrap_or_default();
     format!("loss {:.3}{held}, {:.0} tokens/s", now.loss, now.tokens_per_second)
 }
 
@@ -88,9 +88,9 @@ fn report(trained: &Trained, screen: &mut Screen) -> Result<()> {
     for objective in [Objective::Clm, Objective::Mlm] {
         if let Some(loss) = history.last_validation(objective) {
             let bits = loss / std::f64::consts::LN_2;
-            let knowing = format!("a unigram model has {:.3}", history.unigram);
+            let knowing = format!("a unigram model has a loss of {:.3}", history.unigram);
             let line = format!("{} {loss:.3} nats per token, {bits:.2} bits; {knowing}", paint(STRONG, objective));
-            screen.line(format!("{:<10} {line}", "held out"))?;
+            screen.line(format!("{:<10} {line}", "validation"))?;
         }
     }
     let files = "model.safetensors, config.json, tokenizer.json, loss.svg";

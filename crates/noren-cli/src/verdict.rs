@@ -2,10 +2,10 @@
 
 /// The exit code of a command that finished without an error.
 pub(crate) enum Verdict {
-    /// Exit code 0: the masks are equal, all checks passed, or the command checks nothing.
+    /// Exit code 0: the masks are equal, all checks passed, or the command has nothing to check.
     Yes,
     /// Exit code 1: the masks differ, or a check failed.
     No,
-    /// Exit code 3: the declarations are not sufficient for a verdict.
+    /// Exit code 3: more declarations are needed for a verdict.
     Open,
 }

@@ -29,7 +29,7 @@ Examples:
   noren verify certificate.json --facts facts.json --len 8
   noren verify certificate.json 'causal & documents([5, 3])' --layers 4 --facts facts.json";
 
-/// Maximum number of rules that are listed one by one.
+/// Maximum number of rules that are printed.
 const LISTED: usize = 40;
 
 pub(crate) fn run(args: &VerifyArgs, screen: &mut Screen) -> Result<Verdict> {
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &VerifyArgs, screen: &mut Screen) -> Result<Verdict> {
     }
     let text = std::fs::read_to_string(&args.certificate).map_err(unreadable)?;
     let given = args.stack.expected()?;
-    let report = with_note("checking everything again ...", || verify_for(&text, &given))
+    let report = with_note("checking the certificate ...", || verify_for(&text, &given))
         .map_err(|refusal| Failure::new(format!("{name}: {refusal}")))?;
     let about = if args.stack.given() { "about these masks, unchanged" } else { "unchanged" };
     screen.line(format!("{}: the certificate is {about}, and its verdict is correct", paint(GOOD, "verified")))?;
@@ -55,14 +55,14 @@ pub(crate) fn run(args: &VerifyArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(if report.holds { Verdict::Yes } else { Verdict::No })
 }
 
-/// Prints the verdict, then the rules that decide it: the broken rules, or all rules if none is broken.
+/// Prints the verdict, then the rules that decide the verdict: the broken rules, or all rules if no rule is broken.
 fn tell(report: &Report, screen: &mut Screen) -> Result<()> {
     let broken = report.rules.iter().filter(|rule| rule.violated).count();
     let verdict = match (report.pairs, broken) {
         (0, _) => format!("{}: the policy denies no pair of tokens", paint(BAD, "nothing established")),
-        (pairs, 0) => format!("{}: none of {pairs} denied pair(s) is connected", paint(GOOD, "holds")),
+        (pairs, 0) => format!("{}: no influence in any of {pairs} denied pair(s)", paint(GOOD, "holds")),
         (pairs, broken) => {
-            format!("{}: by {broken} rule(s) and batch row(s), of {pairs} denied pair(s)", paint(BAD, "broken"))
+            format!("{}: in {broken} rule(s) and batch row(s); the policy denies {pairs} pair(s)", paint(BAD, "broken"))
         }
     };
     screen.line(format!("\n{verdict}"))?;
@@ -83,7 +83,7 @@ fn line(rule: &RuleReport) -> String {
             let reached = rule.reached_pairs.map_or("at least 1".to_string(), |reached| reached.to_string());
             format!("{place}: {reached} of {pairs} denied pair(s) connected, {}", path(witness))
         }
-        (None, 0) => format!("{place}: nothing established, it denies no pair"),
+        (None, 0) => format!("{place}: nothing established, the rule denies no pair"),
         (None, pairs) => format!("{place}: holds for {pairs} pair(s)"),
     }
 }

@@ -1,4 +1,4 @@
-//! Finds which dimension of a stored array is batch rows, heads, queries or keys.
+//! Finds which dimensions of a stored array are batch rows, heads, queries and keys.
 
 use super::context::Context;
 use super::kinds::Role;
@@ -9,20 +9,21 @@ use noren_mask::Error;
 /// The dimensions of a stored array: batch rows, heads, queries and keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Alignment {
-    /// The stored sizes `[batch, heads, q_len, kv_len]`; 1 where the array has no such dimension or broadcasts it.
+    /// The stored sizes `[batch, heads, q_len, kv_len]`; 1 for a dimension that the array lacks or broadcasts.
     pub(crate) dims: [usize; 4],
-    /// The sizes after broadcasting.
+    /// The numbers of batch rows, queries and keys after broadcasting.
     pub(crate) sizes: Sizes,
-    /// True when the array has one row of keys for each batch row; such an array defines
-    /// padding only, and the attention function adds causality.
+    /// True when the array has one row of keys for each batch row. Such an array defines only padding, and the
+    /// attention function adds causality.
     pub(crate) keys_only: bool,
-    /// True when the batch size is declared or follows from an array given with the mask.
+    /// True when the batch size is declared or follows from a companion array.
     pub(crate) batch_known: bool,
-    /// The second possible reading of the shape, `[batch, heads, q_len, kv_len]`.
+    /// The sizes `[batch, heads, q_len, kv_len]` in the second possible reading of the shape; `None` if the shape has
+    /// only one reading.
     pub(crate) other: Option<[usize; 4]>,
-    /// True when batch rows and heads share the first dimension.
+    /// True when batch rows and heads share the first dimension of the array.
     pub(crate) flat: bool,
-    /// The declared numbers of queries and keys, where the array has other ones.
+    /// The declared sizes; `None` if the array has the declared number of keys.
     pub(crate) wanted: Option<Sizes>,
 }
 
@@ -33,7 +34,7 @@ pub(crate) fn align(mask: &Values, companions: &Companions<'_>, context: &Contex
         return Err(Error::fact(
             "mask",
             format!(
-                "shape {shape:?}: expected 1 to 4 dimensions without a size of 0: [batch, heads, q_len, kv_len] or fewer"
+                "the shape is {shape:?}, expected 1 to 4 dimensions that are all at least 1: [batch, heads, q_len, kv_len] or fewer of these"
             ),
         ));
     }
@@ -48,7 +49,7 @@ pub(crate) fn align(mask: &Values, companions: &Companions<'_>, context: &Contex
         [b, 1, k] if key_role => ([b, 1, 1, k], true),
         [n, q, k] => (three(n, q, k, batch, context, &mut other, &mut flat), false),
         [b, h, q, k] => ([b, h, q, k], q == 1 && context.q_len.unwrap_or(2) != 1 && key_role),
-        _ => unreachable!("at most four dimensions, none of them missing"),
+        _ => unreachable!("the number of dimensions was checked to be from 1 to 4"),
     };
     let sizes = sizes(dims, batch, tokens, companions, context, keys_only);
     let mut out = Alignment { dims, sizes, keys_only, batch_known: batch.is_some(), other, flat, wanted: None };
@@ -108,7 +109,8 @@ fn three(
             *flat = true;
             [b, n / b, q, k]
         }
-        // Broadcasting aligns the last dimensions, so a dimension of batch rows is read as heads.
+        // Broadcasting aligns the last dimensions, so the attention function reads a first dimension of batch rows as
+        // heads.
         (Some(b), Some(h)) if b == n && h == n && context.slot.broadcasts() => {
             *other = Some(by_batch);
             by_head
@@ -135,7 +137,7 @@ fn sizes(
     let past = context.past.iter().copied().max().and_then(|p| usize::try_from(p).ok());
     let kv_len = match k {
         1 if !keys_only => {
-            // With declared lengths, a mask of one column has as many keys as queries.
+            // If lengths are declared, a mask whose key dimension is 1 applies to as many keys as queries.
             let lengths = companions.get(LENGTHS).is_some() || !context.lengths.is_empty();
             let square = (lengths && !cross && past.is_none()).then_some(q);
             context.kv_len.or(tokens).or(square).unwrap_or(1)
@@ -159,20 +161,20 @@ fn sizes(
         1 if !keys_only && k > 1 && context.kind.is_none_or(|kind| !kind.causal) && b > 1 => kv_len,
         q => q,
     };
-    // A mask of one batch row applies to all rows. The largest row named in a redaction gives the minimum number of
-    // rows.
+    // A mask of one batch row applies to all batch rows. Without a declared batch size, the batch ends with the highest
+    // batch row that a redaction names.
     let named = context.redactions.iter().flat_map(|r| r.batch.iter()).max().map_or(1, |row| row.saturating_add(1));
     let batch = match (b, batch) {
         (1, Some(declared)) => declared,
         (1, None) => named,
         _ => b,
     };
-    // An array without tokens gives no size, so the minimum is 1.
+    // An array without tokens would give a size of 0, so every size is at least 1.
     Sizes { batch: batch.max(1), q_len: q_len.max(1), kv_len: kv_len.max(1) }
 }
 
-/// Returns the declared sizes of a cross-attention mask, with one key for each encoder token, where they differ from
-/// the array's.
+/// Returns the declared sizes of a cross-attention mask, with one key for each of the `tokens` encoder tokens. Returns
+/// `None` if the array has the declared number of keys.
 fn wanted_of_encoder(alignment: &Alignment, tokens: Option<usize>, context: &Context) -> Option<Sizes> {
     let sizes = alignment.sizes;
     let kv_len = context.kv_len.or(tokens)?;
@@ -180,7 +182,8 @@ fn wanted_of_encoder(alignment: &Alignment, tokens: Option<usize>, context: &Con
     (kv_len != sizes.kv_len && kv_len > 0 && alignment.dims[3] != 1).then_some(Sizes { q_len, kv_len, ..sizes })
 }
 
-/// Returns the declared sizes where they differ from the array's.
+/// Returns the declared sizes; `None` if the array has the declared number of keys. `tokens` is the number of tokens
+/// per batch row in the companion arrays; `None` if unknown.
 fn wanted(alignment: &Alignment, tokens: Option<usize>, context: &Context) -> Option<Sizes> {
     let sizes = alignment.sizes;
     if alignment.dims[3] == 1 && !alignment.keys_only {
@@ -190,7 +193,7 @@ fn wanted(alignment: &Alignment, tokens: Option<usize>, context: &Context) -> Op
     let q_len = context.q_len.unwrap_or(sizes.q_len);
     let kv_len = match (context.kv_len, past, tokens) {
         (Some(kv_len), ..) => kv_len,
-        // A cache may have more slots than tokens.
+        // A cache may have more slots than stored tokens.
         (None, Some(past), _) if context.q_len.is_some() => (past + q_len).max(sizes.kv_len),
         (None, Some(past), Some(tokens)) if tokens > sizes.kv_len && tokens > past => tokens,
         (None, None, Some(tokens)) if alignment.keys_only || tokens == sizes.q_len => tokens,

@@ -1,4 +1,4 @@
-//! Checks a bias that is stored in the same array as the mask: the bias must follow positions, not slots.
+//! Checks a bias that is stored in the same array as the mask: the bias must depend on positions, not on slots.
 
 use super::context::Context;
 use super::decode::Decoded;
@@ -9,8 +9,8 @@ use super::values::Values;
 use noren_mask::bits::bit;
 use std::collections::HashMap;
 
-/// Checks that a relative bias depends only on the distance between positions. A constant added to a whole row is
-/// ignored, because the softmax cancels it.
+/// Checks that a relative bias depends only on the distance between positions, and returns a finding for the first
+/// wrong number. A constant added to all cells of a query is allowed, because the softmax cancels the constant.
 pub(crate) fn look(
     mask: &Values,
     decoded: &Decoded,
@@ -50,8 +50,7 @@ pub(crate) fn look(
                             "relative_bias_with_padding",
                             Certainty::Certain,
                             format!(
-                                "the bias does not follow positions: at distance {distance} query {i} of batch row {b}, head {h}, gets {bias} \
-                                 where {other} is given elsewhere: it was made from slots, padding included"
+                                "the bias does not depend on the distance alone: at distance {distance}, query {i} of batch row {b}, head {h}, has the bias {bias}, but another cell at this distance has {other}: the bias was computed from slots, which count padding"
                             ),
                         ));
                     }
@@ -62,12 +61,14 @@ pub(crate) fn look(
     None
 }
 
-/// Returns whether two numbers are equal up to the rounding of 16-bit types.
+/// Returns true if `a` and `b` are equal up to the rounding of 16-bit types. `base` is the number that was subtracted
+/// from both numbers and also adds a rounding error.
 fn close(a: f64, b: f64, base: f64) -> bool {
     (a - b).abs() <= 0.02 * (a.abs().max(b.abs()).max(base.abs())) + 1e-4
 }
 
-/// Returns the positions of the keys: the given ones, or the count of non-padding tokens.
+/// Returns the position of each key of batch row `b`: the given position, or the number of non-padding tokens before
+/// the key.
 fn positions(known: &Known, intent: &Intent, b: usize) -> Vec<i64> {
     if let Some(rows) = &known.positions {
         return row(rows, b).to_vec();

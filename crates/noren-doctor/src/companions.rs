@@ -16,10 +16,10 @@ const QUERY_OWNERS: &[&str] = &["query_seq_ids", "q_seq_ids", "query_owners"];
 const COMPLETION_IDS: &[&str] = &["completion_ids"];
 const COMPLETIONS: &[&str] = &["completion_mask", "response_mask", "loss_mask", "action_mask"];
 
-/// Names of the arrays that this module reads.
+/// Names of the arrays that only the checks of this module read. Each entry lists the possible names of one array.
 pub(super) const NAMES: &[&[&str]] = &[LABELS, ENDS, LONGEST, KEY_OWNERS, QUERY_OWNERS, COMPLETION_IDS, COMPLETIONS];
 
-/// Returns the names of the given arrays that no check reads.
+/// Returns a message for each given array that no check reads.
 pub(super) fn unread(beside: &Companions<'_>) -> Vec<String> {
     let known = || [known::NAMES, NAMES, tensors::NAMES].concat().into_iter().flatten().copied();
     let unread = beside.0.keys().filter(|name| !known().any(|k| k == name.as_str()));
@@ -32,7 +32,8 @@ pub(super) fn unread(beside: &Companions<'_>) -> Vec<String> {
     unread.map(says).collect()
 }
 
-/// Checks every array given with the mask.
+/// Checks every array given with the mask, and returns the findings. `verdict` holds the cells of the mask; `None` if
+/// no mask is given.
 pub(crate) fn look(beside: &Companions<'_>, context: &Context, verdict: Option<&Held>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let intent = verdict.and_then(|v| v.intent.as_ref());
@@ -56,7 +57,7 @@ pub(crate) fn look(beside: &Companions<'_>, context: &Context, verdict: Option<&
     findings
 }
 
-/// Checks the side of the padding: generation needs left padding, and the side must be the declared one.
+/// Checks that the padding is on the declared side, and on the left if the model generates text.
 fn padding_side(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>) -> Option<Finding> {
     let valid = intent?.valid.as_ref()?;
     let kv_len = intent?.kv_len;
@@ -66,18 +67,18 @@ fn padding_side(beside: &Companions<'_>, context: &Context, intent: Option<&Inte
     beside.get(IDS)?;
     let text = match () {
         () if context.generates => format!(
-            "row {at_end} is padded on the right and the model continues the text: the last logits are those of padding"
+            "batch row {at_end} is padded on the right, but the model continues the text: the last logits belong to a padding token; pad on the left"
         ),
         () if declared_left && valid.iter().all(|r| !padded(r, 0)) => {
-            format!("left padding is declared, but row {at_end} is padded on the right")
+            format!("left padding is declared, but batch row {at_end} is padded on the right")
         }
         () => return None,
     };
     Some(Finding::of("padding_side", Certainty::Likely, text))
 }
 
-/// Checks that positions count the non-padding tokens of each document from 0. A constant shift is allowed for relative
-/// encodings.
+/// Checks that positions count the non-padding tokens of each document from 0. A constant shift is only a note for
+/// relative position encodings.
 fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>) -> Option<Finding> {
     let intent = intent?;
     let given = beside.get(POSITIONS).filter(|v| v.shape().len() <= 2)?.rows()?;
@@ -122,8 +123,8 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
     let at = |(b, k, is, should): (usize, usize, i64, i64)| {
         format!("token {k} of batch row {b} has position {is}, expected {should}")
     };
-    // Some models count every text from another number, such as 2. That is correct where the number does not depend on
-    // the slot.
+    // Some models begin the positions of every text with another number, such as 2. These positions are correct if this
+    // number does not depend on the slot of the first token.
     let convention = starts.iter().all(|s| s.0 == starts[0].0) && starts.iter().any(|(by, slot)| by != slot);
     match (wrong, shifted) {
         (Some(place), _) => Some(Finding::of(
@@ -140,7 +141,8 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
     }
 }
 
-/// Checks that `cu_seqlens` begins with 0, rises, and ends with the number of tokens.
+/// Checks that `cu_seqlens` begins with 0, increases, and ends with the number of tokens. Then compares `cu_seqlens`
+/// with `max_seqlen` and the segment numbers.
 fn packed_lengths(beside: &Companions<'_>, context: &Context, verdict: Option<&Held>) -> Option<Finding> {
     let ends = beside.list(ENDS)?;
     let total = verdict.map(|v| v.keep.dims()).map(|[batch, _, _, kv_len]| (batch * kv_len) as i64);
@@ -149,11 +151,11 @@ fn packed_lengths(beside: &Companions<'_>, context: &Context, verdict: Option<&H
     let given = beside.list(LONGEST).and_then(|l| l.first().copied()).or(context.max_seqlen);
     let (first, last) = (ends.first().copied().unwrap_or(0), ends.last().copied().unwrap_or(0));
     let problem = match () {
-        () if ends.is_empty() => "it is empty: its first value is 0 and its last one the number of tokens".into(),
-        () if first != 0 => format!("it begins with {first} and not with 0"),
-        () if ends.windows(2).any(|w| w[1] <= w[0]) => "it does not rise: a document without tokens".into(),
+        () if ends.is_empty() => "the array is empty, expected 0 first and the number of tokens last".into(),
+        () if first != 0 => format!("the first value is {first}, expected 0"),
+        () if ends.windows(2).any(|w| w[1] <= w[0]) => "the values do not increase: a document has no tokens".into(),
         () if total.is_some_and(|total| total != last) => {
-            format!("it ends with {last}, but there are {} tokens", total.unwrap_or(0))
+            format!("the last value is {last}, but there are {} tokens", total.unwrap_or(0))
         }
         () if given.is_some() && given != longest => {
             format!(
@@ -167,7 +169,7 @@ fn packed_lengths(beside: &Companions<'_>, context: &Context, verdict: Option<&H
     Some(Finding::of("document_boundary_off_by_one", Certainty::Certain, format!("cu_seqlens is malformed: {problem}")))
 }
 
-/// Checks that `cu_seqlens` and the segment numbers change at the same tokens.
+/// Checks that documents begin at the same tokens in `ends`, the values of `cu_seqlens`, and in the segment numbers.
 fn borders(beside: &Companions<'_>, ends: &[i64]) -> Option<Finding> {
     let segments = beside.list(known::SEGMENTS)?;
     let changes: Vec<i64> = (1..segments.len()).filter(|&k| segments[k] != segments[k - 1]).map(|k| k as i64).collect();
@@ -175,22 +177,22 @@ fn borders(beside: &Companions<'_>, ends: &[i64]) -> Option<Finding> {
     let wrong = changes.iter().find(|k| !inner.contains(k)).or_else(|| inner.iter().find(|k| !changes.contains(k)))?;
     (segments.len() as i64 == *ends.last()?).then(|| {
         let text = format!(
-            "cu_seqlens and the segment numbers disagree at token {wrong}: only one of them has a border there"
+            "cu_seqlens and the segment numbers disagree at token {wrong}: only one of the two arrays begins a document at this token"
         );
         Finding::of("document_boundary_off_by_one", Certainty::Certain, text)
     })
 }
 
-/// Reports an `is_causal` flag given with a mask that is not causal.
+/// Returns a finding if `is_causal` is true, but the declared mask is not causal.
 fn flag(context: &Context) -> Option<Finding> {
     let both_ways = context.kind.is_some_and(|k| !k.causal) || context.role == super::Role::Cross;
     (context.is_causal == Some(true) && both_ways).then(|| {
-        let text = "is_causal is set with a mask that is not causal: attention adds causality to the mask";
+        let text = "is_causal is true, but the declared mask is not causal: the attention function adds causality to the mask; pass is_causal=False";
         Finding::of("implicit_causal", Certainty::Certain, text)
     })
 }
 
-/// Checks that queries read only those cache slots that belong to their own sequence.
+/// Checks that queries read only the cache slots of their own sequence.
 fn owners(beside: &Companions<'_>, verdict: &Held) -> Option<Finding> {
     let keys = beside.list(KEY_OWNERS)?;
     let queries = beside.list(QUERY_OWNERS)?;
@@ -219,7 +221,7 @@ fn owners(beside: &Companions<'_>, verdict: &Held) -> Option<Finding> {
     Some(finding)
 }
 
-/// Token ids, and which tokens are non-padding, for the checks of labels and pooling.
+/// The token ids, declarations and intended mask that the checks of labels and completions read.
 struct Scene<'a> {
     context: &'a Context,
     intent: Option<&'a Intent>,
@@ -291,7 +293,9 @@ impl<'a> Scene<'a> {
 
     fn nothing_learned(&self, labels: &[Vec<i64>]) -> Option<Finding> {
         let b = labels.iter().position(|r| r.iter().all(|l| *l == self.ignore))?;
-        let text = format!("batch row {b} has no label at all: nothing is learned from it, and a mean over it is NaN");
+        let text = format!(
+            "batch row {b} has no label: the model learns nothing from this row, and a mean over its labels is NaN"
+        );
         Some(Finding::of("loss_mask_missing", Certainty::Certain, text))
     }
 
@@ -310,9 +314,9 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// Returns whether most non-padding tokens have no label, as in masked-language training.
+    /// Returns true if fewer than 70 % of the non-padding tokens have a label, as in masked-language training.
     fn sparse(&self, labels: &[Vec<i64>]) -> bool {
-        // Missing labels at the ends of texts are a separate class of mistake.
+        // Tokens with the eos id are not counted, because their missing labels belong to another class of mistake.
         let ends = |b: usize, k: usize| {
             let id = self.ids.as_ref().and_then(|ids| row(ids, b).get(k));
             self.context.eos_id.is_some_and(|eos| id == Some(&eos))
@@ -322,7 +326,8 @@ impl<'a> Scene<'a> {
         supervised * 10 < real().count() * 7
     }
 
-    /// Returns the shift `k` for which `labels[t] == ids[t + k]` holds for the most tokens.
+    /// Returns the shift `k` from -2 to 2 for which `labels[t] == ids[t + k]` holds for the most tokens. Returns `None`
+    /// if the equation holds for fewer than 70 % of the tokens with labels.
     fn shift(&self, labels: &[Vec<i64>], ids: &[Vec<i64>]) -> Option<i64> {
         let score = |by: i64| -> (usize, usize) {
             let at = |b: usize, k: usize| usize::try_from(k as i64 + by).ok().and_then(|k| ids[b].get(k)).copied();
@@ -354,15 +359,15 @@ impl<'a> Scene<'a> {
         let crossing: Vec<_> = self.cells(labels).filter(crosses).collect();
         let &(b, k, label) = crossing.first()?;
         let text = format!(
-            "{} document(s) end with a label from the next document, the first at token {k} of batch row {b} (label {label}): set it to {}",
+            "{} document(s) end with a label from the next document, the first at token {k} of batch row {b} (label {label}): set each of these labels to {}",
             crossing.len(),
             self.ignore
         );
         Some(Finding::of("boundary_label", Certainty::Certain, text))
     }
 
-    /// Checks the labels of the first tokens of documents. If the model shifts labels, the last token of the previous
-    /// document learns them.
+    /// Checks that the first token of a document has no label, except in the first document. If the model shifts
+    /// labels, the last token of the previous document would learn to predict this token.
     fn first_labels(&self, labels: &[Vec<i64>]) -> Option<Finding> {
         let first = |&(b, k, label): &(usize, usize, i64)| {
             let segment = self.segment(b, k);
@@ -385,14 +390,14 @@ impl<'a> Scene<'a> {
         let packed = self.intent.is_some_and(|i| i.segments.is_some());
         let text = match (shift?, self.context.shifts_labels) {
             (0, Some(false)) => {
-                "labels are the tokens themselves, but the model does not shift them: it learns to copy its input and the loss falls to 0"
+                "labels equal the input tokens, but the model does not shift labels: the model learns to copy its input and the loss falls to 0"
             }
             (0, _) | (1, Some(false)) => return None,
             (1, None) if packed || explained => return None,
             (1, _) => {
-                "labels are shifted by one already, and the model shifts them again: it learns the token after the next"
+                "labels are already shifted by one, and the model shifts them again: the model learns to predict the token after the next"
             }
-            (-1, _) => "labels are shifted in the wrong direction: the model learns the token it has just read",
+            (-1, _) => "labels are shifted in the wrong direction: the model learns to predict the token just read",
             _ => "labels are shifted by more than one token",
         };
         Some(Finding::of(
@@ -412,18 +417,19 @@ impl<'a> Scene<'a> {
             k + 1 < end && label != self.ignore && self.real(b, k)
         };
         let count = self.cells(labels).filter(in_prompt).count();
-        let text = format!("{count} token(s) of the prompt have a label although only the answer should be learned");
+        let text =
+            format!("{count} token(s) of the prompt have a label, although the model should learn only the answer");
         (count > 0).then(|| Finding::of("loss_mask_missing", Certainty::Certain, text))
     }
 
-    /// Reports texts that end with eos when no label is eos.
+    /// Returns a finding if texts contain the eos token, but no label is eos.
     fn ends(&self, labels: &[Vec<i64>], ids: &[Vec<i64>]) -> Option<Finding> {
         let eos = self.context.eos_id?;
         let real_eos = (0..ids.len()).any(|b| (0..ids[b].len()).any(|k| ids[b][k] == eos && self.real(b, k)));
         let supervised = self.cells(labels).any(|(_, _, l)| l != self.ignore);
         let learned = self.cells(labels).any(|(_, _, l)| l == eos);
         (real_eos && supervised && !learned).then(|| {
-            let text = format!("texts end with id {eos}, but no label is {eos}: the model never learns to stop (a mask on ids == pad with pad = eos)");
+            let text = format!("texts end with id {eos}, but no label is {eos}: the model never learns to stop (usual cause: labels are removed where ids == pad_id, and pad_id equals eos_id)");
             Finding::of("EOS_never_learned", Certainty::Certain, text)
         })
     }
@@ -449,7 +455,7 @@ impl<'a> Scene<'a> {
         }
         let (b, k, m) = wrong?;
         let text = format!(
-            "token {k} of batch row {b} is {} the completion: the completion must end with the first {eos} after the prompt",
+            "token {k} of batch row {b} is {} the completion mask: the completion must end with the first {eos} after the prompt",
             if m != 0 { "in" } else { "left out of" }
         );
         Some(Finding::of("RL_completion_mask", Certainty::Certain, text))

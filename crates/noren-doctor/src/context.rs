@@ -25,19 +25,19 @@ impl MaskKind {
 pub struct Context {
     /// The function or argument that takes the mask.
     pub api: Option<String>,
-    /// The words of `api` that the doctor knows.
+    /// The words in `api` that the doctor knows; they define how the attention function uses the mask.
     pub(crate) slot: Api,
     /// The convention: which stored value allows a cell.
     pub convention: Option<Convention>,
     /// The purpose of the array: mask, key padding or cross-attention.
     pub role: Role,
-    /// True when `role` was declared and is not the default.
+    /// True when `role` was declared, false when `role` holds the default.
     pub role_declared: bool,
     /// The declared kind of mask.
     pub kind: Option<MaskKind>,
     /// The declared kind as the user wrote it.
     pub kind_name: Option<String>,
-    /// Declarations that have no effect here; the report lists them.
+    /// One message for each declaration that has no effect; the report lists the messages.
     pub left_out: Vec<String>,
     /// The type in which scores are computed.
     pub compute_dtype: Option<Dtype>,
@@ -47,7 +47,7 @@ pub struct Context {
     pub eos_id: Option<i64>,
     /// Token id that begins a text.
     pub bos_id: Option<i64>,
-    /// Further token ids that are not text.
+    /// Ids of other special tokens, which are not text.
     pub special_ids: Vec<i64>,
     /// The side of the padding.
     pub side: Option<Side>,
@@ -65,16 +65,18 @@ pub struct Context {
     pub q_len: Option<usize>,
     /// Number of keys.
     pub kv_len: Option<usize>,
-    /// Width of the window in keys; `window_means` defines how it is counted.
+    /// Width of the window in keys; `window_means` defines which keys the width counts.
     pub window: Option<i64>,
     /// The keys that the window width counts [default: for a causal window, the keys up to and including the query's
     /// own].
     pub window_means: Option<WindowMeans>,
     /// Length of a chunk in tokens.
     pub chunk: Option<i64>,
-    /// True when chunks are counted from slot 0, false when they are counted from the first non-padding token.
+    /// True when chunks are counted from slot 0, false when chunks are counted from the first non-padding token
+    /// [default: false].
     pub chunk_from_slot: Option<bool>,
-    /// True when the prefix is counted from slot 0, false when it is counted from the first non-padding token.
+    /// True when the prefix is counted from slot 0, false when the prefix is counted from the first non-padding token.
+    /// With `None`, the doctor tries both for left-padded rows and adds a question to the report.
     pub prefix_from_slot: Option<bool>,
     /// Number of first keys that every query reads.
     pub sinks: usize,
@@ -98,11 +100,11 @@ pub struct Context {
     pub generates: bool,
     /// Number of non-padding tokens per batch row.
     pub lengths: Vec<i64>,
-    /// True when the model shifts labels itself.
+    /// True when the model shifts labels itself, false when the caller must shift the labels.
     pub shifts_labels: Option<bool>,
-    /// The probability of masking a token (MLM).
+    /// The probability that a token is selected for prediction in masked-language training (MLM).
     pub masked_fraction: Option<f64>,
-    /// The label value that is left out of the loss.
+    /// The label of tokens that the loss ignores [default: -100].
     pub ignore_index: Option<i64>,
     /// The declared pooling.
     pub pooling: Option<Pooling>,
@@ -111,8 +113,8 @@ pub struct Context {
 }
 
 impl Context {
-    /// Reads declarations from the text of a JSON object with the keys of the conformance cases: `api`, `convention`,
-    /// `role`, `kind`, `past_len`, `window`, `pad_token_id`, ... `_len`, `_id` and underscores in keys are optional.
+    /// Reads declarations from the text of a JSON object with keys such as `api`, `convention`, `role`, `kind`,
+    /// `past_len`, `window` and `pad_token_id`. In a key, `_len`, `_id` and underscores may be left out.
     ///
     /// ```
     /// use noren_doctor::Context;
@@ -125,18 +127,19 @@ impl Context {
     /// Returns an error if the text is not a JSON object, a value has the wrong type or range, a word is unknown, or a
     /// key looks like a misspelled known key. Other unknown keys are ignored and listed in `left_out`.
     pub fn from_json(text: &str) -> Result<Self, Error> {
-        let value: Value =
-            serde_json::from_str(text).map_err(|e| Error::fact("context", format!("not valid JSON: {e}")))?;
+        let value: Value = serde_json::from_str(text)
+            .map_err(|e| Error::fact("context", format!("the text is not valid JSON: {e}")))?;
         match value {
             Value::Object(map) => Self::from_map(&map),
-            _ => Err(Error::fact("context", "expected a JSON object")),
+            _ => Err(Error::fact("context", "expected a JSON object, found another JSON value")),
         }
     }
 
     /// Reads declarations from a parsed JSON object.
     ///
     /// # Errors
-    /// Returns an error in the same cases as [`from_json`](Self::from_json).
+    /// Returns an error if a value has the wrong type or range, a word is unknown, or a key looks like a misspelled
+    /// known key.
     pub fn from_map(map: &Map<String, Value>) -> Result<Self, Error> {
         let read = Reader::new(map);
         let mut context = Context::default();
@@ -150,8 +153,8 @@ impl Context {
         Ok(context)
     }
 
-    /// Returns the kind of a layer for the name that model configurations use. With a window or chunk size, "full"
-    /// means a decoder's causal mask.
+    /// Returns the kind of a layer from its name in a model configuration, such as `sliding_attention`. A name without
+    /// a special kind, such as "full", means a causal mask, unless the declared kind is not causal.
     ///
     /// # Errors
     /// Returns an error if a word is unknown.
@@ -162,7 +165,7 @@ impl Context {
         Ok(Some(MaskKind { causal: kind.causal || plain && !both_ways, ..kind }))
     }
 
-    /// Reads the kind, the role and the sizes of a kind.
+    /// Reads the kind, the role, and the declarations that belong to a kind, such as the window width.
     fn read_intent(&mut self, read: &Reader<'_>) -> Result<(), Error> {
         self.kind_name = read.text(&["kind", "mask_kind", "intent", "attention_type"])?;
         let named = self.kind_name.as_deref().map(|name| words::kind("kind", name)).transpose()?;
@@ -186,7 +189,7 @@ impl Context {
         self.prefix_from_slot = read.word(&["prefix_from", "prefix_counted_from", "prefix_origin"], |word| {
             words::from_slot("prefix_from", word)
         })?;
-        // The width may be that of the model's other layers.
+        // If this layer has no window, the declared width belongs to other layers of the model.
         let width = read.count(&["window", "sliding_window", "window_size", "window_len"], 1)?;
         self.window = width.filter(|_| of_layer.is_none_or(|k| k.sliding));
         self.window_means = read.word(&["window_means", "window_convention", "window_counts"], words::window_means)?;
@@ -236,7 +239,8 @@ impl Context {
         Ok(())
     }
 
-    /// Reads token ids, and which tokens are non-padding.
+    /// Reads the ids of special tokens, the side of the padding, and the numbers of non-padding tokens and written
+    /// cache slots.
     fn read_tokens(&mut self, read: &Reader<'_>) -> Result<(), Error> {
         self.pad_id = read.id(&["pad_token_id", "pad_id", "pad"])?;
         self.eos_id = read.id(&["eos_token_id", "eos_id", "eos"])?;

@@ -6,39 +6,42 @@ use super::report::{Certainty, Finding, Severity};
 use super::values::{Dtype, Numbers, Values};
 use noren_mask::Keep;
 
-/// An additive value above this limit does not reliably hide a cell: `exp(-1e4)` is 0 in every type, but -1e3 may meet
-/// scores of the same magnitude.
+/// The largest additive value that reliably hides a cell. `exp(-1e4)` is 0 in every type. A value such as -1e3 is not
+/// reliable, because scores may have the same magnitude.
 const SOFT: f64 = -9999.0;
-/// An array with more distinct values than this is read as a bias, not as a mask.
+/// Maximum number of distinct values in a mask. An array with more distinct values is read as a bias.
 const FEW: usize = 24;
 
 /// The decoded values of an array.
 pub(crate) struct Decoded {
-    /// The allowed cells as the author probably intended them: a fill of the wrong sign is read as hidden.
+    /// The allowed cells that the author of the array probably intended. Cells with a fill of the wrong sign count as
+    /// hidden.
     pub(crate) keep: Keep,
-    /// The cells in the second possible reading of the values.
+    /// The allowed cells in the second possible reading of the values; `None` if the values have only one reading.
     pub(crate) other: Option<Keep>,
-    /// The cells that the attention function computes with, where they differ from `keep`: a fill of 1e-9 hides
-    /// nothing.
+    /// The allowed cells with which the attention function computes; `None` if they equal `keep`. For example, a fill
+    /// of 1e-9 hides no cell.
     pub(crate) effective: Option<Keep>,
-    /// Findings that need no declared mask.
+    /// Findings that follow from the values alone, without a declared mask.
     pub(crate) findings: Vec<Finding>,
     /// The kind of value in hidden cells.
     pub(crate) fill: Fill,
-    /// Segment numbers, where the array holds them instead of a mask.
+    /// The segment number of each key, for each batch row; `None` if the array holds no segment numbers.
     pub(crate) segments: Option<Vec<Vec<i64>>>,
-    /// The largest finite number in hidden cells, which hides least.
+    /// The largest finite number in hidden cells, which hides least reliably; `None` if hidden cells hold no finite
+    /// number.
     pub(crate) weakest: Option<f64>,
     /// True when visible cells hold different numbers.
     pub(crate) bias: bool,
-    /// True when a stored true hides a cell.
+    /// True when a stored true or 1 hides a cell.
     pub(crate) drop: bool,
-    /// A description of the reading.
+    /// A description of the convention by which the values were read.
     pub(crate) reading: String,
 }
 
 impl Decoded {
-    /// Returns a decoding without cells, with the given fill and a description of the reading.
+    /// Returns a decoded array without cells. `fill` is the kind of value in hidden cells; `reading` describes the
+    /// convention.
     fn new(fill: Fill, reading: &str) -> Self {
         Decoded {
             keep: Keep::empty([0; 4]),
@@ -54,7 +57,7 @@ impl Decoded {
         }
     }
 
-    /// Adds a finding that follows from the values alone.
+    /// Adds a certain finding of class `class` with the text `says`.
     fn say(&mut self, class: &'static str, says: impl Into<String>) {
         self.findings.push(Finding::of(class, Certainty::Certain, says));
     }
@@ -63,17 +66,18 @@ impl Decoded {
 /// The kind of value in a hidden cell. The output of a row without visible keys depends on this value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fill {
-    /// A truth value.
+    /// A truth value: the backend determines the output of a row without visible keys.
     Logical,
-    /// Minus infinity: a row without visible keys becomes NaN.
+    /// Minus infinity: the output of a row without visible keys is NaN.
     Infinite,
-    /// A finite number: a row without visible keys averages all values.
+    /// A finite number: the output of a row without visible keys is the average of all values.
     Finite,
 }
 
 /// The distinct values of an array, up to a limit.
 struct Seen {
-    /// The first distinct finite numbers, ascending. NaN and infinities are recorded separately.
+    /// Up to `FEW` distinct finite numbers in ascending order, with the smallest and the largest number of the array.
+    /// NaN and infinities are recorded separately.
     few: Vec<f64>,
     many: bool,
     nan: bool,
@@ -153,7 +157,7 @@ impl Seen {
 }
 
 /// Decodes `values` with the sizes `dims` (`[batch, heads, q_len, kv_len]`), by the declared convention or by the
-/// default of the API.
+/// default of the API. `keys_only` is true if the array has one row of keys for each batch row.
 pub(crate) fn decode(values: &Values, dims: [usize; 4], context: &Context, keys_only: bool) -> Decoded {
     let seen = Seen::of(values);
     let slot_adds = context.slot.adds();
@@ -161,11 +165,12 @@ pub(crate) fn decode(values: &Values, dims: [usize; 4], context: &Context, keys_
     let api_drops = context.slot.drops();
     let convention = match context.convention {
         Some(Convention::Additive) => Convention::Additive,
-        // An API that takes truth values still adds floats to the scores.
+        // An API whose masks are truth values still adds masks of floats to the scores.
         Some(_) if values.is_real() && (!zero_one || slot_adds) => Convention::Additive,
         Some(said) => said,
         None if values.is_real() && (!zero_one || slot_adds) => Convention::Additive,
-        // Real zeros add nothing to the scores; as truth values they would hide every key.
+        // An array of floats that are all 0 adds nothing to the scores; read as truth values, the zeros would hide
+        // every key.
         None if values.is_real() && seen.within(&[0.0]) => Convention::Additive,
         None if api_drops => Convention::Drop,
         None if context.slot.additive() => Convention::Additive,
@@ -198,8 +203,9 @@ impl Reading<'_> {
 }
 
 impl Reading<'_> {
-    /// Returns the segment numbers of the keys where the array holds them: each key has the same number in every row
-    /// that sees it, and some query sees two different numbers.
+    /// Returns the segment number of each key, for each batch row, if the array holds segment numbers. In such an
+    /// array, each key has the same nonzero number in all mask rows with a nonzero number for this key, and at least
+    /// one mask row holds two different nonzero numbers.
     fn documents(&self) -> Option<Vec<Vec<i64>>> {
         let Numbers::Int(cells) = self.values.numbers() else { return None };
         let [batch, heads, q_len, kv_len] = self.dims;
@@ -249,14 +255,14 @@ fn logical(cells: &Reading<'_>, seen: &Seen, drop: bool, keys_only: bool) -> Dec
         decoded.segments = numbered;
         decoded.say(
             "segment_ids_cast_to_bool",
-            "the mask holds segment numbers (0, 1, 2, ...) where a 0/1 mask is expected: cast to bool, all documents count as non-padding tokens and read each other",
+            "the mask holds segment numbers (0, 1, 2, ...) where a 0/1 mask is expected: after a cast to bool, the tokens of all documents count as non-padding and read each other",
         );
     } else if seen.low() < 0.0 || seen.nan {
         let low = if seen.nan { f64::NAN } else { seen.low() };
         decoded.findings.push(Finding::of(
             "mask_built_with_NaN_or_int_ops",
             Certainty::Likely,
-            format!("a 0/1 mask holds {low}: arithmetic changed its truth values"),
+            format!("the mask should hold only 0 and 1, but holds {low}: arithmetic changed the truth values"),
         ));
     }
     decoded.keep = cells.keep(|x| (x != 0.0) != drop);
@@ -276,7 +282,7 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
     if seen.nan {
         decoded.say(
             "mask_built_with_NaN_or_int_ops",
-            "the mask holds NaN, as `(1 - mask) * -inf` makes from 0 * inf: every row with a NaN becomes NaN",
+            "the mask holds NaN: the output of every query with a NaN in its row is NaN (usual cause: `(1 - mask) * -inf`, where 0 * -inf is NaN)",
         );
         decoded.keep = cells.keep(|x| x.is_nan() || x > SOFT && x != f64::INFINITY);
         decoded.other = Some(cells.keep(|x| !x.is_nan() && x > SOFT && x != f64::INFINITY));
@@ -287,7 +293,7 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
     if seen.plus {
         decoded.say(
             "fill_value_wrong",
-            "the mask holds +inf: the hidden cells win every softmax, or make it NaN (one minus too many, as in -float('-inf'))",
+            "the mask holds +inf: the cells that should be hidden get all weight in the softmax, or make its result NaN (usual cause: two minus signs, as in -float('-inf'))",
         );
         decoded.keep = cells.keep(|x| x > SOFT && x != f64::INFINITY);
         decoded.effective = Some(cells.keep(|x| x == f64::INFINITY));
@@ -319,7 +325,7 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
         && (seen.minus || hidden.count() > 0)
     {
         let text = format!(
-            "visible cells hold {own} instead of 0: an arithmetic mistake, or an undeclared bias (adding one number to all cells of a row is harmless)"
+            "visible cells hold {own} instead of 0: the cause is an arithmetic mistake or an undeclared bias (adding one number to all cells of a row is harmless)"
         );
         decoded
             .findings
@@ -329,14 +335,14 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
     decoded
 }
 
-/// Decodes 0 and 1 that the attention function adds to the scores. The intended mask allows cells with 1.
+/// Decodes an array of 0 and 1 that the attention function adds to the scores. In the intended mask, 1 allows a cell.
 fn truth_values_added(cells: &Reading<'_>, seen: &Seen, context: &Context, mut decoded: Decoded) -> Decoded {
     let dtype = cells.values.dtype();
     if seen.has(0.0) && !(dtype == Dtype::Bool && context.slot.sdpa()) {
         decoded.say(
             "float01_added",
             format!(
-                "a 0/1 mask of type {} is added to the scores: at equal scores, the weight of a hidden cell is only 2.718 times smaller than that of a visible one",
+                "a mask of 0 and 1 with the type {} is added to the scores: at equal scores, the weight of a hidden cell is only 2.718 times smaller than the weight of a visible cell",
                 dtype.name()
             ),
         );
@@ -347,17 +353,18 @@ fn truth_values_added(cells: &Reading<'_>, seen: &Seen, context: &Context, mut d
     decoded
 }
 
-/// Reports fills that overflow: the sum of two masks, or a number outside the range of the score type.
+/// Adds a finding for a fill that overflows: the sum of two masks, or a number outside the range of the score type.
+/// `compute` is the type of the scores, `stored` the type of the array.
 fn overflow(seen: &Seen, compute: Dtype, stored: Dtype, decoded: &mut Decoded) {
     let Some(lowest) = compute.largest().or(stored.largest()).map(|x| -x) else { return };
     let text = if let Some(x) = seen.few.iter().find(|&&x| x < lowest * 1.000_001) {
         format!(
-            "the fill {x:e} does not fit {}, whose lowest number is {lowest:e}: it becomes -inf there",
+            "the fill {x:e} is outside of the range of {}, whose lowest number is {lowest:e}: in this type the fill becomes -inf",
             compute.name()
         )
     } else if seen.minus && seen.few.iter().any(|&x| x <= lowest * 0.98) {
         format!(
-            "the mask holds both -inf and {lowest:e}, the lowest number of {}: two masks with that fill were added, and \
+            "the mask holds both -inf and {lowest:e}, the lowest number of {}: two masks with this fill were added, and \
              {lowest:e} + {lowest:e} overflows to -inf",
             compute.name()
         )
@@ -367,17 +374,20 @@ fn overflow(seen: &Seen, compute: Dtype, stored: Dtype, decoded: &mut Decoded) {
     decoded.say("double_mask_overflow", text);
 }
 
-/// Returns the message about a fill that does not hide its cells.
+/// Returns the message about the number `fill`, which does not reliably hide cells.
 fn hides_nothing(fill: f64) -> String {
     match fill {
         v if v > 0.0 => {
-            format!("hidden cells hold {v:e}, which is not negative: nothing is hidden (was {:e} meant?)", -1e9)
+            format!(
+                "cells that should be hidden hold {v:e}, which is not negative: no cell is hidden (was {:e} intended?)",
+                -1e9
+            )
         }
         v if v.abs() < 1.0 => {
-            format!("hidden cells hold {v:e}, which is almost 0: nothing is hidden (was -1e9 meant?)")
+            format!("cells that should be hidden hold {v:e}, which is almost 0: no cell is hidden (was -1e9 intended?)")
         }
         v => format!(
-            "hidden cells hold {v}: a score that is {:.0} larger than the others makes them visible; use -inf or the type's lowest number",
+            "hidden cells hold {v}: a score that is {:.0} larger than the others makes its cell visible; use -inf or the type's lowest number",
             -v
         ),
     }

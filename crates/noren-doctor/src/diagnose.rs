@@ -69,7 +69,7 @@ pub(crate) fn diagnose(input: &Input) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// The given mask, decoded, with everything known about it.
+/// The given mask, the decoded cells, and the data known from declarations and companion arrays.
 pub(super) struct Case<'a> {
     pub(super) mask: &'a Values,
     pub(super) context: &'a Context,
@@ -92,7 +92,8 @@ impl<'a> Case<'a> {
         Case { mask, context, alignment, decoded, known }
     }
 
-    /// Returns the compared cells for later checks.
+    /// Returns the cells and the intended mask in the form that later checks need; `intent` is `None` if no intended
+    /// mask was found.
     pub(super) fn held(&self, keep: Keep, intent: Option<Intent>) -> Held {
         Held { keep, intent, real: self.known.q_valid.clone() }
     }
@@ -103,8 +104,8 @@ impl<'a> Case<'a> {
         [sizes.batch, self.alignment.dims[1], sizes.q_len, sizes.kv_len]
     }
 
-    /// Returns `keep` over all queries and keys. A row of keys is combined with the terms that the attention function
-    /// adds, such as causality.
+    /// Returns `keep` expanded to all queries and keys. If the array has only rows of keys, the terms of `structure`,
+    /// such as causality, are added, because the attention function adds these terms.
     pub(super) fn whole(&self, keep: &Keep, structure: Option<&Intent>) -> Keep {
         let mut whole = keep.expand(self.dims());
         let Some(intent) = structure.filter(|_| self.alignment.keys_only) else { return whole };
@@ -125,7 +126,8 @@ impl<'a> Case<'a> {
         whole
     }
 
-    /// Reports only the findings of the values, because the array has two readings.
+    /// Reports only the findings that follow from the values alone, and the question `open`, because the array has two
+    /// possible readings.
     fn asked(&self, open: Open, report: &mut Report, outcome: &mut Outcome) -> Held {
         report.findings.extend(self.decoded.findings.iter().cloned());
         let keep = self.decoded.keep.expand(self.dims());
@@ -175,7 +177,8 @@ impl<'a> Case<'a> {
             return self.accepted(reading, intent, report, outcome);
         }
         if let Some(open) = self.other_polarity(&hypotheses, structure.as_ref()) {
-            // The set of rows without visible keys depends on the answer too.
+            // The set of rows without visible keys depends on the answer to the question, so no empty rows are
+            // reported.
             outcome.open.push(Rc::new(open));
             report.given = Some(given.clone());
             return self.held(given, None);
@@ -190,14 +193,15 @@ impl<'a> Case<'a> {
         self.explain(given, &hypotheses, report, outcome)
     }
 
-    /// Returns whether the kind has a tree or blocks but no given array lists them. Every difference may then be
-    /// theirs.
+    /// Returns true if the declared kind has a tree or blocks, but no given array lists the tree or the blocks. Each
+    /// differing cell may then belong to the tree or to a block.
     fn lacks_groups(&self) -> bool {
         let kind = self.context.kind.unwrap_or_default();
         kind.tree && self.known.parents.is_none() || kind.blocks && self.known.blocks.is_none()
     }
 
-    /// Returns the possible intended mask that equals `given`, and the questions on which that depends.
+    /// Returns the first mask among `hypotheses` that equals `given`, also with padding or documents that are not
+    /// declared, and the questions on which this result depends. Returns `None` if no mask equals `given`.
     pub(super) fn accept(&self, given: &Keep, hypotheses: &[Hypothesis]) -> Option<(Intent, Vec<Rc<Open>>)> {
         let target = Target::new(given);
         if let Some(hypothesis) = hypotheses.iter().find(|h| target.is(&h.intent)) {
@@ -231,20 +235,22 @@ impl<'a> Case<'a> {
         None
     }
 
-    /// Returns the question whether hidden keys that are not declared as padding are padding.
+    /// Returns the question whether the hidden keys are padding. The user declared no padding.
     fn is_it_padding(&self, intent: &Intent) -> Open {
         let hidden: u64 = match &intent.valid {
             Some(rows) => rows.iter().map(|r| intent.kv_len as u64 - noren_mask::bits::count(r)).sum(),
             None => 0,
         };
-        let padding = format!("{hidden} key(s) at an end of their rows are padding: then every cell is as declared");
-        let real = format!("they are not padding: then {hidden} key(s) are hidden that should be visible");
+        let padding = format!(
+            "{hidden} hidden key(s) at the start or end of batch rows are padding: then every cell is as declared"
+        );
+        let real = format!("the hidden keys are not padding: then {hidden} key(s) that should be visible are hidden");
         let question = "are the hidden keys padding? declare lengths, attention_mask, or input_ids with pad_token_id";
         Open::new(&[&padding, &real], question)
     }
 
-    /// Completes the report of a mask that equals the declared one: reports rows without visible keys, and leaks over
-    /// several layers.
+    /// Completes the report of a mask that equals the intended mask `intent`: reports rows without visible keys, and
+    /// leaks over several layers.
     fn accepted(&self, keep: Keep, intent: Intent, report: &mut Report, outcome: &mut Outcome) -> Held {
         self.empty_rows(Some(&intent), report);
         let mut fixed = keep.clone();
@@ -252,13 +258,13 @@ impl<'a> Case<'a> {
         (report.compared, report.rows_left_out) = compared(&intent, keep.dims()[1]);
         outcome.nearest = Some((in_words(&intent), 0));
         report.given = Some(self.as_read(&keep));
-        // While a question is open, the intended cells may be other ones.
+        // An open question may change the intended cells, so no repair is given.
         report.fixed = outcome.open.is_empty().then_some(fixed);
         self.held(keep, Some(intent))
     }
 
-    /// Returns the cells that the attention function computes with. A fill that hides nothing allows more cells than
-    /// intended.
+    /// Returns the allowed cells with which the attention function computes. If the fill hides nothing, these are more
+    /// cells than the intended cells `keep`.
     pub(super) fn as_read(&self, keep: &Keep) -> Keep {
         match &self.decoded.effective {
             Some(effective) => effective.expand(self.dims()),
@@ -292,7 +298,7 @@ impl<'a> Case<'a> {
         self.empty_rows(Some(&right), report);
         let heads = given.dims()[1];
         let built = right.build();
-        // A row of keys defines padding itself, so none is assumed.
+        // An array with only rows of keys defines the padding, so no other padding is assumed.
         let assumed = declared && !self.alignment.keys_only && best.hypothesis >= hypotheses.len();
         if assumed {
             outcome.open.push(Rc::new(self.is_it_padding(&right)));
@@ -336,7 +342,7 @@ impl<'a> Case<'a> {
             report.findings.push(finding);
         }
         for class in others.into_iter().take(2) {
-            let text = "this mistake gives the same cells".to_string();
+            let text = "this mistake produces the same array".to_string();
             report.findings.push(Finding::of(class, Certainty::Possible, text).severity(Severity::Note));
         }
         let leaks = Leaks::count(target.given, right);
@@ -345,7 +351,7 @@ impl<'a> Case<'a> {
         };
         match best.mistakes[0].0 {
             "inverted_polarity" if leaks.future > 0 && right.causal.is_some() => {
-                also("causal_leak", format!("{} cells let queries read keys after themselves", leaks.future));
+                also("causal_leak", format!("{} cells let queries read later keys", leaks.future));
             }
             "document_boundary_off_by_one" if leaks.documents > 0 => {
                 also("cross_document", format!("{} cells let queries read another document", leaks.documents));
@@ -354,7 +360,8 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Returns the class name for a mask of encoder keys, where it differs from the usual name.
+    /// Returns the class name to report for `class`. In cross-attention, several classes are reported as
+    /// `cross_attention_mask`.
     fn refine(&self, class: &'static str) -> &'static str {
         let cross = self.context.role == Role::Cross;
         match class {
@@ -374,21 +381,21 @@ impl<'a> Case<'a> {
             () if self.context.role == Role::Cross => (
                 "cross_attention_mask",
                 format!(
-                    "the mask has {} keys but the encoder has {} tokens: a mask of the decoder itself was passed",
+                    "the mask has {} keys but the encoder has {} tokens: the decoder's own mask was passed",
                     sizes.kv_len, wanted.kv_len
                 ),
             ),
             () if sizes.kv_len < wanted.kv_len && cached => (
                 "stale_decode_mask",
                 format!(
-                    "the mask has {} keys but cache and new tokens are {}: it was not extended while decoding",
+                    "the mask has {} keys but the cache and the new tokens have {}: the mask was not extended while decoding",
                     sizes.kv_len, wanted.kv_len
                 ),
             ),
             () => (
                 "stale_or_bucketed_mask",
                 format!(
-                    "the mask has {} keys but {} are expected: it was made for another batch",
+                    "the mask has {} keys but {} are expected: the mask was made for another batch",
                     sizes.kv_len, wanted.kv_len
                 ),
             ),
@@ -407,7 +414,7 @@ impl<'a> Case<'a> {
         self.held(fixed.unwrap_or(given), intent)
     }
 
-    /// Returns `keep` with the rows of padding queries replaced by those of `intent`, because the cells of padding
+    /// Returns `keep` with the rows of padding queries replaced by the rows of `intent`, because the cells of padding
     /// queries do not matter.
     fn as_ruled(&self, keep: &Keep, intent: Option<&Intent>) -> Keep {
         let mut ruled = keep.clone();
@@ -425,8 +432,9 @@ impl<'a> Case<'a> {
         ruled
     }
 
-    /// Returns the expression of the cells. Rows of padding queries are ignored unless the whole mask has an expression
-    /// of the same length.
+    /// Returns the better of two expressions: one for all cells of `keep`, one for its cells without the rows of
+    /// padding queries. An exact expression is better than an inexact expression. Otherwise, the shorter expression is
+    /// better.
     fn expression(&self, keep: &Keep, intent: Option<&Intent>) -> String {
         let found = [recognise(&self.as_ruled(keep, intent)), recognise(keep)];
         let texts = found.map(|found| (!found.is_exact(), found.parts(), found.expression()));

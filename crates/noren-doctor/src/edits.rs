@@ -1,4 +1,4 @@
-//! The named edits: each turns a correct mask into the mask that a known mistake produces.
+//! The edits: each edit turns a correct mask into the mask that a known mistake produces.
 
 use super::intent::{Hidden, Intent, PerRow, number, row};
 use noren_mask::bits::{bit, row_of, set_bit};
@@ -7,76 +7,91 @@ use std::rc::Rc;
 /// A known mistake in one term of a mask.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Edit {
-    /// The causal border moved by this number of keys.
+    /// The causal diagonal is moved by this number of keys; positive: towards later keys.
     Causal(i64),
-    /// Queries placed from position 0 on instead of after the cache.
+    /// Queries have positions from 0 on, although cached keys come before the queries.
     TopLeft,
-    /// Queries placed at the positions of the last keys.
+    /// Queries have the positions of the last keys, although declarations give other positions.
     BottomRight,
+    /// Causality is missing.
     DropCausal,
-    /// An additive mask multiplied by a triangle: hidden future cells become 0 and so visible.
+    /// An additive mask is multiplied by a triangle of ones: hidden cells of later keys become 0, and so visible.
     TimesTriangle,
+    /// Causality is added to a mask that is not causal.
     AddCausal,
-    /// The window wider by this number of keys.
+    /// The window is wider by this number of keys; negative: narrower.
     Window(i64),
+    /// The window is missing.
     DropWindow,
+    /// A window is added that reaches this number of keys before the query.
     AddWindow(i64),
-    /// Chunks counted from slot 0 instead of from the first non-padding token.
+    /// Chunks are counted from slot 0 instead of from the first non-padding token.
     ChunkFromSlot,
+    /// Chunks are longer by this number of keys; negative: shorter.
     ChunkSize(i64),
+    /// Chunk boundaries are moved by this number of tokens; positive: towards later tokens.
     ChunkShift(i64),
+    /// Chunks are missing.
     DropChunk,
+    /// Documents are missing, so packed documents read each other.
     DropDocuments,
-    /// Every border between documents moved by `by` tokens. With `alone`, a separator token at the end of the row
-    /// becomes a document of its own.
-    Borders {
-        by: i64,
-        alone: bool,
-    },
+    /// Every boundary between documents is moved by `by` tokens; negative: towards earlier tokens. If `alone` is true, a
+    /// separator token at the end of the row becomes a separate document.
+    Borders { by: i64, alone: bool },
+    /// Padding is missing, so padding keys are visible.
     DropPadding,
+    /// Padding hides rows of queries instead of keys.
     PaddingOnQueries,
-    /// Padding hidden before the prefix or the blocks are added. With `within`, only queries inside the prefix read it.
-    PaddingFirst {
-        within: bool,
-    },
-    /// The window applied to the prefix or the blocks too.
+    /// Padding is hidden before the prefix or the blocks are added, which make padding visible again. If `within` is
+    /// true, only queries inside the prefix read the prefix.
+    PaddingFirst { within: bool },
+    /// The window also hides keys of the prefix or of blocks.
     WindowLast,
+    /// The prefix is missing.
     DropPrefix,
+    /// The whole text is the prefix.
     WholePrefix,
+    /// The prefix is longer by this number of keys; negative: shorter.
     Prefix(i64),
+    /// Blocks are missing.
     DropBlocks,
+    /// A tree of drafts is replaced by a causal mask.
     TreeAsChain,
-    /// Keys compared by slot instead of position. With `queries`, queries are compared by slot too.
-    SlotOrder {
-        queries: bool,
-    },
+    /// Keys are compared by slot instead of by position. If `queries` is true, queries are compared by slot too.
+    SlotOrder { queries: bool },
+    /// Unwritten cache slots are visible.
     Unwritten,
-    /// The new tokens hidden: the mask was not extended when the cache grew.
+    /// The keys of the new tokens are hidden, because the mask was not extended when the cache grew.
     Stale,
-    /// Not causal among the written cache slots.
+    /// Causality is missing, but unwritten cache slots are hidden.
     DropCausalWritten,
-    /// Causal among the written cache slots, with the border moved by this number of keys.
+    /// The causal diagonal is moved by this number of keys, but unwritten cache slots are hidden.
     CausalWritten(i64),
+    /// Redactions are missing, so redacted keys are visible.
     DropRedactions,
+    /// The first keys, which every query should read, have no special treatment.
     DropSinks,
 }
 
-/// A mistake made on the finished array.
+/// A mistake in the handling of the finished mask array.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Post {
+    /// No mistake.
     None,
+    /// Allowed and hidden cells are exchanged.
     Complement,
+    /// Queries and keys are exchanged.
     Transpose,
-    /// Every batch row has the mask of row 0.
+    /// Every batch row has the mask of batch row 0.
     RowZero,
-    /// Batch row `b` has the mask of row `(b + n) % batch`.
+    /// Batch row `b` has the mask of batch row `(b + n) % batch`, where `n` is this number and `batch` the batch size.
     BatchShift(usize),
-    /// Keys shifted by this number of slots, cyclically.
+    /// Keys are shifted by this number of slots, cyclically.
     Roll(usize),
 }
 
 impl Edit {
-    /// All mistakes except those that need a size from the array, the most frequent ones first.
+    /// All mistakes whose numbers do not depend on the array, the most frequent mistakes first.
     pub(crate) const ALL: &'static [Edit] = &[
         Edit::Causal(1),
         Edit::Causal(-1),
@@ -124,12 +139,12 @@ impl Edit {
         Edit::Borders { by: 2, alone: false },
     ];
 
-    /// Returns all mistakes that are possible for `intent`, except those that need a size from the array.
+    /// Returns the mistakes of `Edit::ALL` that are possible for `intent`.
     pub(crate) fn all(intent: &Intent) -> Vec<Edit> {
         Self::ALL.iter().copied().filter(|edit| edit.apply(intent).is_some()).collect()
     }
 
-    /// Returns the mask after the mistake; `None` where the mistake does not apply.
+    /// Returns `intent` with this mistake; `None` if the mistake is not possible for `intent`.
     pub(crate) fn apply(self, intent: &Intent) -> Option<Intent> {
         let terms =
             [Edit::in_causality, Edit::in_window, Edit::in_chunks, Edit::in_groups, Edit::in_padding, Edit::in_cache];
@@ -196,7 +211,7 @@ impl Edit {
         Some(Intent { chunk, ..intent.clone() })
     }
 
-    /// Applies a mistake in documents, prefixes or blocks.
+    /// Applies a mistake in documents, prefixes or blocks; returns `None` for other mistakes.
     fn in_groups(self, intent: &Intent) -> Option<Intent> {
         let mut out = intent.clone();
         match self {
@@ -214,7 +229,7 @@ impl Edit {
         Some(out)
     }
 
-    /// Applies a mistake in padding or redactions.
+    /// Applies a mistake in padding or redactions; returns `None` for other mistakes.
     fn in_padding(self, intent: &Intent) -> Option<Intent> {
         let mut out = intent.clone();
         match self {
@@ -230,7 +245,7 @@ impl Edit {
         Some(out)
     }
 
-    /// Applies a mistake in the order or the end of a cache.
+    /// Applies a mistake in the order of cache slots or at the end of the cache; returns `None` for other mistakes.
     fn in_cache(self, intent: &Intent) -> Option<Intent> {
         let mut out = intent.clone();
         let written = |b: usize| number(&intent.past, b) + intent.q_len as i64;
@@ -247,7 +262,8 @@ impl Edit {
                 let last = (0..intent.batch).map(written).max().unwrap_or(intent.q_len as i64);
                 let last = usize::try_from(last).ok().filter(|w| *w < intent.kv_len)?;
                 out.tail = Some(last);
-                // Padding without holes in the text only marks the written slots.
+                // Padding that hides no written slot only marks the unwritten slots, so the mistake removes this
+                // padding.
                 let padded = |rows: &PerRow<u64>| rows.iter().any(|r| (0..last).any(|k| !bit(r, k)));
                 out.valid = intent.valid.clone().filter(padded);
             }
@@ -270,7 +286,7 @@ impl Edit {
         Some(out)
     }
 
-    /// Returns the class of the mistake.
+    /// Returns the name of the mistake's class in the catalogue.
     pub(crate) fn class(self, intent: &Intent) -> &'static str {
         match self {
             Edit::CausalWritten(_) => "causal_leak",
@@ -305,48 +321,48 @@ impl Edit {
         let left = intent.left.unwrap_or(0);
         match self {
             Edit::Causal(by) if by > 0 => {
-                format!("each query reads {by} key(s) after itself: with next-token training it reads its own target (tril(diagonal={by}))")
+                format!("each query reads {by} key(s) after itself: with next-token training the query reads its own target (tril(diagonal={by}))")
             }
             Edit::Causal(by) => {
-                format!("each query stops {} key(s) before itself, and the first reads nothing (tril(diagonal={by}))", -by)
+                format!("the last key of each query is {} key(s) before its own, and the first query reads no key (tril(diagonal={by}))", -by)
             }
             Edit::TopLeft => format!(
-                "the causal triangle is aligned to the top left: query 0 reads 1 key where it should read {}, so the cached context is hidden",
+                "the causal triangle is aligned to the top left: query 0 reads 1 key instead of {}, so the cached context is hidden",
                 number(&intent.past, 0) + 1
             ),
-            Edit::BottomRight => "the causal triangle is aligned to the bottom right, as if the queries were the last of the keys".into(),
-            Edit::DropCausal => "nothing is causal: every query reads the whole future".into(),
+            Edit::BottomRight => "the causal triangle is aligned to the bottom right, as if the queries were the last tokens".into(),
+            Edit::DropCausal => "the mask is not causal: every query reads all later keys".into(),
             Edit::CausalWritten(by) => Edit::Causal(by).says(intent),
-            Edit::DropCausalWritten => "nothing is causal: every query reads all that has been written to the cache".into(),
-            Edit::TimesTriangle => "the whole future is visible, padding included: an additive mask was multiplied with a triangle, which leaves 0 there".into(),
+            Edit::DropCausalWritten => "the mask is not causal: every query reads all written slots of the cache".into(),
+            Edit::TimesTriangle => "all later keys are visible, padding included: an additive mask was multiplied by a triangle, which sets the cells of later keys to 0".into(),
             Edit::AddCausal => "the mask is causal although queries should also read later keys: causality was added".into(),
             Edit::Window(by) => format!(
                 "the window holds {} keys including the query itself, but {} are declared",
                 left + 1 + by,
                 left + 1
             ),
-            Edit::DropWindow => "there is no window: every query reads all earlier keys (perhaps the mask is for another layer)".into(),
-            Edit::AddWindow(l) => format!("keys further back than {l} are hidden, but no window is declared (perhaps the mask is for another layer)"),
-            Edit::ChunkFromSlot => "chunk borders are counted from slot 0 instead of the first non-padding token: left padding shifts them".into(),
-            Edit::ChunkSize(by) => format!("chunks hold {by:+} key(s) more than declared"),
-            Edit::ChunkShift(by) => format!("chunk borders are shifted by {by:+} token(s)"),
-            Edit::DropChunk => "there are no chunk borders".into(),
+            Edit::DropWindow => "the declared window is missing: every query reads all earlier keys (perhaps the mask is for another layer)".into(),
+            Edit::AddWindow(l) => format!("keys at a distance of more than {l} before the query are hidden, but no window is declared (perhaps the mask is for another layer)"),
+            Edit::ChunkFromSlot => "chunks are counted from slot 0 instead of from the first non-padding token: left padding shifts the chunks".into(),
+            Edit::ChunkSize(by) => format!("the chunk size differs from the declared size by {by:+} key(s)"),
+            Edit::ChunkShift(by) => format!("the boundaries between chunks are shifted by {by:+} token(s)"),
+            Edit::DropChunk => "the declared chunks are missing: queries read keys of other chunks".into(),
             Edit::DropDocuments => "documents packed into one row read each other".into(),
             Edit::Borders { by, .. } if by < 0 => {
-                "each border between documents is one token too early: the last token of a document becomes the first token of the next document (cumsum(ids == eos) without a shift)"
+                "each boundary between documents is one token too early: the last token of a document becomes the first token of the next document (cumsum(ids == eos) without a shift)"
                     .into()
             }
-            Edit::Borders { .. } => "each border between documents is one token too late: the first token of a document still belongs to the previous document".into(),
+            Edit::Borders { .. } => "each boundary between documents is one token too late: the first token of a document still belongs to the previous document".into(),
             Edit::DropPadding => "padding keys are visible to non-padding queries".into(),
             Edit::PaddingOnQueries => "padding is applied to queries (unsqueeze(3)) instead of keys: padding keys are still read".into(),
             Edit::PaddingFirst { .. } => "padding is hidden first and then made visible again by the prefix or block that is added later".into(),
-            Edit::WindowLast => "the window is applied to the whole mask and cuts the prefix or the blocks, which should be fully visible".into(),
+            Edit::WindowLast => "the window is applied to the whole mask and also hides keys of the prefix or the blocks, which should be fully visible".into(),
             Edit::DropPrefix => "the prefix is causal: every query should read the whole prefix".into(),
             Edit::WholePrefix => "the whole text counts as prefix: answers read their own labels".into(),
             Edit::Prefix(by) => format!("the length of the prefix is wrong by {by:+} token(s)"),
             Edit::DropBlocks => "blocks are causal, but all tokens of a block should read each other".into(),
             Edit::TreeAsChain => "the mask is triangular although drafts share parents: siblings read each other".into(),
-            Edit::SlotOrder { .. } => "keys are compared by their slot instead of the position that is stored there: the ring buffer has wrapped".into(),
+            Edit::SlotOrder { .. } => "keys are compared by slot instead of by position: the ring buffer has wrapped".into(),
             Edit::Unwritten => "unwritten slots of the cache are visible".into(),
             Edit::Stale => "the keys of the new tokens are hidden: the mask was not extended when the cache grew".into(),
             Edit::DropRedactions => "keys that are declared redacted are visible".into(),
@@ -354,17 +370,19 @@ impl Edit {
         }
     }
 
-    /// Returns the cost of the mistake: frequent mistakes and simple explanations cost less.
+    /// Returns the cost of the mistake; the search prefers low costs. Frequent mistakes and simple explanations cost
+    /// less.
     pub(crate) fn cost(self) -> f64 {
         match self {
             Edit::DropCausal | Edit::DropCausalWritten | Edit::AddCausal => 1.1,
-            // A single new token that does not read itself is also an excluded diagonal.
+            // With a single new token, a causal diagonal moved by -1 gives the same cells and is preferred.
             Edit::Stale => 1.05,
             Edit::TimesTriangle => 1.2,
-            // A window that is one key wider than all keys is no window, and a row of one query is no complement.
+            // A window that is one key too wide may contain all keys. In this case the missing window is preferred.
             Edit::DropWindow => 0.98,
             Edit::TopLeft => 0.93,
-            // In a right-padded row only the prefix shows padding; without a prefix, no padding would become visible.
+            // In a right-padded causal row, padding is visible only inside the prefix. Missing padding then gives the
+            // same cells, and this mistake is preferred.
             Edit::PaddingFirst { .. } => 0.97,
             Edit::Causal(by) | Edit::Window(by) | Edit::Prefix(by) | Edit::ChunkSize(by) | Edit::ChunkShift(by)
                 if by.abs() == 1 =>
@@ -408,14 +426,14 @@ impl Post {
             Post::None => String::new(),
             Post::Complement => "the mask is inverted: cells that should be hidden are visible, and cells that should be visible are hidden".into(),
             Post::Transpose => "queries and keys are exchanged (the mask is transposed)".into(),
-            Post::RowZero => "every batch row has the mask of row 0".into(),
-            Post::BatchShift(n) => format!("batch rows are permuted: row b has the mask of row b + {n}"),
+            Post::RowZero => "every batch row has the mask of batch row 0".into(),
+            Post::BatchShift(n) => format!("batch rows are permuted: batch row b has the mask of batch row b + {n} (cyclically)"),
             Post::Roll(n) => format!("keys are shifted by {n} slot(s) around the end of the ring buffer"),
         }
     }
 }
 
-/// Returns the redactions of `intent`, and in addition hides all keys from the slot `slot(batch row)` on.
+/// Returns the redactions of `intent` and, for each batch row `b`, a redaction of all keys from slot `slot(b)` on.
 fn hidden_from(intent: &Intent, slot: impl Fn(usize) -> i64) -> Rc<Vec<Hidden>> {
     let rows = (0..intent.batch).map(|b| Hidden {
         batch: vec![b],
@@ -425,7 +443,8 @@ fn hidden_from(intent: &Intent, slot: impl Fn(usize) -> i64) -> Rc<Vec<Hidden>> 
     Rc::new(intent.redactions.iter().cloned().chain(rows).collect())
 }
 
-/// Returns the segments with every border moved by `by` tokens. Padding keeps its place.
+/// Returns the segment numbers of a batch row with every document boundary moved by `by` tokens. Padding (number 0)
+/// stays in place. If `alone` is true, a separator token at the end of the row becomes a separate document.
 fn moved(segments: &[i64], by: i64, alone: bool) -> Vec<i64> {
     let n = segments.len() as i64;
     (0..n)
@@ -435,7 +454,7 @@ fn moved(segments: &[i64], by: i64, alone: bool) -> Vec<i64> {
             let other = if (0..n).contains(&from) { segments[from as usize] } else { 0 };
             match (own, other) {
                 (0, _) => 0,
-                // A separator token at the end of the row becomes a document of its own.
+                // A separator token at the end of the row becomes a separate document.
                 (own, 0) if alone && by < 0 => own.saturating_add(1 << 40),
                 (own, 0) => own,
                 (_, other) => other,
@@ -444,12 +463,12 @@ fn moved(segments: &[i64], by: i64, alone: bool) -> Vec<i64> {
         .collect()
 }
 
-/// Returns the padding in which batch row `b` has the non-padding keys of row `b + by`.
+/// Returns the non-padding keys as bits, where batch row `b` has the keys of batch row `(b + by) % batch` in `valid`.
 pub(crate) fn shifted_rows(valid: &[Vec<u64>], batch: usize, by: usize) -> Vec<Vec<u64>> {
     (0..batch).map(|b| row(valid, (b + by) % batch).to_vec()).collect()
 }
 
-/// Returns a row with the same number of non-padding keys at the other end.
+/// Returns a row of `len` bits with the non-padding keys of `plane` moved to the other end of the row.
 pub(crate) fn other_side(plane: &[u64], len: usize) -> Vec<u64> {
     let n = noren_mask::bits::count(plane) as usize;
     let at_start = plane.first().is_some_and(|w| w & 1 == 1);

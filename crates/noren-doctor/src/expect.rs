@@ -1,4 +1,4 @@
-//! Lists every mask that the declarations may mean.
+//! Lists the possible intended masks that fit the declarations.
 
 use super::context::Context;
 use super::intent::{Hidden, Intent, PerRow, number, row};
@@ -12,17 +12,18 @@ use noren_mask::atoms::tree;
 use noren_mask::bits::{bit, count, ends, row_of};
 use std::rc::Rc;
 
-/// A mask that the declarations may mean.
+/// A possible intended mask that fits the declarations.
 #[derive(Clone)]
 pub(crate) struct Hypothesis {
     pub(crate) intent: Intent,
-    /// The cost of this hypothesis compared with others, from 0.
+    /// The cost of this hypothesis, from 0; a hypothesis with a lower cost is more likely.
     pub(crate) doubt: f64,
     /// Open questions for which this hypothesis assumes one answer.
     pub(crate) open: Vec<Rc<Open>>,
 }
 
-/// Returns every intended mask that fits the declarations, the most likely first.
+/// Returns every intended mask that fits the declarations, the most likely first. Undeclared sizes are read from the
+/// cells `given`, unless `given` is `None`.
 pub(crate) fn hypotheses(known: &Known, context: &Context, given: Option<&Keep>) -> Vec<Hypothesis> {
     let kinds: Vec<(MaskKind, f64, Option<Rc<Open>>)> = match context.kind {
         Some(kind) => windowed(complete(kind, known, context), context),
@@ -46,20 +47,20 @@ pub(crate) fn hypotheses(known: &Known, context: &Context, given: Option<&Keep>)
     out
 }
 
-/// Returns whether the mask depends on the positions of the queries and no declaration gives them.
+/// Returns true if the mask depends on the positions of the queries, but no declaration gives these positions.
 fn unplaced(known: &Known, intent: &Intent) -> bool {
     let by_position = intent.causal.is_some() || intent.left.is_some() || intent.chunk.is_some();
     let placed = known.past_declared || intent.q_positions.is_some() || intent.tree.is_some();
     known.q_len != known.kv_len && by_position && !placed
 }
 
-/// Returns the questions about properties that the kind needs and no declaration gives.
+/// Returns the questions about properties that `kind` needs, but no declaration gives.
 fn undeclared(kind: MaskKind, known: &Known, intent: &Intent) -> Vec<Rc<Open>> {
     let mut open = Vec::new();
     let mut ask = |question: Open| open.push(Rc::new(question));
     if kind.packed && !kind.cross && known.segments.is_none() {
         ask(Open::new(
-            &["the documents end as the mask shows", "the documents end elsewhere, and the mask is wrong"],
+            &["the documents end where the mask shows it", "the documents end elsewhere, and the mask is wrong"],
             "where do the documents end? declare segment_ids, cu_seqlens or position_ids",
         ));
     }
@@ -71,16 +72,19 @@ fn undeclared(kind: MaskKind, known: &Known, intent: &Intent) -> Vec<Rc<Open>> {
     }
     if kind.tree && intent.tree.is_none() {
         ask(Open::new(
-            &["the tree of drafts is the one that the mask shows", "another tree"],
-            "which draft continues which? declare parents",
+            &[
+                "the tree of drafts is the one that the mask shows",
+                "the tree of drafts is another one, and the mask is wrong",
+            ],
+            "which draft token is the parent of each draft token? declare parents",
         ));
     }
     if unplaced(known, intent) {
         let last = known.kv_len as i64 - known.q_len as i64;
         ask(Open::new(
             &[
-                &format!("the queries are the last of the keys: query 0 has position {last}"),
-                "the queries are counted from 0: query 0 has position 0",
+                &format!("the queries are the last tokens: query 0 has position {last}"),
+                "the queries are the first tokens: query 0 has position 0",
             ],
             format!(
                 "which positions do the {} queries have among the {} keys? declare past_len",
@@ -91,14 +95,15 @@ fn undeclared(kind: MaskKind, known: &Known, intent: &Intent) -> Vec<Rc<Open>> {
     open
 }
 
-/// An intended mask, and the questions for which it assumes one answer.
+/// An intended mask with the open questions for which one answer is assumed.
 struct Variant {
     intent: Intent,
     open: Vec<Rc<Open>>,
 }
 
 impl Variant {
-    /// Returns this variant with another intended mask, and with one more question if `open` is given.
+    /// Returns a variant with the intended mask `intent` and the questions of this variant. If `open` is given, this
+    /// question is added.
     fn with(&self, intent: Intent, open: Option<&Rc<Open>>) -> Variant {
         let mut all = self.open.clone();
         all.extend(open.cloned());
@@ -111,13 +116,14 @@ fn complete(mut kind: MaskKind, known: &Known, context: &Context) -> MaskKind {
     kind.cross |= context.role == Role::Cross;
     kind.packed |= known.segments.is_some() && !kind.cross;
     kind.tree |= known.parents.is_some();
-    // A width that names both sides allows later keys, so the kind is not causal.
+    // A window width that counts keys on both sides of the query allows later keys, so the kind is not causal.
     kind.causal &= !(kind.sliding && context.window_means.is_some_and(WindowMeans::names_sides));
     kind
 }
 
-/// Returns the kinds with and without the declared window. If the kind names no window, the declared width may be for
-/// other layers of the model.
+/// Returns the possible kinds, each with its cost and an open question. A packed mask may be causal or not. A window
+/// that is declared for a kind without a window may belong to other layers of the model, so the kind is returned with
+/// and without the window.
 fn windowed(kind: MaskKind, context: &Context) -> Vec<(MaskKind, f64, Option<Rc<Open>>)> {
     if kind.either_way {
         let open = Open::new(
@@ -145,7 +151,8 @@ fn windowed(kind: MaskKind, context: &Context) -> Vec<(MaskKind, f64, Option<Rc<
     }
 }
 
-/// Returns the kinds that the other declarations imply when no kind is declared, each causal or not.
+/// Returns the possible kinds, each with its cost, if no kind is declared. The other declarations determine the kind.
+/// If they do not show whether the mask is causal, both a causal and a non-causal kind are returned.
 fn guesses(known: &Known, context: &Context) -> Vec<(MaskKind, f64)> {
     let mut kind = MaskKind {
         causal: true,
@@ -162,7 +169,8 @@ fn guesses(known: &Known, context: &Context) -> Vec<(MaskKind, f64)> {
         kind.causal = false;
         return vec![(kind, 0.0)];
     }
-    // Only decoders have a cache, and a width that does not name two sides counts keys before the query.
+    // Only decoders have a cache. A declared window width that does not count keys on both sides counts keys before the
+    // query.
     let cached = context.past.iter().any(|p| *p > 0);
     let one_sided = kind.sliding && context.window_means.is_some_and(|m| !m.names_sides());
     if kind.tree || kind.prefix || known.k_positions.is_some() || cached || one_sided {
@@ -172,7 +180,7 @@ fn guesses(known: &Known, context: &Context) -> Vec<(MaskKind, f64)> {
     if kind.sliding && context.window_means.is_some_and(WindowMeans::names_sides) {
         return vec![(both_ways, 0.0)];
     }
-    // A mask of keys alone does not show causality; the function that takes the mask does.
+    // A row of keys does not show causality, but the declared attention function may imply causality.
     let decoder = context.slot.decoder() && context.side == Some(Side::Left);
     let encoder = context.role == Role::KeyPadding
         && !decoder
@@ -245,8 +253,8 @@ fn intents(kind: MaskKind, known: &Known, context: &Context, given: Option<&Keep
     all
 }
 
-/// Returns the non-padding queries, without those at keys hidden from every query. The outputs of such queries reach no
-/// other token, so they may read themselves.
+/// Returns whether each query is a non-padding token that is not redacted for all queries. The output of a token that
+/// is redacted for all queries reaches no other token, so its mask row is not compared.
 fn without_redacted(intent: &Intent, context: &Context) -> Option<PerRow<bool>> {
     let everywhere = |r: &&super::kinds::Redaction| r.queries.is_empty();
     if !context.redactions.iter().any(|r| everywhere(&r)) {
@@ -262,18 +270,23 @@ fn without_redacted(intent: &Intent, context: &Context) -> Option<PerRow<bool>> 
 }
 
 /// Returns a variant for each meaning of the window width. Unless declared otherwise, a causal width of W counts W keys
-/// including the query's own. A window on both sides has no usual meaning.
+/// including the query's own. The width of a window on both sides has no usual meaning, so each meaning gives a
+/// variant.
 fn windows(variant: &Variant, kind: MaskKind, context: &Context, given: Option<&Keep>) -> Vec<Variant> {
     let intent = &variant.intent;
     let reach = |left: i64, right: Option<i64>| Intent { left: Some(left), right, ..intent.clone() };
     let around = |side: i64| reach(side, Some(side));
     let Some(width) = context.window.or_else(|| given.and_then(|g| widest(g, intent))) else {
-        let open = Open::new(&["no window", "a window"], "how many keys may a query read? declare window");
+        let open = Open::new(
+            &["the mask has no window", "the mask has a window, and its width is unknown"],
+            "how many keys may a query read? declare window",
+        );
         return vec![variant.with(intent.clone(), Some(&Rc::new(open)))];
     };
     if context.window.is_none() {
         let found = format!("a window of {width} keys, as the mask shows");
-        let open = Open::new(&[&found, "another window"], "how many keys may a query read? declare window");
+        let open =
+            Open::new(&[&found, "a window with another width"], "how many keys may a query read? declare window");
         let read = if kind.causal { reach(width - 1, None) } else { around((width - 1) / 2) };
         return vec![variant.with(read, Some(&Rc::new(open)))];
     }
@@ -295,7 +308,8 @@ fn windows(variant: &Variant, kind: MaskKind, context: &Context, given: Option<&
     sides.iter().map(|&side| variant.with(around(side), asked)).collect()
 }
 
-/// Returns the maximum number of keys that a row reads, for windows without a declared width.
+/// Returns the maximum number of keys that a query of batch row 0 reads, as the size of windows and chunks without a
+/// declared size. Returns `None` if no query reads a key.
 fn widest(given: &Keep, intent: &Intent) -> Option<i64> {
     let rows = (0..intent.q_len).filter(|&i| intent.cares(0, i));
     rows.map(|i| noren_mask::bits::count(given.row(0, 0, i)) as i64).max().filter(|w| *w > 0)
@@ -304,7 +318,10 @@ fn widest(given: &Keep, intent: &Intent) -> Option<i64> {
 fn chunks(variant: &Variant, context: &Context, given: Option<&Keep>) -> Vec<Variant> {
     let intent = &variant.intent;
     let size = context.chunk.or_else(|| given.and_then(|g| widest(g, intent)));
-    let open = Open::new(&["chunks as the mask shows", "other chunks"], "how many keys has a chunk? declare chunk");
+    let open = Open::new(
+        &["the chunks are as the mask shows", "the chunks have another size"],
+        "how many keys has a chunk? declare chunk",
+    );
     let open = Rc::new(open);
     let asked = context.chunk.is_none().then_some(&open);
     let Some(size) = size else { return vec![variant.with(intent.clone(), asked)] };
@@ -314,7 +331,7 @@ fn chunks(variant: &Variant, context: &Context, given: Option<&Keep>) -> Vec<Var
     vec![variant.with(from(origins), asked)]
 }
 
-/// Returns the variants with the prefix counted from slot 0 and from the first non-padding token.
+/// Returns a variant for each possible start of the prefix: the first non-padding token, and slot 0.
 fn prefixes(variant: &Variant, context: &Context, given: Option<&Keep>) -> Vec<Variant> {
     let intent = &variant.intent;
     let with = |lengths: Vec<i64>| Intent { prefix: Some(Rc::new(lengths)), ..intent.clone() };
@@ -327,7 +344,8 @@ fn prefixes(variant: &Variant, context: &Context, given: Option<&Keep>) -> Vec<V
         };
         let lengths: Vec<i64> = (0..intent.batch).map(read).collect();
         let found = format!("prefixes of {lengths:?} keys, as the mask shows");
-        let open = Open::new(&[&found, "other prefixes"], "how many keys has the prefix? declare prefix_len");
+        let open =
+            Open::new(&[&found, "prefixes of other lengths"], "how many keys has the prefix? declare prefix_len");
         return vec![variant.with(with(lengths), Some(&Rc::new(open)))];
     }
     let from_slot = || with(context.prefix.clone());
@@ -354,8 +372,9 @@ fn prefixes(variant: &Variant, context: &Context, given: Option<&Keep>) -> Vec<V
     vec![variant.with(from_text(), Some(&open)), variant.with(from_slot(), Some(&open))]
 }
 
-/// Returns `intent` with undeclared padding: keys at one end that no other query reads, or keys at the start of a
-/// cache.
+/// Returns `intent` with padding that is not declared but that the cells `given` show: keys at one end of a batch row
+/// that no query reads except the query of the key itself, or unread keys at the start of a cache. Returns `None` if
+/// the cells show no such padding.
 pub(super) fn assumed_padding(given: &Keep, intent: &Intent, keys_only: bool) -> Option<Intent> {
     let [batch, _, q_len, kv_len] = given.dims();
     let cached = q_len < kv_len && !keys_only && intent.causal.is_some() && intent.left.is_none();
@@ -380,7 +399,8 @@ pub(super) fn assumed_padding(given: &Keep, intent: &Intent, keys_only: bool) ->
                 seen.iter_mut().zip(&redaction.keys).for_each(|(word, keys)| *word |= keys);
             }
             let (first, mut last) = ends(&seen).unwrap_or((0, kv_len - 1));
-            // Only the last query reads the last key of a causal mask.
+            // In a causal mask, only the last query reads the last key, so the last key is not padding if the last
+            // query reads it.
             if last + 2 == kv_len && q_len == kv_len && bit(given.row(b, 0, kv_len - 1), kv_len - 1) {
                 last += 1;
             }
@@ -390,7 +410,8 @@ pub(super) fn assumed_padding(given: &Keep, intent: &Intent, keys_only: bool) ->
             row_of(kv_len, first, last + 1)
         })
         .collect();
-    // A batch is padded at one end only. If queries read no other key, nearly all keys would be padding.
+    // A batch is padded at one end only. If fewer than a quarter of the keys would remain, the hidden keys are not
+    // padding.
     let longest = planes.iter().map(|p| count(p)).max().unwrap_or(0);
     let plausible = if keys_only { at_start || at_end } else { at_start != at_end };
     if !plausible || longest * 4 < kv_len as u64 {

@@ -6,8 +6,9 @@ use noren_mask::bits::ends;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Returns the families with the sizes that the rows show, the simplest first. The families are causal if `base` is causal. Known
-/// documents are kept; [`with_documents`] finds other ones.
+/// Returns variants of `base` with windows, chunks and prefixes, the simplest first. Their sizes are read from the mask
+/// rows of `given`. The variants are causal if `base` is causal, and keep the documents of `base`. [`with_documents`]
+/// finds documents.
 pub(super) fn families(given: &Keep, base: &Intent) -> Vec<Intent> {
     let plain = Intent { left: None, right: None, chunk: None, prefix: None, ..base.clone() };
     let mut out = vec![base.clone(), plain.clone()];
@@ -30,22 +31,22 @@ pub(super) fn families(given: &Keep, base: &Intent) -> Vec<Intent> {
     out
 }
 
-/// Returns `base` with the documents that the array shows, if none are known. Nearly every mask with some structure
-/// fits such documents.
+/// Returns `base` with documents that are read from the array. Returns `None` if `base` already has documents, a tree
+/// or positions of keys. Such documents are weak evidence, because they fit nearly every mask with some structure.
 pub(super) fn with_documents(given: &Keep, base: &Intent) -> Option<Intent> {
     let known = base.segments.is_some() || base.tree.is_some() || base.k_positions.is_some();
     let plain = Intent { left: None, right: None, chunk: None, prefix: None, ..base.clone() };
     (!known).then(|| Intent { segments: Some(Rows::of(given, base).documents(given)), ..plain })
 }
 
-/// The first and the last key of a row of a non-padding query.
+/// One mask row of a non-padding query, with the first and the last key that the query reads.
 struct Row {
     b: usize,
     slot: i64,
     position: i64,
     first: i64,
     last: i64,
-    /// Whether non-padding keys exist before the first key and after the last one.
+    /// Two values: whether non-padding keys exist before `first`, and whether non-padding keys exist after `last`.
     cut: (bool, bool),
 }
 
@@ -67,20 +68,22 @@ impl Rows {
         Rows((0..batch).flat_map(|b| (0..heads).flat_map(move |h| of_head(b, h))).collect())
     }
 
-    /// Returns the widths of windows before the query that the rows show: the most frequent one and the largest.
+    /// Returns candidates for the number of keys that a window holds before the query: the most frequent number in the
+    /// mask rows, and the largest.
     fn widths(&self) -> Vec<i64> {
         let of_rows = || self.0.iter().filter(|row| row.cut.0).map(|row| row.position - row.first);
         both(usual(of_rows()), of_rows().max())
     }
 
-    /// Returns the widths of windows after the query that the rows show: the most frequent one and the largest.
+    /// Returns candidates for the number of keys that a window holds after the query: the most frequent number in the
+    /// mask rows, and the largest.
     fn reaches(&self) -> Vec<i64> {
         let of_rows = || self.0.iter().filter(|row| row.cut.1).map(|row| row.last - row.position);
         both(usual(of_rows()), of_rows().max())
     }
 
-    /// Returns the sizes of chunks, each with the slots where the first chunks begin: slot 0, the first non-padding
-    /// key, or another slot.
+    /// Returns candidates for chunks, each as the chunk size and the slot of the first chunk for each batch row. The
+    /// first chunk begins at slot 0 (one number for all batch rows) or at the first non-padding key.
     fn chunks(&self, base: &Intent) -> Vec<(i64, Rc<Vec<i64>>)> {
         let mut starts: Vec<(usize, i64)> = self.0.iter().map(|row| (row.b, row.first)).collect();
         starts.sort_unstable();
@@ -89,7 +92,8 @@ impl Rows {
         let widest = self.0.iter().map(|row| row.position - row.first + 1).max();
         let mut sizes = both(usual(steps()), steps().max());
         sizes.extend(widest.filter(|size| *size > 0 && !sizes.contains(size)));
-        // If padding cuts the first chunk, all borders are still multiples of the size.
+        // If padding shortens the first chunk, all chunk boundaries are still multiples of the size, counted from the
+        // start of the chunks.
         let borders = |from: &[i64]| {
             let of_rows = self.0.iter().filter(|row| row.cut.0).map(|row| row.first - number(from, row.b));
             of_rows.fold(0, gcd)
@@ -109,8 +113,9 @@ impl Rows {
         out
     }
 
-    /// Returns candidates for the length of a prefix, from the first query row of each batch row. A candidate counted from
-    /// slot 0 has one length for all batch rows; one counted from the first non-padding key has a length per batch row.
+    /// Returns candidates for the length of a prefix, from the first query row of each batch row. A candidate counted
+    /// from slot 0 has one length for all batch rows; a candidate counted from the first non-padding key has a length
+    /// per batch row.
     fn prefixes(&self, base: &Intent) -> Vec<Vec<i64>> {
         if base.q_len != base.kv_len {
             return Vec::new();
@@ -133,7 +138,8 @@ impl Rows {
         out
     }
 
-    /// Returns documents that begin where several rows begin, or where a row begins with its own key.
+    /// Returns the documents of each batch row. A document begins at each key that is the first key of several mask
+    /// rows, or of the mask row of its own query.
     fn documents(&self, given: &Keep) -> PerRow<i64> {
         let [batch, _, _, kv_len] = given.dims();
         let mut votes = vec![HashMap::<i64, usize>::new(); batch];
@@ -160,19 +166,19 @@ fn real_ends(base: &Intent, b: usize, kv_len: usize) -> (usize, usize) {
     rows.and_then(ends).unwrap_or((0, kv_len - 1))
 }
 
-/// Returns the greatest common divisor.
+/// Returns the greatest common divisor of `a` and `b`.
 fn gcd(a: i64, b: i64) -> i64 {
     if b == 0 { a.abs() } else { gcd(b, a % b) }
 }
 
-/// Returns the most frequent number.
+/// Returns the most frequent number; `None` without numbers.
 fn usual(numbers: impl Iterator<Item = i64>) -> Option<i64> {
     let mut counts: HashMap<i64, usize> = HashMap::new();
     numbers.for_each(|n| *counts.entry(n).or_default() += 1);
     counts.into_iter().max_by_key(|&(n, count)| (count, -n.abs(), n)).map(|(n, _)| n)
 }
 
-/// Returns the given numbers that are not negative, each once.
+/// Returns the numbers among `first` and `second` that are not negative, without a repeated number.
 fn both(first: Option<i64>, second: Option<i64>) -> Vec<i64> {
     let mut out: Vec<i64> = first.into_iter().chain(second).filter(|n| *n >= 0).collect();
     out.dedup();

@@ -1,5 +1,5 @@
-//! Checks that apply to correct and faulty masks: rows that read nothing, paths around a redaction over several layers, fills
-//! that scores can reach, memory, and known masks that are one mistake away.
+//! Checks that apply to correct and faulty masks: rows that read no key, paths around a redaction over several layers,
+//! fills that scores can reach, memory, and known masks that are one mistake away.
 
 use super::decode::Fill;
 use super::diagnose::Case;
@@ -12,12 +12,12 @@ use crate::recognise::recognise;
 use noren_mask::Keep;
 use noren_mask::bits::bit;
 
-/// The number of bytes above which the size of an array is reported as a note.
+/// Minimum size in bytes of an array that gets a note about its memory.
 const LARGE: u64 = 16 << 20;
 
 impl Case<'_> {
-    /// Reports rows that read nothing. Their output depends on the fill. The severity depends on whether the query is
-    /// padding.
+    /// Reports mask rows that read no key, because the output of such a row depends on the fill. The severity depends
+    /// on whether the query is padding. `intent` is the intended mask, in which rows may be empty too.
     pub(super) fn empty_rows(&self, intent: Option<&Intent>, report: &mut Report) {
         let own = self.decoded.keep.expand(self.dims());
         let [batch, heads, q_len, _] = own.dims();
@@ -37,9 +37,9 @@ impl Case<'_> {
             }
         }
         let becomes = match self.decoded.fill {
-            Fill::Infinite => "-inf in every cell makes NaN, which spreads through the values into the next layer",
+            Fill::Infinite => "-inf in every cell gives NaN, which spreads through the values into the next layer",
             Fill::Finite => {
-                "a finite fill in every cell gives an average over all keys, padding and later keys included"
+                "with a finite fill in every cell the output is an average over all keys, padding and later keys included"
             }
             Fill::Logical => "the output depends on the backend: 0, NaN, or an even average over all keys",
         };
@@ -69,7 +69,8 @@ impl Case<'_> {
         }
     }
 
-    /// Reports redacted keys that protected queries can read through another query over several layers.
+    /// Reports redacted keys that protected queries can read through another query over several layers, and hides these
+    /// keys in `fixed` from all other queries.
     pub(super) fn layered_leaks(&self, keep: &Keep, fixed: &mut Keep, report: &mut Report) {
         let layers = self.context.layers.unwrap_or(2);
         let [batch, heads, q_len, kv_len] = keep.dims();
@@ -82,7 +83,7 @@ impl Case<'_> {
                     let Some(path) = shortest_path(keep, b, key, &redaction.queries, layers) else { continue };
                     let steps: Vec<String> = path.iter().map(usize::to_string).collect();
                     let text = format!(
-                        "key {key} is hidden from query {}, but reaches it over {} layers: {}",
+                        "key {key} is hidden from query {}, but influences this query over {} layers: {}",
                         path.last().copied().unwrap_or(0),
                         path.len() - 1,
                         steps.join(" -> ")
@@ -98,7 +99,8 @@ impl Case<'_> {
         }
     }
 
-    /// Checks that the fill hides all possible scores, and that adding it does not overflow in half precision.
+    /// Checks that the fill is low enough to hide cells at all possible scores, and that the sum of fill and score does
+    /// not overflow in float16.
     pub(super) fn against_scores(&self, beside: &Companions<'_>) -> Option<Finding> {
         let measured = || {
             let scores = beside.get(&["scores", "attention_scores", "logits_before_mask"])?;
@@ -126,7 +128,8 @@ impl Case<'_> {
         }
     }
 
-    /// Returns the known masks that are one known mistake away from a mask of undeclared kind.
+    /// Returns descriptions of the known masks that one known mistake turns into the cells `given`; used if no kind is
+    /// declared.
     pub(super) fn neighbours(&self, given: &Keep) -> Vec<String> {
         let [batch, _, q_len, kv_len] = given.dims();
         if self.alignment.keys_only || q_len * kv_len > 1 << 22 {
@@ -160,7 +163,7 @@ impl Case<'_> {
         near
     }
 
-    /// Reports an array that repeats equal parts, or that an expression can replace.
+    /// Reports a large array that repeats equal parts, or that a mask expression can replace.
     pub(super) fn memory(&self) -> Option<Finding> {
         let bytes = self.mask.bytes();
         let [batch, heads, ..] = self.alignment.dims;
@@ -171,11 +174,11 @@ impl Case<'_> {
         let repeated = if heads > 1 && keep.heads_equal() { heads } else { 1 };
         let text = match repeated {
             1 => format!(
-                "{} for a mask of {batch} x {heads} planes: a mask expression takes a few bytes",
+                "the array takes {} for {batch} x {heads} planes of cells (batch rows x heads): a mask expression takes a few bytes",
                 noren_mask::short_bytes(bytes.into())
             ),
             n => format!(
-                "{} hold the same plane {n} times: broadcast one plane, or use a mask expression",
+                "the array takes {} and holds the same plane of cells {n} times: broadcast one plane, or use a mask expression",
                 noren_mask::short_bytes(bytes.into())
             ),
         };
@@ -183,7 +186,8 @@ impl Case<'_> {
     }
 }
 
-/// Returns the shortest path by which `key` reaches one of `queries` in at most `layers` layers.
+/// Returns the shortest path from `key` to one of `queries` over at most `layers` layers in batch row `b`, as tokens
+/// from the key to the query. Returns `None` without such a path.
 fn shortest_path(keep: &Keep, b: usize, key: usize, queries: &[usize], layers: usize) -> Option<Vec<usize>> {
     let [_, heads, q_len, _] = keep.dims();
     let reads = |q: usize, k: usize| (0..heads).any(|h| bit(keep.row(b, h, q), k));

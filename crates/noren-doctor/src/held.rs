@@ -3,11 +3,11 @@
 use super::intent::{Intent, PerRow, row};
 use noren_mask::Keep;
 
-/// The result of the comparison, for later checks.
+/// The result of the comparison of a mask with the intended masks.
 pub(crate) struct Held {
-    /// The intended cells, for all queries and keys.
+    /// The intended cells for all queries and keys; the cells of the array if the intended cells are unknown.
     pub(crate) keep: Keep,
-    /// The intended mask that was compared with the given one.
+    /// The intended mask that was compared with the array; `None` if the intended mask is unknown.
     pub(crate) intent: Option<Intent>,
     /// Whether each query is a non-padding token; used if `intent` is `None`.
     pub(crate) real: Option<PerRow<bool>>,

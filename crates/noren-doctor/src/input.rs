@@ -25,8 +25,8 @@ impl Input {
         Input::default()
     }
 
-    /// Creates an input from the arrays of a file. The mask is the only array, or the array named `mask`; the others
-    /// are its companions.
+    /// Creates an input from the arrays of a file. If the file has only one array, this array is the mask; otherwise
+    /// the mask is the array named `mask`. All other arrays are companions.
     pub fn of_arrays(arrays: Vec<(String, Values)>) -> Self {
         let only = arrays.len() == 1;
         let (masks, beside): (Vec<_>, Vec<_>) = arrays.into_iter().partition(|(name, _)| only || name == "mask");

@@ -1,28 +1,30 @@
-//! [`Intent`]: an intended mask as separate terms. An edit drops or shifts one term.
+//! [`Intent`]: an intended mask as separate terms. An edit (a known mistake) drops or changes one term.
 
 use noren_mask::{BoundMask, bits};
 use std::cell::OnceCell;
 use std::rc::Rc;
 
-/// One list for each batch row, or a single list for all of them.
+/// One list for each batch row, or a single list for all batch rows.
 pub(crate) type PerRow<T> = Rc<Vec<Vec<T>>>;
 
-/// Returns the list of batch row `b`.
+/// Returns the list of batch row `b`. `rows` holds one list for all batch rows, or one list per batch row.
 pub(crate) fn row<T>(rows: &[Vec<T>], b: usize) -> &[T] {
     rows.get(if rows.len() == 1 { 0 } else { b }).map_or(&[], Vec::as_slice)
 }
 
-/// Returns the number of batch row `b` from a list with one number for all rows, or one per row.
+/// Returns the number of batch row `b`. `numbers` holds one number for all batch rows, or one number per batch row.
 pub(crate) fn number(numbers: &[i64], b: usize) -> i64 {
     numbers.get(if numbers.len() == 1 { 0 } else { b }).copied().unwrap_or(0)
 }
 
-/// Hidden keys as bits (1: hidden), with the batch rows and queries from which they are hidden. An empty list means
-/// all.
+/// Hidden keys, with the batch rows and queries from which the keys are hidden.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Hidden {
+    /// Batch rows in which the keys are hidden; an empty list means all batch rows.
     pub(crate) batch: Vec<usize>,
+    /// The keys as bits; 1 means hidden.
     pub(crate) keys: Vec<u64>,
+    /// Queries from which the keys are hidden; an empty list means all queries.
     pub(crate) queries: Vec<usize>,
 }
 
@@ -45,7 +47,8 @@ impl Clone for Bound {
 }
 
 /// The terms of an intended mask. A cell is allowed if two conditions hold. First, the base (causality, window, chunk,
-/// tree) and the documents allow it, or the prefix or a block does. Second, its key is neither padding nor redacted.
+/// tree) and the documents allow the cell, or the prefix or a block allows the cell. Second, the key of the cell is
+/// neither padding nor redacted.
 #[derive(Clone, Debug)]
 pub(crate) struct Intent {
     pub(crate) batch: usize,
@@ -53,43 +56,47 @@ pub(crate) struct Intent {
     pub(crate) kv_len: usize,
     /// Position of query 0 per batch row; query `i` has this position plus `i`.
     pub(crate) past: Rc<Vec<i64>>,
-    /// Positions of queries and keys if they differ from the slots. A negative key position marks an empty slot.
+    /// Positions of the queries; `None` if the positions follow from `past`.
     pub(crate) q_positions: Option<PerRow<i64>>,
+    /// Positions of the keys; `None` if the position of each key is its slot. A negative position marks an empty slot.
     pub(crate) k_positions: Option<PerRow<i64>>,
     /// The causal offset `n` of `k <= q + n`.
     pub(crate) causal: Option<i64>,
-    /// The window: `q - left <= k` and `k <= q + right`.
+    /// The maximum distance of a key before the query in the window: `q - left <= k`.
     pub(crate) left: Option<i64>,
+    /// The maximum distance of a key after the query in the window: `k <= q + right`.
     pub(crate) right: Option<i64>,
-    /// Length of a chunk in tokens, and the slot of the first chunk for each batch row.
+    /// Two values: the length of a chunk in tokens, and the slot of the first chunk for each batch row.
     pub(crate) chunk: Option<(i64, Rc<Vec<i64>>)>,
     /// Number of first keys that every query reads.
     pub(crate) sinks: usize,
-    /// Document of each key; 0 for none. A query has the document of the key at its slot.
+    /// Document number of each key; 0 for a key outside of all documents. A query belongs to the document of the key in
+    /// the query's slot.
     pub(crate) segments: Option<PerRow<i64>>,
     /// The prefix length `n` per batch row: every query reads keys `0..n`.
     pub(crate) prefix: Option<Rc<Vec<i64>>>,
-    /// Block of each key; -1 for none.
+    /// Block number of each key; -1 for a key outside of all blocks.
     pub(crate) blocks: Option<PerRow<i64>>,
-    /// Non-padding keys as bits.
+    /// Non-padding keys as bits; `None` if no key is padding.
     pub(crate) valid: Option<PerRow<u64>>,
-    /// Whether each query is a non-padding token.
+    /// Whether each query is a non-padding token; `None` if no query is padding.
     pub(crate) q_valid: Option<PerRow<bool>>,
-    /// The parent of each node of the tree; -1 for a root. The nodes are the last queries and the last keys.
+    /// The parent of each node of the tree of drafts; -1 for a root. The nodes are the last queries and the last keys.
     pub(crate) tree: Option<Rc<Vec<i64>>>,
     /// Keys hidden from some queries.
     pub(crate) redactions: Rc<Vec<Hidden>>,
-    /// A fault: padding is hidden before the prefix or block is added, so the prefix or block makes it visible again.
+    /// A mistake if true: padding is hidden before the prefix or block is added, so the prefix or block makes padding
+    /// visible again.
     pub(crate) padding_first: bool,
-    /// A fault: only queries inside the prefix read the prefix.
+    /// A mistake if true: only queries inside the prefix read the prefix.
     pub(crate) prefix_within: bool,
-    /// A fault: the window also hides keys of prefixes and blocks.
+    /// A mistake if true: the window also hides keys of prefixes and blocks.
     pub(crate) window_last: bool,
-    /// A fault: padding hides whole query rows instead of keys.
+    /// A mistake if true: padding hides whole query rows instead of keys.
     pub(crate) padding_on_queries: bool,
-    /// A fault: keys after the query are visible regardless of other terms.
+    /// A mistake if true: keys after the query are visible regardless of other terms.
     pub(crate) future: bool,
-    /// A fault: every query reads the keys from this slot on.
+    /// A mistake if set: every query reads the keys from this slot on.
     pub(crate) tail: Option<usize>,
     pub(crate) bound: Bound,
 }
@@ -130,7 +137,7 @@ impl Intent {
         self.kv_len.div_ceil(64)
     }
 
-    /// Returns whether some query comes after cached keys.
+    /// Returns true if at least one batch row has a query offset other than 0, as with cached keys.
     pub(crate) fn has_past(&self) -> bool {
         self.past.iter().any(|past| *past != 0)
     }

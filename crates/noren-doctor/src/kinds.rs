@@ -17,7 +17,7 @@ pub enum Role {
     /// A mask of queries by keys.
     #[default]
     Attention,
-    /// One row of keys for each batch row.
+    /// A padding mask: one row of keys for each batch row.
     KeyPadding,
     /// A mask of decoder queries by encoder keys.
     Cross,
@@ -32,9 +32,9 @@ pub struct MaskKind {
     pub packed: bool,
     /// True when queries read only keys in a window around or before them.
     pub sliding: bool,
-    /// True when tokens read only their own chunk of equal length.
+    /// True when tokens read only their own chunk; all chunks have the same length.
     pub chunked: bool,
-    /// True when every query reads a prefix.
+    /// True when every query reads all keys of a prefix.
     pub prefix: bool,
     /// True when tokens of one block (such as an image) read each other.
     pub blocks: bool,
@@ -42,18 +42,18 @@ pub struct MaskKind {
     pub tree: bool,
     /// True when the keys are encoder tokens.
     pub cross: bool,
-    /// True when the name leaves open whether queries read later keys: documents are packed for decoders and for
-    /// encoders.
+    /// True when the name of the kind does not define whether queries read later keys. For example, documents are
+    /// packed for decoders and for encoders.
     pub either_way: bool,
 }
 
 /// Keys that all queries, or some of them, must not read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Redaction {
-    /// Batch rows in which the keys are hidden; all when empty.
+    /// Batch rows in which the keys are hidden; an empty list means all batch rows.
     pub batch: Vec<usize>,
     /// The hidden keys.
     pub keys: Vec<usize>,
-    /// Queries from which the keys are hidden; all when empty.
+    /// Queries from which the keys are hidden; an empty list means all queries.
     pub queries: Vec<usize>,
 }

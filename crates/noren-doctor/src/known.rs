@@ -12,7 +12,7 @@ use std::rc::Rc;
 /// The arrays given with the mask, by name.
 pub(crate) struct Companions<'a>(pub(crate) &'a BTreeMap<String, Values>);
 
-/// Every name of an array that some check reads.
+/// Names of the arrays that `Known` and the scores check read. Each entry lists the possible names of one array.
 pub(super) const NAMES: &[&[&str]] = &[
     IDS,
     SEGMENTS,
@@ -35,17 +35,17 @@ pub(super) const NAMES: &[&[&str]] = &[
 ];
 
 impl Companions<'_> {
-    /// Returns the first array with one of these names.
+    /// Returns the first array whose name is in `names`.
     pub(crate) fn get(&self, names: &[&str]) -> Option<&Values> {
         names.iter().find_map(|name| self.0.get(*name))
     }
 
-    /// Returns the array with one of these names, as rows of integers.
+    /// Returns the first array whose name is in `names`, as rows of integers.
     pub(crate) fn rows(&self, names: &[&str]) -> Option<Vec<Vec<i64>>> {
         self.get(names)?.rows()
     }
 
-    /// Returns the array with one of these names, as a list of integers.
+    /// Returns the first array whose name is in `names`, as a list of integers.
     pub(crate) fn list(&self, names: &[&str]) -> Option<Vec<i64>> {
         self.get(names)?.whole()
     }
@@ -63,7 +63,7 @@ const Q_POSITIONS: &[&str] = &["query_positions", "q_positions", "query_pos", "c
 pub(crate) const ENCODER_IDS: &[&str] = &["encoder_input_ids", "encoder_ids", "source_ids", "src_ids", "memory_ids"];
 const ENCODER_LENGTHS: &[&str] = &["encoder_lengths", "kv_lengths", "source_lengths", "src_lengths", "memory_lengths"];
 pub(crate) const ENCODER_PADDING: &[&str] = &["encoder_attention_mask", "encoder_mask", "encoder_valid"];
-/// PyTorch's name of a mask in which true means padding.
+/// PyTorch's name of the encoder's padding mask, in which true marks padding.
 const ENCODER_DROPPED: &[&str] = &["memory_key_padding_mask"];
 const DECODER_IDS: &[&str] = &["decoder_input_ids", "decoder_ids", "target_ids", "tgt_ids"];
 const DECODER_LENGTHS: &[&str] = &["decoder_lengths", "q_lengths", "query_lengths", "target_lengths", "tgt_lengths"];
@@ -73,7 +73,8 @@ const BLOCKS: &[&str] =
 const FLAGGED_BLOCKS: &[&str] =
     &["image_mask", "is_image", "modality", "modality_ids", "mm_token_type_ids", "token_type_ids"];
 
-/// Everything that is known besides the mask itself.
+/// Sizes, padding, documents, positions and trees that follow from declarations and companion arrays, without the mask
+/// itself.
 pub(crate) struct Known {
     pub(crate) batch: usize,
     pub(crate) q_len: usize,
@@ -82,12 +83,15 @@ pub(crate) struct Known {
     /// True when the declarations give the positions of the queries.
     pub(crate) past_declared: bool,
     pub(crate) ids: Option<Vec<Vec<i64>>>,
-    /// Non-padding keys as bits. The second entry is another reading, for texts that end with the padding id.
+    /// Non-padding keys as bits; `None` if the padding is unknown. If the padding id also ends texts, the first padding id
+    /// after a text counts as the end of the text.
     pub(crate) valid: Option<PerRow<u64>>,
+    /// Non-padding keys in a second reading, in which the first padding id after a text is padding; `None` if the padding
+    /// id does not end texts.
     pub(crate) valid_too: Option<PerRow<u64>>,
     pub(crate) q_valid: Option<PerRow<bool>>,
     pub(crate) segments: Option<PerRow<i64>>,
-    /// True when only the positions show the documents.
+    /// True when the documents follow only from the given positions.
     pub(crate) segments_from_positions: bool,
     /// Position ids of the tokens, `[batch, length]`.
     pub(crate) positions: Option<Vec<Vec<i64>>>,
@@ -96,11 +100,11 @@ pub(crate) struct Known {
     pub(crate) parents: Option<Vec<i64>>,
     pub(crate) blocks: Option<PerRow<i64>>,
     pub(crate) side: Option<Side>,
-    /// Non-padding tokens of the decoder, where a decoder reads an encoder.
+    /// Non-padding tokens of the decoder as bits, for cross-attention.
     pub(crate) decoder_valid: Option<PerRow<u64>>,
 }
 
-/// Sizes from the shape of the mask and the declarations.
+/// Numbers of batch rows, queries and keys, from the shape of the mask and the declarations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) batch: usize,
@@ -108,13 +112,15 @@ pub(crate) struct Sizes {
     pub(crate) kv_len: usize,
 }
 
-/// Returns the declared batch size, and the number of tokens in a row.
+/// Returns the batch size and the number of tokens in a batch row, from the declarations and companion arrays; `None`
+/// for an unknown number.
 pub(crate) fn declared(companions: &Companions<'_>, context: &Context) -> (Option<usize>, Option<usize>) {
     let of = |names: &[&str]| {
         let shape = companions.get(names).map(Values::shape);
         shape.filter(|s| s.len() == 2 && !s.contains(&0)).map(|s| (s[0], s[1]))
     };
-    // With a ring buffer, positions and ids are those of the new tokens.
+    // With a ring buffer, the given positions and ids belong only to the new tokens, so they do not give the number of
+    // keys.
     let ring = companions.get(KV_POSITIONS).is_some();
     let tokens = of(IDS)
         .or_else(|| of(ENCODER_IDS))
@@ -222,8 +228,8 @@ impl Known {
         let flags = |rows: Vec<Vec<i64>>| -> Option<PerRow<u64>> {
             self.fits(&rows).then(|| Rc::new(rows.iter().map(|r| bits(self.kv_len, |k| r[k] != 0)).collect()))
         };
-        // With a decoder's own mask, `attention_mask` belongs to the encoder, as in the call of an encoder-decoder
-        // model.
+        // In cross-attention, `attention_mask` belongs to the encoder if no array with an encoder's name is given, as
+        // in the call of an encoder-decoder model.
         let of_encoder = || companions.rows(ENCODER_PADDING).filter(|_| cross).and_then(flags);
         let dropped = || {
             let rows = companions.rows(ENCODER_DROPPED).filter(|_| cross)?;
@@ -291,7 +297,8 @@ impl Known {
             });
         let given = companions.rows(SEGMENTS).filter(|rows| self.fits(rows)).or(from_ends);
         if let Some(mut rows) = given {
-            // Ascending numbers mean documents, not padding, if the first one is 0 and its tokens are not padding.
+            // If segment numbers begin with 0 and never decrease, 0 is a document and not padding, unless the first
+            // token is known to be padding.
             let counted_from_zero = rows.iter().all(|r| r.first() == Some(&0) && !r.windows(2).any(|w| w[1] < w[0]));
             let real_zero = self
                 .valid
@@ -313,8 +320,8 @@ impl Known {
         self.segments_of_positions();
     }
 
-    /// Finds documents in positions: a document begins at each position that is not the previous one plus 1. Padding
-    /// belongs to no document.
+    /// Finds documents in the given positions: a document begins at each token whose position is not the position of
+    /// the previous token plus 1. Padding belongs to no document.
     fn segments_of_positions(&mut self) {
         let Some(positions) = &self.positions else { return };
         let mut several = false;
@@ -382,7 +389,8 @@ impl Known {
         self.blocks = blocks.filter(|rows| rows.iter().flatten().any(|&x| x >= 0)).map(Rc::new);
     }
 
-    /// Returns the names of given arrays that fit neither the keys nor the queries, and are ignored.
+    /// Returns a message for each given array whose shape fits neither the keys nor the queries. Such an array is
+    /// ignored.
     pub(crate) fn unfit(&self, companions: &Companions<'_>) -> Vec<String> {
         let mut unfit = Vec::new();
         let rows = [IDS, SEGMENTS, PADDING, ENCODER_PADDING, ENCODER_DROPPED, BLOCKS, FLAGGED_BLOCKS, KV_POSITIONS];
@@ -402,15 +410,17 @@ impl Known {
                     continue;
                 };
                 if !is_fit(shape) {
-                    unfit.push(format!("`{name}` has shape {shape:?} but {expected} is expected: it is not compared"));
+                    unfit.push(format!(
+                        "the array `{name}` has shape {shape:?}, expected {expected}: the array is ignored"
+                    ));
                 }
             }
         }
         unfit
     }
 
-    /// Finds the non-padding queries: those whose own key is not padding; in cross-attention, those that are non-padding
-    /// tokens of the decoder.
+    /// Finds the non-padding queries. In cross-attention, they are the non-padding tokens of the decoder. Otherwise, a
+    /// query is not padding if its own key is not padding.
     fn queries(&mut self, companions: &Companions<'_>, context: &Context) {
         if context.role == Role::Cross {
             let ids = companions.rows(DECODER_IDS).filter(|r| r[0].len() == self.q_len && self.one_each(r));
@@ -438,7 +448,7 @@ impl Known {
             self.q_valid = rows.map(Rc::new);
             return;
         }
-        // Ids of the new tokens only show which of these tokens are padding.
+        // If ids are given only for the new tokens, the ids show which of the new tokens are padding.
         let new_ids = self
             .ids
             .as_ref()
@@ -460,7 +470,8 @@ impl Known {
     }
 }
 
-/// Returns where positions begin and cease to rise. Equal positions at an end are padding.
+/// Returns the first token and the end (exclusive) of the text in a batch row, from the positions of its tokens. Equal
+/// positions at the start or the end of the row are padding.
 fn moving(positions: &[i64]) -> (usize, usize) {
     let n = positions.len();
     let same = |a: &i64, b: &i64| a == b;
@@ -475,7 +486,9 @@ fn moving(positions: &[i64]) -> (usize, usize) {
     (start, if last > 1 { n - last } else { n })
 }
 
-/// Returns whether padding comes first. Known lengths decide before ids, because the padding id may also end texts.
+/// Returns true if batch rows are padded on the left. `rows` holds the token ids, `pad` is the padding id, and
+/// `lengths` holds the numbers of non-padding tokens. The lengths have priority over the ids, because the padding id
+/// may also end texts.
 fn padded_left(rows: &[Vec<i64>], pad: i64, lengths: Option<&[i64]>) -> bool {
     let leading = |r: &[i64]| r.iter().take_while(|id| **id == pad).count();
     let trailing = |r: &[i64]| r.iter().rev().take_while(|id| **id == pad).count();
@@ -499,8 +512,9 @@ pub(crate) fn bits(len: usize, test: impl Fn(usize) -> bool) -> Vec<u64> {
     row
 }
 
-/// Returns the non-padding tokens where the padding id also ends texts. The run of this id at the padded end is
-/// padding. With `end_is_real`, the token of that run next to the text is the end of the text.
+/// Returns the non-padding tokens as bits, for texts that the padding id `pad` also ends. `left` is true for padding on
+/// the left. The run of `pad` at the padded end is padding. If `end_is_real` is true and the padding is on the right,
+/// the first token of this run is the end of the text.
 fn real_run(ids: &[i64], pad: i64, left: bool, end_is_real: bool) -> Vec<u64> {
     let n = ids.len();
     let padding = match left {

@@ -1,4 +1,4 @@
-//! Diagnoses an array with one mask per layer: each mask is compared with the kind of its own layer.
+//! Diagnoses an array with one mask per layer. Each mask is compared with the kind that is declared for its layer.
 
 use super::context::Context;
 use super::input::Input;
@@ -6,7 +6,7 @@ use super::report::{Certainty, Finding, Report, Verdict};
 use noren_mask::Error;
 use noren_mask::Keep;
 
-/// Returns the report on a stack of masks; `None` when the given array is not such a stack.
+/// Returns the report on an array with one mask per layer, or `None` if the given array has no dimension of layers.
 pub(crate) fn diagnose(input: &Input) -> Option<Result<Report, Error>> {
     let kinds = &input.context.layer_kinds;
     let mask = input.mask.as_ref()?;
@@ -53,7 +53,7 @@ fn each(input: &Input) -> Result<Report, Error> {
     Ok(all)
 }
 
-/// Sets the verdict on all layers: correct only when every layer is correct.
+/// Sets the verdict of the report `all` from the reports of the layers. The verdict is correct only if every layer is correct.
 fn judge(all: &mut Report, reports: &[Report]) {
     all.compared = reports.iter().map(|r| r.compared).sum();
     all.rows_left_out = reports.iter().map(|r| r.rows_left_out).sum();
@@ -90,7 +90,7 @@ fn of_layer(input: &Input, mask: &super::Values, layer: usize, kind: &str) -> Re
     super::diagnose::diagnose(&one)
 }
 
-/// Returns a note if every faulty layer has the mask of the other kind of layer.
+/// Returns a note if every faulty layer has the mask that is declared for another kind of layer in the stack.
 fn swapped(input: &Input, mask: &super::Values, faulty: &[usize]) -> Result<Option<String>, Error> {
     let kinds = &input.context.layer_kinds;
     for &layer in faulty {
@@ -105,10 +105,11 @@ fn swapped(input: &Input, mask: &super::Values, faulty: &[usize]) -> Result<Opti
     }
     let list: Vec<String> = faulty.iter().map(usize::to_string).collect();
     Ok((!faulty.is_empty())
-        .then(|| format!("layers {} have the mask that is declared for layers of the other kind", list.join(", "))))
+        .then(|| format!("layers {} have the mask that is declared for the other kind of layer", list.join(", "))))
 }
 
-/// Returns the masks of all layers stacked in the batch dimension, if they have equal sizes.
+/// Returns the masks of all layers as one mask, with the layers one after another in the batch dimension. Returns `None` if a mask is missing or if
+/// sizes differ.
 fn stacked<'a>(keeps: impl Iterator<Item = Option<&'a Keep>>) -> Option<Keep> {
     let keeps: Vec<&Keep> = keeps.collect::<Option<_>>()?;
     let [batch, heads, q_len, kv_len] = keeps[0].dims();

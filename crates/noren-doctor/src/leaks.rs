@@ -1,20 +1,27 @@
-//! Counts the cells in which a mask differs from the intended one, by the term that forbids or requires them.
+//! Counts the cells in which the given mask differs from the intended mask. A wrongly visible cell is counted for a term of the intended mask if
+//! the intended mask without that term would allow the cell.
 
 use super::intent::Intent;
 use noren_mask::Keep;
 use noren_mask::bits::count;
 use std::rc::Rc;
 
-/// Cells of non-padding queries that differ from an intended mask, by the term that forbids or requires them.
+/// Numbers of cells in rows of non-padding queries in which the given mask differs from the intended mask.
 #[derive(Default)]
 pub(super) struct Leaks {
+    /// Number of visible cells that the intended mask hides.
     pub(super) visible: u64,
+    /// Number of hidden cells that the intended mask allows.
     pub(super) hidden: u64,
+    /// Number of wrongly visible cells that only the causal term forbids.
     pub(super) future: u64,
+    /// Number of wrongly visible cells that only the padding term forbids.
     pub(super) padding: u64,
+    /// Number of wrongly visible cells that only the document term forbids.
     pub(super) documents: u64,
+    /// Number of wrongly visible cells that only the redactions forbid.
     pub(super) redacted: u64,
-    /// Number of visible keys before the window.
+    /// Number of wrongly visible cells that only the left side of the window forbids.
     pub(super) before: u64,
 }
 

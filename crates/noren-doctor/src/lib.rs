@@ -26,7 +26,7 @@
 //!
 //! | modules | contents |
 //! |---|---|
-//! | `patient`, `values`, `context`, `reader`, `words`, `limits` | the given array; declarations, their values and words; limits of declared sizes |
+//! | `input`, `values`, `context`, `reader`, `words`, `limits` | the given array; declarations, their values and words; limits of declared sizes |
 //! | `align`, `decode`, `readings`, `layers`, `bias` | the dimensions of the array, its visible cells, its possible readings, one mask for each layer, numbers that are biases |
 //! | `intent`, `kinds`, `expect`, `families`, `trees`, `planes`, `target` | the declared mask as terms, or with sizes that are read from the array |
 //! | `edits`, `scope`, `search`, `held` | mistakes as edits of the declared mask, in all or some batch rows and heads, and the search for the exact one |

@@ -6,19 +6,20 @@ use super::kinds::Redaction;
 use super::values::Values;
 use noren_mask::Error;
 
-/// Maximum number of cells of a diagnosis in addition to those of the array.
+/// Maximum number of cells of the declared mask, unless the array itself has more cells.
 const MOST_CELLS: u128 = 1 << 28;
 
-/// Maximum number of cells of a row of keys expanded to equal numbers of queries and keys.
+/// Maximum number of cells of a square mask (as many queries as keys) that is made from one row of keys.
 const MOST_JOINED: u128 = 1 << 30;
 
-/// Maximum number of pairs of batch row and head in addition to those of the array. Each pair is checked separately.
+/// Maximum number of pairs of batch row and head, unless the array has more cells. Each pair is checked separately.
 const MOST_PAIRS: u128 = 1 << 16;
 
-/// Maximum number of cells of a declared mask that is built when the array has another number of keys.
+/// Maximum number of cells of a declared mask that is computed although the array has another number of keys.
 pub(super) const MOST_BUILT: u128 = 1 << 24;
 
-/// Returns an error if the declared numbers of batch rows and heads are too large for an array of `len` cells.
+/// Returns an error if the declared numbers of batch rows and heads are too large for an array of `len` cells. `least` has the smallest possible
+/// numbers: (batch rows, heads).
 pub(super) fn check_pairs(context: &Context, least: [usize; 2], len: usize) -> Result<(), Error> {
     let declared = [context.batch, context.heads];
     let [batch, heads] = [0, 1].map(|at| declared[at].unwrap_or(1).max(least[at]) as u128);
@@ -32,10 +33,10 @@ pub(super) fn check_pairs(context: &Context, least: [usize; 2], len: usize) -> R
     Ok(())
 }
 
-/// Returns an error if the cells of the sizes would not fit in memory, or if redacted cells do not exist.
+/// Returns an error if a mask of the declared sizes would have too many cells, or if a declared redaction names a cell outside of the mask.
 pub(super) fn check_sizes(mask: &Values, alignment: &Alignment, context: &Context) -> Result<(), Error> {
     check_pairs(context, [alignment.sizes.batch, alignment.dims[1]], mask.len())?;
-    // A row of keys is expanded to a square mask.
+    // A row of keys becomes a square mask, with as many queries as keys.
     let square = if alignment.keys_only { (alignment.dims[3] as u128).pow(2).min(MOST_JOINED) } else { 0 };
     let limit = MOST_CELLS.max(mask.len() as u128).max(square);
     for sizes in [Some(alignment.sizes), alignment.wanted].into_iter().flatten() {

@@ -6,8 +6,8 @@ use super::target::{Mistake, Target};
 use noren_mask::Keep;
 use noren_mask::bits::{bit, count, ends, ones, row_of};
 
-/// The keys that the given mask treats as non-padding (`seen`) and as padding (`hidden`), per batch row. No query could
-/// read the remaining keys.
+/// The padding of the given mask, with one row of bits (one bit per key) for each batch row: `seen` are the keys that the mask treats as non-padding,
+/// `hidden` are the keys that it treats as padding. Keys in neither set are keys that no query may read for another reason.
 pub(super) struct Plane {
     pub(super) seen: Vec<Vec<u64>>,
     pub(super) hidden: Vec<Vec<u64>>,
@@ -16,7 +16,7 @@ pub(super) struct Plane {
 }
 
 impl Plane {
-    /// Returns the padding of a mask that consists of rows of keys: every key is seen or hidden.
+    /// Returns the padding of a mask that stores one row of keys for each batch row. Every key is either seen or hidden.
     pub(super) fn stored(plane: &Keep, batch: usize) -> Plane {
         let [own, .., kv_len] = plane.dims();
         let all = row_of(kv_len, 0, kv_len);
@@ -25,7 +25,7 @@ impl Plane {
         Plane { seen, hidden, rows: (0..batch).collect() }
     }
 
-    /// Returns whether the seen and hidden keys fit the non-padding keys `other`.
+    /// Returns whether all seen keys are in `other` and no hidden key is in `other`. `other` has the non-padding keys of each batch row as bits.
     fn is(&self, other: &[Vec<u64>]) -> bool {
         let of_row = |b: usize| self.seen[b].iter().zip(&self.hidden[b]).zip(row(other, b));
         (0..self.seen.len()).all(|b| of_row(b).all(|((s, h), o)| s & !o == 0 && h & o == 0))
@@ -46,8 +46,7 @@ impl Plane {
         // If queries see only their own keys, a narrow window gives the same cells.
         let seen = target.keys_only || self.seen.iter().flatten().any(|w| *w != 0);
         if seen && self.is(&each(&not)) {
-            // In an array of queries by keys, inverting the whole mask is a more frequent mistake than inverting its
-            // padding.
+            // In an array of queries by keys, an inverted mask is a more frequent mistake than inverted padding alone.
             let cost = if target.keys_only { 0.95 } else { 1.15 };
             let text = "padding is inverted: non-padding tokens are hidden and padding is visible";
             return say("inverted_polarity", text, cost);
@@ -73,7 +72,11 @@ impl Plane {
             let only_first: Vec<Vec<u64>> =
                 (0..batch).map(|b| if b == 0 { first.to_vec() } else { nothing.clone() }).collect();
             if self.is(&only_first) {
-                return say("batch_row_wrong", "only row 0 of the batch has a mask: the others read nothing", 1.0);
+                return say(
+                    "batch_row_wrong",
+                    "only row 0 of the batch has a mask: queries of the other rows read no key",
+                    1.0,
+                );
             }
         }
         if missing == 0 && self.hidden.iter().all(|h| h.iter().all(|w| *w == 0)) {
@@ -82,7 +85,7 @@ impl Plane {
                 true => say("unwritten_cache_visible", "unwritten slots of the cache are visible", 1.0),
                 false => say(
                     "padding_keys_visible",
-                    "padding keys are visible to non-padding queries: nothing is hidden",
+                    "padding keys are visible to non-padding queries: the mask hides no padding",
                     1.0,
                 ),
             };
@@ -98,7 +101,8 @@ impl Plane {
         Some(self.lengths(right, valid, (extra, missing), target))
     }
 
-    /// Returns a description if every hidden non-padding token has the id that ends a text or the id of padding.
+    /// Returns a description of the mistake if all hidden non-padding tokens have the same id, and this id is the id of padding or the id that ends a
+    /// text.
     fn holes(&self, valid: &[Vec<u64>], target: &Target<'_>) -> Option<String> {
         let ids = target.ids?;
         let mut seen_id: Option<i64> = None;
@@ -125,7 +129,7 @@ impl Plane {
         (first..last).any(|k| bit(&self.hidden[b], k) && bit(row(valid, b), k))
     }
 
-    /// Describes padding whose lengths differ from those of the texts; returns the mistake and its cost.
+    /// Returns the mistake and its cost for padding whose lengths differ from the lengths of the texts.
     fn lengths(
         &self,
         right: &Intent,
@@ -134,7 +138,7 @@ impl Plane {
         target: &Target<'_>,
     ) -> (Mistake, f64) {
         let past = right.past.iter().copied().max().unwrap_or(0);
-        // Every new token is hidden: the mask covers only the cache.
+        // If every new token is hidden, the mask covers only the tokens of the cache.
         let new_hidden = |b: usize| {
             let start = number(&right.past, b).max(0) as usize;
             (start..(start + right.q_len).min(right.kv_len)).all(|k| bit(&self.hidden[b], k) || !bit(row(valid, b), k))
@@ -187,7 +191,7 @@ impl Target<'_> {
         for &(b, i) in self.order.iter().filter(|&&(b, i)| right.cares(b, i)) {
             open.fill(b, i, &mut words);
             for &h in &self.heads[b] {
-                // A query that the author took for padding may still read itself.
+                // A query that the given mask treats as padding may still read its own key.
                 let own = usize::try_from(open.slot(b, i)).unwrap_or(usize::MAX);
                 for (w, given) in self.given.row(b, h, i).iter().enumerate() {
                     let others = if own / 64 == w { !(1 << (own % 64)) } else { u64::MAX };
@@ -196,7 +200,7 @@ impl Target<'_> {
                     }
                     let others = if kv_len == 1 || open.q_len == 1 { u64::MAX } else { others };
                     seen[b][w] |= given & others;
-                    // A hidden own key counts like any other hidden key.
+                    // If the own key of a query is hidden, it counts like any other hidden key.
                     hidden[b][w] |= words[w] & !given;
                 }
             }

@@ -5,18 +5,19 @@ use noren_mask::{Error, Shape};
 use serde_json::{Map, Value};
 use std::cell::RefCell;
 
-/// A reader of declared values under several spellings; it records the names that are known.
+/// A reader of the declared values in a JSON object. Each value has several possible names. The reader stores all names that were read, to find
+/// unknown names later.
 pub(super) struct Reader<'a> {
     map: &'a Map<String, Value>,
     known: RefCell<Vec<&'static str>>,
 }
 
-/// Returns a name in lower case without underscores and dots.
+/// Returns a name in lower case without underscores, hyphens, dots and spaces, so that spellings can be compared.
 fn plain(name: &str) -> String {
     name.replace(['_', '-', '.', ' '], "").to_ascii_lowercase()
 }
 
-/// The maximum length or position. Products of three such numbers fit in 128 bits, sums in 64.
+/// The maximum length or position in tokens. The product of three such numbers fits in 128 bits, and a sum of them fits in 64 bits.
 const MOST: i64 = Shape::MAX_LEN as i64;
 
 impl<'a> Reader<'a> {
@@ -24,7 +25,8 @@ impl<'a> Reader<'a> {
         Reader { map, known: RefCell::default() }
     }
 
-    /// Returns the value under any of `names`, or an error if two spellings have different values.
+    /// Returns the value that is declared under one of `names`, with the name as the user spelled it. Returns an error if two of the names are
+    /// declared with different values.
     fn get(&self, names: &[&'static str]) -> Result<Option<(&'a str, &'a Value)>, Error> {
         self.known.borrow_mut().extend(names);
         let spelled = |name: &'static str| {
@@ -44,7 +46,7 @@ impl<'a> Reader<'a> {
         Ok(Some((key.as_str(), value)))
     }
 
-    /// Returns the keys that no check has read, or an error if such a key looks like a misspelled known key.
+    /// Returns the declared names that are unknown. Returns an error if an unknown name looks like a misspelled known name.
     pub(super) fn unread(&self) -> Result<Vec<String>, Error> {
         let known = self.known.borrow();
         let names: Vec<String> = known.iter().map(|name| plain(name)).collect();
@@ -74,7 +76,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns the meaning of a word.
+    /// Returns the meaning of the declared word, or `None` if no word is declared.
     pub(super) fn word<T>(
         &self,
         names: &[&'static str],
@@ -108,7 +110,7 @@ impl<'a> Reader<'a> {
         value.as_f64().map(Some).ok_or_else(|| Self::wrong(key, value, "a number"))
     }
 
-    /// Returns a token id or another number that is only compared.
+    /// Returns a declared token id, or another number that is only compared and so may have any value.
     pub(super) fn id(&self, names: &[&'static str]) -> Result<Option<i64>, Error> {
         let Some((key, value)) = self.get(names)? else { return Ok(None) };
         // Generation settings may hold a list of ids that end a text.
@@ -155,8 +157,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Returns the redactions. Formats: `[3, 4]`, `[{"batch": 1, "keys": [3], "queries": [7]}]`, `{"keys": [3]}` or
-    /// `[[7, 3], ...]` as (query, key).
+    /// Returns the declared redactions. Accepts four formats: keys `[3, 4]`; objects `[{"batch": 1, "keys": [3], "queries": [7]}]`; one object
+    /// `{"keys": [3]}`; pairs `[[7, 3], ...]` of (query, key).
     pub(super) fn redactions(&self, names: &[&'static str]) -> Result<Vec<Redaction>, Error> {
         let Some((key, value)) = self.get(names)? else { return Ok(Vec::new()) };
         let expected = "keys such as [3, 4] or {\"batch\": 1, \"keys\": [3], \"queries\": [7]}";
@@ -187,7 +189,7 @@ fn shown(value: &Value) -> String {
     value.to_string().chars().take(80).collect()
 }
 
-/// Returns whether two values have the same meaning: 4 and 4.0, or a length and a list of that length.
+/// Returns whether two declared values have equal meaning, such as 4 and 4.0, or the number `4` and the list `[4]`.
 fn same(one: &Value, other: &Value) -> bool {
     let bare = |value| match value {
         Value::Array(list) if list.len() == 1 => list[0].clone(),

@@ -1,4 +1,4 @@
-//! The possible readings of an array: the meaning of its dimensions, and which stored value allows a cell.
+//! The possible readings of an array. A reading fixes the meaning of each dimension and the stored value that allows a cell.
 
 use super::diagnose::Case;
 use super::expect::Hypothesis;
@@ -11,7 +11,7 @@ use noren_mask::Keep;
 use noren_mask::bits::row_of;
 
 impl Case<'_> {
-    /// Returns whether the kind is open: no kind is declared, and no size that only one kind has.
+    /// Returns whether the kind of the mask is open: no kind is declared, and no declared size (such as a window) implies a kind.
     fn open_kind(&self) -> bool {
         let context = self.context;
         context.kind.is_none()
@@ -22,7 +22,8 @@ impl Case<'_> {
             && !self.alignment.keys_only
     }
 
-    /// Returns the reading that equals a known family, with sizes from the array, if the kind of the mask is open.
+    /// Returns the known mask that equals the given cells, with sizes that are read from the array. Returns `None` if the kind of the mask is
+    /// declared.
     pub(super) fn undeclared_family(
         &self,
         readings: &[(Keep, Option<Finding>)],
@@ -37,7 +38,7 @@ impl Case<'_> {
         readings.iter().find_map(fits)
     }
 
-    /// Returns the families from which one mistake may give the cells, if the kind of the mask is open.
+    /// Returns known masks that one mistake may change into the given cells. The list is empty if the kind of the mask is declared.
     pub(super) fn families_near(&self, given: &Keep, hypotheses: &[Hypothesis]) -> Vec<Hypothesis> {
         if !self.open_kind() {
             return Vec::new();
@@ -49,8 +50,7 @@ impl Case<'_> {
         near
     }
 
-    /// If no convention is declared and only the complement is a known mask: returns the question which stored value
-    /// allows a cell.
+    /// Returns the question "which stored value allows a cell?" if no convention is declared and only the complement of the cells is a known mask.
     pub(super) fn other_polarity(&self, hypotheses: &[Hypothesis], structure: Option<&Intent>) -> Option<Open> {
         let logical = matches!(self.mask.numbers(), Numbers::Bool(_) | Numbers::Int(_));
         let context = self.context;
@@ -67,7 +67,7 @@ impl Case<'_> {
         ))
     }
 
-    /// Returns the question whether a table of integers has rows of keys, or queries by keys.
+    /// Returns the question whether a two-dimensional array of integers has dimensions (batch row, key) or (query, key).
     pub(super) fn two_readings(&self) -> Option<Open> {
         let &[a, b] = self.mask.shape() else { return None };
         let whole = matches!(self.mask.numbers(), Numbers::Int(_));
@@ -87,7 +87,7 @@ impl Case<'_> {
         Some(Open::new(&[&keys, &square], question))
     }
 
-    /// Returns whether every row is a possible `attention_mask`: 0 and 1, at most one change, and at least one 1.
+    /// Returns whether every row is a possible `attention_mask` of a tokenizer: only 0 and 1, at least one 1, and at most one change between 0 and 1.
     fn rows_of_keys(&self) -> bool {
         let Numbers::Int(cells) = self.mask.numbers() else { return false };
         let width = self.mask.shape().last().copied().unwrap_or(1).max(1);
@@ -98,7 +98,7 @@ impl Case<'_> {
         })
     }
 
-    /// Returns the cells in each possible reading, with the finding for every reading but the first.
+    /// Returns the cells in each possible reading. Every reading after the first has a finding, which describes the mistake in the declaration.
     pub(super) fn readings(&self, given: &Keep, structure: Option<&Intent>) -> Vec<(Keep, Option<Finding>)> {
         let mut readings = vec![(given.clone(), None)];
         if let Some(other) = &self.decoded.other {
@@ -141,7 +141,7 @@ impl Case<'_> {
     }
 }
 
-/// Returns the complement of the cells.
+/// Returns the mask in which allowed cells are denied and denied cells are allowed.
 fn inverted(keep: &Keep) -> Keep {
     let mut out = keep.clone();
     let [batch, heads, q_len, kv_len] = keep.dims();
@@ -156,7 +156,8 @@ fn inverted(keep: &Keep) -> Keep {
     out
 }
 
-/// Returns the cells with batch rows and heads in the other order in their common dimension.
+/// Returns the cells after a change of the order in the dimension that has all pairs of batch row and head: (batch row, head) becomes (head, batch
+/// row), or the reverse.
 fn swapped(keep: &Keep) -> Keep {
     let [batch, heads, q_len, _] = keep.dims();
     let mut out = Keep::empty(keep.dims());

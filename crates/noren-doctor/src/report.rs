@@ -15,11 +15,11 @@ pub(super) const SHOWN: usize = 8;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Every compared cell equals the declared one, and nothing else is wrong.
+    /// Every compared cell equals the declared cell, and no finding is a warning or an error.
     Correct,
     /// At least one finding is a warning or an error.
     Faulty,
-    /// No mask is declared for a comparison; the report names the known mask that the array resembles.
+    /// No mask is declared, so the array cannot be checked. The report names the known mask that the array resembles.
     LooksLike,
     /// The declarations or the array allow several readings, or the mask resembles no known mask.
     #[default]
@@ -45,7 +45,7 @@ pub struct Open {
     pub readings: Vec<String>,
     /// The question, and the declaration that answers it.
     pub question: String,
-    /// True when the question can be ignored if all readings give the same cells.
+    /// True if the question matters only when the readings give different cells; false if the question always matters.
     #[serde(skip)]
     pub(crate) between: bool,
 }
@@ -69,11 +69,11 @@ impl Open {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Certainty {
-    /// An explanation among several, or a guess at the intended mask.
+    /// The finding is one of several explanations, or it is based on a guess of the intended mask.
     Possible,
-    /// The most likely explanation under the declarations.
+    /// The finding is the most likely explanation that fits the declarations.
     Likely,
-    /// The explanation accounts for every cell, or the values alone prove it.
+    /// The finding explains every cell, or the values of the array alone prove the finding.
     Certain,
 }
 
@@ -106,7 +106,7 @@ pub struct Finding {
     pub first_cells: Vec<[usize; 4]>,
     /// The repair as a mask expression; present only if a named mistake explains every wrong cell.
     pub repair: Option<String>,
-    /// The line of code that usually causes it.
+    /// The line of code that usually causes the mistake.
     pub cause: &'static str,
 }
 
@@ -154,19 +154,19 @@ pub struct Report {
     pub expression: Option<String>,
     /// The findings, the most severe first; notes last.
     pub findings: Vec<Finding>,
-    /// If no kind is declared: known masks that are one mistake away.
+    /// Known masks that differ from the array by one mistake. Empty if a kind is declared.
     pub near: Vec<String>,
     /// Properties that could not be checked, with the declarations that are needed.
     pub unknown: Vec<String>,
-    /// The cells that the attention function computes with; `None` when no mask was given.
+    /// The given cells after decoding, as the attention function uses them; `None` if no mask was given.
     pub given: Option<Keep>,
-    /// The repaired cells, if a named mistake explains every wrong cell. Equal to `given` if all cells are correct.
-    /// `None` without a verdict, or if no named mistake explains every wrong cell.
+    /// The repaired cells. Equal to `given` if all cells are correct. `None` if the report has no verdict, or if no named mistake explains every
+    /// wrong cell.
     pub fixed: Option<Keep>,
-    /// The declared cells, if they differ from the given ones for an unknown reason. If a full
-    /// expression is declared, the cells of that expression in every case.
+    /// The declared cells. Present if a full expression is declared, or if the given cells differ from the declaration for an unknown reason;
+    /// otherwise `None`.
     pub expected: Option<Keep>,
-    /// The expression of the intended mask, if it has one.
+    /// The expression of the intended mask; `None` if the intended mask has no expression.
     pub intended: Option<String>,
 }
 
@@ -212,8 +212,8 @@ impl Report {
 }
 
 impl Report {
-    /// Returns a picture of the given cells. `+` marks a cell that is visible and should be hidden, `-` a cell that is
-    /// hidden and should be visible. Returns `None` if there is nothing to compare.
+    /// Returns a picture of the given cells as text. `+` marks a cell that is visible and should be hidden, `-` a cell that is hidden and should be
+    /// visible. Returns `None` if the report has no cells to show.
     ///
     /// # Errors
     /// Returns an error if the width is too small for the picture.
@@ -231,7 +231,8 @@ impl Report {
         fixed.picture_of_difference(&given).max_panels(4).to_svg().map(Some)
     }
 
-    /// Returns two masks: the correct cells (repaired, else declared, else the given ones), and the given cells.
+    /// Returns two masks, first the correct cells, then the given cells. The correct cells are the repaired cells if present, otherwise the declared
+    /// cells, otherwise the given cells.
     fn sides(&self) -> Result<Option<(BoundMask, BoundMask)>, Error> {
         let Some(given) = &self.given else { return Ok(None) };
         let (name, fixed) = match (&self.fixed, &self.expected) {
@@ -253,7 +254,7 @@ impl Report {
     }
 }
 
-/// Several lines of text: the mask, then each finding with its repair.
+/// Writes the report as several lines of text: first the mask, then each finding with its repair.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}", self.verdict.words(), self.sentence)?;

@@ -6,8 +6,9 @@ use super::intent::Intent;
 use super::target::Target;
 use noren_mask::Keep;
 
-/// Maximum number of families from which a search for mistakes starts.
+/// Maximum number of known masks from which a search for mistakes starts.
 const MOST_FAMILIES: usize = 8;
+/// Doubt about the nearest known mask as a guess of the intended mask. Doubt is added to the cost of an explanation.
 const OF_A_FAMILY: f64 = 0.15;
 
 /// A known mask near the given one.
@@ -19,7 +20,8 @@ pub(super) struct Resemblance {
     pub(super) off: u64,
 }
 
-/// Returns the nearest family. The sizes are those of most rows, so that a few wrong cells do not change them.
+/// Returns the known mask with the fewest differing cells. Sizes such as a window width are read from most rows of the array, so that a few wrong
+/// cells do not change them.
 pub(super) fn nearest(given: &Keep, hypotheses: &[Hypothesis]) -> Resemblance {
     let target = Target::new(given);
     let mut best: Option<Resemblance> = None;
@@ -43,7 +45,7 @@ pub(super) fn nearest(given: &Keep, hypotheses: &[Hypothesis]) -> Resemblance {
     })
 }
 
-/// Returns the first family that equals `given` in every row of a non-padding query.
+/// Returns the first known mask that equals `given` in every row of a non-padding query.
 pub(super) fn exact(given: &Keep, hypotheses: &[Hypothesis]) -> Option<Intent> {
     let target = Target::new(given);
     let padded = |intent: &Intent| intent.valid.is_none().then(|| assumed_padding(given, intent, false)).flatten();
@@ -51,7 +53,7 @@ pub(super) fn exact(given: &Keep, hypotheses: &[Hypothesis]) -> Option<Intent> {
     all().find(|intent| target.is(intent)).or_else(|| all().filter_map(|f| padded(&f)).find(|intent| target.is(intent)))
 }
 
-/// Returns families from which one mistake may give the cells, the nearest first.
+/// Returns known masks that one mistake may change into the given cells, sorted by number of differing cells.
 pub(super) fn near(given: &Keep, hypotheses: &[Hypothesis]) -> Vec<Hypothesis> {
     let target = Target::new(given);
     let mut out: Vec<(u64, Hypothesis)> = Vec::new();

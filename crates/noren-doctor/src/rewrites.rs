@@ -1,5 +1,5 @@
-//! The named mistakes as rewrites of a declared mask. Each rewrite gives another expression, other facts or another shape, from
-//! which the mask code computes the cells.
+//! The named mistakes as changes ("rewrites") of a declared mask. Each rewrite changes the expression, the facts or the shape, and the cells are then
+//! computed from the changed mask.
 
 use super::edits::Edit;
 use super::intent::Intent;
@@ -11,19 +11,23 @@ use noren_mask::interval::IntervalSet;
 use noren_mask::resolve::{RowFacts, frame};
 use noren_mask::{BoundMask, Facts, Mask, Node, Padding, Rows, Shape, Side, Span};
 
-/// Parts are dropped and inverted one by one only in expressions with at most this many atoms.
+/// Maximum number of atoms of an expression whose parts are removed and inverted one by one. Longer expressions skip this search.
 const MOST_ATOMS: usize = 48;
 
-/// A mask that a known mistake produces from the declared one.
+/// A mask that a known mistake produces from the declared mask.
 pub(super) struct Rewrite {
+    /// The class of the mistake in the catalogue.
     pub(super) class: &'static str,
+    /// The description of the mistake.
     pub(super) says: String,
+    /// The cost of the mistake: less likely mistakes cost more.
     pub(super) cost: f64,
+    /// The mask after the mistake.
     pub(super) bound: BoundMask,
 }
 
-/// Returns the masks that known mistakes produce from `meant`. `left` is the width of the window that the array shows,
-/// in keys before the query. `shows` is true if the array allows cells that `meant` forbids.
+/// Returns the masks that known mistakes produce from the declared mask `meant`. `left` is the window width in the array, in keys before the query,
+/// or `None` if the array has no window. `shows` is true if the array allows more cells than `meant`.
 pub(super) fn rewrites(meant: &BoundMask, left: Option<i64>, shows: bool) -> Vec<Rewrite> {
     let terms = terms(meant);
     let widths = left.map(|left| match terms.left {
@@ -38,7 +42,7 @@ pub(super) fn rewrites(meant: &BoundMask, left: Option<i64>, shows: bool) -> Vec
     named.chain(parts(meant, shows, terms.left.is_some())).chain(other_sides(meant)).chain(row_0(meant)).collect()
 }
 
-/// Returns the terms of `meant` whose sizes appear in messages, and its padding.
+/// Returns the sizes of the declared mask `meant` that messages contain, such as the window width.
 pub(super) fn terms(meant: &BoundMask) -> Intent {
     let shape = meant.shape();
     let offsets = (0..shape.batch_len()).map(|b| shape.query_offset(b)).collect();
@@ -58,12 +62,12 @@ pub(super) fn real_keys(meant: &BoundMask) -> Option<Vec<IntervalSet>> {
     Some((0..meant.shape().batch_len()).map(of).collect())
 }
 
-/// Returns `meant` without its padding.
+/// Returns the declared mask `meant` without its padding term; `None` if `meant` has no padding term.
 pub(super) fn without_padding(meant: &BoundMask) -> Option<BoundMask> {
     rewritten(Edit::DropPadding, meant)
 }
 
-/// Returns `meant` after the mistake; `None` where the mistake does not apply.
+/// Returns the declared mask `meant` after the mistake `edit`; `None` if the mistake does not apply to `meant`.
 fn rewritten(edit: Edit, meant: &BoundMask) -> Option<BoundMask> {
     let (shape, facts) = (meant.shape(), meant.facts());
     if let Some(shape) = placed(edit, shape, facts) {
@@ -76,7 +80,7 @@ fn rewritten(edit: Edit, meant: &BoundMask) -> Option<BoundMask> {
     mask.bind(shape, facts).ok()
 }
 
-/// Returns the shape with queries counted from the wrong end.
+/// Returns the shape in which queries are aligned with the wrong end of the keys; `None` if `edit` is another mistake.
 fn placed(edit: Edit, shape: &Shape, facts: &Facts) -> Option<Shape> {
     let offset = match edit {
         Edit::TopLeft => 0,
@@ -87,7 +91,8 @@ fn placed(edit: Edit, shape: &Shape, facts: &Facts) -> Option<Shape> {
     (moved && !facts.place_keys()).then(|| shape.clone().query_offsets([offset]))
 }
 
-/// Returns the mask that compares keys by slot instead of position. With `queries`, the queries are the last slots.
+/// Returns the mask that compares keys by slot instead of position. If `queries` is true, the queries are also compared by slot: they are the last
+/// slots.
 fn slot_order(meant: &BoundMask, queries: bool) -> Option<BoundMask> {
     let (shape, facts) = (meant.shape(), meant.facts());
     let (q_len, kv_len) = (shape.q_len() as i64, shape.kv_len() as i64);
@@ -96,7 +101,7 @@ fn slot_order(meant: &BoundMask, queries: bool) -> Option<BoundMask> {
     facts.place_keys().then(|| meant.mask().bind(&shape, &slots).ok())?
 }
 
-/// Applies a mistake that changes the parameters of every atom of a kind, or replaces these atoms.
+/// Returns the mask after a mistake that changes or replaces every atom of one kind; `None` if the mistake does not apply.
 fn atom_by_atom(edit: Edit, meant: &BoundMask) -> Option<Mask> {
     let kv_len = meant.shape().kv_len() as u64;
     let one = |atom: &Mask| match edit {
@@ -141,7 +146,7 @@ fn around(edit: Edit, meant: &BoundMask) -> Option<Mask> {
     }
 }
 
-/// Applies a mistake that moves a term into a union or out of it: `(a | b) & c` becomes `a & c | b`, or the reverse.
+/// Returns the mask after a mistake that moves a term into a union or out of a union: `(a | b) & c` becomes `a & c | b`, or the reverse.
 fn regrouped(edit: Edit, mask: &Mask) -> Option<Mask> {
     match (edit, mask.node()) {
         (Edit::PaddingFirst { within: false }, Node::And(parts)) => {
@@ -172,7 +177,8 @@ fn regrouped(edit: Edit, mask: &Mask) -> Option<Mask> {
     }
 }
 
-/// Returns a rewrite for every part of the expression that is left out or inverted.
+/// Returns two rewrites for every part of the declared expression: one without the part, and one with the part inverted. `shows` and `windowed`
+/// select the class of the mistake.
 fn parts(meant: &BoundMask, shows: bool, windowed: bool) -> Vec<Rewrite> {
     let mask = meant.mask();
     if atoms(mask).count() > MOST_ATOMS {
@@ -210,7 +216,7 @@ fn class_of(term: &Mask, shows: bool, windowed: bool) -> &'static str {
     }
 }
 
-/// Returns the masks with padding at the other end, and with the sides of windows exchanged.
+/// Returns two masks: one with padding at the other end of the rows, and one with the left and right widths of windows exchanged.
 fn other_sides(meant: &BoundMask) -> Vec<Rewrite> {
     let padded = |atom: &Mask| {
         let padding = atom.atom_as::<Padding>()?;
@@ -246,7 +252,7 @@ fn row_0(meant: &BoundMask) -> Option<Rewrite> {
     Some(Rewrite { class: "batch_row_wrong", says, cost: 1.02, bound })
 }
 
-/// The border of a causal atom: `k <= q + right`, and `q - left <= k` if it has a left side.
+/// The limits of a causal atom or window: a query at `q` reads the keys `k` with `k <= q + right`, and with `q - left <= k` if `left` is present.
 struct Border {
     left: Option<i64>,
     right: i64,
@@ -274,7 +280,7 @@ impl Border {
     }
 }
 
-/// Returns a window of another width, or the atom without its window.
+/// Returns `atom` with another window width, or without its window.
 fn resized(atom: &Mask, edit: Edit) -> Option<Mask> {
     if let Some(of_size) = atom.atom_as::<Sliding>() {
         return match edit {
@@ -292,7 +298,7 @@ fn resized(atom: &Mask, edit: Edit) -> Option<Mask> {
     Some(window(left, right))
 }
 
-/// Returns chunks of `size` positions with borders shifted by `by`, up to the position `last`.
+/// Returns chunks of `size` positions that cover all positions up to `last`. The borders between chunks are shifted by `by` positions.
 fn shifted(size: u64, by: i64, last: u64) -> Option<Mask> {
     let first = by.rem_euclid(i64::try_from(size).ok()?) as u64;
     let starts = (first..=last).step_by(usize::try_from(size).ok()?);
@@ -307,8 +313,7 @@ fn last_position(meant: &BoundMask) -> u64 {
     (0..shape.batch_len()).map(of_row).max().and_then(|last| u64::try_from(last).ok()).unwrap_or(0)
 }
 
-/// Returns documents with borders moved by `by` positions. With `alone`, the last token of the row becomes a document
-/// of its own.
+/// Returns the documents with all borders moved by `by` positions. If `alone` is true, the last token of the batch row becomes a separate document.
 fn borders(meant: &BoundMask, documents: &Documents, by: i64, alone: bool) -> Option<Mask> {
     by_row(meant, |b| {
         let mut lengths = lengths_of(meant, documents, b)?;
@@ -328,7 +333,7 @@ fn lengths_of(meant: &BoundMask, documents: &Documents, b: usize) -> Option<Vec<
     with_row(meant, b, |row| Some(row.documents(documents.lengths.as_deref())?.ranges().map(length).collect()))
 }
 
-/// Returns padding that hides query rows instead of keys.
+/// Returns a mask in which padding hides the rows of padding queries, and not the padding keys.
 fn on_queries(meant: &BoundMask, padding: &Padding) -> Option<Mask> {
     by_row(meant, |b| {
         let real = with_row(meant, b, |row| row.real_queries(padding.side, padding.lengths.as_deref()));
@@ -339,7 +344,7 @@ fn on_queries(meant: &BoundMask, padding: &Padding) -> Option<Mask> {
     })
 }
 
-/// Returns the keys from a slot on; `slot` computes this slot from the number of cached tokens.
+/// Returns the mask of all keys from a slot to the end. The function `slot` computes the first slot from the number of cached tokens.
 fn keys_from(meant: &BoundMask, slot: &dyn Fn(i64) -> i64) -> Option<Mask> {
     if meant.facts().place_keys() {
         return None;
@@ -350,7 +355,7 @@ fn keys_from(meant: &BoundMask, slot: &dyn Fn(i64) -> i64) -> Option<Mask> {
     some.then(|| by_row(meant, |b| Some(keys(from(b) as u64..))))?
 }
 
-/// Returns one mask if it is equal for every batch row, else an arm for each row.
+/// Returns a mask for all batch rows. `of` returns the mask of one batch row; if these masks differ, the result has one arm for each batch row.
 fn by_row(meant: &BoundMask, of: impl Fn(usize) -> Option<Mask>) -> Option<Mask> {
     let rows: Vec<Mask> = (0..meant.shape().batch_len()).map(of).collect::<Option<_>>()?;
     match rows.iter().all(|row| *row == rows[0]) {
@@ -373,7 +378,7 @@ fn longer(lengths: &Rows<u64>, by: i64) -> Option<Rows<u64>> {
     }
 }
 
-/// Returns the atoms of a mask, each as a mask.
+/// Returns all atoms of a mask, each as a separate mask.
 fn atoms(mask: &Mask) -> impl Iterator<Item = &Mask> {
     let mut left = vec![mask];
     std::iter::from_fn(move || {
@@ -392,7 +397,8 @@ fn first<A: noren_mask::atom::Atom>(mask: &Mask) -> Option<&A> {
     atoms(mask).find_map(Mask::atom_as)
 }
 
-/// Returns `mask` with the atoms replaced for which `change` returns a mask; `None` if nothing changes.
+/// Returns `mask` after `change` was applied to every atom. `change` returns the new mask for an atom, or `None` to keep the atom. The result is
+/// `None` if no atom changes.
 fn replaced(mask: &Mask, change: &dyn Fn(&Mask) -> Option<Mask>) -> Option<Mask> {
     fn walk(mask: &Mask, change: &dyn Fn(&Mask) -> Option<Mask>) -> Mask {
         match mask.atom() {
@@ -404,8 +410,8 @@ fn replaced(mask: &Mask, change: &dyn Fn(&Mask) -> Option<Mask>) -> Option<Mask>
     (changed != *mask).then_some(changed)
 }
 
-/// Returns every mask in which `change` has replaced one part, with the original part. `change` takes the combination
-/// and the index of the part.
+/// Returns pairs of a mask in which one part is changed, and the original part. `change` takes a combination of parts and the index of one part, and
+/// returns the changed combination, or `None` if it does not apply.
 fn changed_parts(mask: &Mask, change: &dyn Fn(&Mask, usize) -> Option<Mask>) -> Vec<(Mask, Mask)> {
     let mut out = Vec::new();
     for (n, part) in mask.children().into_iter().enumerate() {
@@ -421,7 +427,7 @@ fn with(mask: &Mask, n: usize, other: &Mask) -> Mask {
     mask.map_children(|part| if at.next() == Some(n) { other.clone() } else { part.clone() })
 }
 
-/// Returns a combination without its part `n`.
+/// Returns the combination `mask` without part number `n`.
 fn without(mask: &Mask, n: usize) -> Option<Mask> {
     let others = |parts: &[Mask]| {
         parts.iter().enumerate().filter(|(at, _)| *at != n).map(|(_, part)| part.clone()).collect::<Vec<_>>()
@@ -435,7 +441,7 @@ fn without(mask: &Mask, n: usize) -> Option<Mask> {
     }
 }
 
-/// Returns a combination with its part `n` inverted.
+/// Returns the combination `mask` with part number `n` inverted.
 fn with_inverted(mask: &Mask, n: usize) -> Option<Mask> {
     matches!(mask.node(), Node::And(_) | Node::Or(_) | Node::Minus(..))
         .then(|| with(mask, n, &!mask.children()[n].clone()))

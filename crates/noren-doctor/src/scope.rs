@@ -13,7 +13,8 @@ const PART: f64 = 0.15;
 const MOST_ROWS: usize = 64;
 
 impl Target<'_> {
-    /// Searches for a single mistake in the batch rows and heads that differ from `right`, if others do not differ.
+    /// Searches for one mistake in those batch rows and heads that differ from the intended mask `right`. The search runs only if at least one batch
+    /// row or head does not differ.
     pub(super) fn in_part(&self, right: &Intent, declared: bool, found: &mut dyn FnMut(Vec<Mistake>, f64)) {
         let wrong = self.slices_off(right);
         let all: usize = self.heads.iter().map(Vec::len).sum();
@@ -33,7 +34,7 @@ impl Target<'_> {
         });
     }
 
-    /// Returns the batch rows and heads in which a row of a non-padding query differs from `right`.
+    /// Returns the pairs (batch row, head) in which at least one row of a non-padding query differs from the intended mask `right`.
     fn slices_off(&self, right: &Intent) -> BTreeSet<(usize, usize)> {
         let mut words = vec![0; right.words()];
         let mut off = BTreeSet::new();
@@ -44,7 +45,7 @@ impl Target<'_> {
         off
     }
 
-    /// Describes batch rows and heads in words.
+    /// Returns a text that names the given batch rows and heads.
     pub(super) fn place(&self, slices: &BTreeSet<(usize, usize)>) -> String {
         let rows: BTreeSet<usize> = slices.iter().map(|s| s.0).collect();
         let heads: BTreeSet<usize> = slices.iter().map(|s| s.1).collect();
@@ -60,8 +61,8 @@ impl Target<'_> {
         }
     }
 
-    /// Returns the mistake that non-padding rows read nothing, if every other row is correct, and its cost. Several
-    /// such rows cost more, because wrong lengths are a more frequent cause.
+    /// Returns the mistake "non-padding queries read no key" with its cost, if all other query rows are correct. The cost is higher for several such
+    /// rows, because wrong lengths are then a more frequent cause.
     pub(super) fn emptied_rows(&self, right: &Intent) -> Option<(Mistake, f64)> {
         let mut words = vec![0; right.words()];
         let (mut empty, mut kept) = (BTreeSet::new(), 0);
@@ -86,8 +87,8 @@ impl Target<'_> {
         Some((("fully_masked_row", says), if count == 1 { 1.2 } else { 1.45 }))
     }
 
-    /// Returns a description if the batch rows of the array are permuted. A row is not compared if its query is padding in the batch row
-    /// from which it came.
+    /// Returns a description of the mistake if the batch rows of the array are permuted. A query row is not compared if the query is padding in the
+    /// original batch row.
     pub(super) fn permuted_rows(&self, right: &Intent) -> Option<Mistake> {
         if right.batch > MOST_ROWS {
             return None;
@@ -122,8 +123,8 @@ impl Target<'_> {
     }
 }
 
-/// Assigns batch row `b` one of its choices, and moves other rows to other choices if needed. Returns false if no
-/// assignment exists.
+/// Assigns one of `choices[b]` to batch row `b`, so that no two batch rows have the same choice. Other batch rows get other choices if needed.
+/// Returns false if no assignment exists.
 fn assign(b: usize, choices: &[Vec<usize>], taken: &mut [Option<usize>], seen: &mut [bool]) -> bool {
     for &from in &choices[b] {
         if std::mem::replace(&mut seen[from], true) {

@@ -1,4 +1,4 @@
-//! Searches for mistakes that turn the intended mask into exactly the given one.
+//! Searches for mistakes that change the intended mask into exactly the given mask.
 
 use super::edits::{Edit, Post};
 use super::expect::Hypothesis;
@@ -6,17 +6,16 @@ use super::intent::{Intent, row};
 use super::target::{Mistake, Target};
 use noren_mask::bits::ends;
 
-/// Pairs of mistakes are searched only for hypotheses with a smaller doubt than this.
+/// Maximum doubt of a hypothesis for which pairs of mistakes are searched.
 const MOST_DOUBT_OF_PAIRS: f64 = 0.25;
 
-/// Cost of the explanation that only row 0 of the batch is correct. This cost is higher than the cost of a mistake in
-/// all rows that row 0 does not show.
+/// Cost of the explanation that only batch row 0 is correct. A mistake in all batch rows that has no effect in row 0 costs less.
 const ONLY_ROW_0: f64 = 1.12;
 
 /// An explanation of all differing cells.
 #[derive(Clone)]
 pub(crate) struct Explanation {
-    /// The index of the hypothesis from which it starts.
+    /// The index of the hypothesis (the assumed intended mask) to which the mistakes are applied.
     pub(crate) hypothesis: usize,
     /// The class and the description of each mistake.
     pub(crate) mistakes: Vec<Mistake>,
@@ -24,7 +23,7 @@ pub(crate) struct Explanation {
 }
 
 impl Target<'_> {
-    /// Returns explanations with one mistake, then with two; the lowest cost first.
+    /// Returns explanations with one mistake or with two mistakes, sorted by ascending cost.
     pub(crate) fn explain(&self, hypotheses: &[Hypothesis], declared: bool) -> Vec<Explanation> {
         let mut found = Vec::new();
         for (index, hypothesis) in hypotheses.iter().enumerate() {
@@ -101,7 +100,7 @@ impl Target<'_> {
         }
     }
 
-    /// Searches for one mistake in all batch rows except row 0, where row 0 would show the mistake too.
+    /// Searches for one mistake that is in all batch rows except row 0. Mistakes that would not change row 0 are skipped.
     fn only_row_0(&self, right: &Intent, edits: &[Edit], found: &mut dyn FnMut(Vec<Mistake>, f64)) {
         let first = |b: usize, i: usize| b == 0 && right.cares(b, i);
         let others = |b: usize, i: usize| b > 0 && right.cares(b, i);
@@ -110,11 +109,11 @@ impl Target<'_> {
         }
         let none = Intent::new(right.batch, right.q_len, right.kv_len, right.past.to_vec());
         let made = edits.iter().filter_map(|edit| Some((edit.apply(right)?, edit.says(right))));
-        let whole = [(none, "they have no mask at all: every query reads every key".to_string())];
+        let whole = [(none, "the other rows have no mask: every query reads every key".to_string())];
         for (wrong, says) in made.chain(whole) {
             let others_wrong = self.same_rows(right, &wrong, Post::None, others);
             if others_wrong && !self.same_rows(right, &wrong, Post::None, first) {
-                let text = format!("row 0 of the batch is right and the other rows are not: {says}");
+                let text = format!("row 0 of the batch is correct and the other rows are not: {says}");
                 found(vec![("batch_row_wrong", text)], ONLY_ROW_0);
             }
         }
@@ -124,7 +123,9 @@ impl Target<'_> {
             .filter(|&&(b, i)| others(b, i))
             .all(|&(b, i)| self.heads[b].iter().all(|&h| self.given.row(b, h, i).iter().all(|w| *w == 0)))
         {
-            let text = "row 0 of the batch is right and the other rows are not: they read nothing".to_string();
+            let text =
+                "row 0 of the batch is correct and the other rows are not: queries of the other rows read no key"
+                    .to_string();
             found(vec![("batch_row_wrong", text)], ONLY_ROW_0);
         }
     }
@@ -161,8 +162,8 @@ impl Target<'_> {
         plane.judge(right, valid, self)
     }
 
-    /// Returns the intended mask with a window of the width that the array shows, if that window is not the declared
-    /// one.
+    /// Returns the intended mask with the window width that the array has, and the edit to that width. Returns `None` if the array has the declared
+    /// width.
     fn other_window(&self, right: &Intent) -> Option<(Intent, Edit)> {
         if right.k_positions.is_some() || right.tree.is_some() {
             return None;
@@ -179,7 +180,7 @@ impl Target<'_> {
         Some((edit.apply(right)?, edit))
     }
 
-    /// Returns the shift of the causal border in keys, read from a row in the middle.
+    /// Returns the shift of the causal border in keys, as found in a query row near the middle of the array.
     fn other_border(&self, right: &Intent) -> Option<i64> {
         right.causal?;
         let i = right.q_len / 2;
@@ -220,7 +221,8 @@ impl Target<'_> {
     }
 }
 
-/// Returns the class and description for the differences between declared and given borders of documents.
+/// Returns the class and the description of the mistake, from the borders between documents in the declared mask (`right`) and in the given mask
+/// (`wrong`).
 fn documents_mistake(right: &Intent, wrong: &Intent) -> (&'static str, String) {
     let (Some(declared), Some(found)) = (&right.segments, &wrong.segments) else {
         return ("cross_document", String::new());
@@ -252,11 +254,11 @@ fn documents_mistake(right: &Intent, wrong: &Intent) -> (&'static str, String) {
         ),
         () if moved > 0 => (
             "document_boundary_off_by_one",
-            format!("{moved} of {} borders between documents are one token off", ok + moved),
+            format!("{moved} of {} borders between documents are shifted by one token", ok + moved),
         ),
         () => (
             "document_boundary_off_by_one",
-            format!("{invented} border(s) between documents where there should be none"),
+            format!("the mask has {invented} border(s) between documents that are not declared"),
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! Compares a mask with the full expression that was declared for it, and searches for every mistake that can apply to the expression.
+//! Compares the given mask with a declared full expression, and searches for mistakes in that expression.
 
 use super::align::Alignment;
 use super::decode::decode;
@@ -18,13 +18,13 @@ use std::collections::BTreeSet;
 /// Additional cost of a mistake in only some batch rows or heads.
 const PART: f64 = 0.15;
 
-/// Maximum number of pairs of mistakes that the search tries.
+/// Maximum number of pairs of mistakes that the search compares with the given mask.
 const MOST_PAIRS: usize = 4096;
 
-/// Mistakes whose costs differ by less than this are named beside each other.
+/// Maximum difference of the costs of two explanations that are both named in the report.
 const CLOSE: f64 = 0.25;
 
-/// Compares the mask with its full declared expression.
+/// Compares the given mask with the declared full expression, and adds the result to the report.
 pub(super) fn against_expression(
     mask: &Values,
     input: &Input,
@@ -56,7 +56,7 @@ pub(super) fn against_expression(
     }
     report.description =
         format!("{} {:?}, {}: {}", mask.dtype().name(), mask.shape(), decoded.reading, recognise(&given).expression());
-    // A repair only where a named mistake explains every wrong cell; the declared mask itself is `expected`.
+    // The report has a repair only if a named mistake explains every wrong cell. The declared mask itself is in `expected`.
     report.fixed = (difference.wrong == 0 || !found.is_empty()).then(|| meant.clone());
     report.expected = Some(meant);
     report.given = Some(given);
@@ -91,16 +91,18 @@ fn findings(found: &[Explanation], difference: &Difference, text: &str) -> Vec<F
         finding.repair = Some(text.to_string());
         finding
     });
-    let same = "this mistake gives the same cells";
+    let same = "this mistake produces the same array";
     let notes = others.iter().take(2).map(|class| Finding::of(class, Certainty::Possible, same).note());
     named.chain(notes).collect()
 }
 
 /// The cells in which a mask differs from the declared one.
 struct Difference {
+    /// Number of wrong cells.
     wrong: u64,
+    /// The first wrong cells, as `[batch, head, query, key]`.
     first: Vec<[usize; 4]>,
-    /// The batch rows and heads with such cells.
+    /// The pairs (batch row, head) with at least one wrong cell.
     slices: BTreeSet<(usize, usize)>,
 }
 
@@ -126,7 +128,7 @@ impl Difference {
         out
     }
 
-    /// Adds the number of wrong cells and the first of them to a finding.
+    /// Returns the finding with the number of wrong cells and the first wrong cells added.
     fn marked(&self, mut finding: Finding) -> Finding {
         (finding.wrong_cells, finding.first_cells) = (self.wrong, self.first.clone());
         finding
@@ -152,8 +154,8 @@ impl<'a> Search<'a> {
         Search { given, meant, bound, target: Target::new(given) }
     }
 
-    /// Returns the explanations of all cells, the most likely first: one mistake, one mistake in the wrong batch rows
-    /// and heads (`slices`), or two mistakes.
+    /// Returns explanations of all cells, the most likely first. An explanation is one mistake in the whole mask, one mistake in only the batch rows
+    /// and heads `slices`, or two mistakes.
     fn mistakes(&self, slices: &BTreeSet<(usize, usize)>) -> Vec<Explanation> {
         let rewrites = rewrites(self.bound, self.left(), self.given.count() > self.meant.count());
         let everywhere = |_: usize, _: usize| true;
@@ -176,7 +178,7 @@ impl<'a> Search<'a> {
         found
     }
 
-    /// Returns the explanations with one mistake in the batch rows and heads of `part`.
+    /// Returns the explanations with one mistake in the selected batch rows and heads: those for which `part(batch row, head)` is true.
     fn singles(&self, rewrites: &[Rewrite], part: &dyn Fn(usize, usize) -> bool) -> Vec<Explanation> {
         let mut found = Vec::new();
         let turned = self.turned();
@@ -199,8 +201,7 @@ impl<'a> Search<'a> {
         found
     }
 
-    /// Returns explanations with masks of other batch rows, or with keys that are shifted around the end of a ring
-    /// buffer.
+    /// Returns the explanations in which batch rows have the masks of other batch rows, or in which keys of a ring buffer are shifted.
     fn rows_changed(&self) -> Vec<Explanation> {
         let [batch, _, q_len, kv_len] = self.given.dims();
         let rows = [Post::RowZero].into_iter().filter(|_| batch > 1);
@@ -279,7 +280,7 @@ impl<'a> Search<'a> {
                 if tried > MOST_PAIRS {
                     return found;
                 }
-                // Two changes of the width equal one change, which is already in the list.
+                // Two changes of the window width equal one change of the width. That change is already in the list.
                 let twice = resized && terms(&second.bound).left != width;
                 if !twice && self.is(&second.bound, &everywhere) {
                     pair(second.class, second.says, second.cost);
@@ -289,12 +290,13 @@ impl<'a> Search<'a> {
         found
     }
 
-    /// Returns whether the given cells of `part` equal those of `bound`.
+    /// Returns whether the given mask equals `bound` in the batch rows and heads for which `part(batch row, head)` is true.
     fn is(&self, bound: &BoundMask, part: &dyn Fn(usize, usize) -> bool) -> bool {
         self.rows_are(bound, part, <[u64]>::to_vec)
     }
 
-    /// Returns whether the given rows of `part` equal those of `bound` after `change`.
+    /// Returns whether the given rows equal the rows of `bound` after `change`, in the batch rows and heads for which `part(batch row, head)` is
+    /// true.
     fn rows_are(
         &self,
         bound: &BoundMask,
@@ -311,8 +313,8 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Returns whether `test` holds for every row of the batch rows and heads of `part`. The most distinctive rows are
-    /// tested first.
+    /// Returns whether `test(batch row, head, query)` is true for all queries, in the batch rows and heads for which `part(batch row, head)` is true.
+    /// The rows that distinguish most masks are tested first.
     fn all(&self, part: &dyn Fn(usize, usize) -> bool, mut test: impl FnMut(usize, usize, usize) -> bool) -> bool {
         let heads = self.given.dims()[1];
         self.target.order.iter().all(|&(b, i)| (0..heads).all(|h| !part(b, h) || test(b, h, i)))
@@ -340,7 +342,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Returns the explanation for a mistake on the finished array.
+/// Returns the explanation with one mistake that changes the finished array, such as a transposition.
 fn by_post(post: Post) -> Explanation {
     let class = post.class().unwrap_or("unexplained_difference");
     Explanation { mistakes: vec![(class, post.says())], cost: post.cost() }

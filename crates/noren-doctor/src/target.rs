@@ -10,22 +10,22 @@ use std::rc::Rc;
 #[derive(Clone)]
 pub(crate) struct Target<'a> {
     pub(crate) given: &'a Keep,
-    /// The heads that are compared, per batch row; a single head where all heads are equal.
+    /// The heads that are compared in each batch row. The list has one head if all heads are equal.
     pub(super) heads: Vec<Vec<usize>>,
     pub(super) order: Vec<(usize, usize)>,
-    /// True when some batch rows or heads are not compared.
+    /// True if only a part of the batch rows and heads is compared.
     pub(super) part: bool,
-    /// Token ids of the keys, if known.
+    /// Token ids of the keys for each batch row; `None` if no token ids were given.
     pub(crate) ids: Option<&'a [Vec<i64>]>,
     pub(crate) eos: Option<i64>,
     pub(crate) pad: Option<i64>,
-    /// True for a mask of keys only, which cannot have mistakes of causality or windows.
+    /// True if the mask has one row of keys for each batch row and no dimension of queries. Such a mask cannot have mistakes in causality or windows.
     pub(crate) keys_only: bool,
-    /// The stored row of keys of each batch row, for a mask of keys only.
+    /// The stored rows of keys, one for each batch row; `None` if the mask has a dimension of queries.
     pub(crate) plane: Option<&'a Keep>,
 }
 
-/// A class of mistakes with its description.
+/// A mistake as (class in the catalogue, description).
 pub(super) type Mistake = (&'static str, String);
 
 impl<'a> Target<'a> {
@@ -53,12 +53,13 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Returns whether `wrong` after `post` equals the given cells in every row of a non-padding query of `right`.
+    /// Returns whether the mask `wrong`, after the change `post` of the finished array, equals the given cells. Only rows of queries that are
+    /// non-padding in `right` are compared.
     pub(crate) fn same(&self, right: &Intent, wrong: &Intent, post: Post) -> bool {
         self.same_rows(right, wrong, post, |b, i| right.cares(b, i))
     }
 
-    /// Returns the amount by which an explanation costs less if it also fits the rows of padding queries.
+    /// Returns the reduction of the cost of an explanation. The reduction is positive if the explanation also fits the rows of padding queries.
     pub(super) fn bonus(&self, right: &Intent, wrong: &Intent, post: Post) -> f64 {
         match right.q_valid.is_some() && self.same_rows(right, wrong, post, |b, i| !right.cares(b, i)) {
             true => 0.12,
@@ -109,7 +110,8 @@ impl<'a> Target<'a> {
         cares.into_iter().all(|&(b, i)| self.heads[b].iter().all(|&h| self.given.row(b, h, i) == turned.row(b, 0, i)))
     }
 
-    /// Returns the number of cells that differ from `right` in rows of non-padding queries, and the first few of them.
+    /// Returns the number of cells that differ from `right` in rows of non-padding queries, and at most `first` of these cells as `[batch, head,
+    /// query, key]`.
     pub(crate) fn wrong_cells(&self, right: &Intent, first: usize) -> (u64, Vec<[usize; 4]>) {
         let mut words = vec![0; right.words()];
         let (mut total, mut cells) = (0, Vec::new());
@@ -130,7 +132,7 @@ impl<'a> Target<'a> {
         (total, cells)
     }
 
-    /// Returns the documents that the given mask shows: the first visible key of a query identifies its document.
+    /// Returns the documents that can be read from the given mask: queries with the same first visible key are in one document.
     pub(super) fn documents(&self, right: &Intent, wrong: &Intent) -> Option<Intent> {
         let mut ids = vec![vec![-1i64; wrong.kv_len]; wrong.batch];
         for &(b, i) in self.order.iter().filter(|&&(b, i)| right.cares(b, i)) {
@@ -148,12 +150,12 @@ impl<'a> Target<'a> {
         Some(Intent { segments: Some(Rc::new(ids)), ..wrong.clone() })
     }
 
-    /// Returns true if the mask equals the intended one.
+    /// Returns true if the given mask equals the intended mask.
     pub(crate) fn is(&self, intent: &Intent) -> bool {
         self.same(intent, intent, Post::None)
     }
 
-    /// Returns `intent` with the documents that the given mask shows, if the mask then equals it.
+    /// Returns `intent` with documents that are read from the given mask; `None` if this mask does not equal the given mask.
     pub(crate) fn is_with_some_documents(&self, intent: &Intent) -> Option<Intent> {
         let found = self.documents(intent, intent)?;
         self.same(intent, &found, Post::None).then_some(found)

@@ -9,13 +9,17 @@ use super::words::Pooling;
 use noren_mask::Keep;
 use noren_mask::bits::bit;
 
+/// Names of arrays that hold attention probabilities.
 const PROBABILITIES: &[&str] =
     &["probabilities", "probs", "attn_probs", "attention_probs", "attention_weights", "attn_weights", "weights", "p"];
+/// Names of arrays that hold hidden states of tokens.
 const STATES: &[&str] = &["hidden", "hidden_states", "last_hidden_state", "h"];
+/// Names of arrays that hold pooled states.
 const POOLED: &[&str] = &["pooled", "embedding", "embeddings", "sentence_embedding", "pooler_output"];
+/// Names of arrays that hold the values (V) of attention.
 const VALUES: &[&str] = &["v", "values", "value", "value_states", "kv_values"];
 
-/// Names of the arrays that this module reads.
+/// All names of arrays that this module reads.
 pub(super) const NAMES: &[&[&str]] = &[PROBABILITIES, STATES, POOLED, VALUES];
 
 /// Finds the formula that computes the pooled state from the hidden states.
@@ -87,8 +91,8 @@ pub(super) fn pooling(
     }
 }
 
-/// Returns the pooled state of one row of hidden states by the formula `name`. The row has `len` tokens; `real` are the
-/// non-padding ones.
+/// Returns the pooled state of one batch row by the formula `name`. The batch row has `len` tokens, of which `real` are the non-padding tokens.
+/// `at(token, i)` returns number `i` (of `width`) of the hidden state of a token.
 fn pooled_by(name: &str, width: usize, (real, len): (&[usize], usize), at: impl Fn(usize, usize) -> f64) -> Vec<f64> {
     let all: Vec<usize> = (0..len).collect();
     let pick = |k: usize| (0..width).map(|d| at(k, d)).collect();
@@ -110,7 +114,7 @@ fn pooled_by(name: &str, width: usize, (real, len): (&[usize], usize), at: impl 
     }
 }
 
-/// Checks probabilities in hidden cells, which show where the mask was applied.
+/// Checks the probabilities in hidden cells. These probabilities show at which step of the computation the mask was applied.
 pub(super) fn probabilities(beside: &Companions<'_>, context: &Context, verdict: &Held) -> Option<Finding> {
     let given = beside.get(PROBABILITIES)?;
     let [batch, heads, q_len, kv_len] = verdict.keep.dims();
@@ -175,7 +179,8 @@ pub(super) fn probabilities(beside: &Companions<'_>, context: &Context, verdict:
     }
 }
 
-/// Reports NaN in values that no query may read. A dense product with them gives NaN, because 0 * NaN is NaN.
+/// Returns a finding if the value of a key that no query may read is NaN. A dense product of probabilities and values is then NaN, because 0 * NaN is
+/// NaN.
 pub(super) fn poisoned_values(beside: &Companions<'_>, verdict: &Held) -> Option<Finding> {
     let values: &Values = beside.get(VALUES)?;
     let [batch, heads, q_len, kv_len] = verdict.keep.dims();
@@ -186,7 +191,7 @@ pub(super) fn poisoned_values(beside: &Companions<'_>, verdict: &Held) -> Option
         _ => return None,
     };
     let per_batch = (rows / batch).max(1);
-    // A padding query may read such a key, because its output reaches no other token.
+    // A padding query may read a key whose value is NaN, because the output of a padding query reaches no other token.
     let real = |b: usize, i: usize| verdict.cares(b, i);
     let read = |b: usize, k: usize| {
         (0..q_len).filter(|&i| real(b, i)).any(|i| (0..heads).any(|h| bit(verdict.keep.row(b, h, i), k)))

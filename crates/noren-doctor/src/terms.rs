@@ -17,14 +17,14 @@ const FAR: i64 = 1 << 60;
 const MOST_SPANS: usize = 1 << 16;
 
 impl Intent {
-    /// Writes the keys that query `i` of batch row `b` should read, as bits.
+    /// Writes the keys that query `i` of batch row `b` should read to `out`, as bits.
     pub(crate) fn fill(&self, b: usize, i: usize, out: &mut [u64]) {
         let rows = self.bound.0.get_or_init(|| vec![OnceCell::new(); self.batch]);
         let bound = rows[b].get_or_init(|| self.bind(b));
         bound.fill_bits(0, i as u32..i as u32 + 1, Interval::new(0, self.kv_len as u32), out);
     }
 
-    /// Returns the cells of all rows.
+    /// Returns the allowed cells of all queries, `[batch, 1, q_len, kv_len]`.
     pub(crate) fn build(&self) -> Keep {
         let mut keep = Keep::empty([self.batch, 1, self.q_len, self.kv_len]);
         for b in 0..self.batch {
@@ -71,7 +71,7 @@ impl Intent {
         for hidden in self.redactions.iter().filter(|hidden| hidden.concerns(b)) {
             let readers =
                 if hidden.queries.is_empty() { full() } else { self.queries(b, |i| hidden.queries.contains(&i)) };
-            mask -= (self.keys(&hidden.keys) & readers);
+            mask -= self.keys(&hidden.keys) & readers;
         }
         if self.future {
             mask |= !causal();

@@ -6,7 +6,7 @@ use noren_mask::bits::{bit, count, ones, set_bit};
 use noren_mask::{Facts, Keep, Shape, atoms};
 
 impl Target<'_> {
-    /// Returns the description of one mistake that explains all differing rows of the tree.
+    /// Returns the description of one mistake that explains all rows of drafts that differ from the intended tree.
     pub(super) fn other_tree(&self, right: &Intent) -> Option<&'static str> {
         let tree = &paths(right.tree.as_deref()?);
         let [batch, _, q_len, kv_len] = self.given.dims();
@@ -63,7 +63,7 @@ fn paths(parents: &[i64]) -> Vec<Vec<u64>> {
     keep.map_or(Vec::new(), |keep| (0..parents.len()).map(|node| keep.row(0, 0, node).to_vec()).collect())
 }
 
-/// Returns whether every extra visible key is a sibling and no key is hidden.
+/// Returns whether each row of `given` allows all keys that `tree` allows, and every additional key is a sibling (a draft with the same parent).
 fn siblings_only(tree: &[Vec<u64>], given: &[Vec<u64>]) -> bool {
     let above = |node: usize| {
         let mut row = tree[node].clone();
@@ -77,7 +77,7 @@ fn siblings_only(tree: &[Vec<u64>], given: &[Vec<u64>]) -> bool {
     })
 }
 
-/// Returns rows with each node and its parent only. The parent is the ancestor with the most ancestors.
+/// Returns the rows of a tree in which each node reads only itself and its parent. The parent is the ancestor with the most ancestors.
 fn parents_only(tree: &[Vec<u64>]) -> Vec<Vec<u64>> {
     let row = |(node, ancestors): (usize, &Vec<u64>)| {
         let mut out = vec![0; ancestors.len()];

@@ -1,4 +1,4 @@
-//! Masks that differ from the declaration and are not one or two known mistakes away from it.
+//! Reports on masks that differ from the declaration and that one or two known mistakes do not explain.
 
 use super::diagnose::Case;
 use super::expect::Hypothesis;
@@ -30,7 +30,7 @@ impl Case<'_> {
             return self.undecided(given, None, report);
         };
         let right = &hypothesis.intent;
-        // A tree that is given in full needs no declared kind.
+        // If the tree is completely declared, no kind must be declared.
         let declared = self.context.kind.is_some() || right.tree.is_some();
         if declared && hypothesis.open.iter().any(|open| !open.between) {
             // The missing declaration may explain the whole difference.
@@ -61,15 +61,15 @@ impl Case<'_> {
         }
     }
 
-    /// Reports only rows without visible keys, with no verdict on the cells and no repair.
+    /// Reports only the query rows without visible keys. The report has no verdict on the cells and no repair.
     pub(super) fn undecided(&self, given: Keep, intent: Option<&Intent>, report: &mut Report) -> Held {
         self.empty_rows(intent, report);
         report.given = Some(self.as_read(&given));
         self.held(given, intent.cloned())
     }
 
-    /// Returns the class and the repaired mask if the mask only allows too much, and one declared term forbids every
-    /// wrong cell.
+    /// Returns the class, the description and the mask that forbids the wrong cells. Returns `None` unless every wrong cell is a visible cell that
+    /// one declared term forbids.
     fn only_leaks(&self, given: &Keep, right: &Intent) -> Option<(&'static str, String, Intent)> {
         let leaks = Leaks::count(given, right);
         if leaks.hidden > 0 || leaks.visible == 0 {
@@ -92,8 +92,8 @@ impl Case<'_> {
         Some((class, says, right.clone()))
     }
 
-    /// Returns the class and the repaired mask for cells that are wrong for every kind: padding, other documents,
-    /// redacted keys.
+    /// Returns the class, the description and the mask that forbids the wrong cells, for cells that are wrong in every kind of mask: padding, other
+    /// documents, redacted keys.
     fn forbidden(&self, given: &Keep, right: &Intent) -> Option<(&'static str, String, Intent)> {
         let loosest = Intent {
             causal: None,
@@ -155,7 +155,7 @@ impl Case<'_> {
         self.held(fixed, Some(intent.clone()))
     }
 
-    /// Reports differing cells that no known mistake covers: there is no repair, only the declared cells.
+    /// Reports wrong cells that no known mistake explains. The report has the declared cells, but no repair.
     fn without_a_name(&self, given: Keep, right: &Intent, wrong: (u64, Vec<[usize; 4]>), report: &mut Report) -> Held {
         let leaks = Leaks::count(&given, right);
         let (wrong_cells, first_cells) = wrong;
@@ -191,7 +191,7 @@ impl Case<'_> {
     }
 }
 
-/// Returns, for each batch row, whether a non-padding query's row differs from `right`.
+/// Returns one value for each batch row: true if the row of at least one non-padding query differs from `right`.
 fn rows_off(given: &Keep, right: &Intent) -> Vec<bool> {
     let [batch, heads, q_len, _] = given.dims();
     let mut words = vec![0; right.words()];
@@ -204,7 +204,8 @@ fn rows_off(given: &Keep, right: &Intent) -> Vec<bool> {
     (0..batch).map(&mut off).collect()
 }
 
-/// Returns the number of cells in rows of non-padding queries that `loosest` forbids, and the first few of them.
+/// Returns the number of visible cells that `loosest` forbids in rows of non-padding queries, and the first few of these cells as `[batch, head,
+/// query, key]`.
 fn forbidden_cells(given: &Keep, loosest: &Intent) -> (u64, Vec<[usize; 4]>) {
     let allowed = cut(given, loosest, false);
     let [batch, heads, q_len, _] = given.dims();
@@ -223,7 +224,8 @@ fn forbidden_cells(given: &Keep, loosest: &Intent) -> (u64, Vec<[usize; 4]>) {
     (total, first)
 }
 
-/// Returns `given` without the cells that `intent` forbids. With `whole`, rows of padding queries are changed too.
+/// Returns `given` without the cells that `intent` forbids. If `whole` is true, rows of padding queries are changed too; otherwise they stay as
+/// given.
 fn cut(given: &Keep, intent: &Intent, whole: bool) -> Keep {
     let mut out = given.clone();
     let [batch, heads, q_len, _] = given.dims();

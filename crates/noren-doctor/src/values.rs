@@ -2,7 +2,7 @@
 
 use noren_mask::Error;
 
-/// The type of the stored numbers. The range of the type decides which fills overflow.
+/// The type of the stored numbers. A number that hides cells, such as -1e9, overflows in types with a smaller range.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs)] // the usual names
 pub enum Dtype {
@@ -161,7 +161,7 @@ impl Values {
         self.len() == 0
     }
 
-    /// Returns cell `i` (row-major) as a float; booleans as 0 and 1.
+    /// Returns cell `i` (row-major) as a float. False is 0 and true is 1.
     pub fn at(&self, i: usize) -> f64 {
         match &self.numbers {
             Numbers::Bool(v) => f64::from(u8::from(v[i])),
@@ -186,7 +186,7 @@ impl Values {
         Some(self.whole()?.chunks(width).map(<[i64]>::to_vec).collect())
     }
 
-    /// Returns entry `i` of the first dimension.
+    /// Returns entry `i` of the first dimension as an array with one dimension less.
     pub(crate) fn slice(&self, i: usize) -> Result<Self, Error> {
         let shape = &self.shape[1..];
         let count: usize = shape.iter().product();

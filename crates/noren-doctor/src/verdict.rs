@@ -7,22 +7,22 @@ use std::rc::Rc;
 /// The result of the search for the intended mask.
 #[derive(Default)]
 pub(super) struct Outcome {
-    /// True when the cells equal those of the intended mask.
+    /// True if the given cells equal the cells of the intended mask.
     pub(super) fits: bool,
     /// Open questions on which the verdict depends.
     pub(super) open: Vec<Rc<Open>>,
-    /// For an undeclared mask: the nearest known mask, and the number of cells that differ.
+    /// The nearest known mask as (description, number of differing cells); `None` if a mask is declared.
     pub(super) nearest: Option<(String, u64)>,
 }
 
-/// Returns the number of cells in rows of non-padding queries, and the number of rows that were left out.
+/// Returns (number of cells in rows of non-padding queries, number of other query rows). The other rows are not compared.
 pub(super) fn compared(intent: &Intent, heads: usize) -> (u64, u64) {
     let real: usize = (0..intent.batch).map(|b| (0..intent.q_len).filter(|&i| intent.cares(b, i)).count()).sum();
     let (rows, all) = (real * heads, intent.batch * intent.q_len * heads);
     (rows as u64 * intent.kv_len as u64, (all - rows) as u64)
 }
 
-/// A mask resembles a known one if at most one cell in this number differs.
+/// The limit of resemblance: a mask resembles a known mask if at most 1 cell in `FAR` cells differs.
 const FAR: u64 = 10;
 
 /// Sets the verdict and its sentence from the findings and the open questions.
@@ -83,7 +83,9 @@ fn undeclared(outcome: &Outcome, cells: u64) -> (Verdict, String) {
         }
         Some((name, off)) => (
             Verdict::CannotTell,
-            format!("the mask resembles no known mask (the nearest is {name}, {off} of {cells} cells off): {ask}"),
+            format!(
+                "the mask resembles no known mask (the nearest known mask is {name}; {off} of {cells} cells differ): {ask}"
+            ),
         ),
         None => (Verdict::CannotTell, format!("the mask resembles no known mask: {ask}")),
     }

@@ -1,4 +1,4 @@
-//! The known words of declarations. Another word is an error that names the nearest known word.
+//! The words that declarations may use. Any other word is an error, which names the most similar known word.
 
 use super::kinds::{Convention, MaskKind, Role};
 use noren_mask::Error;
@@ -9,11 +9,11 @@ use noren_mask::Side;
 pub enum WindowMeans {
     /// The keys that a query reads, including its own key.
     WithSelf,
-    /// The keys before the query; its own key is read in addition.
+    /// The keys before the query. The query also reads its own key, which is not counted.
     Before,
-    /// The keys on each side of the query; its own key is read in addition.
+    /// The keys on one side of the query. The other side has the same number, and the query also reads its own key, which is not counted.
     EachSide,
-    /// The keys on both sides together, including the query's own key.
+    /// The keys on both sides of the query together, including its own key.
     Total,
 }
 
@@ -32,13 +32,14 @@ pub enum Pooling {
     First,
     Last,
     Max,
-    /// An unknown formula.
+    /// A formula that the doctor does not know and therefore does not check.
     Other,
 }
 
-/// Known words with their meanings.
+/// A list of pairs (known word, meaning).
 type Words<T> = &'static [(&'static str, T)];
 
+/// Words for the convention of a mask array.
 const CONVENTIONS: Words<Convention> = &[
     ("keep_bool", Convention::Keep),
     ("ignore_bool", Convention::Drop),
@@ -71,6 +72,7 @@ const CONVENTIONS: Words<Convention> = &[
     ("float_mask", Convention::Additive),
 ];
 
+/// Words for the role of a mask array in a model.
 const ROLES: Words<Role> = &[
     ("attn", Role::Attention),
     ("key_padding", Role::KeyPadding),
@@ -92,6 +94,7 @@ const ROLES: Words<Role> = &[
 
 const SIDES: Words<Side> = &[("left", Side::Left), ("right", Side::Right)];
 
+/// Phrases for the keys that a window width counts.
 const WIDTHS: Words<WindowMeans> = &[
     ("keys visible, self included", WindowMeans::WithSelf),
     ("keys before the query", WindowMeans::Before),
@@ -115,6 +118,7 @@ const WIDTHS: Words<WindowMeans> = &[
     ("diameter", WindowMeans::Total),
 ];
 
+/// Words for methods of pooling.
 const POOLINGS: Words<Pooling> = &[
     ("mean", Pooling::Mean),
     ("cls", Pooling::First),
@@ -168,6 +172,7 @@ const TASKS: Words<bool> = &[
     ("classification", false),
 ];
 
+/// Origins of a count of positions, with true for slot 0 and false for the first non-padding token.
 const CHUNK_ORIGINS: Words<bool> = &[("slot", true), ("text", false), ("slot_0", true), ("first_real_token", false)];
 
 /// The meaning of one word in the name of a kind.
@@ -188,6 +193,7 @@ enum Part {
     Not,
 }
 
+/// Words in names of kinds of masks.
 const KINDS: Words<Part> = &[
     ("causal", Part::Causal),
     ("bidirectional", Part::BothWays),
@@ -260,7 +266,7 @@ fn phrase(text: &str) -> String {
     words.map(str::to_lowercase).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the error about an unknown word. The message lists the first few known words, which are the documented ones.
+/// Returns the error about an unknown word. The message lists the first few known words, which are the words of the documentation.
 fn unknown<'a>(key: &str, word: &str, known: impl Iterator<Item = &'a str> + Clone) -> Error {
     let shown: String = word.chars().take(60).collect();
     let listed: Vec<&str> = known.clone().take(9).collect();
@@ -291,7 +297,7 @@ pub(super) fn pooling(word: &str) -> Result<Pooling, Error> {
     look_up("pooling", word, POOLINGS)
 }
 
-/// Checks that a position encoding is known.
+/// Returns the name of a position encoding in lower case, or an error if the encoding is unknown.
 pub(super) fn encoding(word: &str) -> Result<String, Error> {
     look_up("position_encoding", word, ENCODINGS).map(|_| phrase(word))
 }
@@ -306,7 +312,7 @@ pub(super) fn continues(word: &str) -> Result<bool, Error> {
     look_up("task", word, TASKS)
 }
 
-/// Returns whether a count begins with slot 0 instead of the first non-padding token.
+/// Returns true if `word` means that counting begins at slot 0, false if it means the first non-padding token.
 pub(super) fn from_slot(key: &str, word: &str) -> Result<bool, Error> {
     look_up(key, word, CHUNK_ORIGINS)
 }
@@ -375,7 +381,7 @@ fn of_parts(key: &str, name: &str, parts: &[Part], words: &[&str]) -> Result<Mas
         return Err(Error::fact(format!("context: {key}"), text));
     }
     let said = decoder || both_ways;
-    // A prefix, window, chunk or image block implies a causal mask unless the name has another word for it.
+    // A prefix, window, chunk or image block implies a causal mask, unless the name also has a word such as `bidirectional`.
     let implied = kind.sliding || kind.chunked || kind.prefix || kind.blocks;
     kind.causal = !kind.cross && (decoder || (implied && !both_ways) || (kind.blocks && both_ways && !kind.sliding));
     kind.either_way = kind.packed && !said && !implied;
@@ -398,7 +404,9 @@ pub(super) fn layer_kind(name: &str) -> Result<Option<MaskKind>, Error> {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Api(Vec<String>);
 
+/// Names of PyTorch's `scaled_dot_product_attention`.
 const SDPA: &[&str] = &["sdpa", "scaled_dot_product_attention"];
+/// Names of fused attention functions, which add floats to the scores.
 const FUSED: &[&str] = &[
     "additive",
     "xformers",
@@ -410,6 +418,7 @@ const FUSED: &[&str] = &[
     "flash_attn_varlen_func",
     "flash_attention_2",
 ];
+/// Names of PyTorch's attention modules and of modules that contain them.
 const MULTIHEAD: &[&str] = &[
     "multiheadattention",
     "mha",
@@ -419,8 +428,9 @@ const MULTIHEAD: &[&str] = &[
     "transformerdecoder",
     "transformerdecoderlayer",
 ];
-/// Libraries with an attention module in which true allows a cell.
+/// Names of libraries whose attention module reads true as an allowed cell.
 const KEEPING: &[&str] = &["keras", "tf", "tensorflow", "flax", "mlx", "jax", "haiku"];
+/// Other known names of functions, libraries and models.
 const OTHERS: &[&str] = &[
     "jax",
     "mlx",
@@ -477,7 +487,7 @@ impl Api {
         self.is(MULTIHEAD) && !self.is(KEEPING)
     }
 
-    /// Returns true if a stored true hides a cell, unless the declarations define it otherwise.
+    /// Returns true if the stored value true hides a cell. Declarations can override this default.
     pub(super) fn drops(&self) -> bool {
         self.multihead() || self.is(&["key_padding_mask"])
     }
@@ -497,7 +507,7 @@ impl Api {
         self.is(&["additive"])
     }
 
-    /// Returns true if the function aligns the last dimensions when it broadcasts.
+    /// Returns true if the function broadcasts masks and aligns their last dimensions, as numpy does.
     pub(super) fn broadcasts(&self) -> bool {
         self.sdpa() || self.is(&["jax", "mlx"])
     }

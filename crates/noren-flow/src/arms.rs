@@ -1,15 +1,15 @@
-//! Checks for arms that no head, batch row or layer of a stack uses. Without the check, a proof would omit the cells
-//! that these arms allow.
+//! Checks that each arm is used by at least one head, batch row or layer of the stack. A proof would omit the cells of an unused arm.
 
 use noren_mask::{Arm, Error, Mask, Node, Shape};
 
-/// The maximum number of heads or batch rows that are tried to find out how many an arm needs.
+/// The maximum number of additional heads or batch rows in which an unused arm is searched, so that the error message can give the number that the
+/// arm needs.
 const TRIED: u64 = 4096;
 
-/// Returns an error if no head or batch row of the shape uses an arm of `heads(...)` or `batch(...)`, or if the arms of
-/// `layers(...)` differ and there is only one layer.
+/// Returns an error if an arm of `heads(...)` or `batch(...)` is used by no head or batch row of the shape. Also returns an error if the arms of
+/// `layers(...)` differ and the stack has only one layer.
 ///
-/// The number of heads or batch rows may be a default value. A verdict about only some heads of a model would be wrong.
+/// The reason: the number of heads or batch rows of a shape may be a default of 1, and a verdict on only some heads of a model would be wrong.
 pub(super) fn check_arms(masks: &[Mask], shape: &Shape) -> Result<(), Error> {
     masks.iter().try_for_each(|mask| check(mask, shape, masks.len()))
 }
@@ -24,7 +24,8 @@ fn check(mask: &Mask, shape: &Shape, layers: usize) -> Result<(), Error> {
     mask.children().into_iter().try_for_each(|part| check(part, shape, layers))
 }
 
-/// Returns an error if none of `count` indices uses an arm, unless one of them uses an equal mask.
+/// Returns an error if one of `arms` is used by none of the indices `0..count`, and no index uses an arm with an equal mask. The last parameter names
+/// an index in messages, in singular and plural: `["head", "heads"]`.
 fn check_taken(mask: &Mask, arms: &[Arm], count: usize, [one, several]: [&str; 2]) -> Result<(), Error> {
     let taken: Vec<&Mask> = (0..count as u64).filter_map(|index| Arm::pick(arms, index)).collect();
     let untaken = |arm: &&Arm| !taken.iter().any(|mask| std::ptr::eq(*mask, &arm.mask) || **mask == arm.mask);

@@ -1,19 +1,18 @@
 //! The catalogue of the audit: the checks of a running model, in Rust (`noren_candle::audit`) and in Python
 //! (`nr.audit`).
 //!
-//! A check changes an input that must not influence an output, or one that must, runs the model twice, and compares
-//! outputs. This module has the names and texts of the checks, the tokens that are changed, the outputs that are
-//! compared, the limit of rounding, and the list of untested points. Executors make inputs, run models and measure
-//! differences.
+//! A check runs the model twice, with and without a change of one input, and compares the outputs. Some outputs must change and others must not. This
+//! module has the names and texts of the checks, the tokens that are changed, the outputs that are compared, the limit of rounding, and the list of
+//! untested points. Code in other crates makes inputs, runs models and measures differences.
 
 use serde::Serialize;
 
-/// The number of padding tokens that are added at one end.
+/// The number of padding tokens that a check of padding adds at one end of the sequence.
 pub const PADS: usize = 9;
-/// The sequence lengths to try until some outputs are beyond the reach of all windows. Each length crosses a multiple
-/// of 64.
+/// The sequence lengths that the audit uses, one after another, until some outputs are beyond the reach of all windows. A longer length crosses more
+/// multiples of 64.
 pub const LENGTHS: [usize; 3] = [72, 136, 264];
-/// The number of rows of a pass. Each row tries one token.
+/// The number of batch rows of one run of the model. A different token is changed in each row.
 pub const ROWS: usize = 8;
 
 /// One check of a running model.
@@ -27,7 +26,7 @@ pub struct Check {
     pub does: &'static str,
     /// The condition for a pass.
     pub holds: &'static str,
-    /// The meaning of a failure, one sentence for each kind of failure; `{}` is replaced by the subject of the trial.
+    /// The meaning of a failure, with one sentence for each kind of failure. Each `{}` is replaced by a name, such as the name of the changed token.
     pub broken: &'static [&'static str],
     /// The usual cause of a failure, with names of the doctor's catalogue.
     pub likely: &'static str,
@@ -39,7 +38,7 @@ pub const CHECKS: [Check; 16] = [
         name: "prefix",
         title: "prefix invariance",
         does: "the end of the sequence is changed",
-        holds: "outputs that may not read it do not change",
+        holds: "outputs that may not read the changed tokens do not change",
         broken: &["outputs depend on tokens that come after them or that they may not read"],
         likely: "causal_leak, causal_dropped: a mask that is missing or one cell too wide",
     },
@@ -47,7 +46,7 @@ pub const CHECKS: [Check; 16] = [
         name: "reach",
         title: "every token by itself",
         does: "every token is changed by itself",
-        holds: "outputs that may not depend on it do not change, outputs that read it directly change",
+        holds: "outputs that may not depend on the token do not change, outputs that read the token directly change",
         broken: &["outputs depend on {}tokens that they may not read", "outputs that should read {}token do not"],
         likely: "causal_leak, sliding_window_off_by_one, implicit_causal: one cell too many or too few",
     },
@@ -55,7 +54,7 @@ pub const CHECKS: [Check; 16] = [
         name: "liveness",
         title: "liveness",
         does: "one token is changed",
-        holds: "every output that reads it directly changes (otherwise: implicit causality, or a mask that hides too much)",
+        holds: "every output that reads the token directly changes (otherwise: implicit causality, or a mask that hides too much)",
         broken: &["outputs that should read {} do not"],
         likely: "implicit_causal, causal_alignment: a mask that hides too much",
     },
@@ -111,9 +110,9 @@ pub const CHECKS: [Check; 16] = [
         name: "weak_fill",
         title: "weight of the mask",
         does: "keys of hidden tokens are made so large that their scores are in the millions",
-        holds: "no output changes: the value that hides them is much lower than -1e4",
+        holds: "no output changes: the value that hides the keys is much lower than -1e4",
         broken: &["hidden keys are read when their scores are large: the mask adds a value that is too small"],
-        likely: "fill_value_wrong: a finite value such as -1e4 in place of -inf",
+        likely: "fill_value_wrong: a finite value such as -1e4 instead of -inf",
     },
     Check {
         name: "lengths",
@@ -174,13 +173,13 @@ impl Check {
         CHECKS.iter().find(|check| check.name == name)
     }
 
-    /// Returns a sentence of `broken` about something: each `{}` is replaced by the next of `about`.
+    /// Returns sentence number `which` of `broken`, with each `{}` replaced by the next text of `about`.
     pub fn sentence(&self, which: usize, about: &[&str]) -> String {
         about.iter().fold(self.broken[which].to_owned(), |text, word| text.replacen("{}", word, 1))
     }
 }
 
-/// Changed tokens and compared outputs of one trial: one call with the changed tokens and one without.
+/// One trial of a check: the changed tokens and the compared outputs. A trial runs the model with the original tokens and with the changed tokens.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Change {
     /// The change, in words.
@@ -189,12 +188,11 @@ pub struct Change {
     pub broken: String,
     /// The changed tokens.
     pub tokens: Vec<usize>,
-    /// Whether each token is changed in its own row, with the sequence repeated in all rows. Otherwise there is one
-    /// row.
+    /// True if the batch has one copy of the sequence for each changed token; false if the batch has one row, in which all tokens are changed.
     pub one_by_one: bool,
     /// The compared outputs, as `(row, position)`.
     pub compared: Vec<(usize, usize)>,
-    /// Whether all compared outputs must change. Otherwise all must stay equal.
+    /// True if all compared outputs must change; false if all compared outputs must stay equal.
     pub moves: bool,
 }
 
@@ -202,9 +200,9 @@ pub struct Change {
 pub struct Reads<'a> {
     /// The number of tokens of the sequence.
     pub length: usize,
-    /// Whether an output may depend on a token through all layers.
+    /// A function of (query, key): returns whether the output of the query may depend on the key through all layers.
     pub reach: &'a dyn Fn(usize, usize) -> bool,
-    /// Whether every layer lets the output read the token, so that a change of the token must change the output.
+    /// A function of (query, key): returns whether the query reads the key in every layer. A change of the key must then change the output.
     pub direct: &'a dyn Fn(usize, usize) -> bool,
 }
 
@@ -212,7 +210,7 @@ impl Reads<'_> {
     /// Returns the changes of the check `prefix`, `reach`, `liveness`, `window` or `redaction`.
     ///
     /// # Errors
-    /// Returns the reason if the check does not apply to these masks, or if the check needs more than changed tokens.
+    /// Returns the reason as text if the check does not apply to these masks, or if the check changes more than tokens.
     pub fn changes(&self, check: &str) -> Result<Vec<Change>, &'static str> {
         let (half, last) = (self.length / 2, self.length - 1);
         let (found, otherwise) = match check {
@@ -246,14 +244,14 @@ impl Reads<'_> {
         Change { what, broken, tokens, one_by_one: false, compared: Vec::new(), moves: false }
     }
 
-    /// Returns a change of `tokens` with the outputs that depend on none of them. These outputs must stay equal.
+    /// Returns the trial that changes `tokens` and compares the outputs that depend on none of these tokens. These outputs must stay equal.
     fn hidden(&self, check: &str, what: String, tokens: std::ops::Range<usize>) -> Change {
         let safe = |q: &usize| !tokens.clone().any(|k| k == *q || (self.reach)(*q, k));
         let compared = (0..self.length).filter(safe).map(|q| (0, q)).collect();
         Change { compared, ..self.change(check, what, tokens.clone().collect()) }
     }
 
-    /// Returns a change of `token` with the outputs that read it in every layer. These outputs must change.
+    /// Returns the trial that changes `token` and compares the outputs that read `token` in every layer. These outputs must change.
     fn live(&self, token: usize) -> Change {
         let compared = (0..self.length).filter(|q| *q != token && (self.direct)(*q, token)).map(|q| (0, q)).collect();
         let broken = format!("outputs that should read token {token} do not");
@@ -265,8 +263,8 @@ impl Reads<'_> {
         }
     }
 
-    /// Returns the changes of [`ROWS`] tokens from `first` on, each in its own row. Outputs that may not depend on the
-    /// token must stay equal, and outputs that read it must change.
+    /// Returns two trials that change [`ROWS`] tokens from `first` on, one token in each batch row. One trial compares outputs that may not depend on
+    /// the token, which must stay equal. One trial compares outputs that read the token, which must change.
     fn one_by_one(&self, first: usize) -> [Change; 2] {
         let tokens: Vec<usize> = (first..first + ROWS).map(|token| token % self.length).collect();
         let (low, high) = (tokens.iter().min().copied().unwrap_or(0), tokens.iter().max().copied().unwrap_or(0));
@@ -282,7 +280,7 @@ impl Reads<'_> {
         })
     }
 
-    /// Returns a change of two masked tokens. All other outputs must stay equal.
+    /// Returns the trial that changes two masked tokens. The outputs of all other tokens must stay equal.
     fn masked(&self, tokens: [usize; 2]) -> Change {
         let compared = (0..self.length).filter(|at| !tokens.contains(at)).map(|at| (0, at)).collect();
         let what = format!("masked tokens {}, {} changed", tokens[0], tokens[1]);
@@ -290,14 +288,14 @@ impl Reads<'_> {
     }
 }
 
-/// The scope of an audit, which decides the list of untested points.
+/// The scope of an audit: the properties of the model and of the runs that determine the list of untested points.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Scope<'a> {
     /// The number of tokens of the longest sequence, with padding.
     pub longest: usize,
     /// The number of rows of the largest batch.
     pub rows: usize,
-    /// Whether the model was tested in training mode, or `None` if it has no modes.
+    /// True if the model was tested in training mode, false if in evaluation mode; `None` if the model has no modes.
     pub training: Option<bool>,
     /// Number of heads with different declared masks.
     pub heads: usize,
@@ -336,14 +334,13 @@ impl Scope<'_> {
     }
 }
 
-/// The limit above which a difference is never rounding: half of the largest output.
+/// The maximum of the limit of rounding, relative to the largest output: a difference above half of the largest output is never rounding.
 pub const MOST: f64 = 0.5;
-/// The number of consecutive results of a layer that are rounded to its type: norms, projections, rotation, scores,
-/// weights, sums.
+/// The number of results in one layer that are rounded to the type of the model: norms, projections, rotation, scores, weights, sums.
 const ROUNDED: f64 = 16.0;
-/// The number of consecutive long sums of a layer: input projections, attention, output projection, feed-forward block.
+/// The number of long sums in one layer: input projections, attention, output projection, feed-forward block.
 const SUMS: f64 = 4.0;
-/// The maximum difference that counts as rounding, in standard deviations of the error.
+/// The maximum difference that counts as rounding, in standard deviations of the rounding error.
 const DEVIATIONS: f64 = 4.0;
 
 /// Returns the maximum difference between two passes that counts as rounding, relative to the largest output: `4 sqrt(2

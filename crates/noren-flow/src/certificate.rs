@@ -1,5 +1,4 @@
-//! [`Certificate`]: a policy's verdict for a stack, with the reaches that prove it, so that another program can check
-//! it.
+//! [`Certificate`]: the verdict of a policy for a stack, with the proof. Another program can check the proof.
 
 use super::check::{Followed, check};
 use super::{Counted, Fill, Flow, Path, Policy, RuleVerdict, Ruling};
@@ -9,7 +8,7 @@ use noren_mask::text::hex;
 use noren_mask::{Error, Facts, Mask, Shape, Spec};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Paths of influence between tokens that no attention mask shows. A certificate does not cover them.
+/// Channels: paths of influence between tokens outside of attention masks. A certificate does not cover these paths.
 pub const CHANNELS: &[&str] = &[
     "position ids: a count of hidden tokens tells how many there are",
     "lengths: padding and truncation tell how long a hidden text is",
@@ -28,8 +27,8 @@ const MOST_RANGES: usize = 4_000_000;
 /// The maximum number of cells of the arrays in the facts of a certificate.
 const MOST_CELLS: u64 = 1 << 26;
 
-/// A policy's verdict for a stack of masks, with all data to check it: masks, shape, facts, policy, the verdict for
-/// each rule and batch row, and the reach of the sets that prove it. `docs/flow.md` defines the format.
+/// The verdict of a policy for a stack of masks, with all data that a checker needs: masks, shape, facts, policy, the verdict for each rule and batch
+/// row, and the reaches that prove the verdicts. `docs/flow.md` defines the format.
 ///
 /// ```
 /// use noren_flow::{Certificate, Fill, Flow, Policy};
@@ -65,9 +64,9 @@ pub struct Certificate {
     pub reach: Vec<ReachEntry>,
     /// The paths of influence that the certificate does not cover.
     pub not_covered: Vec<String>,
-    /// SHA-256 of all fields above, as one line of JSON.
+    /// The SHA-256 of all other fields of the JSON document, written as one line of JSON.
     pub sha256: String,
-    /// The verdicts in the form that the library uses.
+    /// The verdicts as the library uses them. This field is not part of the JSON document.
     #[serde(skip)]
     ruling: Ruling,
 }
@@ -98,7 +97,8 @@ pub struct ReachEntry {
     pub batch: usize,
     /// The sources as half-open ranges.
     pub sources: Ranges,
-    /// The sets, run-length coded: each with its number of consecutive layers. The first set is the sources.
+    /// The influenced tokens as pairs (number of consecutive layers, set of tokens): consecutive equal sets are stored once. The first set is the
+    /// sources.
     pub after: Vec<(usize, Ranges)>,
 }
 
@@ -108,11 +108,10 @@ fn layers_of(flow: &Flow) -> Vec<String> {
 }
 
 impl Certificate {
-    /// Checks `policy` and returns the certificate of the result, also if the policy is broken.
+    /// Checks `policy` and returns a certificate with the verdicts. A broken policy also has a certificate.
     ///
     /// # Errors
-    /// Returns the errors of [`Policy::check`]. Returns an error if the facts have no serial form, or if the proof or
-    /// the arrays are too large.
+    /// Returns the errors of [`Policy::check`]. Returns an error if the facts cannot be written as JSON, or if the proof or the arrays are too large.
     pub fn issue(flow: &Flow, policy: &Policy) -> Result<Self, Error> {
         flow.facts.check_serial()?;
         let cells: u64 = flow.facts.arrays().map(|(_, array)| cells_of(array.shape())).fold(0, u64::saturating_add);
@@ -164,7 +163,9 @@ impl Certificate {
             && self.fill == flow.fill;
         match same {
             true => Ok(()),
-            false => refuse("it is about other masks, sizes or facts than these: issue a new one".into()),
+            false => refuse(
+                "the certificate has other masks, sizes, facts or fill than this stack: issue a new certificate".into(),
+            ),
         }
     }
 
@@ -186,7 +187,7 @@ impl Certificate {
         serde_json::to_string_pretty(self).map_err(|e| Error::fact("certificate", e.to_string()))
     }
 
-    /// Reads a certificate from JSON. Only the form is checked, not the proof.
+    /// Reads a certificate from JSON. The fields and the format are checked, the proof is not.
     ///
     /// # Errors
     /// Returns an error if the text is no certificate of this format.
@@ -194,7 +195,7 @@ impl Certificate {
         let read: Result<Self, _> = serde_json::from_str(text);
         let mut certificate = read.map_err(|e| Error::fact("certificate", format!("not a certificate: {e}")))?;
         if certificate.format != FORMAT {
-            return refuse(format!("its format is {:?}, expected {FORMAT:?}", certificate.format));
+            return refuse(format!("the format of the certificate is {:?}, expected {FORMAT:?}", certificate.format));
         }
         certificate.ruling = Ruling {
             rules: certificate.rules.iter().map(RuleEntry::verdict).collect(),
@@ -278,7 +279,7 @@ fn cells_of(shape: [usize; 4]) -> u64 {
     shape.iter().fold(1, |cells, n| cells.saturating_mul(*n as u64))
 }
 
-/// Returns the reaches in the form of the certificate.
+/// Returns the reaches of a proof as entries of the certificate, or an error if they have too many ranges.
 fn entries(proof: &[Followed]) -> Result<Vec<ReachEntry>, Error> {
     let count: usize = proof.iter().flat_map(|f| f.runs.iter()).map(|(_, set)| set.as_slice().len()).sum();
     if count > MOST_RANGES {

@@ -1,5 +1,5 @@
-//! Checks a policy for a stack. The denied pairs are split into blocks of sources and targets. A pair is reached if the
-//! reach of its block's sources contains the target.
+//! Checks a policy for a stack. The denied pairs are split into blocks, each with a set of sources and a set of targets. A block is reached if the
+//! sources of the block can influence at least one target of the block.
 
 use super::groups::{Groups, check_facts};
 use super::pairs::{Allowed, Block, Denied};
@@ -12,18 +12,19 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::rc::Rc;
 
-/// The maximum work of a check: tokens times layers times followed sets.
+/// The maximum work of a check: the number of tokens times the number of layers times the number of sets whose reach is computed.
 const MOST_WORK: u64 = 1 << 36;
-/// The maximum number of sources whose reached targets are counted one by one in a sequence of any length.
+/// The maximum number of sources for which reached pairs are counted in a sequence of any length. Each source needs a separate reach.
 const FEW_SOURCES: u64 = 32;
-/// The maximum number of tokens, and of tokens in all batch rows together, for which reached pairs are always counted.
+/// The sequence lengths up to which reached pairs are always counted, as (maximum tokens of one batch row, maximum tokens of all batch rows
+/// together).
 const SHORT: (usize, usize) = (1024, 4096);
-/// The maximum number of tokens times layers times classes of tokens for which the cheapest cut is computed.
+/// The maximum work for which the cheapest cut is computed: the number of tokens times layers times classes of tokens.
 const MOST_CUT_WORK: u64 = 1 << 23;
-/// The maximum number of blocks of a broken rule that are checked if its pairs are not counted.
+/// The maximum number of blocks that are checked for a broken rule whose reached pairs are not counted.
 const ENOUGH_BLOCKS: usize = 64;
 
-/// The reach of a set in a batch row, as part of the proof of a verdict.
+/// The reach of one set of sources in one batch row. It is a part of the proof of a verdict.
 pub(super) struct Followed {
     pub(super) batch: usize,
     pub(super) runs: Rc<ReachRuns>,
@@ -72,22 +73,22 @@ struct Row<'a> {
     flow: &'a Flow,
     groups: &'a Groups<'a>,
     batch: usize,
-    /// The reach of each followed set, and whether the reach is in the proof.
+    /// The reach of each set of sources that was computed before, and a bool: true if the reach is already in the proof.
     known: HashMap<IntervalSet, (Rc<ReachRuns>, bool)>,
     proof: Vec<Rc<ReachRuns>>,
     work: u64,
 }
 
-/// The result of following the blocks of a denial.
+/// The result of the computed reaches for all blocks of one `deny` line.
 #[derive(Default)]
 struct Outcome {
-    /// The reached blocks: sources and reached targets.
+    /// The reached blocks as (sources, targets that the sources reach).
     broken: Vec<(IntervalSet, IntervalSet)>,
     /// The sources of the blocks that are not reached.
     clean: Vec<IntervalSet>,
-    /// Number of pairs that are certainly reached.
+    /// A lower bound of the number of reached pairs.
     at_least: u64,
-    /// Whether some blocks were omitted.
+    /// True if the check stopped before all blocks were checked.
     cut_short: bool,
 }
 
@@ -121,7 +122,7 @@ impl Row<'_> {
             false => (outcome.at_least, Counted::AtLeast),
         };
         let tokens = u64::from(self.flow.tokens());
-        // Tokens are in one class when they are targets of the same blocks.
+        // Two tokens are in one class if they are targets of the same blocks.
         let classes = tokens.min(1 << outcome.broken.len().min(32));
         let work = tokens.saturating_mul(self.flow.depth() as u64).saturating_mul(classes);
         if !outcome.cut_short && work <= MOST_CUT_WORK {
@@ -132,7 +133,7 @@ impl Row<'_> {
         Ok(verdict)
     }
 
-    /// Returns whether all reached pairs are counted.
+    /// Returns true if the reached pairs are few enough to be counted exactly; false if a lower bound is computed.
     fn countable(&self, denied: &Denied) -> bool {
         let (tokens, rows) = (self.flow.tokens() as usize, self.flow.shape().batch_len());
         denied.sources <= FEW_SOURCES || tokens <= SHORT.0 && tokens * rows <= SHORT.1
@@ -150,7 +151,7 @@ impl Row<'_> {
                 }
                 most = self.follow_block(rule, block, &mut outcome)?.max(most);
             }
-            // Two blocks of a part may share pairs; two parts never do.
+            // Two blocks of one part may share pairs. Two parts never share a pair.
             outcome.at_least = outcome.at_least.saturating_add(most);
         }
         Ok(outcome)
@@ -168,7 +169,7 @@ impl Row<'_> {
             outcome.broken.push((block.sources, hit));
             return Ok(reached);
         };
-        // Sources reach a target's document, perhaps from another document: each document is checked by itself.
+        // The sources that reach a target may be in another document than the target. Therefore each document is checked separately.
         let (mut reached, mut doubtful) = (0, documents.split(&hit).into_iter().peekable());
         let mut clean = false;
         for (number, sources) in documents.split(&block.sources) {
@@ -227,7 +228,7 @@ impl Row<'_> {
         Ok(runs.0.last().map(|(_, set)| set.clone()).unwrap_or_default())
     }
 
-    /// Adds the reach of a followed set to the proof.
+    /// Adds the reach of `sources` to the proof, unless the proof already has it.
     fn prove(&mut self, sources: &IntervalSet) {
         if let Some((runs, proved)) = self.known.get_mut(sources).filter(|(_, proved)| !proved) {
             *proved = true;

@@ -1,4 +1,4 @@
-//! [`Groups`]: the tokens of a policy's groups in one batch row.
+//! [`Groups`]: finds the tokens of each group of a policy in one batch row.
 
 use super::Flow;
 use super::policy::{Group, Policy, Rule};
@@ -6,7 +6,7 @@ use noren_mask::interval::IntervalSet;
 use noren_mask::resolve::RowFacts;
 use noren_mask::{Error, atoms};
 
-/// The data of one batch row that groups need.
+/// The data of one batch row from which the tokens of a group are found.
 pub(super) struct Groups<'a> {
     facts: RowFacts<'a>,
     tokens: u32,
@@ -17,16 +17,15 @@ pub(super) struct Groups<'a> {
 
 /// The non-padding tokens of each document of one batch row.
 pub(super) struct DocumentTokens {
-    /// The runs of tokens as (first token, end, number of the document), by ascending token.
+    /// The runs of tokens as (first token, end, number of the document), sorted by first token. The end is the token after the run.
     runs: Vec<(u32, u32, u32)>,
     /// The tokens of all documents.
     pub(super) all: IntervalSet,
-    /// Number of documents, with those that have no tokens.
+    /// Number of documents, including documents without tokens.
     count: usize,
 }
 
-/// Returns an error if `policy` names documents or levels whose facts a mask with `documents` or `clearance` would
-/// refuse.
+/// Returns an error if `policy` names documents or levels, and the facts for them are missing or not valid.
 pub(super) fn check_facts(policy: &Policy, flow: &Flow) -> Result<(), Error> {
     let names = |wanted: fn(&Group) -> bool| policy.rules.iter().find(|r| wanted(&r.from) || wanted(&r.to));
     let facts = flow.facts();
@@ -60,8 +59,8 @@ impl<'a> Groups<'a> {
         self.facts.row
     }
 
-    /// Returns the tokens of `group`, which is part of `rule`. A letter as document number selects the tokens of every
-    /// document.
+    /// Returns the tokens of `group`. Messages name `rule`, the line with the group. If the document number is a letter, the tokens of all documents
+    /// are returned.
     pub(super) fn tokens(&self, group: &Group, rule: &Rule) -> Result<IntervalSet, Error> {
         let n = self.tokens;
         Ok(match group {
@@ -126,7 +125,7 @@ impl DocumentTokens {
         Some(DocumentTokens { runs, all, count: ranges.len() })
     }
 
-    /// Calls `run(start, end, document)` for the tokens of `set`, by ascending token.
+    /// Calls `run(start, end, document)` for each run of tokens of `set` in one document, in ascending order. `end` is the token after the run.
     pub(super) fn each(&self, set: &IntervalSet, mut run: impl FnMut(u32, u32, u32)) {
         let mut at = 0;
         for i in set.iter() {
@@ -156,7 +155,7 @@ impl DocumentTokens {
         counts
     }
 
-    /// Returns the tokens of `set` by document, without empty documents, by ascending number.
+    /// Returns the tokens of `set` in each document, in ascending order of document numbers. Documents without tokens of `set` are left out.
     pub(super) fn split(&self, set: &IntervalSet) -> Vec<(u32, IntervalSet)> {
         let mut found: Vec<(u32, u32, u32)> = Vec::new();
         self.each(set, |start, end, number| found.push((number, start, end)));

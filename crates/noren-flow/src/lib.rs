@@ -68,13 +68,13 @@ pub struct Flow {
     frames: Vec<Frame>,
     /// The tokens of the query rows of each batch row.
     queries: Vec<QueryRows>,
-    /// The distinct layers.
+    /// The layers without repetition: layers with equal masks are stored once.
     layers: Vec<Layer>,
-    /// The index in `layers` of each layer.
+    /// For each layer of the stack, its index in `layers`.
     which: Vec<usize>,
 }
 
-/// The sets of a reach, run-length coded: each set with its number of consecutive layers.
+/// The sets of a reach as pairs (number of consecutive layers, set): consecutive equal sets are stored once.
 pub(crate) type ReachRuns = Vec<(usize, IntervalSet)>;
 
 /// A path by which a source token influences an output token.
@@ -100,15 +100,15 @@ impl fmt::Display for Path {
     }
 }
 
-/// The cells of one layer whose hiding stops the influence of sources on targets.
+/// The cells of one layer through which the sources influence the targets. Hiding these cells stops the influence if `enough` is true.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Cut {
     /// The layer.
     pub layer: usize,
-    /// Number of cells of its mask through which the sources influence the targets.
+    /// Number of cells of the mask of this layer through which the sources influence the targets.
     pub cells: u64,
-    /// Whether it is enough to hide these cells. It is not enough if tokens that are already influenced keep the
-    /// information until a later layer.
+    /// True if hiding these cells stops all influence of the sources on the targets. False if the information can also pass this layer within a
+    /// token, over the residual connection.
     pub enough: bool,
 }
 
@@ -168,7 +168,7 @@ impl Flow {
         &self.facts
     }
 
-    /// Returns the facts of batch row `row`, with its positions.
+    /// Returns the facts of batch row `row`, together with the positions of its queries and keys.
     pub(crate) fn row_facts(&self, row: usize) -> RowFacts<'_> {
         RowFacts { facts: &self.facts, frame: &self.frames[row], row }
     }
@@ -185,7 +185,7 @@ impl Flow {
         runs.into_iter().flat_map(|(count, set)| std::iter::repeat_n(set, count)).collect()
     }
 
-    /// Returns [`reach`](Self::reach), run-length coded.
+    /// Returns the sets of [`reach`](Self::reach), with consecutive equal sets stored once.
     pub(crate) fn reach_runs(&self, batch: usize, sources: &IntervalSet) -> ReachRuns {
         let mut runs = vec![(1, sources.clone())];
         for (index, &layer) in self.which.iter().enumerate() {
@@ -258,13 +258,14 @@ impl Flow {
         Some(Path { source: at, steps })
     }
 
-    /// Returns for each layer the cells through which `sources` influence `targets`, and whether it is enough to hide
-    /// them.
+    /// Returns one cut for each layer: the number of cells through which `sources` influence `targets`, and whether hiding these cells is enough to
+    /// stop the influence.
     pub fn cuts(&self, batch: usize, sources: &IntervalSet, targets: &IntervalSet) -> Vec<Cut> {
         self.cuts_of(batch, &[(sources.clone(), targets.clone())])
     }
 
-    /// Returns the cuts for several pairs of sets at once: the cells through which any of the pairs is connected.
+    /// Returns one cut for each layer, for several pairs (sources, targets) together. A cell counts if the sources of at least one pair influence the
+    /// targets of that pair through the cell.
     pub(crate) fn cuts_of(&self, batch: usize, pairs: &[(IntervalSet, IntervalSet)]) -> Vec<Cut> {
         let reach: Vec<_> = pairs.iter().map(|(sources, _)| self.reach(batch, sources)).collect();
         let back: Vec<_> = pairs.iter().map(|(_, targets)| self.back(batch, targets)).collect();
@@ -288,8 +289,8 @@ impl Flow {
         cuts
     }
 
-    /// Returns the influence after all layers: cell (output, source) is true if the source can influence the output.
-    /// The method is Boolean products of bit matrices, which take `tokens^2 / 8` bytes.
+    /// Returns the influence after all layers: cell (output, source) is true if the source can influence the output. The function multiplies Boolean
+    /// matrices of `tokens^2 / 8` bytes each.
     pub fn closure(&self, batch: usize) -> Keep {
         let n = self.shape.kv_len();
         let mut now = Keep::from_fn([1, 1, n, n], |[_, _, q, k]| q == k);
@@ -306,7 +307,7 @@ impl Flow {
     }
 }
 
-/// Converts a union of products `to x from` to products whose first sets are disjoint.
+/// Converts products of two sets (`to x from`) to other products with the same union, whose first sets are disjoint.
 fn classes(pairs: &[(&IntervalSet, &IntervalSet)]) -> Vec<(IntervalSet, IntervalSet)> {
     let mut classes: Vec<(IntervalSet, IntervalSet)> = Vec::new();
     for (from, to) in pairs {

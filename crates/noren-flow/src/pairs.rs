@@ -7,36 +7,37 @@ use noren_mask::Error;
 use noren_mask::interval::IntervalSet;
 use std::collections::HashMap;
 
-/// The maximum number of ranges in the classes of a denial.
+/// The maximum number of ranges of tokens that are stored for the denied pairs of one `deny` line.
 const MOST_RANGES: u64 = 1 << 22;
-/// The maximum number of ranges that are compared while `allow` lines are subtracted from a denial.
+/// The maximum number of ranges that are compared to remove the pairs of `allow` lines from a `deny` line.
 const MOST_SPLIT_WORK: u64 = 1 << 28;
 
-/// The pairs of a denial that remain after the `allow` lines of its policy.
+/// The pairs of one `deny` line that remain after the pairs of `allow` lines are removed.
 pub(super) struct Denied {
-    /// Number of tokens of the rule's two groups.
+    /// Number of tokens of the first group of the rule.
     pub(super) sources: u64,
+    /// Number of tokens of the second group of the rule.
     pub(super) targets: u64,
     /// Number of denied pairs.
     pub(super) pairs: u64,
-    /// The pairs as parts. Parts share no pair, and no part is empty.
+    /// The pairs, divided into parts. No two parts share a pair, and every part has at least one pair.
     pub(super) parts: Vec<Part>,
 }
 
-/// The `allow` lines of a policy in one batch row.
+/// The pairs of the `allow` lines of a policy in one batch row: one entry (letters, sources, targets) for each line.
 pub(super) struct Allowed(Vec<(Letters, IntervalSet, IntervalSet)>);
 
-/// Pairs of a token of `sources` and a token of `targets`.
+/// Pairs of one token of `sources` and one token of `targets`. `kind` selects which of these pairs are included.
 pub(super) struct Part {
     kind: Kind,
     pub(super) sources: IntervalSet,
     pub(super) targets: IntervalSet,
 }
 
-/// The kind of pairs of two sets.
+/// Selects which pairs of two sets are included.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// All pairs. The sets are disjoint.
+    /// All pairs. The two sets have no common token.
     Product,
     /// Pairs of two different tokens.
     Apart,
@@ -46,20 +47,22 @@ enum Kind {
     SameDocument,
 }
 
-/// Two sets between which no pair may be reached.
+/// A set of sources and a set of targets: no source may influence a target.
 pub(super) struct Block {
     pub(super) sources: IntervalSet,
     pub(super) targets: IntervalSet,
-    /// Whether only the pairs within one document count.
+    /// True if only pairs of tokens of one document are denied; false if all pairs are denied.
     pub(super) within: bool,
 }
 
-/// The pairs that a rule's letters select, by the documents of the two tokens.
+/// Selects pairs by the documents of the two tokens, as the letters of a rule such as `document(i) -> document(j)` require.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Letters {
+    /// True if pairs of tokens of one document are selected.
     same: bool,
+    /// True if pairs of tokens of different documents are selected.
     other: bool,
-    /// Pairs with a token that is in no document.
+    /// True if pairs with a token outside of all documents are selected.
     none: bool,
 }
 
@@ -89,7 +92,7 @@ impl Allowed {
 }
 
 impl Denied {
-    /// Returns the pairs of a denial without the pairs of `allowed`. Adds its groups without tokens to `empty`.
+    /// Returns the pairs of one `deny` line without the pairs of `allowed`. Adds groups of the line that have no tokens to `empty`.
     pub(super) fn of(
         rule: &Rule,
         allowed: &Allowed,
@@ -152,7 +155,7 @@ fn sets(rule: &Rule, groups: &Groups<'_>, empty: &mut Vec<EmptyGroup>) -> Result
     Ok((of(&rule.from)?, of(&rule.to)?))
 }
 
-/// Subtracts the product `from x to` from products.
+/// Removes all pairs of `from` and `to` from a list of products of two sets.
 fn split(
     classes: Vec<(IntervalSet, IntervalSet)>,
     from: &IntervalSet,
@@ -165,7 +168,7 @@ fn split(
     classes.into_iter().flat_map(cut).filter(|(s, t)| !s.is_empty() && !t.is_empty()).collect()
 }
 
-/// Merges the sources that have equal targets.
+/// Merges entries (sources, targets) that have equal targets.
 fn by_targets(classes: Vec<(IntervalSet, IntervalSet)>) -> impl Iterator<Item = (IntervalSet, IntervalSet)> {
     let mut together: HashMap<IntervalSet, Vec<std::ops::Range<u32>>> = HashMap::new();
     for (sources, targets) in classes {
@@ -239,7 +242,7 @@ impl Part {
         }
     }
 
-    /// Returns blocks whose pairs together are exactly those of the part.
+    /// Returns blocks that together have exactly the pairs of this part.
     pub(super) fn blocks(&self, documents: Option<&DocumentTokens>) -> Vec<Block> {
         let (sources, targets) = (&self.sources, &self.targets);
         let mut blocks = Blocks { out: Vec::new(), within: self.kind == Kind::SameDocument };
@@ -291,9 +294,10 @@ impl Blocks {
         }
     }
 
-    /// Adds blocks for the pairs of `sources` and `targets` whose classes differ. `common` are the tokens whose class
-    /// has both sources and targets, and `classes` is the number of these classes. The numbers of two classes differ in
-    /// a bit. `bit(b, one)` returns the sources with this value of bit `b` and the targets with the other value.
+    /// Adds blocks for all pairs of a source and a target of different classes. `common` are the (sources, targets) in classes that have both sources
+    /// and targets, and `classes` is the number of such classes. The numbers of two different classes differ in at least one bit. If `one` is true,
+    /// `bit(b, one)` returns the sources whose class number has bit `b` set and the targets whose class number has it clear; if `one` is false, the
+    /// reverse.
     fn apart(
         &mut self,
         sources: &IntervalSet,
@@ -313,12 +317,13 @@ impl Blocks {
     }
 }
 
-/// Returns a bit of the Gray code of `rank`. Consecutive codes differ in one bit, so sets by bit have few intervals.
+/// Returns bit number `bit` of the Gray code of `rank`. Codes of consecutive ranks differ in one bit, so the set of all ranks with this bit set has
+/// few intervals.
 fn gray_bit(rank: usize, bit: u32) -> bool {
     (rank ^ (rank >> 1)) >> bit & 1 == 1
 }
 
-/// Returns the tokens of `set` whose rank in the set has a Gray code with this bit.
+/// Returns the tokens of `set` for which bit number `bit` of the Gray code of the rank equals `one`. The rank is the index of the token in the set.
 fn with_bit(set: &IntervalSet, bit: u32, one: bool) -> impl Iterator<Item = std::ops::Range<u32>> + '_ {
     let tokens = set.iter().flat_map(|i| i.start..i.end).enumerate();
     tokens.filter(move |(rank, _)| gray_bit(*rank, bit) == one).map(|(_, token)| token..token + 1)

@@ -14,7 +14,7 @@ pub enum Group {
     /// `document(i)`: every document. In one line, equal letters mean the same document, and different letters mean
     /// different documents.
     EachDocument(char),
-    /// `level(3)`: tokens of this level.
+    /// `level(3)`: tokens with the level 3 in the facts.
     Level(i64),
     /// `tokens(3..9)`, `token(3)`: key indices from the first number to the second, which is not included.
     Tokens(u32, u32),
@@ -27,7 +27,7 @@ pub enum Group {
 /// One line of a policy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// True for `allow`: an exception to `deny` lines.
+    /// True for an `allow` line, which is an exception to `deny` lines; false for a `deny` line.
     pub allow: bool,
     /// Whether the groups of the line may be empty, as in `deny maybe: ...`.
     pub maybe: bool,
@@ -39,9 +39,8 @@ pub struct Rule {
 
 /// Lines such as `deny: label(pii) -> output`, `deny: document(i) -> document(j)`, `allow: label(pii) -> label(summary)`.
 ///
-/// A `deny` line denies every pair of a source and another token, a target, in one batch row. An `allow` line removes
-/// its pairs from every denial. A group without tokens is an error unless the line has `maybe`, as in `deny maybe:
-/// label(pii) -> output`. `#` begins a comment.
+/// A `deny` line denies all pairs of a source token and a different target token in one batch row. An `allow` line removes pairs from all `deny`
+/// lines. A group without tokens is an error unless the line has `maybe`, as in `deny maybe: label(pii) -> output`. `#` begins a comment.
 ///
 /// ```
 /// use noren_flow::{Fill, Flow, Policy};
@@ -81,7 +80,7 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Writes one rule per line, in the form that the parser reads.
+/// Writes the policy as text that can be parsed again, with one rule per line.
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.rules.iter().try_for_each(|rule| writeln!(f, "{rule}"))
@@ -153,7 +152,7 @@ fn group(text: &str) -> Result<Group, String> {
     }
 }
 
-/// Reads NAME of `label(NAME)` or `label("NAME")`. Refuses a name that would be read differently after printing.
+/// Returns NAME from `label(NAME)` or `label("NAME")`. Returns an error if the printed name would not be parsed to the same name.
 fn label(text: &str) -> Result<String, String> {
     let given = text.split_once('(').map_or("", |(_, argument)| argument).strip_suffix(')').unwrap_or("").trim();
     let name = given.strip_prefix('"').and_then(|name| name.strip_suffix('"')).unwrap_or(given);

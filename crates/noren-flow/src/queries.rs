@@ -5,14 +5,14 @@ use noren_mask::interval::IntervalSet;
 use noren_mask::resolve::{QueryTokens, RowFacts};
 use std::ops::Range;
 
-/// The tokens of all query rows, in pieces by ascending row.
+/// The tokens of all query rows of one batch row, stored as pieces in ascending order of query rows.
 #[derive(Clone, Debug)]
 pub(super) struct QueryRows {
     pieces: Vec<QueryTokens>,
 }
 
 impl QueryRows {
-    /// Returns the key at the position of each query row.
+    /// Returns the token of each query row: the key at the position of the query.
     ///
     /// # Errors
     /// Returns an error if no key has the position of a query.
@@ -40,7 +40,7 @@ impl QueryRows {
         )))
     }
 
-    /// Returns the rows of those `tokens` that are queries.
+    /// Returns the query rows of `tokens`. Tokens that are not queries are left out.
     pub(super) fn rows_of(&self, tokens: &IntervalSet) -> IntervalSet {
         let shifted = |piece: &QueryTokens| {
             let (row, token) = (piece.rows.start, piece.token);
@@ -56,7 +56,7 @@ impl QueryRows {
         ranges.collect()
     }
 
-    /// Returns the tokens of a range of rows, by ascending row.
+    /// Returns the tokens of a range of query rows, in ascending order of query rows.
     pub(super) fn tokens_in(&self, rows: Range<u32>) -> impl Iterator<Item = Range<u32>> + '_ {
         let first = self.pieces.partition_point(|piece| piece.rows.end <= rows.start);
         self.pieces[first..].iter().take_while(move |piece| piece.rows.start < rows.end).map(move |piece| {

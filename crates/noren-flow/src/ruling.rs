@@ -7,7 +7,7 @@ use std::fmt;
 /// The verdict of a policy for a stack, with the number of pairs that it covers.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Ruling {
-    /// One verdict per `deny` line and batch row: by line, and within a line by batch row.
+    /// One verdict for each `deny` line and batch row, sorted by line, then by batch row.
     pub rules: Vec<RuleVerdict>,
     /// Number of denied pairs in all rules together. A pair that two lines deny counts twice.
     pub pairs: u64,
@@ -24,7 +24,7 @@ pub struct Ruling {
 /// The verdict for one `deny` line in one batch row.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RuleVerdict {
-    /// The line.
+    /// The text of the `deny` line.
     pub rule: String,
     /// The batch row.
     pub batch: usize,
@@ -40,13 +40,14 @@ pub struct RuleVerdict {
     pub counted: Counted,
     /// A path to one of the reached targets, over the fewest layers.
     pub witness: Option<Path>,
-    /// The layer with the cheapest cut and its number of cells, or `None` if one layer is not enough.
+    /// The cheapest cut as (layer, number of cells to hide); `None` if no cut in a single layer stops the influence, or if the cut was not computed.
     pub cut: Option<(usize, u64)>,
-    /// Whether `cut` was computed. It is not computed for long sequences whose pairs have many sets.
+    /// True if the cheapest cut was computed. False for long sequences with many sets of sources and targets, because the computation would be too
+    /// slow.
     pub cut_computed: bool,
 }
 
-/// The precision of a number of reached pairs.
+/// The meaning of the number of reached pairs: exact, or a lower bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Counted {
     /// The number is exact.
@@ -63,7 +64,7 @@ pub enum Counted {
 pub struct EmptyGroup {
     /// The line with the group.
     pub rule: String,
-    /// The group.
+    /// The text of the group, such as `label(pii)`.
     pub group: String,
     /// The batch row.
     pub batch: usize,
@@ -169,7 +170,7 @@ impl fmt::Display for RuleVerdict {
             return match self.verdict() {
                 Verdict::NothingEstablished => write!(
                     f,
-                    "nothing established: {} source(s) and {} target(s) make no denied pair",
+                    "nothing established: {} source(s) and {} target(s) form no denied pair",
                     self.sources, self.targets
                 ),
                 _ => write!(f, "holds for {} pair(s)", self.pairs),

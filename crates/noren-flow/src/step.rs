@@ -1,4 +1,4 @@
-//! One layer: the tokens that read a set, and the tokens that a set reads, computed tile by tile.
+//! One layer of a stack. Computes, tile by tile, the tokens that read a set of tokens, and the tokens that a set of tokens reads.
 
 use super::queries::QueryRows;
 use noren_mask::bits::{count, set_bit, set_range};
@@ -15,19 +15,18 @@ const MOST_SPANS: u64 = 1 << 27;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fill {
-    /// Zero: noren, and every kernel with output 0 for such queries.
+    /// The output is zero. noren and many other kernels do this.
     #[default]
     Nothing,
-    /// The mean over all keys: hidden scores have one finite value, so the query averages over all keys, also padding
-    /// and later tokens.
+    /// The output is the mean over all keys, including padding and later tokens. Kernels do this if they set all hidden scores to one finite value.
     Finite,
 }
 
-/// A layer's plan, with the rows that read every key because their mask allows none.
+/// The plan of one layer, with its empty rows: the query rows whose mask allows no key. With `Fill::Finite`, empty rows read every key.
 #[derive(Clone, Debug)]
 pub(super) struct Layer {
     plan: Plan,
-    /// The empty rows of each pattern; no rows if empty rows read no key.
+    /// The empty rows of each pattern that read every key; no rows if empty rows read no key.
     empty: Vec<IntervalSet>,
 }
 
@@ -45,7 +44,7 @@ impl Layer {
         Ok(Layer { plan, empty })
     }
 
-    /// Returns the distinct patterns of a batch row's heads, with their empty rows.
+    /// Returns each different pattern of the heads of one batch row, with the empty rows of the pattern.
     fn patterns(&self, batch: usize) -> impl Iterator<Item = (&PatternPlan, &IntervalSet)> {
         let mut patterns: Vec<usize> =
             (0..self.plan.shape().head_count()).map(|h| self.plan.pattern_of(batch, h)).collect();
@@ -58,7 +57,7 @@ impl Layer {
         self.plan.shape().kv_len() as u32
     }
 
-    /// Returns `known` and every token that reads a token of it.
+    /// Returns the tokens of `known` and every token that reads at least one token of `known`.
     pub(super) fn readers(&self, batch: usize, queries: &QueryRows, known: &IntervalSet) -> IntervalSet {
         let bits = as_bits(known, self.tokens());
         let done = queries.rows_of(known);
@@ -85,7 +84,7 @@ impl Layer {
         known.union(&queries.tokens_of(&as_set(&hit, q_len)))
     }
 
-    /// Returns `readers` and every token that one of them reads.
+    /// Returns the tokens of `readers` and every token that at least one of `readers` reads.
     pub(super) fn read_by(&self, batch: usize, queries: &QueryRows, readers: &IntervalSet) -> IntervalSet {
         let n = self.tokens();
         let rows = queries.rows_of(readers);
@@ -107,8 +106,8 @@ impl Layer {
         as_set(&out, n)
     }
 
-    /// Returns the number of cells (query in `to`, key in `from`) in all heads' patterns, without the cells of a query
-    /// with its own key.
+    /// Returns the number of allowed cells with a query in `to` and a key in `from`, over the patterns of all heads. Cells of a query with its own
+    /// key are not counted.
     pub(super) fn cells(&self, batch: usize, queries: &QueryRows, from: &IntervalSet, to: &IntervalSet) -> u64 {
         let n = self.tokens();
         let bits = as_bits(from, n);
@@ -147,7 +146,8 @@ impl Layer {
         total
     }
 
-    /// Calls `row` for each token that is a query, with the keys that it reads in any head, as bits.
+    /// Calls `row(token, keys)` for each token that is a query and for each different pattern of the heads. The bits of `keys` are the keys that the
+    /// query reads in this pattern. Queries that read no key are skipped.
     pub(super) fn each_row(&self, batch: usize, queries: &QueryRows, mut row: impl FnMut(u32, &[u64])) {
         let n = self.tokens();
         let mut words = vec![0; n.div_ceil(64) as usize];
@@ -194,7 +194,7 @@ fn size(set: &IntervalSet, start: u32, end: u32) -> u64 {
     if start >= end { 0 } else { set.within(start, end).map(|i| u64::from(i.len())).sum() }
 }
 
-/// Writes the cells of a tile's rows and `keys` to `words`.
+/// Writes the cells of all query rows of a tile and the range `keys` to `words`, one bit per cell.
 fn fill(plan: &PatternPlan, tile: Tile<'_>, keys: Range<u32>, words: &mut Vec<u64>) {
     let wide = (keys.end - keys.start).div_ceil(64) as usize;
     words.clear();
@@ -223,7 +223,7 @@ fn rows_meeting(plan: &PatternPlan, tile: Tile<'_>, keys: Range<u32>, bits: &[u6
     }
 }
 
-/// Adds to `out` the keys in `keys` that a row of `rows` reads in the tile.
+/// Adds to the bits `out` those keys of `keys` that at least one query row of `rows` reads in the tile.
 fn union_rows(plan: &PatternPlan, tile: Tile<'_>, keys: Range<u32>, rows: &IntervalSet, out: &mut [u64]) {
     let wide = (keys.end - keys.start).div_ceil(64) as usize;
     let mut words = Vec::new();
@@ -237,7 +237,7 @@ fn union_rows(plan: &PatternPlan, tile: Tile<'_>, keys: Range<u32>, rows: &Inter
     });
 }
 
-/// Returns the rows that may read no key.
+/// Returns the query rows whose mask allows no key.
 fn empty_rows(plan: &PatternPlan) -> IntervalSet {
     let mut out = IntervalSet::new();
     let mut words = Vec::new();

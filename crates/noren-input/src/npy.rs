@@ -36,7 +36,9 @@ pub fn read_npy(mut reader: impl Read, len: Option<u64>, most: u64, name: &str) 
     reader.read_exact(&mut size[..size_bytes]).map_err(short)?;
     let header_len = u32::from_le_bytes(size) as usize;
     if header_len > MOST_HEADER {
-        return refuse(format!("the npy header announces {header_len} bytes, at most {MOST_HEADER} are read"));
+        return refuse(format!(
+            "the npy file announces a header of {header_len} bytes, but at most {MOST_HEADER} bytes are read"
+        ));
     }
     let mut header = vec![0; header_len];
     reader.read_exact(&mut header).map_err(short)?;

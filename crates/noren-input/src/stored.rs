@@ -66,7 +66,7 @@ impl Stored {
         let (Some(count), Some(bytes), true) = (count, bytes, memory.is_some_and(|n| n <= most)) else {
             let memory = memory.map_or("too many".to_string(), |n| n.to_string());
             return Err(Error::new(format!(
-                "{name}: shape {shape:?} takes {memory} bytes of memory, at most {most} are read"
+                "{name}: shape {shape:?} takes {memory} bytes of memory, but at most {most} bytes are read"
             )));
         };
         let mut numbers = match (self.kind, self.width) {

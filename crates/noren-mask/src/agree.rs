@@ -32,7 +32,7 @@ pub fn verify(mask: &Mask, shape: &Shape, facts: &Facts) -> Result<(), Error> {
     for batch in 0..shape.batch_len() {
         for head in 0..shape.head_count() {
             let site = Site { row: bound.row_facts(batch), shared: &shared, head };
-            for (form, mask) in [("the mask", mask.clone()), ("its simplified form", mask.simplify())] {
+            for (form, mask) in [("the mask", mask.clone()), ("the simplified form of the mask", mask.simplify())] {
                 let pattern = lower(&mask, site);
                 let check = Check { bound: &bound, pattern: &pattern, batch, head };
                 check.all().or_else(|problem| fail(format!("{form}: batch row {batch}, head {head}: {problem}")))?;
@@ -86,7 +86,10 @@ impl Check<'_> {
                     if found != allowed.contains(key) {
                         let verb = if found { "contain" } else { "leave out" };
                         let truth = if found { "denies" } else { "allows" };
-                        return Err(format!("the runs of {} {verb} key {key}, which `allows` {truth}", self.name(row)));
+                        return Err(format!(
+                            "the runs of {} {verb} key {key}, but the function `allows` {truth} this key",
+                            self.name(row)
+                        ));
                     }
                 }
             }

@@ -62,7 +62,7 @@ impl BoundMask {
         ] {
             if index >= count {
                 let range = format!("indices run from 0 to {}", count - 1);
-                return Err(Error::Shape(format!("{name} {index} is outside: {range}")));
+                return Err(Error::Shape(format!("{name} {index} does not exist: {range}")));
             }
         }
         if let Some(whole) = self.whole() {

@@ -50,7 +50,9 @@ impl PyFlow {
             let end = span.end.unwrap_or(u64::from(n));
             if end > u64::from(n) || span.start > end {
                 let words = repr(given);
-                return Err(Error::new_err(format!("{what}: {words} is outside of the {n} tokens")));
+                return Err(Error::new_err(format!(
+                    "{what}: {words} is not within the tokens: there are {n} tokens, counted from 0"
+                )));
             }
             out = out.union(&IntervalSet::from(span.start as u32..end as u32));
         }
@@ -62,7 +64,9 @@ impl PyFlow {
         if batch < rows {
             Ok(batch)
         } else {
-            Err(Error::new_err(format!("batch row {batch} is outside of the {rows} batch rows")))
+            Err(Error::new_err(format!(
+                "batch row {batch} does not exist: there are {rows} batch rows, counted from 0"
+            )))
         }
     }
 }

@@ -182,7 +182,7 @@ def test_facts_come_from_what_people_have() -> None:
         (lambda: nr.Array.additive(np.full((2, 2), 0.5)), nr.Error, "cell 0 is 0.5"),
         (lambda: nr.Array.keep(np.array([["a", "b"]])), Exception, ""),
         (lambda: nr.Array.keep(np.array([[None, {}]], object)), Exception, ""),
-        (lambda: nr.causal().explain(9, 0, 4), nr.Error, "query 9 is outside"),
+        (lambda: nr.causal().explain(9, 0, 4), nr.Error, "query 9 does not exist"),
         (lambda: nr.layers({0: nr.causal()}).plan(4), nr.Error, "layer"),
         (lambda: nr.causal().plan(4, reorder="sometimes"), ValueError, 'give "auto"'),
         (lambda: nr.Plan.from_json("{"), nr.Error, ""),

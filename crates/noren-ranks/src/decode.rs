@@ -49,7 +49,8 @@ impl Shards {
         let ascend = held.iter().all(|runs| runs.windows(2).all(|pair| pair[0].end <= pair[1].start));
         if held.len() != ranks || !ascend || !follow || all.last().is_none_or(|run| run.end != len) {
             return Err(Error::Input(format!(
-                "{held:?} does not give each of {len} keys to one of {ranks} ranks: give ascending ranges per rank, each key to one rank"
+                "{held:?} does not give each of {len} keys to one of {ranks} ranks: assign each key to exactly one \
+                 rank, as ascending ranges for each rank"
             )));
         }
         let mine: Vec<Range<usize>> = held[link.rank()].iter().filter(|run| !run.is_empty()).cloned().collect();

@@ -336,7 +336,7 @@ impl<T: Element> KvCache<T> {
     fn check_starts(&self, cu_seqlens: &[usize], total: Option<usize>) -> Result<(), Error> {
         let expected = match self.shape.sequences + 1 {
             n if cu_seqlens.len() != n => format!("the cache has {} sequences: give {n} numbers", n - 1),
-            _ if cu_seqlens[0] != 0 || !cu_seqlens.is_sorted() => "the numbers must rise from 0".to_owned(),
+            _ if cu_seqlens[0] != 0 || !cu_seqlens.is_sorted() => "the numbers must ascend from 0".to_owned(),
             n if total.is_some_and(|total| cu_seqlens[n - 1] != total) => {
                 format!("there are {} tokens: the last number must be the number of tokens", total.unwrap_or(0))
             }

@@ -2,7 +2,8 @@
 //!
 //! A [`Probe`] is one limit: multiplying and adding in registers, powers of two, the softmax of a row, or reading
 //! memory of a given size. [`Probe::measure`] runs a probe on some threads for a given time; [`Probe::all`] lists the
-//! probes of this processor. `noren bench` prints the rates and divides the rate of attention by the applicable one.
+//! probes of this processor. [`computed_cells`] counts the cells that a forward pass computes. `noren bench` prints the
+//! rates and divides the rate of attention by the applicable one.
 //!
 //! ```
 //! use noren::{Isa, machine::Probe};
@@ -21,6 +22,7 @@ mod stage;
 mod work;
 
 use crate::Isa;
+pub use crate::kernel::count::computed_cells;
 pub use memory::{Memory, memory};
 pub use stage::Rate;
 use std::fmt;

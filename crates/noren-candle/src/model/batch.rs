@@ -116,9 +116,9 @@ impl Batch {
         if let Some(row) = ids.iter().position(|row| row.len() != len) {
             let given = format!("{} tokens", ids[row].len());
             return Err(Error::input(
-                &format!("row {row}"),
+                &format!("batch row {row}"),
                 given,
-                format!("row 0 has {len} tokens: pad or pack the rows"),
+                format!("batch row 0 has {len} tokens: pad or pack the rows"),
             ));
         }
         let positions = keep.iter().map(|row| {
@@ -322,7 +322,7 @@ mod tests {
     fn wrong_batches_are_refused() {
         let message = |batch: Result<Batch>| batch.unwrap_err().to_string();
         assert!(message(Batch::new(vec![])).contains("at least one row"));
-        assert!(message(Batch::new(vec![vec![1, 2], vec![3]])).contains("row 1 is 1 tokens: row 0 has 2"));
+        assert!(message(Batch::new(vec![vec![1, 2], vec![3]])).contains("batch row 1 is 1 tokens: batch row 0 has 2"));
         assert!(message(Batch::packed(&[vec![1], vec![]])).contains("text 1 is empty"));
         let negative = Tensor::new(&[[3i64, -1]], &Device::Cpu).unwrap();
         assert!(message(Batch::from_tensors(&negative, None)).contains("a token id is -1"));

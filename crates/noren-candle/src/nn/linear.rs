@@ -169,7 +169,7 @@ impl Linear {
         }
         if let Some(residual) = then.residual.filter(|residual| residual.dims() != shape) {
             return Err(Error::tensor(
-                "the residual of a linear layer",
+                "the residual tensor that is added to the output of a linear layer",
                 residual,
                 format!("the output of the layer is {shape:?}: give a residual of this shape"),
             ));

@@ -65,7 +65,7 @@ impl Packed {
             let written = work(i * BLOCK, x, out).as_ptr_range();
             assert!(
                 written.start == block.start.cast() && written.end == block.end.cast(),
-                "the function must write and return all of the block"
+                "`work` must write the whole block and return it"
             );
         });
         // SAFETY: the blocks cover the array, and `work` has written and returned every block.

@@ -1,4 +1,5 @@
-//! `noren attend` without a file: a layer of a real encoder over real sentences, embedded in the program.
+//! `noren attend` without a file: computes one attention layer of a real encoder over sentences that are embedded in
+//! the program.
 
 use super::args::AttendArgs;
 use super::heat::Heat;
@@ -18,7 +19,8 @@ use noren_mask::{Facts, PlanOptions, Reorder, Spec, atoms};
 use serde::{Deserialize, Serialize};
 use std::io::Cursor;
 
-/// q, k, v and out of attention layer 3 of all-MiniLM-L6-v2, `[8, 12, 27, 32]`; see assets/README.md for their origin.
+/// The arrays `q`, `k`, `v` and `out` of attention layer 3 of all-MiniLM-L6-v2, each `[8, 12, 27, 32]`;
+/// assets/README.md describes their origin.
 const TENSORS: &[u8] = include_bytes!("../../assets/minilm-layer3.safetensors");
 /// The sentences and their tokens.
 const SENTENCES: &str = include_str!("../../assets/minilm-tokens.json");
@@ -30,7 +32,7 @@ struct Sentence {
     tokens: Vec<String>,
 }
 
-/// The result of the example, as JSON.
+/// The report of the example, printed as JSON.
 #[derive(Serialize)]
 struct ExampleReport {
     #[serde(flatten)]
@@ -39,7 +41,7 @@ struct ExampleReport {
     stored: Option<Check>,
 }
 
-/// The result of the example, as text for a terminal.
+/// The report of the example, printed as text on a terminal.
 struct Example<'a> {
     job: &'a Job<'a>,
     sentences: &'a [Sentence],
@@ -112,7 +114,7 @@ impl Example<'_> {
         }
     }
 
-    /// Prints the tokens, and a dot for each padding key.
+    /// Prints the tokens of each sentence, and one dot for each padding key.
     fn print_sentences(&self, screen: &mut Screen) -> Result<()> {
         let kv_len = self.job.inputs.dims().kv_len;
         for (row, sentence) in self.sentences.iter().enumerate() {
@@ -151,7 +153,7 @@ impl Example<'_> {
             "{} {}  {}",
             paint(STRONG, "mask"),
             report.spec,
-            paint(DIM, "a dot for each key (across) that a query (down) may read, by sentence")
+            paint(DIM, "one picture for each sentence: a dot if the query (row) may read the key (column)")
         ))?;
         for line in beside(&panels, screen.width) {
             screen.line(line)?;
@@ -159,7 +161,7 @@ impl Example<'_> {
         screen.line("")
     }
 
-    /// Prints the attention weights of the selected sentence.
+    /// Prints a heat map of the attention weights of the selected sentence.
     fn print_heat(&self, screen: &mut Screen) -> Result<()> {
         let (row, head) = (self.args.batch_row, self.args.head);
         let sentence = &self.sentences[row];
@@ -168,7 +170,7 @@ impl Example<'_> {
         screen.line(format!(
             "{} sentence {row}, head {head}  {}",
             paint(STRONG, "attention"),
-            paint(DIM, "percent of each query's attention (down), by key (across)")
+            paint(DIM, "attention of each query (row) to each key (column), in percent")
         ))?;
         let (color, width) = (screen.color, screen.width);
         let heat = Heat { tokens: &sentence.tokens, probabilities, allowed: None, color, width };
@@ -177,13 +179,13 @@ impl Example<'_> {
         }
         let keys = self.job.inputs.dims().kv_len - sentence.tokens.len();
         if keys > 0 && padding == 0.0 {
-            screen.line(paint(DIM, format!("the {keys} padding keys get exactly 0")))?;
+            screen.line(paint(DIM, format!("the attention to the {keys} padding keys is exactly 0")))?;
         }
         screen.line("")
     }
 
-    /// Returns the attention probabilities `[tokens, keys]` of one batch row and head, computed as the attention output
-    /// for an identity matrix as v.
+    /// Returns the attention probabilities `[tokens, keys]` of one batch row and head. They are computed as an
+    /// attention output: if `v` is the identity matrix, the output contains the probabilities.
     fn probabilities(&self, row: usize, head: usize) -> Result<Vec<Vec<f32>>> {
         let dims = self.job.inputs.dims();
         let n = dims.kv_len;

@@ -7,18 +7,19 @@ use anstyle::{Ansi256Color, Style};
 const RAMP: [u8; 9] = [234, 17, 18, 19, 25, 31, 37, 43, 50];
 /// Shades for terminals without colour, from probability 0 to probability 1.
 const SHADES: [char; 5] = [' ', '░', '▒', '▓', '█'];
-/// Minimum probability of a key whose token is written beside the map.
+/// Minimum probability of a key that is listed in the words beside the map.
 const NOTABLE: f32 = 0.15;
-/// Width of the words beside the map, in columns.
+/// Width of the space for the words beside the map, in columns.
 const WORDS: usize = 34;
 
 /// The heat map of one sentence and head.
 pub(crate) struct Heat<'a> {
-    /// The non-padding tokens.
+    /// The text of each non-padding token.
     pub(crate) tokens: &'a [String],
-    /// The probability of each key for each query, `[tokens, keys]`; keys after the last token are padding.
+    /// The probability of each key for each query, `[tokens, keys]`. Keys after the last non-padding token are padding.
     pub(crate) probabilities: Vec<Vec<f32>>,
-    /// The allowed cells, `[tokens, tokens]`, if they are known: other cells stay blank.
+    /// For each cell, true if the mask allows the cell, `[tokens, tokens]`. Denied cells stay blank. With `None`, all
+    /// cells are drawn.
     pub(crate) allowed: Option<&'a [Vec<bool>]>,
     /// True if the terminal shows colours.
     pub(crate) color: bool,
@@ -76,7 +77,8 @@ impl Heat<'_> {
         shade.to_string().repeat(width)
     }
 
-    /// Describes a row of the map: the tokens that the query reads with the highest probabilities.
+    /// Returns the words beside one row of the map: the keys that the query reads with the highest probabilities. `row`
+    /// has the probability of each key.
     fn words(&self, row: &[f32]) -> String {
         let mut order: Vec<usize> = (0..self.tokens.len()).collect();
         order.sort_by(|a, b| row[*b].total_cmp(&row[*a]));

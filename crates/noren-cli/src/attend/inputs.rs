@@ -7,7 +7,7 @@ use noren_mask::{Score, Spec};
 use std::collections::BTreeMap;
 use std::io::{Read, Seek};
 
-/// The arrays `q`, `k`, `v`, and the arrays that the scores of the spec name.
+/// The arrays `q`, `k` and `v`, and the tensors that the scores of the spec name.
 pub(crate) struct Inputs {
     q: Tensor,
     k: Tensor,
@@ -28,7 +28,7 @@ pub(crate) struct Dims {
 }
 
 impl Inputs {
-    /// Reads the tensors that the spec needs from a file; other tensors are skipped.
+    /// Reads `q`, `k`, `v` and the tensors that the scores of the spec name. Other tensors in the file are not read.
     pub(crate) fn read<R: Read + Seek>(file: &mut TensorFile<R>, spec: &Spec) -> Result<Self> {
         let [q, k, v] = [file.read("q")?, file.read("k")?, file.read("v")?];
         let mut tables = BTreeMap::new();
@@ -58,7 +58,7 @@ impl Inputs {
             }
             if let Some(at) = shape.iter().position(|n| *n == 0) {
                 return Err(Failure::new(format!(
-                    "tensor {name:?} has shape {shape:?}: dimension {at} of {what} is 0, at least 1 is needed"
+                    "tensor {name:?} has shape {shape:?}: dimension {at} of {what} is 0: give at least 1"
                 )));
             }
         }
@@ -78,7 +78,7 @@ impl Inputs {
         fits("v", &self.v.shape, [d.batch, d.kv_heads, d.kv_len, d.v_dim], "q's batch and k's heads and length")
     }
 
-    /// Returns the sizes of q, k and v.
+    /// Returns the sizes of `q`, `k` and `v`.
     pub(crate) fn dims(&self) -> Dims {
         let (q, k) = (&self.q.shape, &self.k.shape);
         Dims {
@@ -97,13 +97,14 @@ impl Inputs {
         Ok(noren::Inputs { q: view(&self.q)?, k: view(&self.k)?, v: view(&self.v)? })
     }
 
-    /// Returns the size of all arrays, in bytes.
+    /// Returns the total size of all arrays, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let tensors = [&self.q, &self.k, &self.v].into_iter().chain(self.tables.values());
         tensors.map(|t| 4 * t.data.len() as u64).sum()
     }
 
-    /// Returns the table that a score names, with its shape extended to four dimensions.
+    /// Returns a four-dimensional view of the tensor that a score names; `None` if the score names no tensor, or if the
+    /// tensor is missing.
     pub(crate) fn table(&self, score: &Score) -> Result<Option<View<'_>>> {
         let Some((name, tensor)) = table_name(score).and_then(|name| self.tables.get_key_value(name)) else {
             return Ok(None);
@@ -114,11 +115,14 @@ impl Inputs {
         let shape = match (score, given.as_slice()) {
             (Score::Sinks { .. }, [n]) if *n == d.heads => [1, 1, 1, *n],
             (Score::Sinks { .. }, _) => {
-                return Err(refuse(format!("sinks are one value per query head: [{}]", d.heads)));
+                return Err(refuse(format!("the score sinks needs one value per query head: [{}]", d.heads)));
             }
             (Score::Relative { .. }, [h, width]) if (*h == d.heads || *h == 1) && width % 2 == 1 => [1, *h, 1, *width],
             (Score::Relative { .. }, _) => {
-                return Err(refuse(format!("a relative table is [{} or 1, 2 * reach + 1], an odd width", d.heads)));
+                return Err(refuse(format!(
+                    "the score relative needs [{} or 1, 2 * reach + 1], with an odd width",
+                    d.heads
+                )));
             }
             (_, dims) => {
                 let full = [d.batch, d.heads, d.q_len, d.kv_len];
@@ -129,7 +133,7 @@ impl Inputs {
                 };
                 if !fits {
                     return Err(refuse(format!(
-                        "each dimension must be 1 or that of [batch, heads, q_len, kv_len] = {full:?}"
+                        "each dimension must be 1 or equal to the dimension in [batch, heads, q_len, kv_len] = {full:?}"
                     )));
                 }
                 shape
@@ -140,7 +144,7 @@ impl Inputs {
         {
             let given = tensor.data[at];
             return Err(Failure::new(format!(
-                "tensor {name:?} has {given} at value {at}: soft weights must be in 0..=1"
+                "tensor {name:?} has {given} at index {at}: soft weights must be from 0 to 1"
             )));
         }
         Ok(Some(View::new(&tensor.data, shape)?))
@@ -148,11 +152,11 @@ impl Inputs {
 }
 
 fn view(tensor: &Tensor) -> Result<View<'_>> {
-    let [a, b, c, d] = tensor.shape[..] else { unreachable!("four dimensions were checked") };
+    let [a, b, c, d] = tensor.shape[..] else { unreachable!("the tensor was checked to have four dimensions") };
     Ok(View::new(&tensor.data, [a, b, c, d])?)
 }
 
-/// Returns the name of the tensor that a score reads.
+/// Returns the name of the tensor that a score reads; `None` if the score reads no tensor.
 fn table_name(score: &Score) -> Option<&str> {
     match score {
         Score::Bias { name } | Score::Relative { name } | Score::Soft { name } | Score::Sinks { name } => Some(name),

@@ -10,10 +10,10 @@ use noren_input::tensors;
 use noren_mask::{Facts, Plan, PlanOptions, Shape, Spec};
 use std::time::{Duration, Instant};
 
-/// Maximum number of threads. Starting thousands of threads takes longer than the computation of most jobs.
+/// Maximum number of threads. For most jobs, to start more threads takes longer than to compute.
 const MOST_THREADS: usize = 256;
 
-/// One computation: arrays, mask, plan and options.
+/// One attention computation: the arrays, the bound mask, the plan and the kernel options.
 pub(crate) struct Job<'a> {
     pub(crate) inputs: &'a Inputs,
     pub(crate) spec: &'a Spec,
@@ -22,7 +22,7 @@ pub(crate) struct Job<'a> {
     pool: rayon::ThreadPool,
 }
 
-/// The result of a job.
+/// The result of a job: the attention output and the times.
 pub(crate) struct Done {
     pub(crate) output: Attention,
     pub(crate) time: Duration,
@@ -31,7 +31,7 @@ pub(crate) struct Done {
 }
 
 impl Done {
-    /// Writes `out` and `lse` to the output file, if one is given.
+    /// Writes `out` and `lse` to the output file. With `None`, nothing is written.
     pub(super) fn save(&self, target: Option<&Target>) -> Result<()> {
         let Some(target) = target else { return Ok(()) };
         let (output, shape) = (&self.output, self.output.shape);
@@ -40,12 +40,13 @@ impl Done {
 }
 
 impl<'a> Job<'a> {
-    /// Binds the mask of the spec to the sizes of the arrays and collects the tensors that the scores name.
+    /// Creates a job: binds the mask of the spec to the shapes of the arrays, and finds the tensors that the scores
+    /// name.
     pub(crate) fn new(inputs: &'a Inputs, spec: &'a Spec, facts: &Facts, args: &AttendArgs) -> Result<Self> {
         Self::with_blocks(inputs, spec, facts, args, &PlanOptions::default())
     }
 
-    /// Creates a job whose plan has tiles of the sizes in `blocks`.
+    /// Creates a job with the tile sizes in `blocks`.
     pub(crate) fn with_blocks(
         inputs: &'a Inputs,
         spec: &'a Spec,
@@ -58,8 +59,9 @@ impl<'a> Job<'a> {
         options.scale = args.scale;
         let threads = args.threads.unwrap_or(0);
         if args.threads == Some(0) || threads > MOST_THREADS {
-            let message =
-                format!("--threads is {threads}: give 1 to {MOST_THREADS}, or leave it out for one per processor");
+            let message = format!(
+                "--threads is {threads}: give 1 to {MOST_THREADS}, or leave --threads out for one thread per processor"
+            );
             return Err(Failure::new(message));
         }
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
@@ -76,7 +78,7 @@ impl<'a> Job<'a> {
         Ok(Done { output, time: start.elapsed(), isa, threads: self.pool.current_num_threads() })
     }
 
-    /// Runs `work` on the threads of this job.
+    /// Runs `work` on the thread pool of this job.
     pub(crate) fn install<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.pool.install(work)
     }
@@ -93,7 +95,7 @@ fn shape(dims: &Dims, query_offset: &[i64]) -> Result<Shape> {
     })
 }
 
-/// Returns the options of the kernels for the scores of a spec.
+/// Returns the kernel options that apply the scores of a spec.
 fn options<'a>(inputs: &'a Inputs, spec: &Spec) -> Result<Options<'a>> {
     Options::for_scores(&spec.scores, inputs.dims().heads, |score, _| {
         inputs.table(score)?.ok_or_else(|| Failure::new(format!("`{score}`: the file has no such tensor")))

@@ -3,10 +3,10 @@
 use crate::failure::Result;
 use noren_mask::{BoundMask, Cover, GridOptions};
 
-/// The bit of each dot of a braille character, as `[row][column]`.
+/// The bit of each dot in the code of a braille character, `[row][column]`.
 const DOTS: [[u32; 2]; 4] = [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]];
-/// Maximum number of dots per side. For longer sequences, a dot stands for several cells, and is set if one of them is
-/// allowed.
+/// Maximum number of dots per side. For longer sequences, each dot represents several cells, and the dot is drawn if at
+/// least one of the cells is allowed.
 const MOST: usize = 48;
 
 /// Draws the mask of one batch row and head as lines of equal width.
@@ -30,8 +30,8 @@ pub(crate) fn minimap(mask: &BoundMask, batch: usize, head: usize) -> Result<Vec
     Ok((0..rows).step_by(4).map(line).collect())
 }
 
-/// Returns lines with several pictures side by side, each under its caption. Pictures that do not fit into `width`
-/// columns continue below.
+/// Arranges several pictures side by side. Each panel is (caption, lines of the picture). Panels that do not fit into
+/// `width` columns are placed below.
 pub(crate) fn beside(panels: &[(String, Vec<String>)], width: usize) -> Vec<String> {
     const GAP: usize = 3;
     let chars = |line: &str| line.chars().count();

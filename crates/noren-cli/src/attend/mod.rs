@@ -1,4 +1,4 @@
-//! `noren attend`: masked attention over tensors in a file, or over the example that comes with the program.
+//! `noren attend`: computes masked attention over tensors in a file, or over the example in the program.
 
 mod args;
 mod example;

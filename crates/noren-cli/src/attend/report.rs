@@ -20,16 +20,16 @@ pub(crate) struct Report {
     gflops_on_allowed: f64,
     isa: String,
     threads: usize,
-    /// Fraction of all cells that no kernel computes.
+    /// Fraction of all cells that are in skipped tiles, which no kernel computes.
     skipped_cells: f64,
-    /// Fraction of all tiles that no kernel computes.
+    /// Fraction of all tiles that are skipped, which no kernel computes.
     skipped_tiles: f64,
     /// Memory of the input arrays, in bytes.
     input_bytes: u64,
-    /// The maximum memory of this process until now, in bytes; `None` if the system does not report it.
+    /// The peak memory of this process, in bytes; `None` if the system does not report the peak memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     peak_bytes: Option<u64>,
-    /// The counts of cells, tiles and bytes of the plan.
+    /// The statistics of the plan: cells, tiles and bytes.
     pub(crate) plan: Stats,
     #[serde(skip_serializing_if = "Option::is_none")]
     verify: Option<Check>,
@@ -82,11 +82,11 @@ impl Report {
         }
         match &self.output {
             Some(path) => line(screen, "written", path),
-            None => line(screen, "written", "nothing: -o FILE.safetensors keeps out and lse"),
+            None => line(screen, "written", "nothing: add -o FILE.safetensors to store out and lse"),
         }
     }
 
-    /// Prints the allowed cells, the skipped cells and the time.
+    /// Prints the allowed cells, the skipped cells and tiles, and the time.
     pub(crate) fn print_cost(&self, screen: &mut Screen) -> Result<()> {
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         let empty = match self.plan.empty_rows {
@@ -110,7 +110,7 @@ pub(crate) fn line(screen: &mut Screen, label: &str, text: impl std::fmt::Displa
     screen.line(format!("{label:<9} {text}"))
 }
 
-/// Prints the differences to `what`, and whether rounding explains them.
+/// Prints the differences between the output and `what`, and whether all differences count as rounding.
 pub(crate) fn print_check(screen: &mut Screen, label: &str, what: &str, check: &Check) -> Result<()> {
     let verdict = match check.holds {
         true => paint(GOOD, "ok"),
@@ -119,8 +119,8 @@ pub(crate) fn print_check(screen: &mut Screen, label: &str, what: &str, check: &
     line(screen, label, format!("{verdict}: {}", differences(what, check)))
 }
 
-/// Formats the differences: first the number of values that are NaN or infinite on one side only, then the largest
-/// differences.
+/// Formats the differences between the output and `what`: first the number of values that are NaN or infinite on one
+/// side only, then the largest differences.
 fn differences(what: &str, check: &Check) -> String {
     let one_sided = match check.one_sided {
         0 => "largest".to_string(),
@@ -133,14 +133,15 @@ fn differences(what: &str, check: &Check) -> String {
         w if w < 1e4 => format!("{w:.1} x"),
         w => format!("{w:.0e} x"),
     };
-    format!("{one_sided} difference to {what} {:.1e}{lse} (at most {worst} the limit of its row)", check.out)
+    format!("{one_sided} difference to {what} {:.1e}{lse} (at most {worst} the tolerance of its row)", check.out)
 }
 
-/// Minimum memory of the inputs, in bytes, for which the ratio to the used memory is shown. Below, the program itself
-/// takes more memory than the arrays.
+/// Memory of the input arrays, in bytes, above which the ratio of used memory to input memory is shown. For smaller
+/// arrays, the program itself uses most of the memory.
 const TELLING: u64 = 16 << 20;
 
-/// Formats the largest memory of the process, and for large inputs its ratio to the memory of the arrays.
+/// Formats the peak memory of the process. For large inputs, adds the ratio of peak memory to input memory. `peak` and
+/// `inputs` are in bytes.
 fn memory(peak: u64, inputs: u64) -> String {
     let held = format!("at most {}", short_bytes(peak.into()));
     match inputs {
@@ -149,14 +150,14 @@ fn memory(peak: u64, inputs: u64) -> String {
     }
 }
 
-/// Returns the largest resident set of this process so far, in bytes; only on Linux.
+/// Returns the peak resident memory of this process, in bytes; `None` if the system is not Linux.
 fn peak_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? * 1024)
 }
 
-/// Formats a time with its unit.
+/// Formats a time in seconds with a suitable unit (µs, ms or s).
 pub(crate) fn duration(seconds: f64) -> String {
     match seconds {
         s if s < 1e-3 => format!("{:.0} µs", s * 1e6),
@@ -173,10 +174,10 @@ mod tests {
     fn one_sided_values_are_reported() {
         let check = Check { out: 1e-7, lse: 0.0, scale: 1.0, worst: 0.01, one_sided: 2, holds: false };
         let expected = "2 values are NaN or infinite on one side only; elsewhere the largest difference to it 1.0e-7 \
-                        (at most 1.0 % of the limit of its row)";
+                        (at most 1.0 % of the tolerance of its row)";
         assert_eq!(differences("it", &check), expected);
         let check = Check { one_sided: 0, lse: 0.5, worst: 250.0, ..check };
-        let expected = "largest difference to it 1.0e-7, of lse 5.0e-1 (at most 250.0 x the limit of its row)";
+        let expected = "largest difference to it 1.0e-7, of lse 5.0e-1 (at most 250.0 x the tolerance of its row)";
         assert_eq!(differences("it", &check), expected);
     }
 

@@ -6,45 +6,46 @@ use noren::reference;
 use rayon::prelude::*;
 use serde::Serialize;
 
-/// Maximum relative difference that counts as rounding, in rows without large scores.
+/// Maximum relative difference from the reference that counts as rounding, for rows without large scores.
 const TOLERANCE: f64 = 1e-5;
-/// Size of the scores of a row above which the tolerance of the row grows with the scores.
+/// Magnitude of the scores of a mask row. If the scores are larger, the tolerance of the row grows with the scores.
 const ORDINARY: f64 = 20.0;
 
-/// The differences between an output and the reference. The tolerance of each row depends only on the scores of the
-/// row: a row with large scores, and so large rounding errors, does not hide errors in other rows.
+/// The differences between an attention output and the reference. The tolerance of each mask row depends only on the
+/// scores of that row, so large rounding errors in one row do not hide errors in other rows.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Check {
-    /// The largest difference of an output value.
+    /// The largest absolute difference between an output value and its reference value.
     pub(crate) out: f64,
-    /// The largest difference of a log-sum-exp.
+    /// The largest absolute difference between a log-sum-exp and its reference value.
     pub(crate) lse: f64,
     /// The largest output value of the reference; output differences are relative to this value.
     pub(crate) scale: f64,
-    /// The largest difference as a share of the limit of its row: up to 1 is rounding.
+    /// The largest difference divided by the tolerance of its row. Values up to 1 count as rounding.
     pub(crate) worst: f64,
-    /// Number of values that are NaN or infinite on one side only, such as in a row that is empty on one side only.
+    /// Number of values that are NaN or infinite in the output or in the reference, but not in both.
     pub(crate) one_sided: usize,
-    /// True if all differences are rounding, and no value is NaN or infinite on one side only.
+    /// True if all differences count as rounding, and `one_sided` is 0.
     pub(crate) holds: bool,
 }
 
-/// Differences and magnitudes of the rows compared until now.
+/// The largest differences and values of the rows that were compared.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     out: f64,
     lse: f64,
-    /// The largest `out / tolerance` of a row. The share of the limit is computed from this value and the scale of all
-    /// rows.
+    /// The largest quotient of an output difference and the tolerance of its row. `Check::worst` is computed from this
+    /// quotient and the largest reference value of all rows.
     worst_out: f64,
-    /// The largest difference of a log-sum-exp, as a share of its limit.
+    /// The largest difference of a log-sum-exp, divided by the tolerance for the log-sum-exp of its row.
     worst_lse: f64,
     most_out: f64,
     one_sided: usize,
 }
 
 impl Seen {
-    /// Adds one row: the given values and those of the reference, with the log-sum-exp if both have one.
+    /// Compares one row. `given` are the output values, `reference` the reference values, `lse` the pair of computed
+    /// and reference log-sum-exp, or `None` if there is no log-sum-exp to compare.
     fn row(given: &[f32], reference: impl IntoIterator<Item = f64>, lse: Option<(f32, f64)>) -> Seen {
         let mut seen = Seen::default();
         let size = lse.map_or(0.0, |(_, reference)| finite(reference));
@@ -75,7 +76,7 @@ impl Seen {
         }
     }
 
-    /// Returns the difference of two values; 0 if both are the same infinity or both are NaN.
+    /// Returns the absolute difference of two values, or 0 if both values are NaN or the same infinity.
     fn difference(&mut self, given: f32, reference: f64) -> f64 {
         let given = f64::from(given);
         if given == reference || (given.is_nan() && reference.is_nan()) {
@@ -103,7 +104,7 @@ impl Check {
     }
 }
 
-/// Runs the reference and compares its output with the given output.
+/// Computes the reference and compares the output in `done` with the reference.
 pub(crate) fn against_reference(job: &Job<'_>, done: &Done) -> Result<Check> {
     let [batch, heads, q_len, v_dim] = done.output.shape;
     let inputs = job.inputs.arrays()?;
@@ -118,7 +119,7 @@ pub(crate) fn against_reference(job: &Job<'_>, done: &Done) -> Result<Check> {
     Ok(Check::new(seen))
 }
 
-/// Compares the output with another output of the same shape, such as a stored output.
+/// Compares two outputs of equal shape. `given` is the computed output, `stored` is the reference.
 pub(crate) fn against(given: &[f32], stored: &[f32]) -> Check {
     Check::new(Seen::row(given, stored.iter().map(|x| f64::from(*x)), None))
 }

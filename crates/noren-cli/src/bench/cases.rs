@@ -7,25 +7,29 @@ use noren::{Dtype, Options};
 use noren_mask::{BoundMask, Facts, Shape, Spec};
 use std::fmt;
 
+/// Default masks of the operations forward and backward without `--quick`.
 const MASKS: &str = "full, causal, sliding(256), causal & documents, padding";
+/// Default masks of the operations forward and backward with `--quick`.
 const QUICK_MASKS: &str = "full, causal, sliding(256)";
-/// Default masks of decode. In a decode step with one query, most masks allow equal cells.
+/// Default masks of the operation decode. With one query, other masks often allow the same cells as one of these masks.
 const DECODE_MASKS: &str = "causal, sliding(256)";
 
 /// Lengths of the documents, in sixteenths of the sequence length.
 const DOCUMENTS: [usize; 8] = [1, 2, 1, 3, 4, 2, 2, 1];
 
-/// Maximum number of threads, of heads and of bytes. Larger values return an error.
+/// Maximum number of threads of a case.
 const MOST_THREADS: usize = 256;
+/// Maximum number of heads of a case.
 const MOST_HEADS: usize = 1 << 12;
+/// Maximum number of bytes of the arrays of a case.
 const MOST_BYTES: usize = 1 << 36;
 
-/// One row of the table, before its measurement.
+/// One case to measure; each case is a row of the table.
 pub(super) struct Case {
     pub(super) op: Op,
     pub(super) dtype: Dtype,
     pub(super) spec: Spec,
-    /// Number of keys. The number of queries is equal, or 1 for decode.
+    /// Number of keys. The number of queries is the same, or 1 for decode.
     pub(super) len: usize,
     pub(super) dim: usize,
     pub(super) heads: usize,
@@ -34,7 +38,11 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// Returns a case for each combination of the options. Returns an error if a case cannot be measured.
+    /// Returns one case for each combination of the options.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a combination cannot be measured.
     pub(super) fn all(args: &BenchArgs) -> Result<Vec<Case>> {
         let or = |given: &[usize], usual: &[usize]| if given.is_empty() { usual.to_vec() } else { given.to_vec() };
         let lens = or(&args.lens, if args.quick { &[1024] } else { &[1024, 4096] });
@@ -83,12 +91,13 @@ impl Case {
         }
         for (name, value) in [("--lens", len), ("--dims", dim)] {
             if value == 0 {
-                return Err(Failure::new(format!("{name} has a 0: give at least 1")));
+                return Err(Failure::new(format!("{name} contains 0: give values of at least 1")));
             }
         }
         let bytes = len.checked_mul(dim).and_then(|n| n.checked_mul((heads + kv_heads) * 2 * self.dtype.size()));
         if bytes.is_none_or(|bytes| bytes > MOST_BYTES) {
-            let message = format!("{len} tokens of {heads} heads of {dim} take more than {} GiB", MOST_BYTES >> 30);
+            let message =
+                format!("{len} tokens with {heads} heads of head_dim {dim} need more than {} GiB", MOST_BYTES >> 30);
             return Err(Failure::new(message).hint("give smaller values: --lens, --dims, --heads"));
         }
         self.bind()?;
@@ -109,7 +118,7 @@ impl Case {
         Ok(self.spec.mask.bind(&shape, &self.facts())?)
     }
 
-    /// Returns the facts that masks can use: documents and lengths.
+    /// Returns the facts of this case: document lengths and numbers of non-padding tokens.
     pub(super) fn facts(&self) -> Facts {
         let borders = DOCUMENTS.iter().scan(0, |sum, share| {
             let start = *sum;
@@ -120,11 +129,11 @@ impl Case {
         Facts::new().documents(vec![documents]).lengths([self.len.div_ceil(2)])
     }
 
-    /// Returns the options for the score modifiers of the mask.
+    /// Returns the kernel options that apply the scores of the spec.
     pub(super) fn options(&self) -> Result<Options<'static>> {
         Options::for_scores(&self.spec.scores, self.heads, |score, name| {
-            let failure = Failure::new(format!("`{score}`: there is no array {name:?} to measure with"));
-            Err(failure.hint("scores without arrays can be measured: alibi, softcap(30)"))
+            let failure = Failure::new(format!("`{score}`: noren bench has no array {name:?} to measure with"));
+            Err(failure.hint("give a score without an array, such as alibi or softcap(30)"))
         })
     }
 }
@@ -135,7 +144,7 @@ impl fmt::Display for Case {
     }
 }
 
-/// Parses a list of masks with commas between them; commas inside parentheses and quotes belong to a mask.
+/// Parses a list of masks that are separated by commas. Commas inside parentheses or quotes do not separate masks.
 fn masks(list: &str) -> Result<Vec<Spec>> {
     let (mut depth, mut quoted, mut start) = (0i32, false, 0);
     let mut parts = Vec::new();

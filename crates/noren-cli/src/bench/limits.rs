@@ -1,42 +1,42 @@
-//! The limits of the machine, and the shortest time in which work can be done under these limits.
+//! Measures the limits of the machine, and computes the shortest time in which work can be done under these limits.
 
 use noren::machine::{Memory, Probe, Rate, Unit};
 use noren::{Dtype, Isa};
 use serde::Serialize;
 use std::time::Duration;
 
-/// The minimum work of a case.
+/// The minimum work of one measured case.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Work {
-    /// Operations of both matrix products over allowed cells.
+    /// Number of floating-point operations of all matrix products over the allowed cells.
     pub(super) flop: f64,
-    /// Number of scores to which the softmax is applied.
+    /// Number of scores that the softmax processes.
     pub(super) weights: f64,
-    /// Bytes read and written, each once.
+    /// Number of bytes of the arrays that are read or written, each byte counted once.
     pub(super) bytes: f64,
 }
 
-/// The limit that determines the shortest time of a case.
+/// The limit of the machine that determines the shortest possible time of a case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Bound {
-    /// Products and softmax.
+    /// The time is limited by matrix products and softmax.
     Compute,
-    /// Reading memory.
+    /// The time is limited by reading and writing memory.
     Memory,
 }
 
 /// The measured limits of the machine.
 pub(super) struct Limits {
-    /// The instruction set of the kernels.
+    /// The instruction set that the kernels use.
     pub(super) isa: Isa,
-    /// The sizes of memory that the probes read.
+    /// The memory sizes that the probes of the read bandwidth use.
     pub(super) memory: Memory,
-    /// Probe, number of threads and rate of each measurement, in the order of measurement.
+    /// The measurements in the order in which they ran, as (probe, number of threads, rate).
     pub(super) rates: Vec<(Probe, usize, Rate)>,
 }
 
-/// Returns the probes in the order in which they run, each with its number of threads; reading is last.
+/// Returns the probes in the order in which they run, as (probe, number of threads). Probes that read memory are last.
 pub(super) fn probes(memory: &Memory, threads: &[usize]) -> Vec<(Probe, usize)> {
     let mut probes: Vec<_> =
         threads.iter().flat_map(|&n| Probe::all(memory, n).into_iter().map(move |p| (p, n))).collect();
@@ -56,19 +56,19 @@ impl Limits {
         Limits { isa, memory, rates: Vec::new() }
     }
 
-    /// Runs one probe and stores its rate.
+    /// Runs one probe for about `time` and stores the measured rate.
     pub(super) fn measure(&mut self, probe: Probe, threads: usize, time: Duration) {
         self.rates.extend(probe.measure(threads, time).map(|rate| (probe, threads, rate)));
     }
 
-    /// Returns the median rate of a probe.
+    /// Returns the median rate of a probe with this number of threads, or `None` if the rate was not measured.
     fn rate(&self, probe: Probe, threads: usize) -> Option<f64> {
         let found = self.rates.iter().find(|(p, n, _)| *p == probe && *n == threads);
         found.map(|(_, _, rate)| rate.median)
     }
 
-    /// Returns the shortest possible time of `work` on this number of threads, in seconds, and the limit that
-    /// determines it.
+    /// Returns the shortest possible time of `work` in seconds, and the limit that determines this time. Returns `None`
+    /// if a needed rate was not measured.
     pub(super) fn least_seconds(&self, work: &Work, dtype: Dtype, threads: usize) -> Option<(f64, Bound)> {
         // This ISA differs from AVX-512 only in its bf16 products.
         let (isa, pairs) = match self.isa {
@@ -90,7 +90,8 @@ impl Limits {
         Some(if memory > compute { (memory, Bound::Memory) } else { (compute, Bound::Compute) })
     }
 
-    /// Returns the name of a probe, with the level of memory that it reads, and the unit of its rate divided by 10^9.
+    /// Returns the name of a probe and the unit of its rate, such as GB/s. The name of a memory probe includes the
+    /// cache level.
     pub(super) fn describe(&self, probe: &Probe, threads: usize) -> (String, &'static str) {
         match (probe, probe.unit()) {
             (Probe::Read { bytes }, _) => {

@@ -5,23 +5,25 @@ use super::limits::Work;
 use super::op::Op;
 use crate::failure::{Failure, Result};
 use noren::{
-    Dtype, Element, GradientsMut, Inputs, KvCache, KvShape, Options, Outputs, Saved, View, ViewMut, attention,
-    attention_backward_into, attention_into, bf16, f16,
+    Dtype, Element, GradientsMut, Inputs, Isa, KvCache, KvShape, Options, Outputs, Saved, View, ViewMut, attention,
+    attention_backward_into, attention_into, bf16, f16, machine::computed_cells,
 };
 use noren_mask::{Plan, PlanOptions, Stats};
 use std::time::{Duration, Instant};
 
-/// Query rows per tile: the number that the kernels compute together.
+/// Number of query rows of a tile, which the kernels compute together.
 const BLOCK_Q: u32 = 96;
 const LEAST_RUNS: usize = 3;
 const MOST_RUNS: usize = 1000;
 
 /// The measurement of one case.
 pub(super) struct Measured {
-    /// The times of the runs, shortest first; at least one.
+    /// The times of the runs, shortest first; the list has at least one time.
     pub(super) times: Vec<Duration>,
     /// The counts of the plan.
     pub(super) stats: Stats,
+    /// Computed cells divided by allowed cells; 0 if no cell is allowed.
+    pub(super) computed_per_allowed: f64,
     /// The minimum work of the case.
     pub(super) work: Work,
 }
@@ -30,6 +32,7 @@ pub(super) struct Measured {
 pub(super) fn measure(case: &Case, budget: Duration) -> Result<Measured> {
     let plan = case.bind()?.plan_with(&PlanOptions { block_q: BLOCK_Q, ..PlanOptions::default() });
     let stats = plan.stats();
+    let computed_per_allowed = case.computed_per_allowed(&plan, &stats)?;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(case.threads).build();
     let pool = pool.map_err(|e| Failure::new(format!("{} threads cannot be started: {e}", case.threads)))?;
     let setup = Setup { case, plan, options: case.options()?, budget };
@@ -39,7 +42,7 @@ pub(super) fn measure(case: &Case, budget: Duration) -> Result<Measured> {
         Dtype::F16 => setup.run::<f16>(),
     })?;
     times.sort_unstable();
-    Ok(Measured { times, work: case.work(&stats), stats })
+    Ok(Measured { times, work: case.work(&stats), stats, computed_per_allowed })
 }
 
 /// The data that every operation needs.
@@ -59,7 +62,7 @@ impl Setup<'_> {
         }
     }
 
-    /// Measures the forward pass over a whole sequence, without the time of planning.
+    /// Measures the forward pass over all queries of a sequence. The time of planning is not included.
     fn forward<T: Element>(&self) -> Result<Vec<Duration>> {
         let [q_shape, kv_shape] = self.case.shapes();
         let [q, k, v] = [(q_shape, 1), (kv_shape, 2), (kv_shape, 3)].map(|(shape, seed)| values::<T>(shape, seed));
@@ -71,7 +74,7 @@ impl Setup<'_> {
         })
     }
 
-    /// Measures only the backward pass.
+    /// Measures the backward pass, without the forward pass.
     fn backward<T: Element>(&self) -> Result<Vec<Duration>> {
         let [q_shape, kv_shape] = self.case.shapes();
         let [q, k, v] = [(q_shape, 1), (kv_shape, 2), (kv_shape, 3)].map(|(shape, seed)| values::<T>(shape, seed));
@@ -110,8 +113,8 @@ impl Setup<'_> {
         })
     }
 
-    /// Runs `once` untimed to warm up, then repeatedly until the time budget is used. Returns the time of each timed
-    /// run.
+    /// Runs `once` without timing to warm up, then repeats `once` until the time budget is used. Returns the time of
+    /// each timed run.
     fn time(&self, mut once: impl FnMut() -> Result<()>) -> Result<Vec<Duration>> {
         once()?;
         let (mut times, begin) = (Vec::new(), Instant::now());
@@ -125,9 +128,19 @@ impl Setup<'_> {
 }
 
 impl Case {
-    /// Returns the shapes of the queries and of the keys.
+    /// Returns two shapes: the shape of the queries, then the shape of the keys.
     fn shapes(&self) -> [[usize; 4]; 2] {
         [[1, self.heads, self.q_len(), self.dim], [1, self.kv_heads, self.len, self.dim]]
+    }
+
+    /// Returns computed cells divided by allowed cells. Kernels omit parts of the tiles of a plan; the count knows this for
+    /// the forward pass, and counts whole tiles for the backward pass.
+    fn computed_per_allowed(&self, plan: &Plan, stats: &Stats) -> Result<f64> {
+        Ok(match self.op {
+            Op::Backward => stats.computed_per_allowed,
+            _ if stats.allowed == 0 => 0.0,
+            _ => computed_cells(plan, Isa::choose(None)?, self.dtype) as f64 / stats.allowed as f64,
+        })
     }
 
     /// Returns the minimum work of the case, from the counts of its plan.
@@ -152,12 +165,12 @@ impl Case {
     }
 }
 
-/// Returns a view of the given shape on the first values.
+/// Returns a view of the given shape on the first elements of `values`.
 fn first<T: Element>(values: &[T], shape: [usize; 4]) -> Result<View<'_, T>> {
     Ok(View::new(&values[..shape.iter().product()], shape)?)
 }
 
-/// Returns test numbers between -2 and 2, which repeat only after a long period.
+/// Returns test values between -2 and 2. The sequence of values repeats only after a long period.
 fn values<T: Element>(shape: [usize; 4], seed: u64) -> Vec<T> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut next = || {

@@ -10,7 +10,7 @@ use noren_mask::short_bytes;
 use serde::{Serialize, Serializer};
 use std::fmt::Write;
 
-/// All measurements.
+/// The results of a benchmark: the limits of the machine and one row for each case.
 #[derive(Serialize)]
 pub(super) struct Report {
     noren: &'static str,
@@ -20,7 +20,7 @@ pub(super) struct Report {
     threads: Vec<usize>,
     #[serde(serialize_with = "limits_as_json")]
     pub(super) limits: Limits,
-    /// The measurements that were left out, with the reasons.
+    /// The names of the measurements that were left out, each with the reason.
     not_measured: Vec<String>,
     pub(super) rows: Vec<Row>,
 }
@@ -40,18 +40,19 @@ pub(super) struct Row {
     runs: usize,
     ms_median: f64,
     ms_min: f64,
-    /// The number of allowed pairs of query and key, over all heads.
+    /// Number of allowed pairs of query and key, summed over all heads.
     allowed: u128,
     computed_per_allowed: f64,
     planning_ms: f64,
-    /// Operations of allowed pairs per second in the median run, divided by 10^9.
+    /// Operations on allowed pairs in the median run, in billions per second.
     gflops: f64,
-    /// Bytes that must be read and written, per second in the median run, divided by 10^9.
+    /// Necessary reads and writes in the median run, in billions of bytes per second.
     gb_per_s: f64,
-    /// The shortest possible time under the limits of the machine, in milliseconds.
+    /// The shortest possible time under the limits of the machine, in milliseconds; `None` if a limit was not measured.
     limit_ms: Option<f64>,
     bound: Option<Bound>,
-    /// The share of the limit that was reached: `limit_ms / ms_median`.
+    /// The shortest possible time divided by the median time, `limit_ms / ms_median`; `None` if a limit was not
+    /// measured.
     of_limit: Option<f64>,
 }
 
@@ -83,7 +84,7 @@ impl Report {
         let mut head = format!("{:<18}", "limit");
         for n in &self.threads {
             let name = if *n == 1 { "1 thread".to_owned() } else { format!("{n} threads") };
-            write!(head, "{name:>12}").expect("a string takes everything");
+            write!(head, "{name:>12}").expect("a write to a String cannot fail");
         }
         screen.line(format!("\n{}", paint(STRONG, head)))?;
         let mut rates = self.limits.rates.as_slice();
@@ -94,7 +95,7 @@ impl Report {
             for n in &self.threads {
                 let found = rates[..same].iter().find(|(_, threads, _)| threads == n);
                 let cell = found.map_or("-".to_owned(), |(_, _, rate)| significant(rate.median / 1e9));
-                write!(line, "{cell:>12}").expect("a string takes everything");
+                write!(line, "{cell:>12}").expect("a write to a String cannot fail");
             }
             let size = match probe {
                 Probe::Read { bytes } => format!("  {}", short_bytes((bytes / threads) as u128)),
@@ -112,7 +113,7 @@ impl Report {
 
 impl Row {
     pub(super) fn new(case: &Case, measured: &Measured, limits: &Limits) -> Row {
-        let Measured { times, stats, work } = measured;
+        let Measured { times, stats, work, computed_per_allowed } = measured;
         let median = times[times.len() / 2].as_secs_f64().max(1e-9);
         let least = limits.least_seconds(work, case.dtype, case.threads);
         Row {
@@ -129,7 +130,7 @@ impl Row {
             ms_median: median * 1e3,
             ms_min: times[0].as_secs_f64() * 1e3,
             allowed: stats.allowed,
-            computed_per_allowed: stats.computed_per_allowed,
+            computed_per_allowed: *computed_per_allowed,
             planning_ms: stats.planning_seconds * 1e3,
             gflops: work.flop / median / 1e9,
             gb_per_s: work.bytes / median / 1e9,
@@ -139,7 +140,7 @@ impl Row {
         }
     }
 
-    /// Prints one line of the table. If `first` is true, prints the heading before it.
+    /// Prints one line of the table. If `first` is true, prints the table heading before the line.
     pub(super) fn print(&self, first: bool, screen: &mut Screen) -> Result<()> {
         if first {
             let head = format!(

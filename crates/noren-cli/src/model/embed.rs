@@ -15,7 +15,7 @@ use std::cell::Cell;
 use std::io::{BufRead, BufReader, Seek};
 use std::path::{Path, PathBuf};
 
-/// Number of lines that are read, computed and stored together.
+/// Number of text lines that are read, computed and stored in one step.
 const LINES: usize = 512;
 
 #[derive(Args, Debug)]
@@ -92,8 +92,8 @@ pub(crate) fn run(args: &EmbedArgs, screen: &mut Screen) -> Result<Verdict> {
     lines.verdict(&mut progress)
 }
 
-/// Returns a line that identifies the model and the pooling. It contains a hash of the names, lengths and times of the
-/// model's files, and of the steps from states to vectors.
+/// Returns a header line that identifies the model and the pooling. The line contains a hash of the pooling steps and
+/// of the names, lengths and modification times of the model's files.
 fn about(folder: &Path, embedder: &Embedder) -> String {
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut files: Vec<String> = files
@@ -109,13 +109,13 @@ fn about(folder: &Path, embedder: &Embedder) -> String {
     format!("noren embed 1 {:016x}", mark(files.join("\n").as_bytes()))
 }
 
-/// One line of the text, without its line break, with its number, counted from 1.
+/// One line of the input text without its line break, and the number of the line, counted from 1.
 struct Line {
     number: u64,
     bytes: Vec<u8>,
 }
 
-/// The lines of a text that remain to be read, and the counts of lines without a vector and of truncated lines.
+/// A reader of the remaining lines of a text, with counts of the lines without a vector and of the truncated lines.
 struct Lines {
     name: String,
     len: Option<u64>,
@@ -152,14 +152,14 @@ impl Lines {
         Ok(Lines { len, name, reader, number: 0, bad: 0.into(), cut: 0.into() })
     }
 
-    /// Creates the progress line for all lines.
+    /// Creates the progress bar for all lines of the text.
     fn progress(&self) -> Progress {
         let mut progress = Progress::new(self.len);
         progress.message("lines");
         progress
     }
 
-    /// Returns the next lines, at most `most`; `None` at the end of the text.
+    /// Reads the next lines, at most `most` of them. Returns `None` at the end of the text.
     fn next(&mut self, most: usize) -> Result<Option<Vec<Line>>> {
         let mut lines = Vec::new();
         while lines.len() < most {
@@ -186,13 +186,13 @@ impl Lines {
     fn skip(&mut self, embedder: &Embedder, part: &Part, output: &Path, progress: &mut Progress) -> Result<()> {
         let refuse = |problem: String| {
             let message = format!("{}.part belongs to another text: {problem}", output.display());
-            Err(Failure::new(message).hint("delete it to start again, or give -o another name"))
+            Err(Failure::new(message).hint("delete the .part file to start again, or give -o another name"))
         };
         for marks in part.marks().chunks(LINES) {
             let lines = self.next(marks.len())?.unwrap_or_default();
             if lines.len() < marks.len() {
                 return refuse(format!(
-                    "it has {} vectors, {} has {} lines",
+                    "the file has {} vectors, {} has {} lines",
                     part.marks().len(),
                     self.name,
                     self.number
@@ -240,7 +240,8 @@ impl Lines {
         anstream::eprintln!("{} {}, line {}: {problem}", paint(DIM, "no vector:"), self.name, line.number);
     }
 
-    /// Returns exit code 1 if a line has no vector. Prints the number of truncated lines.
+    /// Prints the number of truncated lines. Returns exit code 1 if at least one line has no vector, otherwise exit
+    /// code 0.
     fn verdict(&self, progress: &mut Progress) -> Result<Verdict> {
         progress.clear();
         let cut = self.cut.get();

@@ -25,10 +25,10 @@ pub(crate) struct GenerateArgs {
     /// Divisor of the logits; 0 selects the most probable token
     #[arg(long, short, value_name = "T", default_value_t = 0.0, allow_negative_numbers = true)]
     temperature: f64,
-    /// Sample only from this number of most probable tokens
+    /// Number of most probable tokens from which each new token is sampled
     #[arg(long, value_name = "K")]
     top_k: Option<usize>,
-    /// Sample only from the most probable tokens whose probabilities together reach this sum
+    /// Sum of probabilities: each new token is sampled from the most probable tokens that together reach this sum
     #[arg(long, value_name = "P")]
     top_p: Option<f64>,
     /// Seed of the random choices
@@ -108,7 +108,7 @@ pub(crate) fn run(args: &GenerateArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
-/// The generated text of a prompt, and the number of its bytes that were shown.
+/// The text that was generated for one prompt, and the number of bytes of the text that were shown.
 #[derive(Clone, Default)]
 struct Text {
     made: String,
@@ -116,7 +116,8 @@ struct Text {
 }
 
 impl Text {
-    /// Appends a piece. If the text now contains one of `stops`, ends the text before it and returns `false`.
+    /// Appends `piece` to the text. If the text then contains a stop text, cuts the text off before the stop text and
+    /// returns `false`.
     fn push(&mut self, piece: &str, stops: &[String]) -> bool {
         self.made.push_str(piece);
         let end = stops.iter().filter_map(|stop| self.made.find(stop.as_str())).min();
@@ -124,7 +125,8 @@ impl Text {
         end.is_none()
     }
 
-    /// Returns the new text that can be shown. An end that may be the beginning of one of `stops` is held back.
+    /// Returns the part of the text that can now be shown. An end of the text that may be the beginning of a stop text
+    /// is not returned yet.
     fn ready(&mut self, stops: &[String]) -> &str {
         let begins = |at: &usize| stops.iter().any(|stop| stop.starts_with(&self.made[*at..]));
         let places = self.made.char_indices().map(|(at, _)| at);
@@ -133,7 +135,7 @@ impl Text {
         &self.made[from..end]
     }
 
-    /// Returns all text that was not shown yet.
+    /// Returns the part of the text that was not shown yet.
     fn rest(&mut self) -> &str {
         self.ready(&[])
     }

@@ -1,4 +1,4 @@
-//! The commands `embed`, `generate`, `inspect` and `audit`, and the loading of models.
+//! The commands `embed`, `generate`, `inspect` and `audit`, and functions that load models.
 
 pub(crate) mod audit;
 pub(crate) mod embed;
@@ -25,13 +25,14 @@ impl From<noren_candle::Error> for Failure {
     }
 }
 
-/// Returns the tokens that end a text: those of the configuration, and the end token of the tokenizer.
+/// Returns the tokens that end a generated text: the end tokens of the configuration and the end token of the
+/// tokenizer.
 pub(crate) fn ends(model: &Model, tokenizer: &dyn Tokenizer) -> Vec<u32> {
     let config = model.config();
     config.stop().iter().copied().chain(tokenizer.special(Role::End)).collect()
 }
 
-/// Loads a model from a folder, or by its name on the Hugging Face hub. Errors have a hint about the expected files.
+/// Loads a model. `given` is a folder or a name on the Hugging Face hub. An error has a hint about the expected files.
 pub(crate) fn load(given: &Path) -> Result<Model> {
     let hint = "--model takes a folder with config.json and model.safetensors, as save_pretrained writes them";
     Model::load(hub::folder(given, &[])?).map_err(|error| Failure::from(error).hint(hint))

@@ -1,17 +1,17 @@
-//! [`Part`]: the file of finished vectors, stored beside the output file until all vectors are finished.
+//! [`Part`]: a temporary file beside the output file, which stores the finished vectors until all vectors are finished.
 
 use crate::failure::{Failure, Result};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// Length of the header, in bytes: the text `about`, padded with spaces.
+/// Length of the file header, in bytes. The header is the text `about`, padded with spaces.
 const HEAD: usize = 256;
-/// Length of a mark, in bytes; each vector follows the mark of its line.
+/// Length of a mark, in bytes. In the file, each vector follows the mark of its line.
 const MARK: usize = 8;
 
-/// A file `OUT.part`: the mark and the vector of each line, in the order of the lines. A run that was ended continues
-/// from this file, if the lines are unchanged.
+/// A file `OUT.part`, which stores the mark and the vector of each finished line. If a run is interrupted, the next run
+/// continues from this file, if the lines have not changed.
 pub(crate) struct Part {
     path: PathBuf,
     file: File,
@@ -19,18 +19,18 @@ pub(crate) struct Part {
     marks: Vec<u64>,
 }
 
-/// Returns the mark of a line: the FNV-1a hash of its bytes.
+/// Returns the mark of a line: the 64-bit FNV-1a hash of the bytes of the line.
 pub(crate) fn mark(line: &[u8]) -> u64 {
     line.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 impl Part {
-    /// Opens or creates the file beside `output`. `about` identifies the model and the pooling; each vector has `width`
-    /// numbers.
+    /// Opens or creates the file `OUT.part` beside the file `output`. `about` identifies the model and the pooling;
+    /// `width` is the number of values of each vector.
     ///
     /// # Errors
     ///
-    /// Returns an error if another process writes the file, or if its header differs from `about`.
+    /// Returns an error if another process writes the file, or if the header of the file differs from `about`.
     pub(crate) fn open(output: &Path, about: &str, width: usize) -> Result<Part> {
         let mut name = output.as_os_str().to_owned();
         name.push(".part");
@@ -39,8 +39,8 @@ impl Part {
         let mut file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
         if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
-            let problem = format!("{} is being written by another run", path.display());
-            return Err(Failure::new(problem).hint("wait for it, or give -o another name"));
+            let problem = format!("another run of noren is writing {}", path.display());
+            return Err(Failure::new(problem).hint("wait for the end of the other run, or give -o another name"));
         }
         let head = format!("{:<HEAD$}", about.chars().take(HEAD / 4).collect::<String>());
         let head = &head.as_bytes()[..HEAD];
@@ -53,7 +53,7 @@ impl Part {
             reader.by_ref().take(HEAD as u64).read_to_end(&mut found).map_err(failed)?;
             if found != head {
                 let problem = format!("{} contains vectors of another model, or with another pooling", path.display());
-                return Err(Failure::new(problem).hint("delete it to start again, or give -o another name"));
+                return Err(Failure::new(problem).hint("delete the .part file to start again, or give -o another name"));
             }
             let mut row = vec![0; MARK + 4 * width];
             // An incomplete last row is computed again.
@@ -66,12 +66,12 @@ impl Part {
         Ok(Part { path, file, width, marks })
     }
 
-    /// Returns the marks of the lines whose vectors are in the file.
+    /// Returns the mark of each line whose vector is stored in the file, in the order of the lines.
     pub(crate) fn marks(&self) -> &[u64] {
         &self.marks
     }
 
-    /// Appends the vectors of the lines with these marks, and waits until the disk has them.
+    /// Appends vectors and the marks of their lines, and waits until the data is on the disk.
     pub(crate) fn append(&mut self, marks: &[u64], vectors: &[Vec<f32>]) -> Result<()> {
         let mut bytes = Vec::with_capacity(vectors.len() * (MARK + 4 * self.width));
         for (mark, vector) in marks.iter().zip(vectors) {
@@ -87,7 +87,7 @@ impl Part {
         Ok(())
     }
 
-    /// Calls `vector` with the bytes of each vector, in order.
+    /// Calls `vector` with the bytes of each stored vector, in order.
     pub(crate) fn copy(&mut self, mut vector: impl FnMut(&[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
         self.file.seek(SeekFrom::Start(HEAD as u64))?;
         let mut reader = BufReader::with_capacity(1 << 20, &self.file);
@@ -99,7 +99,7 @@ impl Part {
         Ok(())
     }
 
-    /// Removes the file, after its vectors were written to the output.
+    /// Deletes the file. The caller has written the vectors to the output file.
     pub(crate) fn remove(self) -> Result<()> {
         let failed = |e| Failure::new(format!("{}: cannot be removed: {e}", self.path.display()));
         std::fs::remove_file(&self.path).map_err(failed)

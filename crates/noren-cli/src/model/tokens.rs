@@ -7,7 +7,7 @@ use noren_candle::model::Batch;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use std::path::Path;
 
-/// A batch, and the first tokens of the decoder for an encoder-decoder.
+/// A batch of input tokens, and for an encoder-decoder the first tokens of the decoder.
 pub(crate) struct Tokens {
     pub(crate) batch: Batch,
     pub(crate) decoder: Option<Batch>,
@@ -43,8 +43,8 @@ impl Tokens {
     }
 }
 
-/// Reads a tensor `[batch, length]` of whole numbers of any type; `None` if the file lacks it. For a mask, all values
-/// must be 0 or 1; floats and truth values are accepted.
+/// Reads the tensor `name`, which has the shape `[batch, length]` and whole numbers. Returns `None` if the file does
+/// not contain the tensor. If `mask` is true, all values must be 0 or 1, and floats and truth values are accepted too.
 fn rows(file: &SafeTensors<'_>, name: &str, mask: bool) -> Result<Option<Tensor>> {
     let Ok(view) = file.tensor(name) else { return Ok(None) };
     let refuse =
@@ -70,8 +70,8 @@ fn rows(file: &SafeTensors<'_>, name: &str, mask: bool) -> Result<Option<Tensor>
     Ok(Some(Tensor::from_vec(numbers, view.shape(), &Device::Cpu).map_err(noren_candle::Error::from)?))
 }
 
-/// Returns the values of a tensor of whole numbers; `None` for another type. A value above the range of `i64` becomes
-/// -1, which is not a valid token.
+/// Returns the values of a tensor of whole numbers; `None` for another type. A value that is too large for `i64` is
+/// returned as -1, which is not a valid token.
 fn whole_numbers(view: &TensorView<'_>) -> Option<Vec<i64>> {
     macro_rules! read {
         ($type:ty) => {{
@@ -92,7 +92,7 @@ fn whole_numbers(view: &TensorView<'_>) -> Option<Vec<i64>> {
     })
 }
 
-/// Returns the values of a mask of floats, if all of them are 0 or 1.
+/// Returns the values of an attention mask of floats; `None` if a value is not 0 or 1, or if the type is not a float.
 fn flags(view: &TensorView<'_>) -> Option<Vec<i64>> {
     let flag = |x: f64| if x == 0.0 || x == 1.0 { Some(x as i64) } else { None };
     match view.dtype() {

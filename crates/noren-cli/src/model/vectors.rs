@@ -9,16 +9,16 @@ use std::path::Path;
 /// The file format of vectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Form {
-    /// NumPy's format, one array `[lines, width]`.
+    /// The NumPy format: one array `[lines, width]`.
     Npy,
-    /// The safetensors format, one tensor `embeddings` `[lines, width]`.
+    /// The safetensors format: one tensor `embeddings` `[lines, width]`.
     Safetensors,
-    /// One JSON list per line.
+    /// The JSON Lines format: one JSON list of numbers per line.
     Jsonl,
 }
 
 impl Form {
-    /// Returns the format for the extension of the file name.
+    /// Returns the vector format for the extension of a file name.
     pub(crate) fn of(path: &Path) -> Result<Form> {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("npy") => Ok(Form::Npy),
@@ -31,7 +31,7 @@ impl Form {
         }
     }
 
-    /// Writes all vectors of a part to `out`.
+    /// Writes all vectors of `part` to `out`. Each vector has `width` numbers.
     pub(crate) fn write(self, part: &mut Part, width: usize, out: &mut dyn Write) -> IoResult<()> {
         let rows = part.marks().len();
         match self {
@@ -57,7 +57,7 @@ impl Form {
     }
 }
 
-/// Writes a vector as a line of JSON; a vector with NaN becomes `null`.
+/// Writes a vector as one line of JSON. A vector that contains NaN is written as `null`.
 pub(crate) fn write_json(vector: &[f32], out: &mut dyn Write) -> IoResult<()> {
     if vector.iter().any(|x| x.is_nan()) {
         return out.write_all(b"null\n");

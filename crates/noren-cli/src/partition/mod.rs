@@ -26,7 +26,7 @@ pub(crate) struct PartitionArgs {
     /// limits, or equal numbers of tokens
     #[arg(long, value_enum, default_value_t, hide_possible_values = true, value_name = "balanced|traffic|tokens")]
     objective: ObjectiveArg,
-    /// Send only keys and values: the owner of a query row computes it
+    /// Send only keys and values: each query row is computed by the rank that owns the row
     #[arg(long)]
     keys_only: bool,
     /// Print JSON: the split with its steps and exchanges, the search, and the splits of other projects
@@ -62,13 +62,13 @@ struct WireArgs {
     /// Speed of a rank in the forward pass without a mask [default: 375, two cores of the README's machine in f32]
     #[arg(long, value_name = "GFLOP/S")]
     gflops: Option<f64>,
-    /// Bandwidth into a rank from its own node
+    /// Bandwidth into a rank from ranks on the same node
     #[arg(long, value_name = "GB/S", default_value_t = 10.0)]
     near: f64,
-    /// Bandwidth into a rank from other nodes
+    /// Bandwidth into a rank from ranks on other nodes
     #[arg(long, value_name = "GB/S", default_value_t = 1.25)]
     far: f64,
-    /// Time until the first byte of a message arrives
+    /// Time from the sending of a message to the arrival of its first byte
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 30.0)]
     latency: f64,
 }
@@ -107,12 +107,12 @@ impl WireArgs {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 enum ObjectiveArg {
-    /// Cells at most 1.05 times the mean over ranks, tokens 1.25 times
+    /// Cells of a rank: at most 1.05 times the mean of all ranks; tokens of a rank: at most 1.25 times the mean
     #[default]
     Balanced,
-    /// Cells at most 1.25 times the mean over ranks, tokens 1.5 times
+    /// Cells of a rank: at most 1.25 times the mean of all ranks; tokens of a rank: at most 1.5 times the mean
     Traffic,
-    /// Cells at most 1.05 times the mean over ranks, tokens 1.01 times
+    /// Cells of a rank: at most 1.05 times the mean of all ranks; tokens of a rank: at most 1.01 times the mean
     Tokens,
 }
 
@@ -128,7 +128,7 @@ impl From<ObjectiveArg> for Objective {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum ExportArg {
-    /// Slices of each rank, for MagiAttention
+    /// The slices of each rank, in the format of MagiAttention
     Magi,
     /// Indices for a load balancer of PyTorch's context parallelism
     Torch,

@@ -16,13 +16,14 @@ pub(super) fn json(value: &impl Serialize) -> Result<String> {
     serde_json::to_string(value).map_err(|e| Failure::new(format!("the result cannot be written as JSON: {e}")))
 }
 
-/// Returns the JSON document of `--json`: the partition, the search, the methods of other projects, and the simulation.
+/// Returns the JSON document of `--json`: the partition (`found`), the search, the partitions of other projects
+/// (`others`), and the simulation (`simulated`).
 pub(super) fn everything(found: &Search, others: &[Baseline], simulated: &Simulation) -> Value {
     let others: Vec<Value> = others.iter().map(|o| json!({"name": o.name, "measures": o.measures})).collect();
     json!({"partition": found.partition, "search": found.rows, "others": others, "simulation": simulated})
 }
 
-/// Returns the slices for MagiAttention, by batch row and rank.
+/// Returns the slices for MagiAttention as JSON, `[batch row][rank]`.
 pub(super) fn magi(split: &Partition, plan: &Plan) -> Result<Value> {
     let mut rows = Vec::new();
     for batch in 0..split.shape[0] {
@@ -42,7 +43,8 @@ pub(super) fn magi(split: &Partition, plan: &Plan) -> Result<Value> {
     Ok(json!(rows))
 }
 
-/// Returns the whole report as text. `slow` are the simulations of `others`, in the same order.
+/// Returns the whole report as text. `simulated` is the simulation of `found`; `slow` are the simulations of `others`,
+/// in the order of `others`.
 pub(super) fn table(
     found: &Search,
     options: &Options,
@@ -64,7 +66,7 @@ pub(super) fn table(
     if found.rows.len() > 1 {
         let _ = writeln!(
             out,
-            "{:<16} {} different kinds; the figures are of the first kind",
+            "{:<16} {} different kinds; the numbers below are for the first kind",
             "batch rows",
             found.rows.len()
         );
@@ -117,7 +119,7 @@ fn line(out: &mut String, mark: &str, name: &str, m: &Measures, seconds: Option<
     let _ = writeln!(out, "{}", row.trim_end());
 }
 
-/// Writes one line per rank: tokens, cells and traffic.
+/// Appends one line per rank to `out`: the tokens, the cells and the traffic of the rank.
 fn ranks(out: &mut String, found: &Search, options: &Options) {
     let split = &found.partition;
     if split.ranks > MOST_RANKS {

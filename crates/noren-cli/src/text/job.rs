@@ -13,9 +13,9 @@ use noren_mask::{BoundMask, Facts, Shape, atoms};
 use noren_text::{Detectors, Encoding, Finding, Kind, Policy, PrivateTokens, Role};
 use std::ops::Range;
 
-/// Maximum number of tokens of a text: a map of attention has the square of this number of cells.
+/// Maximum number of tokens of a text. The number of cells of an attention map grows with the square of this number.
 const MOST_TOKENS: usize = 2048;
-/// Number of runs with other secrets, for the proof.
+/// Number of runs of the proof. In each run, other secrets replace the secrets of the text.
 const TRIALS: usize = 3;
 /// Number of candidate tokens that are shown for a prediction.
 const CANDIDATES: usize = 5;
@@ -25,9 +25,9 @@ pub(crate) struct Job<'a> {
     pub(crate) source: &'a Source,
     pub(crate) text: &'a str,
     pub(crate) mask: Option<&'a str>,
-    /// The private text that no token may read.
+    /// Detectors of the private text that is hidden: no other token may read the hidden tokens.
     pub(crate) hide: &'a Detectors,
-    /// All detectors, including those of `hide`; their findings are labelled and reported.
+    /// All detectors, including the detectors in `hide`. The private text that they find is labelled and reported.
     pub(crate) known: &'a Detectors,
     pub(crate) layer: Option<usize>,
     pub(crate) head: usize,
@@ -38,15 +38,18 @@ pub(crate) struct Job<'a> {
 pub(crate) struct Ran<'a> {
     pub(crate) source: &'a Source,
     pub(crate) text: &'a str,
-    /// The tokens as readable text, and the bytes of the text that each token represents.
+    /// The tokens as readable text.
     pub(crate) names: Vec<String>,
+    /// For each token, the range of bytes of the text that the token represents.
     pub(crate) ranges: Vec<Range<usize>>,
     pub(crate) found: Vec<Finding>,
-    /// The kinds of private text that were searched, and a sentence about other kinds.
+    /// The kinds of private text that were searched for.
     pub(crate) looked_for: Vec<String>,
+    /// A sentence about the kinds of private text that were not searched for.
     pub(crate) not_looked_for: String,
-    /// The tokens of all private text that was found, and the tokens that are hidden.
+    /// The tokens of all private text that was found.
     pub(crate) private: PrivateTokens,
+    /// The tokens that are hidden.
     pub(crate) hidden: PrivateTokens,
     pub(crate) units: Vec<Unit>,
     pub(crate) layers: usize,
@@ -57,35 +60,36 @@ pub(crate) struct Ran<'a> {
     pub(crate) bound: BoundMask,
     /// Attention weights between tokens, `[queries][keys]`, of the shown layer and head.
     pub(crate) weights: Vec<Vec<f32>>,
-    /// Between units, `[queries][keys]`: attention, and the share of cells that are allowed.
+    /// Attention weights between units, `[queries][keys]`.
     pub(crate) attention: Vec<Vec<f32>>,
+    /// For each pair of units, the fraction of allowed cells, `[queries][keys]`.
     pub(crate) allowed: Vec<Vec<f32>>,
-    /// Mean of the states of tokens that are released.
+    /// The mean of the states of the released tokens.
     pub(crate) state: Vec<f32>,
     pub(crate) guesses: Vec<Guess>,
-    /// The score of each class, for a classifier.
+    /// The score of each class; `None` if the model is not a classifier.
     pub(crate) classes: Option<Vec<f32>>,
     pub(crate) continued: Option<String>,
-    /// True if the continuation is withheld, because it would depend on a secret.
+    /// True if the continuation is not shown, because it would depend on private text.
     pub(crate) withheld: bool,
-    /// True if the scores of classes are withheld, because they would depend on a secret.
+    /// True if the class scores are not shown, because they would depend on private text.
     pub(crate) withheld_classes: bool,
     pub(crate) proof: Option<Proof>,
 }
 
-/// The prediction of a model at one position.
+/// The prediction of a model for one token.
 pub(crate) struct Guess {
     /// The index of the masked token; `None` for the token that follows the text.
     pub(crate) at: Option<usize>,
-    /// The most probable tokens.
+    /// The most probable tokens, most probable first, as (text, probability).
     pub(crate) best: Vec<(String, f32)>,
 }
 
-/// The outputs of a model for each token, and for the whole text.
+/// The outputs of a model for one text: outputs for each token, and outputs for the whole text.
 struct Given {
     states: Vec<Vec<f32>>,
     logits: Option<Vec<Vec<f32>>>,
-    /// Pooled states and scores of classes.
+    /// The pooled state of the whole text, followed by the class scores.
     of_text: Vec<f32>,
     classes: Option<Vec<f32>>,
 }
@@ -185,14 +189,14 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// Returns the indices of the mask tokens in the text.
+    /// Returns the indices of the mask tokens (`<mask>`) in the text.
     fn masked(&self, encoding: &Encoding) -> Vec<usize> {
         let mask = self.source.tokenizer.special(Role::Mask);
         (0..encoding.len()).filter(|at| Some(encoding.ids[*at]) == mask).collect()
     }
 
-    /// Returns the model with the mask of `--mask`, if given, in which no token may read the hidden tokens. `fills` is
-    /// true if the text has masked tokens to predict.
+    /// Returns the model with the mask of `--mask`, if `--mask` is given. In the returned model, no other token may
+    /// read the hidden tokens. `fills` is true if the text has mask tokens that the model predicts.
     fn masking(&self, model: &Model, hidden: &PrivateTokens, fills: bool) -> Result<Model> {
         let given = self.mask.map(|text| crate::args::parse(text, None)).transpose()?;
         if let Some(score) = given.as_ref().and_then(|spec| spec.scores.first()) {
@@ -278,7 +282,8 @@ impl<'a> Job<'a> {
         Ok(prove(ids, hidden, &Policy::Hide, &choices, TRIALS, run)?)
     }
 
-    /// Returns the most probable tokens at these indices; `None` is the token after the text.
+    /// Returns the most probable tokens for each index in `places`. `None` in `places` selects the token after the
+    /// text, which is predicted at index `last`.
     fn guesses(&self, given: &Given, places: &[Option<usize>], last: usize) -> Vec<Guess> {
         // The logits of a token classifier are scores of classes, not of tokens.
         let guesses = !matches!(
@@ -298,7 +303,8 @@ impl<'a> Job<'a> {
         places.iter().map(guess).collect()
     }
 
-    /// Returns the continuation of the text. The tokens are sampled, because the most probable tokens often repeat.
+    /// Generates the continuation of the text. The tokens are sampled, because a choice of the most probable tokens
+    /// often repeats words.
     fn continued(&self, model: &Model, ids: &[u32], facts: &Facts) -> Result<String> {
         let tokenizer = &self.source.tokenizer;
         let limit =
@@ -320,8 +326,8 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Returns facts with labels for masks: `private` for all hidden tokens, and one label per kind. A kind that was not
-/// found has an empty label.
+/// Returns facts with labels that a mask can use: `private` for all hidden tokens, and one label for each kind of
+/// private text. If a kind was not found, its label is empty.
 fn facts(kinds: &[Kind], private: &PrivateTokens, hidden: &PrivateTokens) -> Facts {
     let names = kinds.iter().map(Kind::as_str).chain(["word"]);
     let known = names.fold(Facts::new(), |facts, kind| facts.label_rows(kind, vec![Vec::new()]));

@@ -29,10 +29,11 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The text that is used if no text is given. All its secrets are invented; the numbers are not in use.
+/// The example text, which is used if the user gives no text. All secrets in the text are invented, and the numbers are
+/// not in use.
 pub(crate) const EXAMPLE: &str = "Dear Jane, write to jane.bennet@longbourn.example or call +44 20 7946 0958 before the ball; \
     pay with 4111 1111 1111 1111, and tell nobody that Mr. Bingley is";
-/// Maximum number of bytes that are read from standard input, more than the positions of any model.
+/// Maximum number of bytes that are read from standard input. No model accepts a longer text.
 const MOST_BYTES: u64 = 1 << 20;
 
 /// The arguments of `noren run` for a text.
@@ -47,7 +48,7 @@ pub(crate) struct TextArgs {
     /// birth_date, address, or all of these [default: all in the example, nothing in other texts]
     #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
     hide: Option<Vec<String>>,
-    /// A word or a phrase that no token may read; may be given several times
+    /// A word or a phrase to hide from all other tokens; may be given several times
     #[arg(long, value_name = "WORDS")]
     word: Vec<String>,
     /// A model that finds names, places and other kinds, which are then hidden: a BertForTokenClassification with its
@@ -65,7 +66,7 @@ pub(crate) struct TextArgs {
     json: bool,
 }
 
-/// The part of `noren run --help` about texts.
+/// The help text of `noren run` about texts.
 pub(crate) const EXAMPLES: &str = "\
 The report of a text shows tokens, mask, attention, predictions, hidden text and a proof. For the proof, the model runs
 again with other secrets of the same length; the exit code is 1 if a bit of a released output changes.
@@ -112,7 +113,11 @@ pub(crate) fn run(
     Ok(if ran.proof.as_ref().is_none_or(|proof| proof.holds()) { Verdict::Yes } else { Verdict::No })
 }
 
-/// Returns the output file of a picture. Returns an error if its extension is not `.svg`, except for devices.
+/// Creates the output file of a picture.
+///
+/// # Errors
+///
+/// Returns an error if the path does not end with `.svg`, except for a device.
 fn svg_target(path: &Path) -> Result<Target> {
     let device = std::fs::metadata(path).is_ok_and(|about| !about.is_file());
     match path.extension().is_some_and(|end| end == "svg") || device {
@@ -125,7 +130,11 @@ fn svg_target(path: &Path) -> Result<Target> {
 }
 
 impl TextArgs {
-    /// Returns the text. Returns an error if the text is empty or only white space.
+    /// Reads the text.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the text is empty or contains only white space.
     fn read(&self) -> Result<String> {
         let text = match self.text.as_deref() {
             None => EXAMPLE.to_string(),
@@ -134,16 +143,17 @@ impl TextArgs {
         };
         match text.trim().is_empty() {
             true => Err(Failure::new("the text is empty")
-                .hint("give a text, as in noren run 'some words', or no text for the example")),
+                .hint("give a text, as in noren run 'some words', or leave the text out to see the example")),
             false => Ok(text),
         }
     }
 
-    /// Returns the detectors of hidden text, and all detectors.
+    /// Returns two sets of detectors: the detectors of text to hide, and all detectors.
     fn detectors(&self) -> Result<(Detectors, Detectors)> {
         let kinds = match (&self.hide, &self.text) {
             (Some(names), _) if names.iter().all(|name| name.trim().is_empty()) => {
-                return Err(Failure::new("--hide is empty: give kinds, or leave it out").hint("--hide email,phone"));
+                return Err(Failure::new("--hide is empty: give kinds of private text, or leave --hide out")
+                    .hint("--hide email,phone"));
             }
             (Some(names), _) => names.join(","),
             (None, None) => "all".into(),
@@ -160,8 +170,9 @@ impl TextArgs {
     }
 }
 
-/// Returns the detectors of hidden text, and all detectors, whose findings are labelled and reported. `kinds` are the
-/// kinds to hide, with commas between them; `words` are words to hide.
+/// Returns two sets of detectors: the detectors of text to hide, and all detectors. `kinds` are the kinds to hide,
+/// separated by commas; `words` are the words to hide. The private text that the second set finds is labelled and
+/// reported.
 pub(crate) fn detectors(kinds: &str, words: &[String]) -> Result<(Detectors, Detectors)> {
     let mut hide = if kinds.is_empty() { Detectors::new() } else { kinds.parse()? };
     let mut known: Detectors = BUILT_IN.join(",").parse()?;

@@ -4,13 +4,13 @@ use super::job::{Guess, Ran};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The result of a text.
+/// The JSON result of a run over a text.
 #[derive(Serialize)]
 pub(crate) struct Outline<'a> {
     model: &'a str,
     text: &'a str,
     tokens: &'a [String],
-    /// The mask of the layer that is shown.
+    /// The mask of the shown layer.
     mask: String,
     layers: usize,
     heads: usize,
@@ -18,22 +18,23 @@ pub(crate) struct Outline<'a> {
     head: usize,
     /// Attention weights between tokens, `[queries][keys]`.
     attention: &'a [Vec<f32>],
-    /// Mean of the states of tokens that are released.
+    /// The mean of the states of the released tokens.
     state: &'a [f32],
     #[serde(skip_serializing_if = "Option::is_none")]
     classes: Option<&'a [f32]>,
     guesses: Vec<Said<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     continued: Option<&'a str>,
-    /// True if the prediction after the text is withheld, because its last token is private.
+    /// True if the prediction after the text is not shown, because the last token of the text is private.
     withheld: bool,
-    /// The tokens of the private text that was found, by kind.
+    /// The indices of the private tokens, for each kind of private text.
     private: BTreeMap<&'a str, Vec<usize>>,
-    /// The kinds of private text that were searched.
+    /// The kinds of private text that were searched for.
     looked_for: &'a [String],
-    /// A sentence about the kinds that were not searched: the text can contain them, and no proof covers them.
+    /// A sentence about the kinds of private text that were not searched for. The text can contain these kinds, and the
+    /// proof does not cover them.
     not_looked_for: &'a str,
-    /// The hidden tokens, which no other token may read.
+    /// The indices of the hidden tokens, which no other token may read.
     hidden: Vec<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     proof: Option<Proof<'a>>,
@@ -41,7 +42,7 @@ pub(crate) struct Outline<'a> {
 
 #[derive(Serialize)]
 struct Said<'a> {
-    /// The index of the masked token; left out for the token that follows the text.
+    /// The index of the mask token; left out if the prediction is for the token after the text.
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<usize>,
     best: Vec<Candidate<'a>>,
@@ -56,13 +57,13 @@ struct Candidate<'a> {
 #[derive(Serialize)]
 struct Proof<'a> {
     holds: bool,
-    /// Number of runs in which other secrets replaced those of the text.
+    /// Number of runs in which other secrets replaced the secrets of the text.
     trials: usize,
     /// Number of values that were compared in each run.
     compared: usize,
-    /// Released tokens whose output changed.
+    /// The indices of the released tokens whose output changed.
     leaks: &'a [usize],
-    /// Number of secret tokens whose own output changed, which shows that the secrets were replaced.
+    /// Number of private tokens whose own output changed. A number above 0 shows that the secrets were replaced.
     secret_changed: usize,
 }
 

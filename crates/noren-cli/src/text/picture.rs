@@ -1,4 +1,5 @@
-//! The result of a text as one SVG: the text, the allowed cells, the attention, the predictions, and the hidden text.
+//! Draws the result of a text as one SVG picture: the text, the allowed cells, the attention, the predictions, and the
+//! hidden text.
 
 use super::job::Ran;
 use super::units::Unit;
@@ -6,18 +7,19 @@ use crate::output::cut;
 use noren_mask::text::escape;
 use std::fmt::Write;
 
-/// Width of the page and width of its margins, in pixels.
+/// Width of the page, in pixels.
 const WIDTH: usize = 1040;
+/// Width of the margins of the page, in pixels.
 const MARGIN: usize = 28;
-/// Width of a character of the page's font, in pixels.
+/// Width of one character in the font of the page, in pixels.
 const CHARACTER: f64 = 7.3;
 /// Maximum length of a label, in characters; longer labels are cut.
 const MOST_LABEL: usize = 12;
-/// Space for labels at the left of a map and above a map, in pixels.
+/// Width of the space left of a map, and height of the space above a map, for labels, in pixels.
 const LABELS: usize = 96;
 /// Space between the two maps, in pixels.
 const GAP: usize = 24;
-/// Maximum number of units that are drawn. Of longer texts, the last units are drawn.
+/// Maximum number of units that are drawn. For a longer text, only the last units are drawn.
 const MOST_UNITS: usize = 120;
 
 /// The style sheet, with light and dark colours. Class names have a prefix, so that one page can contain several
@@ -31,7 +33,7 @@ const STYLE: &str = "\
 .nrt-page{fill:#14161f}.nrt text{fill:#e7e7ee}.nrt .nrt-soft{fill:#9a9db3}.nrt-word{fill:#212432}.nrt-secret{fill:#8a6a2e}\
 .nrt-denied{fill:#212432}.nrt-allowed{fill:#7f9ff0}.nrt-read{fill:#f08a70}.nrt-bar{fill:#45b8a8}}";
 
-/// Returns the picture as SVG.
+/// Returns an SVG picture of the result of a text.
 pub(super) fn svg(ran: &Ran<'_>) -> String {
     let mut page = Page { body: String::new(), y: MARGIN + 14 };
     page.text(MARGIN, "nrt-title", &ran.bound.mask().to_string());
@@ -54,7 +56,8 @@ pub(super) fn svg(ran: &Ran<'_>) -> String {
     )
 }
 
-/// The elements drawn until now, and the vertical position of the next element, in pixels.
+/// An SVG page that is being drawn: the elements that were added, and the vertical position of the next element, in
+/// pixels.
 struct Page {
     body: String,
     y: usize,
@@ -73,7 +76,7 @@ impl Page {
         );
     }
 
-    /// Draws the units of the text; private units have another colour.
+    /// Draws the units of the text as coloured boxes. Private units have a different colour.
     fn words(&mut self, ran: &Ran<'_>) {
         let mut x = MARGIN;
         self.y += 8;
@@ -93,7 +96,7 @@ impl Page {
         self.y += 44;
     }
 
-    /// Draws two maps: the allowed cells, and the attention.
+    /// Draws two maps side by side: the allowed cells, and the attention weights.
     fn maps(&mut self, ran: &Ran<'_>) {
         let first = ran.units.len().saturating_sub(MOST_UNITS);
         let units = &ran.units[first..];
@@ -121,7 +124,8 @@ impl Page {
         self.y = top + (cell * units.len() as f64) as usize + 30;
     }
 
-    /// Draws the labels of rows and columns, if the cells are large enough.
+    /// Draws the labels at the left of and above a map, if the cells are large enough. `left` and `top` are the
+    /// position of the map and `cell` is the side length of a cell, in pixels.
     fn labels(&mut self, units: &[Unit], (left, top): (f64, f64), cell: f64) {
         let size = cell.clamp(5.0, 12.0);
         for (at, unit) in units.iter().enumerate().filter(|_| cell >= 5.0) {
@@ -160,7 +164,7 @@ impl Page {
         }
     }
 
-    /// Writes the hidden kinds of private text, and the proof.
+    /// Draws the kinds of private text that are hidden, and the result of the proof.
     fn secrets(&mut self, ran: &Ran<'_>) {
         let kinds: Vec<&str> = ran.hidden.kinds().map(|(kind, _)| kind.as_str()).collect();
         if let Some(proof) = &ran.proof {
@@ -171,11 +175,15 @@ impl Page {
             self.text(MARGIN, "nrt-bold", "proof");
             let text = match proof.holds() {
                 true => format!(
-                    "not a bit of {} released numbers differs in {} runs with other secrets",
+                    "all bits of {} released numbers are equal in {} runs with other secrets",
                     proof.compared, proof.trials
                 ),
                 false => {
-                    format!("{} released tokens differ in {} runs with other secrets", proof.leaks.len(), proof.trials)
+                    format!(
+                        "the outputs of {} released tokens differ in {} runs with other secrets",
+                        proof.leaks.len(),
+                        proof.trials
+                    )
                 }
             };
             self.text(MARGIN + LABELS, "", &text);

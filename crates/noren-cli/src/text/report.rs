@@ -12,13 +12,14 @@ use std::path::Path;
 
 /// The colour of private text.
 const SECRET: Style = AnsiColor::Yellow.on_default().bold();
-/// Width of the captions, in columns.
+/// Width of the captions at the left of the report, in columns.
 const CAPTION: usize = 11;
-/// Width of the text beside the map of attention, in columns: the longest label, gaps, and the words at the right.
+/// Width of the text at the left and at the right of the attention map, in columns: the longest label, the gaps, and
+/// the words at the right.
 const BESIDE: usize = 12 + 2 + 34;
-/// Width of the bar of a probability, in columns.
+/// Width of a bar that shows a probability, in columns.
 const BAR: usize = 24;
-/// Number of values of a state that are shown.
+/// Number of values of a state vector that are shown.
 const NUMBERS: usize = 6;
 
 /// Prints the whole report.
@@ -61,7 +62,8 @@ fn print_text(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     screen.line("")
 }
 
-/// Splits the text into pieces; a line may end after each piece. The second value is true for private text.
+/// Splits the text into pieces; a line break is possible after each piece. The second value of a piece is true for
+/// private text.
 fn pieces(ran: &Ran<'_>) -> Vec<(String, bool)> {
     let words =
         |text: &str| text.split_inclusive(char::is_whitespace).map(|word| (printable(word), false)).collect::<Vec<_>>();
@@ -78,7 +80,8 @@ fn pieces(ran: &Ran<'_>) -> Vec<(String, bool)> {
     pieces
 }
 
-/// Breaks a text into lines of at most `space` characters.
+/// Breaks text into lines of at most `space` characters. A line can end after each piece; the second value of a piece
+/// is true for private text.
 fn wrapped(pieces: &[(String, bool)], space: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut columns = 0;
@@ -97,7 +100,7 @@ fn wrapped(pieces: &[(String, bool)], space: usize) -> Vec<String> {
 }
 
 fn print_mask(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
-    let at = paint(DIM, format_args!("layer {}, head {}, token by token", ran.layer, ran.head));
+    let at = paint(DIM, format_args!("layer {}, head {}, one row and one column for each token", ran.layer, ran.head));
     caption(screen, "mask", format_args!("{}  {at}", ran.bound.mask()))?;
     let options = TerminalOptions {
         color: screen.color,
@@ -122,7 +125,7 @@ fn print_attention(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     let first = ran.units.len() - shown;
     let by = if ran.units.len() < ran.names.len() { "words" } else { "tokens" };
     let of = if first > 0 { format!(", the last {shown} of {}", ran.units.len()) } else { String::new() };
-    let about = format!("layer {}, head {}, by {by}{of}; blank where the mask denies", ran.layer, ran.head);
+    let about = format!("layer {}, head {}, by {by}{of}; cells that the mask denies are blank", ran.layer, ran.head);
     caption(screen, "attention", paint(DIM, about))?;
     let labels: Vec<String> = ran.units[first..].iter().map(|unit| unit.label.clone()).collect();
     let cut = |rows: &[Vec<f32>]| rows[first..].iter().map(|row| row[first..].to_vec()).collect::<Vec<_>>();
@@ -166,7 +169,7 @@ fn print_outcome(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
         caption(screen, "goes on", format_args!("{last}{text}"))?;
     }
     if ran.withheld_classes {
-        caption(screen, "classes", "withheld: they are computed from the first token, which is private")?;
+        caption(screen, "classes", "withheld: the class scores are computed from the first token, which is private")?;
     }
     if ran.withheld {
         caption(screen, "goes on", "withheld: the text ends with a secret, which the next tokens could reveal")?;
@@ -184,7 +187,7 @@ fn print_guess(guess: &Guess, screen: &mut Screen) -> Result<()> {
     Ok(())
 }
 
-/// Prints the private text that was found, the hidden and the visible parts, and the proof.
+/// Prints the private text that was found, the information that stays visible, and the proof.
 fn print_secrets(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     screen.line("")?;
     if ran.found.is_empty() {
@@ -199,17 +202,21 @@ fn print_secrets(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
         caption(screen, if row == 0 { "private" } else { "" }, line)?;
     }
     let Some(proof) = &ran.proof else {
-        caption(screen, "", paint(DIM, "--hide all hides them from all other tokens"))?;
+        caption(screen, "", paint(DIM, "with --hide all, no other token may read the private text"))?;
         return print_kinds(ran, screen);
     };
     let visible = "their number, their places, and information about them in the rest of the text";
     caption(screen, "visible", format_args!("of {} hidden tokens: {visible}", ran.hidden.count()))?;
     print_kinds(ran, screen)?;
     caption(screen, "proof", verdict(proof))?;
-    caption(screen, "", paint(DIM, "for the hidden tokens; private text that was not found is not covered"))
+    caption(
+        screen,
+        "",
+        paint(DIM, "the proof covers the hidden tokens; private text that was not found is not covered"),
+    )
 }
 
-/// Prints the kinds of private text that were searched, and the kinds that were not.
+/// Prints the kinds of private text that were searched for, and the kinds that were not searched for.
 fn print_kinds(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     let space = screen.width - CAPTION;
     let looked_for = format!("{}; {}", ran.looked_for.join(", "), ran.not_looked_for);
@@ -224,18 +231,21 @@ fn verdict(proof: &Proof) -> String {
     let runs = format!("{} runs with other secrets of the same length", proof.trials);
     match proof.holds() {
         true => {
-            let same = format!("not a bit of {} released numbers differs", proof.compared);
+            let same = format!("all bits of {} released numbers are equal", proof.compared);
             format!("{} {runs}: {same}", paint(GOOD, "✓"))
         }
         false => {
-            let leaks =
-                format!("{} released tokens differ, {} secrets were swapped", proof.leaks.len(), proof.secret_changed);
+            let leaks = format!(
+                "the outputs of {} released tokens and of {} secret tokens differ",
+                proof.leaks.len(),
+                proof.secret_changed
+            );
             format!("{} {runs}: {leaks}", paint(BAD, "✗"))
         }
     }
 }
 
-/// Formats ascending positions as ranges: `3..9, 12`.
+/// Formats positions in ascending order as ranges, such as `3..9, 12`.
 fn runs(at: &[usize]) -> String {
     let mut spans: Vec<std::ops::Range<usize>> = Vec::new();
     for &at in at {

@@ -14,7 +14,7 @@ use std::path::Path;
 const WEIGHTS: &[u8] = include_bytes!("../../assets/model/model.safetensors");
 const CONFIG: &str = include_str!("../../assets/model/config.json");
 
-/// A model that reads text.
+/// A language model and its tokenizer.
 pub(crate) struct Source {
     /// The name of the model.
     pub(crate) name: String,
@@ -22,7 +22,7 @@ pub(crate) struct Source {
     pub(crate) tokenizer: Box<dyn Tokenizer>,
 }
 
-/// Loads the model from a folder or from the hub, or the embedded model.
+/// Loads a model. `given` is a folder or a name on the Hugging Face hub; `None` selects the embedded model.
 pub(crate) fn load(given: Option<&Path>) -> Result<Source> {
     let Some(given) = given else { return embedded() };
     let folder = &hub::folder(given, &["tokenizer.json"])?;

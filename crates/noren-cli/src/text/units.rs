@@ -1,32 +1,33 @@
-//! [`Unit`]: a piece of a text in reports: a token of a short text, a word of a long text, or one piece of private
-//! text.
+//! [`Unit`]: a piece of text in reports. In a short text, each token is a unit; in a long text, each word and each
+//! piece of private text is a unit.
 
 use noren_mask::BoundMask;
 use noren_text::{Encoding, PrivateTokens};
 use std::ops::Range;
 
-/// Maximum number of tokens that are shown one by one.
+/// Maximum number of tokens of a text in which each token is a unit. In a longer text, words are units.
 const MOST_TOKENS: usize = 24;
 
-/// Neighbouring tokens that are shown as one unit.
+/// A group of neighbouring tokens that is shown as one piece of text.
 pub(crate) struct Unit {
-    /// The shown text: the word or token, or the kind of private text.
+    /// The text that is shown for the unit: a token, a word, or the kind of private text.
     pub(crate) label: String,
     pub(crate) tokens: Range<usize>,
-    /// True if the unit contains private text, found or hidden.
+    /// True if the unit contains private text, hidden or not.
     pub(crate) private: bool,
 }
 
-/// The unit of a token. Neighbouring tokens with equal values form one unit.
+/// The piece of text to which a token belongs. Neighbouring tokens with equal values are joined to one unit; `Sign`
+/// tokens are not joined.
 #[derive(PartialEq)]
 enum Part {
     Private(String),
     Word(usize),
-    /// A token without text, such as a special token.
+    /// A token that represents no text, such as a special token.
     Sign,
 }
 
-/// Returns the units of a text; `names` are the tokens as readable text.
+/// Splits a text into units. `names` are the tokens as readable text.
 pub(crate) fn units(text: &str, encoding: &Encoding, names: &[String], private: &PrivateTokens) -> Vec<Unit> {
     if encoding.len() <= MOST_TOKENS {
         let one = |(at, name): (usize, &String)| Unit {
@@ -90,7 +91,7 @@ pub(crate) fn printable(text: &str) -> String {
         .collect()
 }
 
-/// Returns the runs of characters that are not white space.
+/// Returns the byte ranges of the words of a text. Words are separated by white space.
 fn words(text: &str) -> Vec<Range<usize>> {
     let place = |word: &str| {
         let start = word.as_ptr() as usize - text.as_ptr() as usize;
@@ -99,7 +100,8 @@ fn words(text: &str) -> Vec<Range<usize>> {
     text.split_whitespace().map(place).collect()
 }
 
-/// Returns the attention between units: the mean over the queries of a unit, the sum over the keys of a unit.
+/// Returns the attention between units, `[queries][keys]`, from the attention between tokens. The weights are averaged
+/// over the queries of a unit and summed over the keys of a unit.
 pub(crate) fn gather(units: &[Unit], weights: &[Vec<f32>]) -> Vec<Vec<f32>> {
     let between = |reader: &Unit, read: &Unit| {
         let rows = &weights[reader.tokens.clone()];
@@ -108,7 +110,7 @@ pub(crate) fn gather(units: &[Unit], weights: &[Vec<f32>]) -> Vec<Vec<f32>> {
     units.iter().map(|reader| units.iter().map(|read| between(reader, read)).collect()).collect()
 }
 
-/// Returns the fraction of the cells between two units that is allowed.
+/// Returns for each pair of units the fraction of allowed cells, `[queries][keys]`, for one head of batch row 0.
 pub(crate) fn allowed(units: &[Unit], bound: &BoundMask, head: usize) -> Vec<Vec<f32>> {
     let between = |reader: &Unit, read: &Unit| {
         let cells = reader.tokens.clone().flat_map(|q| read.tokens.clone().map(move |k| (q, k)));

@@ -10,19 +10,19 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Maximum number of tokens for which the attention between tokens is sent.
+/// Maximum number of tokens of a text for which the result contains the attention between tokens.
 const MOST_TOKENS: usize = 256;
 /// Number of tokens that a decoder generates after the text.
 const NEW_TOKENS: usize = 24;
 
-/// A model that is loaded with the first request.
+/// The text view. The model is loaded at the first request.
 pub(crate) struct View {
     folder: Option<PathBuf>,
     source: Option<Source>,
 }
 
 impl View {
-    /// Creates a view with the model of a folder, or the small model in this program.
+    /// Creates a view. `folder` is the folder of the model; `None` selects the small model in this program.
     pub(crate) fn new(folder: Option<PathBuf>) -> Self {
         View { folder, source: None }
     }
@@ -35,7 +35,7 @@ impl View {
     }
 }
 
-/// Converts an error to the type of the explorer.
+/// Converts an error of the command to the error type of the explorer.
 fn error(failure: Failure) -> Error {
     match failure {
         Failure::Input { message, hint } => Error { message, hint },
@@ -88,7 +88,7 @@ fn run(source: &Source, request: &TextRequest) -> Result<TextAnswer> {
     Ok(TextAnswer { value, scene })
 }
 
-/// Returns the mask of the shown layer, with its shape and facts, as JSON.
+/// Returns the mask of the shown layer as JSON, with the shape and the facts of the mask.
 fn scene(ran: &Ran<'_>) -> serde_json::Result<Value> {
     let shape = ran.bound.shape();
     Ok(json!({

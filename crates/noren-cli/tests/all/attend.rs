@@ -138,7 +138,7 @@ fn tables_that_do_not_fit_are_refused_by_name() {
     for (score, table, expected) in [
         ("bias", &[1usize, 4, 6, 7][..], "tensor \"t\" has shape [1, 4, 6, 7]"),
         ("soft", &[1, 1, 4, 6, 6], "tensor \"t\" has shape [1, 1, 4, 6, 6]"),
-        ("sinks", &[3], "sinks are one value per query head: [4]"),
+        ("sinks", &[3], "the score sinks needs one value per query head: [4]"),
         ("relative", &[4, 6], "an odd width"),
     ] {
         let input = folder.tensors("x.safetensors", &[("q", qkv), ("k", qkv), ("v", qkv), ("t", table)]);
@@ -147,7 +147,7 @@ fn tables_that_do_not_fit_are_refused_by_name() {
     let input = folder.tensors("y.safetensors", &[("q", qkv), ("k", qkv), ("v", qkv), ("x", &[6, 6])]);
     refused(&attend(&input, &["--mask", "causal + bias"]), "there is no tensor \"bias\": the file has");
     assert!(attend(&input, &["--mask", "causal + bias(x) + alibi", "--verify"]).status.success());
-    refused(&attend(&input, &["--mask", "causal + soft(x)"]), "soft weights must be in 0..=1");
+    refused(&attend(&input, &["--mask", "causal + soft(x)"]), "soft weights must be from 0 to 1");
     refused(&attend(&input, &["--mask", "causal + alibi(slopes=[0.5])"]), "there are 4 query heads");
 }
 
@@ -267,7 +267,10 @@ fn links_lead_to_what_is_written_and_permissions_stay() {
     let (one, other) = (folder.file("one.txt"), folder.file("other.txt"));
     symlink(&one, &other).expect("a link");
     symlink(&other, &one).expect("a link");
-    refused(&noren(&["show", "causal", "-o", one.to_str().expect("a path")]), "its symbolic links form a cycle");
+    refused(
+        &noren(&["show", "causal", "-o", one.to_str().expect("a path")]),
+        "the symbolic links of the path form a cycle",
+    );
     // A name of maximum length cannot be extended by the ending of a temporary file.
     show(&folder.file(&format!("{}.txt", "n".repeat(251))));
 }
@@ -305,7 +308,7 @@ fn results_do_not_depend_on_threads() {
     });
     assert!(outputs[0] == outputs[1] && outputs[1] == outputs[2]);
     refused(&attend(&input, &["--threads", "0"]), "--threads is 0");
-    refused(&attend(&input, &["--threads", "257"]), "--threads is 257: give 1 to 256, or leave it out");
+    refused(&attend(&input, &["--threads", "257"]), "--threads is 257: give 1 to 256, or leave --threads out");
 }
 
 #[test]

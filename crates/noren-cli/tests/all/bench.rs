@@ -64,7 +64,7 @@ fn what_cannot_be_measured_is_refused_before_anything_is() {
         (&["--masks", "clearance"], "levels"),
         (&["--masks", "causal + bias"], "no array \"bias\""),
         (&["--threads", "0"], "--threads is 0"),
-        (&["--lens", "0"], "--lens has a 0"),
+        (&["--lens", "0"], "--lens contains 0"),
         (&["--heads", "3", "--kv-heads", "2"], "heads"),
         (&["--lens", "18446744073709551615"], "GiB"),
         (&["--budget", "nan"], "--budget is NaN"),

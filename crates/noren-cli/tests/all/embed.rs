@@ -164,7 +164,7 @@ fn a_run_that_was_ended_goes_on_with_the_same_bits() {
     std::fs::write(&other, format!("w77 w77\n{}", lines[1..].join("\n"))).unwrap();
     refused(&embed(&model, &other, &out, &[]), "out.npy.part belongs to another text");
     std::fs::write(&other, &lines[0]).unwrap();
-    refused(&embed(&model, &other, &out, &[]), "out.npy.part belongs to another text: it has");
+    refused(&embed(&model, &other, &out, &[]), "out.npy.part belongs to another text: the file has");
     assert!(!out.exists() && part.exists());
 
     // Vectors of two models or poolings are not written to one file.

@@ -125,14 +125,14 @@ fn a_model_is_fetched_once_and_a_download_that_was_cut_off_goes_on() {
     let cache = folder.file("cache");
     let cut = file("model.safetensors").len() / 3;
     hub.breaks_after.store(cut, Ordering::Relaxed);
-    refused(&hub.inspect(&cache, false), "the Hugging Face hub cannot provide it");
+    refused(&hub.inspect(&cache, false), "the Hugging Face hub cannot provide the model");
     let names: Vec<String> = hub.asked().into_iter().map(|(name, _)| name).collect();
     assert_eq!(
         names,
         ["config.json", "tokenizer.json", "model.safetensors"],
         "the weights come last, other files never"
     );
-    refused(&hub.inspect(&cache, true), "does not have it (HF_HUB_OFFLINE is set)");
+    refused(&hub.inspect(&cache, true), "does not contain the model (HF_HUB_OFFLINE is set)");
 
     let fetched = hub.inspect(&cache, false);
     assert!(fetched.status.success(), "{}", String::from_utf8_lossy(&fetched.stderr));
@@ -168,7 +168,7 @@ fn a_cache_that_lacks_a_shard_is_filled() {
     assert_eq!(names, ["config.json", shard, "model.safetensors.index.json"]);
     // Tools that download files in parallel can leave the cache in this state.
     std::fs::remove_file(cache.join("models--some--llama/snapshots").join(COMMIT).join(shard)).unwrap();
-    refused(&hub.inspect(&cache, true), "does not have it (HF_HUB_OFFLINE is set)");
+    refused(&hub.inspect(&cache, true), "does not contain the model (HF_HUB_OFFLINE is set)");
     assert_eq!(hub.inspect(&cache, false).stdout, fetched.stdout);
 }
 
@@ -177,8 +177,11 @@ fn an_unreachable_hub_is_reported_and_the_cache_needs_none() {
     let folder = Folder::new("hub-none");
     let cache = folder.file("cache");
     let ask = |offline: bool, name: &str| inspect("http://127.0.0.1:9", &cache, offline, name);
-    refused(&ask(false, "nobody/nothing"), "there is no such folder, and the Hugging Face hub cannot provide it");
-    refused(&ask(true, "nobody/nothing"), "does not have it (HF_HUB_OFFLINE is set)");
+    refused(
+        &ask(false, "nobody/nothing"),
+        "there is no such folder, and the Hugging Face hub cannot provide the model",
+    );
+    refused(&ask(true, "nobody/nothing"), "does not contain the model (HF_HUB_OFFLINE is set)");
     let snapshot = cache.join("models--some--llama/snapshots/abc");
     std::fs::create_dir_all(&snapshot).unwrap();
     std::fs::create_dir_all(cache.join("models--some--llama/refs")).unwrap();
@@ -193,7 +196,7 @@ fn an_unreachable_hub_is_reported_and_the_cache_needs_none() {
 fn names_that_the_hub_does_not_have_are_reported() {
     let hub = Hub::new(vec![("model.safetensors", file("model.safetensors"))]);
     let folder = Folder::new("hub-hostile");
-    refused(&hub.inspect(&folder.file("cache"), false), "on the Hugging Face hub it has no config.json");
+    refused(&hub.inspect(&folder.file("cache"), false), "the model has no config.json on the Hugging Face hub");
     let other = inspect(&hub.address, &folder.file("cache"), false, "some/other");
-    refused(&other, "the Hugging Face hub cannot provide it");
+    refused(&other, "the Hugging Face hub cannot provide the model");
 }

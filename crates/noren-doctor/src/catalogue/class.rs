@@ -1,16 +1,16 @@
 //! [`Class`]: one class of mistakes.
 
-/// One class of mistakes.
+/// One class of mistakes in the doctor's catalogue.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Class {
-    /// The number in the catalogue; several classes may share one number.
+    /// The number in the catalogue, such as `C02`; several classes may share one number.
     pub code: &'static str,
-    /// The name used in findings.
+    /// The name of the class in findings, such as `causal_leak`.
     pub name: &'static str,
     /// The input that the check needs. T0: the mask. T1: a declared kind or expression. T2: token ids, lengths or
     /// labels. T3: intermediate tensors. T4: the running model. T5: gradients.
     pub tier: &'static str,
-    /// A short title.
+    /// A short title of the class.
     pub title: &'static str,
     /// The symptoms that the user observes.
     pub shows: &'static str,
@@ -20,7 +20,7 @@ pub struct Class {
     pub cause: &'static str,
     /// The code or expression to write instead.
     pub repair: &'static str,
-    /// A small example that is drawn in the catalogue.
+    /// A small example that is drawn in the catalogue; `None` if the class has no example.
     pub example: Option<Example>,
 }
 
@@ -31,6 +31,6 @@ pub struct Example {
     pub wrong: &'static str,
     /// The expression of the correct mask.
     pub right: &'static str,
-    /// Number of queries, number of keys, position of the first query.
+    /// In this order: number of queries, number of keys, position of the first query.
     pub shape: (usize, usize, i64),
 }

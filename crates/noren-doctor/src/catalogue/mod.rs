@@ -20,7 +20,7 @@ pub fn classes() -> &'static [Class] {
     &ALL
 }
 
-/// Returns the class named `name`.
+/// Returns the class named `name`; `None` if the catalogue has no such class.
 pub(crate) fn class(name: &str) -> Option<&'static Class> {
     classes().iter().find(|c| c.name == name)
 }

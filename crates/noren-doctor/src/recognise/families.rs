@@ -1,6 +1,7 @@
 //! Expressions with several parts: strides, global tokens, spans, blocks, trees, complements, repeated rows.
 //!
-//! An expression is returned only if it is exact: a tree with one wrong cell is a wrong expression.
+//! An expression is returned only if it allows exactly the given cells: a tree with one wrong cell is a wrong
+//! expression.
 
 use super::simple::{self, and, band};
 use super::slice::{Slice, runs_of};
@@ -13,11 +14,14 @@ use std::ops::Range;
 /// Half-open ranges of positions.
 type Ranges = Vec<Range<u64>>;
 
-/// Maximum number of terms for repeated rows, and the minimum number of rows per key of a term.
+/// Maximum number of distinct mask rows that become the terms of an expression.
 const MOST_TERMS: usize = 64;
+/// Minimum number of mask rows for each range in an expression of distinct mask rows; an expression with more ranges is
+/// too long to be useful.
 const ROWS_PER_RUN: usize = 4;
 
-/// Returns the first exact expression found.
+/// Returns the first expression that allows exactly the cells of `slice`, if one is found. `simple` holds the simple
+/// candidates, which are tried first.
 pub(super) fn exact(slice: &Slice<'_>, simple: &[Mask]) -> Option<Mask> {
     let accept = |mask: Mask| accepted(slice, mask);
     let with_empty_rows = || simple.iter().map(|mask| slice.restricted(mask, true)).find(|mask| slice.is(mask));
@@ -27,14 +31,15 @@ pub(super) fn exact(slice: &Slice<'_>, simple: &[Mask]) -> Option<Mask> {
         .or_else(|| positive(slice, simple).into_iter().find_map(accept).or_else(|| complement(slice)))
 }
 
-/// Returns the first exact expression among `mask`, `mask` restricted to the keys that are read, and `mask` restricted
-/// also to the rows that read something.
+/// Returns the first exact expression of three: `mask`, `mask` restricted to the keys that at least one query reads,
+/// and `mask` also restricted to the queries that read at least one key.
 fn accepted(slice: &Slice<'_>, mask: Mask) -> Option<Mask> {
     let restricted = [false, true].map(|rows| slice.restricted(&mask, rows));
     std::iter::once(mask).chain(restricted).find(|mask| slice.is(mask))
 }
 
-/// Returns expressions that list the allowed cells.
+/// Returns candidate expressions that are read from the allowed cells. (The function `complement` reads them from the
+/// denied cells.)
 fn positive(slice: &Slice<'_>, simple: &[Mask]) -> Vec<Mask> {
     let mut out = Vec::new();
     let strides = stride_of(slice).map(atoms::stride);
@@ -51,7 +56,8 @@ fn positive(slice: &Slice<'_>, simple: &[Mask]) -> Vec<Mask> {
     out
 }
 
-/// Returns the greatest number that divides every distance; `None` if it is 1.
+/// Returns the greatest number that divides the distance between query and key of every allowed cell; `None` if this
+/// number is 1 or every distance is 0.
 fn stride_of(slice: &Slice<'_>) -> Option<u64> {
     let mut all = 0;
     for &i in &slice.rows {
@@ -65,14 +71,14 @@ fn stride_of(slice: &Slice<'_>) -> Option<u64> {
     (all > 1).then_some(all)
 }
 
-/// Returns the smallest band that contains all cells.
+/// Returns the narrowest band around the diagonal that contains all allowed cells.
 fn nearest_band(slice: &Slice<'_>) -> Option<Mask> {
     let left = slice.reading().map(|(i, e)| slice.position(i) - e.0 as i64).max()?;
     let ahead = slice.furthest_ahead();
     (ahead >= -left).then(|| band(Some(ahead), Some(left)))
 }
 
-/// Returns blocks of which each reads itself and all earlier blocks.
+/// Returns an expression for blocks of equal size, in which a query reads its own block and all earlier blocks.
 fn blocks(slice: &Slice<'_>) -> Option<Mask> {
     let mut ends: Vec<usize> = slice.ends.iter().map(|e| e.1 + 1).collect();
     ends.dedup();
@@ -80,7 +86,8 @@ fn blocks(slice: &Slice<'_>) -> Option<Mask> {
     Some(Mask::any([atoms::causal(), atoms::chunk(size as u64)]))
 }
 
-/// Returns spans: alone, causal inside each span, or in union with causal text or a window.
+/// Returns candidates with spans: spans alone, spans that are causal inside, and spans in union with a causal mask or a
+/// window.
 fn spans(slice: &Slice<'_>) -> Vec<Mask> {
     let mut alone: Vec<Span> = Vec::new();
     let mut causal: Vec<(u64, u64)> = Vec::new();
@@ -104,7 +111,7 @@ fn spans(slice: &Slice<'_>) -> Vec<Mask> {
     }
     let list = |pairs: &[(u64, u64)]| atoms::spans(pairs.iter().map(|&(a, z)| Span::from(a..z)).collect::<Vec<_>>());
     let mut out = Vec::new();
-    // unlike documents, spans need no sum of lengths and may have gaps
+    // documents must cover all tokens; spans may have gaps
     if !alone.is_empty() {
         out.push(atoms::spans(alone));
         out.push(and(&atoms::causal(), list(&causal)));
@@ -117,8 +124,9 @@ fn spans(slice: &Slice<'_>) -> Vec<Mask> {
     out
 }
 
-/// Returns the most frequent distances from a query to the first and to the last key of the run around it. Runs that
-/// end at the border of the array do not count.
+/// Returns two distances: the most frequent distance from a query to the first key of the run of keys around the query,
+/// and the most frequent distance to the last key of this run. A run that begins at the first key or ends at the last
+/// key of the slice does not count for that end.
 fn usual(slice: &Slice<'_>) -> (Option<i64>, Option<i64>) {
     let Some((first, last)) = slice.seen_ends() else { return (None, None) };
     let (mut left, mut right) = (HashMap::new(), HashMap::new());
@@ -136,7 +144,8 @@ fn usual(slice: &Slice<'_>) -> (Option<i64>, Option<i64>) {
     (most(left), most(right))
 }
 
-/// Returns a band or chunks in union with tokens that read all keys or that all queries read, or with a stride.
+/// Returns candidates in which a band or chunks are in union with global tokens (which read all keys, or which all
+/// queries read) or with a stride.
 fn beside_bands(slice: &Slice<'_>) -> Vec<Mask> {
     let (left, right) = usual(slice);
     let causal = slice.furthest_ahead() <= 0;
@@ -154,7 +163,8 @@ fn beside_bands(slice: &Slice<'_>) -> Vec<Mask> {
     bases.iter().flat_map(|base| beside(slice, base, causal)).collect()
 }
 
-/// Returns the most frequent difference between consecutive sorted numbers; `None` when it is 1.
+/// Returns the most frequent positive difference between neighbouring numbers of the list; `None` if this difference is
+/// 1.
 fn usual_step(mut numbers: Vec<usize>) -> Option<u64> {
     numbers.dedup();
     let mut counts: HashMap<usize, u32> = HashMap::new();
@@ -163,7 +173,8 @@ fn usual_step(mut numbers: Vec<usize>) -> Option<u64> {
     (step > 1).then_some(step as u64)
 }
 
-/// Returns `base` in union with the remaining cells, given as sets of keys and queries or as a stride.
+/// Returns candidates in which `base` is in union with an expression of the cells that `base` does not allow: sets of
+/// keys and queries, or a stride. If `causal` is true, these cells are restricted to earlier keys.
 fn beside(slice: &Slice<'_>, base: &Mask, causal: bool) -> Vec<Mask> {
     let Some(rest) = slice.without(base) else { return Vec::new() };
     let rest = Slice::new(&rest, 0, 0, slice.offset);
@@ -177,8 +188,8 @@ fn beside(slice: &Slice<'_>, base: &Mask, causal: bool) -> Vec<Mask> {
         true => ones(&slice.seen).take_while(|&k| k as i64 <= slice.position(i)).count(),
         false => count(&slice.seen) as usize,
     };
-    // rows that do not read all allowed keys may show the global keys; rows that these keys do not explain are global
-    // queries
+    // A row that reads only some of the keys that it may read shows global keys. A row that reads all of these keys,
+    // and more than the global keys, is a global query.
     let (full, others): (Vec<usize>, Vec<usize>) =
         rest.rows.iter().partition(|&&i| count(slice.row(i)) as usize == may(i));
     let mut keys = vec![0u64; slice.seen.len()];
@@ -206,7 +217,8 @@ fn beside(slice: &Slice<'_>, base: &Mask, causal: bool) -> Vec<Mask> {
     out
 }
 
-/// Returns a tree in which each row reads itself, its ancestors, and all keys before the first row.
+/// Returns a tree in which each query reads itself, its ancestors, and all keys before the first query. Returns `None`
+/// if the queries are not the last tokens, or if a query does not read its own key.
 fn tree(slice: &Slice<'_>) -> Option<Mask> {
     let start = usize::try_from(slice.offset).ok()?;
     if start + slice.q_len() != slice.kv_len() {
@@ -221,7 +233,8 @@ fn tree(slice: &Slice<'_>) -> Option<Mask> {
     Some(if start > 0 { Mask::any([atoms::keys(0..start as u64), tree]) } else { tree })
 }
 
-/// Returns the distinct rows, each as its keys and the queries that read them, if there are few distinct rows.
+/// Returns the union of all distinct mask rows, each as a set of queries and the set of keys that these queries read.
+/// Returns `None` if there are many distinct mask rows.
 fn repeated_rows(slice: &Slice<'_>) -> Option<Mask> {
     let mut terms: Vec<(usize, Vec<u32>)> = Vec::new();
     for &i in &slice.rows {
@@ -243,7 +256,7 @@ fn repeated_rows(slice: &Slice<'_>) -> Option<Mask> {
     Some(Mask::any(terms.into_iter().map(|(keys, rows)| Mask::all([atoms::queries(rows), atoms::keys(keys)]))))
 }
 
-/// Returns the full mask, or the causal mask, without the missing cells.
+/// Returns an exact expression that subtracts the missing cells from the causal mask or the full mask.
 fn complement(slice: &Slice<'_>) -> Option<Mask> {
     let causal = (slice.furthest_ahead() <= 0).then(atoms::causal);
     [causal, Some(atoms::full())].into_iter().flatten().find_map(|whole| {
@@ -260,7 +273,7 @@ fn complement(slice: &Slice<'_>) -> Option<Mask> {
     })
 }
 
-/// Returns the greatest common divisor.
+/// Returns the greatest common divisor of `a` and `b`.
 fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }

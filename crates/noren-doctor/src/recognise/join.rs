@@ -1,19 +1,22 @@
-//! Joins the expressions of all batch rows and heads into one.
+//! Joins the expressions of all batch rows and heads into one expression.
 
 use noren_mask::Selector;
 use noren_mask::atoms;
 use noren_mask::atoms::{Causal, Padding, Prefix};
 use noren_mask::{Arm, Mask, Node, Rows, Side};
 
-/// The expression of one slice (batch row, head).
+/// The expression of one slice, which is one batch row and head.
 pub(super) struct Fit {
     /// The expression without padding.
     pub(super) mask: Mask,
-    /// The first and the last key that is read, if the keys that are read are a run at one end.
+    /// The first key and the end (exclusive) of the keys that are read, if these keys are one run at the start or the
+    /// end of the row. The other keys are padding.
     pub(super) real: Option<(usize, usize)>,
 }
 
-/// Returns one mask of all slices: padding per batch row is given once, other differences become arms.
+/// Returns one mask for all slices. Padding becomes one term with a length for each batch row; other differences become
+/// arms. `which[b * heads + h]` is the index in `fits` for batch row `b` and head `h`. `dims` is `[batch, heads, q_len,
+/// kv_len]`.
 pub(super) fn join(fits: &[Fit], which: &[usize], dims: [usize; 4]) -> Mask {
     let [batch, heads, _, kv_len] = dims;
     let by_head = (0..batch).any(|b| (1..heads).any(|h| which[b * heads + h] != which[b * heads]));
@@ -45,7 +48,8 @@ pub(super) fn join(fits: &[Fit], which: &[usize], dims: [usize; 4]) -> Mask {
     by_arms(fits, which, dims)
 }
 
-/// Returns one mask of all slices, with an arm for each run of equal batch rows and heads.
+/// Returns one mask for all slices, with an arm for each run of equal batch rows or heads. The parameters are those of
+/// `join`.
 pub(super) fn by_arms(fits: &[Fit], which: &[usize], [batch, heads, ..]: [usize; 4]) -> Mask {
     let of = |f: &Fit| match f.real {
         Some((a, z)) => f.mask.clone() & atoms::keys(a as u64..z as u64),
@@ -77,7 +81,8 @@ fn uniform_but_prefix(rows: &[&Fit]) -> bool {
     rows.iter().all(|f| prefix_of(&f.mask).is_some())
 }
 
-/// Returns the runs of equal masks as arms.
+/// Returns a mask with one arm for each run of equal masks in `masks`. `node` makes the arms apply to heads or to batch
+/// rows.
 fn arms(masks: &[Mask], node: fn(Vec<Arm>) -> Node) -> Mask {
     let mut arms = Vec::new();
     let mut start = 0;

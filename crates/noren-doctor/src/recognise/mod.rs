@@ -1,7 +1,7 @@
-//! [`recognise`]: finds the expression that allows given cells.
+//! [`recognise`]: finds an expression that allows exactly the given cells.
 //!
-//! Parameters are read from the cells of each distinct batch row and head ([`simple`], [`families`]). The joined expression is
-//! bound and compared with every cell before it is called exact.
+//! Parameters are read from the cells of each distinct batch row and head ([`simple`], [`families`]). The joined
+//! expression counts as exact only after it was bound and compared with every cell.
 
 mod families;
 mod join;
@@ -18,7 +18,7 @@ use noren_mask::{BoundMask, Error, Facts, Shape, atoms};
 use slice::Slice;
 use std::collections::HashMap;
 
-/// Maximum number of differing cells that are listed.
+/// Maximum number of differing cells that a result lists.
 const MOST_EXCEPTIONS: usize = 64;
 
 /// The result of [`recognise`].
@@ -28,14 +28,16 @@ pub struct Recognised {
     /// The shape to which the expression is bound, without facts. If there are fewer queries than keys, the queries are
     /// the last tokens.
     pub shape: Shape,
-    /// The cells `[batch, head, query, key]` that differ from [`nearest`](Self::nearest), when they are few.
+    /// The cells `[batch, head, query, key]` that differ from [`nearest`](Self::nearest); empty if more than 64 cells
+    /// differ.
     pub exceptions: Vec<[usize; 4]>,
     /// Number of cells that differ from [`nearest`](Self::nearest); 0 when the expression is exact.
     pub wrong: u64,
 }
 
 impl Recognised {
-    /// The expression that allows exactly the cells. It was bound to [`shape`](Self::shape) and compared with every cell.
+    /// Returns the expression that allows exactly the cells. The expression was bound to [`shape`](Self::shape) and
+    /// compared with every cell.
     ///
     /// ```
     /// use noren_doctor::recognise;
@@ -54,7 +56,7 @@ impl Recognised {
     pub fn mask(&self) -> Result<&Mask, Error> {
         if let Some(name) = self.empty_dimension() {
             return Err(Error::Compare(format!(
-                "there is no cell to recognise: the array's dimension `{name}` is 0; give an array with every dimension from 1"
+                "there is no cell to recognise: the array's dimension `{name}` is 0; give an array with a size of at least 1 in every dimension"
             )));
         }
         match self.wrong {
@@ -68,7 +70,8 @@ impl Recognised {
         }
     }
 
-    /// Returns the nearest expression found, exact or not. [`wrong`](Self::wrong) cells differ.
+    /// Returns the nearest expression found, which may be exact. [`wrong`](Self::wrong) is the number of cells that
+    /// differ.
     pub fn nearest(&self) -> &Mask {
         &self.nearest
     }
@@ -78,7 +81,7 @@ impl Recognised {
         self.wrong == 0 && self.empty_dimension().is_none()
     }
 
-    /// Returns the name of the first dimension that is 0.
+    /// Returns the name of the first dimension that is 0; `None` if no dimension is 0.
     fn empty_dimension(&self) -> Option<&'static str> {
         let shape = &self.shape;
         let sizes = [
@@ -106,14 +109,15 @@ impl Recognised {
         match self.wrong {
             0 => self.nearest.to_string(),
             n if self.exceptions.is_empty() => {
-                format!("no pattern known (nearest is `{}`, {n} cells off)", self.nearest)
+                format!("no exact expression found (the nearest, `{}`, differs in {n} cells)", self.nearest)
             }
             n => format!("{} except for {n} cell(s)", self.nearest),
         }
     }
 }
 
-/// Returns the smallest expression found that allows the cells of `keep`, or the nearest one with its exceptions.
+/// Returns the smallest expression found that allows exactly the cells of `keep`, or the nearest expression with the
+/// cells that differ.
 ///
 /// For each distinct batch row and head, `recognise` tries causality and its offset, windows, chunks, prefixes, first
 /// keys that every query reads, documents and padding. Then it tries strides, global keys and queries in union with a
@@ -169,14 +173,15 @@ pub fn recognise(keep: &Keep) -> Recognised {
     best.expect("`full` binds to every shape with cells")
 }
 
-/// Returns the number of cells in which `keep` and `bound` differ, and the list of these cells if they are few.
+/// Returns the number of cells in which `keep` and `bound` differ, and the list of these cells, which is empty for more
+/// than `MOST_EXCEPTIONS` cells. `which` gives the slice of each batch row and head.
 fn differences(keep: &Keep, bound: &BoundMask, which: &[usize]) -> (u64, Vec<[usize; 4]>) {
     let [batch, heads, q_len, kv_len] = keep.dims();
     if cfg!(debug_assertions) {
-        // planning compares the pattern with the definition
+        // in debug builds, planning also compares the pattern with the definition
         bound.plan();
     }
-    // the number of wrong cells and the first of them, by pattern and slice
+    // for a pattern and a slice: the number of wrong cells, and the first wrong cells `[query, key]`
     type Wrong = (u64, Vec<[usize; 2]>);
     let mut known: HashMap<(usize, usize), Wrong> = HashMap::new();
     let (mut wrong, mut exceptions) = (0, Vec::new());
@@ -205,7 +210,7 @@ fn differences(keep: &Keep, bound: &BoundMask, which: &[usize]) -> (u64, Vec<[us
     (wrong, exceptions)
 }
 
-/// Returns the expression of one slice: an exact one if it is found, else the nearest simple one.
+/// Returns the expression of one slice: an exact expression if one is found, otherwise the nearest simple expression.
 fn fit(slice: &Slice<'_>) -> Fit {
     let Some((first, last)) = slice.seen_ends() else { return Fit { mask: atoms::none(), real: None } };
     let kv_len = slice.kv_len();

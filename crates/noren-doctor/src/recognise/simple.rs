@@ -1,6 +1,6 @@
 //! The simplest expressions for a slice: causality, windows, chunks, documents, prefixes, first keys.
 //!
-//! Parameters are read from the cells; [`Slice::differences`] checks whether they are right.
+//! The parameters of an expression are read from the cells; [`Slice::differences`] checks the expression.
 
 use super::slice::Slice;
 use noren_mask::Mask;
@@ -8,7 +8,8 @@ use noren_mask::bits::{bit, count, ones};
 use noren_mask::{Span, atoms};
 use std::collections::BTreeMap;
 
-/// Returns the mask `k <= q + causal` and `q - left <= k` with its shortest name.
+/// Returns the mask of the cells with `k <= q + causal` and `q - left <= k`, as the atom with the shortest name. `None`
+/// means no limit.
 pub(super) fn band(causal: Option<i64>, left: Option<i64>) -> Mask {
     match (causal, left) {
         (Some(0), Some(left)) if left >= 0 => atoms::sliding(left as u64 + 1),
@@ -19,17 +20,18 @@ pub(super) fn band(causal: Option<i64>, left: Option<i64>) -> Mask {
     }
 }
 
-/// Returns `mask & other` without terms that have no effect.
+/// Returns `mask & other`, or only `other` if `mask` is `full`.
 pub(super) fn and(mask: &Mask, other: Mask) -> Mask {
     if *mask == atoms::full() { other } else { Mask::all([mask.clone(), other]) }
 }
 
-/// Returns bands, windows with first keys, chunks and documents, the simplest first, without padding and empty rows.
+/// Returns candidate expressions, the simplest first: bands, prefixes, windows with first keys, chunks and documents.
+/// The candidates leave out padding and empty rows.
 pub(super) fn candidates(slice: &Slice<'_>) -> Vec<Mask> {
     let Some((first_real, _)) = slice.seen_ends() else { return vec![atoms::none()] };
     let reach = |(i, e): (usize, (usize, usize))| e.1 as i64 - slice.position(i);
     let back = |(i, e): (usize, (usize, usize))| slice.position(i) - e.0 as i64;
-    // rows that end at the last key do not show how far they would read
+    // rows that end at the last key that is read do not show how far they would read beyond it
     let last_real = slice.ends.iter().map(|e| e.1).max().unwrap_or(0);
     let uncut = slice.reading().filter(|(_, e)| e.1 < last_real).map(reach).max();
     let right = uncut.unwrap_or_else(|| slice.furthest_ahead());
@@ -54,7 +56,7 @@ pub(super) fn candidates(slice: &Slice<'_>) -> Vec<Mask> {
     if let Some(documents) = documented(slice) {
         out.extend(bases.iter().map(|base| and(base, documents.clone())));
     }
-    // if some cells are wrong, most rows still show the band
+    // if some cells are wrong, most rows still have the usual distances
     let usual = most_common(slice.reading().map(reach));
     out.push(band(usual, None));
     out.push(band(usual, most_common(slice.reading().filter(|(_, e)| e.0 > first_real).map(back))));
@@ -68,14 +70,14 @@ fn most_common(numbers: impl Iterator<Item = i64>) -> Option<i64> {
     counts.into_iter().rev().max_by_key(|(_, count)| *count).map(|(n, _)| n)
 }
 
-/// Returns a causal mask with a prefix that every row reads.
+/// Returns a causal mask with a prefix that every row reads; `None` if the rows show no prefix.
 fn prefixed(slice: &Slice<'_>, first_real: usize, right: i64) -> Option<Mask> {
     let prefix = common_start(slice, first_real, false);
     let beyond = slice.reading().any(|(i, e)| e.1 >= prefix && slice.position(i) < e.1 as i64);
     (prefix > first_real && right > 0 && !beyond).then(|| Mask::any([atoms::causal(), atoms::prefix(prefix as u64)]))
 }
 
-/// Returns a window in union with the first keys, which every later row reads.
+/// Returns candidates in which a window is in union with the first keys, which every later query reads.
 fn first_keys(slice: &Slice<'_>, first_real: usize, right: i64) -> Vec<Mask> {
     let first_keys = common_start(slice, first_real, true);
     if first_keys <= first_real {
@@ -92,7 +94,8 @@ fn first_keys(slice: &Slice<'_>, first_real: usize, right: i64) -> Vec<Mask> {
     parts.into_iter().map(|part| Mask::any([band(Some(right), Some(left)), part])).collect()
 }
 
-/// Returns how many keys from `first` on every row reads. With `later`, only rows after these keys count.
+/// Returns the end (exclusive) of the longest run of keys from `first` on that every row reads; `first` if there is no
+/// such key. If `later` is true, a row need not read keys after its own position.
 fn common_start(slice: &Slice<'_>, first: usize, later: bool) -> usize {
     let mut end = slice.kv_len();
     for &i in &slice.rows {
@@ -113,10 +116,11 @@ fn chunked(slice: &Slice<'_>) -> Option<Mask> {
     (starts[0] as i64 % size == 0).then(|| atoms::chunk(size as u64))
 }
 
-/// Returns documents, found from the first key of each row; spans if some positions are in no document.
+/// Returns documents that begin at the first keys of the rows. Returns spans if some positions are in no document, and
+/// `None` if the first keys do not show documents.
 fn documented(slice: &Slice<'_>) -> Option<Mask> {
     let (kv_len, end) = (slice.kv_len(), (slice.offset + slice.q_len() as i64).max(0) as usize);
-    // the document of each position, as its first key plus 1; 0 for none
+    // for each position: the first key of its document plus 1, or 0 outside of all documents
     let mut ids = vec![0usize; kv_len.max(end)];
     for (i, e) in slice.reading() {
         if let Ok(slot) = usize::try_from(slice.position(i)) {
@@ -138,7 +142,7 @@ fn documented(slice: &Slice<'_>) -> Option<Mask> {
             _ => lengths.push(1),
         }
     }
-    // keys that no row reads may be in any document; other keys without a row of their own are in none
+    // a key that no row reads may be in any document; any other key without a query is in no document
     let unread = |k: usize| k >= kv_len || !bit(&slice.seen, k);
     if (0..ids.len()).all(|k| ids[k] > 0 || unread(k)) || count(&slice.seen) == 0 {
         return Some(atoms::documents_of(lengths));

@@ -1,4 +1,5 @@
-//! One batch row and head of an array, and the number of cells in which an expression differs from it.
+//! One batch row and head of an array, and the number of cells in which an expression differs from this part of the
+//! array.
 
 use noren_mask::Keep;
 use noren_mask::Mask;
@@ -9,7 +10,7 @@ use noren_mask::{Facts, Shape, atoms};
 use std::cell::OnceCell;
 use std::ops::Range;
 
-/// Number of rows that are filled together.
+/// Number of mask rows whose bits are computed in one call.
 const ROWS: usize = 32;
 
 /// The cells of one batch row and head, with properties of their rows.
@@ -19,11 +20,11 @@ pub(super) struct Slice<'a> {
     head: usize,
     /// The shape with one batch row and one head.
     pub(super) shape: Shape,
-    /// Position of query row 0.
+    /// Position of query 0.
     pub(super) offset: i64,
-    /// The rows that read something.
+    /// The query rows that read at least one key.
     pub(super) rows: Vec<usize>,
-    /// The first and the last key of each of these rows.
+    /// The first and the last key that each query in `rows` reads.
     pub(super) ends: Vec<(usize, usize)>,
     /// The keys that at least one row reads, as bits.
     pub(super) seen: Vec<u64>,
@@ -73,24 +74,24 @@ impl<'a> Slice<'a> {
         i as i64 + self.offset
     }
 
-    /// Returns the rows that read something, each with its first and last key.
+    /// Returns the query rows that read at least one key, each as the row and its first and last key.
     pub(super) fn reading(&self) -> impl Iterator<Item = (usize, (usize, usize))> + '_ {
         self.rows.iter().copied().zip(self.ends.iter().copied())
     }
 
-    /// Returns the first and the last key that any row reads.
+    /// Returns the first and the last key that at least one row reads; `None` if no row reads a key.
     pub(super) fn seen_ends(&self) -> Option<(usize, usize)> {
         ends(&self.seen)
     }
 
-    /// Returns the positions of the rows that read something; `None` if every row reads something.
+    /// Returns the positions of the query rows that read at least one key, as ranges; `None` if every row reads a key.
     pub(super) fn reading_positions(&self) -> Option<Vec<Range<u64>>> {
         let positions = self.rows.iter().map(|&i| self.position(i).max(0) as u32);
         (self.rows.len() < self.q_len()).then(|| runs_of(positions))
     }
 
-    /// Returns, for each row that reads something, the run of keys around the query's own position; `None` if the row
-    /// does not read that key.
+    /// Returns, for each row in `rows`, the start and the end (exclusive) of the run of keys around the query's own
+    /// position; `None` if the row does not read the key at this position.
     pub(super) fn runs_around(&self) -> &[Option<(usize, usize)>] {
         self.runs.get_or_init(|| self.rows.iter().map(|&i| self.run_around(i)).collect())
     }
@@ -103,19 +104,19 @@ impl<'a> Slice<'a> {
         Some((start, end))
     }
 
-    /// Returns the greatest distance `key - position` of an allowed cell.
+    /// Returns the greatest distance `key - position` of an allowed cell; 0 without allowed cells.
     pub(super) fn furthest_ahead(&self) -> i64 {
         self.reading().map(|(i, (_, last))| last as i64 - self.position(i)).max().unwrap_or(0)
     }
 
-    /// Returns the number of cells that differ from those of `mask`; `None` when `mask` does not bind. Counting stops
-    /// beyond `limit`.
+    /// Returns the number of cells in which the slice and `mask` differ; `None` if `mask` does not bind to the shape.
+    /// Counting stops at a number above `limit`, which is then returned.
     pub(super) fn differences(&self, mask: &Mask, limit: u64) -> Option<u64> {
         let bound = mask.bind(&self.shape, &Facts::new()).ok()?;
         let mut wrong = 0;
         let wide = row_words(self.kv_len() as u32);
         let mut words = vec![0; ROWS * wide];
-        // the first, the last and some middle rows distinguish most masks
+        // the last, the first and two middle rows are enough to reject most wrong masks
         let last = self.q_len() - 1;
         let telling = [last, 0, self.q_len() / 2, self.q_len() / 3].map(|i| i..i + 1);
         let blocks = (0..self.q_len()).step_by(ROWS).map(|i| i..(i + ROWS).min(self.q_len()));
@@ -136,19 +137,20 @@ impl<'a> Slice<'a> {
         Some(wrong)
     }
 
-    /// Returns whether `mask` binds and allows exactly the cells.
+    /// Returns true if `mask` binds to the shape and allows exactly the cells of the slice.
     pub(super) fn is(&self, mask: &Mask) -> bool {
         self.differences(mask, 0) == Some(0)
     }
 
-    /// Returns the cells that `mask` does not allow, as an array of one batch row and head; `None` when `mask` does not
-    /// bind.
+    /// Returns the allowed cells of the slice that `mask` does not allow, as an array of one batch row and head; `None`
+    /// if `mask` does not bind to the shape.
     pub(super) fn without(&self, mask: &Mask) -> Option<Keep> {
         let given = self.cells_of(mask)?;
         Some(self.combined(&given, |own, other| own & !other))
     }
 
-    /// Returns the cells of `mask` that the slice does not allow; `None` when `mask` does not bind.
+    /// Returns the allowed cells of `mask` that the slice does not allow, as an array of one batch row and head; `None`
+    /// if `mask` does not bind to the shape.
     pub(super) fn missing_of(&self, mask: &Mask) -> Option<Keep> {
         let given = self.cells_of(mask)?;
         Some(self.combined(&given, |own, other| other & !own))
@@ -167,8 +169,8 @@ impl<'a> Slice<'a> {
         out
     }
 
-    /// Returns `mask` restricted to the keys that any row reads. With `rows`, also restricted to the rows that read
-    /// something.
+    /// Returns `mask` restricted to the keys that at least one row reads. If `rows` is true, the mask is also
+    /// restricted to the queries that read at least one key.
     pub(super) fn restricted(&self, mask: &Mask, rows: bool) -> Mask {
         let mut parts = vec![mask.clone()];
         if count(&self.seen) < self.kv_len() as u64 {
@@ -184,7 +186,7 @@ impl<'a> Slice<'a> {
     }
 }
 
-/// Returns ascending numbers as runs.
+/// Returns ascending numbers as half-open ranges of consecutive numbers.
 pub(super) fn runs_of(numbers: impl IntoIterator<Item = u32>) -> Vec<Range<u64>> {
     let mut set = IntervalSet::new();
     numbers.into_iter().for_each(|n| set.push(n, n + 1));

@@ -79,7 +79,7 @@ fn check_labels(facts: &Facts, shape: &Shape) -> Result<(), Error> {
             if !facts.place_keys() && last >= extent {
                 return Err(Error::fact(
                     format!("label {label:?}"),
-                    format!("position {last} is beyond the sequence of {extent}: positions count from 0"),
+                    format!("position {last} is beyond the end: the sequence has {extent} positions, counted from 0"),
                 ));
             }
         }

@@ -60,7 +60,7 @@ impl Facts {
             let Some(first) = ids.iter().position(|id| *id != pad_id) else {
                 if real_ids.contains(&pad_id) {
                     return refuse(format!(
-                        "pad id {pad_id} is also a real token, and batch row {row} holds nothing else"
+                        "pad id {pad_id} is also a real token, and batch row {row} contains only this id"
                     ));
                 }
                 keys.push(IntervalSet::new());
@@ -75,8 +75,7 @@ impl Facts {
             }
             if real_ids.contains(&pad_id) && end - first < len {
                 return refuse(format!(
-                    "pad id {pad_id} is also a real token, so where batch row {row} holds it at the end it may be text \
-                     or padding"
+                    "pad id {pad_id} is also a real token, so this id can be text or padding at the end of batch row {row}"
                 ));
             }
             keys.push(IntervalSet::from(first as u32..end as u32));
@@ -87,8 +86,8 @@ impl Facts {
         for (what, one_each) in [("begins", one_each(|e| e.0)), ("ends", one_each(|e| e.1))] {
             if both && one_each {
                 return refuse(format!(
-                    "every row {what} with exactly one {pad_id} and some have it at the other end too: pad id \
-                     {pad_id} is probably also a real token (eos or bos)"
+                    "every batch row {what} with exactly one id {pad_id}, and some batch rows have this id at the other \
+                     end too: pad id {pad_id} is probably also a real token (eos or bos)"
                 ));
             }
         }
@@ -205,8 +204,8 @@ impl Facts {
             Some(row) => Err(Error::fact(
                 "segment_ids",
                 format!(
-                    "batch row {row} begins with id 0: left padding, or a document when ids count from 0? State which with \
-                     segment_padding (0, or none), or count documents from 1"
+                    "batch row {row} begins with id 0: the id can be left padding or the number of a document: give \
+                     segment_padding (0 if id 0 is padding, or none), or number documents from 1"
                 ),
             )),
             None => Self::from_segment_ids_with(rows, Some(0)),

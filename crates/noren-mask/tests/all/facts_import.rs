@@ -31,16 +31,20 @@ fn token_ids_whose_pad_id_is_real_are_refused() {
     );
     assert_eq!(
         message(Facts::from_token_ids(&[[eos, 5, 7, 8], [eos, 5, eos, eos]], eos)),
-        "facts: token_ids: every row begins with exactly one 50256 and some have it at the other end too: pad id 50256 is \
+        "facts: token_ids: every batch row begins with exactly one id 50256, and some batch rows have this id at the other end too: pad id 50256 is \
          probably also a real token (eos or bos): give lengths or an attention_mask instead"
     );
-    assert!(message(Facts::from_token_ids(&[[5, 7, 8, eos], [eos, eos, 5, eos]], eos)).contains("every row ends with"));
+    assert!(
+        message(Facts::from_token_ids(&[[5, 7, 8, eos], [eos, eos, 5, eos]], eos))
+            .contains("every batch row ends with")
+    );
     assert_eq!(
         message(Facts::from_token_ids_with(&[[5, 7, 9], [5, 7, eos]], eos, &[1, eos])),
-        "facts: token_ids: pad id 50256 is also a real token, so where batch row 1 holds it at the end it may be text or \
-         padding: give lengths or an attention_mask instead"
+        "facts: token_ids: pad id 50256 is also a real token, so this id can be text or padding at the end of batch row 1: give lengths or an attention_mask instead"
     );
-    assert!(message(Facts::from_token_ids_with(&[[eos, eos]], eos, &[eos])).contains("batch row 0 holds nothing else"));
+    assert!(
+        message(Facts::from_token_ids_with(&[[eos, eos]], eos, &[eos])).contains("batch row 0 contains only this id")
+    );
     assert_eq!(Facts::from_token_ids_with(&[[5, 7]], eos, &[eos]).unwrap(), Facts::new().lengths([2]));
 }
 
@@ -105,8 +109,7 @@ fn segment_ids_become_documents_and_padding() {
     );
     assert_eq!(
         message(ids(&[vec![1, 1, 1], vec![0, 0, 1]])),
-        "facts: segment_ids: batch row 1 begins with id 0: left padding, or a document when ids count from 0? State which with \
-         segment_padding (0, or none), or count documents from 1"
+        "facts: segment_ids: batch row 1 begins with id 0: the id can be left padding or the number of a document: give segment_padding (0 if id 0 is padding, or none), or number documents from 1"
     );
     assert_eq!(
         message(ids(&[vec![1, -1]])),

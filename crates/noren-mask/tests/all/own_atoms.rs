@@ -175,7 +175,7 @@ fn it_has_no_serial_form() {
     let mask = echo(3, 9) & atoms::causal();
     let plan = mask.bind(&Shape::square(8), &Facts::new()).unwrap().plan();
     let error = plan.to_json().unwrap_err().to_string();
-    assert!(error.starts_with("plan: `echo(3, 9)` is defined outside of this crate"), "{error}");
+    assert!(error.starts_with("plan: `echo(3, 9)` is defined outside of noren"), "{error}");
     assert!(serde_json::to_string(&plan).is_err() && serde_json::to_string(&mask).is_err());
     assert!(mask.to_string().parse::<Mask>().is_err());
 }

@@ -166,7 +166,7 @@ class Prepared(BackendRep):  # type: ignore[misc]
         if isinstance(inputs, Mapping):
             missing = [name for name in names if inputs.get(name) is None]
             if missing:
-                raise Error(f"the graph's inputs {', '.join(missing)} were not given: it takes {', '.join(names)}")
+                raise Error(f"the graph's inputs {', '.join(missing)} were not given: the graph takes {', '.join(names)}")
             values.update(inputs)
         else:
             given = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)

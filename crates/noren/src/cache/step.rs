@@ -249,8 +249,8 @@ impl<T: Element> KvCache<T> {
         for (b, held) in step.held.iter().enumerate() {
             if self.held(b, step.new.count(b))? != *held {
                 return refuse(format!(
-                    "the plan was made for a cache with other keys of sequence {b} (another form, window, or number of sink tokens): \
-                     make the plan with this cache, or with a cache of the same form and sizes"
+                    "the plan was made for a cache that keeps other keys of sequence {b} (its form, window or number of sink tokens \
+                     differs): make the plan with this cache, or with a cache of the same form and sizes"
                 ));
             }
         }

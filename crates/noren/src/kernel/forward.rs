@@ -104,6 +104,13 @@ impl Jobs {
     }
 }
 
+impl Jobs {
+    /// Returns each job with the range of keys that the jobs of its unit may read.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (Range<usize>, &Job)> {
+        self.units.iter().flat_map(|unit| self.jobs[unit.jobs.clone()].iter().map(|job| (unit.key_range.clone(), job)))
+    }
+}
+
 /// Panics unless the tiles of `pattern` are places `0..q_len` in order and each query row has one place. Several
 /// threads write outputs, so no row may be in two tiles.
 fn assert_covers(pattern: &PatternPlan, q_len: usize) {

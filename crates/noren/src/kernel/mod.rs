@@ -3,6 +3,7 @@
 
 pub(crate) mod backward;
 pub(crate) mod blocks;
+pub(crate) mod count;
 pub(crate) mod dispatch;
 pub(crate) mod dropout;
 pub(crate) mod exp;

@@ -19,6 +19,9 @@ use noren_mask::Order;
 use std::marker::PhantomData;
 use std::ops::Range;
 
+/// The number of `f32` values in a cache line.
+const LINE: usize = 16;
+
 /// The key and value arrays of one key-value head.
 #[derive(Clone, Copy)]
 pub(crate) struct Head<'a> {
@@ -121,15 +124,19 @@ impl<'a> Head<'a> {
         let (head_dim, kv_len) = (self.head_dim(), self.kv_len());
         let mut square = [s.splat(0.0); BLOCK];
         let square = &mut square[..S::LANES];
+        let mut rows = [None; BLOCK];
         let vectors = groups.start * P::TERMS..groups.end * P::TERMS;
         for (g, into) in vectors.zip(into.chunks_exact_mut(self.words::<P>())) {
+            for (key, row) in (g * S::LANES..kv_len).zip(&mut rows[..S::LANES]) {
+                *row = self.k.row(self.at(key)).filter(|_| P::TERMS == 1);
+                let next = self.k.row(self.at((key + S::LANES).min(kv_len - 1)));
+                next.into_iter().for_each(|row| prefetch(s, row));
+            }
             for (w, into) in into.chunks_mut(S::LANES).enumerate() {
                 let numbers = w * group::<S, P>()..head_dim.min((w + 1) * group::<S, P>());
-                for (key, lane) in (g * S::LANES..).zip(square.iter_mut()) {
-                    *lane = match self.k.row(self.at(key.min(kv_len - 1))) {
-                        Some(row) if P::TERMS == 1 && key < kv_len && into.len() == S::LANES => {
-                            s.load(&row[numbers.start..])
-                        }
+                for ((key, lane), row) in (g * S::LANES..).zip(square.iter_mut()).zip(&rows) {
+                    *lane = match row {
+                        Some(row) if key < kv_len && into.len() == S::LANES => s.load(&row[numbers.start..]),
                         _ => {
                             let mut line = [0.0; 2 * BLOCK];
                             if key < kv_len {
@@ -421,6 +428,21 @@ fn resize<V: Lanes>(vectors: &mut Vec<V>, len: usize) {
 }
 
 /// Returns for each block of `BLOCK` keys whether a value is infinite or NaN. The values are rows of `width` words.
+#[inline(always)]
 fn non_finite_blocks<P: Product>(values: &[f32], width: usize) -> Vec<bool> {
-    values.chunks(BLOCK / P::TERMS * width).map(|block| !all_finite::<P>(block)).collect()
+    let blocks = values.chunks(BLOCK / P::TERMS * width);
+    let mut found = Vec::with_capacity(blocks.len());
+    // This is a loop, because the closure of an iterator is compiled separately, without the vectors of the path.
+    for block in blocks {
+        found.push(!all_finite::<P>(block));
+    }
+    found
+}
+
+/// Prefetches all cache lines of `numbers`.
+#[inline(always)]
+pub(crate) fn prefetch<S: Simd>(s: S, numbers: &[f32]) {
+    for line in numbers.chunks(LINE) {
+        s.prefetch(line.as_ptr());
+    }
 }

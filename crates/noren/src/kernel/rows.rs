@@ -3,6 +3,7 @@
 //!
 //! The element type is checked once for each row, so each kernel is compiled once for all types.
 
+use super::simd::Simd;
 use crate::dtype::{Values, ValuesMut};
 use crate::view::Layout;
 use crate::{Dtype, Element, View, ViewMut};
@@ -83,6 +84,19 @@ macro_rules! by_type {
             /// Returns the shape `[batch, heads, rows, row length]`.
             pub(crate) fn shape(&self) -> [usize; 4] {
                 self.layout.shape
+            }
+
+            /// Prefetches the row at `[batch, head, row]`, to be written later.
+            #[inline(always)]
+            pub(crate) fn prefetch<S: Simd>(&self, s: S, at: [usize; 3]) {
+                match self.data {
+                    $(Data::$variant(data) => {
+                        let row = data.wrapping_add(self.layout.index([at[0], at[1], at[2], 0]));
+                        for line in (0..self.layout.shape[3]).step_by(64 / size_of::<$element>()) {
+                            s.prefetch(row.wrapping_add(line));
+                        }
+                    })*
+                }
             }
 
             /// Writes the row at `[batch, head, row]`, rounded to the element type.

@@ -19,7 +19,7 @@ pub(crate) mod split;
 use super::blocks::{Cells, KeyBlock, KeyBlocks, fill_words};
 use super::exp::{NOTHING, exp2_minus};
 use super::micro::{self, BLOCK, WIDE};
-use super::pack::{Block, BlockScratch, Source};
+use super::pack::{Block, BlockScratch, Source, prefetch};
 use super::rows::{Rows, SharedRows};
 use super::scores::{Modifiers, Place, total};
 use super::simd::{Kernel, Product, Simd, floats, group, pair_up, zeroed};
@@ -35,6 +35,9 @@ pub(crate) const ROWS: usize = 96;
 /// The number of rows whose scores are computed before their weights. Scores, keys and values of these rows together
 /// fit in the nearest cache.
 const PHASE: usize = 24;
+
+/// The number of query rows between a row that is copied and the row that is prefetched at the same time.
+const AHEAD: usize = 8;
 
 /// The data that all jobs of a call share.
 pub(crate) struct Context<'a> {
@@ -135,6 +138,16 @@ struct RowState<'a, S: Simd> {
     sum: &'a mut S::V,
     rounded: &'a mut S::V,
     acc: &'a mut [S::V],
+}
+
+/// Returns the keys from the first to the last one that a row reads, as indices in the block. `words` has the mask bits of
+/// each row for the block.
+#[inline(always)]
+pub(crate) fn needed_keys(words: &[u64]) -> Range<usize> {
+    match words.iter().fold(0, |or, word| or | word) {
+        0 => 0..0,
+        or => or.trailing_zeros() as usize..BLOCK - or.leading_zeros() as usize,
+    }
 }
 
 /// Computes `to = from * factor`. This is a loop, because `for_each` of an iterator is compiled separately, without the
@@ -278,6 +291,10 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         let factor = self.context.modifiers.query_factor;
         for r in 0..rows {
             let from = self.context.row(self.place(r, 0));
+            self.context.out.prefetch(s, from);
+            if let Some(row) = self.context.q.row(self.context.row(self.place((r + AHEAD).min(rows - 1), 0))) {
+                prefetch(s, row);
+            }
             let to = &mut self.scratch.queries[r * words..][..words];
             match self.context.q.row(from) {
                 Some(row) if P::TERMS == 1 => multiply(row, factor, to),
@@ -390,10 +407,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         needed.fill(0..groups * group::<S, P>());
         if masked {
             for (tile, needed) in tiles.clone().zip(&mut needed) {
-                *needed = match self.scratch.words[tile].iter().fold(0, |or, word| or | word) {
-                    0 => 0..0,
-                    or => or.trailing_zeros() as usize..BLOCK - or.leading_zeros() as usize,
-                };
+                *needed = needed_keys(&self.scratch.words[tile]);
             }
         }
         let tiles = tiles.zip(&needed).filter(|(_, needed)| !needed.is_empty());

@@ -4,6 +4,7 @@ mod backward;
 mod bits;
 mod cache;
 mod common;
+mod computed;
 mod conformance;
 mod corpus;
 mod dropout;

@@ -7,7 +7,7 @@ use std::fs;
 use std::io::Result;
 use std::path::{Component, Path, PathBuf};
 
-/// The cache folder.
+/// The cache folder, which contains one folder for each model.
 pub(super) struct Cache(PathBuf);
 
 impl Cache {
@@ -24,13 +24,13 @@ impl Cache {
         &self.0
     }
 
-    /// Returns the access token that the tools of Hugging Face have stored.
+    /// Returns the access token that the tools of Hugging Face stored; `None` if no token is stored.
     pub(super) fn token(&self) -> Option<String> {
         let text = fs::read_to_string(self.0.parent()?.join("token")).ok()?;
         Some(text.trim().to_owned()).filter(|token| !token.is_empty())
     }
 
-    /// Returns the folder of a model in the cache.
+    /// Returns the folder of a model in the cache; the folder may be missing.
     pub(super) fn model(&self, name: &str) -> Repo {
         Repo(self.0.join(format!("models--{}", name.replace('/', "--"))))
     }
@@ -40,22 +40,23 @@ impl Cache {
 pub(super) struct Repo(PathBuf);
 
 impl Repo {
-    /// Returns the path of a file in the commit that `refs/main` names; `None` if the cache lacks the file.
+    /// Returns the path of a file in the commit that `refs/main` names; `None` if the cache does not contain the file.
     pub(super) fn get(&self, file: &str) -> Option<PathBuf> {
         let commit = fs::read_to_string(self.0.join("refs/main")).ok()?;
         let path = self.0.join("snapshots").join(commit.trim()).join(file);
         path.exists().then_some(path)
     }
 
-    /// Returns the paths of the file for the content with this ETag and of its unfinished download. Creates their
-    /// folder.
+    /// Creates the folder `blobs` and returns two paths in `blobs`: the file with the content of this ETag, and the
+    /// file of an unfinished download.
     pub(super) fn blob(&self, etag: &str) -> Result<[PathBuf; 2]> {
         let folder = self.0.join("blobs");
         fs::create_dir_all(&folder)?;
         Ok([folder.join(etag), folder.join(format!("{etag}.part"))])
     }
 
-    /// Links a file name of a commit to a blob, and sets `refs/main` to this commit. Returns the path of the link.
+    /// Creates a link from the file name in a commit to a blob, and writes the commit to `refs/main`. Returns the path
+    /// of the link.
     pub(super) fn link(&self, commit: &str, file: &str, blob: &Path) -> Result<PathBuf> {
         let path = self.0.join("snapshots").join(commit).join(file);
         if let Some(folder) = path.parent() {

@@ -10,9 +10,9 @@ use std::process::{Command, Stdio};
 /// A result whose error is a message for the user.
 type Result<T> = std::result::Result<T, String>;
 
-/// The arguments of every call: ignore the user's settings, which could change the output; fail on HTTP errors; follow
-/// redirections; end a transfer that makes no progress for a minute. Further settings are read from standard input, so
-/// that other users of the machine cannot see them.
+/// The arguments of every call of `curl`: ignore the user's settings, which could change the output; fail on HTTP
+/// errors; follow redirections; end a transfer without progress after a minute. Further settings are read from standard
+/// input, so that other users of the machine cannot see the access token.
 const CURL: [&str; 15] = [
     "--disable",
     "--config",
@@ -37,17 +37,17 @@ pub(super) struct Hub {
     token: Option<String>,
 }
 
-/// The headers of a file on the hub.
+/// The response headers of a file on the hub.
 struct About {
-    /// The ETag of the content, which names it in the cache.
+    /// The ETag of the content, which is the file name of the content in the cache.
     etag: String,
     commit: String,
     bytes: u64,
 }
 
 impl Hub {
-    /// Creates the hub at `HF_ENDPOINT` [default: https://huggingface.co]. Requests use the token in `HF_TOKEN`, or the
-    /// token of the cache.
+    /// Creates a connection to the hub at the address `HF_ENDPOINT` [default: https://huggingface.co]. Requests use the
+    /// access token in `HF_TOKEN`, or the access token in the cache.
     pub(super) fn new(cache: &Cache) -> Hub {
         let endpoint = std::env::var("HF_ENDPOINT").unwrap_or_else(|_| "https://huggingface.co".to_owned());
         let token = std::env::var("HF_TOKEN").ok().or_else(|| cache.token());
@@ -59,12 +59,12 @@ impl Hub {
         let list =
             self.curl(&format!("/api/models/{name}/revision/main"), &["--silent", "--show-error"], Stdio::piped())?;
         let list: serde_json::Value =
-            serde_json::from_slice(&list).map_err(|e| format!("its list of files is not valid JSON: {e}"))?;
-        let files = list["siblings"].as_array().ok_or("its list of files has no siblings")?;
+            serde_json::from_slice(&list).map_err(|e| format!("the list of files is not valid JSON: {e}"))?;
+        let files = list["siblings"].as_array().ok_or("the list of files has no field siblings")?;
         Ok(files.iter().filter_map(|file| file["rfilename"].as_str().map(str::to_owned)).collect())
     }
 
-    /// Downloads the bytes of a file that the cache lacks, and returns the path of the file in the cache.
+    /// Downloads a file, or the missing bytes of a file, and returns the path of the file in the cache.
     pub(super) fn get(&self, repo: &Repo, name: &str, file: &str) -> Result<PathBuf> {
         let url = format!("/{name}/resolve/main/{file}");
         let About { etag, commit, bytes } = self.about(&url)?;
@@ -83,7 +83,8 @@ impl Hub {
         repo.link(&commit, file, &blob).map_err(broken)
     }
 
-    /// Downloads the missing bytes of a file and appends them to `out`. `bytes` is the length of the whole file.
+    /// Downloads the bytes that `out` does not contain yet, and appends them to `out`. `bytes` is the length of the
+    /// whole file.
     fn append(&self, url: &str, out: &mut File, bytes: u64) -> Result<()> {
         let broken = |e: std::io::Error| format!("the cache cannot be written: {e}");
         let known = out.metadata().map_err(broken)?.len();
@@ -103,7 +104,7 @@ impl Hub {
         }
     }
 
-    /// Requests the first byte of a file and returns its headers.
+    /// Requests the first byte of a file and returns the response headers.
     fn about(&self, url: &str) -> Result<About> {
         let options = ["--silent", "--show-error", "--range", "0-0", "--output", NOWHERE, "--dump-header", "-"];
         let heads = self.curl(url, &options, Stdio::piped())?;
@@ -112,7 +113,7 @@ impl Hub {
         // After a redirection there are several groups of headers; the first group has the ETag of the content.
         let named = |name: &'static str| lines.iter().filter(move |(key, _)| key.eq_ignore_ascii_case(name));
         let header = |name| named(name).map(|(_, value)| value.trim());
-        let missing = |name: &str| format!("its response has no header {name}");
+        let missing = |name: &str| format!("the response has no header {name}");
         let etag =
             header("x-linked-etag").next().or_else(|| header("etag").next_back()).ok_or_else(|| missing("etag"))?;
         let etag = etag.trim_start_matches("W/").trim_matches('"');
@@ -121,7 +122,7 @@ impl Hub {
             if !name.starts_with(|c: char| c.is_ascii_alphanumeric())
                 || !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
             {
-                return Err(format!("its response has an invalid header: {name:?}"));
+                return Err(format!("the header {name:?} of the response is not valid"));
             }
         }
         let bytes = header("content-range").next_back().and_then(|range| range.rsplit_once('/')?.1.parse().ok());
@@ -129,7 +130,8 @@ impl Hub {
         Ok(About { etag: etag.into(), commit: commit.into(), bytes: bytes.ok_or_else(|| missing("content-range"))? })
     }
 
-    /// Requests a path of the hub with `curl`. Returns the standard output of `curl`, if `out` is a pipe.
+    /// Requests a path of the hub with `curl`. If `out` is a pipe, returns the downloaded bytes; otherwise returns no
+    /// bytes.
     fn curl(&self, path: &str, options: &[&str], out: Stdio) -> Result<Vec<u8>> {
         let mut settings = format!("url = {}\n", quoted(&format!("{}{path}", self.endpoint))?);
         if let Some(token) = &self.token {
@@ -158,13 +160,13 @@ impl Hub {
     }
 }
 
-/// The file to which `curl` writes content that is not needed.
+/// The path of the null device, to which `curl` writes unneeded content.
 const NOWHERE: &str = if cfg!(windows) { "NUL" } else { "/dev/null" };
 
 /// Quotes a value for a settings file of `curl`. Returns an error if the value contains a control character.
 fn quoted(text: &str) -> Result<String> {
     match text.chars().any(char::is_control) {
-        true => Err("an address or a token has a line break in it".to_owned()),
+        true => Err("the hub address or the access token contains a control character".to_owned()),
         false => Ok(format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))),
     }
 }

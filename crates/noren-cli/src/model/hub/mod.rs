@@ -10,12 +10,12 @@ use crate::failure::{Failure, Result};
 use cache::Cache;
 use std::path::{Path, PathBuf};
 
-/// Returns the folder of a model, given as a folder or by its name on the hub.
+/// Returns the folder of a model. `given` is a folder or the name of a model on the hub; `more` are optional files that
+/// the command can use.
 ///
-/// A folder is returned unchanged. A name is searched in the cache first (`HF_HUB_CACHE`, or `hub` in `HF_HOME`), so
-/// that a model in the cache needs no network. If the cache lacks the model or one of the files `more`, missing files
-/// are downloaded. A model may lack these files, so a failed download is no error if the cache has the configuration
-/// and the weights.
+/// A folder is returned unchanged. A model name is searched in the cache first (`HF_HUB_CACHE`, or `hub` in `HF_HOME`),
+/// so a model in the cache needs no network. Files that the cache does not contain are downloaded. If only files in
+/// `more` are missing, a failed download is not an error.
 pub(crate) fn folder(given: &Path, more: &[&str]) -> Result<PathBuf> {
     if given.is_dir() {
         return Ok(given.to_owned());
@@ -25,7 +25,7 @@ pub(crate) fn folder(given: &Path, more: &[&str]) -> Result<PathBuf> {
     let hint = "--model takes a folder with config.json and model.safetensors, as save_pretrained writes them";
     let Some(name) = name else { return Err(Failure::new(missing).hint(hint)) };
     named(name, more).map_err(|problem| {
-        let hint = format!("{hint}; models in the cache need no network: hf download {name}");
+        let hint = format!("{hint}; this command downloads the model to the cache: hf download {name}");
         Failure::new(format!("{missing}, and {problem}")).hint(hint)
     })
 }
@@ -50,22 +50,22 @@ fn named(name: &str, more: &[&str]) -> std::result::Result<PathBuf, String> {
         return Ok(folder.clone());
     }
     let fetched = match std::env::var_os("HF_HUB_OFFLINE").is_some_and(|on| !on.is_empty() && on != "0") {
-        true => Err(format!("the cache {} does not have it (HF_HUB_OFFLINE is set)", cache.path().display())),
+        true => Err(format!("the cache {} does not contain the model (HF_HUB_OFFLINE is set)", cache.path().display())),
         false => fetch(&cache, name),
     };
     fetched.or_else(|problem| known.ok_or(problem))
 }
 
-/// Downloads the files of a model that the cache lacks, and returns the folder of the model in the cache.
+/// Downloads the model files that are not in the cache, and returns the folder of the model in the cache.
 #[cfg(feature = "hub")]
 fn fetch(cache: &Cache, name: &str) -> std::result::Result<PathBuf, String> {
-    let failed = |problem: String| format!("the Hugging Face hub cannot provide it: {problem}");
+    let failed = |problem: String| format!("the Hugging Face hub cannot provide the model: {problem}");
     let (hub, repo) = (download::Hub::new(cache), cache.model(name));
     let mut files: Vec<String> = hub.files(name).map_err(failed)?.into_iter().filter(|file| is_wanted(file)).collect();
     // The files by which `cached` finds a model are downloaded last, so that an unfinished download is continued.
     files.sort_by_key(|file| (WEIGHTS.contains(&file.as_str()), file.clone()));
     if !files.iter().any(|file| file == "config.json") {
-        return Err("on the Hugging Face hub it has no config.json".to_owned());
+        return Err("the model has no config.json on the Hugging Face hub".to_owned());
     }
     let mut folder = PathBuf::new();
     for file in &files {
@@ -77,11 +77,11 @@ fn fetch(cache: &Cache, name: &str) -> std::result::Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// The files that contain the weights of a model, or the list of the files with the weights.
+/// The names of the file that contains the weights, and of the file that lists several files of weights.
 #[cfg(feature = "hub")]
 const WEIGHTS: [&str; 2] = ["model.safetensors", "model.safetensors.index.json"];
 
-/// Returns the folder of a model in the cache; `None` if the configuration or a file of weights is missing.
+/// Returns the folder of a model in the cache; `None` if the configuration or a file of weights is not in the cache.
 #[cfg(feature = "hub")]
 fn cached(cache: &Cache, name: &str) -> Option<PathBuf> {
     let files = cache.model(name);
@@ -96,7 +96,7 @@ fn cached(cache: &Cache, name: &str) -> Option<PathBuf> {
     config.parent().filter(|_| all).map(Path::to_owned)
 }
 
-/// Returns true for files that loading a model reads. Paths to other folders are excluded.
+/// Returns true for the name of a file that noren reads to load a model. Files in other folders are excluded.
 #[cfg(feature = "hub")]
 fn is_wanted(file: &str) -> bool {
     let known = ["config.json", "tokenizer.json", "modules.json", "sentence_bert_config.json", "1_Pooling/config.json"];

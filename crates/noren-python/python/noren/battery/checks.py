@@ -179,19 +179,19 @@ def weak_fill(lab: Lab) -> Trials:
     if len(safe):
         at = tuple(range(cut, lab.length))
         other = replace(call, poison={"main": at})
-        yield Trial(f"keys {cut}.. made very large", call, other, {"main": Cells.same([0], safe)}, broken, changed=at, double_only=True)
+        yield Trial(f"very large keys from {cut} on", call, other, {"main": Cells.same([0], safe)}, broken, changed=at, double_only=True)
     padding = lab.maker.padding(0, 1, PADS)
     if side is not None and (side == "left" or lab.ahead()):
         base = replace(call, main=padded(call.main, side, padding))
         real = base.main.real[0]
         at, rest = (tuple(which.nonzero().flatten().tolist()) for which in (~real, real))
         other, cells = replace(base, poison={"main": at}), {"main": Cells.same([0], rest)}
-        yield Trial("keys of padding tokens made very large", base, other, cells, broken, changed=at, double_only=True)
+        yield Trial("very large keys of padding tokens", base, other, cells, broken, changed=at, double_only=True)
     if call.source is not None and names.source_masked:
         base = replace(call, source=padded(call.source, "right", padding))
         at = tuple(range(call.source.length, call.source.length + PADS))
         cells = {"main": Cells.same([0], range(lab.length)), "source": Cells.same([0], range(call.source.length))}
-        said = "keys of the encoder's padding made very large"
+        said = "very large keys of the encoder's padding tokens"
         yield Trial(said, base, replace(base, poison={"source": at}), cells, broken, changed=at, double_only=True)
 
 

@@ -223,7 +223,7 @@ def _judge(trial: Trial, own: Measure | None, double: Measure | None, why_not: s
         return Verdict.FAIL, f"{trial.broken}: outputs are NaN or infinite, in float64 too"
     if double.difference > LEAK:
         by = f"{double.difference:.1e} of the largest output in float64, so the difference is not rounding"
-        return Verdict.FAIL, f"{trial.broken}: {_place(trial, double)} moves by {by}"
+        return Verdict.FAIL, f"{trial.broken}: {_place(trial, double)} changes by {by}"
     if own is None:
         return Verdict.PASS, f"equal in float64 (to {double.difference:.0e})"
     return _in_own(trial, own, double, rounding)
@@ -237,7 +237,7 @@ def _in_own(trial: Trial, own: Measure, double: Measure, rounding: Rounding) -> 
         return Verdict.FAIL, f"outputs are NaN or infinite in {name} and finite in float64: {why}"
     if own.difference == 0.0:
         return Verdict.PASS, "equal to the bit"
-    said = f"{_place(trial, own)} moves by {own.difference:.1e} of the largest output in {name}, and not in float64"
+    said = f"{_place(trial, own)} changes by {own.difference:.1e} of the largest output in {name}, and not in float64"
     if rounding.selects and own.difference > bound:
         why = f"{rounding}, but the model selects by comparison (experts, largest scores), and rounding may change the selection"
         return Verdict.INCONCLUSIVE, f"{said}; {why}"
@@ -249,8 +249,8 @@ def _in_own(trial: Trial, own: Measure, double: Measure, rounding: Rounding) -> 
     errors = [_errors(own, double, i) for i in (0, 1)]
     largest = max(most for most, _ in errors)
     if largest > bound and not rounding.selects:
-        what = f"equal in float64, but a pass in {name} is {largest:.1e} of the largest output away from it"
-        return Verdict.INCONCLUSIVE, f"{what}; {rounding}: float64 does not show what {name} computes"
+        what = f"equal in float64, but a pass in {name} is {largest:.1e} of the largest output away from float64"
+        return Verdict.INCONCLUSIVE, f"{what}; {rounding}: the check in float64 does not show what the model in {name} computes"
     first, second = (typical for _, typical in errors)
     if second > RATIO * max(first, torch.finfo(rounding.dtype).eps) and not rounding.selects:
         return Verdict.INCONCLUSIVE, (
@@ -288,11 +288,11 @@ def _without_double(trial: Trial, own: Measure, why_not: str, rounding: Rounding
         return Verdict.FAIL, f"{trial.broken}: outputs are NaN or infinite"
     if own.difference == 0.0:
         return Verdict.PASS, f"equal to the bit; {why_not}"
-    said = f"{_place(trial, own)} moves by {own.difference:.1e} of the largest output; {why_not}"
+    said = f"{_place(trial, own)} changes by {own.difference:.1e} of the largest output; {why_not}"
     if own.difference > 1e4 * torch.finfo(rounding.dtype).eps or own.difference >= MOST:
         return Verdict.FAIL, f"{trial.broken}: {said}, but rounding is not that large"
     if trial.same_operations:
-        return Verdict.INCONCLUSIVE, f"{said}, so rounding in a sum whose order depends on the tokens is not ruled out"
+        return Verdict.INCONCLUSIVE, f"{said}, so the cause may be rounding in a sum whose order depends on the tokens"
     if own.difference <= rounding.bound:
         return Verdict.PASS, f"equal to {own.difference:.1e}, below {rounding.bound:.1e}, the bound of rounding; {why_not}"
     return Verdict.INCONCLUSIVE, f"{said}; {rounding}: give layers= if there are more, or module= or exact="
@@ -300,9 +300,9 @@ def _without_double(trial: Trial, own: Measure, why_not: str, rounding: Rounding
 
 def _place(trial: Trial, seen: Measure) -> str:
     if seen.stream == "pooled":
-        return f"the pooled output of row {seen.row}"
+        return f"the pooled output of batch row {seen.row}"
     after = f" (token {trial.each[seen.row]} changed)" if trial.each else ""
-    return f"{'encoder ' * (seen.stream == 'source')}output {seen.position} of row {seen.row}{after}"
+    return f"{'encoder ' * (seen.stream == 'source')}output {seen.position} of batch row {seen.row}{after}"
 
 
 def _errors(own: Measure, double: Measure, which: int) -> tuple[float, float]:

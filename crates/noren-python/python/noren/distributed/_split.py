@@ -128,6 +128,6 @@ def check_tensors(tensors: Sequence[Tensor], expected: Sequence[tuple[int, ...]]
         if tensor.device.type != "cpu":
             raise Error(f"{name} is on {tensor.device}: noren computes on the CPU; give tensors there and a gloo group")
         if tensor.dtype != q.dtype or tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-            raise Error(f"{name} holds {tensor.dtype} and q {q.dtype}: give float32, bfloat16 or float16, the same for all")
+            raise Error(f"{name} holds {tensor.dtype} and q {q.dtype}: give float32, bfloat16 or float16, one type for all tensors")
     if q.shape[3] != k.shape[3]:
-        raise Error(f"q has head_dim {q.shape[3]} and k {k.shape[3]}: give the same")
+        raise Error(f"q has head_dim {q.shape[3]} and k {k.shape[3]}: give equal sizes")

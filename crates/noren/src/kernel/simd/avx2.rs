@@ -124,8 +124,8 @@ impl Simd for Avx2 {
         op!(keep(bits, a, b))
     }
     #[inline(always)]
-    fn prefetch<T>(self, value: &T) {
-        op!(_mm_prefetch::<_MM_HINT_T1>(std::ptr::from_ref(value).cast()))
+    fn prefetch<T>(self, address: *const T) {
+        op!(_mm_prefetch::<_MM_HINT_T1>(address.cast()))
     }
     #[inline(always)]
     fn load_f16(self, from: &[f16; 8]) -> __m256 {

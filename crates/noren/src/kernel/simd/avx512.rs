@@ -138,8 +138,8 @@ macro_rules! path {
                 op!(_mm512_mask_blend_ps(bits as u16, b, a))
             }
             #[inline(always)]
-            fn prefetch<T>(self, value: &T) {
-                op!(_mm_prefetch::<_MM_HINT_T1>(std::ptr::from_ref(value).cast()))
+            fn prefetch<T>(self, address: *const T) {
+                op!(_mm_prefetch::<_MM_HINT_T1>(address.cast()))
             }
             #[inline(always)]
             fn load_f16(self, from: &[f16; 16]) -> __m512 {

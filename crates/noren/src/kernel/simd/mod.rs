@@ -135,10 +135,10 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// Returns the largest lane.
     fn reduce_max(self, a: Self::V) -> f32;
 
-    /// Prefetches the cache line of `value` into the second-level cache.
+    /// Prefetches the cache line at `address` into the second-level cache. The address may be outside any memory.
     #[inline(always)]
-    fn prefetch<T>(self, value: &T) {
-        let _ = value;
+    fn prefetch<T>(self, address: *const T) {
+        let _ = address;
     }
     /// Returns `LANES` numbers as `f32`.
     #[inline(always)]
@@ -282,7 +282,13 @@ pub(crate) fn all_finite<P: Product>(values: &[f32]) -> bool {
     // bit, so an OR of the sums finds these values.
     let carry = |bits: u32| (bits & 0x7fff_ffff) + 0x0080_0000;
     let both = |x: &f32| carry(x.to_bits()) | if P::TERMS == 2 { carry(x.to_bits() << 16) } else { 0 };
-    values.chunks(256).all(|chunk| chunk.iter().fold(0, |or, x| or | both(x)) & 0x8000_0000 == 0)
+    let mut carries = 0;
+    for chunk in values.chunks(256) {
+        for x in chunk {
+            carries |= both(x);
+        }
+    }
+    carries & 0x8000_0000 == 0
 }
 
 /// Returns the values of all vectors as one slice.

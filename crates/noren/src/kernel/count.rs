@@ -1,0 +1,84 @@
+//! The number of cells that a forward pass computes.
+
+use super::blocks::{Cells, KeyBlocks, fill_words};
+use super::dispatch::Task;
+use super::forward::Jobs;
+use super::micro::WIDE;
+use super::simd::{Product, Simd, group};
+use super::tile::{Job, needed_keys};
+use crate::{Dtype, Isa};
+use noren_mask::Plan;
+use std::ops::Range;
+
+/// Returns the number of cells that a forward pass with `plan` computes on `isa`, over all batch rows and heads. Queries,
+/// keys and values have the type `dtype`. The number is the mean of both matrix products: the cells whose scores are
+/// computed, and the cells whose weights are multiplied by values.
+///
+/// The number is at least the number of allowed cells, because a kernel computes a few rows and some lanes together. It
+/// may be smaller than the number of cells in the tiles of the plan ([`Stats::computed`](noren_mask::Stats::computed)),
+/// because a kernel omits keys that no row of a register tile reads.
+///
+/// ```
+/// use noren::{Dtype, Isa, machine::computed_cells};
+/// use noren_mask::{Facts, Mask, Shape};
+///
+/// let plan = Mask::causal().bind(&Shape::new(512), &Facts::new())?.plan();
+/// let cells = computed_cells(&plan, Isa::Portable, Dtype::F32);
+/// assert!(cells >= 512 * 513 / 2 && u128::from(cells) <= u128::from(plan.stats().computed));
+/// # Ok::<(), noren_mask::BindError>(())
+/// ```
+pub fn computed_cells(plan: &Plan, isa: Isa, dtype: Dtype) -> u64 {
+    let mut cells = 0;
+    isa.run(Count { plan, pairs: dtype == Dtype::Bf16, cells: &mut cells });
+    cells
+}
+
+struct Count<'a> {
+    plan: &'a Plan,
+    /// Whether the numbers are `bf16`, so that a path may multiply pairs of them.
+    pairs: bool,
+    cells: &'a mut u64,
+}
+
+impl Task for Count<'_> {
+    fn pairs(&self) -> bool {
+        self.pairs
+    }
+
+    fn run<S: Simd>(self, _: S) {
+        let jobs = Jobs::new(self.plan);
+        let of_job = |(key_range, job)| cells_of_job::<S, S::Product>(self.plan, key_range, job);
+        let both: u64 = jobs.each().map(of_job).sum();
+        *self.cells = both.div_ceil(2);
+    }
+}
+
+/// Returns the number of cells that a job computes in both products together. `key_range` contains all keys that the unit of the job reads.
+fn cells_of_job<S: Simd, P: Product>(plan: &Plan, key_range: Range<usize>, job: &Job) -> u64 {
+    let pattern = &plan.patterns()[job.pattern];
+    let lanes = group::<S, P>();
+    let spans = pattern.tile(job.tile).spans;
+    let rows = job.heads.len() * job.rows.len();
+    let mut words = vec![0; rows];
+    let mut cells = 0;
+    for block in (KeyBlocks { spans, key_range, lanes, widest: WIDE, page: usize::MAX, next: 0 }) {
+        match block.cells {
+            Cells::Full => {
+                cells += 2 * rows * block.groups.len() * lanes;
+                continue;
+            }
+            Cells::Uniform(word) => words.fill(word),
+            Cells::Mixed => {
+                fill_words(pattern, &job.rows, &block.keys, &mut words[..job.rows.len()]);
+                (1..job.heads.len()).for_each(|head| words.copy_within(..job.rows.len(), head * job.rows.len()));
+            }
+        }
+        for tile in words.chunks(S::ROWS) {
+            let keys = needed_keys(tile);
+            let scores = keys.end.next_multiple_of(lanes) - keys.start / lanes * lanes;
+            let values = keys.end.next_multiple_of(P::TERMS) - keys.start / P::TERMS * P::TERMS;
+            cells += tile.len() * (scores + values);
+        }
+    }
+    cells as u64
+}
