@@ -285,7 +285,7 @@ function step(least) {
 }
 
 /**
- * Draws runs of positions (documents, labels, padding) as bars along the rulers. A run is `{from, to, tone, axis}`: `tone` is a colour,
+ * Draws runs of positions (documents, labels, non-padding tokens) as bars along the rulers. A run is `{from, to, tone, axis}`: `tone` is a colour,
  * `axis` is q, k or both. Runs are sorted by `from`.
  */
 export function drawBands(context, camera, bands) {
