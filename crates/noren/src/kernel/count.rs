@@ -24,7 +24,7 @@ use std::ops::Range;
 /// let plan = atoms::causal().bind(&Shape::square(512), &Facts::new())?.plan();
 /// let cells = computed_cells(&plan, Isa::Portable, Dtype::F32);
 /// assert!(cells >= 512 * 513 / 2 && u128::from(cells) <= u128::from(plan.stats().computed));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), noren::Error>(())
 /// ```
 pub fn computed_cells(plan: &Plan, isa: Isa, dtype: Dtype) -> u64 {
     let mut cells = 0;
