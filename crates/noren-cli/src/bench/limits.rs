@@ -86,7 +86,7 @@ impl Limits {
         let dot = self.rate(Probe::Bf16Dot, threads).filter(|_| pairs);
         let products = work.flop / dot.map_or(fma, |dot| dot.max(fma));
         let compute = products + work.weights / self.rate(Probe::SoftmaxRow(isa), threads)?;
-        // The same number of bytes lies in the same level of memory. More bytes than the largest probe has are in main memory.
+        // As many bytes are read from the same level of memory; more bytes than the largest probe reads come from main memory.
         let largest = self.memory.sizes(threads).last().map_or(usize::MAX, |(_, bytes)| bytes);
         let bytes = (work.bytes as usize).clamp(1, largest);
         let memory = work.bytes / Probe::Read { bytes }.measure(threads, time)?.median;
