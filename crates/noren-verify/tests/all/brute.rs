@@ -299,9 +299,9 @@ struct Row {
     levels: Vec<i64>,
     /// The document of each token.
     document: Vec<Option<usize>>,
-    /// False if the lengths of the documents do not sum to the length of the batch row.
+    /// False if the sum of the lengths of the documents does not fit the length of the batch row.
     documents_fit: bool,
-    /// False if the number of levels is not the length of the batch row.
+    /// False if the number of levels does not fit the length of the batch row.
     levels_fit: bool,
 }
 
