@@ -7,8 +7,8 @@ use crate::refusal::Result;
 use crate::runs::{Runs, holds, meet, minus, union};
 use crate::work::Work;
 
-/// The limit for positions per key. If key positions reach beyond `SPARSE * kv_len`, each key of a row is tested
-/// separately.
+/// The maximum of positions per key for the computation of a row by positions. If the end of the key positions is above
+/// `SPARSE * kv_len`, each key of the row is tested separately.
 const SPARSE: i64 = 4;
 
 impl Node {

@@ -173,7 +173,7 @@ fn not_covered(at: &At<'_>) -> Result<()> {
     }
     match list.iter().find(|given| !NOT_COVERED.contains(&given.as_str())) {
         Some(other) => Err(wrong(at.path.clone(), other.clone(), "only the entries that docs/flow.md lists")),
-        None if list.len() > NOT_COVERED.len() => Err(at.refuse("every entry once")),
+        None if list.len() > NOT_COVERED.len() => Err(at.refuse("each entry only once")),
         None => Ok(()),
     }
 }
@@ -276,7 +276,7 @@ pub(crate) fn no_twins(reach: &[Entry]) -> Result<()> {
         Some(pair) => Err(wrong(
             format!("reach[{}]", pair[1].number),
             "the sources of another entry",
-            "every set of sources once",
+            "only one entry for each batch row and set of sources",
         )),
         None => Ok(()),
     }

@@ -55,7 +55,7 @@ fn order(certificate: &Certificate) -> Result<()> {
             return Err(wrong(
                 format!("rules[{number}].rule"),
                 claim.rule.clone(),
-                format!("{:?}, as in the policy", rule.text),
+                format!("{:?}, the rule in the policy", rule.text),
             ));
         }
         if claim.row != number % batch {

@@ -12,8 +12,8 @@ pub(crate) enum Expr {
     Stride(i128),
     /// The cells whose distance `q - k` is in the list.
     Distances(Vec<i128>),
-    /// The keys at positions below a length. The values are the lengths, and true for one length for all batch rows,
-    /// false for one length for each batch row.
+    /// The keys at positions below a length. The list contains the lengths. The second value is true if one length
+    /// applies to all batch rows, and false if there is one length for each batch row.
     Prefix(Vec<i128>, bool),
     Keys(Set),
     Queries(Set),
@@ -90,8 +90,8 @@ impl Selector {
         }
     }
 
-    /// Returns the largest end of the ranges in the selector. Ranges without an end and empty ranges are ignored;
-    /// `None` if no other range is left.
+    /// Returns the largest end of the ranges in the selector that have an end and are not empty; `None` if the selector
+    /// has no such range.
     pub(crate) fn end(&self) -> Option<i128> {
         match self {
             Selector::Spans(spans) => {

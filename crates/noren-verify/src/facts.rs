@@ -157,7 +157,7 @@ fn by_row<T>(at: &At<'_>, batch: usize, nested: bool, mut read: impl FnMut(At<'_
     }
 }
 
-/// Reads a position or a range of positions: `3`, `"3..9"`, `"3.."`, `"..9"`.
+/// Reads a position (`3`) or a half-open range of positions (`"3..9"`, `"3.."`, `"..9"`).
 fn span(at: &At<'_>) -> Result<Span> {
     let expected = "a position or a range such as \"3..9\"";
     match at.value {
@@ -193,7 +193,7 @@ fn positions(at: &At<'_>, kv_len: i64) -> Result<Vec<i64>> {
     let mut sorted: Vec<i64> = list.iter().copied().filter(|&position| position >= 0).collect();
     sorted.sort_unstable();
     match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(wrong(at.path.clone(), format!("position {} twice", pair[0]), "every position once")),
+        Some(pair) => Err(wrong(at.path.clone(), format!("position {} twice", pair[0]), "each position only once")),
         None => Ok(list),
     }
 }

@@ -15,7 +15,7 @@ use crate::work::Work;
 /// certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Given {
-    /// The texts of the masks, one for each layer.
+    /// The texts of the masks, one text for each layer.
     pub layers: Option<Vec<String>>,
     /// The number of layers.
     pub depth: Option<usize>,

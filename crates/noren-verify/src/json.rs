@@ -121,7 +121,7 @@ impl Value {
         match self {
             Value::List(list) => format!("a list of length {}", list.len()),
             Value::Ints(list) => format!("a list of length {}", list.len()),
-            Value::Object(fields) => format!("an object of length {}", fields.len()),
+            Value::Object(fields) => format!("an object with {} field(s)", fields.len()),
             other => {
                 let mut text = String::new();
                 other.write(&mut text);
@@ -171,7 +171,7 @@ impl<'a> At<'a> {
         }
     }
 
-    /// Returns pairs `(key, value)` of an object. All keys are valid.
+    /// Returns the pairs `(key, value)` of an object with any keys.
     pub(crate) fn entries(&self) -> Result<Vec<(&'a str, At<'a>)>> {
         let Value::Object(fields) = self.value else { return Err(self.refuse("an object")) };
         Ok(fields.iter().map(|(key, value)| (key.as_str(), At::new(value, format!("{}.{key}", self.path)))).collect())

@@ -8,10 +8,10 @@ use crate::refusal::Result;
 use crate::runs::{Runs, coarse, first_common, holds, minus, union};
 use crate::work::Work;
 
-/// Number of query rows in one block of the index. The keys of these query rows are joined to one set.
+/// Number of query rows in one block of an `Index`. The keys of these query rows are joined to one set.
 const BLOCK: i64 = 32;
 
-/// The maximum number of ranges in one set of the index. In a larger set, ranges with the narrowest gaps are joined.
+/// The maximum number of ranges in one set of an `Index`. In a larger set, ranges with the narrowest gaps are joined.
 const COARSE: usize = 16;
 
 /// The maximum number of stored masks with which the mask of a head is compared, so that equal masks are stored once.
@@ -22,7 +22,7 @@ const MOST_COMPARED: usize = 64;
 pub(crate) struct Layer {
     /// The distinct masks of the heads.
     heads: Vec<Node>,
-    /// True if a query row without allowed keys reads all keys, false if it reads nothing.
+    /// True if a query row without allowed keys reads all keys, false if the query row reads nothing.
     finite: bool,
     /// The keys of the query rows; `None` until a check needs them.
     index: Option<Index>,
@@ -54,7 +54,7 @@ impl Layer {
         Ok(Self { heads, finite, index: None })
     }
 
-    /// Returns the minimum number of steps of the check of a closure in this layer.
+    /// Returns the minimum number of steps that the check of closures takes in this layer.
     pub(crate) fn least_steps(&self, frame: &Frame) -> u128 {
         frame.q_len as u128 * self.heads.len() as u128
     }

@@ -14,8 +14,8 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Builds a tree from the parent of each node (-1 if it has no parent) and the position `start` of node 0. Returns
-    /// an error if a parent is not a node, or if the parents form a cycle.
+    /// Builds a tree from the parent of each node (-1 if the node has no parent) and the position `start` of node 0.
+    /// Returns an error if a parent is not a node, or if the parents form a cycle.
     pub(crate) fn new(parents: &[i128], start: i64) -> Result<Self, String> {
         let count = parents.len();
         if let Some(at) = parents.iter().position(|&parent| parent >= count as i128) {
@@ -155,8 +155,8 @@ impl Grid {
     }
 
     /// Returns the first coordinate of the window around `x` in dimension `dim`, and the number of coordinates in the
-    /// window. The window contains only coordinates whose distance from `x` is a multiple of the dilation. It begins
-    /// `size / 2` of these coordinates before `x`; at the edges of the grid, the window is moved inward.
+    /// window. The window contains only coordinates whose distance from `x` is a multiple of the dilation. The
+    /// window begins `size / 2` of these coordinates before `x`; at the edges of the grid, the window is moved inward.
     fn window(&self, dim: usize, x: i64) -> (i64, i64) {
         let (len, size, dilation) = self.dims[dim];
         let residue = x % dilation;

@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 enum Group {
     Label(String),
     Document(i64),
-    /// `document(i)`, where the value is the letter. Equal letters in a rule mean the same document, different letters
-    /// mean different documents.
+    /// The group `document(i)`. The value is the letter `i`. Equal letters in a rule mean the same document, different
+    /// letters mean different documents.
     Each(String),
     Level(i64),
     Tokens(i64, i64),
@@ -27,7 +27,7 @@ enum Group {
 pub(crate) struct Rule {
     pub(crate) text: String,
     pub(crate) allow: bool,
-    /// True if the rule has `maybe`: its groups may be empty.
+    /// True if the rule contains `maybe`, which means that groups of the rule may be empty.
     maybe: bool,
     source: Group,
     target: Group,
@@ -240,7 +240,8 @@ fn meet_near(short: &[(i64, i64)], long: &[(i64, i64)]) -> Runs {
 }
 
 /// Returns the pairs that `deny` covers without the pairs that `allows` cover, as classes of sources with equal
-/// targets. Two sources are in the same class only if the same sets of `marks` contain them.
+/// targets. `marks` are sets of tokens. Two sources are in the same class only if the same sets of `marks`
+/// contain them.
 pub(crate) fn classes(deny: &Covered, allows: &[Covered], marks: &[&Runs], work: &Work) -> Result<Vec<Class>> {
     // The starts and ends of all runs: (position, true at a start and false at an end, kind of the set, index of the
     // set). The kind is 0 for `deny`, 1 for `allows` and 2 for `marks`.

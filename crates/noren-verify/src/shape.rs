@@ -37,12 +37,12 @@ impl Shape {
             return Err(wrong(
                 format!("{}.kv_heads", at.path),
                 kv_heads.to_string(),
-                format!("a divisor of the {heads} heads"),
+                format!("a divisor of {heads}, the number of heads"),
             ));
         }
         if batch.saturating_mul(heads) > MOST_HEADS {
             return Err(beyond(
-                format!("{batch} batch rows of {heads} heads"),
+                format!("{batch} batch rows with {heads} heads each"),
                 format!("the verifier checks at most {MOST_HEADS} pairs of batch row and head"),
             ));
         }

@@ -120,7 +120,7 @@ fn set(atom: &str, given: Vec<(Option<String>, Arg)>) -> Result<Set, String> {
 }
 
 /// Returns the mask expression for the atom `name` with the arguments `given`, pairs `(argument name, value)`. The
-/// error names the wrong atom or argument.
+/// error contains the name of the wrong atom or argument.
 pub(crate) fn atom(name: &str, given: Vec<(Option<String>, Arg)>) -> Result<Expr, String> {
     let names: &[&str] = match name {
         "full" | "none" | "clearance" => &[],
@@ -203,7 +203,7 @@ fn neighborhood(args: &mut Args<'_>) -> Result<Expr, String> {
         );
     }
     if (0..grid.len()).any(|d| (size[d] - 1).saturating_mul(dilation[d]) >= grid[d]) {
-        return Err("`neighborhood`: a window larger than its grid".into());
+        return Err("`neighborhood` with a window that is larger than the grid".into());
     }
     Ok(Expr::Neighborhood { grid, size, dilation })
 }
