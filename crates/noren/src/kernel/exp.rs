@@ -122,6 +122,8 @@ mod tests {
     #[test]
     fn powers_of_two_on_every_path() {
         check(super::super::simd::portable::Portable);
+        #[cfg(target_arch = "aarch64")]
+        super::super::simd::neon::Neon::detect().into_iter().for_each(check);
         #[cfg(target_arch = "x86_64")]
         {
             use super::super::simd::{avx2::Avx2, avx512};

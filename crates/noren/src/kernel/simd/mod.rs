@@ -9,6 +9,8 @@
 pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon;
 pub(crate) mod portable;
 
 use half::{bf16, f16};
@@ -368,6 +370,8 @@ mod tests {
     #[test]
     fn numbers_of_16_bits_are_widened_exactly() {
         check_both(portable::Portable);
+        #[cfg(target_arch = "aarch64")]
+        neon::Neon::detect().into_iter().for_each(check_both);
         #[cfg(target_arch = "x86_64")]
         {
             avx2::Avx2::detect().into_iter().for_each(check_both);
