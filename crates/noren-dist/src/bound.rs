@@ -6,13 +6,13 @@ use crate::strips::Strips;
 use crate::wire::Sizes;
 use serde::Serialize;
 
-/// A lower bound on the bytes that the busiest rank receives, for any owners and any distribution of the work, with its
-/// reason.
+/// A lower bound on the bytes that the busiest rank receives, with the reason of the bound. It holds for all owners and
+/// all distributions of the work.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Bound {
-    /// Bytes in the forward pass.
+    /// The bytes that at least one rank receives in the forward pass.
     pub bytes: u64,
-    /// The reason why no split receives less.
+    /// The reason why every split has a rank that receives at least `bytes`.
     pub why: String,
 }
 
