@@ -150,7 +150,7 @@ pub struct Report {
     pub open: Vec<Open>,
     /// A description of the mask: type, shape, convention and expression.
     pub description: String,
-    /// The smallest expression found for the cells, exact or with exceptions. Rows of padding queries are left out.
+    /// The smallest expression found for the cells, exact or with exceptions. Cells in rows of padding queries may differ from the expression.
     pub expression: Option<String>,
     /// The findings, the most severe first; notes last.
     pub findings: Vec<Finding>,
