@@ -20,8 +20,8 @@ pub enum Objective {
     Clm,
     /// Masked language modelling: some tokens are replaced, and the model predicts the original tokens.
     Mlm,
-    /// Causal and masked language modelling: two causal batches, then one masked batch, and so on. The mask depends on the objective of the
-    /// batch.
+    /// Causal and masked language modelling: two causal batches, then one masked batch, and so on. The mask depends on
+    /// the objective of the batch.
     Both,
 }
 

@@ -66,7 +66,7 @@ fn line(text: &str) -> &str {
 
 /// Returns the length in bytes of a passphrase at the start of `line`; `None` if there is no passphrase. It ends at the
 /// end of the sentence or line, or before the next name of a secret. `first` is the first word, `separator` the text
-/// before it.
+/// before the passphrase.
 fn phrase(first: &str, line: &str, separator: &str) -> Option<usize> {
     let mut end = 0;
     for word in line.split_inclusive(char::is_whitespace).take(LONGEST) {
