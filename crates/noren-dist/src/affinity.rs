@@ -180,7 +180,7 @@ impl State<'_> {
         for (grain, about) in self.grains.iter().enumerate() {
             for reader in &about.readers {
                 let saved = self.reading(grain, reader.rank) as i64 - self.owning(grain, reader.rank) as i64;
-                // the bytes saved per token, not per grain
+                // the bytes saved per token, negated: the largest saving is sorted first
                 wishes.push((-saved / self.len(grain) as i64, reader.rank, grain));
             }
         }

@@ -69,7 +69,7 @@ pub(crate) fn owners(documents: &[Document], ranks: usize, group: usize, limit: 
             chosen.extend((0..ranks as u32).min_by(|a, b| after(a).total_cmp(&after(b))));
         } else {
             let needed = (size[0] / (area * group as f64) - SMALL).ceil().max(1.0) as usize;
-            // a group is as full as its fullest rank
+            // the load of a group is that of its fullest rank
             let fullest = |g: usize| members(g).map(|r| full(load[r as usize])).fold(0.0, f64::max);
             let mut by_load: Vec<(f64, usize)> = (0..groups).map(|g| (fullest(g), g)).collect();
             by_load.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));

@@ -123,7 +123,7 @@ fn slices(rank: u32, share: &Share, allowed: &RowRuns) -> RankSlices {
     let mut peers: Vec<_> = share.receives.iter().filter(|e| e.peer != rank).collect();
     peers.sort_by_key(|e| turn(e.peer));
     keys.extend(peers.iter().flat_map(|e| e.keys.iter().copied()));
-    // the index of each run in the buffer, ascending by key
+    // the index in the buffer at which each run starts, in ascending order of keys
     let mut places: Vec<([u32; 2], u32)> = Vec::with_capacity(keys.len());
     let mut at = 0;
     for run in &keys {

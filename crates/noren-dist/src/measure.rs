@@ -59,7 +59,7 @@ impl Measures {
         };
         let sum = |of: fn(&Share) -> &crate::Runs| shares.iter().map(|s| count(of(s))).sum::<u64>();
         let both = [sum(|s| &s.queries), sum(|s| &s.keys)];
-        // The longer of two sequences counts, so that a single query of decoding is no imbalance.
+        // Tokens are counted on the longer axis, so that a single query of decoding is not counted as imbalance.
         let owned = |s: &Share| count(if both[0] > both[1] { &s.queries } else { &s.keys }) as f64;
         Measures {
             area: over_mean(areas.iter().map(|a| a[0])),

@@ -364,7 +364,7 @@ impl<'a> Row<'a> {
     fn order(&self, a: &Tried, b: &Tried) -> Ordering {
         let [area, tokens] = self.options.objective.limits();
         let key = |m: Measures| {
-            // an excess by rounding does not count
+            // ignores an excess that is only a rounding error
             let over = (m.area / area).max(m.tokens / tokens).max(1.0 + 1e-6);
             [over, m.received as f64 + (self.options.far - 1.0) * m.far as f64, m.mean_received]
         };
@@ -392,7 +392,7 @@ impl<'a> Row<'a> {
         add("zigzag".into(), zigzag::owners(self.strips.q_len(), ranks));
         let shift = if let Tie::Shifted(shift) = self.tie { shift } else { 0 };
         let documents = documents(&self.strips, shift);
-        // Blocks, where they are tried too, are better than large groups, and large groups are expensive to measure.
+        // Large groups are expensive to measure. If blocks are candidates too, they are better than large groups.
         let largest = if self.options.travel == Travel::Both { (ranks / 8).max(8) } else { ranks };
         let mut group = 1;
         while documents.len() > 1 && group <= ranks.min(largest).min(MOST_GROUP) {

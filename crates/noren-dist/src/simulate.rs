@@ -125,8 +125,8 @@ impl Rank {
         for (exchange, comes) in share.receives.iter().map(|e| (e, true)).chain(share.sends.iter().map(|e| (e, false)))
         {
             let [there, back, again, gradients] = sizes.of(exchange);
-            // Data before the computation comes from the ranks it receives from, data after it from the ranks it sends
-            // to.
+            // Before the computation, a rank receives from the peers in `receives`; after the computation, it receives
+            // results from the peers in `sends`.
             let kinds = if comes { [there, 0, again, 0] } else { [0, back, 0, gradients] };
             let same = partition.node_of(rank) == partition.node_of(exchange.peer);
             let wires = if same { &mut self.near } else { &mut self.far };
