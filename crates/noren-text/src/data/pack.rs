@@ -60,7 +60,7 @@ impl Rows {
         }
         packer.close();
         match packer.rows.is_empty() {
-            true => Err(Error::Data("the documents contain no text: give documents with text".into())),
+            true => Err(Error::Data("the text is empty: give documents with text".into())),
             false => Ok(Rows { len, rows: packer.rows }),
         }
     }
