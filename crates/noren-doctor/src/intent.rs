@@ -36,8 +36,8 @@ impl Hidden {
 }
 
 /// The terms of an intended mask. A cell is allowed if two conditions hold. First, the base (causality, window, chunk,
-/// tree) and the documents allow the cell, or the prefix or a block allows the cell. Second, the key of the cell is
-/// neither padding nor redacted.
+/// tree, first keys) and the documents allow the cell, or the prefix or a block allows the cell. Second, the key of the
+/// cell is neither padding nor redacted.
 #[derive(Clone, Debug)]
 pub(crate) struct Intent {
     pub(crate) batch: usize,
@@ -57,9 +57,11 @@ pub(crate) struct Intent {
     pub(crate) right: Option<i64>,
     /// Two values: the length of a chunk in tokens, and the slot of the first chunk for each batch row.
     pub(crate) chunk: Option<(i64, Rc<Vec<i64>>)>,
-    /// Number of first keys that every query reads.
+    /// Number of first non-padding keys that every query reads; in a causal mask, every query reads those up to its own
+    /// position.
     pub(crate) sinks: usize,
-    /// Document number of each key. A query belongs to the document of the key in the query's slot.
+    /// Document number of each key; 0 for a key outside of all documents. A query belongs to the document of the key in
+    /// the query's slot. `None` if the mask has no documents.
     pub(crate) segments: Option<Rc<Groups>>,
     /// The prefix length `n` per batch row: every query reads keys `0..n`.
     pub(crate) prefix: Option<Rc<Vec<i64>>>,
@@ -72,7 +74,7 @@ pub(crate) struct Intent {
     /// For each node of a tree of drafts, the nodes that the node reads, as bits. The nodes are the last queries and
     /// the last keys.
     pub(crate) tree: Option<Rc<Vec<Vec<u64>>>>,
-    /// Keys hidden from some queries.
+    /// The redactions: keys hidden from all queries or from some of them.
     pub(crate) redactions: Rc<Vec<Hidden>>,
     /// A mistake if true: padding is hidden before the prefix or block is added, so the prefix or block makes padding
     /// visible again.

@@ -5,7 +5,8 @@ use super::target::Target;
 use noren_mask::bits::{bit, count, ones, set_bit};
 
 impl Target<'_> {
-    /// Returns the description of one mistake that explains all rows of drafts that differ from the intended tree.
+    /// Returns the description of one mistake that explains all differences from the intended tree. `None` if the intended mask `right` has no tree, or if
+    /// no such mistake explains the differences.
     pub(super) fn other_tree(&self, right: &Intent) -> Option<&'static str> {
         let tree = right.tree.as_ref()?;
         let [batch, _, q_len, kv_len] = self.given.dims();
