@@ -18,7 +18,7 @@ pub struct Measures {
     pub received: u64,
     /// Maximum over ranks of the bytes that a rank receives from other nodes in the forward pass.
     pub far: u64,
-    /// Mean number of bytes that a rank receives in the forward pass.
+    /// Number of bytes that a rank receives in the forward pass, as the mean over all ranks.
     pub mean_received: f64,
     /// Maximum over ranks of the number of other ranks with which a rank exchanges data.
     pub peers: u32,

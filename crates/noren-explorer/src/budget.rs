@@ -17,8 +17,9 @@ pub(crate) struct Budget {
 
 #[derive(Debug)]
 struct State {
+    /// The number of units, such as bytes, that no [`Share`] holds.
     free: usize,
-    /// The number for the next thread that requests units.
+    /// The number that the next thread that calls `take` will get, for its place in `queue`.
     next: u64,
     /// The numbers of the waiting threads, in the order of their requests.
     queue: VecDeque<u64>,
