@@ -87,7 +87,7 @@ pub(crate) struct Intent {
     pub(crate) padding_on_queries: bool,
     /// A mistake if true: keys after the query are visible regardless of other terms.
     pub(crate) future: bool,
-    /// A mistake if set: every query reads the keys from this slot on.
+    /// With a value, a mistake: every query reads all keys from this slot to the end. `None` for no such mistake.
     pub(crate) tail: Option<usize>,
 }
 
