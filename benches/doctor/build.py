@@ -1,6 +1,6 @@
 """Parts of cases: tokens and padding, intended masks, and the forms in which an array represents a mask.
 
-Every mask here is *correct*. The bugs are in `sick.py`, the correct masks that look faulty in `healthy.py`.
+Every mask here is *correct*. The bugs are in `faulty.py`, the correct masks that look faulty in `healthy.py`.
 
 Shapes: B batch, H heads, Q queries, K keys. A keep mask is bool [B, 1, Q, K], True where query i may read key j.
 """

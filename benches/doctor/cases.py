@@ -23,7 +23,7 @@ from healthy import HEALTHY
 from faulty import FAULTY
 
 # Each of these registers its cases.
-for _module in ("sick_values", "sick_shape", "sick_structure", "companions", "more", "hard", "traps", "rows"):
+for _module in ("faulty_values", "faulty_shape", "faulty_structure", "companions", "more", "hard", "traps", "rows"):
     importlib.import_module(_module)
 
 
@@ -91,7 +91,7 @@ def main() -> None:
     (args.out / "inputs.json").write_text(json.dumps(inputs, indent=1))
     (args.out / "labels.json").write_text(json.dumps(labels, indent=1))
     faulty = sum(v["faulty"] for v in labels.values())
-    print(f"{args.count} cases in {args.out}: {faulty} faulty, {args.count - sick} correct")
+    print(f"{args.count} cases in {args.out}: {faulty} faulty, {args.count - faulty} correct")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Makes cases of bugs. The bugs are in `sick_values.py`, `sick_shape.py`, `sick_structure.py`, `companions.py`, `more.py`
+"""Makes cases of bugs. The bugs are in `faulty_values.py`, `faulty_shape.py`, `faulty_structure.py`, `companions.py`, `more.py`
 and `hard.py`, written like the mistakes in real code: one function per mistake, several mistakes per catalogue class.
 
 A function takes a random generator and returns a `Case`, or None if this draw is harmless (no cell that a

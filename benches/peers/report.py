@@ -1,4 +1,7 @@
-"""Writes docs/performance.md and its picture from the measurements of run.py."""
+"""Writes docs/performance.md and its pictures from the measurements of run.py."""
+
+import json
+import re
 
 from svg import Drawing
 
@@ -12,11 +15,31 @@ MASKS = {"full": "none", "causal": "causal", "swa256": "window 256", "docs8": "8
          "perhead": "by head"}
 
 
-def write(document, docs):
-    """Writes performance.md and pictures/performance.svg into the folder."""
+def add(document, docs):
+    """Adds the measurements of one machine to performance.json, in place of earlier ones of the same machine, and writes the page."""
+    data = docs / "performance.json"
+    documents = json.loads(data.read_text())["machines"] if data.exists() else []
+    documents = [d for d in documents if kind(d) != kind(document)] + [document]
+    data.write_text(json.dumps({"machines": sorted(documents, key=kind)}, indent=1) + "\n")
+    write(docs)
+
+
+def write(docs):
+    """Writes performance.md and a picture for each machine from performance.json, all in the folder `docs`."""
+    documents = json.loads((docs / "performance.json").read_text())["machines"]
     (docs / "pictures").mkdir(parents=True, exist_ok=True)
-    (docs / "pictures" / "performance.svg").write_text(picture(document))
-    (docs / "performance.md").write_text("\n".join(page(document)) + "\n")
+    for document in documents:
+        (docs / picture_path(document)).write_text(picture(document))
+    (docs / "performance.md").write_text("\n".join(page(documents)) + "\n")
+
+
+def kind(document):
+    """The kind of processor and the instruction set that the kernels used: the heading of a machine."""
+    return f"{document['machine']['processor']}, {document['isa']}"
+
+
+def picture_path(document):
+    return f"pictures/performance-{re.sub('[^a-z0-9]+', '-', kind(document).lower())}.svg"
 
 
 def rate(figure):
@@ -30,27 +53,49 @@ def short(value):
 # --- the page -----------------------------------------------------------------------------------------------------
 
 
-def page(document):
-    m = document["machine"]
-    versions = ", ".join(f"{name} {version}" for name, version in sorted(document["versions"].items()))
+def page(documents):
     yield from [
         "# Performance",
         "",
-        "Written by `benches/peers/run.py --publish`; do not edit. "
-        f"{m['processor']}, {m['cores']} cores, {document['threads']} threads, {m['system']}; commit {m['commit']}; {m['date']}.",
-        f"Compared with: {versions}.",
-        *document.get("notes", []),
+        "Written by `benches/peers/run.py --publish`, which adds the machine it runs on or measures it again; do not edit. "
+        "One part for each kind of processor and instruction set:",
+        "",
+        *(f"- [{kind(d)}](#{anchor(kind(d))})" for d in documents),
         "",
         "GFLOP/s count operations of allowed pairs only, even if a peer computes other pairs too: `4 * head_dim` forward and decoding, "
         "`14 * head_dim` forward and backward. In brackets: the peer's time divided by noren's, measured alternately in the same run; "
         "above 1, noren is faster. Machines are noisy: ratios are more reliable than single values.",
         "",
-        "![Attention by operation, type and mask](pictures/performance.svg)",
+        "The limits are medians of `noren bench`; memory bandwidth is for a size that fits each cache level. The share of the limit is "
+        "the shortest possible time divided by the measured time. The shortest possible time is the longer of computing (products at the "
+        "multiply-add peak, or for bf16 the dot product peak if faster, and the softmax of each pair) and reading as many bytes as all "
+        "arrays have.",
+    ]
+    for document in documents:
+        yield from part(document)
+
+
+def anchor(heading):
+    """The link target that Markdown viewers give a heading."""
+    return re.sub("[^a-z0-9 -]", "", heading.lower()).replace(" ", "-")
+
+
+def part(document):
+    m = document["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(document["versions"].items()))
+    yield from [
+        "",
+        f"## {kind(document)}",
+        "",
+        f"{m['cores']} cores, {document['threads']} threads, {m['system']}; commit {m['commit']}; {m['date']}. Compared with: {versions}.",
+        *document.get("notes", []),
+        "",
+        f"![Attention by operation, type and mask]({picture_path(document)})",
     ]
     if bench := document.get("bench"):
         yield from limits(bench)
     for op, rows in by(document["rows"], "op"):
-        yield from ["", f"## {OPS[op]}"]
+        yield from ["", f"### {OPS[op]}"]
         for (dtype, heads, kv_heads), group in by(rows, "dtype", "heads", "kv_heads"):
             yield from table(op, dtype, heads, kv_heads, group, document["peers"])
     if bench:
@@ -90,7 +135,7 @@ def table(op, dtype, heads, kv_heads, rows, peers):
 
 
 def limits(bench):
-    yield from ["", "## Limits of the machine", "", "Measured by `noren bench` (medians); memory bandwidth for a size that fits each cache level."]
+    yield from ["", "### Limits of the machine"]
     threads = sorted({limit["threads"] for limit in bench["limits"]})
     lines = []
     for (probe, unit), group in by(bench["limits"], "probe", "unit"):
@@ -101,13 +146,7 @@ def limits(bench):
 
 
 def shares(bench):
-    yield from [
-        "",
-        "## Share of the limit",
-        "",
-        "`noren bench`: the least time that the limits leave (products at the multiply-add peak plus one softmax row for each "
-        "pair, or every array read once, whichever is longer), divided by the time taken.",
-    ]
+    yield from ["", "### Share of the limit"]
     lines = [
         [r["op"], r["dtype"], f"`{r['mask']}`", str(r["kv_len"]), str(r["head_dim"]), short(r["gflops"]), short(r["gb_per_s"]),
          f"{r['computed_per_allowed']:.2f}", f"{100 * r['of_limit']:.0f} % {r['bound']}"]
@@ -124,7 +163,7 @@ def reasons(rows):
             if "error" in figure:
                 found.setdefault((NAMES[peer], figure["error"]), set()).add(MASKS[row["mask"]])
     if found:
-        yield from ["", "## Cases that a peer cannot run", ""]
+        yield from ["", "### Cases that a peer cannot run", ""]
         yield from (f"- {peer} ({', '.join(sorted(masks))}): {why}" for (peer, why), masks in sorted(found.items()))
 
 

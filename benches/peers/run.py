@@ -4,7 +4,8 @@
     python -m venv .venv && .venv/bin/pip install -r benches/peers/requirements.txt   # FlexAttention needs a C++ compiler
     .venv/bin/python benches/peers/run.py [--ops fwd,fwdbwd,decode,batch] [--dtypes f32,bf16,f16] [--masks full,causal] [--dims 64]
     .venv/bin/python benches/peers/run.py --peers all --len 1024
-    .venv/bin/python benches/peers/run.py --publish        # everything, and docs/performance.md from it
+    .venv/bin/python benches/peers/run.py --publish        # everything; adds this machine to docs/performance.md
+    .venv/bin/python benches/peers/run.py --publish --isa avx2  # the same without AVX-512, for noren and SDPA
 
 Peers take turns, round after round, each measurement in a process of its own; a figure is the median of the rounds'
 medians, and a ratio is the median of the rounds' ratios (peer time / noren time: above 1, noren is faster). A peer that is so
@@ -94,6 +95,16 @@ def arguments(case, programs):
     return [str(programs[peer]), *given]
 
 
+# The variables that keep noren, and PyTorch with its libraries, to AVX2 on a processor that has AVX-512.
+AVX2 = {"NOREN_ISA": "avx2", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
+AVX2_PEERS = ("noren", "sdpa", "sdpa_bool")  # the others choose their instructions themselves
+
+
+def environment(isa):
+    """The variables of a process that uses this instruction set; None is the best one of the processor."""
+    return dict(os.environ, **(AVX2 if isa == "avx2" else {}))
+
+
 def measure(case, programs, timeout):
     """`{"ms": [..]}`, or `{"error": ".."}`."""
     if case["op"] == "batch" and case["peer"] in NATIVE:
@@ -102,7 +113,7 @@ def measure(case, programs, timeout):
         return {"error": "does not build here"}
     threads = str(case["threads"])
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
-    env = dict(os.environ, **{name: threads for name in names})
+    env = environment(case["isa"]) | {name: threads for name in names}
     command = arguments(case, programs)
     try:
         done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=HERE, timeout=timeout)
@@ -135,7 +146,7 @@ def compare(case, peers, rounds, programs, timeout):
     pairs = M.allowed_pairs(case["mask"], heads, n, m)
     if case["op"] == "batch":
         pairs = heads * n * sum(M.batch_lengths(case["batch"], m))
-    row = {k: v for k, v in case.items() if k != "budget"} | {"allowed": pairs, "peers": {}}
+    row = {k: v for k, v in case.items() if k not in ("budget", "isa")} | {"allowed": pairs, "peers": {}}
     ours = medians.get("noren")
     for peer in peers:
         if peer in errors:
@@ -166,11 +177,15 @@ def cases(ops, dtypes, masks, dims, lens, args):
                     for mask in masks or usual:
                         n = 1 if op == "decode" else length
                         yield dict(op=op, dtype=dtype, mask=mask, dim=dim, n=n, m=length, heads=heads, kv_heads=kv_heads,
-                                   batch=BATCH if op == "batch" else 1, threads=args.threads, budget=args.budget)
+                                   batch=BATCH if op == "batch" else 1, threads=args.threads, budget=args.budget, isa=args.isa)
 
 
 def machine():
-    name = next((l.split(":")[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), "unknown")
+    lines = [line.split(":", 1) for line in open("/proc/cpuinfo") if ":" in line]
+    entries = {key.strip(): value.strip() for key, value in reversed(lines)}
+    name = entries.get("model name", platform.machine())
+    if "cpu family" in entries:
+        name += f" (family {entries['cpu family']}, model {entries['model']})"
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     return {"processor": name, "cores": os.cpu_count(), "system": platform.system(), "commit": commit.stdout.strip(),
             "date": str(date.today())}
@@ -233,7 +248,6 @@ def save(document, path):
 
 def publish(args, document):
     """Measures the cases of docs/performance.md, then the machine's limits, and writes the page."""
-    args.json = args.json or ROOT / "docs" / "performance.json"
     groups = []
     for ops, dtypes, masks, dims, lens, peers in PUBLISHED:
         lens = numbers(args.len) if args.len else lens
@@ -243,9 +257,13 @@ def publish(args, document):
     bench = [str(programs["command"]), "bench", "--json", "--budget", str(args.budget)]
     if args.len:
         bench += ["--lens", args.len]
-    document["bench"] = json.loads(subprocess.run(bench, capture_output=True, text=True, check=True).stdout)
+    done = subprocess.run(bench, capture_output=True, text=True, check=True, env=environment(args.isa))
+    document["bench"] = json.loads(done.stdout)
+    document["isa"] = document["bench"]["isa"]
+    if args.isa:
+        document["notes"] = [f"noren and PyTorch were kept to {args.isa} by variables of their environment; the processor has more."]
     save(document, args.json)
-    report.write(document, ROOT / "docs")
+    report.add(document, ROOT / "docs")
 
 
 def numbers(text):
@@ -267,17 +285,22 @@ def main():
     p.add_argument("--budget", type=float, default=3.0, help="seconds of timed runs aimed at, for each measurement")
     p.add_argument("--timeout", type=float, default=600.0, help="seconds after which a measurement is given up")
     p.add_argument("--json", metavar="FILE", help="write everything to this file, after every row")
-    p.add_argument("--publish", action="store_true", help="measure what docs/performance.md shows, and write it")
-    p.add_argument("--plot", metavar="FILE", help="write docs/performance.md from such a file, measuring nothing")
+    p.add_argument("--publish", action="store_true", help="measure what docs/performance.md shows, and add this machine to it")
+    p.add_argument("--isa", choices=["avx2"], help="keep noren and PyTorch to this instruction set [default: all that the processor has]")
+    p.add_argument("--page", action="store_true", help="write docs/performance.md again from docs/performance.json, without measuring")
     a = p.parse_args()
-    if a.plot:
-        return report.write(json.loads(Path(a.plot).read_text()), ROOT / "docs")
+    if a.page:
+        return report.write(ROOT / "docs")
     usual = PEERS if a.publish or a.peers == "all" else USUAL_PEERS
+    if a.isa:
+        usual = AVX2_PEERS
     a.peers = usual if a.peers in (None, "all") else tuple(a.peers.split(","))
     for name, given, known in (("peers", a.peers, PEERS), ("ops", a.ops.split(","), OPS),
                                ("dtypes", a.dtypes.split(","), DTYPES), ("masks", (a.masks or "full").split(","), M.MASKS)):
         if unknown := sorted(set(given) - set(known)):
             sys.exit(f"--{name}: unknown: {', '.join(unknown)}; there are {', '.join(known)}")
+    if a.isa and (others := set(a.peers) - set(AVX2_PEERS)):
+        sys.exit(f"--isa: {', '.join(sorted(others))} cannot be kept to {a.isa}: give --peers {','.join(AVX2_PEERS)} or fewer")
     document = {}
     if a.publish:
         return publish(a, document)

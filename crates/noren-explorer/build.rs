@@ -1,11 +1,11 @@
-//! Lists the files of the page for `src/page.rs`, which makes them part of the program.
+//! Writes the list of the page's files, which `src/page.rs` includes in the program.
 
 use std::io::Result;
 use std::path::{Path, PathBuf};
 
 fn main() -> Result<()> {
     println!("cargo::rerun-if-changed=page");
-    let folder = Path::new(&std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("page");
+    let folder = Path::new(&std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR")).join("page");
     let mut files = Vec::new();
     collect(&folder, &mut files)?;
     files.sort();
@@ -13,11 +13,15 @@ fn main() -> Result<()> {
         .iter()
         .filter(|file| file.extension().is_some_and(|end| end != "md"))
         .map(|file| {
-            let name = file.strip_prefix(&folder).expect("a file in the folder").to_string_lossy().replace('\\', "/");
+            let name = file
+                .strip_prefix(&folder)
+                .expect("each listed file is below the folder of the page")
+                .to_string_lossy()
+                .replace('\\', "/");
             format!("    ({name:?}, include_bytes!({:?})),\n", file.to_string_lossy())
         })
         .collect();
-    let out = PathBuf::from(std::env::var("OUT_DIR").expect("cargo sets it"));
+    let out = PathBuf::from(std::env::var("OUT_DIR").expect("cargo sets OUT_DIR"));
     std::fs::write(out.join("page.rs"), format!("const FILES: &[(&str, &[u8])] = &[\n{entries}];\n"))
 }
 

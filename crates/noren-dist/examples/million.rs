@@ -18,8 +18,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Returns the processor time of this process in seconds (Linux; 0 elsewhere). Other work on the machine does not
-/// lengthen it.
+/// Returns the processor time of this process in seconds on Linux, and 0 on other systems. Other programs on the
+/// machine do not change it.
 fn processor_seconds() -> f64 {
     let text = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|n| n.parse::<f64>().ok()).unwrap_or(0.0) * 1e-9

@@ -1,23 +1,23 @@
-//! Assigns tokens to ranks when blocks fix which rank computes which cells. Each token goes to the rank that reads it
-//! most and has space for it.
+//! Assigns tokens to ranks after blocks have fixed the rank that computes each cell. Each token goes to the rank that
+//! reads it most and has space.
 //!
-//! Once the blocks are fixed, the bytes that a rank receives are a sum over tokens. A token that the rank does not own
-//! costs the parts that the rank reads. A token that it owns costs the results that come back from other ranks. A move
-//! of a token therefore changes two ranks only, and the busiest rank is relieved by one move after another.
+//! The bytes that a rank receives are a sum over tokens. For a token of another rank, the rank receives the parts that
+//! it reads. For a token of its own, it receives the results that other ranks computed. A token that moves to another
+//! owner therefore changes the bytes of two ranks only, and single moves reduce the bytes of the busiest rank.
 
 use crate::layout::Block;
 use crate::runs::{Owners, Runs, merged, within};
 use crate::strips::Strips;
 use crate::wire::Sizes;
 
-/// Positions of one axis that are moved together.
+/// Consecutive positions of one axis that always have one owner.
 #[derive(Clone, Debug)]
 struct Grain {
     start: u32,
     end: u32,
-    /// Ranks that read these positions, ascending.
+    /// The ranks that read the positions of the grain, ascending.
     readers: Vec<Reader>,
-    /// Number of the ranks that compute the query rows of these positions.
+    /// The number of ranks that compute the query rows of the grain.
     computing: u64,
 }
 
@@ -28,21 +28,22 @@ struct Reader {
     reads_keys: bool,
 }
 
-/// The parts of a token that an axis holds.
+/// The parts of tokens that get an owner together: queries, keys, or both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Axis {
     /// Query rows only.
     Queries,
     /// Keys only.
     Keys,
-    /// A token with both parts: query row `i` is key `i + shift`.
+    /// Tokens with query and key: query row `i` belongs to the token of key `i + shift`; the field is `shift`.
     Tokens(u32),
 }
 
-/// The maximum number of moves of the local search: a constant, plus a number for each rank.
+/// The maximum number of moves of the local search: the first number, plus the second number for each rank.
 const MOVES: [usize; 2] = [2000, 2];
 
-/// Returns owners of `0..len` for the given blocks. No rank owns more than `most` positions.
+/// Returns the owners of all positions of the axis, chosen for the given blocks. No rank owns more than `most`
+/// positions; grains have at most `grain` positions.
 pub(crate) fn owners(strips: &Strips, blocks: &[Block], axis: Axis, grain: u32, most: f64, sizes: &Sizes) -> Owners {
     let ranks = blocks.len();
     let grains = grains(strips, blocks, axis, grain);
@@ -66,7 +67,7 @@ pub(crate) fn owners(strips: &Strips, blocks: &[Block], axis: Axis, grain: u32, 
     Owners::from_parts(parts.collect())
 }
 
-/// Returns the rows of a block that read any key, and the keys that they read.
+/// Returns the query rows of a block that read a key, and the keys that these rows read, `(rows, keys)`.
 fn reading(strips: &Strips, block: &Block) -> (Runs, Runs) {
     let (mut rows, mut keys) = (Runs::new(), Runs::new());
     for strip in strips.within(block.rows[0], block.rows[1]) {
@@ -127,14 +128,14 @@ fn grains(strips: &Strips, blocks: &[Block], axis: Axis, most: u32) -> Vec<Grain
 
 struct State<'a> {
     owner: Vec<u32>,
-    /// The grains of each rank.
+    /// For each rank, the indices of the grains that it owns.
     owned: Vec<Vec<usize>>,
-    /// The number of positions that each rank owns.
+    /// For each rank, the number of positions that it owns.
     held: Vec<f64>,
-    /// The number of bytes that each rank receives.
+    /// For each rank, the number of bytes that it receives.
     received: Vec<u64>,
     grains: &'a [Grain],
-    /// The grains that each rank reads.
+    /// For each rank, the indices of the grains that it reads.
     reads: Vec<Vec<usize>>,
     sizes: &'a Sizes,
     most: f64,
@@ -150,13 +151,13 @@ impl State<'_> {
         u64::from(self.grains[grain].end - self.grains[grain].start)
     }
 
-    /// Returns the bytes that `rank` receives for a grain if it owns the grain.
+    /// Returns the bytes that `rank` would receive for a grain as the owner of the grain.
     fn owning(&self, grain: usize, rank: u32) -> u64 {
         let own = self.reader(grain, rank).is_some_and(|r| r.computes);
         self.len(grain) * self.sizes.result * (self.grains[grain].computing - u64::from(own))
     }
 
-    /// Returns the bytes that `rank` receives for a grain if another rank owns it.
+    /// Returns the bytes that `rank` would receive for a grain that another rank owns.
     fn reading(&self, grain: usize, rank: u32) -> u64 {
         let Some(reader) = self.reader(grain, rank) else { return 0 };
         let query = if reader.computes { self.sizes.query } else { 0 };
@@ -167,8 +168,8 @@ impl State<'_> {
         self.held[rank as usize] + self.len(grain) as f64 <= self.most
     }
 
-    /// Assigns each grain to the rank that saves most bytes by owning it and has space. Each run of the remaining grains
-    /// goes to the rank with the most space.
+    /// Assigns each grain to the rank that has space and saves the most bytes as owner of the grain. Assigns each run
+    /// of the remaining grains to the rank with the most space.
     fn assign(&mut self) {
         for (grain, about) in self.grains.iter().enumerate() {
             for reader in &about.readers {
@@ -179,7 +180,7 @@ impl State<'_> {
         for (grain, about) in self.grains.iter().enumerate() {
             for reader in &about.readers {
                 let saved = self.reading(grain, reader.rank) as i64 - self.owning(grain, reader.rank) as i64;
-                // the bytes saved per token, not per grain
+                // the bytes saved per token, negated: the largest saving is sorted first
                 wishes.push((-saved / self.len(grain) as i64, reader.rank, grain));
             }
         }
@@ -219,8 +220,8 @@ impl State<'_> {
         self.received[rank as usize] = received;
     }
 
-    /// Moves grains to or from the busiest rank. A move must reduce the bytes of that rank, and all other ranks must
-    /// then receive fewer bytes than that rank received before.
+    /// Moves grains to or from the busiest rank. A move must reduce the bytes that the busiest rank receives; every
+    /// other rank must then receive fewer bytes than the busiest rank received before the move.
     fn relieve(&mut self) {
         for _ in 0..MOVES[0] + MOVES[1] * self.held.len() {
             let busiest = (0..self.received.len()).max_by_key(|r| (self.received[*r], usize::MAX - r)).expect("a rank");

@@ -1,5 +1,5 @@
-//! The rules of other systems, from their published descriptions, measured as this crate's own splits are. Only keys
-//! travel, and only keys that are read.
+//! The rules of other systems, as published, measured with the measures of this crate. Only keys travel, and only keys
+//! that are read.
 //!
 //! * `contiguous`: equal runs of tokens (ring attention without reordering).
 //! * `zigzag`: `2 * ranks` equal pieces, one from each end for each rank (Llama 3; PyTorch's `_HeadTailLoadBalancer`).
@@ -28,11 +28,11 @@ const MOST_STRIPES: u32 = 1 << 13;
 /// The result of another system's rule for a mask.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Baseline {
-    /// `contiguous`, `zigzag`, `striped`, `ptrr` or `min-heap`.
+    /// Name of the rule: `contiguous`, `zigzag`, `striped`, `ptrr` or `min-heap`.
     pub name: &'static str,
-    /// The measures of its split.
+    /// The measures of the baseline's split.
     pub measures: Measures,
-    /// The split, as a partition of this crate.
+    /// The baseline's split, as a partition of this crate.
     pub partition: Partition,
 }
 
@@ -60,8 +60,8 @@ impl Rule {
         }
     }
 
-    /// Returns the owners of query rows. Returns `None` if the rule does not apply: without self-attention, or if its
-    /// blocks or chunks do not divide the length.
+    /// Returns the owners of query rows. Returns `None` if the rule does not apply: queries and keys are different
+    /// tokens, or the blocks or chunks of the rule do not divide the length.
     pub(crate) fn owners(self, strips: &Strips, tie: Tie, ranks: usize) -> Option<Owners> {
         let len = strips.q_len();
         if tie != Tie::Shifted(0) {
@@ -115,7 +115,7 @@ fn min_heap(strips: &Strips, ranks: usize) -> Owners {
     let mut parts = Vec::new();
     for (area, start) in order {
         let free = (0..ranks).filter(|r| load[*r].1 < CHUNKS);
-        let rank = free.min_by(|a, b| load[*a].0.total_cmp(&load[*b].0)).expect("as many places as chunks");
+        let rank = free.min_by(|a, b| load[*a].0.total_cmp(&load[*b].0)).expect("the ranks have space for all chunks");
         load[rank] = (load[rank].0 + area, load[rank].1 + 1);
         parts.push(([start, len.min(start + chunk)], rank as u32));
     }

@@ -6,13 +6,13 @@ use crate::strips::Strips;
 use crate::wire::Sizes;
 use serde::Serialize;
 
-/// A lower bound on the bytes that the busiest rank receives, for any owners and any distribution of the work, with its
-/// reason.
+/// A lower bound on the bytes that the busiest rank receives, with the reason of the bound. It holds for all owners and
+/// all distributions of the work.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Bound {
-    /// Bytes in the forward pass.
+    /// The bytes that at least one rank receives in the forward pass.
     pub bytes: u64,
-    /// The reason why no split receives less.
+    /// The reason why every split has a rank that receives at least `bytes`.
     pub why: String,
 }
 
@@ -49,9 +49,9 @@ pub(crate) fn bound(
 }
 
 fn looking_back(strips: &Strips, ranks: f64, most: f64, travel: Travel, sizes: &Sizes) -> Option<Bound> {
-    // the maximum number of keys after a row's own, within its strip
+    // the maximum distance from the first row of a strip to the end of the keys that the strip reads
     let mut ahead = 0;
-    // the number of keys that every row of a strip reads, with the strip's rows
+    // for each strip: the number of keys that all of its rows read, and the number of its rows
     let mut read: Vec<(u32, u32)> = Vec::new();
     for strip in strips.iter() {
         ahead = ahead.max(strip.pieces.iter().map(|p| p.end.saturating_sub(strip.start)).max().unwrap_or(0));
@@ -69,7 +69,7 @@ fn looking_back(strips: &Strips, ranks: f64, most: f64, travel: Travel, sizes: &
         let needed = f64::from(keys) - f64::from(widest);
         let holders = all / most; // the minimum number of ranks that own anything
         for price in [key, foreign] {
-            // each rank receives bytes for the keys that it lacks, or for the rows that lack them
+            // each rank receives the keys that it does not own, or other ranks compute the rows that read these keys
             let each = (key * needed).min(price * needed.min(most));
             let bytes = match travel {
                 Travel::Keys if most >= needed => key * (needed * holders - shorter) / ranks,

@@ -1,5 +1,5 @@
-//! Checks that a partition is correct: each allowed cell is in exactly one step, of a rank that has the data for the
-//! step.
+//! Checks that a partition is correct: each allowed cell is in exactly one step, and the rank of the step has the data
+//! for it.
 
 use crate::Error;
 use crate::layout::{common, without};
@@ -8,11 +8,11 @@ use crate::runs::{Runs, count, merged};
 use noren_mask::{BoundMask, Plan, Runs as RowRuns};
 
 impl Partition {
-    /// Compares the cells of the partition with the mask, by runs of cells. The comparison is exact; it takes as long
-    /// as listing the runs of every row.
+    /// Checks that the partition computes every allowed cell of the mask exactly once, with data that is present on the
+    /// computing rank. The check is exact and takes about as long as listing the runs of allowed keys of every query.
     ///
     /// # Errors
-    /// Returns an error, which names the place, in these cases:
+    /// Returns an error, which names the batch row and rank, in these cases:
     ///
     /// - The shape differs from that of the mask.
     /// - Owners overlap or leave out a position.
@@ -22,14 +22,21 @@ impl Partition {
     pub fn check(&self, bound: &BoundMask) -> Result<(), Error> {
         let wrong = |problem: String| Err(Error::Partition(problem));
         if self.shape != sizes(bound.shape()) {
-            return wrong(format!("it is for shape {:?}, but the mask has {:?}", self.shape, sizes(bound.shape())));
+            return wrong(format!(
+                "the shape of the partition is {:?}, but that of the mask is {:?}",
+                self.shape,
+                sizes(bound.shape())
+            ));
         }
         if self.ranks == 0 || self.nodes == 0 || self.nodes > self.ranks {
-            return wrong(format!("{} ranks on {} nodes", self.ranks, self.nodes));
+            return wrong(format!(
+                "{} ranks on {} nodes are invalid: there must be at least one node and no more nodes than ranks",
+                self.ranks, self.nodes
+            ));
         }
         if self.row_of.len() != self.shape[0] || self.row_of.iter().any(|row| *row >= self.rows.len()) {
             return wrong(format!(
-                "row_of {:?} for {} batch rows and {} rows",
+                "`row_of` is {:?}, but it needs {} entries, each an index below {}",
                 self.row_of,
                 self.shape[0],
                 self.rows.len()
@@ -61,8 +68,8 @@ impl Partition {
 }
 
 impl RowPartition {
-    /// Checks the form that executors rely on: runs ascend inside their axis, peers ascend, and a rank has rows of
-    /// other ranks only if queries travel.
+    /// Checks the order and range of all lists: runs ascend within their axis, peers ascend, and a rank has query rows
+    /// of other ranks only if queries travel.
     fn check_forms(&self, [q_len, kv_len]: [usize; 2], travel: Travel) -> Result<(), String> {
         let sound = |runs: &Runs, len: usize| {
             runs.iter().all(|[start, end]| start < end && *end as usize <= len)
@@ -82,7 +89,7 @@ impl RowPartition {
             }
             let foreign = share.steps.iter().any(|s| s.foreign) || exchanges().any(|e| !e.rows.is_empty());
             if travel == Travel::Keys && foreign {
-                return Err(format!("only keys travel, but rank {rank} has rows of others"));
+                return Err(format!("only keys travel, but rank {rank} has query rows of other ranks"));
             }
         }
         Ok(())
@@ -121,22 +128,25 @@ impl RowPartition {
         }
     }
 
-    /// Checks that the peer owns the data that the rank receives from it.
+    /// Checks that the peer owns the data that the rank receives from the peer.
     fn check_exchange(&self, rank: u32, exchange: &Exchange) -> Result<(), String> {
         let Some(peer) = self.shares.get(exchange.peer as usize).filter(|_| exchange.peer != rank) else {
-            return Err(format!("receives from rank {}", exchange.peer));
+            return Err(format!(
+                "data cannot be received from rank {}: the sender must be another existing rank",
+                exchange.peer
+            ));
         };
         let owned = without(&exchange.keys, &peer.keys).is_empty() && without(&exchange.rows, &peer.queries).is_empty();
         if owned {
             Ok(())
         } else {
-            Err(format!("receives from rank {} data that this rank does not own", exchange.peer))
+            Err(format!("data is received from rank {}, which does not own the data", exchange.peer))
         }
     }
 }
 
 impl Share {
-    /// Checks that steps use only data that the rank owns or receives.
+    /// Checks that the steps use only data that the rank owns or receives.
     fn check_steps(&self, rank: u32) -> Result<(), String> {
         let received: Runs = merged(self.receives.iter().flat_map(|e| e.rows.iter().copied()).collect());
         for (i, step) in self.steps.iter().enumerate() {
@@ -146,10 +156,10 @@ impl Share {
             };
             let rows = if step.foreign { &received } else { &self.queries };
             if keys.is_none_or(|keys| !without(&step.keys, keys).is_empty()) {
-                return Err(format!("step {i} uses keys of rank {} that it does not have", step.peer));
+                return Err(format!("step {i} uses keys of rank {} that were not received", step.peer));
             }
             if !without(&step.rows, rows).is_empty() {
-                return Err(format!("step {i} computes rows whose queries it does not have"));
+                return Err(format!("step {i} computes query rows that are neither owned nor received"));
             }
         }
         Ok(())
@@ -177,7 +187,10 @@ fn check_cells(row: &RowPartition, plan: &Plan, pattern: usize) -> Result<(), St
         open.iter().for_each(|(_, keys)| done.extend(common(allowed, keys)));
         let cells = count(&done);
         if cells != count(allowed) || merged(done) != allowed {
-            return Err(format!("query {q} reads {} keys, but {cells} of its cells are computed", count(allowed)));
+            return Err(format!(
+                "query {q} reads {} keys, but steps compute {cells} cells of this query",
+                count(allowed)
+            ));
         }
     }
     Ok(())

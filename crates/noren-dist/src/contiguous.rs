@@ -2,8 +2,9 @@
 
 use crate::runs::Owners;
 
-/// Splits a chain of items into at most `parts` runs with the smallest possible maximum area, where no run has more
-/// than `most` tokens. Returns the first item after each run, or `None` if no split keeps to `most`.
+/// Splits a chain of items into at most `parts` runs and minimises the largest area of a run; no run has more than
+/// `most` tokens. `areas` and `tokens` are the areas and token numbers of the items. Returns the first item after each
+/// run, or `None` if no split respects `most`.
 ///
 /// The result is optimal for the given items, to one part in 2^40 of the whole. For a given bound, it is optimal to
 /// fill each run as far as the bound allows; the bound is found by bisection (chains-on-chains partitioning, Bokhari
@@ -22,7 +23,8 @@ pub(crate) fn chains(areas: &[f64], tokens: &[f64], parts: usize, most: f64) -> 
     Some(best)
 }
 
-/// Fills each run as far as the bounds allow. Returns `None` if items are left over.
+/// Fills one run after another up to `area` and `most` tokens per run. Returns `None` if `parts` runs do not hold all
+/// items.
 fn fill(areas: &[f64], tokens: &[f64], parts: usize, area: f64, most: f64) -> Option<Vec<usize>> {
     let mut ends = Vec::with_capacity(parts);
     let mut at = 0;
@@ -37,7 +39,8 @@ fn fill(areas: &[f64], tokens: &[f64], parts: usize, area: f64, most: f64) -> Op
     (at == areas.len()).then_some(ends)
 }
 
-/// Returns the owners of positions: run `i` of items belongs to rank `i`; `ends[j]` is the position after item `j`.
+/// Returns the owners of positions. `cut[i]` is the first item after the run of rank `i`; `ends[j]` is the first
+/// position after item `j`.
 pub(crate) fn owners(cut: &[usize], ends: &[u32]) -> Owners {
     let mut out = Owners::default();
     for (rank, items) in cut.iter().enumerate().filter(|(_, items)| **items > 0) {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Seconds per allowed cell of one head and per number of the head, on one rank.
+/// Seconds of one rank per allowed cell of one head and per component of the head (head_dim).
 ///
 /// The defaults come from this project's README (two cores of an AMD EPYC, f32, head_dim 64, 4096 tokens, 2026-11-21):
 /// 375 GFLOP/s forward without a mask and 223 under `sliding(256)`, where 3 of 8 cells are in mixed tiles; forward and
@@ -28,8 +28,8 @@ impl Default for Costs {
 }
 
 impl Costs {
-    /// Returns the default proportions at another speed: `gflops` GFLOP/s forward without a mask, as `noren bench`
-    /// measures it.
+    /// Returns costs for another speed, with the proportions of the defaults. `gflops` is the forward speed without a
+    /// mask in GFLOP/s, as `noren bench` measures it.
     pub fn at(gflops: f64) -> Self {
         let Costs { full, mixed, full_backward, mixed_backward } = Costs::default();
         let times = 4.0 / (gflops * 1e9) / full;
@@ -41,12 +41,12 @@ impl Costs {
         }
     }
 
-    /// Returns the forward seconds for `[all, mixed]` allowed cells over all heads.
+    /// Returns the seconds of the forward pass for numbers of allowed cells over all heads, `[all, in mixed tiles]`.
     pub fn forward(&self, [all, mixed]: [f64; 2], head_dim: usize) -> f64 {
         (self.full * (all - mixed) + self.mixed * mixed) * head_dim as f64
     }
 
-    /// Returns the backward seconds for `[all, mixed]` allowed cells over all heads.
+    /// Returns the seconds of the backward pass for numbers of allowed cells over all heads, `[all, in mixed tiles]`.
     pub fn backward(&self, [all, mixed]: [f64; 2], head_dim: usize) -> f64 {
         (self.full_backward * (all - mixed) + self.mixed_backward * mixed) * head_dim as f64
     }
@@ -56,13 +56,13 @@ impl Costs {
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// The seconds of a rank per cell.
+    /// The computing costs of one rank.
     pub costs: Costs,
     /// Bytes per second that a rank receives from ranks of its own node.
     pub near: f64,
     /// Bytes per second that a rank receives from other nodes.
     pub far: f64,
-    /// Seconds until the first byte of a message arrives.
+    /// Seconds from the start of a message until its first byte arrives.
     pub latency: f64,
 }
 

@@ -1,13 +1,13 @@
-//! A split by documents: small documents go whole to one rank, large ones by head and tail to a group of ranks.
+//! A split by documents: a small document goes to one rank, and a large document to a group of ranks as zigzag pieces.
 
 use crate::runs::Owners;
 use crate::strips::Strips;
 use crate::zigzag;
 
-/// A document that costs less than this fraction of a rank's share is not split.
+/// The maximum cost of a document that is not split, as a fraction of the mean cost of a rank.
 const SMALL: f64 = 0.02;
 
-/// A run of query rows whose tokens read each other and no neighbouring tokens.
+/// A run of query rows whose tokens read only tokens of the run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Document {
     pub(crate) start: u32,
@@ -15,8 +15,8 @@ pub(crate) struct Document {
     pub(crate) area: f64,
 }
 
-/// Returns runs of rows that no keys connect with the rows around them. These are the documents that a plan shows,
-/// however the mask defines them. `shift` is the index of the key at query row 0.
+/// Returns the documents: the shortest runs of query rows that share no keys with the rows around them. They follow
+/// from the allowed cells, not from the definition of the mask. `shift` is the index of the key of query row 0.
 pub(crate) fn documents(strips: &Strips, shift: u32) -> Vec<Document> {
     let mut out: Vec<Document> = Vec::new();
     let mut reach = 0; // the last row that is connected with any row so far
@@ -48,9 +48,9 @@ pub(crate) fn documents(strips: &Strips, shift: u32) -> Vec<Document> {
     out
 }
 
-/// Distributes documents over groups of `group` ranks. Each document goes to the group with the least work, or to as
-/// many groups as its area needs, and is split by head and tail over their ranks. Small documents stay whole. `limit`
-/// is the maximum number of tokens of a rank, divided by the mean.
+/// Assigns documents to groups of `group` ranks. A document goes to the group with the least work, or to several groups
+/// if its area is large, and the ranks of the groups own pieces from its beginning and end (zigzag). Small documents go
+/// to one rank. `limit` is the maximum number of tokens of a rank, divided by the mean.
 pub(crate) fn owners(documents: &[Document], ranks: usize, group: usize, limit: f64) -> Owners {
     let area: f64 = documents.iter().map(|d| d.area).sum::<f64>() / ranks as f64;
     let tokens = documents.iter().map(|d| f64::from(d.end - d.start)).sum::<f64>() / ranks as f64;
@@ -69,7 +69,7 @@ pub(crate) fn owners(documents: &[Document], ranks: usize, group: usize, limit: 
             chosen.extend((0..ranks as u32).min_by(|a, b| after(a).total_cmp(&after(b))));
         } else {
             let needed = (size[0] / (area * group as f64) - SMALL).ceil().max(1.0) as usize;
-            // a group is as full as its fullest rank
+            // the load of a group is that of its fullest rank
             let fullest = |g: usize| members(g).map(|r| full(load[r as usize])).fold(0.0, f64::max);
             let mut by_load: Vec<(f64, usize)> = (0..groups).map(|g| (fullest(g), g)).collect();
             by_load.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));

@@ -1,6 +1,6 @@
 //! The errors of this crate.
 
-/// An error, with the given values, the expected ones, and how to fix it.
+/// An error of partitions. The text names the given value, the expected value, and the repair.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -8,7 +8,7 @@ pub enum Error {
     #[error("ranks: {0}")]
     Ranks(String),
 
-    /// Owners that do not fit the shape.
+    /// Owners of tokens that do not fit the shape or the number of ranks.
     #[error("owners: {0}")]
     Owners(String),
 
@@ -21,11 +21,11 @@ pub enum Error {
     Export {
         /// Name of the target system.
         target: &'static str,
-        /// The part that the system cannot express, and how to fix it.
+        /// The part of the partition that the target system cannot express, and how to fix it.
         problem: String,
     },
 
-    /// An error about the mask itself.
+    /// An error of the mask.
     #[error(transparent)]
     Mask(#[from] noren_mask::Error),
 }

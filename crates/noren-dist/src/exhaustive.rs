@@ -5,12 +5,13 @@ use crate::partition::Travel;
 use crate::runs::Owners;
 use crate::strips::Strips;
 
-/// The maximum number of splits that are tried.
+/// The maximum number of assignments that are enumerated.
 const MOST: usize = 1024;
 
-/// Returns all assignments of strips to ranks, with each query computed by its owner. If queries may travel, also
-/// returns all assignments of ranks to the squares of two strips. Ranks are equal, so the first strip always belongs to
-/// the first rank. Returns nothing if there are more than a thousand.
+/// Returns all assignments of strips to ranks in which the owner of each query computes it. If queries may travel, adds
+/// all assignments in which rectangles (the rows of one strip x the keys of another strip) have their own ranks. Ranks
+/// are interchangeable, so the first strip always belongs to the first rank. Omits a kind of assignment that has more
+/// than `MOST` members.
 pub(crate) fn layouts(strips: &Strips, ranks: usize, travel: Travel) -> Vec<Layout> {
     if ranks < 2 || number(ranks, strips.iter().count()).is_none() {
         return Vec::new();
@@ -43,7 +44,8 @@ pub(crate) fn layouts(strips: &Strips, ranks: usize, travel: Travel) -> Vec<Layo
     out
 }
 
-/// Returns the number of ways to choose a rank for each of `items`, with the first one fixed, if it is small enough.
+/// Returns the number of assignments of `items` items to ranks if the first item has a fixed rank; `None` if it is
+/// larger than `MOST`.
 fn number(ranks: usize, items: usize) -> Option<usize> {
     let all = ranks.checked_pow(items.saturating_sub(1) as u32)?;
     (items > 0 && all <= MOST).then_some(all)

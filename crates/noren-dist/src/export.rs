@@ -1,4 +1,4 @@
-//! Partitions in the formats of other systems. The conversion is exact or refused.
+//! Partitions in the formats of other systems. A conversion is exact or returns an error.
 
 use crate::Error;
 use crate::layout::common;
@@ -6,18 +6,18 @@ use crate::partition::{Partition, Share};
 use crate::runs::{Runs, count, merged};
 use noren_mask::{Plan, Runs as RowRuns, Slice};
 
-/// The maximum number of slices of one rank. A kernel that executes the slices one after another would not end with
-/// more.
+/// The maximum number of slices of one rank. A kernel would take too long for more slices, one after another.
 const MOST_SLICES: usize = 1 << 20;
 
-/// The work of one rank as MagiAttention's attention slices over the rank's buffers.
+/// The work of one rank as MagiAttention's attention slices. Indices count within the rank's buffers of rows and keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RankSlices {
-    /// The query rows of the buffer, run after run: the rank's own rows, then rows of other ranks.
+    /// The query rows of the buffer in order, as runs: first the rank's own rows, then rows of other ranks.
     pub rows: Vec<[u32; 2]>,
-    /// The keys of the buffer: the rank's own, then those received, with peers in the order of the steps.
+    /// The keys of the buffer in order, as runs: first the rank's own keys, then the received keys by peer, in the
+    /// order of the steps.
     pub keys: Vec<[u32; 2]>,
-    /// Slices of indices into these buffers. Every allowed cell that the rank computes is in exactly one slice.
+    /// The slices, as indices into the two buffers. Every allowed cell that the rank computes is in exactly one slice.
     pub slices: Vec<Slice>,
 }
 
@@ -36,8 +36,8 @@ impl Partition {
     /// ```
     ///
     /// # Errors
-    /// Returns an error if heads have different masks, because they share one list of slices there, or if the mask needs more than a
-    /// million slices.
+    /// Returns an error if heads have different masks, because MagiAttention uses one list of slices for all heads, or if a rank needs
+    /// more than a million slices.
     ///
     /// # Panics
     /// Panics if `batch` is outside the batch, or if the plan belongs to another mask.
@@ -45,7 +45,9 @@ impl Partition {
         let refuse = |problem: String| Err(Error::Export { target: "MagiAttention", problem });
         let pattern = plan.pattern_of(batch, 0);
         if let Some(head) = (0..self.shape[1]).find(|h| plan.pattern_of(batch, *h) != pattern) {
-            return refuse(format!("heads 0 and {head} have different masks, and its slices hold for all heads"));
+            return refuse(format!(
+                "heads 0 and {head} have different masks, but MagiAttention uses one list of slices for all heads"
+            ));
         }
         let allowed = plan.row_runs(pattern);
         let out: Vec<RankSlices> = self
@@ -58,15 +60,15 @@ impl Partition {
         match out.iter().position(|r| r.slices.len() > MOST_SLICES) {
             None => Ok(out),
             Some(rank) => refuse(format!(
-                "rank {rank} would need {} slices: its mask has too many small pieces",
+                "rank {rank} would need {} slices, more than the maximum: the mask has too many small pieces",
                 out[rank].slices.len()
             )),
         }
     }
 
-    /// Returns the indices that a load balancer of PyTorch's context parallelism returns from
-    /// `_generate_indices(restore=False)`, one list for each distinct batch row: rank after rank, the tokens that it
-    /// owns.
+    /// Returns one list of token indices for each distinct batch row: the tokens that the first rank owns, then those
+    /// of the second rank, and so on. A load balancer of PyTorch's context parallelism returns these indices from
+    /// `_generate_indices(restore=False)`.
     ///
     /// ```
     /// use noren_dist::{Objective, Options, Travel, partition};
@@ -78,8 +80,8 @@ impl Partition {
     /// ```
     ///
     /// # Errors
-    /// Returns an error if a rank computes rows of other ranks, if ranks own different numbers of tokens, or if queries and keys are different tokens:
-    /// PyTorch cuts the reordered sequence into equal runs and each rank computes its own rows.
+    /// Returns an error if a rank computes rows of other ranks, if ranks own different numbers of tokens, or if queries and keys are
+    /// different tokens. PyTorch cuts the reordered sequence into equal runs, and each rank computes its own rows.
     pub fn torch_indices(&self) -> Result<Vec<Vec<u32>>, Error> {
         let refuse = |problem: String| Err(Error::Export { target: "PyTorch's context parallelism", problem });
         let mut out = Vec::new();
@@ -87,12 +89,12 @@ impl Partition {
             let shares = || row.shares.iter().enumerate();
             if let Some((rank, _)) = shares().find(|(_, s)| s.steps.iter().any(|step| step.foreign)) {
                 return refuse(format!(
-                    "rank {rank} computes rows of other ranks: split again so that only keys travel"
+                    "rank {rank} computes rows of other ranks: partition again so that only keys travel"
                 ));
             }
             if let Some((rank, _)) = shares().find(|(_, s)| s.queries != s.keys) {
                 return refuse(format!(
-                    "rank {rank} owns queries of other tokens than its keys: give a partition of self-attention"
+                    "rank {rank} owns queries and keys of different tokens: give a partition of self-attention"
                 ));
             }
             let equal = self.shape[3] as u64 / self.ranks as u64;
@@ -112,7 +114,7 @@ impl Partition {
     }
 }
 
-/// Returns the cells of a rank's steps over its buffers.
+/// Returns the work of one rank as slices; `allowed` holds the allowed cells of the mask.
 fn slices(rank: u32, share: &Share, allowed: &RowRuns) -> RankSlices {
     let foreign = share.receives.iter().flat_map(|e| e.rows.iter().copied()).collect();
     let rows: Runs = share.queries.iter().copied().chain(merged(foreign)).collect();
@@ -121,7 +123,7 @@ fn slices(rank: u32, share: &Share, allowed: &RowRuns) -> RankSlices {
     let mut peers: Vec<_> = share.receives.iter().filter(|e| e.peer != rank).collect();
     peers.sort_by_key(|e| turn(e.peer));
     keys.extend(peers.iter().flat_map(|e| e.keys.iter().copied()));
-    // the index of each run in the buffer, ascending by key
+    // the index in the buffer at which each run starts, in ascending order of keys
     let mut places: Vec<([u32; 2], u32)> = Vec::with_capacity(keys.len());
     let mut at = 0;
     for run in &keys {

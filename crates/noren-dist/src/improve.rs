@@ -1,16 +1,16 @@
-//! Local improvement of a split: work moves from the rank with the most area to the rank with the least.
+//! Local improvement of a split: work moves from the rank with the largest area to the rank with the smallest area.
 
 use crate::runs::Owners;
 use crate::strips::Strips;
 
-/// The maximum number of strips that are moved: for each rank, and in all.
+/// The maximum number of strips that are moved, `[per rank, in total]`.
 const MOVES: [usize; 2] = [16, 1024];
-/// The number of ranks with little work that may receive moved strips.
+/// The number of ranks with the least work that are considered as receivers of a moved strip.
 const TAKERS: usize = 8;
 
-/// Moves strips from the ends of the largest rank's runs to the rank with the least area that has space for their
-/// tokens. Stops when no rank exceeds `area` times the mean, or when no move helps. Queries are computed by their
-/// owners. No rank owns more than `most` rows.
+/// Returns owners with more even areas. Strips move from the ends of runs of the rank with the largest area to the rank
+/// with the smallest area that has space. Stops when no rank exceeds `area` times the mean, or when no move helps. Each
+/// query is computed by its owner; no rank owns more than `most` rows.
 pub(crate) fn improve(queries: &Owners, strips: &Strips, ranks: usize, area: f64, most: f64) -> Owners {
     // strips, split where the owner changes
     let mut parts: Vec<([u32; 2], u32, f64)> = Vec::new();

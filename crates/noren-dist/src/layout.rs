@@ -1,4 +1,4 @@
-//! [`Layout`]: the owners of tokens and the ranks that compute cells, from which shares are made.
+//! [`Layout`]: the owners of tokens and the ranks that compute cells. The shares of all ranks follow from it.
 
 use crate::partition::{Exchange, RowPartition, Share, Step};
 use crate::runs::{Owners, Runs, count, merged, within};
@@ -6,7 +6,7 @@ use crate::strips::Strips;
 use noren_mask::Shape;
 use std::collections::BTreeMap;
 
-/// The owners of queries and keys, and the work of each rank.
+/// The owners of queries and keys, and the rule that determines which rank computes each cell.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Layout {
     pub(crate) queries: Owners,
@@ -14,15 +14,15 @@ pub(crate) struct Layout {
     pub(crate) work: Work,
 }
 
-/// A set of query rows x keys that one rank computes. The rows need not be consecutive.
+/// The query rows and the key range of a rectangle that one rank computes, `(rows, keys)`. The rows may have gaps.
 type Part = (Runs, [u32; 2]);
 
-/// The rank that computes a cell.
+/// The rule that determines which rank computes a cell.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Work {
-    /// The owner of its query.
+    /// The owner of the cell's query computes the cell.
     Owner,
-    /// The rank of the block that holds the cell. Blocks are disjoint and hold all allowed cells.
+    /// The rank of the block that contains the cell computes it. Blocks are disjoint and contain all allowed cells.
     Blocks(Vec<Block>),
 }
 
@@ -34,12 +34,13 @@ pub(crate) struct Block {
     pub(crate) keys: [u32; 2],
 }
 
-/// The relation between queries and keys as tokens.
+/// Whether queries and keys are the same tokens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Tie {
-    /// Query row `i` is the token of key `i + shift`; the last query is the token of the last key.
+    /// Self-attention: query row `i` is the token of key `i + shift`, and the last query is the token of the last key.
+    /// The field is `shift`.
     Shifted(u32),
-    /// Queries and keys are of different sequences.
+    /// Cross-attention: queries and keys are tokens of different sequences.
     Apart,
 }
 
@@ -54,20 +55,20 @@ impl Tie {
 }
 
 impl Layout {
-    /// Makes a layout in which each query is computed by its owner.
+    /// Creates a layout in which the owner of each query computes its cells.
     pub(crate) fn by_owner(queries: Owners, keys: Owners) -> Self {
         Layout { queries, keys, work: Work::Owner }
     }
 
-    /// Returns the split of a batch row.
+    /// Returns the split of a batch row over `ranks` ranks.
     pub(crate) fn row(&self, strips: &Strips, ranks: usize) -> RowPartition {
         let mut shares = self.shares(strips, ranks);
         mirror(&mut shares);
         RowPartition { shares }
     }
 
-    /// Returns the share of each rank: the tokens it owns, its steps, and the data it receives. The caller fills in the
-    /// data that it sends, with [`mirror`].
+    /// Returns the share of each rank: the tokens that it owns, its steps, and the data that it receives. The data that
+    /// it sends stays empty; the caller fills it in with [`mirror`].
     pub(crate) fn shares(&self, strips: &Strips, ranks: usize) -> Vec<Share> {
         let queries = self.queries.by_rank(ranks);
         let keys = self.keys.by_rank(ranks);
@@ -99,8 +100,8 @@ impl Layout {
         parts.map(share).collect()
     }
 
-    /// Returns the steps of `rows` x `keys`: keys of the rank itself first, then those of its peers from the next rank
-    /// on, round to the one before.
+    /// Returns the steps of `rows` x `keys`, one for each owner of keys: first the rank itself, then the next higher
+    /// rank, and so on; rank 0 follows the last rank.
     fn steps(
         &self,
         strips: &Strips,
@@ -142,7 +143,7 @@ impl Layout {
         by_peer.into_iter().map(step).collect()
     }
 
-    /// Returns the data that steps need and that the rank does not own, by peer.
+    /// Returns the data that the steps of `rank` need and that the rank does not own, one exchange for each peer.
     fn receives(&self, rank: u32, steps: &[Step]) -> Vec<Exchange> {
         let mut from: BTreeMap<u32, (Runs, Runs)> = BTreeMap::new();
         for step in steps.iter().filter(|s| s.peer != rank) {
@@ -159,7 +160,7 @@ impl Layout {
     }
 }
 
-/// Fills in the data that each rank sends, from the data that the others receive.
+/// Fills in the `sends` of every share from the `receives` of the other shares.
 pub(crate) fn mirror(shares: &mut [Share]) {
     let mut sends: Vec<Vec<Exchange>> = vec![Vec::new(); shares.len()];
     for (rank, share) in shares.iter().enumerate() {
@@ -170,12 +171,12 @@ pub(crate) fn mirror(shares: &mut [Share]) {
     shares.iter_mut().zip(sends).for_each(|(share, sends)| share.sends = sends);
 }
 
-/// Returns the positions in both lists.
+/// Returns the positions that are in both lists.
 pub(crate) fn common(a: &[[u32; 2]], b: &[[u32; 2]]) -> Runs {
     a.iter().flat_map(|[start, end]| within(b, *start, *end)).collect()
 }
 
-/// Returns the positions of the first list that are not in the second.
+/// Returns the positions of list `a` that are not in list `b`.
 pub(crate) fn without(a: &[[u32; 2]], b: &[[u32; 2]]) -> Runs {
     let mut out = Runs::new();
     for &[start, end] in a {

@@ -48,7 +48,7 @@ fn skew(dice: u64) -> u64 {
     if dice.is_multiple_of(16) { 60_000 } else { (200.0 * 300f64.powf(share)) as u64 }
 }
 
-/// Returns lengths drawn one by one until they sum to `len`; the last one is shortened to fit.
+/// Returns lengths that `draw` produces one by one until their sum is `len`; the last length is shortened to fit.
 fn lengths(len: u64, seed: u64, draw: impl Fn(u64) -> u64) -> Vec<u64> {
     let mut out = Vec::new();
     let mut left = len;
@@ -63,7 +63,7 @@ fn lengths(len: u64, seed: u64, draw: impl Fn(u64) -> u64) -> Vec<u64> {
     out
 }
 
-/// Returns the SplitMix64 hash of a number.
+/// Returns a pseudorandom number from a number, by SplitMix64.
 fn mix(mut x: u64) -> u64 {
     x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

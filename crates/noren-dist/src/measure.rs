@@ -10,21 +10,21 @@ use serde::Serialize;
 /// The costs of a split over all ranks.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Measures {
-    /// Maximum number of allowed cells of a rank, divided by the mean.
+    /// Maximum number of allowed cells over ranks, divided by the mean.
     pub area: f64,
-    /// Maximum number of tokens that a rank owns, divided by the mean.
+    /// Maximum number of owned tokens over ranks, divided by the mean.
     pub tokens: f64,
-    /// Forward bytes that the busiest rank receives.
+    /// Maximum over ranks of the bytes that a rank receives in the forward pass.
     pub received: u64,
-    /// Maximum forward bytes that a rank receives from other nodes.
+    /// Maximum over ranks of the bytes that a rank receives from other nodes in the forward pass.
     pub far: u64,
-    /// Mean forward bytes that a rank receives.
+    /// Number of bytes that a rank receives in the forward pass, as the mean over all ranks.
     pub mean_received: f64,
-    /// Maximum number of ranks with which a rank exchanges data.
+    /// Maximum over ranks of the number of other ranks with which a rank exchanges data.
     pub peers: u32,
 }
 
-/// Returns the allowed cells of each rank: `[all, those in mixed tiles]`.
+/// Returns the numbers of allowed cells of each rank, `[all, in mixed tiles]`.
 pub(crate) fn areas(layout: &Layout, strips: &Strips, ranks: usize) -> Vec<[f64; 2]> {
     let mut out = vec![[0.0; 2]; ranks];
     let mut add = |rank: u32, [all, mixed]: [f64; 2]| {
@@ -40,14 +40,15 @@ pub(crate) fn areas(layout: &Layout, strips: &Strips, ranks: usize) -> Vec<[f64;
     out
 }
 
-/// Returns the maximum divided by the mean; 1 if all values are zero.
+/// Returns the maximum of `values` divided by their mean; 1 if all values are zero.
 pub(crate) fn over_mean(values: impl Iterator<Item = f64> + Clone) -> f64 {
     let (sum, number) = values.clone().fold((0.0, 0.0), |(sum, number), v| (sum + v, number + 1.0));
     if sum > 0.0 { values.fold(0.0, f64::max) * number / sum } else { 1.0 }
 }
 
 impl Measures {
-    /// Measures shares with known areas. `node` returns the node of a rank.
+    /// Returns the measures of shares. `areas` holds the allowed cells of each rank, `[all, in mixed tiles]`; `node`
+    /// returns the node of a rank.
     pub(crate) fn new(shares: &[Share], areas: &[[f64; 2]], sizes: &Sizes, node: impl Fn(usize) -> usize) -> Self {
         let traffic: Vec<_> = shares.iter().map(|s| sizes.traffic(s)).collect();
         let far = |(rank, share): (usize, &Share)| -> u64 {
@@ -58,7 +59,7 @@ impl Measures {
         };
         let sum = |of: fn(&Share) -> &crate::Runs| shares.iter().map(|s| count(of(s))).sum::<u64>();
         let both = [sum(|s| &s.queries), sum(|s| &s.keys)];
-        // The longer of two sequences counts, so that a single query of decoding is no imbalance.
+        // Tokens are counted on the longer axis, so that a single query of decoding is not counted as imbalance.
         let owned = |s: &Share| count(if both[0] > both[1] { &s.queries } else { &s.keys }) as f64;
         Measures {
             area: over_mean(areas.iter().map(|a| a[0])),

@@ -1,4 +1,4 @@
-//! [`Partition`]: the owners of tokens, the ranks that compute cells, and the data that travels for it.
+//! [`Partition`]: the owners of tokens, the ranks that compute cells, and the data that ranks exchange.
 //!
 //! A partition moves no data. An executor reads its own [`Share`] and, for every batch row:
 //!
@@ -37,14 +37,14 @@ pub const VERSION: u32 = 1;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Partition {
-    /// The version of this form, [`VERSION`].
+    /// The version of this format, [`VERSION`].
     pub version: u32,
     /// SHA-256 of the mask with its shape and facts, of all fields below, and of the versions of this format and of
     /// this crate. Ranks compare it before the first exchange.
     pub hash: String,
     /// The name of the method that made the partition: `zigzag`, `documents`, ...
     pub method: String,
-    /// The data that travels besides results and gradients.
+    /// The kind of data, besides results and gradients, that travels between ranks.
     pub travel: Travel,
     /// Number of ranks.
     pub ranks: usize,
@@ -52,9 +52,9 @@ pub struct Partition {
     pub nodes: usize,
     /// `[batch, heads, kv_heads, q_len, kv_len]`.
     pub shape: [usize; 5],
-    /// For each batch row, the index into `rows`. Equal batch rows share one entry.
+    /// For each batch row, the index of its split in `rows`. Equal batch rows share one split.
     pub row_of: Vec<usize>,
-    /// The distinct batch rows.
+    /// The splits of the distinct batch rows.
     pub rows: Vec<RowPartition>,
 }
 
@@ -62,9 +62,9 @@ pub struct Partition {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Travel {
-    /// Keys only: each query row is computed by its owner.
+    /// Only keys and values travel: each query row is computed by its owner.
     Keys,
-    /// Keys and queries: a rank may compute rows of other ranks. The results go back to the owners.
+    /// Keys and queries travel: a rank may compute query rows of other ranks and sends the results back to the owners.
     #[default]
     Both,
 }
@@ -83,51 +83,53 @@ pub struct RowPartition {
 pub struct Share {
     /// Query rows that the rank owns.
     pub queries: Runs,
-    /// Keys that the rank owns; in self-attention those of the same tokens.
+    /// Keys that the rank owns; in self-attention, the keys of the tokens of `queries`.
     pub keys: Runs,
-    /// The steps, in the order in which results are merged.
+    /// The steps, in the order in which the rank merges their results.
     pub steps: Vec<Step>,
-    /// The data that the rank receives before it computes, by peer, ascending.
+    /// The data that the rank receives before it computes, one exchange for each peer, by ascending peer.
     pub receives: Vec<Exchange>,
-    /// The data that the rank sends, by peer, ascending.
+    /// The data that the rank sends, one exchange for each peer, by ascending peer.
     pub sends: Vec<Exchange>,
 }
 
-/// The allowed cells of `rows` x `keys`. Either the rank owns all rows, or other ranks own all of them.
+/// The allowed cells of the rectangle `rows` x `keys`, which the rank computes together. One step holds only rows that
+/// the rank owns, or only rows of other ranks.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// The owner of the keys.
+    /// The rank that owns the keys of the step.
     pub peer: u32,
-    /// Whether other ranks own the rows, whose queries were then received.
+    /// Whether other ranks own the query rows of the step. The rank has then received their queries.
     pub foreign: bool,
-    /// Query rows.
+    /// Query rows of the step.
     pub rows: Runs,
-    /// Keys.
+    /// Keys of the step.
     pub keys: Runs,
 }
 
-/// The data that goes from one rank to another.
+/// The data that one rank sends to another rank.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exchange {
-    /// The rank at the other end.
+    /// The rank with which data is exchanged: the sender in `receives`, the receiver in `sends`.
     pub peer: u32,
-    /// Keys and values of these keys.
+    /// The keys that are sent, with their values.
     pub keys: Runs,
-    /// Queries of these rows; their results go back in the other direction.
+    /// The query rows that are sent. Their results go back in the opposite direction.
     pub rows: Runs,
 }
 
 impl Share {
-    /// Returns the number of tokens that the rank owns: the larger of the numbers of query rows and keys.
+    /// Returns the number of tokens that the rank owns: the number of its query rows or of its keys, whichever is
+    /// larger.
     pub fn tokens(&self) -> u64 {
         count(&self.queries).max(count(&self.keys))
     }
 }
 
 impl Partition {
-    /// Makes a partition of these parts, with its hash.
+    /// Creates a partition from its fields and computes its hash.
     pub(crate) fn new(bound: &BoundMask, head: Head, row_of: Vec<usize>, rows: Vec<RowPartition>) -> Self {
         let shape = bound.shape();
         let mut out = Partition {
@@ -160,7 +162,7 @@ impl Partition {
 
     /// Returns the partition as one line of JSON, which [`from_json`](Self::from_json) reads.
     pub fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("numbers and text have a JSON form")
+        serde_json::to_string(self).expect("numbers and texts can be written as JSON")
     }
 
     /// Reads a partition and compares it with its mask: the hash, the covered cells, and the completeness of the data.
@@ -182,13 +184,13 @@ impl Partition {
         match hash == out.hash {
             true => Ok(out),
             false => Err(Error::Partition(format!(
-                "its hash {} is not that of this mask and split ({hash}): partition the mask again",
+                "the hash of the partition is {}, but this mask and split have {hash}: partition the mask again",
                 out.hash
             ))),
         }
     }
 
-    /// Returns the hash that this partition of `bound` has.
+    /// Returns the correct hash of this partition for the mask `bound`.
     pub fn hash_for(&self, bound: &BoundMask) -> String {
         let mut hash = Hash::new();
         // A closure has no serial form, so its text in the mask is used.
@@ -209,7 +211,7 @@ impl Partition {
     }
 }
 
-/// The fields of a partition besides its rows.
+/// The method, the kind of data that travels, and the numbers of ranks and nodes of a partition.
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
     pub(crate) method: String,
@@ -223,7 +225,7 @@ pub(crate) fn sizes(shape: &Shape) -> [usize; 5] {
 }
 
 impl Share {
-    /// Appends all fields as numbers, each list after its length.
+    /// Appends all fields as numbers to `out`, each list after its length.
     fn words(&self, out: &mut Vec<u32>) {
         let list = |out: &mut Vec<u32>, runs: &Runs| {
             out.push(runs.len() as u32);

@@ -12,13 +12,13 @@ use noren_mask::{BoundMask, Cover, Grid, GridOptions, Plan, short_bytes, short_c
 use std::fmt::Write;
 
 const MARGIN: usize = 28;
-/// Width and height of the mask, in pixels.
+/// Width and height of the drawn mask, in pixels.
 const SIDE: usize = 560;
-/// Maximum number of cells of the mask along a side.
+/// Maximum number of grid cells along one side of the drawn mask.
 const CELLS: usize = 112;
-/// Width of the bars that show the owners of queries and keys, in pixels.
+/// Width of the two bars that show the owners of queries and of keys, in pixels.
 const BAR: usize = 12;
-/// Width of the charts beside the mask, and the height of one, in pixels.
+/// Size of a chart beside the drawn mask, `[width, height]` in pixels.
 const CHART: [usize; 2] = [400, 96];
 /// Maximum number of rows and columns of the traffic matrix.
 const PEERS: usize = 64;
@@ -56,7 +56,7 @@ pub fn picture(plan: &Plan, split: &Partition, batch: usize, head: usize, wire: 
     let bound = plan.bound();
     if split.shape != sizes(bound.shape()) {
         return Err(Error::Partition(format!(
-            "it is for shape {:?}, but the mask has {:?}",
+            "the shape of the partition is {:?}, but that of the mask is {:?}",
             split.shape,
             sizes(bound.shape())
         )));
@@ -82,8 +82,8 @@ pub fn picture(plan: &Plan, split: &Partition, batch: usize, head: usize, wire: 
     ))
 }
 
-/// Returns the colour of a rank. Hues go once round the circle over all ranks, so that neighbours are similar;
-/// lightness alternates, so that they differ.
+/// Returns the colour of a rank. Neighbouring ranks have similar hues, and the lightness alternates from rank to rank
+/// to separate neighbours.
 fn color(rank: u32, ranks: usize) -> String {
     let hue = 222.0 + 360.0 * f64::from(rank) / ranks as f64;
     let light = if rank.is_multiple_of(2) { 46 } else { 60 };
@@ -117,7 +117,8 @@ fn heading(out: &mut String, bound: &BoundMask, split: &Partition, batch: usize,
     MARGIN + 44
 }
 
-/// Draws the mask, with each cell in the colour of the rank that computes most of it, and the owners along the edges.
+/// Draws the mask. Each cell has the colour of the rank that computes most of it, and bars along two sides show the
+/// owners.
 fn mask(out: &mut String, grid: &Grid, row: &RowPartition, ranks: usize, [x, y]: [usize; 2]) {
     let (rows, cols) = (grid.row_count(), grid.col_count());
     let [w, h] = [SIDE as f64 / cols as f64, SIDE as f64 / rows as f64];
@@ -158,7 +159,7 @@ fn mask(out: &mut String, grid: &Grid, row: &RowPartition, ranks: usize, [x, y]:
     }
 }
 
-/// Returns for each cell of the grid the rank whose steps cover most of it.
+/// Returns, for each cell of the picture's grid, the rank that computes most of the cell.
 fn computing(grid: &Grid, row: &RowPartition) -> Vec<Option<u32>> {
     let (rows, cols) = (grid.row_count(), grid.col_count());
     let mut best: Vec<(u64, Option<u32>)> = vec![(0, None); rows * cols];
@@ -179,7 +180,8 @@ fn computing(grid: &Grid, row: &RowPartition) -> Vec<Option<u32>> {
     best.into_iter().map(|(_, rank)| rank).collect()
 }
 
-/// The rows and columns of the grid that a step covers, each with its number of queries or keys.
+/// The rows and columns of the grid that a step covers. Each grid row has its number of queries, each grid column its
+/// number of keys.
 type Meets = Vec<(usize, u64)>;
 
 fn overlaps(grid: &Grid, step: &Step) -> (Meets, Meets) {
@@ -195,7 +197,7 @@ fn overlaps(grid: &Grid, step: &Step) -> (Meets, Meets) {
     (down, meets(&step.keys, grid.col_count(), &|i| grid.keys(i)))
 }
 
-/// The format of a number.
+/// A function that formats a number of a chart as text.
 type Show = fn(f64) -> String;
 
 /// Draws the cells, tokens and bytes of each rank. Returns the y coordinate below them.

@@ -6,9 +6,9 @@ use crate::runs::Owners;
 use crate::wire::Sizes;
 use std::collections::BTreeMap;
 
-/// Returns new numbers for all ranks, so that the ranks of a node (consecutive numbers) exchange much data with each
-/// other. Each node begins with the rank that exchanges the most data, and then takes the rank that exchanges the most data
-/// with the ranks of the node.
+/// Returns a new number for each rank, so that the ranks of a node (consecutive numbers) exchange much data with each
+/// other. Each node starts with the free rank that exchanges the most data. It then adds the free ranks that exchange
+/// the most data with the ranks of the node.
 pub(crate) fn order(shares: &[Share], nodes: usize, sizes: &Sizes) -> Vec<u32> {
     let ranks = shares.len();
     let mut between: Vec<BTreeMap<u32, u64>> = vec![BTreeMap::new(); ranks];
@@ -29,7 +29,7 @@ pub(crate) fn order(shares: &[Share], nodes: usize, sizes: &Sizes) -> Vec<u32> {
         for place in 0..end - next as usize {
             let free = (0..ranks).filter(|r| number[*r] == u32::MAX);
             let key = |r: usize| if place == 0 { busy(r) } else { tied[r] };
-            let chosen = free.max_by_key(|r| (key(*r), usize::MAX - r)).expect("not all have a number");
+            let chosen = free.max_by_key(|r| (key(*r), usize::MAX - r)).expect("a rank without a number is left");
             number[chosen] = next;
             next += 1;
             between[chosen].iter().for_each(|(peer, bytes)| tied[*peer as usize] += bytes);
@@ -39,7 +39,7 @@ pub(crate) fn order(shares: &[Share], nodes: usize, sizes: &Sizes) -> Vec<u32> {
 }
 
 impl Layout {
-    /// Returns the layout with other numbers for its ranks.
+    /// Returns the layout in which rank `i` has become rank `number[i]`.
     pub(crate) fn renumbered(&self, number: &[u32]) -> Layout {
         let owners = |owners: &Owners| {
             Owners::from_parts(owners.parts().map(|(run, rank)| (run, number[rank as usize])).collect())

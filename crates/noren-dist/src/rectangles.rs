@@ -14,13 +14,13 @@ use crate::wire::Sizes;
 /// The directions in which regions may be cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cuts {
-    /// Between rows only.
+    /// Regions are cut between query rows only.
     Rows,
-    /// Between rows or between keys, whichever duplicates less data.
+    /// Regions are cut between query rows or between keys, whichever cut duplicates less data.
     Cheaper,
 }
 
-/// A rectangle of query rows x keys, with the ranks that compute it.
+/// A rectangle of query rows x keys, with the `ranks` consecutive ranks from `first` on that compute it.
 #[derive(Clone, Copy, Debug)]
 struct Region {
     rows: [u32; 2],
@@ -29,8 +29,8 @@ struct Region {
     ranks: u32,
 }
 
-/// Returns one block for each rank. A node has `per_node` ranks, and ranks of one node are separated as late as
-/// possible.
+/// Returns one block for each rank. A node has `per_node` consecutive ranks; the cuts first separate nodes, and then
+/// the ranks of each node.
 pub(crate) fn blocks(strips: &Strips, ranks: usize, per_node: usize, cuts: Cuts, sizes: &Sizes) -> Vec<Block> {
     let all = Region { rows: [0, strips.q_len()], keys: [0, strips.kv_len()], first: 0, ranks: ranks as u32 };
     let mut open = vec![all];
@@ -68,7 +68,7 @@ fn halves(strips: &Strips, region: &Region, per_node: u32, cuts: Cuts, sizes: &S
     }
 }
 
-/// Returns the row before which about the fraction `part` of the region's cells is.
+/// Returns the query row at which a cut leaves about the fraction `part` of the region's cells before it.
 fn row_cut(strips: &Strips, region: &Region, part: f64) -> u32 {
     let [k0, k1] = region.keys;
     let strips = || strips.within(region.rows[0], region.rows[1]);
@@ -94,7 +94,7 @@ fn row_cut(strips: &Strips, region: &Region, part: f64) -> u32 {
     region.rows[0] + (f64::from(region.rows[1] - region.rows[0]) * part) as u32
 }
 
-/// Returns the key before which about the fraction `part` of the region's cells is.
+/// Returns the key at which a cut leaves about the fraction `part` of the region's cells before it.
 fn key_cut(strips: &Strips, region: &Region, part: f64) -> u32 {
     let [k0, k1] = region.keys;
     // the keys at which the number of cells rises and falls
@@ -120,7 +120,7 @@ fn key_cut(strips: &Strips, region: &Region, part: f64) -> u32 {
     k0 + (f64::from(k1 - k0) * part) as u32
 }
 
-/// Returns the number of keys of the region that rows on both sides of `cut` read.
+/// Returns the number of keys of the region that are read by rows before `cut` and by rows from `cut` on.
 fn shared_keys(strips: &Strips, region: &Region, cut: u32) -> u64 {
     let [k0, k1] = region.keys;
     let read = |from: u32, to: u32| -> Runs {
@@ -134,7 +134,7 @@ fn shared_keys(strips: &Strips, region: &Region, cut: u32) -> u64 {
     count(&crate::layout::common(&before, &after))
 }
 
-/// Returns the number of rows of the region that read keys on both sides of `cut`.
+/// Returns the number of query rows of the region that read keys before `cut` and keys from `cut` on.
 fn shared_rows(strips: &Strips, region: &Region, cut: u32) -> u64 {
     let [k0, k1] = region.keys;
     let reads = |s: &crate::strips::Strip<'_>, from, to| s.pieces_within(from, to).next().is_some();

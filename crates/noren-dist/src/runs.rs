@@ -1,6 +1,6 @@
 //! Lists of ranges as partitions hold them, and the owners of the positions of an axis.
 
-/// Ranges `[start, end)`, ascending, disjoint and with a gap between any two.
+/// Ranges `[start, end)` in ascending order, with a gap between each range and the next.
 pub type Runs = Vec<[u32; 2]>;
 
 /// Returns the number of positions in `runs`.
@@ -8,7 +8,7 @@ pub fn count(runs: &[[u32; 2]]) -> u64 {
     runs.iter().map(|[start, end]| u64::from(end - start)).sum()
 }
 
-/// Sorts ranges in any order and joins those that overlap or touch.
+/// Sorts ranges and joins ranges that overlap or touch.
 pub(crate) fn merged(mut ranges: Runs) -> Runs {
     ranges.sort_unstable();
     let mut out: Runs = Vec::new();
@@ -36,20 +36,20 @@ pub(crate) struct Owners {
 }
 
 impl Owners {
-    /// Appends the positions up to `end`, with their owner.
+    /// Appends the positions from the current end up to `end`, which `rank` owns.
     pub(crate) fn push(&mut self, end: u32, rank: u32) {
         if end <= self.len() {
             return;
         }
         if self.ranks.last() == Some(&rank) {
-            *self.ends.last_mut().expect("as many ends as ranks") = end;
+            *self.ends.last_mut().expect("the lists of ends and ranks have equal lengths") = end;
         } else {
             self.ends.push(end);
             self.ranks.push(rank);
         }
     }
 
-    /// Makes owners from runs in any order that cover `0..len` once.
+    /// Creates the owners from runs in any order. The runs must cover `0..len` exactly once.
     pub(crate) fn from_parts(mut parts: Vec<([u32; 2], u32)>) -> Self {
         parts.sort_unstable();
         let mut out = Owners::default();
@@ -59,12 +59,12 @@ impl Owners {
         out
     }
 
-    /// Returns the number of positions.
+    /// Returns the number of positions of the axis.
     pub(crate) fn len(&self) -> u32 {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// Returns the parts of `start..end` with their owners, ascending.
+    /// Returns the parts of the runs within `start..end`, each with its owner, ascending.
     pub(crate) fn within(&self, start: u32, end: u32) -> impl Iterator<Item = ([u32; 2], u32)> + '_ {
         let first = self.ends.partition_point(|e| *e <= start);
         (first..self.ends.len())
@@ -73,19 +73,19 @@ impl Owners {
             .map(move |([from, to], rank)| ([from.max(start), to.min(end)], rank))
     }
 
-    /// Returns all runs with their owners.
+    /// Returns all runs, each with its owner.
     pub(crate) fn parts(&self) -> impl Iterator<Item = ([u32; 2], u32)> + '_ {
         self.within(0, self.len())
     }
 
-    /// Returns the runs of each rank.
+    /// Returns, for each rank, the runs that the rank owns.
     pub(crate) fn by_rank(&self, ranks: usize) -> Vec<Runs> {
         let mut out = vec![Runs::new(); ranks];
         self.parts().for_each(|(run, rank)| out[rank as usize].push(run));
         out
     }
 
-    /// Returns the owners of positions `from..from + len`, counted from 0.
+    /// Returns the owners of positions `from..from + len`, renumbered to start at 0.
     pub(crate) fn part(&self, from: u32, len: u32) -> Self {
         let mut out = Owners::default();
         self.within(from, from + len).for_each(|([_, end], rank)| out.push(end - from, rank));

@@ -21,26 +21,28 @@ use noren_mask::Plan;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 
-/// The maximum number of ranks over which documents are spread. In a larger group, each rank would get very little of
-/// each document.
+/// The maximum number of ranks in a group over which documents are spread. In a larger group, each rank would get very
+/// little of each document.
 const MOST_GROUP: usize = 256;
 
 /// The objective by which a split is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Objective {
-    /// The least traffic with at most 1.05 times the mean of allowed cells and 1.25 times the mean of tokens on each
-    /// rank.
+    /// The least traffic, while no rank has more than 1.05 times the mean number of allowed cells or 1.25 times the
+    /// mean number of tokens.
     #[default]
     Balanced,
-    /// The least traffic with limits of 1.25 and 1.5 times the mean, for slow connections.
+    /// The least traffic, while no rank has more than 1.25 times the mean number of allowed cells or 1.5 times the mean
+    /// number of tokens; for slow connections.
     Traffic,
-    /// The least traffic with equal tokens (to 1 %) and 1.05 times the mean of cells, for little memory.
+    /// The least traffic, while all ranks own nearly the same number of tokens (at most 1.01 times the mean) and
+    /// compute at most 1.05 times the mean number of allowed cells; for little memory.
     Tokens,
 }
 
 impl Objective {
-    /// Returns the maximum of allowed cells and of tokens of a rank, each divided by the mean.
+    /// Returns the limits of one rank, each as a multiple of the mean: `[allowed cells, tokens]`.
     pub fn limits(self) -> [f64; 2] {
         match self {
             Objective::Balanced => [1.05, 1.25],
@@ -57,15 +59,15 @@ pub struct Options {
     pub ranks: usize,
     /// Number of nodes; consecutive ranks are on the same node.
     pub nodes: usize,
-    /// The data that may travel.
+    /// The kinds of data that are allowed to travel.
     pub travel: Travel,
     /// The objective by which the split is chosen.
     pub objective: Objective,
-    /// The sizes of the data that travels.
+    /// The sizes in bytes of the data that travels.
     pub wire: Wire,
-    /// The weight of a byte between nodes; a byte within a node has the weight 1.
+    /// The cost of a byte that travels between nodes; a byte within a node costs 1.
     pub far: f64,
-    /// Number of query rows that are treated together; `None` chooses it by the rows of a rank.
+    /// Number of query rows that are assigned together. If `None`, the number follows from the number of rows per rank.
     pub grain: Option<u32>,
 }
 
@@ -76,17 +78,17 @@ impl Default for Options {
     }
 }
 
-/// A split that was tried.
+/// One split that the search considered.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Candidate {
     /// Name of the method: `contiguous`, `zigzag`, `documents/4`, `rectangles`, ...
     pub method: String,
-    /// The data that travels in this split.
+    /// The kind of data that travels in this split.
     pub travel: Travel,
     /// Measures of the split.
     pub measures: Measures,
-    /// Whether no other candidate is better in area, tokens, bytes received or peers without being worse in another of
-    /// them.
+    /// Whether the candidate is on the Pareto front: no other candidate is at least as good in area, tokens, bytes
+    /// received and peers, and better in one of them.
     pub on_front: bool,
 }
 
@@ -95,23 +97,24 @@ pub struct Candidate {
 pub struct Search {
     /// The chosen partition.
     pub partition: Partition,
-    /// For each distinct batch row: the candidates, the rules of other systems, and the lower bound.
+    /// The searches of the distinct batch rows.
     pub rows: Vec<RowSearch>,
 }
 
-/// The candidates of one batch row.
+/// The candidates of one distinct batch row, and the lower bound for them.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct RowSearch {
-    /// The candidates, in the order in which they were tried.
+    /// The candidates, in the order in which the search considered them.
     pub candidates: Vec<Candidate>,
     /// The index of the chosen candidate.
     pub chosen: usize,
-    /// The allowed cells of each rank over all heads: `[all, those in mixed tiles]`.
+    /// The numbers of allowed cells of each rank over all heads in the chosen split, `[all, in mixed tiles]`.
     pub areas: Vec<[f64; 2]>,
     /// Whether areas were counted exactly. Otherwise they were estimated from some rows, because there are too many
     /// mixed tiles.
     pub exact: bool,
-    /// A lower bound on the bytes that the busiest rank receives within the limits.
+    /// A lower bound on the bytes that the busiest rank receives, for all splits within the limits; `None` if no bound
+    /// was found.
     pub bound: Option<Bound>,
 }
 
@@ -175,7 +178,7 @@ fn search_with(plan: &Plan, options: &Options, before: Option<&Partition>) -> Re
 pub fn follow(plan: &Plan, before: &Partition, options: &Options) -> Result<Search, Error> {
     if before.shape != sizes(plan.shape()) || [before.ranks, before.nodes] != [options.ranks, options.nodes] {
         return Err(Error::Owners(format!(
-            "they are for shape {:?} over {} ranks on {} nodes, but shape {:?} over {} ranks on {} nodes is given",
+            "the earlier partition has shape {:?} over {} ranks on {} nodes, but shape {:?} over {} ranks on {} nodes is given",
             before.shape,
             before.ranks,
             before.nodes,
@@ -187,8 +190,8 @@ pub fn follow(plan: &Plan, before: &Partition, options: &Options) -> Result<Sear
     search_with(plan, options, Some(before))
 }
 
-/// Returns the results of other systems' rules, with the measures of the first batch row, as this crate's own splits
-/// are measured.
+/// Returns the splits of other systems' rules for the first batch row, each with its measures. The measures are those
+/// of this crate's splits.
 ///
 /// # Errors
 /// Returns an error for an invalid number of ranks or nodes.
@@ -215,7 +218,8 @@ pub fn compare(plan: &Plan, options: &Options) -> Result<Vec<Baseline>, Error> {
     Ok(out)
 }
 
-/// Returns for each batch row the index of its distinct batch row, and the first batch row of each distinct one.
+/// Finds equal batch rows. Returns, for each batch row, the index of its distinct batch row, and then the first batch
+/// row of each distinct one. `before` is an earlier partition with given owners, if any.
 fn distinct_rows(
     plan: &Plan,
     options: &Options,
@@ -230,14 +234,14 @@ fn distinct_rows(
     }
     if !options.far.is_finite() || options.far < 0.0 {
         return Err(Error::Ranks(format!(
-            "a byte between nodes counts for {}: give a finite number from 0 on",
+            "the weight `far` of a byte between nodes is {}: give a finite number of at least 0",
             options.far
         )));
     }
     let wire = options.wire;
     for (name, value) in [("head_dim", wire.head_dim), ("element", wire.element), ("partial", wire.partial)] {
         if value == 0 || value > 1 << 16 {
-            return Err(Error::Ranks(format!("the wire's {name} is {value}: give 1 to 65536")));
+            return Err(Error::Ranks(format!("`{name}` of the wire sizes is {value}: give a number from 1 to 65536")));
         }
     }
     let shape = plan.shape();
@@ -258,14 +262,14 @@ fn distinct_rows(
     Ok((row_of, known.into_iter().map(|(_, batch)| batch).collect()))
 }
 
-/// A candidate with its parts.
+/// A candidate with its layout and its areas.
 struct Tried {
     candidate: Candidate,
     layout: Layout,
     areas: Vec<[f64; 2]>,
 }
 
-/// Returns the owners of queries and keys of a partition.
+/// Returns the owners of the split of one batch row, `(queries, keys)`.
 fn owners_of(row: &RowPartition) -> (Owners, Owners) {
     let parts = |of: fn(&Share) -> &Runs| {
         let parts =
@@ -275,13 +279,13 @@ fn owners_of(row: &RowPartition) -> (Owners, Owners) {
     (parts(|s| &s.queries), parts(|s| &s.keys))
 }
 
-/// One batch row, with all data from which its candidates are made.
+/// One batch row, with the data from which its candidates are created.
 struct Row<'a> {
     strips: Strips,
     tie: Tie,
     sizes: Sizes,
     options: &'a Options,
-    /// The given owners of queries and keys; `None` if there are none.
+    /// The given owners, `(queries, keys)`; `None` if the search chooses the owners.
     owners: Option<(Owners, Owners)>,
 }
 
@@ -323,7 +327,7 @@ impl<'a> Row<'a> {
             tried[i].candidate.on_front = !tried.iter().any(|other| other.candidate.measures.dominates(&mine));
         }
         let order = |a: &usize, b: &usize| self.order(&tried[*a], &tried[*b]);
-        let chosen = (0..tried.len()).min_by(order).expect("there is a contiguous cut");
+        let chosen = (0..tried.len()).min_by(order).expect("the contiguous split is always a candidate");
         let most = self.options.objective.limits()[1] * f64::from(self.strips.q_len()) / ranks as f64;
         let candidates = tried.iter().map(|t| t.candidate.clone()).collect();
         let Tried { layout, areas, .. } = tried.swap_remove(chosen);
@@ -341,8 +345,8 @@ impl<'a> Row<'a> {
         Tried { layout, areas, candidate: Candidate { method, travel, measures, on_front: true } }
     }
 
-    /// Returns the same split with ranks placed on nodes by the data that they exchange, if less travels between nodes
-    /// then.
+    /// Places the ranks of a split on nodes by the data that the ranks exchange. Returns the placed split, or `None` if
+    /// it sends no fewer bytes between nodes.
     fn placed(&self, tried: &Tried) -> Option<Tried> {
         if self.owners.is_some() || tried.candidate.measures.far == 0 {
             return None;
@@ -355,11 +359,12 @@ impl<'a> Row<'a> {
         (placed.candidate.measures.far < tried.candidate.measures.far).then_some(placed)
     }
 
-    /// Compares two candidates: first by the excess over the limits, then by the bytes that travel.
+    /// Compares two candidates; the better one is less. The smaller excess over the limits is better, then the smaller
+    /// number of bytes that travel.
     fn order(&self, a: &Tried, b: &Tried) -> Ordering {
         let [area, tokens] = self.options.objective.limits();
         let key = |m: Measures| {
-            // an excess by rounding does not count
+            // ignores an excess that is only a rounding error
             let over = (m.area / area).max(m.tokens / tokens).max(1.0 + 1e-6);
             [over, m.received as f64 + (self.options.far - 1.0) * m.far as f64, m.mean_received]
         };
@@ -382,12 +387,12 @@ impl<'a> Row<'a> {
         let mut out = Vec::new();
         let mut add = |name: String, queries: Owners| out.push((name, self.owned(queries)));
         let cut = chains(&areas, &lens, ranks, most).or_else(|| chains(&areas, &lens, ranks, f64::INFINITY));
-        add("contiguous".into(), owners(&cut.expect("no limit on tokens"), &ends));
+        add("contiguous".into(), owners(&cut.expect("a split always exists without a limit on tokens"), &ends));
         add("equal runs".into(), equal(self.strips.q_len(), ranks));
         add("zigzag".into(), zigzag::owners(self.strips.q_len(), ranks));
         let shift = if let Tie::Shifted(shift) = self.tie { shift } else { 0 };
         let documents = documents(&self.strips, shift);
-        // Blocks, where they are tried too, are better than large groups, and large groups are expensive to measure.
+        // Large groups are expensive to measure. If blocks are candidates too, they are better than large groups.
         let largest = if self.options.travel == Travel::Both { (ranks / 8).max(8) } else { ranks };
         let mut group = 1;
         while documents.len() > 1 && group <= ranks.min(largest).min(MOST_GROUP) {
@@ -425,7 +430,7 @@ impl<'a> Row<'a> {
         out
     }
 
-    /// Returns the layout in which each query is computed by its owner, and each key is owned with its token.
+    /// Returns the layout in which the owner of each query computes it; each key has the owner of its token.
     fn owned(&self, queries: Owners) -> Layout {
         let keys = match self.tie {
             Tie::Shifted(0) => queries.clone(),

@@ -18,7 +18,7 @@ use std::fmt;
 /// of rows of other ranks. The pass ends with the slowest rank. Contention and the time to merge are not modelled.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Simulation {
-    /// Always true: nothing was measured on such a machine.
+    /// Always true, because a simulation measures nothing on real machines.
     pub simulated: bool,
     /// Number of ranks.
     pub ranks: usize,
@@ -26,15 +26,15 @@ pub struct Simulation {
     pub forward: f64,
     /// Seconds of the backward pass.
     pub backward: f64,
-    /// Seconds of the forward pass if work were distributed evenly and no data travelled.
+    /// Seconds of an ideal forward pass, with work distributed evenly and no data sent.
     pub forward_ideal: f64,
-    /// Maximum number of allowed cells of a rank, divided by the mean.
+    /// Maximum number of allowed cells over ranks, divided by the mean.
     pub area: f64,
-    /// Maximum number of tokens of a rank, divided by the mean.
+    /// Maximum number of tokens over ranks, divided by the mean.
     pub tokens: f64,
-    /// Maximum forward bytes that a rank receives from its own node.
+    /// Maximum over ranks of the bytes that a rank receives from its own node in the forward pass.
     pub near: u64,
-    /// Maximum forward bytes that a rank receives from other nodes.
+    /// Maximum over ranks of the bytes that a rank receives from other nodes in the forward pass.
     pub far: u64,
     /// Maximum number of steps of a rank.
     pub steps: usize,
@@ -61,7 +61,7 @@ pub fn simulate(plan: &Plan, partition: &Partition, wire: &Wire, machine: &Machi
     let shape = plan.shape();
     if partition.shape != sizes(shape) {
         return Err(Error::Partition(format!(
-            "it is for shape {:?}, but the mask has {:?}",
+            "the shape of the partition is {:?}, but that of the mask is {:?}",
             partition.shape,
             sizes(shape)
         )));
@@ -95,12 +95,13 @@ pub fn simulate(plan: &Plan, partition: &Partition, wire: &Wire, machine: &Machi
     })
 }
 
-/// Returns the number of rows that are treated together where cells are estimated.
+/// Returns the number of query rows of one strip, over which the cells are estimated together.
 pub(crate) fn grain(q_len: usize, ranks: usize) -> u32 {
     (q_len / ranks / 16).clamp(1, 128).max(q_len >> 15) as u32
 }
 
-/// The work of one rank. Bytes have four kinds: forward before and after the computation, backward before and after it.
+/// The work of one rank. The four numbers of `near` and `far` are bytes: `[forward before the computation, forward
+/// after it, backward before it, backward after it]`.
 #[derive(Clone, Copy, Default)]
 struct Rank {
     local: [f64; 2],
@@ -124,8 +125,8 @@ impl Rank {
         for (exchange, comes) in share.receives.iter().map(|e| (e, true)).chain(share.sends.iter().map(|e| (e, false)))
         {
             let [there, back, again, gradients] = sizes.of(exchange);
-            // Data before the computation comes from the ranks it receives from, data after it from the ranks it sends
-            // to.
+            // Before the computation, a rank receives from the peers in `receives`; after the computation, it receives
+            // results from the peers in `sends`.
             let kinds = if comes { [there, 0, again, 0] } else { [0, back, 0, gradients] };
             let same = partition.node_of(rank) == partition.node_of(exchange.peer);
             let wires = if same { &mut self.near } else { &mut self.far };
@@ -154,7 +155,7 @@ impl Rank {
     }
 }
 
-/// Returns the allowed cells of a step over all heads: `[all, those in mixed tiles]`.
+/// Returns the numbers of allowed cells of a step over all heads, `[all, in mixed tiles]`.
 pub(crate) fn cells(step: &Step, strips: &Strips) -> [f64; 2] {
     let mut sum = [0.0; 2];
     for rows in &step.rows {

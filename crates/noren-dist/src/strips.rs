@@ -3,12 +3,13 @@
 use crate::runs::{Runs, count, merged};
 use noren_mask::{Kind, PatternPlan, Plan, PlanOptions, Reorder, TileSpan};
 
-/// The maximum number of words of mask bits that are counted. Beyond it, cells of mixed pieces are counted on some rows
-/// only.
+/// The maximum number of words of mask bits that are counted exactly. Beyond it, cells of mixed pieces are counted on
+/// some rows only.
 const MOST_WORDS: u64 = 1 << 28;
-/// The number of rows of each piece that are counted then.
+/// The number of query rows that are counted for each mixed piece if the mask has more than `MOST_WORDS` words.
 const SAMPLED_ROWS: u32 = 4;
-/// A mixed piece is treated row by row if its width is more than this number times the height of the strip.
+/// If the width of a mixed piece is more than this number times the height of its strip, the piece is split into single
+/// rows.
 const WIDE: u32 = 16;
 
 /// A run of keys that the rows of one strip read.
@@ -17,19 +18,19 @@ pub(crate) struct Piece {
     pub(crate) start: u32,
     pub(crate) end: u32,
     pub(crate) mixed: bool,
-    /// The index of the strip's plane that reads the keys.
+    /// The index in `Strips::planes` of the pattern whose heads read the keys.
     plane: u32,
-    /// The number of allowed cells, times the number of heads that share them.
+    /// The number of allowed cells of this run of keys for one head, times the number of heads of the plane.
     pub(crate) area: f64,
 }
 
-/// Query rows `start..end` with the pieces that they read. Pieces of different planes may overlap.
+/// Query rows `start..end` with the runs of keys that they read, `pieces`. Pieces of different patterns may overlap.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Strip<'a> {
     pub(crate) start: u32,
     pub(crate) end: u32,
     pub(crate) pieces: &'a [Piece],
-    /// The fraction of the strip's rows that is used; 1 unless the strip was cut.
+    /// The fraction of the strip's rows that remains after a cut; 1 for an uncut strip.
     share: f64,
 }
 
@@ -42,7 +43,8 @@ impl Strip<'_> {
         self.pieces.iter().map(|p| p.area).sum::<f64>() * self.share
     }
 
-    /// Returns the number of allowed cells with keys in `start..end`, as if the cells of a piece were spread evenly.
+    /// Returns the number of allowed cells with keys in `start..end`, estimated as if the cells of each piece were
+    /// evenly distributed over its keys.
     pub(crate) fn area_within(&self, start: u32, end: u32) -> f64 {
         self.pieces.iter().map(|p| p.area_within(start, end)).sum::<f64>() * self.share
     }
@@ -63,29 +65,30 @@ impl Piece {
     }
 }
 
-/// The work of one batch row over all its heads.
+/// The work of one batch row over all its heads, as strips of query rows.
 #[derive(Debug)]
 pub(crate) struct Strips {
     plan: Plan,
-    /// Patterns of the batch row, each with the number of its heads.
+    /// The patterns of the batch row, `(index of the pattern, number of its heads)`.
     planes: Vec<(usize, u32)>,
     /// Approximate number of query rows of a strip.
     grain: u32,
     starts: Vec<u32>,
     first: Vec<u32>,
     pieces: Vec<Piece>,
-    /// Whether areas were counted exactly.
+    /// Whether the areas are exact counts; otherwise they are estimates.
     pub(crate) exact: bool,
 }
 
 impl Strips {
-    /// Makes the strips of batch row `batch`, of about `grain` rows each. Strips end at borders of the content if there
-    /// are any.
+    /// Creates the strips of batch row `batch`, with about `grain` query rows each. If the content of the mask has
+    /// borders, such as ends of documents, strips end at these borders.
     pub(crate) fn new(plan: &Plan, batch: usize, grain: u32) -> Self {
         Self::counting(plan, batch, grain, MOST_WORDS)
     }
 
-    /// Makes the strips, and counts cells exactly if there are at most `most_words` words of mask bits.
+    /// Creates the strips. Counts cells exactly if they fill at most `most_words` words of mask bits, and estimates the
+    /// number otherwise.
     fn counting(plan: &Plan, batch: usize, grain: u32, most_words: u64) -> Self {
         let options = PlanOptions { block_q: grain, block_kv: grain, reorder: Reorder::Never };
         let plan = plan.bound().plan_with(&options);
@@ -151,8 +154,8 @@ impl Strips {
         }
     }
 
-    /// Splits strips in which few rows read many more keys than the others, so that those rows form strips of their
-    /// own.
+    /// Splits strips in which few rows read many more keys than the other rows. The rows with many keys become strips
+    /// of their own.
     fn cut_wide(&mut self) {
         let mut borders = Vec::new();
         let mut bits = Vec::new();
@@ -205,7 +208,7 @@ impl Strips {
         self.planes.iter().map(|(_, heads)| f64::from(*heads)).sum()
     }
 
-    /// Returns the index of the strip that holds query row `row`.
+    /// Returns the index of the strip that contains query row `row`.
     pub(crate) fn at(&self, row: u32) -> usize {
         self.starts.partition_point(|s| *s <= row) - 1
     }
@@ -219,8 +222,8 @@ impl Strips {
         })
     }
 
-    /// Returns the estimated cells of `rows` x `keys` over all heads, as if the cells of a piece were spread evenly:
-    /// `[all, those in mixed pieces]`.
+    /// Returns the estimated numbers of allowed cells of `rows` x `keys` over all heads, `[all, in mixed pieces]`. The
+    /// estimate distributes the cells of each piece evenly.
     pub(crate) fn estimate(&self, rows: [u32; 2], keys: [u32; 2]) -> [f64; 2] {
         let mut sum = [0.0; 2];
         for strip in self.within(rows[0], rows[1]) {
@@ -233,8 +236,8 @@ impl Strips {
         sum
     }
 
-    /// Returns the cells of `rows` x `keys` over all heads, counted if [`exact`](Self::exact): `[all, those in mixed
-    /// pieces]`.
+    /// Returns the numbers of allowed cells of `rows` x `keys` over all heads, `[all, in mixed pieces]`. The numbers
+    /// are exact counts if [`exact`](Self::exact) is true.
     pub(crate) fn count(&self, rows: [u32; 2], keys: [u32; 2]) -> [f64; 2] {
         let mut sum = [0.0; 2];
         let mut bits = Vec::new();
@@ -274,12 +277,14 @@ fn mixed_words(pattern: &PatternPlan) -> u64 {
     pattern.tiles().map(words).sum()
 }
 
-/// Returns whether a mixed span is so much wider than its tile is high that its rows may differ.
+/// Returns whether a mixed span is so wide, compared with the height of its tile, that the rows of the tile may read
+/// very different keys.
 fn wide(span: &TileSpan, grain: u32) -> bool {
     span.kind == Kind::Mixed && span.keys() / WIDE >= grain
 }
 
-/// Returns the keys that each row reads, as runs. Gaps shorter than `gap` are closed.
+/// Returns, for each query row of `rows`, the runs of keys that it reads within `keys`. Closes gaps shorter than `gap`.
+/// `bits` is scratch memory.
 fn row_runs(pattern: &PatternPlan, rows: [u32; 2], keys: [u32; 2], gap: u32, bits: &mut Vec<u64>) -> Vec<Runs> {
     let read = |row: u32| {
         let words = fill(pattern, [row, row + 1], keys, bits);
@@ -298,7 +303,7 @@ fn row_runs(pattern: &PatternPlan, rows: [u32; 2], keys: [u32; 2], gap: u32, bit
     (rows[0]..rows[1]).map(read).collect()
 }
 
-/// Returns the index of the first bit from `at` on that differs from the bits of `flip`.
+/// Returns the index of the first bit, from `at` on, that differs from the bits of `flip` (all zeros or all ones).
 fn next(words: &[u64], at: u32, flip: u64) -> Option<u32> {
     let mut word = (at / 64) as usize;
     let mut left = (words.get(word)? ^ flip) & (u64::MAX << (at % 64));
@@ -316,12 +321,12 @@ fn fill<'a>(pattern: &PatternPlan, rows: [u32; 2], keys: [u32; 2], bits: &'a mut
     bits
 }
 
-/// Returns the number of allowed cells of a rectangle.
+/// Returns the exact number of allowed cells of a rectangle. `bits` is scratch memory.
 fn counted(pattern: &PatternPlan, rows: [u32; 2], keys: [u32; 2], bits: &mut Vec<u64>) -> u64 {
     fill(pattern, rows, keys, bits).iter().map(|w| u64::from(w.count_ones())).sum()
 }
 
-/// Returns an estimate of the number of allowed cells of a rectangle, from some of its rows.
+/// Returns the number of allowed cells of a rectangle, estimated from some of its rows. `bits` is scratch memory.
 fn sampled(pattern: &PatternPlan, rows: [u32; 2], keys: [u32; 2], bits: &mut Vec<u64>) -> f64 {
     let lines = rows[1] - rows[0];
     let taken = lines.min(SAMPLED_ROWS);

@@ -1,4 +1,5 @@
-//! [`Wire`]: the bytes of a key, a query and a result in a message; [`Traffic`]: the bytes that a partition sends in all.
+//! [`Wire`]: the bytes of a key, a query and a result in a message; [`Traffic`]: the bytes that a rank receives and
+//! sends.
 
 use crate::partition::{Exchange, Partition, Share};
 use crate::runs::count;
@@ -21,9 +22,9 @@ pub struct Wire {
     pub head_dim: usize,
     /// Number of components of a value of one head.
     pub v_dim: usize,
-    /// Bytes of a component of queries, keys and values.
+    /// Bytes of one component of queries, keys and values.
     pub element: usize,
-    /// Bytes of a component of partial results and partial gradients.
+    /// Bytes of one component of partial results and partial gradients.
     pub partial: usize,
 }
 
@@ -47,7 +48,7 @@ pub(crate) struct Sizes {
 }
 
 impl Wire {
-    /// Returns the sizes for `heads` query heads over `kv_heads` key-value heads.
+    /// Returns the sizes in bytes for `heads` query heads and `kv_heads` key-value heads.
     pub(crate) fn sizes(&self, heads: usize, kv_heads: usize) -> Sizes {
         let (h, kv, d, both) =
             (heads as u64, kv_heads as u64, self.head_dim as u64, (self.head_dim + self.v_dim) as u64);
@@ -80,7 +81,7 @@ pub struct Traffic {
 }
 
 impl Sizes {
-    /// Returns the bytes of an exchange: `[forward, forward sent back, backward, backward sent back]`.
+    /// Returns the bytes of an exchange: `[forward, results sent back, backward, gradients sent back]`.
     pub(crate) fn of(&self, exchange: &Exchange) -> [u64; 4] {
         let (keys, rows) = (count(&exchange.keys), count(&exchange.rows));
         [
@@ -91,7 +92,7 @@ impl Sizes {
         ]
     }
 
-    /// Returns the sums over a rank's exchanges.
+    /// Returns the sums of bytes over all exchanges of a rank.
     pub(crate) fn traffic(&self, share: &Share) -> Traffic {
         let mut out = Traffic::default();
         for exchange in &share.receives {
@@ -117,8 +118,8 @@ impl Sizes {
 }
 
 impl Partition {
-    /// Returns the exact bytes that an executor sends and receives, by rank, over all batch rows. Peers are those of the
-    /// batch row that has the most.
+    /// Returns the exact bytes that each rank sends and receives, summed over all batch rows. The field `peers` is the
+    /// maximum over batch rows.
     ///
     /// ```
     /// use noren_dist::{Options, Wire, partition};

@@ -1,9 +1,10 @@
-//! Head and tail: each rank owns one piece from the beginning and one from the end.
+//! The zigzag split: each rank owns one piece from the beginning and one piece from the end of the sequence.
 
 use crate::runs::Owners;
 
-/// Splits `start..end` into `2 * ranks.len()` pieces of equal length. The first and the last piece go to the first
-/// rank, the next ones inwards to the second, and so on: under a causal mask all ranks have the same work.
+/// Splits `start..end` into `2 * ranks.len()` pieces of equal length and appends them to `out`, each with its rank. The
+/// first rank gets the first and the last piece, the second rank the next pieces inwards, and so on. Under a causal
+/// mask all ranks then have equal work.
 pub(crate) fn pieces(start: u32, end: u32, ranks: &[u32], out: &mut Vec<([u32; 2], u32)>) {
     let number = 2 * ranks.len() as u64;
     let border = |i: u64| start + (u64::from(end - start) * i / number) as u32;
@@ -15,7 +16,7 @@ pub(crate) fn pieces(start: u32, end: u32, ranks: &[u32], out: &mut Vec<([u32; 2
     }
 }
 
-/// Returns owners of `0..len` by head and tail.
+/// Returns the owners of positions `0..len` by the zigzag split over `ranks` ranks.
 pub(crate) fn owners(len: u32, ranks: usize) -> Owners {
     let mut parts = Vec::new();
     pieces(0, len, &(0..ranks as u32).collect::<Vec<_>>(), &mut parts);

@@ -57,7 +57,7 @@ pub(crate) fn look(beside: &Companions<'_>, context: &Context, verdict: Option<&
     findings
 }
 
-/// Checks that the padding is on the declared side, and on the left if the model generates text.
+/// Returns a finding if a batch row is padded on the right, but left padding is declared or the model generates text.
 fn padding_side(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>) -> Option<Finding> {
     let valid = intent?.valid.as_ref()?;
     let kv_len = intent?.kv_len;
@@ -314,7 +314,8 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// Returns true if fewer than 70 % of the non-padding tokens have a label, as in masked-language training.
+    /// Returns true if fewer than 70 % of the non-padding tokens have a label, as in masked-language training. Tokens that
+    /// end a text are not counted.
     fn sparse(&self, labels: &[Vec<i64>]) -> bool {
         // Tokens with the eos id are not counted, because their missing labels belong to another class of mistake.
         let ends = |b: usize, k: usize| {
@@ -327,7 +328,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Returns the shift `k` from -2 to 2 for which `labels[t] == ids[t + k]` holds for the most tokens. Returns `None`
-    /// if the equation holds for fewer than 70 % of the tokens with labels.
+    /// if the equation holds for fewer than 70 % of the tokens with labels, or if fewer than two tokens have a label.
     fn shift(&self, labels: &[Vec<i64>], ids: &[Vec<i64>]) -> Option<i64> {
         let score = |by: i64| -> (usize, usize) {
             let at = |b: usize, k: usize| usize::try_from(k as i64 + by).ok().and_then(|k| ids[b].get(k)).copied();

@@ -76,9 +76,10 @@ pub(crate) enum Fill {
 
 /// The distinct values of an array, up to a limit.
 struct Seen {
-    /// Up to `FEW` distinct finite numbers in ascending order, with the smallest and the largest number of the array.
-    /// NaN and infinities are recorded separately.
+    /// Up to `FEW` distinct finite numbers in ascending order, with the smallest and the largest finite number of the
+    /// array. NaN and infinities are stored in separate fields.
     few: Vec<f64>,
+    /// True if the array has more than `FEW` distinct finite numbers.
     many: bool,
     nan: bool,
     plus: bool,

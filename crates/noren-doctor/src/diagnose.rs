@@ -432,9 +432,9 @@ impl<'a> Case<'a> {
         ruled
     }
 
-    /// Returns the better of two expressions: one for all cells of `keep`, one for its cells without the rows of
-    /// padding queries. An exact expression is better than an inexact expression. Otherwise, the shorter expression is
-    /// better.
+    /// Returns the better of two expressions: one for the cells of `keep`, and one for these cells with the rows of
+    /// padding queries replaced by the rows of `intent`. An exact expression is better than an inexact expression.
+    /// Otherwise, the expression with fewer parts, then the shorter expression, is better.
     fn expression(&self, keep: &Keep, intent: Option<&Intent>) -> String {
         let found = [recognise(&self.as_ruled(keep, intent)), recognise(keep)];
         let texts = found.map(|found| (!found.is_exact(), found.parts(), found.expression()));

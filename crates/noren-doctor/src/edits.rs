@@ -348,11 +348,18 @@ impl Edit {
             Edit::ChunkShift(by) => format!("the boundaries between chunks are shifted by {by:+} token(s)"),
             Edit::DropChunk => "the declared chunks are missing: queries read keys of other chunks".into(),
             Edit::DropDocuments => "documents packed into one row read each other".into(),
-            Edit::Borders { by, .. } if by < 0 => {
+            Edit::Borders { by: -1, .. } => {
                 "each boundary between documents is one token too early: the last token of a document becomes the first token of the next document (cumsum(ids == eos) without a shift)"
                     .into()
             }
-            Edit::Borders { .. } => "each boundary between documents is one token too late: the first token of a document still belongs to the previous document".into(),
+            Edit::Borders { by: 1, .. } => "each boundary between documents is one token too late: the first token of a document still belongs to the previous document".into(),
+            Edit::Borders { by, .. } if by < 0 => format!(
+                "each boundary between documents is {0} tokens too early: the last {0} tokens of a document become the first tokens of the next document",
+                by.unsigned_abs()
+            ),
+            Edit::Borders { by, .. } => format!(
+                "each boundary between documents is {by} tokens too late: the first {by} tokens of a document still belong to the previous document"
+            ),
             Edit::DropPadding => "padding keys are visible to non-padding queries".into(),
             Edit::PaddingOnQueries => "padding is applied to queries (unsqueeze(3)) instead of keys: padding keys are still read".into(),
             Edit::PaddingFirst { .. } => "padding is hidden first and then made visible again by the prefix or block that is added later".into(),

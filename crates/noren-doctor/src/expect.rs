@@ -18,7 +18,7 @@ pub(crate) struct Hypothesis {
     pub(crate) intent: Intent,
     /// The cost of this hypothesis, from 0; a hypothesis with a lower cost is more likely.
     pub(crate) doubt: f64,
-    /// Open questions for which this hypothesis assumes one answer.
+    /// The open questions for which this hypothesis assumes one answer.
     pub(crate) open: Vec<Rc<Open>>,
 }
 
@@ -331,7 +331,9 @@ fn chunks(variant: &Variant, context: &Context, given: Option<&Keep>) -> Vec<Var
     vec![variant.with(from(origins), asked)]
 }
 
-/// Returns a variant for each possible start of the prefix: the first non-padding token, and slot 0.
+/// Returns a variant for each possible start of the prefix. Slot 0 and the first non-padding token are both possible
+/// only if batch rows are padded on the left and the start is not declared. Undeclared prefix lengths are read from the
+/// cells `given`.
 fn prefixes(variant: &Variant, context: &Context, given: Option<&Keep>) -> Vec<Variant> {
     let intent = &variant.intent;
     let with = |lengths: Vec<i64>| Intent { prefix: Some(Rc::new(lengths)), ..intent.clone() };

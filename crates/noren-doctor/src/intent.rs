@@ -47,8 +47,8 @@ impl Clone for Bound {
 }
 
 /// The terms of an intended mask. A cell is allowed if two conditions hold. First, the base (causality, window, chunk,
-/// tree) and the documents allow the cell, or the prefix or a block allows the cell. Second, the key of the cell is
-/// neither padding nor redacted.
+/// tree, first keys) and the documents allow the cell, or the prefix or a block allows the cell. Second, the key of the
+/// cell is neither padding nor redacted.
 #[derive(Clone, Debug)]
 pub(crate) struct Intent {
     pub(crate) batch: usize,
@@ -68,10 +68,11 @@ pub(crate) struct Intent {
     pub(crate) right: Option<i64>,
     /// Two values: the length of a chunk in tokens, and the slot of the first chunk for each batch row.
     pub(crate) chunk: Option<(i64, Rc<Vec<i64>>)>,
-    /// Number of first keys that every query reads.
+    /// Number of first non-padding keys that every query reads; in a causal mask, every query reads those up to its own
+    /// position.
     pub(crate) sinks: usize,
     /// Document number of each key; 0 for a key outside of all documents. A query belongs to the document of the key in
-    /// the query's slot.
+    /// the query's slot. `None` if the mask has no documents.
     pub(crate) segments: Option<PerRow<i64>>,
     /// The prefix length `n` per batch row: every query reads keys `0..n`.
     pub(crate) prefix: Option<Rc<Vec<i64>>>,
@@ -81,9 +82,9 @@ pub(crate) struct Intent {
     pub(crate) valid: Option<PerRow<u64>>,
     /// Whether each query is a non-padding token; `None` if no query is padding.
     pub(crate) q_valid: Option<PerRow<bool>>,
-    /// The parent of each node of the tree of drafts; -1 for a root. The nodes are the last queries and the last keys.
+    /// The parent of each node of a tree of drafts; -1 for a root. The nodes are the last queries and the last keys.
     pub(crate) tree: Option<Rc<Vec<i64>>>,
-    /// Keys hidden from some queries.
+    /// The redactions: keys hidden from all queries or from some of them.
     pub(crate) redactions: Rc<Vec<Hidden>>,
     /// A mistake if true: padding is hidden before the prefix or block is added, so the prefix or block makes padding
     /// visible again.
@@ -96,7 +97,7 @@ pub(crate) struct Intent {
     pub(crate) padding_on_queries: bool,
     /// A mistake if true: keys after the query are visible regardless of other terms.
     pub(crate) future: bool,
-    /// A mistake if set: every query reads the keys from this slot on.
+    /// With a value, a mistake: every query reads all keys from this slot to the end. `None` for no such mistake.
     pub(crate) tail: Option<usize>,
     pub(crate) bound: Bound,
 }

@@ -7,7 +7,7 @@ pub enum Convention {
     Keep,
     /// True or 1 hides a cell.
     Drop,
-    /// Numbers added to scores: 0 allows a cell, a large negative number hides it.
+    /// The numbers are added to scores: 0 allows a cell, and a large negative number hides a cell.
     Additive,
 }
 
@@ -30,7 +30,7 @@ pub struct MaskKind {
     pub causal: bool,
     /// True when tokens read only their own document.
     pub packed: bool,
-    /// True when queries read only keys in a window around or before them.
+    /// True when each query reads only keys in a window around or before the query.
     pub sliding: bool,
     /// True when tokens read only their own chunk; all chunks have the same length.
     pub chunked: bool,

@@ -40,12 +40,14 @@ impl Companions<'_> {
         names.iter().find_map(|name| self.0.get(*name))
     }
 
-    /// Returns the first array whose name is in `names`, as rows of integers.
+    /// Returns the first array whose name is in `names`, as rows of integers; `None` if no such array is given or the
+    /// array cannot be read as rows of integers.
     pub(crate) fn rows(&self, names: &[&str]) -> Option<Vec<Vec<i64>>> {
         self.get(names)?.rows()
     }
 
-    /// Returns the first array whose name is in `names`, as a list of integers.
+    /// Returns the first array whose name is in `names`, as a list of integers; `None` if no such array is given or the
+    /// array cannot be read as integers.
     pub(crate) fn list(&self, names: &[&str]) -> Option<Vec<i64>> {
         self.get(names)?.whole()
     }

@@ -90,7 +90,8 @@ fn of_layer(input: &Input, mask: &super::Values, layer: usize, kind: &str) -> Re
     super::diagnose::diagnose(&one)
 }
 
-/// Returns a note if every faulty layer has the mask that is declared for another kind of layer in the stack.
+/// Returns a description of the mistake if every layer in `faulty` has the mask that is declared for another kind of layer; `None` otherwise, or if
+/// `faulty` is empty.
 fn swapped(input: &Input, mask: &super::Values, faulty: &[usize]) -> Result<Option<String>, Error> {
     let kinds = &input.context.layer_kinds;
     for &layer in faulty {

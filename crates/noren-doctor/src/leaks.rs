@@ -26,6 +26,7 @@ pub(super) struct Leaks {
 }
 
 impl Leaks {
+    /// Counts the cells in which `given` differs from the intended mask `right`, over all heads and all non-padding queries.
     pub(super) fn count(given: &Keep, right: &Intent) -> Self {
         let mut leaks = Leaks::default();
         let variants = [

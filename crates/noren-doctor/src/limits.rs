@@ -6,20 +6,22 @@ use super::kinds::Redaction;
 use super::values::Values;
 use noren_mask::Error;
 
-/// Maximum number of cells of the declared mask, unless the array itself has more cells.
+/// Maximum number of cells of a mask with the declared sizes. A given array that has more cells raises this limit to its own number of cells.
 const MOST_CELLS: u128 = 1 << 28;
 
-/// Maximum number of cells of a square mask (as many queries as keys) that is made from one row of keys.
+/// Maximum of the limit on cells for an array that has one row of keys per batch row. For such an array, the limit is raised to the number of cells
+/// of a square mask: the number of keys squared.
 const MOST_JOINED: u128 = 1 << 30;
 
-/// Maximum number of pairs of batch row and head, unless the array has more cells. Each pair is checked separately.
+/// Maximum number of pairs of batch row and head, because each pair is checked separately. A given array with more cells raises this limit to its
+/// number of cells.
 const MOST_PAIRS: u128 = 1 << 16;
 
 /// Maximum number of cells of a declared mask that is computed although the array has another number of keys.
 pub(super) const MOST_BUILT: u128 = 1 << 24;
 
-/// Returns an error if the declared numbers of batch rows and heads are too large for an array of `len` cells. `least` has the smallest possible
-/// numbers: (batch rows, heads).
+/// Returns an error if the declared numbers of batch rows and heads are too large for an array of `len` cells. `least` is `[batch rows, heads]` of the
+/// array. A smaller or missing declared number is replaced by the number in `least`.
 pub(super) fn check_pairs(context: &Context, least: [usize; 2], len: usize) -> Result<(), Error> {
     let declared = [context.batch, context.heads];
     let [batch, heads] = [0, 1].map(|at| declared[at].unwrap_or(1).max(least[at]) as u128);
@@ -33,7 +35,8 @@ pub(super) fn check_pairs(context: &Context, least: [usize; 2], len: usize) -> R
     Ok(())
 }
 
-/// Returns an error if a mask of the declared sizes would have too many cells, or if a declared redaction names a cell outside of the mask.
+/// Returns an error if the declared sizes give too many cells or too many pairs of batch row and head, or if a declared redaction names a batch row,
+/// key or query outside of the mask.
 pub(super) fn check_sizes(mask: &Values, alignment: &Alignment, context: &Context) -> Result<(), Error> {
     check_pairs(context, [alignment.sizes.batch, alignment.dims[1]], mask.len())?;
     // A row of keys becomes a square mask, with as many queries as keys.

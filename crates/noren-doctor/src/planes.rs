@@ -31,6 +31,8 @@ impl Plane {
         (0..self.seen.len()).all(|b| of_row(b).all(|((s, h), o)| s & !o == 0 && h & o == 0))
     }
 
+    /// Returns the mistake in this padding, with its cost; `None` if the padding is correct. `valid` holds the correct non-padding keys of each batch row
+    /// as bits.
     pub(super) fn judge(&self, right: &Intent, valid: &[Vec<u64>], target: &Target<'_>) -> Option<(Mistake, f64)> {
         let batch = right.batch;
         let kv_len = right.kv_len;
@@ -102,7 +104,7 @@ impl Plane {
     }
 
     /// Returns a description of the mistake if all hidden non-padding tokens have the same id, and this id is the id of padding or the id that ends a
-    /// text.
+    /// text. `None` otherwise, or if no token ids were given.
     fn holes(&self, valid: &[Vec<u64>], target: &Target<'_>) -> Option<String> {
         let ids = target.ids?;
         let mut seen_id: Option<i64> = None;
@@ -129,7 +131,8 @@ impl Plane {
         (first..last).any(|k| bit(&self.hidden[b], k) && bit(row(valid, b), k))
     }
 
-    /// Returns the mistake and its cost for padding whose lengths differ from the lengths of the texts.
+    /// Returns the mistake and its cost for padding whose lengths differ from the lengths of the texts. `valid` holds the correct non-padding keys as bits,
+    /// and (`extra`, `missing`) are the numbers of visible padding keys and of hidden non-padding keys.
     fn lengths(
         &self,
         right: &Intent,

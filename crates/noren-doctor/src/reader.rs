@@ -5,8 +5,8 @@ use noren_mask::{Error, Shape};
 use serde_json::{Map, Value};
 use std::cell::RefCell;
 
-/// A reader of the declared values in a JSON object. Each value has several possible names. The reader stores all names that were read, to find
-/// unknown names later.
+/// A reader of the declared values in a JSON object. Each value has several possible names. The reader stores all names that a caller looked up;
+/// `Reader::unread` then finds the other names in the object.
 pub(super) struct Reader<'a> {
     map: &'a Map<String, Value>,
     known: RefCell<Vec<&'static str>>,
@@ -25,8 +25,8 @@ impl<'a> Reader<'a> {
         Reader { map, known: RefCell::default() }
     }
 
-    /// Returns the value that is declared under one of `names`, with the name as the user spelled it. Returns an error if two of the names are
-    /// declared with different values.
+    /// Returns the pair (name as the user spelled it, value) that is declared under one of `names`; `None` if no value is declared, or only null.
+    /// Spellings are compared as by `plain`. Returns an error if two of the names are declared with different values.
     fn get(&self, names: &[&'static str]) -> Result<Option<(&'a str, &'a Value)>, Error> {
         self.known.borrow_mut().extend(names);
         let spelled = |name: &'static str| {
@@ -46,7 +46,7 @@ impl<'a> Reader<'a> {
         Ok(Some((key.as_str(), value)))
     }
 
-    /// Returns the declared names that are unknown. Returns an error if an unknown name looks like a misspelled known name.
+    /// Returns the declared names that no caller has looked up. Returns an error if such a name looks like a misspelled known name.
     pub(super) fn unread(&self) -> Result<Vec<String>, Error> {
         let known = self.known.borrow();
         let names: Vec<String> = known.iter().map(|name| plain(name)).collect();
@@ -76,7 +76,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns the meaning of the declared word, or `None` if no word is declared.
+    /// Returns the result of `meaning` for the declared word; `None` if no word is declared. Returns the error of `meaning` for an invalid word.
     pub(super) fn word<T>(
         &self,
         names: &[&'static str],
@@ -110,7 +110,7 @@ impl<'a> Reader<'a> {
         value.as_f64().map(Some).ok_or_else(|| Self::wrong(key, value, "a number"))
     }
 
-    /// Returns a declared token id, or another number that is only compared and so may have any value.
+    /// Returns a declared integer of any size, such as a token id. From a list, only the first number is returned. `None` if nothing is declared.
     pub(super) fn id(&self, names: &[&'static str]) -> Result<Option<i64>, Error> {
         let Some((key, value)) = self.get(names)? else { return Ok(None) };
         // Generation settings may hold a list of ids that end a text.
@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
         self.listed(names, i64::MIN, i64::MAX)
     }
 
-    /// Returns one integer that is at least `low`.
+    /// Returns a declared integer from `low` to `MOST`; `None` if nothing is declared.
     pub(super) fn count(&self, names: &[&'static str], low: i64) -> Result<Option<i64>, Error> {
         let Some((key, value)) = self.get(names)? else { return Ok(None) };
         let fits = whole(value).filter(|n| (low..=MOST).contains(n));
@@ -136,12 +136,13 @@ impl<'a> Reader<'a> {
         Ok(self.count(names, low)?.map(|n| n as usize))
     }
 
-    /// Returns one length, or one per batch row.
+    /// Returns the declared lengths in tokens: one number for all batch rows, or one number per batch row. The list is empty if nothing is declared.
     pub(super) fn lengths(&self, names: &[&'static str]) -> Result<Vec<i64>, Error> {
         self.listed(names, 0, MOST)
     }
 
-    /// Returns one position, or one per batch row. Positions may be negative.
+    /// Returns the declared positions in tokens: one number for all batch rows, or one number per batch row. Positions may be negative. The list is
+    /// empty if nothing is declared.
     pub(super) fn offsets(&self, names: &[&'static str]) -> Result<Vec<i64>, Error> {
         self.listed(names, -MOST, MOST)
     }
@@ -184,7 +185,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns a value as JSON text, shortened if it is long.
+/// Returns the first 80 characters of `value` as JSON text.
 fn shown(value: &Value) -> String {
     value.to_string().chars().take(80).collect()
 }
@@ -203,7 +204,7 @@ fn whole(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| value.as_f64().filter(|x| x.fract() == 0.0 && x.abs() < 9e15).map(|x| x as i64))
 }
 
-/// Returns one index or a list of indices.
+/// Returns the indices in `value`, which is a single index or a list of indices; `None` if `value` contains anything but non-negative integers.
 fn places(value: &Value) -> Option<Vec<usize>> {
     let place = |v: &Value| v.as_u64().and_then(|n| usize::try_from(n).ok());
     match value {
@@ -213,7 +214,8 @@ fn places(value: &Value) -> Option<Vec<usize>> {
     }
 }
 
-/// Returns a redaction from a JSON object; `None` if the object has an unknown name.
+/// Returns a redaction from a JSON object; `None` if the object names no keys, has an unknown name, or has a value that is not an index or a list of
+/// indices.
 fn redaction(value: &Value) -> Option<Redaction> {
     let Value::Object(map) = value else { return None };
     let read = Reader::new(map);

@@ -11,7 +11,8 @@ use noren_mask::Keep;
 use noren_mask::bits::row_of;
 
 impl Case<'_> {
-    /// Returns whether the kind of the mask is open: no kind is declared, and no declared size (such as a window) implies a kind.
+    /// Returns whether the kind of the mask is open: no kind is declared, no declared window, chunk or prefix implies a kind, and the array is a mask of
+    /// queries by keys of one text.
     fn open_kind(&self) -> bool {
         let context = self.context;
         context.kind.is_none()
@@ -22,8 +23,8 @@ impl Case<'_> {
             && !self.alignment.keys_only
     }
 
-    /// Returns the known mask that equals the given cells, with sizes that are read from the array. Returns `None` if the kind of the mask is
-    /// declared.
+    /// Returns the first of `readings` whose cells equal a known mask, as (cells, finding of the reading, known mask). The sizes of the known mask are read
+    /// from the array. `None` if no reading equals a known mask, or if the kind of the mask is not open.
     pub(super) fn undeclared_family(
         &self,
         readings: &[(Keep, Option<Finding>)],
@@ -38,7 +39,8 @@ impl Case<'_> {
         readings.iter().find_map(fits)
     }
 
-    /// Returns known masks that one mistake may change into the given cells. The list is empty if the kind of the mask is declared.
+    /// Returns known masks that one mistake may change into the given cells. If the inverted cells equal a known mask, this mask is the last. The list is
+    /// empty if the kind of the mask is not open.
     pub(super) fn families_near(&self, given: &Keep, hypotheses: &[Hypothesis]) -> Vec<Hypothesis> {
         if !self.open_kind() {
             return Vec::new();
@@ -50,7 +52,8 @@ impl Case<'_> {
         near
     }
 
-    /// Returns the question "which stored value allows a cell?" if no convention is declared and only the complement of the cells is a known mask.
+    /// Returns the question "which stored value allows a cell?" if the complement of the cells is a known mask. `None` if a convention or kind is
+    /// declared, or if the stored numbers are floats.
     pub(super) fn other_polarity(&self, hypotheses: &[Hypothesis], structure: Option<&Intent>) -> Option<Open> {
         let logical = matches!(self.mask.numbers(), Numbers::Bool(_) | Numbers::Int(_));
         let context = self.context;
@@ -67,7 +70,8 @@ impl Case<'_> {
         ))
     }
 
-    /// Returns the question whether a two-dimensional array of integers has dimensions (batch row, key) or (query, key).
+    /// Returns the question whether a two-dimensional array of integers has dimensions (batch row, key) or (query, key). `None` if a declaration or the
+    /// cells answer the question.
     pub(super) fn two_readings(&self) -> Option<Open> {
         let &[a, b] = self.mask.shape() else { return None };
         let whole = matches!(self.mask.numbers(), Numbers::Int(_));
@@ -98,7 +102,8 @@ impl Case<'_> {
         })
     }
 
-    /// Returns the cells in each possible reading. Every reading after the first has a finding, which describes the mistake in the declaration.
+    /// Returns the cells in each possible reading, the default reading `given` first. A reading that contradicts the shape or order of the dimensions has
+    /// a finding, which describes this mistake; other readings have `None`.
     pub(super) fn readings(&self, given: &Keep, structure: Option<&Intent>) -> Vec<(Keep, Option<Finding>)> {
         let mut readings = vec![(given.clone(), None)];
         if let Some(other) = &self.decoded.other {
@@ -141,7 +146,7 @@ impl Case<'_> {
     }
 }
 
-/// Returns the mask in which allowed cells are denied and denied cells are allowed.
+/// Returns the mask in which allowed cells are hidden and hidden cells are allowed.
 fn inverted(keep: &Keep) -> Keep {
     let mut out = keep.clone();
     let [batch, heads, q_len, kv_len] = keep.dims();

@@ -100,7 +100,7 @@ pub struct Finding {
     pub severity: Severity,
     /// The description, in one or two sentences.
     pub says: String,
-    /// Number of wrong cells in rows of non-padding queries.
+    /// Number of wrong cells; 0 if the finding has no list of cells. Rows of padding queries count only if a full expression is declared.
     pub wrong_cells: u64,
     /// The first wrong cells, as `[batch, head, query, key]`.
     pub first_cells: Vec<[usize; 4]>,
@@ -150,7 +150,7 @@ pub struct Report {
     pub open: Vec<Open>,
     /// A description of the mask: type, shape, convention and expression.
     pub description: String,
-    /// The smallest expression found for the cells, exact or with exceptions. Rows of padding queries are left out.
+    /// The smallest expression found for the cells, exact or with exceptions. Cells in rows of padding queries may differ from the expression.
     pub expression: Option<String>,
     /// The findings, the most severe first; notes last.
     pub findings: Vec<Finding>,
@@ -176,7 +176,7 @@ impl Report {
         self.findings.iter().any(|f| f.severity > Severity::Note)
     }
 
-    /// Returns the classes of the warnings and errors, the most likely first, each class once.
+    /// Returns the classes of the warnings and errors, in the order of `findings`. Each class occurs once.
     pub fn classes(&self) -> Vec<&'static str> {
         let mut classes = Vec::new();
         for finding in self.findings.iter().filter(|f| f.severity > Severity::Note) {

@@ -8,10 +8,10 @@ use noren_mask::Keep;
 
 /// Maximum number of known masks from which a search for mistakes starts.
 const MOST_FAMILIES: usize = 8;
-/// Doubt about the nearest known mask as a guess of the intended mask. Doubt is added to the cost of an explanation.
+/// Doubt of the hypothesis that the nearest known mask is the intended mask. Each further known mask has a doubt that is 0.01 higher.
 const OF_A_FAMILY: f64 = 0.15;
 
-/// A known mask near the given one.
+/// A known mask that is compared with the given mask.
 pub(super) struct Resemblance {
     pub(super) intent: Intent,
     /// A description of the known mask.
@@ -20,8 +20,8 @@ pub(super) struct Resemblance {
     pub(super) off: u64,
 }
 
-/// Returns the known mask with the fewest differing cells. Sizes such as a window width are read from most rows of the array, so that a few wrong
-/// cells do not change them.
+/// Returns the known mask that differs from `given` in the fewest cells. Sizes such as a window width are read from most rows of the array, so a few
+/// wrong cells do not change these sizes.
 pub(super) fn nearest(given: &Keep, hypotheses: &[Hypothesis]) -> Resemblance {
     let target = Target::new(given);
     let mut best: Option<Resemblance> = None;
@@ -45,7 +45,8 @@ pub(super) fn nearest(given: &Keep, hypotheses: &[Hypothesis]) -> Resemblance {
     })
 }
 
-/// Returns the first known mask that equals `given` in every row of a non-padding query.
+/// Returns the first known mask that equals `given` in every row of a non-padding query; `None` if no known mask equals `given`. Masks with assumed
+/// padding are compared last.
 pub(super) fn exact(given: &Keep, hypotheses: &[Hypothesis]) -> Option<Intent> {
     let target = Target::new(given);
     let padded = |intent: &Intent| intent.valid.is_none().then(|| assumed_padding(given, intent, false)).flatten();
@@ -53,7 +54,8 @@ pub(super) fn exact(given: &Keep, hypotheses: &[Hypothesis]) -> Option<Intent> {
     all().find(|intent| target.is(intent)).or_else(|| all().filter_map(|f| padded(&f)).find(|intent| target.is(intent)))
 }
 
-/// Returns known masks that one mistake may change into the given cells, sorted by number of differing cells.
+/// Returns at most `MOST_FAMILIES` known masks that are not among `hypotheses`, those with the fewest differing cells first. A search for mistakes may
+/// start from these masks.
 pub(super) fn near(given: &Keep, hypotheses: &[Hypothesis]) -> Vec<Hypothesis> {
     let target = Target::new(given);
     let mut out: Vec<(u64, Hypothesis)> = Vec::new();
@@ -115,7 +117,7 @@ pub(super) fn in_words(intent: &Intent) -> String {
     parts.join(", ")
 }
 
-/// Returns the first few numbers of a list as text.
+/// Returns the first four numbers of a list as text; the text ends with `...` if the list is longer.
 fn listed(numbers: &[i64]) -> String {
     let shown: Vec<String> = numbers.iter().take(4).map(i64::to_string).collect();
     let more = if numbers.len() > 4 { ", ..." } else { "" };

@@ -42,7 +42,7 @@ pub(super) fn rewrites(meant: &BoundMask, left: Option<i64>, shows: bool) -> Vec
     named.chain(parts(meant, shows, terms.left.is_some())).chain(other_sides(meant)).chain(row_0(meant)).collect()
 }
 
-/// Returns the sizes of the declared mask `meant` that messages contain, such as the window width.
+/// Returns the sizes, the query offsets and the window width of the declared mask `meant`, for messages. The result has no other terms of `meant`.
 pub(super) fn terms(meant: &BoundMask) -> Intent {
     let shape = meant.shape();
     let offsets = (0..shape.batch_len()).map(|b| shape.query_offset(b)).collect();
@@ -55,7 +55,7 @@ pub(super) fn terms(meant: &BoundMask) -> Intent {
     terms
 }
 
-/// Returns the non-padding keys of each batch row from the first padding term of `meant`.
+/// Returns the non-padding keys of each batch row from the first padding term of `meant`; `None` if `meant` has no padding term.
 pub(super) fn real_keys(meant: &BoundMask) -> Option<Vec<IntervalSet>> {
     let padding = first::<Padding>(meant.mask())?;
     let of = |b: usize| with_row(meant, b, |row| row.real_keys(padding.side, padding.lengths.as_deref()));
@@ -80,7 +80,8 @@ fn rewritten(edit: Edit, meant: &BoundMask) -> Option<BoundMask> {
     mask.bind(shape, facts).ok()
 }
 
-/// Returns the shape in which queries are aligned with the wrong end of the keys; `None` if `edit` is another mistake.
+/// Returns the shape in which queries are aligned with the wrong end of the keys. `None` if `edit` is another mistake, if this shape equals `shape`, or if
+/// the facts store positions of keys.
 fn placed(edit: Edit, shape: &Shape, facts: &Facts) -> Option<Shape> {
     let offset = match edit {
         Edit::TopLeft => 0,
@@ -91,8 +92,8 @@ fn placed(edit: Edit, shape: &Shape, facts: &Facts) -> Option<Shape> {
     (moved && !facts.place_keys()).then(|| shape.clone().query_offsets([offset]))
 }
 
-/// Returns the mask that compares keys by slot instead of position. If `queries` is true, the queries are also compared by slot: they are the last
-/// slots.
+/// Returns the mask that compares keys by slot instead of position; `None` if the facts store no positions of keys. If `queries` is true, the queries
+/// have the positions of the last slots.
 fn slot_order(meant: &BoundMask, queries: bool) -> Option<BoundMask> {
     let (shape, facts) = (meant.shape(), meant.facts());
     let (q_len, kv_len) = (shape.q_len() as i64, shape.kv_len() as i64);
@@ -177,8 +178,8 @@ fn regrouped(edit: Edit, mask: &Mask) -> Option<Mask> {
     }
 }
 
-/// Returns two rewrites for every part of the declared expression: one without the part, and one with the part inverted. `shows` and `windowed`
-/// select the class of the mistake.
+/// Returns two rewrites for every part of the declared expression: one without the part, and one with the part inverted. `shows` is true if the array
+/// allows more cells than `meant`, and `windowed` is true if `meant` has a window. Both select the class of the mistake.
 fn parts(meant: &BoundMask, shows: bool, windowed: bool) -> Vec<Rewrite> {
     let mask = meant.mask();
     if atoms(mask).count() > MOST_ATOMS {
@@ -196,7 +197,8 @@ fn parts(meant: &BoundMask, shows: bool, windowed: bool) -> Vec<Rewrite> {
     dropped.chain(inverted).collect()
 }
 
-/// Returns the class of a mistake that leaves out `term`.
+/// Returns the class of a mistake that leaves out `term`. `shows` is true if the array allows more cells than the declared mask, and `windowed` is true
+/// if the declared mask has a window.
 fn class_of(term: &Mask, shows: bool, windowed: bool) -> &'static str {
     let has = |test: &dyn Fn(&Mask) -> bool| atoms(term).any(test);
     match () {
@@ -243,7 +245,7 @@ fn other_sides(meant: &BoundMask) -> Vec<Rewrite> {
     made.collect()
 }
 
-/// Returns the mask with the documents of row 0 in every batch row.
+/// Returns the mask with the documents of batch row 0 in every batch row; `None` if the mask has no documents, or if all batch rows have equal documents.
 fn row_0(meant: &BoundMask) -> Option<Rewrite> {
     let lengths = lengths_of(meant, first::<Documents>(meant.mask())?, 0)?;
     let documents = |atom: &Mask| atom.atom_as::<Documents>().map(|_| documents_of(lengths.clone()));
@@ -280,7 +282,8 @@ impl Border {
     }
 }
 
-/// Returns `atom` with another window width, or without its window.
+/// Returns the window `atom` with another width for `Edit::Window`, and without the window for any other `edit`. `None` if `atom` is not a window or the
+/// width is not possible.
 fn resized(atom: &Mask, edit: Edit) -> Option<Mask> {
     if let Some(of_size) = atom.atom_as::<Sliding>() {
         return match edit {
@@ -313,7 +316,8 @@ fn last_position(meant: &BoundMask) -> u64 {
     (0..shape.batch_len()).map(of_row).max().and_then(|last| u64::try_from(last).ok()).unwrap_or(0)
 }
 
-/// Returns the documents with all borders moved by `by` positions. If `alone` is true, the last token of the batch row becomes a separate document.
+/// Returns the documents with all borders moved by `by` positions; negative: towards earlier positions. If `alone` is true, the tokens that this leaves
+/// at the end of a batch row become a separate document. `None` if a document is too short.
 fn borders(meant: &BoundMask, documents: &Documents, by: i64, alone: bool) -> Option<Mask> {
     by_row(meant, |b| {
         let mut lengths = lengths_of(meant, documents, b)?;
@@ -344,7 +348,8 @@ fn on_queries(meant: &BoundMask, padding: &Padding) -> Option<Mask> {
     })
 }
 
-/// Returns the mask of all keys from a slot to the end. The function `slot` computes the first slot from the number of cached tokens.
+/// Returns the mask of all keys from a slot to the end. The function `slot` computes the first slot from the number of cached tokens. `None` if the facts
+/// store positions of keys, or if no batch row has such a key.
 fn keys_from(meant: &BoundMask, slot: &dyn Fn(i64) -> i64) -> Option<Mask> {
     if meant.facts().place_keys() {
         return None;
@@ -364,7 +369,7 @@ fn by_row(meant: &BoundMask, of: impl Fn(usize) -> Option<Mask>) -> Option<Mask>
     }
 }
 
-/// Calls `ask` with the facts of batch row `b`.
+/// Returns the result of `ask` for the facts of batch row `b`.
 fn with_row<T>(meant: &BoundMask, b: usize, ask: impl FnOnce(RowFacts<'_>) -> T) -> T {
     let frame = frame(meant.shape(), meant.facts(), b);
     ask(RowFacts { facts: meant.facts(), frame: &frame, row: b })
@@ -427,7 +432,7 @@ fn with(mask: &Mask, n: usize, other: &Mask) -> Mask {
     mask.map_children(|part| if at.next() == Some(n) { other.clone() } else { part.clone() })
 }
 
-/// Returns the combination `mask` without part number `n`.
+/// Returns the combination `mask` without part number `n` (from 0); `None` if `mask` is not an intersection, union or difference.
 fn without(mask: &Mask, n: usize) -> Option<Mask> {
     let others = |parts: &[Mask]| {
         parts.iter().enumerate().filter(|(at, _)| *at != n).map(|(_, part)| part.clone()).collect::<Vec<_>>()
@@ -441,7 +446,7 @@ fn without(mask: &Mask, n: usize) -> Option<Mask> {
     }
 }
 
-/// Returns the combination `mask` with part number `n` inverted.
+/// Returns the combination `mask` with part number `n` (from 0) inverted; `None` if `mask` is not an intersection, union or difference.
 fn with_inverted(mask: &Mask, n: usize) -> Option<Mask> {
     matches!(mask.node(), Node::And(_) | Node::Or(_) | Node::Minus(..))
         .then(|| with(mask, n, &!mask.children()[n].clone()))

@@ -61,8 +61,8 @@ impl Target<'_> {
         }
     }
 
-    /// Returns the mistake "non-padding queries read no key" with its cost, if all other query rows are correct. The cost is higher for several such
-    /// rows, because wrong lengths are then a more frequent cause.
+    /// Returns the mistake "non-padding queries read no key" with its cost; `None` if another query row is wrong, or if no correct row reads a key. The
+    /// cost is higher if several queries read no key, because wrong lengths are then a more frequent cause.
     pub(super) fn emptied_rows(&self, right: &Intent) -> Option<(Mistake, f64)> {
         let mut words = vec![0; right.words()];
         let (mut empty, mut kept) = (BTreeSet::new(), 0);
@@ -87,8 +87,8 @@ impl Target<'_> {
         Some((("fully_masked_row", says), if count == 1 { 1.2 } else { 1.45 }))
     }
 
-    /// Returns a description of the mistake if the batch rows of the array are permuted. A query row is not compared if the query is padding in the
-    /// original batch row.
+    /// Returns the mistake if the batch rows of the array are permuted; `None` if they are not permuted or the batch is larger than `MOST_ROWS`. If a
+    /// query is padding in the original batch row, a row in which the query reads no key except its own slot is accepted too.
     pub(super) fn permuted_rows(&self, right: &Intent) -> Option<Mistake> {
         if right.batch > MOST_ROWS {
             return None;
@@ -123,8 +123,9 @@ impl Target<'_> {
     }
 }
 
-/// Assigns one of `choices[b]` to batch row `b`, so that no two batch rows have the same choice. Other batch rows get other choices if needed.
-/// Returns false if no assignment exists.
+/// Assigns one of `choices[b]` to batch row `b`, so that no two batch rows have the same choice. Other batch rows get other choices if needed. `taken`
+/// holds the batch row to which each choice is assigned, and `seen` marks the choices that this search has already examined. Returns false if no
+/// assignment exists.
 fn assign(b: usize, choices: &[Vec<usize>], taken: &mut [Option<usize>], seen: &mut [bool]) -> bool {
     for &from in &choices[b] {
         if std::mem::replace(&mut seen[from], true) {

@@ -6,10 +6,10 @@ use super::intent::{Intent, row};
 use super::target::{Mistake, Target};
 use noren_mask::bits::ends;
 
-/// Maximum doubt of a hypothesis for which pairs of mistakes are searched.
+/// Pairs of mistakes are searched only for hypotheses whose doubt is less than this value.
 const MOST_DOUBT_OF_PAIRS: f64 = 0.25;
 
-/// Cost of the explanation that only batch row 0 is correct. A mistake in all batch rows that has no effect in row 0 costs less.
+/// Cost of the explanation that only batch row 0 is correct. The cost is higher than the cost 1 of a frequent mistake in all batch rows.
 const ONLY_ROW_0: f64 = 1.12;
 
 /// An explanation of all differing cells.
@@ -19,11 +19,13 @@ pub(crate) struct Explanation {
     pub(crate) hypothesis: usize,
     /// The class and the description of each mistake.
     pub(crate) mistakes: Vec<Mistake>,
+    /// The cost of the mistakes plus the doubt of the hypothesis. The explanation with the lowest cost is preferred.
     pub(crate) cost: f64,
 }
 
 impl Target<'_> {
-    /// Returns explanations with one mistake or with two mistakes, sorted by ascending cost.
+    /// Returns explanations of the differing cells, sorted by ascending cost. Three searches run until one of them finds an explanation: one mistake, one
+    /// mistake in only some batch rows or heads, two mistakes. `declared` is true if a mask kind is declared.
     pub(crate) fn explain(&self, hypotheses: &[Hypothesis], declared: bool) -> Vec<Explanation> {
         let mut found = Vec::new();
         for (index, hypothesis) in hypotheses.iter().enumerate() {
@@ -46,6 +48,7 @@ impl Target<'_> {
         found
     }
 
+    /// Calls `found` with (mistakes, cost) for each single mistake that changes the intended mask `right` into the given mask.
     pub(super) fn singles(&self, right: &Intent, declared: bool, found: &mut dyn FnMut(Vec<Mistake>, f64)) {
         let edits = self.edits(right);
         for post in self.posts(right) {
@@ -100,7 +103,8 @@ impl Target<'_> {
         }
     }
 
-    /// Searches for one mistake that is in all batch rows except row 0. Mistakes that would not change row 0 are skipped.
+    /// Searches for one mistake in all batch rows except row 0, if row 0 is correct. Mistakes that would not change row 0 are skipped, because they
+    /// explain the mask as mistakes in all batch rows.
     fn only_row_0(&self, right: &Intent, edits: &[Edit], found: &mut dyn FnMut(Vec<Mistake>, f64)) {
         let first = |b: usize, i: usize| b == 0 && right.cares(b, i);
         let others = |b: usize, i: usize| b > 0 && right.cares(b, i);
@@ -155,15 +159,16 @@ impl Target<'_> {
         posts
     }
 
-    /// Compares the padding of the mask with the correct padding.
+    /// Returns a mistake in the padding of the given mask, with its cost, for the mask `wrong` in which other terms may already be changed. `None` if
+    /// the intended mask `right` has no padding, or if wrong padding does not explain the given mask.
     fn padding(&self, right: &Intent, wrong: &Intent) -> Option<((&'static str, String), f64)> {
         let valid = right.valid.as_ref()?;
         let plane = self.plane(right, wrong)?;
         plane.judge(right, valid, self)
     }
 
-    /// Returns the intended mask with the window width that the array has, and the edit to that width. Returns `None` if the array has the declared
-    /// width.
+    /// Returns the intended mask with the window width of the array, and the edit that sets this width. The width is read from the last query of one
+    /// batch row. `None` if the array has the declared width, if that query cannot be read, or if stored key positions or a tree are declared.
     fn other_window(&self, right: &Intent) -> Option<(Intent, Edit)> {
         if right.k_positions.is_some() || right.tree.is_some() {
             return None;
@@ -180,7 +185,8 @@ impl Target<'_> {
         Some((edit.apply(right)?, edit))
     }
 
-    /// Returns the shift of the causal border in keys, as found in a query row near the middle of the array.
+    /// Returns the shift of the causal border in keys: the last visible key of the middle query minus the position of this query. `None` if the intended
+    /// mask is not causal, or if the query reads no key or the last key.
     fn other_border(&self, right: &Intent) -> Option<i64> {
         right.causal?;
         let i = right.q_len / 2;
@@ -189,6 +195,7 @@ impl Target<'_> {
         (last < right.kv_len as i64 - 1).then_some(last - right.position(b, i))
     }
 
+    /// Calls `found` with (mistakes, cost) for each pair of mistakes that changes the intended mask `right` into the given mask.
     fn pairs(&self, right: &Intent, found: &mut dyn FnMut(Vec<Mistake>, f64)) {
         let edits = self.edits(right);
         for (n, &first) in edits.iter().enumerate() {
@@ -227,7 +234,7 @@ fn documents_mistake(right: &Intent, wrong: &Intent) -> (&'static str, String) {
     let (Some(declared), Some(found)) = (&right.segments, &wrong.segments) else {
         return ("cross_document", String::new());
     };
-    let mut kinds = [0usize; 4]; // right, moved by one token, missing, undeclared
+    let mut kinds = [0usize; 4]; // numbers of correct, shifted (by one token), missing and undeclared borders
     for b in 0..right.batch {
         let borders = |ids: &[i64]| -> Vec<i64> {
             (1..ids.len()).filter(|&k| ids[k] != ids[k - 1] && ids[k] > 0 && ids[k - 1] > 0).map(|k| k as i64).collect()

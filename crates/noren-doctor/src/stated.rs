@@ -69,7 +69,8 @@ pub(super) fn against_expression(
     Ok(())
 }
 
-/// Returns the mistakes of the most likely explanation, with notes on other explanations that give the same cells.
+/// Returns the mistakes of the most likely explanation, with notes on at most two other explanations of similar cost. If no explanation was found, the
+/// only finding gives the number of wrong cells. `text` is the declared expression.
 fn findings(found: &[Explanation], difference: &Difference, text: &str) -> Vec<Finding> {
     let Some(best) = found.first() else {
         let says = format!("{} cells differ from `{text}`", difference.wrong);
@@ -138,6 +139,7 @@ impl Difference {
 /// Mistakes that together explain every cell.
 struct Explanation {
     mistakes: Vec<Mistake>,
+    /// The sum of the costs of the mistakes. A lower cost is more likely.
     cost: f64,
 }
 
@@ -154,8 +156,8 @@ impl<'a> Search<'a> {
         Search { given, meant, bound, target: Target::new(given) }
     }
 
-    /// Returns explanations of all cells, the most likely first. An explanation is one mistake in the whole mask, one mistake in only the batch rows
-    /// and heads `slices`, or two mistakes.
+    /// Returns explanations of all cells, the most likely first. Three searches run until one of them finds an explanation: one mistake in the whole
+    /// mask, one mistake in only the pairs (batch row, head) of `slices`, two mistakes.
     fn mistakes(&self, slices: &BTreeSet<(usize, usize)>) -> Vec<Explanation> {
         let rewrites = rewrites(self.bound, self.left(), self.given.count() > self.meant.count());
         let everywhere = |_: usize, _: usize| true;
@@ -221,7 +223,7 @@ impl<'a> Search<'a> {
         rows.chain(shifts).chain(rolls).filter(is).map(by_post).collect()
     }
 
-    /// Returns the explanation that only the padding differs from the declared padding.
+    /// Returns the explanation that only the padding differs from the declared padding; `None` if other cells differ, or if no padding is declared.
     fn padding(&self) -> Option<Explanation> {
         let (real, open) = (real_keys(self.bound)?, without_padding(self.bound)?);
         let [batch, heads, q_len, kv_len] = self.given.dims();
@@ -325,7 +327,7 @@ impl<'a> Search<'a> {
         row.iter().zip(&row_of(kv_len, 0, kv_len)).map(|(word, all)| !word & all).collect()
     }
 
-    /// Returns the declared mask with queries and keys exchanged.
+    /// Returns the declared mask with queries and keys exchanged; `None` if the mask has different numbers of queries and keys.
     fn turned(&self) -> Option<Keep> {
         let [.., q_len, kv_len] = self.meant.dims();
         (q_len == kv_len).then(|| self.meant.transposed())

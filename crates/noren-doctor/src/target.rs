@@ -6,18 +6,21 @@ use noren_mask::Keep;
 use noren_mask::bits::{bit, count, ends, ones, set_bit};
 use std::rc::Rc;
 
-/// The given cells, and the order in which rows are compared: a few rows first that distinguish most masks.
+/// The given cells, and the order in which query rows are compared. The first compared rows (such as the last query) distinguish most masks.
 #[derive(Clone)]
 pub(crate) struct Target<'a> {
     pub(crate) given: &'a Keep,
-    /// The heads that are compared in each batch row. The list has one head if all heads are equal.
+    /// For each batch row, the heads that are compared. If all heads are equal, only head 0 is compared.
     pub(super) heads: Vec<Vec<usize>>,
+    /// The compared rows as (batch row, query), in the order of the comparison.
     pub(super) order: Vec<(usize, usize)>,
     /// True if only a part of the batch rows and heads is compared.
     pub(super) part: bool,
     /// Token ids of the keys for each batch row; `None` if no token ids were given.
     pub(crate) ids: Option<&'a [Vec<i64>]>,
+    /// The token id that ends a text; `None` if no such id was given.
     pub(crate) eos: Option<i64>,
+    /// The token id of padding; `None` if no such id was given.
     pub(crate) pad: Option<i64>,
     /// True if the mask has one row of keys for each batch row and no dimension of queries. Such a mask cannot have mistakes in causality or windows.
     pub(crate) keys_only: bool,
@@ -59,7 +62,8 @@ impl<'a> Target<'a> {
         self.same_rows(right, wrong, post, |b, i| right.cares(b, i))
     }
 
-    /// Returns the reduction of the cost of an explanation. The reduction is positive if the explanation also fits the rows of padding queries.
+    /// Returns the amount that is subtracted from the cost of an explanation: 0.12 if the explanation also gives the rows of padding queries, otherwise
+    /// 0. The explanation is the mask `wrong`, changed by `post`; `right` is the intended mask and defines the padding queries.
     pub(super) fn bonus(&self, right: &Intent, wrong: &Intent, post: Post) -> f64 {
         match right.q_valid.is_some() && self.same_rows(right, wrong, post, |b, i| !right.cares(b, i)) {
             true => 0.12,
@@ -67,6 +71,8 @@ impl<'a> Target<'a> {
         }
     }
 
+    /// Returns whether the mask `wrong`, after the change `post` of the finished array, equals the given cells in the rows that `looks` selects by (batch
+    /// row, query). For `Post::Transpose`, rows of non-padding queries in `right` are compared, and `looks` has no effect.
     pub(super) fn same_rows(
         &self,
         right: &Intent,
@@ -132,7 +138,8 @@ impl<'a> Target<'a> {
         (total, cells)
     }
 
-    /// Returns the documents that can be read from the given mask: queries with the same first visible key are in one document.
+    /// Returns `wrong` with documents that are read from the given mask: queries with the same first visible key are in one document. `None` if a
+    /// non-padding query of `right` reads no key, or has no slot among the keys.
     pub(super) fn documents(&self, right: &Intent, wrong: &Intent) -> Option<Intent> {
         let mut ids = vec![vec![-1i64; wrong.kv_len]; wrong.batch];
         for &(b, i) in self.order.iter().filter(|&&(b, i)| right.cares(b, i)) {
@@ -140,7 +147,7 @@ impl<'a> Target<'a> {
             ids[b][slot] = ends(self.given.row(b, self.heads[b][0], i))?.0 as i64 + 1;
         }
         for list in &mut ids {
-            // A key without a query belongs to the document of the next key.
+            // A key without a query belongs to the document of the next key if that document begins at or before the key.
             for k in (0..list.len().saturating_sub(1)).rev().filter(|_| wrong.q_len < wrong.kv_len) {
                 if list[k] == -1 && list[k + 1] > 0 && list[k + 1] <= k as i64 + 1 {
                     list[k] = list[k + 1];
@@ -150,12 +157,13 @@ impl<'a> Target<'a> {
         Some(Intent { segments: Some(Rc::new(ids)), ..wrong.clone() })
     }
 
-    /// Returns true if the given mask equals the intended mask.
+    /// Returns true if the given mask equals `intent` in all compared rows of non-padding queries.
     pub(crate) fn is(&self, intent: &Intent) -> bool {
         self.same(intent, intent, Post::None)
     }
 
-    /// Returns `intent` with documents that are read from the given mask; `None` if this mask does not equal the given mask.
+    /// Returns `intent` with documents that are read from the given mask; `None` if `intent` with these documents differs from the given mask in a row of
+    /// a non-padding query.
     pub(crate) fn is_with_some_documents(&self, intent: &Intent) -> Option<Intent> {
         let found = self.documents(intent, intent)?;
         self.same(intent, &found, Post::None).then_some(found)
@@ -169,7 +177,7 @@ fn tail_mask(len: usize) -> u64 {
     }
 }
 
-/// Returns a row of `len` keys shifted by `by` slots, cyclically.
+/// Returns a row of `len` keys as bits, shifted cyclically by `by` slots towards later slots.
 pub(super) fn rolled(row: &[u64], len: usize, by: usize) -> Vec<u64> {
     let mut out = vec![0; row.len()];
     (0..len).filter(|&k| bit(row, k)).for_each(|k| set_bit(&mut out, (k + by) % len));

@@ -22,7 +22,8 @@ const VALUES: &[&str] = &["v", "values", "value", "value_states", "kv_values"];
 /// All names of arrays that this module reads.
 pub(super) const NAMES: &[&[&str]] = &[PROBABILITIES, STATES, POOLED, VALUES];
 
-/// Finds the formula that computes the pooled state from the hidden states.
+/// Returns a finding if the declared pooling (or, if none is declared, every correct formula) does not compute the pooled states from the hidden states.
+/// The finding names the formula that does, if this formula is known. `is_real(batch row, token)` is true for non-padding tokens.
 pub(super) fn pooling(
     beside: &Companions<'_>,
     context: &Context,
@@ -114,7 +115,8 @@ fn pooled_by(name: &str, width: usize, (real, len): (&[usize], usize), at: impl 
     }
 }
 
-/// Checks the probabilities in hidden cells. These probabilities show at which step of the computation the mask was applied.
+/// Returns a finding if hidden cells have a probability, or if the probabilities of a row have a sum below 1. The probabilities show at which step of the
+/// computation the mask was applied.
 pub(super) fn probabilities(beside: &Companions<'_>, context: &Context, verdict: &Held) -> Option<Finding> {
     let given = beside.get(PROBABILITIES)?;
     let [batch, heads, q_len, kv_len] = verdict.keep.dims();

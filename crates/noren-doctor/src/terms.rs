@@ -1,10 +1,10 @@
 //! The mask expression of an [`Intent`], and its rows as bits.
 
-use super::intent::{Intent, number, row};
+use super::intent::{Hidden, Intent, number, row};
 use super::known::bits;
 use noren_mask::atom::{AtomRef, Pair};
 use noren_mask::atoms::{causal, chunk, full, keys, prefix, queries, spans, tree, window};
-use noren_mask::bits::runs;
+use noren_mask::bits::{bit, runs};
 use noren_mask::interval::Interval;
 use noren_mask::{BoundMask, Facts, Keep, Mask, Shape, Span};
 use std::cell::OnceCell;
@@ -13,8 +13,12 @@ use std::collections::HashMap;
 /// The limit of positions. Sums of a position and an offset must fit in 64 bits.
 const FAR: i64 = 1 << 60;
 
-/// The maximum number of spans in an expression. The text of an expression has a limited length.
-const MOST_SPANS: usize = 1 << 16;
+/// The maximum number of spans in one term. A longer list becomes a function of a cell, because the text of an
+/// expression has a limited length.
+const MOST_SPANS: usize = 1 << 12;
+
+/// The maximum number of redactions that are terms of their own; more redactions become one function of a cell.
+const MOST_REDACTIONS: usize = 16;
 
 impl Intent {
     /// Writes the keys that query `i` of batch row `b` should read to `out`, as bits.
@@ -68,11 +72,7 @@ impl Intent {
         if let Some(real) = real.filter(|_| !self.padding_first && !self.padding_on_queries) {
             mask &= real;
         }
-        for hidden in self.redactions.iter().filter(|hidden| hidden.concerns(b)) {
-            let readers =
-                if hidden.queries.is_empty() { full() } else { self.queries(b, |i| hidden.queries.contains(&i)) };
-            mask -= self.keys(&hidden.keys) & readers;
-        }
+        mask = self.redacted(b, mask);
         if self.future {
             mask |= !causal();
         }
@@ -108,13 +108,32 @@ impl Intent {
         let origin = number(origins, b).rem_euclid(*size);
         band & match (by_slot, origin) {
             (true, 0) => chunk(*size as u64),
-            (true, _) => {
+            (true, _) if self.kv_len / *size as usize <= MOST_SPANS => {
                 let starts = (origin - size..self.kv_len as i64).step_by(*size as usize);
                 spans(starts.map(|start| start.max(0) as u64..(start + size) as u64))
             }
             // Counted from one chunk earlier, so that no position becomes negative.
-            (false, _) => at_positions(&chunk(*size as u64), origin - size),
+            _ => at_positions(&chunk(*size as u64), origin - size),
         }
+    }
+
+    /// Returns `mask` without the cells that the redactions of batch row `b` hide.
+    fn redacted(&self, b: usize, mut mask: Mask) -> Mask {
+        let hidden: Vec<&Hidden> = self.redactions.iter().filter(|hidden| hidden.concerns(b)).collect();
+        if hidden.len() > MOST_REDACTIONS {
+            let mut unread: Vec<Vec<u64>> = vec![vec![0; self.words()]; self.q_len];
+            for (i, keys) in unread.iter_mut().enumerate() {
+                let of_query = hidden.iter().filter(|h| h.queries.is_empty() || h.queries.contains(&i));
+                of_query.for_each(|h| keys.iter_mut().zip(&h.keys).for_each(|(key, hidden)| *key |= hidden));
+            }
+            return mask - Mask::from_fn(move |_, _, q, k| bit(&unread[q], k));
+        }
+        for hidden in hidden {
+            let readers =
+                if hidden.queries.is_empty() { full() } else { self.queries(b, |i| hidden.queries.contains(&i)) };
+            mask -= self.keys(&hidden.keys) & readers;
+        }
+        mask
     }
 
     /// Returns the mask of a tree of drafts: a node reads itself, its ancestors, and all keys before the tree. A query
@@ -138,12 +157,23 @@ impl Intent {
 
     /// Returns the mask of the queries for which `test` holds.
     fn queries(&self, b: usize, test: impl Fn(usize) -> bool) -> Mask {
-        queries(moved_spans(&bits(self.q_len, test), self.q_len, self.slot(b, 0)))
+        let words = bits(self.q_len, test);
+        // A position of a span is not negative, but the slot of a query can be.
+        match moved_spans(&words, self.q_len, self.slot(b, 0)).filter(|_| self.slot(b, 0) >= 0) {
+            Some(spans) => queries(spans),
+            None => Mask::from_fn(move |_, _, q, _| bit(&words, q)),
+        }
     }
 
     /// Returns the mask of the keys in a row of bits.
     fn keys(&self, words: &[u64]) -> Mask {
-        keys(moved_spans(words, self.kv_len, 0))
+        match moved_spans(words, self.kv_len, 0) {
+            Some(spans) => keys(spans),
+            None => {
+                let words = words.to_vec();
+                Mask::from_fn(move |_, _, _, k| bit(&words, k))
+            }
+        }
     }
 
     /// Returns the mask in which the key and the key at the query's slot have the same number in `ids`, for the numbers
@@ -181,10 +211,11 @@ fn placed(term: &Mask, of_queries: Vec<i64>, of_keys: Option<Vec<i64>>) -> Mask 
     })
 }
 
-/// Returns the set bits of a row of `len` bits as spans, moved by `shift`. Negative positions are left out.
-fn moved_spans(words: &[u64], len: usize, shift: i64) -> Vec<Span> {
+/// Returns the set bits of a row of `len` bits as spans, moved by `shift`. Returns `None` if the spans are too many for
+/// one term.
+fn moved_spans(words: &[u64], len: usize, shift: i64) -> Option<Vec<Span>> {
     let mut out = Vec::new();
     let place = |at: u32| (i64::from(at) + shift).max(0) as u64;
     runs(words, 0, len as u32, |start, end| out.push(Span::from(place(start)..place(end))));
-    out
+    (out.len() <= MOST_SPANS).then_some(out)
 }

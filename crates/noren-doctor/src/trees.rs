@@ -6,7 +6,8 @@ use noren_mask::bits::{bit, count, ones, set_bit};
 use noren_mask::{Facts, Keep, Shape, atoms};
 
 impl Target<'_> {
-    /// Returns the description of one mistake that explains all rows of drafts that differ from the intended tree.
+    /// Returns the description of one mistake that explains all differences from the intended tree. `None` if the intended mask `right` has no tree, or if
+    /// no such mistake explains the differences.
     pub(super) fn other_tree(&self, right: &Intent) -> Option<&'static str> {
         let tree = &paths(right.tree.as_deref()?);
         let [batch, _, q_len, kv_len] = self.given.dims();

@@ -92,8 +92,8 @@ impl Case<'_> {
         Some((class, says, right.clone()))
     }
 
-    /// Returns the class, the description and the mask that forbids the wrong cells, for cells that are wrong in every kind of mask: padding, other
-    /// documents, redacted keys.
+    /// Returns the class, the description and the mask that forbids the wrong cells, for visible cells that are wrong in every kind of mask: padding, other
+    /// documents, redacted keys, unwritten cache slots. `None` if the mask has no such cells.
     fn forbidden(&self, given: &Keep, right: &Intent) -> Option<(&'static str, String, Intent)> {
         let loosest = Intent {
             causal: None,
@@ -125,7 +125,8 @@ impl Case<'_> {
         Some((class, format!("{n} cells let queries read {what}"), loosest))
     }
 
-    /// Reports a class that covers every wrong cell. The repair hides those cells and changes no others.
+    /// Reports visible cells that must be hidden as a finding of `class`. The repair only hides cells: those that `right` forbids if the intended mask is
+    /// declared, otherwise those that `loosest` forbids. `wrong` has the number of cells that differ from `right`, and the first of these cells.
     fn leaking(
         &self,
         given: Keep,
@@ -181,7 +182,8 @@ impl Case<'_> {
         self.held(built, Some(right.clone()))
     }
 
-    /// Returns whether slots after the newest token of a declared cache are visible.
+    /// Returns whether every query of at least one batch row and head reads a cache slot after the newest token. Returns false if no number of cached
+    /// tokens is declared.
     fn unwritten(&self, given: &Keep) -> bool {
         let [batch, heads, q_len, kv_len] = given.dims();
         let declared = !self.context.past.is_empty() && self.known.k_positions.is_none();

@@ -11,11 +11,13 @@ pub(super) struct Outcome {
     pub(super) fits: bool,
     /// Open questions on which the verdict depends.
     pub(super) open: Vec<Rc<Open>>,
-    /// The nearest known mask as (description, number of differing cells); `None` if a mask is declared.
+    /// The nearest known mask as (description, number of differing cells). If the given cells are correct, the nearest mask is the intended mask, with 0
+    /// differing cells. `None` if no known mask was compared with the given cells.
     pub(super) nearest: Option<(String, u64)>,
 }
 
-/// Returns (number of cells in rows of non-padding queries, number of other query rows). The other rows are not compared.
+/// Returns (number of compared cells, number of query rows that are not compared), counted over all batch rows and heads. Only rows of non-padding
+/// queries are compared.
 pub(super) fn compared(intent: &Intent, heads: usize) -> (u64, u64) {
     let real: usize = (0..intent.batch).map(|b| (0..intent.q_len).filter(|&i| intent.cares(b, i)).count()).sum();
     let (rows, all) = (real * heads, intent.batch * intent.q_len * heads);
@@ -70,7 +72,7 @@ pub(super) fn decide(report: &mut Report, outcome: &Outcome, declared: Option<&s
     }
 }
 
-/// Returns the verdict on a mask without a declared kind.
+/// Returns the verdict on a mask without a declared kind, and the sentence for the verdict. `cells` is the number of compared cells.
 fn undeclared(outcome: &Outcome, cells: u64) -> (Verdict, String) {
     let ask = "declare `kind` (causal, bidirectional, sliding, ...) or the intended mask to get a verdict";
     match &outcome.nearest {

@@ -1,4 +1,5 @@
-//! [`Budget`]: a number of units that threads share, take and give back, in the order of their requests.
+//! [`Budget`]: a number of units that threads take and give back. Units are given to threads in the order of the
+//! requests.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 /// The interval at which a waiting thread checks whether its client is still connected.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Free units, the threads that wait for units in order, and a signal that wakes them.
+/// A number of free units, the threads that wait for units in order, and a signal that wakes the threads.
 #[derive(Debug)]
 pub(crate) struct Budget {
     state: Mutex<State>,
@@ -16,14 +17,15 @@ pub(crate) struct Budget {
 
 #[derive(Debug)]
 struct State {
+    /// The number of units, such as bytes, that no [`Share`] holds.
     free: usize,
-    /// The number of the next thread that requests units.
+    /// The number that the next thread that calls `take` will get, for its place in `queue`.
     next: u64,
-    /// The numbers of the waiting threads.
+    /// The numbers of the waiting threads, in the order of their requests.
     queue: VecDeque<u64>,
 }
 
-/// Taken units; dropping the value gives them back.
+/// Units that were taken from a budget. Dropping the value gives the units back to the budget.
 #[derive(Debug)]
 pub(crate) struct Share {
     budget: Arc<Budget>,
@@ -31,18 +33,19 @@ pub(crate) struct Share {
 }
 
 impl Budget {
-    /// Returns a budget of `units` free units.
+    /// Returns a budget in which all `units` units are free.
     pub(crate) fn new(units: usize) -> Arc<Self> {
         let state = State { free: units, next: 0, queue: VecDeque::new() };
         Arc::new(Budget { state: Mutex::new(state), changed: Condvar::new() })
     }
 
-    /// Takes units, and waits for them if too few are free. Returns `None` if this takes longer than `patience`.
+    /// Takes units, and waits if too few units are free. Returns `None` if the wait takes longer than `patience`.
     pub(crate) fn take(self: &Arc<Self>, units: usize, patience: Duration) -> Option<Share> {
         self.take_unless(units, patience, &|| false)
     }
 
-    /// Like [`take`](Self::take), but also returns `None` if `gone` returns true: the units are no longer needed.
+    /// Takes units like [`take`](Self::take). Also returns `None` if `gone` returns true, which means that the caller
+    /// no longer needs the units.
     pub(crate) fn take_unless(
         self: &Arc<Self>,
         units: usize,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A batch row and a head.
+/// A batch row and a head, both counted from 0.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Pair {
     #[serde(default)]
@@ -11,10 +11,10 @@ pub(crate) struct Pair {
     pub(crate) head: usize,
 }
 
-/// A call with its parameters. Large parameters are in the body.
+/// A call with its small parameters. Large parameters are in the body of the message.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Call {
-    /// Reads a scene and stores its mask under `id`. Body: the scene.
+    /// Reads a scene, and stores the mask of the scene under `id`. The body of the message is the scene.
     Read {
         id: String,
     },
@@ -34,7 +34,8 @@ pub(crate) enum Call {
         id: String,
         speeds: Speeds,
     },
-    /// Predicts the cost at several lengths. Body: a scene, optionally with the lengths.
+    /// Predicts the cost of a mask at several lengths. The body of the message is a scene, which may have a list of
+    /// lengths.
     Curve {
         speeds: Speeds,
     },
@@ -42,12 +43,12 @@ pub(crate) enum Call {
         id: String,
         export: ExportRequest,
     },
-    /// Computes a flow. Body: a stack of layers with a policy.
+    /// Computes a flow. The body of the message is a stack of layers with a policy.
     Flow,
-    /// Runs a text through the model. Body: the text and its settings.
+    /// Runs a text through the model. The body of the message is the text with its settings.
     Text,
     Model,
-    /// Diagnoses a file. Body: the file.
+    /// Diagnoses a file. The body of the message is the file.
     Doctor {
         request: DoctorRequest,
     },
@@ -58,34 +59,35 @@ pub(crate) enum Call {
     Calibrate,
 }
 
-/// A tile of the mask's picture: its level, its row and column counted in tiles, and its batch row and head.
+/// A tile of the mask's picture. At level L, each cell of the tile covers 2^L queries and 2^L keys. `row` and `col` are
+/// the tile's place in the grid of all tiles of this level.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct TileRequest {
     pub(crate) level: u32,
     pub(crate) row: u64,
     pub(crate) col: u64,
     pub(crate) pair: Pair,
-    /// Whether the kinds of the plan's spans are included.
+    /// Whether the bytes of the tile also show how the plan computes each cell.
     pub(crate) plan: bool,
-    /// The identity of a mask to compare with.
+    /// The identity of a second mask to compare with; `None` if the tile shows only one mask.
     pub(crate) other: Option<String>,
 }
 
-/// A cell to explain.
+/// The request to explain why a cell is allowed or denied. The query `q` and the key `k` count from 0.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct CellRequest {
     pub(crate) pair: Pair,
     pub(crate) q: usize,
     pub(crate) k: usize,
-    /// The identity of a mask to compare with.
+    /// The identity of a second mask to compare with; `None` if only one mask is explained.
     pub(crate) other: Option<String>,
 }
 
-/// The request to download a mask in some form.
+/// The request to download a mask in the format `form`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ExportRequest {
     pub(crate) form: String,
-    /// The pair of batch row and head to draw; `None` for all patterns.
+    /// The pair of batch row and head to draw; `None` draws all patterns.
     pub(crate) pair: Option<Pair>,
     pub(crate) plan: bool,
     pub(crate) other: Option<String>,
@@ -93,22 +95,22 @@ pub(crate) struct ExportRequest {
     pub(crate) keys: Option<String>,
 }
 
-/// The declarations about a file for the doctor.
+/// The name of a file, and the declared properties of the mask in the file, for the doctor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DoctorRequest {
     pub(crate) name: String,
-    /// A JSON object of declarations.
+    /// The declared properties of the mask, as a JSON object; `None` if nothing is declared.
     pub(crate) context: Option<String>,
-    /// The text of the intended mask, as a complete expression.
+    /// The expression of the complete intended mask; `None` if the intended mask is not given.
     pub(crate) meant: Option<String>,
 }
 
-/// The measured speeds of this machine, in seconds per cell.
+/// The measured speeds of this machine. `full` and `mixed` are in seconds per cell of a full and of a mixed span.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Speeds {
     pub(crate) full: f64,
     pub(crate) mixed: f64,
-    /// The time to start a kernel, in seconds.
+    /// The time to start a kernel, in seconds; it is added once per prediction.
     pub(crate) start: f64,
     pub(crate) machine: String,
 }

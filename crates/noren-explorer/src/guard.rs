@@ -2,7 +2,8 @@
 
 use crate::http::{Head, Response};
 
-/// The host names and origins of this server.
+/// The host names and origins of this server. A request of the explorer's page has one of these host names in its
+/// header `Host`.
 pub(crate) struct Own {
     hosts: Vec<String>,
     origins: Vec<String>,
@@ -20,8 +21,8 @@ impl Own {
     }
 }
 
-/// Returns the reason to refuse a request; `None` if the request may come from the explorer's page. A page from another
-/// site has another origin. A foreign host name that resolves to this machine has another `Host` header.
+/// Returns the reason to refuse a request; `None` if the request may come from the explorer's page. The header `Origin`
+/// reveals a page of another site. The header `Host` reveals a foreign host name that resolves to this machine.
 pub(crate) fn refused(own: &Own, head: &Head) -> Option<&'static str> {
     let one = |name| {
         let mut all = head.all(name);
@@ -45,11 +46,13 @@ pub(crate) fn refused(own: &Own, head: &Head) -> Option<&'static str> {
     None
 }
 
-/// The request header with which errors have status 200 and their own status in a second header. Browsers log every
-/// error status in their console, and a mask that is being typed is often invalid.
+/// The request header with which an error response has status 200, and the error status in the header `x-noren-status`.
+/// The page sends this header because browsers log every error status in their console, and a mask is often invalid
+/// while the user types.
 const ERRORS: &str = "x-noren-errors";
 
-/// Adds the security headers, and hides an error status if the request has the header [`ERRORS`].
+/// Adds the security headers to a response. If the request has the header [`ERRORS`], an error status is replaced by
+/// 200 and sent in a second header.
 pub(crate) fn harden(head: &Head, mut response: Response) -> Response {
     if response.status >= 400 && head.header(ERRORS) == Some(b"200") {
         let status = response.status.to_string();
@@ -59,7 +62,8 @@ pub(crate) fn harden(head: &Head, mut response: Response) -> Response {
     protect(response)
 }
 
-/// Adds the security headers, which let the page load only files of this server.
+/// Adds the security headers to a response. With these headers, the page loads only files of this server, and no other
+/// site can embed the page.
 pub(crate) fn protect(response: Response) -> Response {
     let policy = "default-src 'self'; img-src 'self' data: blob:; style-src 'self'; object-src 'none'; base-uri 'none'; \
                   form-action 'none'; frame-ancestors 'none'";

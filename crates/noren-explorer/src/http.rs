@@ -9,34 +9,36 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant, SystemTime};
 
-/// The maximum time in which a client sends the head of a request.
+/// The maximum time that a client may take to send the head of a request.
 const HEAD: Duration = Duration::from_secs(20);
-/// The maximum time in which a client sends the body of a request.
+/// The maximum time that a client may take to send the body of a request.
 pub(crate) const BODY: Duration = Duration::from_secs(60);
-/// The maximum time in which a client receives the next bytes of a response.
+/// The maximum time that a client may take to accept the next bytes of a response.
 const PIECE: Duration = Duration::from_secs(30);
-/// The maximum time in which a client receives a whole response.
+/// The maximum time that a client may take to receive a whole response.
 const RESPONSE: Duration = Duration::from_secs(120);
-/// The maximum time for which the rest of a refused body is read, so that the client receives the response.
+/// The maximum time for which the server reads the rest of a refused body. Without this time, the client might not
+/// receive the response.
 const LINGER: Duration = Duration::from_secs(1);
-/// The maximum number of bytes of a refused body that are read.
+/// The maximum number of bytes of a refused body that the server still reads.
 const MOST_LINGER: usize = 1 << 20;
 /// The maximum size of a request's head, in bytes.
 const MOST_HEAD: usize = 64 << 10;
 /// The maximum number of headers.
 const MOST_HEADERS: usize = 100;
-/// The maximum bytes of a line between the chunks of a body, and of all lines after the last chunk.
+/// The maximum length in bytes of a line between the chunks of a body. Also the maximum length of all lines after the
+/// last chunk together.
 const MOST_LINE: usize = 1 << 10;
-/// The number of bytes that one read receives at most.
+/// The maximum number of bytes that one read receives.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// The head of a request.
 #[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) method: String,
-    /// The path as sent, with percent signs.
+    /// The path of the request, in which percent signs are not decoded.
     pub(crate) path: String,
-    /// The part after the question mark, as sent.
+    /// The query string: the part after the question mark, in which percent signs are not decoded.
     pub(crate) query: String,
     headers: Vec<(String, Vec<u8>)>,
     /// Whether the client keeps the connection open for another request.
@@ -44,12 +46,12 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Returns the values of a header.
+    /// Returns the values of all headers with this name.
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         self.headers.iter().filter(move |(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| &value[..])
     }
 
-    /// Returns the first value of a header.
+    /// Returns the value of the first header with this name.
     pub(crate) fn header(&self, name: &str) -> Option<&[u8]> {
         self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| &value[..])
     }
@@ -86,8 +88,8 @@ pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(&'static str, String)>,
     pub(crate) body: Vec<u8>,
-    /// The memory that the body takes, given back after the body is sent.
-    #[expect(dead_code, reason = "dropped with the body")]
+    /// The reserved memory of the body, which is released after the body is sent; `None` if no memory is reserved.
+    #[expect(dead_code, reason = "the field is dropped together with the body")]
     pub(crate) share: Option<Share>,
 }
 
@@ -97,7 +99,7 @@ impl Response {
         Response { status, headers: vec![("content-type", content_type.into())], body: body.into(), share: None }
     }
 
-    /// Adds a header.
+    /// Adds a header, and returns the response.
     pub(crate) fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
         self
@@ -109,9 +111,9 @@ impl Response {
 pub(crate) enum BodyError {
     /// The body has more bytes than the limit.
     Large,
-    /// The body takes longer than [`BODY`].
+    /// The body does not arrive within the time [`BODY`].
     Slow,
-    /// The body does not have the form that its head announces.
+    /// The body does not have the format that the head of the request announces. The text is the reason.
     Broken(String),
 }
 
@@ -124,14 +126,14 @@ impl From<io::Error> for BodyError {
     }
 }
 
-/// The body of a request, which is read only when it is needed.
+/// The body of a request. The bytes are read from the connection only when a handler needs them.
 pub(crate) struct Body<'a> {
     connection: &'a mut Connection,
     /// The length in bytes; `None` if the body is sent in chunks.
     length: Option<u64>,
     /// Whether the client waits for `100 Continue` before it sends the body.
     waits: bool,
-    /// Whether the whole body is read.
+    /// Whether the whole body has been read.
     pub(crate) is_read: bool,
 }
 
@@ -153,7 +155,7 @@ impl<'a> Body<'a> {
         Some(Body { connection, length, waits, is_read: length == Some(0) })
     }
 
-    /// Returns whether the client has closed the connection, or at least its sending side.
+    /// Returns whether the client has closed the connection, or only the direction in which it sends.
     pub(crate) fn gone(&self) -> bool {
         let stream = &self.connection.stream;
         if stream.set_nonblocking(true).is_err() {
@@ -164,7 +166,7 @@ impl<'a> Body<'a> {
         !blocks || seen.map_or_else(|error| error.kind() != ErrorKind::WouldBlock, |bytes| bytes == 0)
     }
 
-    /// Returns the number of bytes; `None` if the head does not give it.
+    /// Returns the length of the body in bytes; `None` if the body is sent in chunks.
     pub(crate) fn length(&self) -> Option<u64> {
         self.length
     }
@@ -188,14 +190,15 @@ impl<'a> Body<'a> {
     }
 }
 
-/// A connection, with the received bytes that are not used yet.
+/// A connection to a client, with the received bytes that are not used yet.
 struct Connection {
     stream: TcpStream,
     received: Vec<u8>,
 }
 
 impl Connection {
-    /// Receives more bytes, until `until` at the latest. Returns their number, 0 at the end of the stream.
+    /// Receives more bytes and returns their number, which is 0 at the end of the stream. Returns an error if no byte
+    /// arrives by `until`.
     fn receive(&mut self, until: Instant) -> io::Result<usize> {
         self.stream.set_read_timeout(Some(left(until)?))?;
         let old = self.received.len();
@@ -208,7 +211,8 @@ impl Connection {
         }
     }
 
-    /// Reads the next head. Returns `None` if the client has disconnected, and an error if the client is too slow.
+    /// Reads the next head. Returns `None` if the client has disconnected, an HTTP status if the head is invalid, and
+    /// an error if the client is too slow.
     fn head(&mut self) -> io::Result<Option<Result<Head, u16>>> {
         let until = Instant::now() + HEAD;
         let mut seen = 0usize;
@@ -234,7 +238,8 @@ impl Connection {
         }
     }
 
-    /// Moves `count` bytes to `out`.
+    /// Moves the next `count` received bytes to `out`. If too few bytes have arrived, waits for more bytes until
+    /// `until`.
     fn take(&mut self, mut count: usize, until: Instant, out: &mut Vec<u8>) -> io::Result<()> {
         loop {
             let n = count.min(self.received.len());
@@ -244,12 +249,15 @@ impl Connection {
                 return Ok(());
             }
             if self.receive(until)? == 0 {
-                return Err(io::Error::new(ErrorKind::UnexpectedEof, "the body ends early"));
+                return Err(io::Error::new(
+                    ErrorKind::UnexpectedEof,
+                    "the connection ended before the whole body arrived",
+                ));
             }
         }
     }
 
-    /// Reads a body that is sent in chunks, each after a line with its length.
+    /// Reads a body that is sent in chunks. Each chunk follows a line with the length of the chunk.
     fn take_pieces(&mut self, most: usize, until: Instant, out: &mut Vec<u8>) -> Result<(), BodyError> {
         let broken = |what: &str| BodyError::Broken(what.into());
         loop {
@@ -280,7 +288,7 @@ impl Connection {
         }
     }
 
-    /// Reads a line and returns it without its end.
+    /// Reads a line of a body that is sent in chunks. Returns the line without the line end.
     fn line(&mut self, until: Instant) -> Result<Vec<u8>, BodyError> {
         loop {
             if let Some(at) = self.received.iter().take(MOST_LINE).position(|byte| *byte == b'\n') {
@@ -295,12 +303,13 @@ impl Connection {
                 return Err(BodyError::Broken("a line between chunks is too long".into()));
             }
             if self.receive(until)? == 0 {
-                return Err(BodyError::Broken("the body ends early".into()));
+                return Err(BodyError::Broken("the connection ended before the whole body arrived".into()));
             }
         }
     }
 
-    /// Sends a response. The body is left out for the method HEAD and the status 304.
+    /// Sends the response to a request with this method. The body is left out for the method HEAD and the status 304.
+    /// If `stays` is false, the response announces the end of the connection.
     fn send(&mut self, method: &str, response: &Response, stays: bool, until: Instant) -> io::Result<()> {
         let mut head = format!("HTTP/1.1 {} {}\r\n", response.status, reason(response.status));
         head.push_str(&format!("date: {}\r\n", date(SystemTime::now())));
@@ -318,7 +327,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends bytes. Returns an error if the client accepts none for [`PIECE`], or has not accepted all by `until`.
+    /// Sends bytes. Returns an error if the client accepts no bytes for the time [`PIECE`], or has not accepted all
+    /// bytes by `until`.
     fn write(&mut self, mut bytes: &[u8], until: Instant) -> io::Result<()> {
         while !bytes.is_empty() {
             self.stream.set_write_timeout(Some(left(until)?.min(PIECE)))?;
@@ -349,7 +359,7 @@ impl Connection {
     }
 }
 
-/// Returns the time until a deadline; an error if the deadline has passed.
+/// Returns the time that is left until a deadline. Returns an error if the deadline has passed.
 fn left(until: Instant) -> io::Result<Duration> {
     let left = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
     Ok(left.ok_or(ErrorKind::TimedOut)?)
@@ -376,8 +386,8 @@ fn reason(status: u16) -> &'static str {
     }
 }
 
-/// Answers the requests of a connection until the connection ends. `refuse` makes the response to an invalid head from
-/// its status.
+/// Answers the requests of a connection until the connection ends. `answer` returns the response to a request. `refuse`
+/// returns the response to a request with an invalid head, from the HTTP status of the error.
 ///
 /// # Errors
 /// Returns an error if the client disconnects or is too slow.
@@ -408,7 +418,7 @@ pub(crate) fn converse(
     Ok(())
 }
 
-/// Sends a response to the first request, and closes the connection.
+/// Receives the first bytes of a request, sends a response, and closes the connection.
 ///
 /// # Errors
 /// Returns an error if the client disconnects or is too slow.
@@ -424,7 +434,7 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// Sends `request` and returns all responses. The server of this test returns bodies of up to 16 bytes.
+    /// Sends `request` to a server and returns all responses as one text. The server accepts bodies of up to 16 bytes.
     fn talk(request: &[u8]) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let mut client = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");

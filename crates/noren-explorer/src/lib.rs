@@ -52,32 +52,34 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The range of the number of workers for masks; within it, one worker per processor.
+/// The minimum and the maximum number of workers for masks. Between these limits, the server has one worker per
+/// processor.
 const WORKERS: std::ops::RangeInclusive<usize> = 2..=8;
 /// The maximum number of connections at a time. Connections beyond it receive only an error status.
 const MOST_CONNECTIONS: usize = 256;
-/// The maximum number of connections at a time that receive only an error status.
+/// The maximum number of connections at a time that only receive an error status. Further connections are closed
+/// without a response.
 const MOST_REFUSALS: usize = 16;
 
 /// The settings of the server.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Options {
-    /// The arguments with which this program is started to call [`worker`] for requests about masks.
+    /// The arguments with which this program is started as a worker for requests about masks.
     pub mask_worker: Vec<String>,
-    /// The arguments with which this program is started to call [`worker`] with a model for requests about texts.
+    /// The arguments with which this program is started as a worker with a model, for requests about texts.
     pub text_worker: Vec<String>,
 }
 
 impl Options {
-    /// Returns the settings for a program that calls [`worker`] when it is started with these arguments: for masks, and
-    /// for texts.
+    /// Returns settings with the arguments that start a worker for masks and a worker for texts.
     pub fn new(mask_worker: Vec<String>, text_worker: Vec<String>) -> Self {
         Options { mask_worker, text_worker }
     }
 }
 
-/// Answers requests on `listener` until the program ends. `listener` must have an address of this machine only.
+/// Answers requests on `listener` until the program ends. The address of `listener` must be reachable from this machine
+/// only.
 ///
 /// # Errors
 /// Returns an error if the address of `listener` cannot be read.

@@ -6,15 +6,16 @@ use serde::{Deserialize, Serialize};
 /// The content type of most answers.
 pub(crate) const JSON: &str = "application/json";
 
-/// A call that is sent to a worker. The first blob is the body.
+/// The message that sends a call to a worker. The first blob is the body of the call.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
     pub(crate) call: Call,
-    /// The identities of the masks that the blobs after the first define.
+    /// The identities of the masks whose definitions are in the blobs after the first blob.
     pub(crate) defined: Vec<String>,
 }
 
-/// A worker's answer. The first blob is the body; the other blobs define new masks.
+/// A worker's answer to a call. The first blob is the body of the response; the other blobs are definitions of new
+/// masks.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Reply {
     pub(crate) status: u16,

@@ -7,8 +7,8 @@ use std::borrow::Cow;
 // `FILES`: the paths of the files in `page/` with their bytes. The build script writes this list.
 include!(concat!(env!("OUT_DIR"), "/page.rs"));
 
-/// Returns the content of the file at this path. Debug builds read the folder at each request, so that the page can be
-/// edited without building the program.
+/// Returns the content of the page's file at this path; `None` if the page has no such file. Debug builds read the file
+/// from the folder at each request, so that the page can be edited without building the program.
 fn content(path: &str) -> Option<Cow<'static, [u8]>> {
     let (_, bytes) = FILES.iter().find(|(name, _)| *name == path)?;
     if cfg!(debug_assertions) {

@@ -1,4 +1,4 @@
-//! [`Pool`]: worker processes. Each runs one call at a time and is ended if a call takes too long.
+//! [`Pool`]: worker processes. Each process runs one call at a time, and is ended if a call takes too long.
 
 use crate::budget::{Budget, Share};
 use crate::call::Call;
@@ -14,16 +14,16 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The maximum number of calls that wait for a worker; more are refused.
+/// The maximum number of calls that wait for a worker. Further calls receive an error.
 const MOST_WAITING: usize = 64;
-/// The maximum time for which a call waits for a worker. Up to [`MOST_WAITING`] calls are before it, each with a limit
-/// of its own.
+/// The maximum time for which a call waits for a worker. The limit is long because up to [`MOST_WAITING`] earlier calls
+/// may run first, each up to its own time limit.
 const PATIENCE: Duration = Duration::from_secs(3600);
-/// The maximum number of messages to a worker in one call: the worker may answer that it needs the definition of a
-/// mask.
+/// The maximum number of messages to a worker in one call. After each message, the worker may answer that it needs the
+/// definition of another mask.
 const MOST_ROUNDS: usize = 4;
 
-/// Worker processes of one kind.
+/// The worker processes for one kind of request: masks or texts.
 pub(crate) struct Pool {
     arguments: Vec<String>,
     store: Arc<Store>,
@@ -32,7 +32,7 @@ pub(crate) struct Pool {
     waiting: AtomicUsize,
 }
 
-/// A running process.
+/// A running worker process, with the pipes to its standard input and from its standard output.
 struct Worker {
     child: Child,
     input: ChildStdin,
@@ -47,14 +47,14 @@ impl Drop for Worker {
     }
 }
 
-/// The right to run one call: a worker is free, or can be started.
+/// The right to run one call: one worker process is reserved for the call, and is started if necessary.
 pub(crate) struct Turn<'a> {
     pool: &'a Pool,
-    #[expect(dead_code, reason = "given back when the call ends")]
+    #[expect(dead_code, reason = "the slot is given back when the call ends")]
     slot: Share,
 }
 
-/// The count of one waiting call, which ends when this value is dropped.
+/// One waiting call in the count of waiting calls. Dropping the value removes the call from the count.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Drop for Waiting<'_> {
@@ -64,14 +64,15 @@ impl Drop for Waiting<'_> {
 }
 
 impl Pool {
-    /// Returns a pool of at most `size` processes of this program with these arguments, each started when it is needed.
-    /// Definitions that a worker lacks come from `store`, and new definitions are stored there.
+    /// Returns a pool of at most `size` worker processes. Each process runs this program with these arguments, and is
+    /// started when a call needs it. `store` provides the definitions of masks that a worker lacks, and receives new
+    /// definitions.
     pub(crate) fn new(arguments: Vec<String>, size: usize, store: Arc<Store>) -> Self {
         Pool { arguments, store, idle: Mutex::new(Vec::new()), slots: Budget::new(size), waiting: AtomicUsize::new(0) }
     }
 
-    /// Runs `call` on a worker within `limit`. A call that waits for a worker ends when `gone` returns true: its client
-    /// has disconnected.
+    /// Runs `call` on a worker within `limit`. While the call waits for a worker, the call ends if `gone` returns true,
+    /// which means that the client has disconnected.
     pub(crate) fn call(
         &self,
         call: Call,
@@ -82,7 +83,8 @@ impl Pool {
         self.turn(gone)?.call(call, body, limit)
     }
 
-    /// Waits until a worker is free; returns an error if `gone` returns true or too many calls wait.
+    /// Waits until a worker is free. Returns an error if too many calls wait, if no worker is free within `PATIENCE`,
+    /// or if `gone` returns true, which means that the client has disconnected.
     pub(crate) fn turn(&self, gone: &dyn Fn() -> bool) -> Result<Turn<'_>> {
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);
         let waiting = Waiting(&self.waiting);
@@ -97,7 +99,7 @@ impl Pool {
 }
 
 impl Turn<'_> {
-    /// Runs `call` on a worker within `limit`.
+    /// Runs `call` on a worker. Returns an error if the call takes longer than `limit`.
     pub(crate) fn call(self, call: Call, body: Vec<u8>, limit: Duration) -> Result<Frame<Reply>> {
         let Pool { arguments, store, idle, .. } = self.pool;
         let idle = || idle.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,24 +116,24 @@ impl Turn<'_> {
                 answer
             }
             (Err(_), true) => {
-                Err(beyond(408, format!("this takes longer than {} s, the explorer's limit", limit.as_secs())))
+                Err(beyond(408, format!("the request takes longer than {} s, the explorer's limit", limit.as_secs())))
             }
             (Err(_), false) => Err(ended(worker.child.wait().ok().and_then(|status| status.code()))),
         }
     }
 }
 
-/// Returns the problem of a call whose worker process has ended by itself with this exit code. `None` means that a
-/// signal ended the process, as it does when the process can have no more memory.
+/// Returns the problem of a call whose worker process ended by itself with this exit code. `None` means that a signal
+/// ended the process, which happens when the process needs more memory than its limit.
 fn ended(code: Option<i32>) -> Problem {
     match code {
-        None => beyond(507, "this takes more memory than the limit for one request".into()),
+        None => beyond(507, "the request takes more memory than the limit for one request".into()),
         Some(code) => Problem::status(500, format!("the worker process of this request ended with exit code {code}"))
             .hint("this is a defect of noren: please report it with the request"),
     }
 }
 
-/// Returns the problem of a call that exceeded a limit.
+/// Returns the problem of a call that exceeded the limit on time or memory.
 fn beyond(status: u16, message: String) -> Problem {
     Problem::status(status, message)
         .hint("use a smaller mask, text or file, or use the command line, which has no such limit")
@@ -157,8 +159,8 @@ impl Worker {
         }
     }
 
-    /// Sends a call, and ends the process if the call takes longer than `limit`. Returns the answer and whether the
-    /// process was ended. The outer error means that the process has ended.
+    /// Sends a call to the worker, and ends the process if the call takes longer than `limit`. Returns the result of
+    /// `ask`, and whether the call exceeded `limit`.
     fn ask_within(
         &mut self,
         limit: Duration,
@@ -183,8 +185,8 @@ impl Worker {
     }
 }
 
-/// Sends a call, and repeats it with the definitions of masks that the worker lacks. The outer error means that the
-/// process has ended.
+/// Sends a call to a worker. If the worker lacks definitions of masks, sends the call again with these definitions. The
+/// outer error means that the process has ended.
 fn ask(
     input: &mut ChildStdin,
     output: &mut BufReader<ChildStdout>,

@@ -1,4 +1,4 @@
-//! [`Problem`]: the reason why a request fails, with a hint and the position in the given text.
+//! [`Problem`]: the reason why a request fails, with a hint and the position of the fault in the mask's text.
 
 use noren_input::Error as InputError;
 use noren_mask::Error as MaskError;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The reason why a request fails.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Problem {
-    /// The HTTP status.
+    /// The HTTP status of the response.
     #[serde(skip)]
     pub(crate) status: u16,
     pub(crate) message: String,
@@ -18,16 +18,16 @@ pub(crate) struct Problem {
     pub(crate) start: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) end: Option<usize>,
-    /// The index of the faulty mask if the request has several.
+    /// The index of the faulty mask, from 0; `None` if the request has only one mask.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) layer: Option<usize>,
 }
 
-/// The result type of the answers.
+/// The result of a function that may fail with a `Problem`.
 pub(crate) type Result<T> = std::result::Result<T, Problem>;
 
 impl Problem {
-    /// Returns a problem with status 400: the request is wrong.
+    /// Returns a problem with status 400, which means that the request is wrong.
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self::status(400, message)
     }
@@ -81,6 +81,7 @@ impl From<InputError> for Problem {
 
 impl From<serde_json::Error> for Problem {
     fn from(error: serde_json::Error) -> Self {
-        Problem::new(format!("the request does not have the expected form: {error}")).hint("/openapi.json describes it")
+        Problem::new(format!("the request does not have the expected format: {error}"))
+            .hint("/openapi.json describes the format of each request")
     }
 }

@@ -1,4 +1,4 @@
-//! Reading of query strings and parts of paths.
+//! Parsing of query strings, and of the variable parts of paths.
 
 use crate::problem::{Problem, Result};
 use std::str::FromStr;
@@ -32,13 +32,13 @@ impl Query {
         Ok(Query(values))
     }
 
-    /// Returns the value of this name.
+    /// Returns the value of this name; `None` if the query string does not have this name.
     pub(crate) fn text(&self, name: &str) -> Option<String> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
     }
 
-    /// Returns whether this name has the value 1; false if it is not given. Returns an error for values other than 0
-    /// and 1.
+    /// Returns true if this name has the value 1, and false if the value is 0 or the name is missing. Returns an error
+    /// for other values.
     pub(crate) fn flag(&self, name: &str) -> Result<bool> {
         match self.text(name).as_deref() {
             None | Some("0") => Ok(false),
@@ -47,13 +47,13 @@ impl Query {
         }
     }
 
-    /// Returns the value of this name as a number.
+    /// Returns the value of this name as a number; `None` if the query string does not have this name.
     pub(crate) fn number<T: FromStr>(&self, name: &str) -> Result<Option<T>> {
         self.text(name).map(|text| number(name, &text)).transpose()
     }
 }
 
-/// Reads the number `text`; `name` is for the message of the error.
+/// Parses the number `text`. `name` is the name of the parameter in the error message.
 pub(crate) fn number<T: FromStr>(name: &str, text: &str) -> Result<T> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().map_err(|_| {
@@ -62,8 +62,8 @@ pub(crate) fn number<T: FromStr>(name: &str, text: &str) -> Result<T> {
     })
 }
 
-/// Replaces each percent sign and two hexadecimal digits with the byte of this value. Other percent signs stay. Returns
-/// `None` if the result is not UTF-8.
+/// Replaces each percent sign that two hexadecimal digits follow with the byte of these digits. Other percent signs
+/// stay. Returns `None` if the result is not UTF-8.
 pub(crate) fn decode(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
     let digit = |at: usize| bytes.get(at).and_then(|byte| char::from(*byte).to_digit(16));

@@ -1,5 +1,5 @@
-//! The routes of HTTP requests, most of which call a worker. `openapi.json` describes them, and a test compares the
-//! two.
+//! The routes of HTTP requests, most of which call a worker. `openapi.json` describes the routes, and a test compares
+//! `openapi.json` with the code.
 
 use crate::budget::Share;
 use crate::call::{Call, CellRequest, DoctorRequest, ExportRequest, Pair, TileRequest};
@@ -21,21 +21,21 @@ const OPENAPI: &str = include_str!("openapi.json");
 
 /// The maximum size of a request's body, in bytes.
 const MOST_BODY: usize = 8 << 20;
-/// The maximum size of a file, in bytes.
+/// The maximum size of a file for the doctor, in bytes.
 const MOST_FILE: usize = 64 << 20;
 /// The maximum size of a downloaded array, in bytes.
 const MOST_EXPORT: usize = 256 << 20;
 
-/// The maximum time of a tile.
+/// The maximum time to compute a tile.
 const TILE: Duration = Duration::from_secs(5);
-/// The maximum time of most requests.
+/// The maximum time of a request, except for requests that have their own limit.
 const QUESTION: Duration = Duration::from_secs(15);
-/// The maximum time of requests to the model and to the doctor.
+/// The maximum time of a request to the model or to the doctor.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A request whose path is known.
+/// A request whose path matches a route.
 struct Request<'a, 'b> {
-    /// The values of the parts of the path that are in braces in the route.
+    /// The values of the path's variable parts, which have braces in the route.
     places: Vec<String>,
     head: &'a Head,
     body: &'a mut Body<'b>,
@@ -84,7 +84,7 @@ pub(crate) fn answer(server: &Server, head: &Head, body: &mut Body<'_>) -> Respo
             refusal(&Problem::status(404, "this path does not exist: /openapi.json lists the paths"))
         }
         "GET" => page::file(head),
-        _ => elsewhere("only GET is accepted here: /openapi.json lists the paths and methods", "GET, HEAD".into()),
+        _ => elsewhere("this path accepts only GET: /openapi.json lists the paths and methods", "GET, HEAD".into()),
     }
 }
 
@@ -93,7 +93,8 @@ pub(crate) fn refusal(problem: &Problem) -> Response {
     Response::new(problem.status, JSON, problem.body()).header("cache-control", "no-store")
 }
 
-/// Returns the values of the parts of a path that are in braces in `pattern`; `None` if the path does not match.
+/// Returns the values of the path's variable parts, which have braces in `pattern`; `None` if the path does not match
+/// `pattern`.
 fn places(pattern: &str, path: &str) -> Option<Result<Vec<String>>> {
     if pattern.split('/').count() != path.split('/').count() {
         return None;
@@ -113,13 +114,13 @@ impl Request<'_, '_> {
         Query::read(&self.head.query, known)
     }
 
-    /// Returns the identity of the mask, which is the first variable part of each path about a mask.
+    /// Returns the identity of the mask, which is the first variable part of the path.
     fn id(&self) -> String {
         self.places.first().cloned().unwrap_or_default()
     }
 }
 
-/// Returns the batch row and the head of a query string; 0 if they are not given.
+/// Returns the batch row and the head of a query string. A missing value is 0.
 fn pair(query: &Query) -> Result<Pair> {
     Ok(Pair { batch: query.number("batch")?.unwrap_or(0), head: query.number("head")?.unwrap_or(0) })
 }
@@ -154,7 +155,7 @@ fn tile(server: &Server, request: Request<'_, '_>) -> Result<Response> {
 fn explain(server: &Server, request: Request<'_, '_>) -> Result<Response> {
     let (id, query) = (request.id(), request.query(&["batch", "head", "q", "k", "other"])?);
     let (Some(q), Some(k)) = (query.number("q")?, query.number("k")?) else {
-        return Err(Problem::new("the cell is missing: give q and k, both counted from 0"));
+        return Err(Problem::new("the cell is missing: give the parameters q and k, both counted from 0"));
     };
     let cell = CellRequest { pair: pair(&query)?, q, k, other: query.text("other") };
     question(server, request.body, Call::Explain { id, cell })
@@ -183,7 +184,9 @@ fn export(server: &Server, request: Request<'_, '_>) -> Result<Response> {
     let (id, query) = (request.id(), request.query(&["as", "batch", "head", "plan", "other", "rows", "keys"])?);
     let one = query.text("batch").is_some() || query.text("head").is_some();
     let export = ExportRequest {
-        form: query.text("as").ok_or_else(|| Problem::new("the form is missing: give for example as=svg"))?,
+        form: query
+            .text("as")
+            .ok_or_else(|| Problem::new("the format of the download is missing: give for example as=svg"))?,
         pair: one.then(|| pair(&query)).transpose()?,
         plan: query.flag("plan")?,
         other: query.text("other"),
@@ -224,7 +227,8 @@ fn doctor(server: &Server, request: Request<'_, '_>) -> Result<Response> {
     Ok(respond(answer, Some(share)))
 }
 
-/// Calls a worker about a mask, without a body.
+/// Sends a call without a body to a worker for masks, and returns the worker's answer. `body` only shows whether the
+/// client is still connected.
 fn question(server: &Server, body: &Body<'_>, call: Call) -> Result<Response> {
     Ok(respond(server.masks.call(call, Vec::new(), QUESTION, &|| body.gone())?, None))
 }
@@ -249,12 +253,14 @@ fn about(server: &Server, _: Request<'_, '_>) -> Result<Response> {
     Ok(Response::new(200, JSON, value.to_string()))
 }
 
-/// Returns a worker's answer as a response that is not cached. The response holds its memory until it is sent.
+/// Returns a worker's answer as a response that is not cached. `share` is the reserved memory of the answer, which is
+/// released after the response is sent.
 fn respond(answer: Frame<Reply>, share: Option<Share>) -> Response {
     respond_cached(answer, share, "no-store")
 }
 
-/// Returns a worker's answer as a response with this `cache-control` header.
+/// Returns a worker's answer as a response. `share` is the reserved memory of the answer, and `cache` the value of the
+/// header `cache-control`.
 fn respond_cached(answer: Frame<Reply>, share: Option<Share>, cache: &str) -> Response {
     let Reply { status, content_type, file_name, .. } = answer.head;
     let body = answer.blobs.into_iter().next().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! [`Scene`]: a mask with its shape and its facts in a request of the page. [`Known`]: a scene with its mask bound.
+//! [`Scene`]: a mask with its shape and its facts, as a request of the page has them. [`Known`]: a bound mask that a
+//! worker keeps.
 
 use crate::problem::{Problem, Result};
 use noren_input::ShapeRequest;
@@ -11,9 +12,9 @@ use std::cell::OnceCell;
 
 /// The maximum size of a mask's text, in bytes.
 pub(crate) const MOST_TEXT: usize = 16 << 10;
-/// The maximum number of queries, and of keys.
+/// The maximum number of queries of a mask, and also the maximum number of keys.
 pub(crate) const MOST_LEN: usize = 1 << 22;
-/// The maximum number of batch rows times heads.
+/// The maximum product of the number of batch rows and the number of heads.
 pub(crate) const MOST_PAIRS: usize = 4096;
 
 /// A mask with its shape and facts, as the page sends them.
@@ -27,12 +28,13 @@ pub(crate) struct Scene {
     pub(crate) facts: Option<Box<RawValue>>,
     #[serde(default)]
     pub(crate) layer: Option<u64>,
-    /// For a cost curve only: the lengths of its points.
+    /// The lengths at which a request for a cost curve computes the cost; `None` selects default lengths. Other
+    /// requests ignore this field.
     #[serde(default)]
     pub(crate) lengths: Option<Vec<usize>>,
 }
 
-/// The sizes of a shape, all optional.
+/// The sizes of a shape. All sizes are optional.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SceneShape {
@@ -48,7 +50,7 @@ pub(crate) struct SceneShape {
     pub(crate) kv_heads: Option<usize>,
 }
 
-/// One query offset for all batch rows, or one for each.
+/// The query offsets of a shape: one number for all batch rows, or one number for each batch row.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Offsets {
@@ -57,7 +59,8 @@ pub(crate) enum Offsets {
 }
 
 impl SceneShape {
-    /// Returns the sizes in the form that the library resolves.
+    /// Returns the sizes as a `ShapeRequest`, which the library resolves to a shape. Returns an error if sizes
+    /// contradict each other or one of a pair is missing.
     pub(crate) fn request(&self) -> Result<ShapeRequest> {
         let ways =
             [self.len.is_some(), self.q.is_some() || self.kv.is_some(), self.past.is_some() || self.new.is_some()];
@@ -85,9 +88,9 @@ impl SceneShape {
                 Problem::new(format!("{q} queries over {kv} keys: give query_offset, the position of the first query"));
             return Err(match kv.checked_sub(q) {
                 Some(past) => problem.hint(format!(
-                    "query_offset {past} when the queries are the last of the keys' sequence, 0 when both count from 0"
+                    "give query_offset {past} if the queries are the last tokens of the keys' sequence, or 0 if queries and keys both count from 0"
                 )),
-                None => problem.hint("give query_offset 0 when both count from 0 (cross-attention)"),
+                None => problem.hint("give query_offset 0 if queries and keys both count from 0 (cross-attention)"),
             });
         }
         Ok(ShapeRequest {
@@ -107,12 +110,13 @@ impl SceneShape {
 /// Parses the text of a mask as a spec.
 pub(crate) fn parse(text: &str, layer: Option<u64>) -> Result<Spec> {
     if text.len() > MOST_TEXT {
-        return Err(Problem::new(format!("the mask's text has {} bytes: at most {MOST_TEXT} are read", text.len())));
+        return Err(Problem::new(format!("the mask's text has {} bytes: give at most {MOST_TEXT} bytes", text.len())));
     }
     Ok(request::parse(text, layer)?)
 }
 
-/// Returns the facts, and the sizes that the facts and the masks imply.
+/// Returns the facts of a request, and the sizes that the facts and the masks imply. If `json` is `None`, the facts are
+/// empty.
 pub(crate) fn facts(json: Option<&RawValue>, specs: &[Spec]) -> Result<(Facts, Sizes)> {
     let (facts, known) = match json {
         Some(json) => {
@@ -124,7 +128,7 @@ pub(crate) fn facts(json: Option<&RawValue>, specs: &[Spec]) -> Result<(Facts, S
     Ok((facts, specs.iter().fold(known, |known, spec| known.or(mask_sizes(spec)))))
 }
 
-/// Returns an error if a shape is larger than the explorer shows.
+/// Returns an error if a shape is too large for the explorer.
 pub(crate) fn check_sizes(shape: &Shape) -> Result<()> {
     let (q, kv) = (shape.q_len(), shape.kv_len());
     if q > MOST_LEN || kv > MOST_LEN {
@@ -138,14 +142,15 @@ pub(crate) fn check_sizes(shape: &Shape) -> Result<()> {
     Ok(())
 }
 
-/// The header of cells that are given without an expression: the doctor's input or its repair.
+/// The header of a mask that is given by its cells instead of an expression, such as the doctor's input or the doctor's
+/// repair.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Cells {
     name: String,
     dims: [usize; 4],
 }
 
-/// A mask that a worker keeps.
+/// A bound mask that a worker keeps.
 pub(crate) struct Known {
     pub(crate) bound: BoundMask,
     pub(crate) scores: Vec<String>,
@@ -155,7 +160,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Binds the mask of a scene.
+    /// Binds the mask of a scene to the shape and the facts of the scene.
     pub(crate) fn of_scene(scene: &Scene) -> Result<Self> {
         let spec = parse(&scene.mask, scene.layer)?;
         let (facts, known) = facts(scene.facts.as_deref(), std::slice::from_ref(&spec))?;
@@ -171,18 +176,20 @@ impl Known {
         Known { bound, scores, assumed, plan: OnceCell::new(), in_place: OnceCell::new() }
     }
 
-    /// Returns the plan with the default options.
+    /// Returns the plan of the mask with the default options. The plan is computed at the first call.
     pub(crate) fn plan(&self) -> &Plan {
         self.plan.get_or_init(|| self.bound.plan())
     }
 
-    /// Returns the plan without reordering of rows and keys, for pictures.
+    /// Returns the plan of the mask without reordering of rows and keys, for pictures. The plan is computed at the
+    /// first call.
     pub(crate) fn plan_in_place(&self) -> &Plan {
         let options = PlanOptions { reorder: Reorder::Never, ..PlanOptions::default() };
         self.in_place.get_or_init(|| self.bound.plan_with(&options))
     }
 
-    /// Reads a definition: a scene as JSON, or one line with the name and sizes of cells, and then the cells.
+    /// Reads the definition of a mask. The definition is a scene as JSON, or one line with a name and sizes that the
+    /// cells of the mask follow.
     pub(crate) fn of_definition(bytes: &[u8]) -> Result<Self> {
         let line = bytes.iter().position(|byte| *byte == b'\n').filter(|_| bytes.starts_with(CELLS));
         let Some(line) = line else { return Self::of_scene(&serde_json::from_slice(bytes)?) };
@@ -197,10 +204,11 @@ impl Known {
     }
 }
 
-/// The first bytes of a definition of cells.
+/// The bytes with which a definition by cells begins.
 const CELLS: &[u8] = b"cells ";
 
-/// Returns the definition of a mask that is given cell by cell.
+/// Returns the definition of a mask from its cells instead of an expression: a header line, and then the rows in words
+/// of 64 cells.
 pub(crate) fn cells_definition(name: &str, keep: &Keep) -> Vec<u8> {
     let dims = keep.dims();
     let line = serde_json::json!({ "name": name, "dims": dims });

@@ -18,20 +18,21 @@ const MEASURE: Duration = Duration::from_secs(60);
 
 /// The state that all requests share.
 pub(crate) struct Server {
-    /// The workers that answer requests about masks.
+    /// The worker processes that answer requests about masks.
     pub(crate) masks: Pool,
-    /// The worker that answers requests about texts, and measures this machine.
+    /// The worker that runs the model, and that measures the speed of this machine.
     pub(crate) model: Pool,
     pub(crate) store: Arc<Store>,
-    /// The maximum number of workers for masks.
+    /// The maximum number of worker processes for masks.
     pub(crate) workers: usize,
-    /// The free memory, one unit for each MiB.
+    /// The memory that no request has reserved; one unit of the budget is 1 MiB.
     memory: Arc<Budget>,
     speeds: Mutex<Option<Speeds>>,
 }
 
 impl Server {
-    /// Returns a server. Its workers for masks and for texts are this program, started with these arguments.
+    /// Returns a server. Its worker processes run this program: with the arguments `masks` for requests about masks,
+    /// and with the arguments `model` for requests about texts. `workers` is the maximum number of processes for masks.
     pub(crate) fn new(masks: &[String], model: &[String], workers: usize) -> Self {
         let store = Arc::new(Store::default());
         Server {
@@ -44,15 +45,16 @@ impl Server {
         }
     }
 
-    /// Reserves memory for this many bytes.
+    /// Reserves memory for this number of bytes. Returns an error if other requests use too much memory for longer than
+    /// `PATIENCE`.
     pub(crate) fn memory(&self, bytes: usize) -> Result<Share> {
         let mebibytes = bytes.div_ceil(1 << 20).clamp(1, MOST_HELD);
         let share = self.memory.take(mebibytes, PATIENCE);
-        share.ok_or_else(|| Problem::status(503, "the requests take too much memory together: try again in a moment"))
+        share.ok_or_else(|| Problem::status(503, "all requests together need too much memory: try again in a moment"))
     }
 
-    /// Reads the body of a request, and returns it with its reserved memory. Returns an error if the body has more than
-    /// `most` bytes.
+    /// Reads the body of a request. Returns the bytes of the body with the reservation of their memory, or an error if
+    /// the body has more than `most` bytes.
     pub(crate) fn body(&self, body: &mut Body<'_>, most: usize) -> Result<(Vec<u8>, Share)> {
         let large = || Problem::status(413, format!("the request is larger than {most} bytes"));
         let announced = body.length();
@@ -63,7 +65,7 @@ impl Server {
         match body.read(most) {
             Ok(bytes) => Ok((bytes, share)),
             Err(BodyError::Large) => Err(large()),
-            Err(BodyError::Broken(error)) => Err(Problem::new(format!("the request's body is broken: {error}"))),
+            Err(BodyError::Broken(error)) => Err(Problem::new(format!("the request's body cannot be read: {error}"))),
             Err(BodyError::Slow) => {
                 Err(Problem::status(408, format!("the request did not arrive within {} s", BODY.as_secs())))
             }

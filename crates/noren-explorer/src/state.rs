@@ -18,14 +18,14 @@ pub(crate) struct State {
     texts: Option<Box<dyn Texts>>,
 }
 
-/// The reason why a call has no answer: missing data, or a problem.
+/// The reason why a call has no answer: the worker needs a definition, or there is a problem.
 pub(crate) enum Stop {
-    /// The worker needs the definition of this mask.
+    /// The worker needs the definition of the mask with this identity.
     Needs(String),
     Problem(Problem),
 }
 
-/// The result of a call.
+/// The result of a call: the reply, or the reason why the call has no answer.
 pub(crate) type Answer = std::result::Result<Frame<Reply>, Stop>;
 
 impl<E: Into<Problem>> From<E> for Stop {
@@ -35,12 +35,12 @@ impl<E: Into<Problem>> From<E> for Stop {
 }
 
 impl State {
-    /// Returns the state before the first call, with the model if there is one.
+    /// Returns the state before the first call. `texts` is the model; `None` if the program has no model.
     pub(crate) fn new(texts: Option<Box<dyn Texts>>) -> Self {
         State { known: VecDeque::new(), texts }
     }
 
-    /// Returns the mask of this identity.
+    /// Returns the mask with the identity `id`. Returns `Stop::Needs` if the worker does not have this mask.
     pub(crate) fn mask(&mut self, id: &str) -> std::result::Result<Rc<Known>, Stop> {
         let at = self.known.iter().position(|(known, _)| known == id).ok_or_else(|| Stop::Needs(id.to_string()))?;
         if let Some(found) = self.known.remove(at) {
@@ -60,7 +60,7 @@ impl State {
         Ok(known)
     }
 
-    /// Returns the model that runs texts.
+    /// Returns the model that runs texts. Returns an error if the program was built without models.
     pub(crate) fn texts(&mut self) -> Result<&mut dyn Texts> {
         match &mut self.texts {
             Some(texts) => Ok(texts.as_mut()),

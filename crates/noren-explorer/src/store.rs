@@ -1,16 +1,16 @@
-//! [`Store`]: the most recently used definitions of masks, by identity.
+//! [`Store`]: the most recently used definitions of masks, each under its identity.
 
 use hmac_sha256::Hash;
 use noren_mask::text::hex;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The maximum number of definitions.
+/// The maximum number of definitions in the store.
 const MOST: usize = 4096;
 /// The maximum size of all definitions together, in bytes.
 const MOST_BYTES: usize = 256 << 20;
 
-/// Definitions with their identities, the most recently used first.
+/// Definitions of masks as (identity, definition), the most recently used definition first.
 #[derive(Default)]
 pub(crate) struct Store(Mutex<VecDeque<(String, Arc<[u8]>)>>);
 
@@ -35,7 +35,7 @@ impl Store {
         kept.truncate(fits);
     }
 
-    /// Returns the definition of this identity.
+    /// Returns the definition with this identity; `None` if the store does not have this definition.
     pub(crate) fn get(&self, id: &str) -> Option<Arc<[u8]>> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = kept.iter().position(|(known, _)| known == id)?;

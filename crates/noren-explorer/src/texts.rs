@@ -1,10 +1,10 @@
-//! [`Texts`]: the model of the text view, which the program provides.
+//! [`Texts`]: the interface to the model of the text view, which the program provides.
 
 use noren_input::Error;
 use serde_json::Value;
 
-/// A model that runs texts. The program that starts the worker implements this trait, so that the explorer does not
-/// depend on a model.
+/// A model that runs texts. The program that calls `worker` implements this trait, so that the explorer does not depend
+/// on a model.
 pub trait Texts {
     /// Returns the description of the model: its name, kind, layers, heads, positions and mask, an example and the
     /// kinds of private text.
@@ -21,23 +21,23 @@ pub trait Texts {
     fn run(&mut self, request: &TextRequest) -> Result<TextAnswer, Error>;
 }
 
-/// A text and its settings.
+/// A text with the settings of the text view.
 #[derive(Clone, Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct TextRequest {
     /// The text, which must not be empty.
     pub text: String,
-    /// The mask that replaces the model's own; `None` for the model's own.
+    /// The expression of a mask that replaces the model's own mask; `None` keeps the model's own mask.
     #[serde(default)]
     pub mask: Option<String>,
-    /// The kinds of private text to hide.
+    /// The kinds of private text that are hidden from all tokens.
     #[serde(default)]
     pub hide: Vec<String>,
-    /// The words to hide.
+    /// The words that are hidden from all tokens.
     #[serde(default)]
     pub words: Vec<String>,
-    /// The layer whose attention is shown; `None` for the model's choice.
+    /// The layer whose attention is shown; `None` selects the model's default layer.
     #[serde(default)]
     pub layer: Option<usize>,
     /// The head whose attention is shown [default: 0].
@@ -45,11 +45,11 @@ pub struct TextRequest {
     pub head: usize,
 }
 
-/// The result of a text.
+/// The result of running a text through a model.
 #[derive(Clone, Debug)]
 pub struct TextAnswer {
-    /// The answer as JSON. The explorer adds the identity of the mask.
+    /// The answer as JSON. The explorer adds the identity of the mask to this value.
     pub value: Value,
-    /// The mask of the shown layer, in the form of a body of `POST /api/masks`.
+    /// The mask of the layer that is shown, in the format of a request body for `POST /api/masks`.
     pub scene: Value,
 }

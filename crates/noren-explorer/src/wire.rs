@@ -9,8 +9,8 @@ pub(crate) struct Frame<T> {
     pub(crate) blobs: Vec<Vec<u8>>,
 }
 
-/// Returns the first bytes of a frame: the length of the head, the number of blobs, the length of each blob, and the
-/// head as JSON.
+/// Returns the first bytes of a frame, with numbers as 8 little-endian bytes: the length of the head, the number of
+/// blobs, the length of each blob, and the head as JSON.
 fn start<T: Serialize>(frame: &Frame<T>) -> io::Result<Vec<u8>> {
     let head = serde_json::to_vec(&frame.head)?;
     let mut out = Vec::with_capacity(head.len() + 8 * (frame.blobs.len() + 2));

@@ -16,10 +16,11 @@ pub(crate) const MOST_MEMORY: u64 = 3 << 30;
 #[cfg(unix)]
 const WATCH: std::time::Duration = std::time::Duration::from_millis(500);
 
-/// Answers calls from standard input until it ends. A process that [`serve`](crate::serve) started calls this function.
+/// Answers the calls on standard input until the input ends. [`serve`](crate::serve) starts a process that calls this
+/// function.
 ///
 /// If `limited` is true and the system supports such a limit, the process has at most 3 GiB of address space; a model
-/// needs more.
+/// needs more. `texts` is the model; without a model, requests about texts receive an error.
 ///
 /// # Errors
 /// Returns an error if standard input or output fails.

@@ -20,8 +20,9 @@ pub(crate) struct Patches {
 }
 
 impl Patches {
-    /// Returns patches for the first neighborhood of the pattern with more than one dimension. A patch has the maximum number of
-    /// rows, up to `block_q`, that together read less than twice the keys of one row.
+    /// Returns the patches of the first neighborhood in the pattern whose window has two or three dimensions and no
+    /// dilation. Returns `None` if the pattern contains no such neighborhood. A patch has at most `block_q` rows, and as
+    /// many as possible whose keys together are fewer than twice the keys of one row.
     pub(crate) fn of(pattern: &Pattern, frame: &Frame, block_q: u32) -> Option<Patches> {
         match pattern {
             Pattern::Neighborhood(grid) if frame.q_len <= MOST_ROWS => Patches::of_grid(grid, block_q),

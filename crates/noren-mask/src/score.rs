@@ -119,8 +119,10 @@ impl ops::Add<Score> for Spec {
     }
 }
 
-/// Applies the mask operator to the whole spec. `+` binds tighter than `&` and `|` in Rust and Python, and looser in
-/// the text. In `a & b + score` the score belongs to the whole expression in all three.
+/// Returns a spec with the mask `self & other.mask` and the score modifiers of `other`.
+///
+/// `+` binds tighter than `&` and `|` in Rust and Python, and less tightly in the text language. In `a & b + score`, the
+/// score modifier applies to the whole expression in all three.
 impl ops::BitAnd<Spec> for Mask {
     type Output = Spec;
     fn bitand(self, other: Spec) -> Spec {
@@ -128,7 +130,7 @@ impl ops::BitAnd<Spec> for Mask {
     }
 }
 
-/// Applies the mask operator to the whole spec, as for `&`.
+/// Returns a spec with the mask `self | other.mask` and the score modifiers of `other`.
 impl ops::BitOr<Spec> for Mask {
     type Output = Spec;
     fn bitor(self, other: Spec) -> Spec {

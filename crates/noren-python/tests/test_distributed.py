@@ -107,7 +107,7 @@ def test_what_is_refused_in_one_process() -> None:
     partition = nd.partition(plan, 2)
     again = nd.Partition.from_json(partition.to_json(), plan.bound)
     assert (again.hash, again.ranks, again.method) == (partition.hash, 2, partition.method)
-    with pytest.raises(nr.Error, match="its hash|it is for shape|cells|reads"):
+    with pytest.raises(nr.Error, match="the hash of the partition|the shape of the partition|cells|reads"):
         nd.Partition.from_json(partition.to_json(), nr.causal().plan(9).bound)
 
 

@@ -168,7 +168,7 @@ def test_refusals() -> None:
         nr.recognise(np.ones((3, 3), np.float32), "keep")
     with pytest.raises(nr.Error, match="lowest"):
         nr.recognise(np.full((3, 3), -3.5, np.float32))
-    with pytest.raises(nr.Error, match="no mask"):
+    with pytest.raises(nr.Error, match="not a mask"):
         nr.recognise(np.ones(3, bool), "keep")
     with pytest.raises(TypeError):
         nr.recognise(np.array([[None]]), "keep")

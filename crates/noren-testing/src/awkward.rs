@@ -1,4 +1,5 @@
-//! Secrets in unusual forms, made from `secrets.txt`: the forms that docs/text.md promises to find.
+//! Secrets in unusual spellings, generated from `secrets.txt`. The detectors must find all
+//! of them, as docs/text.md promises.
 
 use std::ops::Range;
 
@@ -6,13 +7,13 @@ use std::ops::Range;
 pub struct Case {
     /// The name of the detector that finds the secret.
     pub kind: &'static str,
-    /// The text around and with the secret.
+    /// The whole text, which contains the secret.
     pub text: String,
     /// The byte range of the secret in `text`.
     pub secret: Range<usize>,
 }
 
-/// The words for the detector of custom words.
+/// The words that tests give to a detector of the user's words.
 pub const WORDS: [&str; 3] = ["Straße am Bach", "Οδυσσέας Ελύτης", "Ann Lee"];
 
 /// Characters of width 0.
@@ -41,7 +42,7 @@ const SPACES: [&str; 12] =
     ["\t", "\n", "\r\n", "  ", " \t ", "\u{a0}", "\u{2003}", "\u{2028}", "\u{3000}", "\u{202f}", "\n  ", "\u{85}"];
 const DASHES: [char; 8] =
     ['\u{2010}', '\u{2011}', '\u{2013}', '\u{2014}', '\u{2212}', '\u{fe63}', '\u{ff0d}', '\u{2e3a}'];
-/// Text before and after a secret.
+/// Pairs of texts, `(before a secret, after it)`.
 const AROUND: [[&str; 2]; 10] = [
     ["", ""],
     ["(", ")"],
@@ -54,7 +55,7 @@ const AROUND: [[&str; 2]; 10] = [
     ["12\u{2029}", "\u{2029}34"],
     ["— ", "…"],
 ];
-/// Text before and after a number, without a space between.
+/// Pairs of texts that touch a number, `(before the number, after it)`.
 const TOUCHING: [[&str; 2]; 6] =
     [["USD", ""], ["", "USD"], ["Nummer", "gilt"], ["карта", ""], ["号", "号"], ["", "のです"]];
 
@@ -89,7 +90,7 @@ fn case(line: &'static str, round: usize, draw: &mut Draw) -> Case {
     let (mut before, mut secret) = (before.to_owned(), secret.trim_end_matches('⟧').to_owned());
     let mut allowed: Vec<&str> = changes.split_whitespace().filter(|change| *change != "touch").collect();
     allowed.push("invisible");
-    // First each change by itself, then several together.
+    // The first cases have one change each, later cases have several changes.
     let first = allowed[round % allowed.len()];
     let chosen: Vec<&str> = match round < allowed.len() {
         true => vec![first],
@@ -132,7 +133,7 @@ fn changed(secret: &str, change: &str, draw: &mut Draw) -> String {
     let invisible = draw.of(&INVISIBLE);
     secret.chars().enumerate().fold(String::new(), |mut text, (at, c)| {
         text.push(c);
-        // Never at the end: text after the secret is not part of it.
+        // A change at the end would be outside the secret.
         if at < last && draw.below(3) == 0 {
             text.push(invisible);
         }

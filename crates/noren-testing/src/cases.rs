@@ -1,4 +1,5 @@
-//! Random test cases that bind: a shape, facts that fit it, and masks over all atoms whose parameters fit both.
+//! Random valid test cases: a shape, facts that fit the shape, and masks over all atoms, with parameters
+//! that fit shape and facts.
 
 use noren_mask::interval::IntervalSet;
 use noren_mask::{
@@ -15,11 +16,11 @@ pub struct World {
     pub shape: Shape,
     /// Facts that fit the shape.
     pub facts: Facts,
-    /// The limit of positions: every key and query has a smaller position.
+    /// The exclusive upper limit of positions of keys and queries.
     pub extent: u64,
 }
 
-/// Writes the world in one line, because the mask at the end of a counterexample is most important.
+/// Writes the world in one line, so that the mask, the last part of a counterexample, is easy to find.
 impl fmt::Debug for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} with {:?}", self.shape, self.facts)
@@ -74,7 +75,7 @@ impl Dice {
     }
 }
 
-/// Returns a well-mixed hash of `x`.
+/// Returns a hash of `x`; similar numbers have very different hashes.
 fn mix(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -215,7 +216,8 @@ fn key_positions(dice: &mut Dice, slots: usize) -> Vec<i64> {
     positions
 }
 
-/// Returns the positions of all queries of a row, with other positions and empty slots, in any order.
+/// Returns positions for the keys of a batch row: those of all queries of the row, other positions
+/// and empty slots, in any order.
 fn sequence_positions(dice: &mut Dice, shape: &Shape, row: usize) -> Vec<i64> {
     let (first, slots) = (shape.query_offset(row), shape.kv_len());
     let mut positions: Vec<i64> = (first..first + shape.q_len() as i64).collect();
@@ -246,12 +248,12 @@ fn arrays(facts: Facts, shape: &Shape, dice: &mut Dice) -> Facts {
     let pairs: Vec<(u32, u32)> =
         (0..dice.below(20)).map(|_| (dice.below(blocks.0) as u32, dice.below(blocks.1) as u32)).collect();
     facts
-        .array("bits", Array::keep(&[b, h, q_len, kv_len], &bits).expect("as many cells as the shape says"))
-        .array("cells", Array::cells(q_len, kv_len, &cells).expect("cells in range"))
-        .array("blocks", Array::blocks(q_len, kv_len, block, &pairs).expect("blocks in range"))
+        .array("bits", Array::keep(&[b, h, q_len, kv_len], &bits).expect("the number of cells fits the shape"))
+        .array("cells", Array::cells(q_len, kv_len, &cells).expect("the cells are inside the shape"))
+        .array("blocks", Array::blocks(q_len, kv_len, block, &pairs).expect("the blocks are inside the shape"))
 }
 
-/// Returns masks of depth up to 5 over all atoms that bind in `world`.
+/// Returns valid masks for `world`, over all atoms, as expressions of depth up to 5.
 pub fn masks(world: &World) -> BoxedStrategy<Mask> {
     let (batch, heads) = (world.shape.batch_len() as u64, world.shape.head_count() as u64);
     leaves(world)
@@ -300,7 +302,7 @@ fn taken(arms: &[Arm], count: usize) -> impl Iterator<Item = (Selector, Mask)> {
     arms.iter().filter(takes).map(|arm| (arm.selector.clone(), arm.mask.clone()))
 }
 
-/// Returns arms over `0..count` that do not overlap.
+/// Returns arms (selectors with their masks) over the indices `0..count`, without overlaps.
 fn arms(part: impl Strategy<Value = Mask> + Clone, count: u64) -> impl Strategy<Value = Vec<(Selector, Mask)>> {
     (part.clone(), part, 0..7u8, 0..count).prop_map(move |(a, b, kind, at)| {
         let first = Selector::from(..at + 1);

@@ -17,12 +17,12 @@ pub fn dims(shape: &Shape) -> [usize; 4] {
 }
 
 impl Cells {
-    /// Returns the cells of the definition.
+    /// Returns the cells of a bound mask by its definition, `BoundMask::allowed`.
     pub fn of(bound: &BoundMask) -> Self {
         Self::from_fn(dims(bound.shape()), |[b, h, q, k]| bound.allowed(b, h, q, k))
     }
 
-    /// Returns the cells of a function of `[batch, head, query, key]`.
+    /// Returns the cells that `allowed` computes from `[batch, head, query, key]`.
     pub fn from_fn(dims: [usize; 4], allowed: impl Fn([usize; 4]) -> bool) -> Self {
         let [batch, heads, q_len, kv_len] = dims;
         let mut keep = Vec::with_capacity(batch * heads * q_len * kv_len);
@@ -36,7 +36,7 @@ impl Cells {
         Cells { dims, keep }
     }
 
-    /// Returns the cells of the plan's spans and bits.
+    /// Returns the cells that a plan allows, from its spans and bits.
     pub fn of_plan(plan: &Plan) -> Self {
         let dims = dims(plan.shape());
         let [batch, heads, q_len, kv_len] = dims;
@@ -50,7 +50,7 @@ impl Cells {
         Cells { dims, keep }
     }
 
-    /// Combines the cells of `self` and `other` by `rule`.
+    /// Combines each cell of `self` with the same cell of `other` by `rule(self, other)`.
     pub fn zip(&self, other: &Self, rule: impl Fn(bool, bool) -> bool) -> Self {
         assert_eq!(self.dims, other.dims);
         let keep = self.keep.iter().zip(&other.keep).map(|(&a, &b)| rule(a, b)).collect();
@@ -111,9 +111,9 @@ fn pattern_cells(plan: &PatternPlan) -> Vec<bool> {
     keep
 }
 
-/// Returns the bits of a rectangle.
+/// Returns the mask bits of the rectangle `rows` x `keys` of a plan.
 pub fn fill(plan: &PatternPlan, rows: std::ops::Range<u32>, keys: std::ops::Range<u32>) -> Vec<u64> {
-    // the old content of the words must not remain
+    // the words start with bits set, to test that the old content is overwritten
     let mut words = vec![0xAAAA_5555_AAAA_5555; rows.len() * keys.len().div_ceil(64)];
     plan.fill_bits(rows, keys, &mut words);
     words

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
 
-/// Runs `law` on `cases` values and panics with the smallest counterexample.
+/// Runs the test `law` on `cases` random values of `strategy`. Panics with the smallest counterexample if `law` panics.
 pub fn check<S: Strategy>(cases: u32, strategy: S, law: impl Fn(S::Value)) {
     let number = |name: &str| std::env::var(name).ok().map(|n| n.parse::<u64>().expect("a number"));
     let config = ProptestConfig {

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 pub struct Case {
     /// The name of the case in its file.
     pub name: String,
-    /// The mask's text.
+    /// The mask, as text.
     pub mask: String,
     layer: Option<u64>,
     len: Option<usize>,
@@ -81,7 +81,7 @@ impl Case {
         self.mask()?.bind(&self.shape(), &self.facts()?).map_err(|e| e.to_string())
     }
 
-    /// Returns the drawing for a batch row and head: one line per query.
+    /// Returns the drawing of the cells of a batch row and head, with one text line for each query.
     pub fn drawn(&self, batch: usize, head: usize) -> &str {
         let drawn = match &self.cells {
             Some(cells) => cells,
@@ -98,12 +98,12 @@ struct File {
     case: Vec<Case>,
 }
 
-/// Returns all cases with drawings, from all files, with the name of the file.
+/// Returns all cases with drawings from all files, `(name of the file, case)`.
 pub fn cases() -> Vec<(String, Case)> {
     read().into_iter().filter(|(_, case)| case.message.is_none()).collect()
 }
 
-/// Returns all cases with error messages, with the name of the file.
+/// Returns all cases with error messages from all files, `(name of the file, case)`.
 pub fn refused() -> Vec<(String, Case)> {
     read().into_iter().filter(|(_, case)| case.message.is_some()).collect()
 }

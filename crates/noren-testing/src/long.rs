@@ -2,7 +2,7 @@
 
 use noren_mask::{Facts, Mask};
 
-/// Name, mask, facts and length.
+/// A long test case, `(name, mask, facts, length in tokens)`.
 pub type Long = (&'static str, Mask, Facts, usize);
 
 const MIB: usize = 1 << 20;
@@ -34,7 +34,7 @@ fn parse(text: &str) -> Mask {
     text.parse().expect("the text of a case")
 }
 
-/// Returns the masks: several of a million and of two million tokens, and the eight masks of the interval-plan
+/// Returns the long masks: several masks of one and two million tokens, and the eight masks of the interval-plan
 /// benchmark.
 pub fn masks() -> Vec<Long> {
     let window = || parse("sliding(4096) | (causal & keys(0..4))");

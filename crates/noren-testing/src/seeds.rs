@@ -1,4 +1,4 @@
-//! The inputs in `fuzz/seeds`.
+//! Reads the seed inputs of the fuzz targets, in `fuzz/seeds`.
 
 use std::path::Path;
 

@@ -5,7 +5,7 @@ use crate::cases::{World, masks};
 use noren_mask::{Mask, Set, atoms};
 use proptest::prelude::*;
 
-/// Returns single positions, mostly far apart.
+/// Returns a set of single positions, most of them far apart.
 fn tokens(extent: u64) -> impl Strategy<Value = Vec<u64>> + Clone {
     proptest::collection::vec(0..extent.max(1), 1..6)
 }

@@ -2,22 +2,22 @@
 
 use std::path::PathBuf;
 
-/// An error, with the given values, the expected ones, and how to fix it.
+/// An error of texts, tokenizers or training data. The text names the given value, the expected value, and the repair.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no detector of this name.
+    /// The given name is not the name of a detector.
     #[error("there is no detector `{name}`{}: known are {known}; give words, patterns and spans of your own another name", hint(.nearest))]
     UnknownDetector {
         /// The given name.
         name: String,
-        /// The nearest known name, if there is a similar one.
+        /// The known name that is most similar to the given name; `None` if no name is similar.
         nearest: Option<String>,
-        /// All known names.
+        /// All names of detectors, as one text.
         known: String,
     },
 
-    /// The data for a detector are invalid.
+    /// Invalid data for a detector.
     #[error("detector `{name}`: {problem}")]
     Detector {
         /// The name of the detector.
@@ -26,29 +26,29 @@ pub enum Error {
         problem: String,
     },
 
-    /// A span is outside the text or empty.
+    /// A span that is empty or outside the text.
     #[error("span {start}..{end} of `{name}`: {problem}")]
     Span {
         /// The name of the detector.
         name: String,
-        /// The first character.
+        /// The first character of the span.
         start: usize,
-        /// The character after the last.
+        /// The character after the last character of the span.
         end: usize,
         /// The fault, and how to fix it.
         problem: String,
     },
 
-    /// A tokenizer's file is missing or malformed, or the tokenizer cannot read a text.
+    /// A tokenizer file that is missing or malformed, or a text that the tokenizer cannot read.
     #[error("tokenizer{}: {problem}", place(.path))]
     Tokenizer {
-        /// The path of the file, if there is one.
+        /// The path of the tokenizer file; `None` if the tokenizer was not read from a file.
         path: Option<PathBuf>,
         /// The fault, and how to fix it.
         problem: String,
     },
 
-    /// Training data that cannot be packed into rows.
+    /// Invalid training data or options of training.
     #[error("training data: {0}")]
     Data(String),
 }

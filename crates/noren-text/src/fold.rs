@@ -11,15 +11,15 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::LazyLock;
 use unicode_normalization::char::{canonical_combining_class, decompose_compatible, is_combining_mark};
 
-/// Represents white space with two line breaks or more.
+/// The character of a folded text that replaces white space with two or more line breaks.
 pub(crate) const PARAGRAPH: char = '\u{2029}';
 
-/// The reading of a character without width (Unicode's `Default_Ignorable_Code_Point`).
+/// The treatment of characters without width (Unicode's `Default_Ignorable_Code_Point`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Invisible {
-    /// The character is ignored, so its neighbours touch.
+    /// Characters without width are ignored, so their neighbours become adjacent.
     Joins,
-    /// The character is read as a space.
+    /// Characters without width are read as a space, so they separate their neighbours.
     Parts,
 }
 
@@ -32,7 +32,7 @@ fn is_invisible(c: char) -> bool {
     CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(c)
 }
 
-/// A folded text; byte `i` of it came from the bytes `start[i]..end[i]` of the text.
+/// A folded text. Byte `i` of the folded text came from the bytes `start[i]..end[i]` of the original text.
 pub(crate) struct Folded {
     pub(crate) text: String,
     start: Vec<usize>,
@@ -51,9 +51,9 @@ impl Folded {
         Folder::new(text.len(), None).fold(text, invisible)
     }
 
-    /// Folds a text for words: as [`new`](Self::new), with full case folding, and one space for any run of white space.
-    /// Greek accents and the dots of a small i are removed, because upper case has no accents in Greek and keeps the
-    /// dot in Turkish.
+    /// Folds a text for the search of words: as [`new`](Self::new), with full case folding, and with one space for each
+    /// run of white space. Removes Greek accents and the dot after a lower-case i, because upper case has no accents in
+    /// Greek and keeps the dot in Turkish.
     pub(crate) fn words(text: &str, invisible: Invisible) -> Self {
         Folder::new(text.len(), Some(CaseMapper::new())).fold(text, invisible)
     }
@@ -64,7 +64,8 @@ impl Folded {
         self.end.resize(self.text.len(), from.end);
     }
 
-    /// Returns the bytes of the text from which `range` of the folded text came. They are never empty.
+    /// Returns the bytes of the original text from which `range` of the folded text came. The returned range is never
+    /// empty.
     pub(crate) fn origin(&self, range: Range<usize>) -> Range<usize> {
         self.start[range.start]..self.end[range.end - 1]
     }
@@ -78,11 +79,12 @@ impl Folded {
 /// A builder of [`Folded`].
 struct Folder {
     out: Folded,
-    /// Case folding, for words.
+    /// The case folding, if the text is folded for the search of words; `None` if letters keep their case.
     cases: Option<CaseMapperBorrowed<'static>>,
-    /// Combining marks after the last character, not yet sorted.
+    /// Unsorted combining marks after the last character, each with its bytes in the original text.
     marks: Vec<(char, Range<usize>)>,
-    /// White space after the last character, as (number of line breaks, bytes).
+    /// White space after the last character, `(number of line breaks, bytes of the original text)`; `None` if there is
+    /// none.
     blank: Option<(u32, Range<usize>)>,
 }
 
@@ -171,7 +173,8 @@ impl Folder {
         }
     }
 
-    /// Writes the marks of the last character, in the canonical order. Several marks share the bytes of all of them.
+    /// Writes the stored combining marks after their character, in the canonical order. Each of several marks gets the
+    /// byte range of all of them.
     fn flush_marks(&mut self) {
         let (Some((_, first)), Some((_, last))) = (self.marks.first(), self.marks.last()) else { return };
         let from = first.start..last.end;
@@ -190,7 +193,7 @@ impl Folder {
         self.marks.clear();
     }
 
-    /// Returns the ASCII form of a digit or a dash.
+    /// Returns the ASCII form of a digit or a dash, and other characters unchanged.
     fn plain(&self, c: char) -> char {
         if c.is_ascii() {
             return c;
@@ -207,14 +210,15 @@ impl Folder {
     }
 }
 
-/// Sorts marks by their classes. Those of class 0 keep their places.
+/// Sorts combining marks by their canonical combining class. Marks of class 0 keep their places.
 fn sort_marks(marks: &mut [(char, Range<usize>)]) {
     for run in marks.split_mut(|(c, _)| canonical_combining_class(*c) == 0) {
         run.sort_by_key(|(c, _)| canonical_combining_class(*c));
     }
 }
 
-/// Returns whether the other case of the same word may lack the mark.
+/// Returns whether a mark is removed from `base` for the search of words, because the same word in upper or lower case
+/// may lack the mark.
 fn is_dropped_in_words(base: char, mark: char) -> bool {
     match mark {
         '\u{307}' => base == 'i',
@@ -227,7 +231,8 @@ fn is_break(c: char) -> bool {
     matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | PARAGRAPH)
 }
 
-/// Returns the ASCII digit for a decimal digit of any script. Unicode has them in runs of ten, beginning with zero.
+/// Returns the ASCII digit for a decimal digit of any script. Unicode stores the digits of a script as a run of ten
+/// characters, beginning with zero.
 fn digit(c: char) -> Option<char> {
     static RUNS: LazyLock<Vec<RangeInclusive<u32>>> = LazyLock::new(|| {
         CodePointMapData::<GeneralCategory>::new().iter_ranges_for_value(GeneralCategory::DecimalNumber).collect()

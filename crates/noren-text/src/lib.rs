@@ -22,7 +22,7 @@
 //! # Ok::<(), noren_text::Error>(())
 //! ```
 //!
-//! Third, a [`Policy`] turns the mask of a model into one that hides these tokens, makes the facts for it, and lists the outputs that may
+//! Third, a [`Policy`] changes the mask of a model to hide these tokens, provides the facts for the mask, and lists the outputs that may
 //! be released:
 //!
 //! ```

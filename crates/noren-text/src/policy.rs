@@ -1,4 +1,5 @@
-//! [`Policy`]: which tokens may read private tokens, as a mask with its facts, and the outputs that may be released.
+//! [`Policy`]: a mask with facts that defines which tokens may read private tokens, and the outputs that may be
+//! released.
 
 use crate::detect::{Kind, PRIVATE};
 use crate::private::PrivateTokens;
@@ -7,23 +8,23 @@ use std::collections::BTreeMap;
 
 /// The rule for which tokens may read private tokens.
 ///
-/// A policy changes the mask of every layer, so that hidden content cannot pass through a token that read it one layer
-/// earlier. A private token still holds its own content, whatever the mask. Outputs at private positions are therefore
+/// A policy changes the mask of every layer. Otherwise, hidden content could pass through a token that read the content
+/// one layer earlier. With any mask, a private token contains its own content. Outputs at private positions are therefore
 /// not [`released`](Policy::released), and pooling, classification and decoding must leave them out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Policy {
     /// No other token reads private tokens: `mask - keys(label="private")`.
     Hide,
-    /// Each token reads tokens up to its own level: `mask & clearance`. The level of a kind of private text is given
-    /// here [default: 1]. A token of several kinds has the highest of their levels. Other text has level 0.
+    /// Each token reads tokens up to its own level: `mask & clearance`. `levels` gives the level of each kind of private
+    /// text [default: 1]. A token of several kinds has the highest of their levels. Public tokens have level 0.
     Clearance {
-        /// The level of each kind, above 0.
+        /// The level of each kind of private text, above 0; a kind that is missing has level 1.
         levels: BTreeMap<Kind, i64>,
-        /// The highest level whose outputs the reader may see.
+        /// The reader's level: outputs of tokens up to this level may be released.
         reader: i64,
     },
-    /// The given query heads do not read private tokens, other heads do: a means to study the effect of attention. The
-    /// other heads pass on private content, so no output is released.
+    /// Only some query heads are prevented from reading private tokens, to study the effect of attention. The other heads
+    /// read private tokens and pass on their content, so no output is released.
     Heads(
         /// The query heads that do not read private tokens.
         Vec<Span>,
@@ -53,8 +54,8 @@ impl Policy {
         }
     }
 
-    /// Adds the labels and levels of the private tokens of each batch row to `facts`. Rows may be shorter than the
-    /// batch; padding on the right is public.
+    /// Adds the labels and levels of the private tokens to `facts`; `rows` holds the tokens of each batch row. A row
+    /// may be shorter than the batch: the padding on the right is public.
     pub fn facts(&self, rows: &[&PrivateTokens], facts: Facts) -> Facts {
         let mut facts = facts.label_rows(PRIVATE, rows.iter().map(|row| to_spans(&row.positions())).collect());
         let kinds: std::collections::BTreeSet<&Kind> =
@@ -73,7 +74,7 @@ impl Policy {
         facts
     }
 
-    /// Returns the level of token `at`, which is that of its highest kind, or 0 if it is public.
+    /// Returns the level of token `at`: the highest level of its kinds, or 0 for a public token.
     pub fn level(&self, tokens: &PrivateTokens, at: usize) -> i64 {
         let of = |kind: &Kind| match self {
             Policy::Clearance { levels, .. } => levels.get(kind).copied().unwrap_or(1),
@@ -82,8 +83,8 @@ impl Policy {
         tokens.kinds_at(at).map(of).max().unwrap_or(0)
     }
 
-    /// Returns whether the output at token `at` may be released to the reader. Such an output cannot depend on text
-    /// that the policy hides.
+    /// Returns whether the reader may have the output at token `at`. A released output does not depend on text that the
+    /// policy hides.
     pub fn released(&self, tokens: &PrivateTokens, at: usize) -> bool {
         match self {
             Policy::Hide => !tokens.is_private(at),
@@ -92,7 +93,8 @@ impl Policy {
         }
     }
 
-    /// Returns whether token `at` is hidden from the reader. No released output may depend on its content.
+    /// Returns whether the content of token `at` is hidden from the reader. No released output may depend on this
+    /// content.
     pub fn secret(&self, tokens: &PrivateTokens, at: usize) -> bool {
         match self {
             Policy::Clearance { .. } => !self.released(tokens, at),
@@ -101,7 +103,7 @@ impl Policy {
     }
 }
 
-/// Returns ascending positions as spans.
+/// Returns spans that cover exactly the given ascending positions.
 fn to_spans(positions: &[usize]) -> Vec<Span> {
     let mut spans: Vec<std::ops::Range<u64>> = Vec::new();
     for at in positions.iter().map(|at| *at as u64) {

@@ -1,11 +1,11 @@
-//! [`PrivateTokens`]: the tokens that hold private text.
+//! [`PrivateTokens`]: the tokens that contain private text.
 
 use crate::detect::{Finding, Kind};
 use crate::tokens::Encoding;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The tokens of one text that hold private text, by kind.
+/// The tokens of one text that contain private text, for each kind.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PrivateTokens {
     len: usize,
@@ -29,12 +29,12 @@ impl PrivateTokens {
         PrivateTokens { len: encoding.len(), by_kind }
     }
 
-    /// Returns the number of tokens, private or not.
+    /// Returns the number of all tokens of the text, private or not.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns whether the text has no token.
+    /// Returns whether the text has no tokens.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -44,7 +44,7 @@ impl PrivateTokens {
         (0..self.len).filter(|at| self.is_private(*at)).count()
     }
 
-    /// Returns whether token `at` is private, of any kind.
+    /// Returns whether token `at` contains private text of any kind.
     pub fn is_private(&self, at: usize) -> bool {
         self.by_kind.values().any(|marks| marks[at])
     }
@@ -54,18 +54,18 @@ impl PrivateTokens {
         (0..self.len).filter(|at| self.is_private(*at)).collect()
     }
 
-    /// Returns each kind with its tokens, ascending.
+    /// Returns each kind with the ascending indices of its tokens.
     pub fn kinds(&self) -> impl Iterator<Item = (&Kind, Vec<usize>)> {
         self.by_kind.iter().map(|(kind, marks)| (kind, (0..self.len).filter(|at| marks[*at]).collect()))
     }
 
-    /// Returns the kinds of token `at`.
+    /// Returns the kinds of private text in token `at`.
     pub fn kinds_at(&self, at: usize) -> impl Iterator<Item = &Kind> {
         self.by_kind.iter().filter(move |(_, marks)| marks.get(at) == Some(&true)).map(|(kind, _)| kind)
     }
 }
 
-/// Marks the tokens that hold any part of `private`.
+/// Sets `marks` to true for each token that contains a part of the byte range `private`.
 fn mark(marks: &mut [bool], private: &Range<usize>, text: &str, encoding: &Encoding) {
     let holds = |range: &Range<usize>| range.start < private.end && private.start < range.end;
     for (mark, range) in marks.iter_mut().zip(&encoding.ranges) {

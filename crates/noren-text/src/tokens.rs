@@ -1,4 +1,5 @@
-//! [`Tokenizer`]: text to tokens, with the bytes of each token, and back. By bytes, or with a Hugging Face tokenizer.json.
+//! [`Tokenizer`]: the conversion of text to tokens, with the byte range of each token, and back. Tokens are bytes, or
+//! come from a Hugging Face tokenizer.json.
 
 use crate::Error;
 use noren_mask::text::hex;
@@ -7,28 +8,28 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::LazyLock;
 
-/// The use of a special token.
+/// The purpose of a special token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// Fills rows up to the length of the longest one.
+    /// The padding token, which fills rows to equal length.
     Padding,
-    /// Precedes a text.
+    /// The token before a text.
     Begin,
-    /// Follows a text.
+    /// The token after a text.
     End,
     /// The token `[MASK]` of masked language models, which replaces a token to predict.
     Mask,
 }
 
-/// The tokens of one text.
+/// The tokens of one text, with their byte ranges.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Encoding {
-    /// Indices of the tokens in the vocabulary.
+    /// Indices of the tokens in the vocabulary, in the order of the text.
     pub ids: Vec<u32>,
-    /// The bytes of the text for each token. Tokens that share a character all have the whole character. A special
-    /// token has an empty range.
+    /// The byte range in the text of each token. If several tokens share one character, the range of each of them is
+    /// the whole character. A special token has an empty range.
     pub ranges: Vec<Range<usize>>,
-    /// True for each token that the tokenizer added and that has no text.
+    /// True for each special token, which the tokenizer added and which has no text.
     pub special: Vec<bool>,
 }
 
@@ -44,12 +45,12 @@ impl Encoding {
     }
 }
 
-/// A part of a text's tokens, as long as a model can read at once.
+/// A part of a text's tokens that is short enough for the model.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Window {
-    /// The tokens, with the special tokens before and after a text.
+    /// The tokens of the window, between the special tokens that begin and end a text.
     pub encoding: Encoding,
-    /// For each token the index of its word, counted from the start of the text; `None` for special tokens.
+    /// For each token, the index of its word, counted from the start of the text; `None` for special tokens.
     pub words: Vec<Option<u32>>,
 }
 
@@ -68,16 +69,16 @@ pub trait Tokenizer: Send + Sync {
     /// Returns [`Error::Tokenizer`] if the tokenizer cannot join the tokens.
     fn decode(&self, ids: &[u32]) -> Result<String, Error>;
 
-    /// Returns a token in readable form; `None` for an index outside the vocabulary.
+    /// Returns the readable form of token `id`; `None` for an index outside the vocabulary.
     fn token(&self, id: u32) -> Option<String>;
 
     /// Returns the number of tokens in the vocabulary, special ones included.
     fn vocab_size(&self) -> usize;
 
-    /// Returns the special token for `role`, if there is one.
+    /// Returns the index of the special token for `role`; `None` if the tokenizer has none.
     fn special(&self, role: Role) -> Option<u32>;
 
-    /// Returns whether a token is special, so that it has no text.
+    /// Returns whether token `id` is special and therefore has no text.
     fn is_special(&self, id: u32) -> bool;
 
     /// Returns the tokenizer as a tokenizer.json of Hugging Face, for a model's folder.
@@ -145,7 +146,7 @@ impl Tokenizer for ByteTokenizer {
         id >= 256
     }
 
-    /// Writes byte-level BPE without merges.
+    /// Returns a tokenizer.json of byte-level BPE without merges.
     fn to_json(&self) -> String {
         let mut vocab = serde_json::Map::new();
         for byte in 0..=255u8 {
@@ -176,20 +177,20 @@ impl Tokenizer for ByteTokenizer {
     }
 }
 
-/// Returns the character that byte-level tokenizers of Hugging Face write for a byte: the byte itself if it is
-/// printable, otherwise a character from U+0100 on.
+/// Returns the character with which Hugging Face's byte-level tokenizers represent a byte: the character of the byte if
+/// it is printable, otherwise a character from U+0100 on.
 fn byte_char(byte: u8) -> char {
     let seen = |b: u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     match seen(byte) {
         true => byte.into(),
         false => {
             let at = (0..byte).filter(|b| !seen(*b)).count() as u32;
-            char::from_u32(0x100 + at).expect("a letter of Latin Extended-A")
+            char::from_u32(0x100 + at).expect("the character of a byte is a letter of Latin Extended-A")
         }
     }
 }
 
-/// Returns the bytes of a piece of a byte-level tokenizer.
+/// Returns the bytes that a token of a byte-level tokenizer represents; `None` if the token contains other characters.
 fn piece_bytes(piece: &str) -> Option<Vec<u8>> {
     static BYTES: LazyLock<HashMap<char, u8>> = LazyLock::new(|| (0..=255).map(|b| (byte_char(b), b)).collect());
     piece.chars().map(|c| BYTES.get(&c).copied()).collect()
@@ -203,7 +204,7 @@ pub struct HfTokenizer {
 }
 
 impl HfTokenizer {
-    /// Reads a tokenizer.json.
+    /// Reads a tokenizer from the file tokenizer.json at `path`.
     ///
     /// # Errors
     /// Returns [`Error::Tokenizer`] with the path if the file is missing or malformed.
@@ -217,7 +218,8 @@ impl HfTokenizer {
         })
     }
 
-    /// Reads the contents of a tokenizer.json. Its settings for truncation and padding are ignored.
+    /// Reads a tokenizer from the contents of a tokenizer.json. The settings for truncation and padding in the file are
+    /// ignored.
     ///
     /// # Errors
     /// Returns [`Error::Tokenizer`] if the contents are malformed, or if the template names a special token that is not
@@ -236,8 +238,8 @@ impl HfTokenizer {
         Ok(HfTokenizer { inner, special })
     }
 
-    /// Returns the tokens of `text` in windows of at most `most` tokens, each with the special tokens around it. A
-    /// window repeats the last quarter of the window before it.
+    /// Returns the tokens of `text` in windows of at most `most` tokens. Each window has the special tokens before and
+    /// after its text, and repeats the last quarter of the text tokens of the previous window.
     ///
     /// # Errors
     /// Returns [`Error::Tokenizer`] if the text has no tokens, or if `most` leaves no space for text.
@@ -251,7 +253,7 @@ impl HfTokenizer {
         let space = most.saturating_sub(before + after);
         if space == 0 {
             let problem = format!(
-                "{} special tokens surround a text, and the model reads {most}: there is no space for text",
+                "{} special tokens surround a text, but the model reads only {most} tokens: there is no space for text",
                 before + after
             );
             return Err(Error::tokenizer(problem));
@@ -283,7 +285,7 @@ impl HfTokenizer {
         Encoding { ids: encoding.get_ids().to_vec(), ranges, special }
     }
 
-    /// Returns the tokenizer of the library, for other operations: decoding token by token, encoding without offsets.
+    /// Returns the tokenizer of the crate `tokenizers`, for other operations, such as decoding token by token.
     pub fn inner(&self) -> &tokenizers::Tokenizer {
         &self.inner
     }
@@ -298,8 +300,8 @@ impl Tokenizer for HfTokenizer {
         self.inner.decode(ids, true).map_err(Error::tokenizer)
     }
 
-    /// Returns a token in readable form. A byte-level piece is shown as its text, or as its bytes if they are only a part of a
-    /// character.
+    /// Returns the readable form of token `id`. A byte-level token is shown as text, or as bytes if it holds only a
+    /// part of a character.
     fn token(&self, id: u32) -> Option<String> {
         let mut piece = self.inner.id_to_token(id)?;
         let byte_level = matches!(self.inner.get_decoder(), Some(tokenizers::DecoderWrapper::ByteLevel(_)));
@@ -333,7 +335,8 @@ impl Tokenizer for HfTokenizer {
     }
 }
 
-/// Refuses templates that the library cannot apply: it checks them only where they are built by its own functions.
+/// Returns an error for templates that the crate `tokenizers` cannot apply. The crate does not check templates that it
+/// reads from a file.
 fn check_processor(form: &serde_json::Value) -> Result<(), String> {
     let inner = form["processors"].as_array().map(Vec::as_slice).unwrap_or_default();
     inner.iter().try_for_each(check_processor)?;

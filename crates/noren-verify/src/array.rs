@@ -1,19 +1,21 @@
-//! Named arrays: the allowed keys of each query row, read from a dense array or from a list.
+//! The named arrays in the facts: the allowed keys of each query row, read from dense cells or from a list of keys,
+//! cells or blocks.
 
 use crate::json::{At, Value};
 use crate::refusal::{Result, wrong};
 use crate::runs::{Runs, normal};
 use crate::shape::{MOST, Shape};
 
-/// The allowed keys of each query row that has any.
+/// The allowed keys of each query row. Query rows without allowed keys are not stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Array {
-    /// The shape `[batch, heads, q_len, kv_len]`; a batch or heads of 1 applies to all of them.
+    /// The shape `[batch, heads, q_len, kv_len]`. A `batch` of 1 applies to all batch rows; a `heads` of 1 applies to
+    /// all heads.
     dims: [i64; 4],
-    /// Number of query rows that share one list of keys.
+    /// Number of consecutive query rows that share one list of allowed keys.
     block_q: i64,
-    /// Pairs `(list number, keys)` in ascending order. The list of query `q` is number `(b * heads + h) * lists + q /
-    /// block_q`.
+    /// Pairs `(list number, allowed keys)`, ascending by list number. Query `q` in batch row `b` and head `h` has the
+    /// list number `(b * heads + h) * lists + q / block_q`; `lists` is the number of lists in each head.
     rows: Vec<(i64, Runs)>,
 }
 
@@ -34,25 +36,25 @@ impl Array {
             return Err(wrong(
                 at.path.clone(),
                 format!("shape {:?}", array.dims),
-                "the shape of the mask, where 1 stands for all batch rows or heads",
+                "the shape of the mask, or batch = 1 for all batch rows, or heads = 1 for all heads",
             ));
         }
         Ok(array)
     }
 
-    /// Returns the number of the slice for a batch row and a head.
+    /// Returns the index of the slice `[q_len, kv_len]` of the array for a batch row and a head.
     pub(crate) fn slice(&self, batch: usize, head: usize) -> i64 {
         let b = if self.dims[0] == 1 { 0 } else { batch as i64 };
         let h = if self.dims[1] == 1 { 0 } else { head as i64 };
         b * self.dims[1] + h
     }
 
-    /// Returns true if heads may differ.
+    /// Returns true if each head has a separate slice, so that heads may have different allowed keys.
     pub(crate) fn by_head(&self) -> bool {
         self.dims[1] > 1
     }
 
-    /// Returns the allowed keys of query row `q` of a slice.
+    /// Returns the allowed keys of query row `q` in a slice.
     pub(crate) fn row(&self, slice: i64, q: i64) -> &[(i64, i64)] {
         let list = slice * ((self.dims[2] - 1) / self.block_q + 1) + q / self.block_q;
         match self.rows.binary_search_by_key(&list, |row| row.0) {
@@ -61,7 +63,7 @@ impl Array {
         }
     }
 
-    /// Makes an array from pairs `(list number, range of keys)` in any order.
+    /// Builds an array from pairs `(list number, range of keys)` in any order.
     fn from_pairs(dims: [i64; 4], block_q: i64, mut pairs: Vec<(i64, (i64, i64))>) -> Self {
         pairs.sort_unstable();
         let mut rows: Vec<(i64, Runs)> = Vec::new();
@@ -76,7 +78,8 @@ impl Array {
     }
 }
 
-/// Reads the allowed cells of nested lists `[q_len][kv_len]` or `[batch][heads][q_len][kv_len]`.
+/// Reads an array from nested lists of cells, `[q_len][kv_len]` or `[batch][heads][q_len][kv_len]`. `kind` is the
+/// convention of the cells: `keep`, `drop` or `additive`.
 fn dense(at: &At<'_>, kind: &str) -> Result<Array> {
     let mut slices = Vec::new();
     let nested = at.list(|slice| Ok(slice.is_nested()))?.into_iter().any(|deep| deep);
@@ -92,7 +95,7 @@ fn dense(at: &At<'_>, kind: &str) -> Result<Array> {
     };
     let Some(&(q, k, _)) = slices.first() else { return Err(at.refuse("at least one cell")) };
     if q == 0 || k == 0 || slices.iter().any(|slice| (slice.0, slice.1) != (q, k)) {
-        return Err(at.refuse("lists of equal length, at least one cell each"));
+        return Err(at.refuse("lists of equal length with at least one cell"));
     }
     let lists = slices
         .into_iter()
@@ -105,7 +108,7 @@ fn dense(at: &At<'_>, kind: &str) -> Result<Array> {
     })
 }
 
-/// `(q_len, kv_len, allowed keys of each query row)`.
+/// The cells of one batch row and head: `(q_len, kv_len, pairs (query row, allowed keys))`.
 type Slice = (i64, i64, Vec<(i64, Runs)>);
 
 fn rows(at: &At<'_>, kind: &str, slices: &mut Vec<Slice>) -> Result<()> {
@@ -141,7 +144,7 @@ fn keeps(at: &At<'_>, kind: &str) -> Result<bool> {
     }
 }
 
-/// Reads the field `shape`: `[q_len, kv_len]`.
+/// Reads the field `shape`, a list `[q_len, kv_len]`, and returns `[1, 1, q_len, kv_len]`.
 fn dims(at: &At<'_>) -> Result<[i64; 4]> {
     match at.ints(1, MOST)?[..] {
         [q, k] => Ok([1, 1, q, k]),
@@ -158,7 +161,7 @@ fn csr(at: &At<'_>) -> Result<Array> {
     let ends = (indptr.first(), indptr.last());
     let fits = indptr.len() as i64 == dims[2] + 1 && ends == (Some(&0), Some(&(indices.len() as i64)));
     if !fits || indptr.windows(2).any(|pair| pair[0] > pair[1]) {
-        return Err(at.refuse("ascending numbers from 0 to the number of indices, one more than there are queries"));
+        return Err(at.refuse("q_len + 1 ascending numbers from 0 to the number of indices"));
     }
     let row = |pair: (usize, &[i64])| {
         let keys = &indices[pair.1[0] as usize..pair.1[1] as usize];
@@ -167,11 +170,11 @@ fn csr(at: &At<'_>) -> Result<Array> {
     Ok(Array::from_pairs(dims, 1, indptr.windows(2).enumerate().flat_map(row).collect()))
 }
 
-/// Reads pairs of numbers, the first below `rows`, the second below `columns`.
+/// Reads a list of pairs `[i, j]` with `i` below `rows` and `j` below `columns`.
 fn pairs(at: &At<'_>, rows: i64, columns: i64) -> Result<Vec<(i64, i64)>> {
     at.list(|at| match at.ints(0, MOST)?[..] {
         [i, j] if i < rows && j < columns => Ok((i, j)),
-        _ => Err(at.refuse(format!("a pair below ({rows}, {columns})"))),
+        _ => Err(at.refuse(format!("a pair [i, j] with i below {rows} and j below {columns}"))),
     })
 }
 

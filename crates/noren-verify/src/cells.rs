@@ -7,7 +7,8 @@ use crate::refusal::Result;
 use crate::runs::{Runs, holds, meet, minus, union};
 use crate::work::Work;
 
-/// If there are more positions per key than this number, each key is tested separately.
+/// The maximum of positions per key for the computation of a row by positions. If the end of the key positions is above
+/// `SPARSE * kv_len`, each key of the row is tested separately.
 const SPARSE: i64 = 4;
 
 impl Node {
@@ -50,7 +51,7 @@ impl Node {
         }
     }
 
-    /// Returns the keys that query row `i` may read.
+    /// Returns the keys that query row `i` may read, and subtracts the steps of the computation from `work`.
     pub(crate) fn row(&self, frame: &Frame, i: i64, work: &Work) -> Result<Runs> {
         work.spend(frame.pieces() + 4)?;
         let out = match self {
@@ -86,7 +87,8 @@ impl Node {
         Ok(out)
     }
 
-    /// Returns the keys that query row `i` may read by an atom. For a combination, tests each key.
+    /// Returns the keys that query row `i` may read, if the mask is an atom. If the mask is a combination of masks,
+    /// tests each key separately.
     fn row_of_atom(&self, frame: &Frame, i: i64, work: &Work) -> Result<Runs> {
         let q = frame.query(i);
         let positions = |runs: &[(i64, i64)]| frame.keys(runs);
@@ -164,7 +166,7 @@ impl Node {
         })
     }
 
-    /// Returns the keys that query row `i` may read. The memory for `other` remains counted during the call.
+    /// Returns the keys that query row `i` may read. During the call, the memory of `other` is counted in `work`.
     fn row_beside(&self, other: &Runs, frame: &Frame, i: i64, work: &Work) -> Result<Runs> {
         let space = work.space();
         work.keep(other.len())?;
@@ -173,7 +175,7 @@ impl Node {
         out
     }
 
-    /// Returns the keys that query row `i` may read, from a test of each key.
+    /// Returns the keys that query row `i` may read. Tests each key separately.
     fn row_by_cells(&self, frame: &Frame, i: i64, work: &Work) -> Result<Runs> {
         work.list(frame.kv_len)?;
         let mut out = Runs::new();
@@ -187,7 +189,7 @@ impl Node {
     }
 }
 
-/// Returns the positions below `end` that `random` allows for the query at position `q`.
+/// Returns the key positions below `end` that the atom `random` allows for the query at position `q`.
 fn random_row(q: i64, end: i64, threshold: u64, seed: u64) -> Runs {
     let mut out = Runs::new();
     for group in 0..(end + 3) / 4 {

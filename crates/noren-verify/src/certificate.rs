@@ -1,4 +1,4 @@
-//! A certificate as it is written. The verifier trusts no field before the check.
+//! The fields of a certificate, read from JSON. The verifier trusts no field before the check.
 
 use crate::expr::Expr;
 use crate::facts::{Facts, ranges};
@@ -10,6 +10,7 @@ use crate::shape::Shape;
 use crate::text::parse;
 use hmac_sha256::Hash;
 
+/// The names of the fields of a certificate in JSON.
 const FIELDS: &[&str] = &[
     "format",
     "layers",
@@ -25,10 +26,11 @@ const FIELDS: &[&str] = &[
     "sha256",
 ];
 
-/// The largest number of layers; certificates of deeper stacks are refused.
+/// The maximum number of layers. A certificate with more layers is refused.
 const MOST_LAYERS: usize = 4_096;
 
-/// The paths between tokens that no mask shows. A certificate must list all of them.
+/// Paths of information between tokens that masks do not show. The field `not_covered` of a certificate must list all
+/// of these paths.
 pub(crate) const NOT_COVERED: &[&str] = &[
     "position ids: a count of hidden tokens tells how many there are",
     "lengths: padding and truncation tell how long a hidden text is",
@@ -41,7 +43,7 @@ pub(crate) const NOT_COVERED: &[&str] = &[
     "loss targets: labels that hold what the inputs hide",
 ];
 
-/// The claims about one deny rule in one batch row.
+/// The claims of a certificate about one `deny` rule in one batch row.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) rule: String,
@@ -51,12 +53,13 @@ pub(crate) struct Claim {
     pub(crate) pairs: i64,
     pub(crate) violated: bool,
     pub(crate) reached_pairs: i64,
+    /// True if `reached_pairs` is an exact number, false if it is a lower bound.
     pub(crate) exact: bool,
     pub(crate) witness: Option<Witness>,
 }
 
-/// A path by which a source token influences a target token: in each layer of `steps`, the token reads the token of the
-/// step before.
+/// A path by which a source token influences a target token. In the layer of each step, the token of the step reads the
+/// token of the previous step. In the first step, the token reads the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Witness {
     /// The token at which the path begins.
@@ -65,29 +68,31 @@ pub struct Witness {
     pub steps: Vec<(usize, usize)>,
 }
 
-/// The tokens that are influenced by `sources` after each layer.
+/// One entry of the field `reach`: the tokens that the tokens of `sources` influence after each layer.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// The index of this entry in the certificate.
+    /// The index of the entry in the field `reach`.
     pub(crate) number: usize,
     pub(crate) row: usize,
     pub(crate) sources: Runs,
-    /// Pairs `(number of consecutive layers, set of tokens)`. The numbers sum to the number of layers plus one.
+    /// The influenced tokens before the first layer and after each layer, as pairs `(count, set of tokens)`: a set is
+    /// repeated `count` times. The counts sum to the number of layers plus 1.
     pub(crate) after: Vec<(usize, Runs)>,
 }
 
 impl Entry {
-    /// Returns the set after the last layer.
+    /// Returns the tokens that the sources influence after the last layer.
     pub(crate) fn last(&self) -> &Runs {
         self.after.last().map_or(&self.sources, |run| &run.1)
     }
 }
 
-/// A certificate.
+/// The parsed fields of a certificate.
 pub(crate) struct Certificate {
     pub(crate) layers: Vec<String>,
-    /// The distinct masks; `layer_of` holds the index of the mask of each layer.
+    /// The distinct masks of all layers.
     pub(crate) masks: Vec<Expr>,
+    /// For each layer, the index of its mask in `masks`.
     pub(crate) layer_of: Vec<usize>,
     pub(crate) shape: Shape,
     pub(crate) facts: Facts,
@@ -101,20 +106,23 @@ pub(crate) struct Certificate {
 }
 
 impl Certificate {
-    /// Reads a certificate. Checks its fields, its hash and its list of paths that are not covered.
+    /// Reads a certificate from JSON. Checks the names and types of the fields, the hash, and the list of paths that
+    /// are not covered.
     pub(crate) fn read(json: &str) -> Result<Self> {
         let value = Value::read(json)?;
         let fields = At::new(&value, "").object(FIELDS)?;
         let format = fields.need("format")?;
         if format.text()? != "noren certificate 2" {
-            return Err(format.refuse("\"noren certificate 2\": issue it again with this version"));
+            return Err(
+                format.refuse("\"noren certificate 2\": issue the certificate again with this version of noren")
+            );
         }
         let sha256 = fields.need("sha256")?;
         let hash = hash(&value);
         if sha256.text()? != hash {
-            return Err(
-                sha256.refuse(format!("{hash}, the hash of the certificate: it was changed after it was issued"))
-            );
+            return Err(sha256.refuse(format!(
+                "{hash}, the hash of the certificate: the certificate was changed after it was issued"
+            )));
         }
         not_covered(&fields.need("not_covered")?)?;
         let at = fields.need("layers")?;
@@ -159,13 +167,13 @@ fn not_covered(at: &At<'_>) -> Result<()> {
     if let Some(missing) = NOT_COVERED.iter().find(|required| !list.iter().any(|given| given == *required)) {
         return Err(wrong(
             at.path.clone(),
-            format!("a list of {} entries without this one", list.len()),
+            format!("a list of {} entries without a required entry", list.len()),
             format!("the entry {missing:?}"),
         ));
     }
     match list.iter().find(|given| !NOT_COVERED.contains(&given.as_str())) {
-        Some(other) => Err(wrong(at.path.clone(), other.clone(), "the list of docs/flow.md and nothing else")),
-        None if list.len() > NOT_COVERED.len() => Err(at.refuse("every entry once")),
+        Some(other) => Err(wrong(at.path.clone(), other.clone(), "only the entries that docs/flow.md lists")),
+        None if list.len() > NOT_COVERED.len() => Err(at.refuse("each entry only once")),
         None => Ok(()),
     }
 }
@@ -248,19 +256,19 @@ fn entry(at: &At<'_>, number: usize, shape: &Shape, layers: usize) -> Result<Ent
         return Err(wrong(
             at.path.clone(),
             format!("counts that sum to {total}"),
-            format!("{}, one more than there are layers", layers + 1),
+            format!("{}, the number of layers plus 1", layers + 1),
         ));
     }
     if after.first().is_none_or(|run| run.1 != sources) || sources.is_empty() {
-        return Err(at.refuse("sets of which the first is `sources`, not empty"));
+        return Err(at.refuse("a first set that is equal to `sources` and not empty"));
     }
     if after.windows(2).any(|pair| pair[0].1 == pair[1].1) {
-        return Err(at.refuse("neighbouring sets that differ"));
+        return Err(at.refuse("different sets in neighbouring entries"));
     }
     Ok(Entry { number, row, sources, after })
 }
 
-/// Refuses a certificate with two entries for the same sources.
+/// Refuses a certificate if two entries of `reach` have the same batch row and the same sources.
 pub(crate) fn no_twins(reach: &[Entry]) -> Result<()> {
     let mut order: Vec<&Entry> = reach.iter().collect();
     order.sort_unstable_by(|a, b| (a.row, &a.sources).cmp(&(b.row, &b.sources)));
@@ -268,17 +276,20 @@ pub(crate) fn no_twins(reach: &[Entry]) -> Result<()> {
         Some(pair) => Err(wrong(
             format!("reach[{}]", pair[1].number),
             "the sources of another entry",
-            "every set of sources once",
+            "only one entry for each batch row and set of sources",
         )),
         None => Ok(()),
     }
 }
 
-/// Refuses a certificate with too many stored ranges.
+/// Refuses a certificate if the entries of `reach` contain more than 4,000,000 ranges.
 pub(crate) fn small_enough(reach: &[Entry]) -> Result<()> {
     let ranges: usize = reach.iter().flat_map(|entry| &entry.after).map(|run| run.1.len()).sum();
     if ranges > 4_000_000 {
-        return Err(beyond("reach", format!("{ranges} ranges are stored, at most 4000000 are checked")));
+        return Err(beyond(
+            "reach",
+            format!("the entries contain {ranges} ranges, and the verifier checks at most 4000000"),
+        ));
     }
     Ok(())
 }

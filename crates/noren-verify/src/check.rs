@@ -10,7 +10,7 @@ use crate::report::{Report, RuleReport};
 use crate::runs::{Runs, count, holds, meet, minus};
 use crate::work::Work;
 
-/// Checks a certificate after it was read.
+/// Checks all claims of a parsed certificate and returns the results.
 pub(crate) fn check(certificate: &Certificate) -> Result<Report> {
     small_enough(&certificate.reach)?;
     no_twins(&certificate.reach)?;
@@ -40,14 +40,14 @@ pub(crate) fn check(certificate: &Certificate) -> Result<Report> {
     Ok(report(certificate))
 }
 
-/// Checks that there is one claim for each `deny` rule and batch row, in this order.
+/// Checks that the certificate has one claim for each `deny` rule and batch row, sorted by rule, then by batch row.
 fn order(certificate: &Certificate) -> Result<()> {
     let denies: Vec<&Rule> = certificate.policy.iter().filter(|rule| !rule.allow).collect();
     let batch = certificate.shape.batch;
     let expected = denies.len() * batch;
     if certificate.claims.len() != expected {
         let given = format!("{} entries", certificate.claims.len());
-        return Err(wrong("rules", given, format!("{expected}: one for each `deny` line and batch row")));
+        return Err(wrong("rules", given, format!("{expected} entries: one for each `deny` line and batch row")));
     }
     for (number, claim) in certificate.claims.iter().enumerate() {
         let rule = denies[number / batch];
@@ -55,7 +55,7 @@ fn order(certificate: &Certificate) -> Result<()> {
             return Err(wrong(
                 format!("rules[{number}].rule"),
                 claim.rule.clone(),
-                format!("{:?}, as in the policy", rule.text),
+                format!("{:?}, the rule in the policy", rule.text),
             ));
         }
         if claim.row != number % batch {
@@ -65,13 +65,14 @@ fn order(certificate: &Certificate) -> Result<()> {
     Ok(())
 }
 
-/// One batch row of a certificate.
+/// The check of one batch row of a certificate.
 struct Row<'a> {
     certificate: &'a Certificate,
     world: &'a World<'a>,
     frame: Frame,
-    /// The layers, one for each distinct mask.
+    /// One layer for each distinct mask of the certificate.
     layers: Vec<Layer>,
+    /// The entries of `reach` for this batch row.
     entries: Vec<&'a Entry>,
 }
 
@@ -138,11 +139,11 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    /// Checks every step of a stored closure.
+    /// Checks every step of the closure in an entry of `reach`.
     fn closure(&mut self, entry: &Entry) -> Result<()> {
         let nothing = Runs::new();
-        // For each distinct mask: the tokens that rows outside the later sets do not read, as earlier layers have
-        // shown.
+        // For each distinct mask, a set of tokens. The checks of earlier layers with this mask have shown that query
+        // rows outside the later sets do not read these tokens.
         let mut done: Vec<Option<&Runs>> = vec![None; self.layers.len()];
         let mut runs = entry.after.iter();
         let (mut left, mut from) = match runs.next() {
@@ -173,18 +174,18 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    /// Checks that no denied pair is connected: for each pair, the last set of some closure has the source and not the
-    /// target.
+    /// Checks the claim that a rule is not violated. For each denied pair, an entry of `reach` must have the source
+    /// among its sources, and must not have the target in its set after the last layer.
     fn kept(&self, claim: &Claim, classes: &[Class], field: &dyn Fn(&str) -> String) -> Result<()> {
         if claim.reached_pairs != 0 || !claim.exact {
             return Err(wrong(
                 field("reached_pairs"),
                 claim.reached_pairs.to_string(),
-                "0 and \"exact\": the rule is not violated",
+                "0 and \"exact\", because the rule is not violated",
             ));
         }
         if claim.witness.is_some() {
-            return Err(wrong(field("witness"), "a path", "null: the rule is not violated"));
+            return Err(wrong(field("witness"), "a path", "null, because the rule is not violated"));
         }
         for class in classes {
             let mut open = class.targets.clone();
@@ -201,18 +202,21 @@ impl<'a> Row<'a> {
             }
             if !shut(&open) {
                 let (source, target) = open_pair(&class.sources, &open);
-                let given = format!("false, without an entry of `reach` that keeps token {source} from token {target}");
+                let given = format!(
+                    "false, but no entry of `reach` proves that token {source} does not influence token {target}"
+                );
                 return Err(wrong(
                     field("violated"),
                     given,
-                    "an entry with the source and without the target after the last layer",
+                    "an entry that has the source token in `sources`, and lacks the target token after the last layer",
                 ));
             }
         }
         Ok(())
     }
 
-    /// Checks the witness of a violated rule, and the number of violated pairs where it is exact.
+    /// Checks the claim that a rule is violated: the witness must be a valid path for a denied pair, and an exact
+    /// number of violated pairs must be correct.
     fn violated(&self, claim: &Claim, classes: &[Class], field: &dyn Fn(&str) -> String) -> Result<()> {
         let expected = "a path from the source of a denied pair to its target";
         let witness = claim.witness.as_ref().ok_or_else(|| wrong(field("witness"), "null", expected))?;
@@ -224,7 +228,7 @@ impl<'a> Row<'a> {
             return Err(wrong(
                 field("witness"),
                 format!("a path from token {source} to token {target}"),
-                "a pair that the rule denies",
+                "a path for a pair that the rule denies",
             ));
         }
         let (batch, kv_len) = (self.certificate.shape.batch as i64, self.frame.kv_len);
@@ -250,7 +254,8 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    /// Returns the number of violated pairs, from the closures of single tokens.
+    /// Returns the number of violated pairs. Each source token with a denied target needs an entry of `reach`
+    /// whose only source is this token.
     fn reached(&self, classes: &[Class], field: &dyn Fn(&str) -> String) -> Result<i128> {
         let mut reached = 0;
         for class in classes {
@@ -263,7 +268,11 @@ impl<'a> Row<'a> {
                 }
                 let mut alone = class.marks.iter().map(|&mark| self.entries[mark]).filter(|entry| entry.sources == own);
                 let missing = || {
-                    wrong(field("reached_pairs"), "an exact number", format!("an entry of `reach` for token {s} alone"))
+                    wrong(
+                        field("reached_pairs"),
+                        "an exact number",
+                        format!("an entry of `reach` whose only source is token {s}"),
+                    )
                 };
                 let entry = alone.next().ok_or_else(missing)?;
                 reached += i128::from(count(&meet(&targets, entry.last())));
@@ -272,7 +281,7 @@ impl<'a> Row<'a> {
         Ok(reached)
     }
 
-    /// Checks every step of a witness.
+    /// Checks every step of a witness: the layers ascend, and each token reads the token of the previous step.
     fn walk(&self, witness: &Witness, field: &dyn Fn(&str) -> String) -> Result<()> {
         let (mut token, mut next) = (witness.source as i64, 0);
         for &(layer, reader) in &witness.steps {
@@ -291,7 +300,11 @@ impl<'a> Row<'a> {
             };
             if !reads {
                 let given = format!("token {token} -> token {reader} in layer {layer}");
-                return Err(wrong(field("witness"), given, "a token that reads the one before in this layer"));
+                return Err(wrong(
+                    field("witness"),
+                    given,
+                    "a token that reads the previous token of the path in this layer",
+                ));
             }
             (token, next) = (reader, layer + 1);
         }
@@ -299,7 +312,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Returns a token of `sources` and a different token of `open`.
+/// Returns a pair of different tokens `(source, target)`: a token of `sources` and a token of `open`.
 fn open_pair(sources: &Runs, open: &Runs) -> (i64, i64) {
     let target = open[0].0;
     let other = sources.iter().flat_map(|run| [run.0, run.1 - 1]).find(|&source| source != target);

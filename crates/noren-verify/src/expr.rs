@@ -1,23 +1,30 @@
-//! [`Expr`]: a mask as it is written, with the values of its arguments.
+//! [`Expr`]: a mask as its text defines it, before facts and shape are known.
 
-/// A mask expression.
+/// A mask expression, parsed from the text of a mask.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Expr {
     Full,
     None,
-    /// `q - left <= k <= q + right`; a side without a number has no limit.
+    /// The cells with `q - left <= k <= q + right`. The values are `left` and `right`; `None` is a side without a
+    /// limit.
     Window(Option<i128>, Option<i128>),
     Chunk(i128),
     Stride(i128),
-    /// The allowed values of `q - k`.
+    /// The cells whose distance `q - k` is in the list.
     Distances(Vec<i128>),
+    /// The keys at positions below a length. The list contains the lengths. The second value is true if one length
+    /// applies to all batch rows, and false if there is one length for each batch row.
     Prefix(Vec<i128>, bool),
     Keys(Set),
     Queries(Set),
     Global(Set),
+    /// The non-padding keys, or the cells of non-padding queries and keys.
     Padding {
+        /// True for padding on the left, false for padding on the right, `None` for the side in the facts.
         left: Option<bool>,
+        /// The number of non-padding keys in each batch row; `None` for the lengths in the facts.
         lengths: Option<Vec<i128>>,
+        /// True if padding queries are hidden too, false if only padding keys are hidden.
         both: bool,
     },
     Documents(Option<Vec<i128>>),
@@ -43,11 +50,11 @@ pub(crate) enum Expr {
     Not(Box<Expr>),
     And(Vec<Expr>),
     Or(Vec<Expr>),
-    /// The cells of the first mask that no other mask allows.
+    /// The cells that the first mask of the list allows, without the cells that the other masks allow.
     Minus(Vec<Expr>),
 }
 
-/// The index by which `heads(...)`, `batch(...)` and `layers(...)` select their arms.
+/// The index that selects an arm: the head in `heads(...)`, the batch row in `batch(...)`, the layer in `layers(...)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum By {
     Head,
@@ -55,17 +62,17 @@ pub(crate) enum By {
     Layer,
 }
 
-/// A half-open range; a range without an end has no upper limit.
+/// A half-open range `(start, end)`. If `end` is `None`, the range has no upper limit.
 pub(crate) type Span = (i128, Option<i128>);
 
-/// A set of positions, by number or by label.
+/// A set of positions: ranges of positions, or the name of a label in the facts.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Set {
     Spans(Vec<Span>),
     Label(String),
 }
 
-/// The indices of an arm.
+/// The heads, batch rows or layers to which an arm applies, selected by index.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Selector {
     Spans(Vec<Span>),
@@ -74,7 +81,7 @@ pub(crate) enum Selector {
 }
 
 impl Selector {
-    /// Returns true if the selector lists `index`; `else` lists none.
+    /// Returns true if the selector contains `index`. The selector `else` never contains an index.
     pub(crate) fn names(&self, index: i128) -> bool {
         match self {
             Selector::Spans(spans) => spans.iter().any(|s| s.0 <= index && s.1.is_none_or(|end| index < end)),
@@ -83,7 +90,8 @@ impl Selector {
         }
     }
 
-    /// Returns the index after the last listed one; `None` for a range without an end.
+    /// Returns the largest end of the ranges in the selector that have an end and are not empty; `None` if the selector
+    /// has no such range.
     pub(crate) fn end(&self) -> Option<i128> {
         match self {
             Selector::Spans(spans) => {
@@ -94,7 +102,7 @@ impl Selector {
     }
 }
 
-/// The value of an argument.
+/// The value of an argument of an atom.
 #[derive(Debug, Clone)]
 pub(crate) enum Arg {
     Int(i128),

@@ -7,7 +7,7 @@ use crate::runs::{Runs, is_normal, normal};
 use crate::shape::{MOST, Shape};
 use std::sync::Arc;
 
-/// One value for all batch rows, or one value for each.
+/// One value for all batch rows, or one value for each batch row.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ByRow<T> {
     All(T),
@@ -15,7 +15,7 @@ pub(crate) enum ByRow<T> {
 }
 
 impl<T> ByRow<T> {
-    /// Returns the value of batch row `row`. Lists must be as long as the batch.
+    /// Returns the value for batch row `row`. `Rows` must have one value for each batch row.
     pub(crate) fn of(&self, row: usize) -> &T {
         match self {
             ByRow::All(value) => value,
@@ -24,10 +24,10 @@ impl<T> ByRow<T> {
     }
 }
 
-/// A range of positions `(start, end)`; without an end it has no upper limit.
+/// A half-open range of positions `(start, end)`. If `end` is `None`, the range has no upper limit.
 pub(crate) type Span = (i64, Option<i64>);
 
-/// The facts about the data that a mask uses.
+/// The facts of a certificate: the data that the masks need. A field that is `None` is not in the certificate.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Facts {
     pub(crate) lengths: Option<Vec<i64>>,
@@ -41,6 +41,7 @@ pub(crate) struct Facts {
     pub(crate) arrays: Vec<(String, Arc<Array>)>,
 }
 
+/// The names of the fields of the facts in JSON.
 const KEYS: &[&str] =
     &["lengths", "side", "real_keys", "query_lengths", "documents", "labels", "levels", "positions", "arrays"];
 
@@ -64,7 +65,7 @@ impl Facts {
         }
         if let Some(at) = fields.get("side") {
             if facts.lengths.is_none() {
-                return Err(at.refuse("lengths beside `side`"));
+                return Err(at.refuse("`lengths` together with `side`"));
             }
             facts.left = match at.text()? {
                 "left" => true,
@@ -115,7 +116,8 @@ impl Facts {
         Ok(facts)
     }
 
-    /// Returns the indices of the non-padding keys of batch row `row`; `None` if the facts do not give them.
+    /// Returns the indices of the non-padding keys of batch row `row`; `None` if the facts have neither `lengths` nor
+    /// `real_keys`.
     pub(crate) fn real(&self, row: usize, kv_len: i64) -> Option<Runs> {
         match (&self.lengths, &self.real_keys) {
             (Some(lengths), _) => Some(at_end(self.left, lengths[row], kv_len)),
@@ -124,8 +126,9 @@ impl Facts {
         }
     }
 
-    /// Returns the position at which the documents `list` of batch row `row` begin. This is the first non-padding token
-    /// if padding is on the left and the list sums to the number of non-padding tokens, else 0.
+    /// Returns the position at which the first document of batch row `row` begins. `list` contains the lengths of the
+    /// documents. The position is that of the first non-padding token if padding is on the left, the facts have no
+    /// `positions`, and the documents have as many tokens as the batch row without padding. Otherwise it is 0.
     pub(crate) fn documents_begin(&self, list: &[i64], row: usize, kv_len: i64) -> i64 {
         match &self.lengths {
             Some(lengths) if self.left && self.positions.is_none() && list.iter().sum::<i64>() == lengths[row] => {
@@ -136,7 +139,8 @@ impl Facts {
     }
 }
 
-/// Returns `length` of `len` indices: the last ones if padding is on the left, else the first ones.
+/// Returns the `length` non-padding indices in `0..len`: the last ones if padding is on the left (`left` is true),
+/// otherwise the first ones.
 pub(crate) fn at_end(left: bool, length: i64, len: i64) -> Runs {
     normal(vec![if left { (len - length, len) } else { (0, length) }])
 }
@@ -149,11 +153,11 @@ fn by_row<T>(at: &At<'_>, batch: usize, nested: bool, mut read: impl FnMut(At<'_
     if rows.len() == batch {
         Ok(ByRow::Rows(rows))
     } else {
-        Err(at.refuse(format!("one list for all, or one for each of the {batch} batch rows")))
+        Err(at.refuse(format!("one list for all batch rows, or one list for each of the {batch} batch rows")))
     }
 }
 
-/// Reads a position or a range of positions: `3`, `"3..9"`, `"3.."`, `"..9"`.
+/// Reads a position (`3`) or a half-open range of positions (`"3..9"`, `"3.."`, `"..9"`).
 fn span(at: &At<'_>) -> Result<Span> {
     let expected = "a position or a range such as \"3..9\"";
     match at.value {
@@ -189,13 +193,13 @@ fn positions(at: &At<'_>, kv_len: i64) -> Result<Vec<i64>> {
     let mut sorted: Vec<i64> = list.iter().copied().filter(|&position| position >= 0).collect();
     sorted.sort_unstable();
     match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(wrong(at.path.clone(), format!("position {} twice", pair[0]), "every position once")),
+        Some(pair) => Err(wrong(at.path.clone(), format!("position {} twice", pair[0]), "each position only once")),
         None => Ok(list),
     }
 }
 
-/// Reads `[[start, end], ...]`. The ranges must be within `0..len`, sorted, not empty, and must neither overlap nor
-/// touch.
+/// Reads a list of ranges `[[start, end], ...]`. The ranges must be sorted, inside `0..len` and not empty, with at
+/// least one number between two ranges.
 pub(crate) fn ranges(at: &At<'_>, len: i64) -> Result<Runs> {
     let runs = at.list(|at| match at.ints(0, len)?[..] {
         [start, end] => Ok((start, end)),
@@ -204,6 +208,6 @@ pub(crate) fn ranges(at: &At<'_>, len: i64) -> Result<Runs> {
     if is_normal(&runs) {
         Ok(runs)
     } else {
-        Err(at.refuse("ranges that ascend, neither touch nor overlap, none of them empty"))
+        Err(at.refuse("ascending ranges that are not empty and do not touch or overlap"))
     }
 }

@@ -12,23 +12,27 @@ struct Piece {
     len: i64,
 }
 
-/// One batch row: positions of queries and keys, and which of them are non-padding tokens.
+/// The positions of the queries and keys of one batch row, and which queries and keys are non-padding tokens.
 #[derive(Debug, Clone)]
 pub(crate) struct Frame {
     pub(crate) row: usize,
     pub(crate) q_len: i64,
     pub(crate) kv_len: i64,
     pub(crate) offset: i64,
-    /// The runs of keys, sorted by index. Without explicit positions there is one run. Empty slots are in none.
+    /// The runs of keys, sorted by index. If the facts have no `positions`, one run contains all keys. Keys with a
+    /// negative position are empty slots and are left out.
     pieces: Vec<Piece>,
-    /// The runs of keys, sorted by position.
+    /// The runs of `pieces`, sorted by position.
     by_position: Vec<Piece>,
+    /// True if the facts have `positions`.
     placed: bool,
-    /// The indices of non-padding keys; `None` if the facts do not give them.
+    /// The indices of the non-padding keys; `None` if the facts have neither `lengths` nor `real_keys`.
     pub(crate) real: Option<Runs>,
+    /// The number of non-padding queries; `None` if the facts have no `query_lengths`.
     query_length: Option<i64>,
+    /// True if padding is on the left.
     left: bool,
-    /// The smallest and the largest number of positions that a list of positions may cover.
+    /// The minimum and the maximum number of positions that the levels or the documents of the batch row may cover.
     pub(crate) extent: (i64, i64),
 }
 
@@ -79,14 +83,14 @@ impl Frame {
         self.pieces.get(at).filter(|piece| piece.index <= j).map(|piece| j - piece.index + piece.position)
     }
 
-    /// Returns the key at `position`.
+    /// Returns the index of the key at `position`; `None` if no key is at `position`.
     pub(crate) fn key_at(&self, position: i64) -> Option<i64> {
         let at = self.by_position.partition_point(|piece| piece.position + piece.len <= position);
         let piece = self.by_position.get(at).filter(|piece| piece.position <= position)?;
         Some(position - piece.position + piece.index)
     }
 
-    /// Returns the keys whose positions are in `positions`.
+    /// Returns the indices of the keys whose positions are in `positions`, a sorted list of ranges.
     pub(crate) fn keys(&self, positions: &[(i64, i64)]) -> Runs {
         if !self.placed {
             let cut = positions.iter().map(|run| (run.0.max(0), run.1.min(self.kv_len)));
@@ -104,27 +108,27 @@ impl Frame {
         normal(out)
     }
 
-    /// Returns all keys except empty slots.
+    /// Returns the indices of all keys except empty slots.
     pub(crate) fn slots(&self) -> Runs {
         normal(self.pieces.iter().map(|piece| (piece.index, piece.index + piece.len)).collect())
     }
 
-    /// Returns the number of runs of keys, which a search for keys goes through.
+    /// Returns the number of runs in `pieces`, an estimate of the steps of a search for keys.
     pub(crate) fn pieces(&self) -> usize {
         self.pieces.len()
     }
 
-    /// Returns the position after the last key's position.
+    /// Returns the largest position of a key plus 1; 0 if no key has a position.
     pub(crate) fn key_end(&self) -> i64 {
         self.by_position.last().map_or(0, |piece| piece.position + piece.len)
     }
 
-    /// Returns the query row that is token `t`.
+    /// Returns the query row at the position of key `t`; `None` if no query row has this position.
     pub(crate) fn row_of(&self, t: i64) -> Option<i64> {
         self.key(t).map(|position| position - self.offset).filter(|i| (0..self.q_len).contains(i))
     }
 
-    /// Returns the first query row that is not a token of the sequence.
+    /// Returns the first query row whose position is not the position of a key; `None` if every query row has a key.
     pub(crate) fn no_token(&self) -> Option<i64> {
         if !self.placed {
             let fits = self.offset >= 0 && self.query(self.q_len) <= self.kv_len;
@@ -133,20 +137,21 @@ impl Frame {
         (0..self.q_len).find(|&i| self.key_at(self.query(i)).is_none())
     }
 
-    /// Returns true if the tokens of query rows `first..end` are known to be in `set`.
+    /// Returns true if the keys at the positions of query rows `first..end` are in `set`. Always returns false if the
+    /// facts have `positions`.
     pub(crate) fn all_within(&self, first: i64, end: i64, set: &[(i64, i64)]) -> bool {
         let (first, end) = (self.query(first), self.query(end));
         let at = set.partition_point(|run| run.1 <= first);
         !self.placed && set.get(at).is_some_and(|run| run.0 <= first && end <= run.1)
     }
 
-    /// Returns true if the queries are the last tokens of the keys' own sequence.
+    /// Returns true if the queries are the last tokens of the sequence of keys.
     fn aligned(&self) -> bool {
         self.offset + self.q_len == self.kv_len
     }
 
-    /// Returns the non-padding query rows for `padding(on=both)` with the non-padding keys `real`; `None` if the facts
-    /// do not give them.
+    /// Returns the non-padding query rows for `padding(on=both)`; `None` if they do not follow from the facts. `real`
+    /// contains the non-padding keys, and `left` is true if padding is on the left.
     pub(crate) fn real_queries(&self, real: &Runs, left: bool) -> Option<Runs> {
         if let Some(length) = self.query_length {
             return Some(at_end(left, length, self.q_len));
@@ -169,7 +174,7 @@ impl Frame {
             Some(real) if !self.placed => real.last().map_or(0, |run| run.1),
             _ => self.key_end(),
         };
-        // A query at the position of a padding key is padding too.
+        // A query at the position of a padding key is a padding query.
         let last_query = self.query_length.map_or(query_end, |length| self.query(length).max(0));
         let queries = if last_query <= self.key_end() { 0 } else { last_query };
         (real_end.max(queries), full)

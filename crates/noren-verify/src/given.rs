@@ -1,4 +1,4 @@
-//! The stack that the caller expects a certificate to describe, and the verifier's own reading of a mask.
+//! The masks, sizes and facts that the caller expects in a certificate, and the cells of one mask.
 
 use crate::certificate::Certificate;
 use crate::facts::Facts;
@@ -11,10 +11,11 @@ use crate::shape::Shape;
 use crate::text::parse;
 use crate::work::Work;
 
-/// The stack that a certificate must describe. A field that is `None` is not compared.
+/// The masks, sizes and facts that the caller expects in a certificate. A field that is `None` is not compared with the
+/// certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Given {
-    /// The texts of the masks, one for each layer.
+    /// The texts of the masks, one text for each layer.
     pub layers: Option<Vec<String>>,
     /// The number of layers.
     pub depth: Option<usize>,
@@ -30,11 +31,13 @@ pub struct Given {
     pub heads: Option<usize>,
     /// The number of key-value heads.
     pub kv_heads: Option<usize>,
-    /// The position of the first query, one for all batch rows or one for each.
+    /// The position of the first query: a list of one position for all batch rows, or of one position for each batch
+    /// row.
     pub query_offsets: Option<Vec<i64>>,
     /// The facts as JSON.
     pub facts: Option<String>,
-    /// True if a row without allowed keys reads all keys (`"fill": "finite"`).
+    /// The result of a query that may read no key: if true, the query reads all keys (`"fill": "finite"` in the
+    /// certificate); if false, the query reads nothing (`"fill": "nothing"`).
     pub finite: Option<bool>,
 }
 
@@ -49,7 +52,7 @@ impl Given {
             return Err(wrong(
                 "layers",
                 certificate.layers.len().to_string(),
-                format!("{depth}, the given number of layers"),
+                format!("the given number of layers, {depth}"),
             ));
         }
         self.compare_sizes(&certificate.shape)?;
@@ -67,7 +70,7 @@ impl Given {
         match self.finite {
             Some(finite) if finite != certificate.finite => {
                 let word = |finite: bool| if finite { "finite" } else { "nothing" };
-                Err(wrong("fill", word(certificate.finite), format!("{:?}, as given", word(finite))))
+                Err(wrong("fill", word(certificate.finite), format!("the given value {:?}", word(finite))))
             }
             _ => Ok(()),
         }
@@ -85,7 +88,7 @@ impl Given {
             if let Some(given) = given
                 && given != certified
             {
-                return Err(wrong(format!("shape.{name}"), certified.to_string(), format!("{given}, as given")));
+                return Err(wrong(format!("shape.{name}"), certified.to_string(), format!("the given value {given}")));
             }
         }
         match &self.query_offsets {
@@ -97,7 +100,7 @@ impl Given {
                         .enumerate()
                         .any(|(row, at)| given.get(if given.len() == 1 { 0 } else { row }) != Some(at)) =>
             {
-                Err(wrong("shape.query_offset", format!("{:?}", shape.offsets), format!("{given:?}, as given")))
+                Err(wrong("shape.query_offset", format!("{:?}", shape.offsets), format!("the given value {given:?}")))
             }
             _ => Ok(()),
         }
@@ -106,7 +109,7 @@ impl Given {
     fn compare_layers(&self, layers: &[String], certificate: &Certificate) -> Result<()> {
         if layers.len() != certificate.layers.len() {
             let given = format!("{} layers", certificate.layers.len());
-            return Err(wrong("layers", given, format!("the {} given masks", layers.len())));
+            return Err(wrong("layers", given, format!("one layer for each of the {} given masks", layers.len())));
         }
         for (number, (text, of)) in layers.iter().zip(&certificate.layer_of).enumerate() {
             let field = format!("layers[{number}]");
@@ -123,11 +126,11 @@ impl Given {
     }
 }
 
-/// One mask over a shape and facts, as the verifier reads it.
+/// One mask with a shape and facts, read by the verifier. The cells of the mask are computed on request.
 #[derive(Debug)]
 pub struct Masks {
     frames: Vec<Frame>,
-    /// The resolved masks, by batch row, then by head.
+    /// The resolved masks as `nodes[batch row][head]`.
     nodes: Vec<Vec<Node>>,
     work: Work,
 }
@@ -143,7 +146,7 @@ impl Masks {
     ///
     /// # Errors
     /// Returns an error if a text cannot be read, if facts are missing or do not fit the shape, or if the mask has an
-    /// atom without a written definition.
+    /// atom that the verifier cannot evaluate (`random_blocks`, `closure`).
     pub fn read(mask: &str, shape: &str, facts: &str) -> Result<Self> {
         let shape = Shape::read(&At::new(&Value::read(shape)?, "shape"))?;
         let facts = Facts::read(&At::new(&Value::read(facts)?, "facts"), &shape)?;
@@ -156,7 +159,8 @@ impl Masks {
         Ok(Self { frames, nodes, work })
     }
 
-    /// Returns true if the mask allows the cell, and false outside the shape.
+    /// Returns true if the mask allows the cell (batch row, head, query, key), with indices from 0. Returns false for a
+    /// cell outside the shape.
     pub fn allowed(&self, batch: usize, head: usize, query: usize, key: usize) -> bool {
         let (Some(frame), Some(node)) = (self.frames.get(batch), self.nodes.get(batch).and_then(|row| row.get(head)))
         else {
@@ -166,14 +170,15 @@ impl Masks {
         i < frame.q_len && j < frame.kv_len && node.allowed(frame, i, j)
     }
 
-    /// Returns the allowed keys of a query row as half-open ranges. They are derived for the row as a whole, not from
-    /// single cells.
+    /// Returns the allowed keys of a query row as half-open ranges `(start, end)`. The ranges are computed for the
+    /// whole query row, not from single cells.
     ///
     /// # Errors
-    /// Returns an error if the row is outside the shape, or if the check exceeds its limit of steps or of stored
-    /// ranges.
+    /// Returns an error if the query row is outside the shape, or if the computation exceeds the limit of steps or of
+    /// stored ranges.
     pub fn row(&self, batch: usize, head: usize, query: usize) -> Result<Vec<(usize, usize)>> {
-        let outside = || wrong("row", format!("batch row {batch}, head {head}, query {query}"), "a row of the shape");
+        let outside =
+            || wrong("row", format!("batch row {batch}, head {head}, query {query}"), "indices inside the shape");
         let frame = self.frames.get(batch).filter(|frame| (query as i64) < frame.q_len).ok_or_else(outside)?;
         let node = self.nodes[batch].get(head).ok_or_else(outside)?;
         let runs: Runs = node.row(frame, query as i64, &self.work)?;

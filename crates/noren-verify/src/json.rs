@@ -1,12 +1,12 @@
-//! JSON as certificates use it: whole numbers only, and no key twice in an object. [`At`] is a value with its path,
-//! which errors name.
+//! The JSON of certificates: all numbers are whole numbers, and an object has each key only once. [`At`] is a value
+//! with its path, which error messages contain.
 
 use crate::refusal::{Result, wrong};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use std::fmt::Write;
 
-/// The largest certificate in bytes. A larger one is refused before it is read, because its values take up to 16 times
-/// the memory of its text.
+/// The maximum size of the text of a certificate, in bytes. A larger certificate is refused before it is parsed,
+/// because the parsed values take up to 16 times the memory of the text.
 pub const MOST_BYTES: usize = 64 << 20;
 
 /// A JSON value.
@@ -16,10 +16,11 @@ pub(crate) enum Value {
     Bool(bool),
     Int(i64),
     Text(String),
+    /// A list that is empty or has at least one entry that is not a number.
     List(Vec<Value>),
-    /// A list of at least one number, all of them whole.
+    /// A list of whole numbers with at least one entry.
     Ints(Vec<i64>),
-    /// Keys and values, in the order of the text.
+    /// An object: pairs `(key, value)` in the order of the text.
     Object(Vec<(String, Value)>),
 }
 
@@ -47,7 +48,9 @@ impl<'de> Visitor<'de> for Reader {
         Ok(Value::Int(value))
     }
     fn visit_u64<E: Error>(self, value: u64) -> std::result::Result<Value, E> {
-        i64::try_from(value).map(Value::Int).map_err(|_| E::custom(format!("{value} is beyond 64-bit whole numbers")))
+        i64::try_from(value)
+            .map(Value::Int)
+            .map_err(|_| E::custom(format!("the number {value} is too large: the maximum is 2^63 - 1")))
     }
     fn visit_str<E>(self, value: &str) -> std::result::Result<Value, E> {
         Ok(Value::Text(value.to_string()))
@@ -83,16 +86,16 @@ impl<'de> Visitor<'de> for Reader {
 }
 
 impl Value {
-    /// Reads the text of a JSON value.
+    /// Parses a JSON text.
     pub(crate) fn read(text: &str) -> Result<Self> {
         if text.len() > MOST_BYTES {
-            return Err(wrong("the text", format!("{} bytes", text.len()), format!("at most {MOST_BYTES}")));
+            return Err(wrong("the text", format!("{} bytes", text.len()), format!("at most {MOST_BYTES} bytes")));
         }
         serde_json::from_str(text)
-            .map_err(|e| wrong("the text", e.to_string(), "JSON with whole numbers and no key twice"))
+            .map_err(|e| wrong("the text", e.to_string(), "JSON with whole numbers and without repeated keys"))
     }
 
-    /// Writes the value without white space. Fields keep their order.
+    /// Appends the value as JSON without white space to `out`. The fields of an object keep their order.
     pub(crate) fn write(&self, out: &mut String) {
         match self {
             Value::Null => out.push_str("null"),
@@ -113,12 +116,12 @@ impl Value {
         }
     }
 
-    /// Returns the value as text for an error message.
+    /// Returns the value as text for an error message. Lists and objects are shown only by the number of their entries.
     pub(crate) fn show(&self) -> String {
         match self {
-            Value::List(list) => format!("a list of {}", list.len()),
-            Value::Ints(list) => format!("a list of {}", list.len()),
-            Value::Object(fields) => format!("an object of {}", fields.len()),
+            Value::List(list) => format!("a list of length {}", list.len()),
+            Value::Ints(list) => format!("a list of length {}", list.len()),
+            Value::Object(fields) => format!("an object with {} field(s)", fields.len()),
             other => {
                 let mut text = String::new();
                 other.write(&mut text);
@@ -140,7 +143,7 @@ fn write_list<T>(list: &[T], out: &mut String, write: impl Fn(&T, &mut String)) 
     out.push_str(if list.is_empty() { "[]" } else { "]" });
 }
 
-/// A value with its path.
+/// A JSON value with its path in the document, such as `rules[0].pairs`.
 #[derive(Clone)]
 pub(crate) struct At<'a> {
     pub(crate) value: &'a Value,
@@ -152,30 +155,30 @@ impl<'a> At<'a> {
         Self { value, path: path.into() }
     }
 
-    /// Returns an error about this value.
+    /// Returns an error with the path of the value, the value, and the expected value.
     pub(crate) fn refuse(&self, expected: impl Into<String>) -> crate::Refusal {
         wrong(self.path.clone(), self.value.show(), expected)
     }
 
-    /// Returns the fields of an object, all of whose keys must be in `known`.
+    /// Returns the fields of an object. Returns an error if the value is not an object, or if a key is not in `known`.
     pub(crate) fn object(&self, known: &[&str]) -> Result<Fields<'a>> {
         let Value::Object(fields) = self.value else { return Err(self.refuse("an object")) };
         match fields.iter().find(|(key, _)| !known.contains(&key.as_str())) {
             Some((key, _)) => {
-                Err(wrong(self.path.clone(), format!("the field {key:?}"), format!("the fields {}", known.join(", "))))
+                Err(wrong(self.path.clone(), format!("the field {key:?}"), format!("one of {}", known.join(", "))))
             }
             None => Ok(Fields { fields, path: self.path.clone() }),
         }
     }
 
-    /// Returns the entries of an object with any keys.
+    /// Returns the pairs `(key, value)` of an object with any keys.
     pub(crate) fn entries(&self) -> Result<Vec<(&'a str, At<'a>)>> {
         let Value::Object(fields) = self.value else { return Err(self.refuse("an object")) };
         Ok(fields.iter().map(|(key, value)| (key.as_str(), At::new(value, format!("{}.{key}", self.path)))).collect())
     }
 
-    /// Returns the results of `read` for the entries of a list. Entries have an empty path, which is added when `read`
-    /// fails.
+    /// Calls `read` for each entry of a list and returns the results. `read` receives the entry with an empty path. If
+    /// `read` returns an error, the path of the entry is added to the error.
     pub(crate) fn list<T>(&self, mut read: impl FnMut(At<'_>) -> Result<T>) -> Result<Vec<T>> {
         let mut entry = |(at, value): (usize, &Value)| {
             read(At::new(value, "")).map_err(|refusal| refusal.within(&format!("{}[{at}]", self.path)))
@@ -195,7 +198,7 @@ impl<'a> At<'a> {
                 Some(at) => Err(wrong(format!("{}[{at}]", self.path), list[at].to_string(), whole(min, max))),
                 None => Ok(list.clone()),
             },
-            _ => Err(self.refuse(format!("a list, each entry {}", whole(min, max)))),
+            _ => Err(self.refuse(format!("a list in which each entry is {}", whole(min, max)))),
         }
     }
 
@@ -231,20 +234,20 @@ fn whole(min: i64, max: i64) -> String {
     format!("a whole number from {min} to {max}")
 }
 
-/// The fields of an object.
+/// The fields of a JSON object, with the path of the object in the document.
 pub(crate) struct Fields<'a> {
     fields: &'a [(String, Value)],
     path: String,
 }
 
 impl<'a> Fields<'a> {
-    /// Returns the field `key`, if the object has it.
+    /// Returns the value of the field `key`; `None` if the object does not have the field.
     pub(crate) fn get(&self, key: &str) -> Option<At<'a>> {
         let found = self.fields.iter().find(|field| field.0 == key)?;
         Some(At::new(&found.1, if self.path.is_empty() { key.to_string() } else { format!("{}.{key}", self.path) }))
     }
 
-    /// Returns the field `key`, or an error if the object does not have it.
+    /// Returns the value of the field `key`, or an error if the object does not have the field.
     pub(crate) fn need(&self, key: &str) -> Result<At<'a>> {
         let missing = || {
             wrong(

@@ -1,4 +1,5 @@
-//! [`Layer`]: which tokens read which in one layer of one batch row, in any head. Checks one step of a closure.
+//! [`Layer`]: the tokens that each token reads in one layer of one batch row, over all heads. A layer checks one step
+//! of a closure.
 
 use crate::expr::{By, Expr};
 use crate::frame::Frame;
@@ -7,13 +8,13 @@ use crate::refusal::Result;
 use crate::runs::{Runs, coarse, first_common, holds, minus, union};
 use crate::work::Work;
 
-/// Number of query rows whose keys are joined to one set.
+/// Number of query rows in one block of an `Index`. The keys of these query rows are joined to one set.
 const BLOCK: i64 = 32;
 
-/// The largest number of ranges of such a set; beyond it, ranges with the narrowest gaps are joined.
+/// The maximum number of ranges in one set of an `Index`. In a larger set, ranges with the narrowest gaps are joined.
 const COARSE: usize = 16;
 
-/// The largest number of other masks with which the mask of a head is compared, to find equal ones.
+/// The maximum number of stored masks with which the mask of a head is compared, so that equal masks are stored once.
 const MOST_COMPARED: usize = 64;
 
 /// The mask of one layer in one batch row.
@@ -21,22 +22,25 @@ const MOST_COMPARED: usize = 64;
 pub(crate) struct Layer {
     /// The distinct masks of the heads.
     heads: Vec<Node>,
-    /// True if a query row without allowed keys reads all keys.
+    /// True if a query row without allowed keys reads all keys, false if the query row reads nothing.
     finite: bool,
+    /// The keys of the query rows; `None` until a check needs them.
     index: Option<Index>,
 }
 
-/// The keys of rows, and for each block of rows a superset of their keys.
+/// The keys of each query row, and for each block of query rows one set that contains the keys of all these rows.
 #[derive(Debug)]
 struct Index {
-    /// The keys of each row; `None` if rows have many keys.
+    /// The keys of each query row; `None` if the keys of all rows take too much memory.
     rows: Option<Vec<Runs>>,
-    /// `sums[0]` holds one set for each block of rows, `sums[n + 1]` one set for each two sets of `sums[n]`.
+    /// A tree of sets of keys. `sums[0]` has one set for each block of query rows; `sums[n + 1]` has one set for each
+    /// two neighbouring sets of `sums[n]`. A set may contain additional keys.
     sums: Vec<Vec<Runs>>,
 }
 
 impl Layer {
-    /// Resolves `expr` for the batch row of `frame`. Heads with equal masks are stored once.
+    /// Resolves `expr` for the batch row of `frame` and for each head. Equal masks are stored once. Errors contain
+    /// `field`, the path of the mask in the certificate.
     pub(crate) fn new(world: &World<'_>, expr: &Expr, frame: &Frame, finite: bool, field: &str) -> Result<Self> {
         let alone = !by_head(expr) && !world.facts.arrays.iter().any(|array| array.1.by_head());
         let mut heads: Vec<Node> = Vec::new();
@@ -50,12 +54,12 @@ impl Layer {
         Ok(Self { heads, finite, index: None })
     }
 
-    /// Returns the smallest number of steps that a check of a set through this layer takes.
+    /// Returns the minimum number of steps that the check of closures takes in this layer.
     pub(crate) fn least_steps(&self, frame: &Frame) -> u128 {
         frame.q_len as u128 * self.heads.len() as u128
     }
 
-    /// Returns true if query row `i` reads key `j` in some head.
+    /// Returns true if query row `i` reads key `j` in at least one head.
     pub(crate) fn reads(&self, frame: &Frame, i: i64, j: i64, work: &Work) -> Result<bool> {
         for head in &self.heads {
             let row = head.row(frame, i, work)?;
@@ -79,7 +83,8 @@ impl Layer {
         Ok(out)
     }
 
-    /// Returns the first key of `set` that query row `i` reads.
+    /// Returns the first key of `set` that query row `i` reads in any head; `None` if the query row reads no key of
+    /// `set`.
     fn first_read(&self, frame: &Frame, i: i64, set: &Runs, work: &Work) -> Result<Option<i64>> {
         let stored = self.index.as_ref().and_then(|index| index.rows.as_ref());
         let made;
@@ -94,7 +99,7 @@ impl Layer {
         Ok(first_common(row, set))
     }
 
-    /// Builds the index of the rows, once.
+    /// Builds the index of the query rows, if the index does not exist yet.
     fn prepare(&mut self, frame: &Frame, work: &Work) -> Result<()> {
         if self.index.is_some() {
             return Ok(());
@@ -128,13 +133,14 @@ impl Layer {
         Ok(())
     }
 
-    /// Drops the stored rows.
+    /// Drops the index of the query rows.
     pub(crate) fn forget(&mut self) {
         self.index = None;
     }
 
-    /// Checks that `to` holds `from` and exactly the tokens that read a token of `from`. Query rows outside `to` are
-    /// known not to read tokens of `done`. The error is a sentence.
+    /// Checks one step of a closure: `to` must contain the tokens of `from`, the tokens that read a token of `from`,
+    /// and no other tokens. Earlier checks have shown that query rows outside `to` do not read the tokens of `done`.
+    /// The inner error describes a missing or an additional token; the outer error is an exceeded limit.
     pub(crate) fn step(
         &mut self,
         frame: &Frame,
@@ -145,7 +151,7 @@ impl Layer {
     ) -> Result<std::result::Result<(), String>> {
         work.spend(from.len() + to.len() + done.len())?;
         if let Some(&(lost, _)) = minus(from, to).first() {
-            return Ok(Err(format!("token {lost} is missing, but it is in the set of the layer before")));
+            return Ok(Err(format!("token {lost} is missing, but it is in the set of the previous layer")));
         }
         let fresh = minus(from, done);
         let gained = minus(to, from);
@@ -159,19 +165,20 @@ impl Layer {
                 None => None,
             };
             if read.is_none() {
-                return Ok(Err(format!("token {t} is added, but reads no token of the set before")));
+                return Ok(Err(format!("token {t} is added, but it reads no token of the previous set")));
             }
         }
         let top = self.index.as_ref().map_or(0, |index| index.sums.len() - 1);
         let missed = if fresh.is_empty() { None } else { self.missed(frame, &fresh, to, (top, 0), work)? };
         Ok(match missed {
-            Some((t, k)) => Err(format!("token {t} is missing, but reads token {k} of the set before")),
+            Some((t, k)) => Err(format!("token {t} is missing, but it reads token {k} of the previous set")),
             None => Ok(()),
         })
     }
 
-    /// Returns a token outside `to` that reads a token of `fresh`, and that token of `fresh`, among the rows of one set
-    /// of the index.
+    /// Searches for a token outside `to` that reads a token of `fresh`. Returns the pair `(reading token, token of
+    /// fresh)`, or `None`. The search covers the query rows of the set `sums[level][number]` of the index, where `at`
+    /// is `(level, number)`.
     fn missed(
         &self,
         frame: &Frame,
@@ -209,7 +216,7 @@ impl Layer {
     }
 }
 
-/// Returns true if the heads of a mask may differ.
+/// Returns true if the mask has arms for heads, so that heads may have different masks.
 fn by_head(expr: &Expr) -> bool {
     match expr {
         Expr::Arms(By::Head, _) => true,

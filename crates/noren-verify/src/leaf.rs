@@ -1,26 +1,28 @@
-//! The atoms that have tables: trees, levels and grids.
+//! The data of the atoms `tree`, `clearance` and `neighborhood`: trees, levels of positions, and grids.
 
 use crate::runs::{Runs, normal};
 use std::collections::BTreeMap;
 
-/// A tree of tokens; node `i` has the position `start + i`.
+/// A tree of tokens for the atom `tree`. Node `i` is at the position `start + i`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Tree {
     parents: Vec<i64>,
-    /// For each node, the first node of the run that ends here and in which each node is the parent of the next.
+    /// For each node, the first node of the longest run of consecutive nodes that ends at this node. In a run, each
+    /// node is the parent of the next node.
     chain: Vec<usize>,
     start: i64,
 }
 
 impl Tree {
-    /// Makes a tree. Returns an error for a parent that is not a node, and for a cycle.
+    /// Builds a tree from the parent of each node (-1 if the node has no parent) and the position `start` of node 0.
+    /// Returns an error if a parent is not a node, or if the parents form a cycle.
     pub(crate) fn new(parents: &[i128], start: i64) -> Result<Self, String> {
         let count = parents.len();
         if let Some(at) = parents.iter().position(|&parent| parent >= count as i128) {
-            return Err(format!("`tree`: node {at} with the parent {}", parents[at]));
+            return Err(format!("`tree`: node {at} with the parent {}, which is not a node", parents[at]));
         }
         let parents: Vec<i64> = parents.iter().map(|&parent| parent as i64).collect();
-        // 0: not visited; otherwise the number of the traversal that visited the node.
+        // For each node: 0 if the node was not visited, otherwise 1 + the index at which the visiting traversal began.
         let mut seen = vec![0; count];
         for first in 0..count {
             let mut node = first as i64;
@@ -29,7 +31,7 @@ impl Tree {
                 node = parents[node as usize];
             }
             if node >= 0 && seen[node as usize] == first + 1 {
-                return Err(format!("`tree`: node {node} as its own ancestor"));
+                return Err(format!("`tree`: node {node}, which is its own ancestor"));
             }
         }
         let mut chain: Vec<usize> = (0..count).collect();
@@ -58,7 +60,7 @@ impl Tree {
         }
     }
 
-    /// Returns the positions that the query at position `q` reads, and the number of steps taken.
+    /// Returns the positions that the query at position `q` may read, and the number of steps of the computation.
     pub(crate) fn row(&self, q: i64) -> (Runs, usize) {
         let mut out = Runs::new();
         let mut next = self.node(q);
@@ -72,11 +74,12 @@ impl Tree {
     }
 }
 
-/// Levels of positions, from position 0 on.
+/// The levels for the atom `clearance`: one level for each position, from position 0.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Levels {
     levels: Vec<i64>,
-    /// For each level, the positions whose level is not higher; empty if there are many levels.
+    /// For each level, the positions with this level or a lower level. The map is empty if there are more than 64
+    /// different levels.
     below: BTreeMap<i64, Runs>,
 }
 
@@ -92,7 +95,7 @@ impl Levels {
         out
     }
 
-    /// Returns the number of stored numbers.
+    /// Returns the number of stored levels and ranges, which the memory limit counts.
     pub(crate) fn stored(&self) -> usize {
         self.levels.len() + self.below.values().map(Vec::len).sum::<usize>()
     }
@@ -110,7 +113,7 @@ impl Levels {
         normal(within.map(|(at, _)| (at as i64, at as i64 + 1)).collect())
     }
 
-    /// Returns the positions that the query at position `q` reads, and the number of steps taken.
+    /// Returns the positions that the query at position `q` may read, and the number of steps of the computation.
     pub(crate) fn row(&self, q: i64) -> (Runs, usize) {
         let Some(level) = self.level(q) else { return (Runs::new(), 1) };
         match self.below.get(&level) {
@@ -120,7 +123,8 @@ impl Levels {
     }
 }
 
-/// Windows over a row-major grid of three dimensions. Missing leading dimensions have the length 1.
+/// A grid of positions in row-major order with a window around each query, for the atom `neighborhood`. The grid has
+/// three dimensions; missing leading dimensions have the length 1.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Grid {
     /// `(length, window, dilation)` for each dimension, in cells.
@@ -137,12 +141,12 @@ impl Grid {
         Self { dims }
     }
 
-    /// Returns the number of cells, at most 2^62.
+    /// Returns the number of cells of the grid, at most 2^62.
     pub(crate) fn cells(&self) -> i64 {
         self.dims.iter().fold(1_i64, |cells, dim| cells.saturating_mul(dim.0).min(1 << 62))
     }
 
-    /// Returns the coordinates of a position; `None` outside the grid.
+    /// Returns the three grid coordinates of a position; `None` if the position is outside the grid.
     fn cell(&self, position: i64) -> Option<[i64; 3]> {
         let [(depth, ..), (height, ..), (width, ..)] = self.dims;
         let line = position.div_euclid(width);
@@ -150,9 +154,9 @@ impl Grid {
         (position >= 0 && layer < depth).then(|| [layer, line.rem_euclid(height), position.rem_euclid(width)])
     }
 
-    /// Returns the first coordinate of the window around `x` in dimension `dim`, and the number of coordinates. Among
-    /// the cells at distances that are multiples of the dilation, the window begins `size / 2` cells before `x`; at the
-    /// edges it is moved inward.
+    /// Returns the first coordinate of the window around `x` in dimension `dim`, and the number of coordinates in the
+    /// window. The window contains only coordinates whose distance from `x` is a multiple of the dilation. The
+    /// window begins `size / 2` of these coordinates before `x`; at the edges of the grid, the window is moved inward.
     fn window(&self, dim: usize, x: i64) -> (i64, i64) {
         let (len, size, dilation) = self.dims[dim];
         let residue = x % dilation;
@@ -170,13 +174,14 @@ impl Grid {
         })
     }
 
-    /// Returns the maximum number of ranges that [`row`](Self::row) returns for `end`.
+    /// Returns an upper bound of the number of ranges that [`row`](Self::row) returns for the same `end`.
     pub(crate) fn most_runs(&self, end: i64) -> i64 {
         let [(_, z, _), (_, y, _), (_, x, dx)] = self.dims;
         z.saturating_mul(y).saturating_mul(if dx == 1 { 1 } else { x }).min(end)
     }
 
-    /// Returns the positions below `end` that the query at position `q` reads, and the number of steps taken.
+    /// Returns the positions below `end` that the query at position `q` may read, and the number of steps of the
+    /// computation.
     pub(crate) fn row(&self, q: i64, end: i64) -> (Runs, usize) {
         let Some(query) = self.cell(q) else { return (Runs::new(), 1) };
         let [_, (height, _, dy), (width, _, dx)] = self.dims;

@@ -1,6 +1,6 @@
-//! Tokens of the text language: names, numbers, strings and signs.
+//! Splits the text of a mask or a policy into lexical tokens: names, numbers, strings and signs.
 
-/// A token of the text language.
+/// A lexical token in the text of a mask or a policy.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Token {
     Name(String),
@@ -26,7 +26,8 @@ impl std::fmt::Display for Token {
     }
 }
 
-/// Splits a text into tokens, the last of which is [`Token::End`]. The error is a sentence.
+/// Splits a text into lexical tokens. The last one is always [`Token::End`]. The error describes the part of the text
+/// that cannot be read.
 pub(crate) fn tokens(text: &str) -> Result<Vec<Token>, String> {
     let chars: Vec<char> = text.chars().collect();
     let mut out = Vec::new();
@@ -56,7 +57,7 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<Token>, String> {
             at += 1;
             out.push(Token::Sign(c));
         } else {
-            return Err(format!("the character {c:?}"));
+            return Err(format!("the invalid character {c:?}"));
         }
     }
     out.push(Token::End);
@@ -91,14 +92,14 @@ fn number(chars: &[char], at: &mut usize) -> Result<Token, String> {
     } else {
         text.parse().ok().map(Token::Float)
     };
-    parsed.ok_or_else(|| format!("the number {text}"))
+    parsed.ok_or_else(|| format!("the number {text}, which does not fit in 64 bits"))
 }
 
 fn string(chars: &[char], at: &mut usize) -> Result<Token, String> {
     let mut text = String::new();
     *at += 1;
     loop {
-        let c = *chars.get(*at).ok_or("a string without its closing quote")?;
+        let c = *chars.get(*at).ok_or("a string without a closing quote")?;
         *at += 1;
         match c {
             '"' => return Ok(Token::Text(text)),
@@ -108,9 +109,10 @@ fn string(chars: &[char], at: &mut usize) -> Result<Token, String> {
     }
 }
 
-/// Reads the character after a backslash.
+/// Reads an escape. `at` is the index after the backslash, and is moved behind the escape. Returns the character that
+/// the escape encodes.
 fn escape(chars: &[char], at: &mut usize) -> Result<char, String> {
-    let c = *chars.get(*at).ok_or("a string without its closing quote")?;
+    let c = *chars.get(*at).ok_or("a string without a closing quote")?;
     *at += 1;
     Ok(match c {
         '"' | '\\' => c,
@@ -119,12 +121,12 @@ fn escape(chars: &[char], at: &mut usize) -> Result<char, String> {
         't' => '\t',
         '0' => '\0',
         'u' => {
-            let close = chars[*at..].iter().position(|&c| c == '}').ok_or("an unfinished escape")?;
+            let close = chars[*at..].iter().position(|&c| c == '}').ok_or("an escape `\\u` without a closing brace")?;
             let digits: String = chars[*at..*at + close].iter().skip(1).collect();
             let code = u32::from_str_radix(&digits, 16).ok().filter(|_| chars[*at] == '{');
             *at += close + 1;
-            code.and_then(char::from_u32).ok_or_else(|| format!("the escape \\u{{{digits}}}"))?
+            code.and_then(char::from_u32).ok_or_else(|| format!("the invalid escape \\u{{{digits}}}"))?
         }
-        c => return Err(format!("the escape \\{c}")),
+        c => return Err(format!("the unknown escape \\{c}")),
     })
 }

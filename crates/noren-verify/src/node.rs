@@ -1,4 +1,4 @@
-//! [`Node`]: a mask with the facts and arms of one batch row, head and layer filled in.
+//! [`Node`]: a mask that is resolved for one batch row, head and layer: facts are inserted and arms are selected.
 
 use crate::array::Array;
 use crate::expr::{By, Expr, Selector, Set, Span};
@@ -11,7 +11,7 @@ use crate::shape::Shape;
 use crate::work::Work;
 use std::sync::Arc;
 
-/// A mask of one batch row, head and layer. Numbers are positions unless stated otherwise.
+/// A resolved mask of one batch row, head and layer. Numbers are positions unless the variant has another description.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Node {
     Full,
@@ -19,17 +19,17 @@ pub(crate) enum Node {
     Window(Option<i64>, Option<i64>),
     Chunk(i64),
     Stride(i64),
-    /// The allowed values of `q - k`, ascending, each once.
+    /// The allowed distances `q - k` between positions, in ascending order without duplicates.
     Distances(Arc<Vec<i64>>),
     Keys(Arc<Runs>),
     Queries(Arc<Runs>),
-    /// Indices of keys.
+    /// The indices of the non-padding keys.
     RealKeys(Arc<Runs>),
-    /// Indices of query rows.
+    /// The indices of the non-padding query rows.
     RealQueries(Arc<Runs>),
-    /// Disjoint ranges of positions, ascending.
+    /// The range of positions of each document, disjoint and ascending.
     Documents(Arc<Runs>),
-    /// Ranges of positions, sorted by start. They may overlap.
+    /// The ranges of positions of the atom `spans`, sorted by start. Ranges may overlap.
     Spans(Arc<Runs>),
     Tree(Arc<Tree>),
     Levels(Arc<Levels>),
@@ -38,7 +38,7 @@ pub(crate) enum Node {
         threshold: u64,
         seed: u64,
     },
-    /// The array and the number of its slice.
+    /// A named array of the facts, and the index of the slice of the array for this batch row and head.
     Dense(Arc<Array>, i64),
     Not(Box<Node>),
     And(Vec<Node>),
@@ -46,21 +46,22 @@ pub(crate) enum Node {
     Minus(Vec<Node>),
 }
 
-/// A limit on the numbers of a mask. No two positions are further apart, so a larger number has the same meaning.
+/// The limit for numbers in a mask. Larger numbers are replaced by the limit. Because no two positions are further
+/// apart than the limit, the replacement does not change the mask.
 const FAR: i128 = 1 << 40;
 
 pub(crate) fn near(value: i128) -> i64 {
     value.clamp(-FAR, FAR) as i64
 }
 
-/// The facts and limits that all batch rows share.
+/// The facts, the shape and the limits of a check, which are equal for all batch rows.
 pub(crate) struct World<'a> {
     pub(crate) facts: &'a Facts,
     pub(crate) shape: &'a Shape,
     pub(crate) work: &'a Work,
-    /// The maximum number of positions that a list may cover.
+    /// The maximum number of positions that a list of levels or documents may cover.
     longest: i64,
-    /// True if each arm by head or batch row must apply to at least one head or batch row of the shape.
+    /// True if an arm of `heads(...)` or `batch(...)` is refused when it applies to no head or batch row of the shape.
     counted: bool,
 }
 
@@ -71,8 +72,8 @@ impl<'a> World<'a> {
             work.spend(facts.positions.as_ref().map_or(0, |positions| positions.of(row).len()))?;
             longest = longest.max(Frame::new(shape, facts, row).extent.1);
         }
-        // A label may use any position of a key or a query, or the position that a key would have without explicit
-        // positions.
+        // A label may contain the positions of keys and queries, and all positions below `kv_len`, even if the facts
+        // have `positions`.
         let known = longest.max(shape.kv_len);
         for (name, spans) in &facts.labels {
             let beyond = |spans: &Vec<_>| {
@@ -87,7 +88,8 @@ impl<'a> World<'a> {
         Ok(Self { facts, shape, work, longest, counted })
     }
 
-    /// Resolves `expr` with the facts of `frame`'s batch row and the arms for `head`. Errors name `field`.
+    /// Resolves `expr` with the facts of the batch row of `frame` and with the arms for `head`. Errors contain `field`,
+    /// the path of the mask in the certificate.
     pub(crate) fn resolve(&self, expr: &Expr, frame: &Frame, head: usize, field: &str) -> Result<Node> {
         self.work.keep(1)?;
         let all = |parts: &[Expr]| {
@@ -130,20 +132,26 @@ impl<'a> World<'a> {
                 Node::Random { threshold: crate::philox::threshold(*p), seed }
             }
             Expr::RandomBlocks => {
-                return Err(beyond("random_blocks", "the documentation does not fix which blocks the generator draws"));
+                return Err(beyond(
+                    "random_blocks",
+                    "the documentation does not define which blocks this atom allows: use masks without it",
+                ));
             }
             Expr::Dense(name) => {
                 let found = self.facts.arrays.iter().find(|array| array.0 == *name);
-                let array =
-                    found.ok_or_else(|| wrong(field, format!("the array {name:?}"), "an array of the facts"))?;
+                let array = found
+                    .ok_or_else(|| wrong(field, format!("the array {name:?}"), "the name of an array in the facts"))?;
                 Node::Dense(array.1.clone(), array.1.slice(frame.row, head))
             }
             Expr::Closure(name) => {
-                return Err(beyond(format!("closure({name})"), "a certificate cannot hold a mask that is a program"));
+                return Err(beyond(
+                    format!("closure({name})"),
+                    "a certificate cannot contain a mask that is a function of the user: use another mask",
+                ));
             }
             Expr::Arms(by, arms) => {
                 let own = self.arm(*by, arms, frame.row, head, field)?;
-                // Arms for other heads and batch rows must fit the facts too.
+                // The arms for other heads and batch rows must also fit the facts.
                 let resolved = arms.iter().map(|arm| self.resolve(&arm.1, frame, head, field));
                 let resolved = resolved.collect::<Result<Vec<_>>>()?;
                 own.and_then(|own| resolved.into_iter().nth(own)).unwrap_or(Node::None)
@@ -155,23 +163,28 @@ impl<'a> World<'a> {
         })
     }
 
-    /// Resolves `prefix`: the keys below a length, one length for all batch rows or one for each.
+    /// Resolves `prefix`, the keys at positions below a length. `list` has one length for all batch rows if `one` is
+    /// true, otherwise one length for each batch row.
     fn prefix(&self, list: &[i128], one: bool, row: usize, field: &str) -> Result<Node> {
         if !one && list.len() != self.shape.batch {
-            return Err(wrong(field, format!("prefix of {} lengths", list.len()), "one, or one for each batch row"));
+            return Err(wrong(
+                field,
+                format!("`prefix` with {} lengths", list.len()),
+                "one length, or one length for each batch row",
+            ));
         }
         Ok(Node::Keys(Arc::new(normal(vec![(0, near(list[if one { 0 } else { row }]))]))))
     }
 
-    /// Resolves `tree`.
+    /// Resolves the atom `tree`. `parents` has the parent of each node, and `start` is the position of node 0.
     fn tree(&self, parents: &[i128], start: i128, field: &str) -> Result<Node> {
         self.work.keep(2 * parents.len())?;
         let tree = Tree::new(parents, near(start));
-        let expected = "parents without a cycle, each -1 or a node";
+        let expected = "parents without a cycle, each of them -1 or the number of a node";
         Ok(Node::Tree(Arc::new(tree.map_err(|given| wrong(field, given, expected))?)))
     }
 
-    /// Resolves `clearance` with the levels of the facts.
+    /// Resolves the atom `clearance` with the levels in the facts.
     fn clearance(&self, frame: &Frame, field: &str) -> Result<Node> {
         let levels =
             self.levels(frame)?.ok_or_else(|| wrong(field, "`clearance` without levels", "levels in the facts"))?;
@@ -180,33 +193,39 @@ impl<'a> World<'a> {
         Ok(Node::Levels(Arc::new(levels)))
     }
 
-    /// Returns the number of the arm for this batch row or head. Refuses arms that overlap, arms that apply to none,
-    /// and arms with an index outside the shape.
+    /// Returns the index in `arms` of the arm that applies to batch row `row` or to head `head`, as selected by
+    /// `by`; `None` if no arm applies. Refuses arms that overlap, arms that apply to no batch row or head, and arms
+    /// with an index outside the shape.
     fn arm(&self, by: By, arms: &[(Selector, Expr)], row: usize, head: usize, field: &str) -> Result<Option<usize>> {
         let (index, total, what) = match by {
             By::Head => (head, self.shape.heads, "heads"),
             By::Batch => (row, self.shape.batch, "batch rows"),
-            By::Layer => return Err(wrong(field, "`layers(...)`", "the mask of one layer")),
+            By::Layer => return Err(wrong(field, "`layers(...)`", "a mask for one layer")),
         };
         let (index, total) = (index as i128, total as i128);
         self.work.spend(arms.len())?;
         if arms.iter().any(|arm| arm.0.end().is_some_and(|end| end > total)) {
-            return Err(wrong(field, format!("an arm beyond the {total} {what}"), "arms for indices of the shape"));
+            return Err(wrong(
+                field,
+                format!("an arm with an index beyond the {total} {what}"),
+                "arms with indices inside the shape",
+            ));
         }
         let mut own = (0..arms.len()).filter(|&at| arms[at].0.names(index));
         let mut other = (0..arms.len()).filter(|&at| arms[at].0 == Selector::Else);
         let (first, second, left_over) = (own.next(), own.next(), other.next());
         if second.is_some() || other.next().is_some() {
-            return Err(wrong(field, format!("two arms for number {index} of the {what}"), "arms that do not overlap"));
+            return Err(wrong(field, format!("two arms for index {index} of the {what}"), "arms that do not overlap"));
         }
-        // The arms are the same for all indices, so the check at index 0 is enough.
+        // The result is equal for all batch rows and heads, so one check for the first of them is sufficient.
         if self.counted && row == 0 && head == 0 {
             self.all_taken(arms, total, what, field)?;
         }
         Ok(first.or(left_over))
     }
 
-    /// Refuses an arm that applies to no index below `total`, unless an arm that applies to one has an equal mask.
+    /// Refuses an arm that applies to no index below `total`. Such an arm is accepted only if another arm with an equal
+    /// mask applies to an index. `what` is the plural noun for the indices in messages.
     fn all_taken(&self, arms: &[(Selector, Expr)], total: i128, what: &str, field: &str) -> Result<()> {
         let other = arms.iter().position(|arm| arm.0 == Selector::Else);
         let taken_by = |index: i128| arms.iter().position(|arm| arm.0.names(index)).or(other);
@@ -221,8 +240,8 @@ impl<'a> World<'a> {
                 let given = format!("arm {at}, which applies to none of the {total} {what}");
                 let least = (total..total + 4096).find(|&index| taken_by(index) == Some(at));
                 let expected = match least {
-                    Some(index) => format!("a shape with at least {} {what}, or no such arm", index + 1),
-                    None => "no such arm".into(),
+                    Some(index) => format!("a shape with at least {} {what}, or a mask without this arm", index + 1),
+                    None => "a mask without this arm".into(),
                 };
                 return Err(wrong(field, given, expected));
             }
@@ -235,20 +254,20 @@ impl<'a> World<'a> {
             Set::Spans(spans) => normal(spans.iter().map(ends).collect()),
             Set::Label(name) => self
                 .label(name, row)
-                .ok_or_else(|| wrong(field, format!("the label {name:?}"), "a label of the facts"))?,
+                .ok_or_else(|| wrong(field, format!("the label {name:?}"), "the name of a label in the facts"))?,
         };
         self.work.keep(runs.len())?;
         Ok(runs)
     }
 
-    /// Returns the positions that carry `name` in batch row `row`.
+    /// Returns the positions with the label `name` in batch row `row`; `None` if the facts do not have the label.
     pub(crate) fn label(&self, name: &str, row: usize) -> Option<Runs> {
         let found = self.facts.labels.iter().find(|label| label.0 == name)?;
         let far = FAR as i64;
         Some(normal(found.1.of(row).iter().map(|span| (span.0, span.1.unwrap_or(far))).collect()))
     }
 
-    /// Returns the levels of a batch row; `None` if the facts give none.
+    /// Returns the level of each position in the batch row of `frame`; `None` if the facts have no levels.
     pub(crate) fn levels(&self, frame: &Frame) -> Result<Option<&'a [i64]>> {
         let Some(lists) = &self.facts.levels else { return Ok(None) };
         let list = lists.of(frame.row);
@@ -256,8 +275,8 @@ impl<'a> World<'a> {
         Ok(Some(list))
     }
 
-    /// Returns the ranges of positions of the documents of a batch row, with empty ones: the documents of `list`, or of
-    /// the facts if it is `None`.
+    /// Returns the range of positions of each document in the batch row of `frame`, including empty documents. `list`
+    /// contains the lengths of the documents; `None` means the lengths in the facts.
     pub(crate) fn document_spans(&self, list: Option<&[i64]>, frame: &Frame, field: &str) -> Result<Runs> {
         let one = list.map(|list| ByRow::All(list.to_vec()));
         let lists = one.as_ref().or(self.facts.documents.as_ref());
@@ -278,15 +297,16 @@ impl<'a> World<'a> {
     fn documents(&self, list: Option<&[i128]>, frame: &Frame, field: &str) -> Result<Runs> {
         let list: Option<Vec<i64>> = list.map(|list| list.iter().map(|&len| near(len)).collect());
         if list.as_ref().is_some_and(|list| list.iter().try_fold(0i64, |sum, len| sum.checked_add(*len)).is_none()) {
-            return Err(wrong(field, "documents of more than 2^63 tokens", "documents that fit the sequence"));
+            return Err(wrong(field, "documents of more than 2^63 tokens", "documents that fit in the sequence"));
         }
         let mut runs = self.document_spans(list.as_deref(), frame, field)?;
         runs.retain(|run| run.0 < run.1);
         Ok(runs)
     }
 
-    /// Refuses a list for too few or too many positions. It must cover its own batch row without right padding, and at
-    /// most the longest batch row.
+    /// Refuses levels or documents (`what`) that cover too few or too many positions. `given` is the number of covered
+    /// positions. The minimum is the length of the batch row of `frame` without padding on the right; the maximum is
+    /// the length of the longest batch row.
     fn covered(&self, frame: &Frame, given: i64, what: &str) -> Result<()> {
         let (fewest, most) = (frame.extent.0, self.longest);
         if (fewest..=most).contains(&given) {
@@ -316,7 +336,7 @@ impl<'a> World<'a> {
         let real = match (length, &frame.real) {
             (Some(length), _) => crate::facts::at_end(side, length, frame.kv_len),
             (None, Some(real)) if left.is_none() => real.clone(),
-            _ => return Err(wrong(field, "padding without lengths", "lengths in the facts, or real_keys and no side")),
+            _ => return Err(wrong(field, "padding without lengths", "`lengths`, or `real_keys` without a `side`")),
         };
         self.work.keep(real.len())?;
         let keys = Node::RealKeys(Arc::new(real.clone()));
@@ -326,7 +346,11 @@ impl<'a> World<'a> {
         self.work.spend(frame.q_len as usize)?;
         let rows = frame.real_queries(&real, side);
         let rows = rows.ok_or_else(|| {
-            wrong(field, "padding(on=both) without query_lengths", "query_lengths: the queries are not the last tokens")
+            wrong(
+                field,
+                "padding(on=both) without query_lengths",
+                "query_lengths in the facts, because the queries are not the last tokens",
+            )
         })?;
         self.work.keep(rows.len())?;
         Ok(Node::And(vec![keys, Node::RealQueries(Arc::new(rows))]))
@@ -337,7 +361,7 @@ fn ends(span: &Span) -> (i64, i64) {
     (near(span.0), near(span.1.unwrap_or(FAR)))
 }
 
-/// Makes a grid, and checks that it has a cell for each position.
+/// Returns the resolved mask of `neighborhood`. Refuses a grid with fewer cells than positions.
 fn neighborhood(grid: Grid, frame: &Frame, field: &str) -> Result<Node> {
     if grid.cells() < frame.extent.0 {
         let given = format!("a grid of {} cells", grid.cells());

@@ -1,4 +1,4 @@
-//! The policy language: which tokens must not reach which, and the denied pairs of a batch row.
+//! The policy language: rules for tokens that must not influence other tokens, and the denied pairs of a batch row.
 
 use crate::frame::Frame;
 use crate::lex::{Token, tokens};
@@ -8,12 +8,13 @@ use crate::runs::{Runs, count, meet, minus, normal};
 use crate::work::Work;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A set of tokens in a rule.
+/// A group of tokens in a rule.
 #[derive(Debug, Clone, PartialEq)]
 enum Group {
     Label(String),
     Document(i64),
-    /// `document(i)`: each document.
+    /// The group `document(i)`. The value is the letter `i`. Equal letters in a rule mean the same document, different
+    /// letters mean different documents.
     Each(String),
     Level(i64),
     Tokens(i64, i64),
@@ -26,16 +27,21 @@ enum Group {
 pub(crate) struct Rule {
     pub(crate) text: String,
     pub(crate) allow: bool,
+    /// True if the rule contains `maybe`, which means that groups of the rule may be empty.
     maybe: bool,
     source: Group,
     target: Group,
 }
 
 impl Rule {
-    /// Reads a line. Errors name `field`.
+    /// Reads one line of a policy. Errors contain `field`, the path of the line in the certificate.
     pub(crate) fn read(text: &str, field: &str) -> Result<Self> {
         let bad = || {
-            wrong(field, text, "`deny: A -> B`, `allow: A -> B`, with `maybe` before the colon if a group may be empty")
+            wrong(
+                field,
+                text,
+                "`deny: A -> B` or `allow: A -> B`, with `maybe` before the colon if a group may be empty",
+            )
         };
         let (verb, rest) = text.split_once(':').ok_or_else(bad)?;
         let (allow, maybe) = match verb.split_whitespace().collect::<Vec<_>>()[..] {
@@ -52,7 +58,7 @@ impl Rule {
             Some((source, target)) if source != Group::Output => {
                 Ok(Self { text: text.to_string(), allow, maybe, source, target })
             }
-            Some(_) => Err(wrong(field, text, "`output` only as a target")),
+            Some(_) => Err(wrong(field, text, "`output` only as the target, after `->`")),
             None => Err(bad()),
         }
     }
@@ -61,7 +67,7 @@ impl Rule {
 fn group(text: &str) -> Option<Group> {
     let text = text.trim();
     if text.contains('#') && !text.contains('"') {
-        return None; // a remark
+        return None; // The text contains a comment.
     }
     let tokens = tokens(text).ok()?;
     let range = |name: &str, a: i64, b: i64| match name {
@@ -114,15 +120,16 @@ fn group(text: &str) -> Option<Group> {
     })
 }
 
-/// Returns the text between the first `(` and the last `)`.
+/// Returns the text between the first `(` and the last `)`; `None` if the text is empty or contains parentheses or
+/// quotation marks.
 fn inner(text: &str) -> Option<String> {
     let (_, rest) = text.split_once('(')?;
     let (inner, _) = rest.rsplit_once(')')?;
     Some(inner.trim().to_string()).filter(|inner| !inner.is_empty() && !inner.contains(['(', ')', '"']))
 }
 
-/// The pairs of a rule in a batch row: every pair of a source and a target of one block. A token is a source in one
-/// block only.
+/// The pairs of tokens that a rule covers in one batch row. A block is `(sources, targets)` and covers every pair of a
+/// source and a target of the block. A token is a source in at most one block.
 #[derive(Debug)]
 pub(crate) struct Covered {
     pub(crate) sources: Runs,
@@ -130,17 +137,17 @@ pub(crate) struct Covered {
     blocks: Vec<(Runs, Runs)>,
 }
 
-/// Sources with the same denied targets. A source is never its own target.
+/// A set of source tokens with equal denied targets. A pair of a token and itself is never denied.
 #[derive(Debug)]
 pub(crate) struct Class {
     pub(crate) sources: Runs,
     pub(crate) targets: Runs,
-    /// Indices of the marked sets that hold these sources.
+    /// Indices of the sets that contain all these sources, in the argument `marks` of `classes`.
     pub(crate) marks: Vec<usize>,
 }
 
 impl Class {
-    /// Returns the number of denied pairs.
+    /// Returns the number of denied pairs of a source and another token.
     pub(crate) fn pairs(&self) -> i128 {
         let (sources, targets) = (count(&self.sources), count(&self.targets));
         i128::from(sources) * i128::from(targets) - i128::from(count(&meet(&self.sources, &self.targets)))
@@ -151,7 +158,7 @@ impl Class {
 pub(crate) struct Groups<'a> {
     pub(crate) world: &'a World<'a>,
     pub(crate) frame: &'a Frame,
-    /// The tokens of each document, made when the first rule needs them.
+    /// The tokens of each document; `None` until a rule needs them.
     documents: Option<Vec<Runs>>,
 }
 
@@ -160,7 +167,7 @@ impl<'a> Groups<'a> {
         Self { world, frame, documents: None }
     }
 
-    /// Returns the pairs that `rule` covers. Errors name `field`.
+    /// Returns the pairs of tokens that `rule` covers. Errors contain `field`, the path of the rule in the certificate.
     pub(crate) fn covered(&mut self, rule: &Rule, field: &str) -> Result<Covered> {
         let (sources, targets) = (self.members(&rule.source, rule, field)?, self.members(&rule.target, rule, field)?);
         for (side, set) in [("source", &sources), ("target", &targets)] {
@@ -225,17 +232,19 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// Returns the intersection of a short list with a long one.
+/// Returns the intersection of a short list of runs with a long list of runs.
 fn meet_near(short: &[(i64, i64)], long: &[(i64, i64)]) -> Runs {
     let (Some(first), Some(last)) = (short.first(), short.last()) else { return Runs::new() };
     let (from, to) = (long.partition_point(|run| run.1 <= first.0), long.partition_point(|run| run.0 < last.1));
     meet(short, &long[from..to.max(from)])
 }
 
-/// Returns the denied pairs of `deny` without the pairs that `allows` cover, by classes of sources. Sources in
-/// different sets of `marks` are in different classes.
+/// Returns the pairs that `deny` covers without the pairs that `allows` cover, as classes of sources with equal
+/// targets. `marks` are sets of tokens. Two sources are in the same class only if the same sets of `marks`
+/// contain them.
 pub(crate) fn classes(deny: &Covered, allows: &[Covered], marks: &[&Runs], work: &Work) -> Result<Vec<Class>> {
-    // The ends of a set: (position, true at the start and false at the end, kind, number).
+    // The starts and ends of all runs: (position, true at a start and false at an end, kind of the set, index of the
+    // set). The kind is 0 for `deny`, 1 for `allows` and 2 for `marks`.
     let mut events: Vec<(i64, bool, u8, usize)> = Vec::new();
     let allowed: Vec<&(Runs, Runs)> = allows.iter().flat_map(|allow| &allow.blocks).collect();
     let deny_sets = deny.blocks.iter().map(|block| &block.0).enumerate().map(|set| (0, set));

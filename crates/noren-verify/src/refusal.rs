@@ -4,28 +4,30 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// A field has a wrong value.
+    /// A field of the certificate with a wrong value.
     #[error("certificate: {field}: got {given}, expected {expected}")]
     Wrong {
         /// The path of the field, such as `rules[0].pairs`.
         field: String,
-        /// The value in the certificate, shortened.
+        /// The value in the certificate, cut after 120 characters.
         given: String,
-        /// The expected value.
+        /// The expected value, or a description of the valid values.
         expected: String,
     },
-    /// The verifier cannot establish a part of the certificate, and therefore does not accept it.
+    /// A part of the certificate that the verifier cannot establish, for example because the check takes too many
+    /// steps.
     #[error("cannot verify: {part}: {reason}")]
     Unverifiable {
-        /// The part that is not established, such as `random_blocks`.
+        /// The part that the verifier cannot establish, such as `random_blocks`.
         part: String,
-        /// The reason, and how to fix it.
+        /// The reason why the verifier cannot establish the part, and how to fix it.
         reason: String,
     },
 }
 
 impl Refusal {
-    /// Returns the refusal with `path` before the path of its field.
+    /// Returns the refusal with `path` placed before the path of the wrong field. A refusal without a field stays
+    /// unchanged.
     pub(crate) fn within(self, path: &str) -> Self {
         match self {
             Refusal::Wrong { field, given, expected } => {
@@ -37,20 +39,20 @@ impl Refusal {
     }
 }
 
-/// The result of a check.
+/// A result with a `Refusal` as the error.
 pub(crate) type Result<T> = std::result::Result<T, Refusal>;
 
-/// Returns a refusal of a field with a wrong value.
+/// Returns the refusal for a field with a wrong value. `given` is the value in the certificate.
 pub(crate) fn wrong(field: impl Into<String>, given: impl Into<String>, expected: impl Into<String>) -> Refusal {
     Refusal::Wrong { field: field.into(), given: short(given.into()), expected: expected.into() }
 }
 
-/// Returns a refusal of a part that is not established.
+/// Returns the refusal for a part of the certificate that the verifier cannot establish.
 pub(crate) fn beyond(part: impl Into<String>, reason: impl Into<String>) -> Refusal {
     Refusal::Unverifiable { part: short(part.into()), reason: reason.into() }
 }
 
-/// Returns the first 120 characters of a text.
+/// Returns the text unchanged if it has at most 120 characters, otherwise its first 120 characters and `...`.
 fn short(text: String) -> String {
     match text.char_indices().nth(120) {
         Some((at, _)) => format!("{}...", &text[..at]),

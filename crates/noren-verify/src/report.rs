@@ -1,14 +1,14 @@
-//! [`Report`]: the facts that a check established.
+//! [`Report`]: the results of the check of a certificate.
 
 use crate::certificate::Witness;
 
-/// The facts that a check established about a certificate.
+/// The results of the check of a certificate that was accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// True if the policy holds: at least one pair is denied, and no denied pair is connected.
+    /// True if the policy holds: at least one pair is denied, and no source of a denied pair can influence the target.
     pub holds: bool,
-    /// Number of denied pairs, over all rules and batch rows.
+    /// Number of denied pairs of tokens, summed over all rules and batch rows.
     pub pairs: u64,
     /// The lines of the policy.
     pub policy: Vec<String>,
@@ -18,38 +18,39 @@ pub struct Report {
     pub batch: usize,
     /// Number of query heads.
     pub heads: usize,
-    /// Number of tokens of a batch row.
+    /// Number of tokens in each batch row.
     pub tokens: usize,
     /// Number of layers.
     pub layers: usize,
     /// Number of distinct masks among the layers.
     pub masks: usize,
-    /// Number of stored closures, each checked step by step.
+    /// Number of closures in the certificate. Every step of every closure was checked.
     pub closures: usize,
-    /// Paths between tokens that no mask shows.
+    /// Paths of information between tokens that masks do not show, and that the check does not cover.
     pub not_covered: Vec<String>,
-    /// The hash of the certificate, computed again.
+    /// The SHA-256 of the certificate in hexadecimal digits, computed by the verifier.
     pub sha256: String,
 }
 
-/// The facts that a check established about one `deny` line in one batch row.
+/// The results of the check for one `deny` line in one batch row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RuleReport {
-    /// The `deny` line.
+    /// The text of the `deny` line.
     pub rule: String,
-    /// The batch row.
+    /// The index of the batch row.
     pub batch: usize,
-    /// Number of tokens of the line's left group.
+    /// Number of tokens in the group of sources, on the left of `->`.
     pub sources: u64,
-    /// Number of tokens of the line's right group.
+    /// Number of tokens in the group of targets, on the right of `->`.
     pub targets: u64,
-    /// Number of denied pairs, without those that an `allow` line permits.
+    /// Number of denied pairs, without the pairs that an `allow` line permits.
     pub pairs: u64,
-    /// True if at least one denied pair is connected.
+    /// True if the source of at least one denied pair can influence the target.
     pub violated: bool,
-    /// Number of connected pairs; `None` if only the path of `witness` is established.
+    /// Number of denied pairs whose source can influence the target; `None` if the check established only the path in
+    /// `witness`.
     pub reached_pairs: Option<u64>,
-    /// A path of a connected pair, with each step checked.
+    /// A path from the source to the target of one denied pair; `None` if the rule is not violated.
     pub witness: Option<Witness>,
 }

@@ -1,9 +1,9 @@
-//! Sorted, disjoint, half-open runs of whole numbers, and operations on these sets.
+//! Sets of whole numbers, stored as sorted, disjoint, half-open runs, and operations on these sets.
 
-/// Ascending runs `[start, end)`. None is empty, and none touches the next.
+/// A set of whole numbers: ascending runs `[start, end)` that are not empty, with a gap between each run and the next.
 pub(crate) type Runs = Vec<(i64, i64)>;
 
-/// Sorts any list of runs, joins runs that touch or overlap, and removes empty ones.
+/// Sorts any list of runs, joins runs that touch or overlap, and removes empty runs.
 pub(crate) fn normal(mut list: Runs) -> Runs {
     list.retain(|run| run.0 < run.1);
     list.sort_unstable();
@@ -17,7 +17,7 @@ pub(crate) fn normal(mut list: Runs) -> Runs {
     out
 }
 
-/// Returns true if `list` already is what [`normal`] returns.
+/// Returns true if [`normal`] would return `list` unchanged.
 pub(crate) fn is_normal(list: &[(i64, i64)]) -> bool {
     list.iter().all(|run| run.0 < run.1) && list.windows(2).all(|pair| pair[0].1 < pair[1].0)
 }
@@ -90,7 +90,8 @@ pub(crate) fn minus(a: &[(i64, i64)], b: &[(i64, i64)]) -> Runs {
     out
 }
 
-/// Returns the first common member of two sets. Searches the longer list for the runs of the shorter one.
+/// Returns the smallest common member of two sets; `None` if they have no common member. Searches the longer list for
+/// each run of the shorter list.
 pub(crate) fn first_common(a: &[(i64, i64)], b: &[(i64, i64)]) -> Option<i64> {
     let (short, long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
     short.iter().find_map(|run| {
@@ -99,7 +100,8 @@ pub(crate) fn first_common(a: &[(i64, i64)], b: &[(i64, i64)]) -> Option<i64> {
     })
 }
 
-/// Returns at most `most` runs that hold every member of the list. The narrowest gaps are filled.
+/// Returns at most `most` runs that contain every member of `list`. Runs with the narrowest gaps between them are
+/// joined, so the result may have additional members.
 pub(crate) fn coarse(list: Runs, most: usize) -> Runs {
     if list.len() <= most {
         return list;

@@ -1,15 +1,16 @@
-//! The shape: the numbers of batch rows, heads, queries and keys, and the position of the first query.
+//! The shape: the numbers of batch rows, heads, queries and keys, and the position of the first query in each batch
+//! row.
 
 use crate::json::At;
 use crate::refusal::{Result, beyond, wrong};
 
-/// The largest length, position and offset.
+/// The maximum of lengths, positions and query offsets: 2^31 - 1.
 pub(crate) const MOST: i64 = (u32::MAX / 2) as i64;
 
-/// The largest number of pairs of batch row and head; a larger shape is refused.
+/// The maximum number of pairs of batch row and head. A shape with more pairs is refused.
 const MOST_HEADS: i64 = 1 << 16;
 
-/// The sizes of a mask.
+/// The sizes of a mask and the positions of its first queries.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Shape {
     pub(crate) batch: usize,
@@ -17,7 +18,7 @@ pub(crate) struct Shape {
     pub(crate) kv_heads: usize,
     pub(crate) q_len: i64,
     pub(crate) kv_len: i64,
-    /// Position of query row 0, one entry for each batch row.
+    /// The position of the first query, one entry for each batch row.
     pub(crate) offsets: Vec<i64>,
 }
 
@@ -36,13 +37,13 @@ impl Shape {
             return Err(wrong(
                 format!("{}.kv_heads", at.path),
                 kv_heads.to_string(),
-                format!("a divisor of the {heads} heads"),
+                format!("a divisor of {heads}, the number of heads"),
             ));
         }
         if batch.saturating_mul(heads) > MOST_HEADS {
             return Err(beyond(
-                format!("{batch} batch rows of {heads} heads"),
-                format!("at most {MOST_HEADS} pairs of batch row and head are checked"),
+                format!("{batch} batch rows with {heads} heads each"),
+                format!("the verifier checks at most {MOST_HEADS} pairs of batch row and head"),
             ));
         }
         let rows = batch as usize;
@@ -54,7 +55,7 @@ impl Shape {
                 Err(_) => {
                     let list = at.ints(-MOST, MOST)?;
                     if list.len() != 1 && list.len() != rows {
-                        return Err(at.refuse(format!("one number, or one for each of the {rows} batch rows")));
+                        return Err(at.refuse(format!("one number, or one number for each of the {rows} batch rows")));
                     }
                     if list.len() == 1 { vec![list[0]; rows] } else { list }
                 }

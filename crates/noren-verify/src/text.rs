@@ -1,20 +1,20 @@
-//! The parser of the text language: from the text of a mask to [`Expr`].
+//! The parser of masks. It converts the text of a mask to [`Expr`].
 
 use crate::expr::{Arg, By, Expr, Selector};
 use crate::lex::{Token, tokens};
 use crate::vocabulary::{atom, spans};
 
-/// The largest depth of nesting; a text with deeper nesting is refused.
+/// The maximum depth of nesting in the text of a mask. A text with deeper nesting is refused.
 const MOST_DEPTH: usize = 200;
 
-/// Parses the text of a mask. The error is a sentence.
+/// Parses the text of a mask. The error describes the part of the text that is wrong.
 pub(crate) fn parse(text: &str) -> Result<Expr, String> {
     let mut parser = Parser { tokens: tokens(text)?, at: 0, depth: 0 };
     let expr = parser.union()?;
     match parser.peek() {
         Token::End => Ok(expr),
-        Token::Sign('+') => Err("a score after the mask: a certificate holds masks only".into()),
-        other => Err(format!("{other} after the mask")),
+        Token::Sign('+') => Err("a score modifier after the mask: a certificate contains only masks".into()),
+        other => Err(format!("{other} after the end of the mask")),
     }
 }
 
@@ -44,10 +44,10 @@ impl Parser {
     }
 
     fn need(&mut self, sign: char) -> Result<(), String> {
-        if self.sign(sign) { Ok(()) } else { Err(format!("{} in place of `{sign}`", self.peek())) }
+        if self.sign(sign) { Ok(()) } else { Err(format!("a syntax error (expected `{sign}`, found {})", self.peek())) }
     }
 
-    /// Runs `read` at the next level of nesting.
+    /// Calls `read` for a nested part of the text. Returns an error if the nesting is too deep.
     fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, String>) -> Result<T, String> {
         self.depth += 1;
         if self.depth > MOST_DEPTH {
@@ -58,7 +58,8 @@ impl Parser {
         out
     }
 
-    /// Parses one or more parts with `sign` between them.
+    /// Parses one or more parts with `sign` between them. `part` parses one part; `join` combines two or more parts
+    /// into one expression.
     fn chain(
         &mut self,
         sign: char,
@@ -95,7 +96,7 @@ impl Parser {
         }
         match self.take() {
             Token::Name(name) => self.atom(&name),
-            other => Err(format!("{other} in place of a mask")),
+            other => Err(format!("a syntax error (expected a mask, found {other})")),
         }
     }
 
@@ -114,7 +115,7 @@ impl Parser {
                 self.need(':')?;
                 arms.push((selector, self.deeper(Self::union)?));
                 if !self.sign(',') && *self.peek() != Token::Sign(')') {
-                    return Err(format!("{} in place of `,` or `)`", self.peek()));
+                    return Err(format!("a syntax error (expected `,` or `)`, found {})", self.peek()));
                 }
             }
             return Ok(Expr::Arms(by, arms));
@@ -133,7 +134,7 @@ impl Parser {
                 };
                 args.push((key, self.deeper(Self::arg)?));
                 if !self.sign(',') && *self.peek() != Token::Sign(')') {
-                    return Err(format!("{} in place of `,` or `)`", self.peek()));
+                    return Err(format!("a syntax error (expected `,` or `)`, found {})", self.peek()));
                 }
             }
         }
@@ -156,7 +157,9 @@ impl Parser {
                     0
                 };
                 if step < 1 || from < 0 {
-                    return Err(format!("`every {step} from {from}`"));
+                    return Err(format!(
+                        "`every {step} from {from}`, which needs a step of at least 1 and a start of at least 0"
+                    ));
                 }
                 Ok(Selector::Every { step, from })
             }
@@ -171,7 +174,7 @@ impl Parser {
         let minus = self.sign('-');
         match self.take() {
             Token::Int(value) => Ok(if minus { -value } else { value }),
-            other => Err(format!("{other} in place of a whole number")),
+            other => Err(format!("a syntax error (expected a whole number, found {other})")),
         }
     }
 
@@ -181,7 +184,7 @@ impl Parser {
             while !self.sign(']') {
                 list.push(self.deeper(Self::arg)?);
                 if !self.sign(',') && *self.peek() != Token::Sign(']') {
-                    return Err(format!("{} in place of `,` or `]`", self.peek()));
+                    return Err(format!("a syntax error (expected `,` or `]`, found {})", self.peek()));
                 }
             }
             return Ok(Arg::List(list));
@@ -198,11 +201,11 @@ impl Parser {
             (Token::Float(value), _) => Ok(Arg::Float(if minus { -value } else { value })),
             (Token::Text(text), false) => Ok(Arg::Text(text)),
             (Token::Name(name), false) => Ok(Arg::Name(name)),
-            (other, _) => Err(format!("{other} in place of a value")),
+            (other, _) => Err(format!("a syntax error (expected a value, found {other})")),
         }
     }
 
-    /// Parses the rest of a range, from `..` on.
+    /// Parses the part of a range after `start`: `..` and the end. The end may be missing.
     fn span(&mut self, start: i128) -> Result<Arg, String> {
         self.take();
         let end = match self.peek() {
@@ -210,7 +213,10 @@ impl Parser {
             _ => None,
         };
         if start < 0 || end.is_some_and(|end| end < start) {
-            return Err(format!("the range {start}..{}", end.unwrap_or_default()));
+            return Err(format!(
+                "the range {start}..{}, which needs a start of at least 0 and an end not below the start",
+                end.unwrap_or_default()
+            ));
         }
         Ok(Arg::Span((start, end)))
     }

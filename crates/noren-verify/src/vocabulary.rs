@@ -10,7 +10,8 @@ struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
-    /// Assigns every argument to its name. Arguments without a name come first, in order.
+    /// Assigns each argument of `given`, a pair `(name, value)`, to one of the argument names `names`. Arguments
+    /// without a name must come first and are assigned in the order of `names`.
     fn new(atom: &'a str, names: &'a [&'a str], given: Vec<(Option<String>, Arg)>) -> Result<Self, String> {
         let mut values: Vec<Option<Arg>> = names.iter().map(|_| None).collect();
         let mut named = false;
@@ -22,11 +23,11 @@ impl<'a> Args<'a> {
             named |= name.is_some();
             match at {
                 Some(at) if values[at].is_none() => values[at] = Some(value),
-                Some(at) => return Err(format!("`{atom}`: `{}` twice", names[at])),
+                Some(at) => return Err(format!("`{atom}` with the argument `{}` twice", names[at])),
                 None => {
                     return Err(format!(
-                        "`{atom}`: the argument {}",
-                        name.unwrap_or_else(|| format!("number {place}"))
+                        "`{atom}` with the unexpected argument {}",
+                        name.unwrap_or_else(|| format!("number {place}, counted from 0"))
                     ));
                 }
             }
@@ -44,7 +45,7 @@ impl<'a> Args<'a> {
     }
 
     fn need(&mut self, name: &str) -> Result<Arg, String> {
-        self.take(name).ok_or_else(|| format!("`{}` without `{name}`", self.atom))
+        self.take(name).ok_or_else(|| format!("`{}` without the argument `{name}`", self.atom))
     }
 
     fn int(&mut self, name: &str) -> Result<Option<i128>, String> {
@@ -94,7 +95,7 @@ impl<'a> Args<'a> {
     }
 }
 
-/// Reads a position, a range, or a list of these.
+/// Reads a position, a range of positions, or a list of positions and ranges.
 pub(crate) fn spans(value: &Arg) -> Result<Vec<Span>, String> {
     match value {
         Arg::Int(at) if *at >= 0 => Ok(vec![(*at, Some(at + 1))]),
@@ -102,21 +103,24 @@ pub(crate) fn spans(value: &Arg) -> Result<Vec<Span>, String> {
         Arg::List(list) if !list.iter().any(|arg| matches!(arg, Arg::List(_))) => {
             Ok(list.iter().map(spans).collect::<Result<Vec<_>, _>>()?.concat())
         }
-        other => Err(format!("{other:?} in place of a position, a range or a list of these")),
+        other => Err(format!(
+            "a syntax error (expected a position, a range, or a list of positions and ranges, found {other:?})"
+        )),
     }
 }
 
-/// Reads a set of positions.
+/// Reads the set of positions of the atom `atom`: positions and ranges, or the name of a label.
 fn set(atom: &str, given: Vec<(Option<String>, Arg)>) -> Result<Set, String> {
     let mut args = Args::new(atom, &["set", "label"], given)?;
     match (args.take("set"), args.take("label")) {
         (Some(value), None) => Ok(Set::Spans(spans(&value)?)),
         (None, Some(Arg::Text(label) | Arg::Name(label))) => Ok(Set::Label(label)),
-        _ => Err(format!("`{atom}` takes one set")),
+        _ => Err(format!("`{atom}` without exactly one set of positions or one label")),
     }
 }
 
-/// Returns the mask for an atom's name and arguments. The error is a sentence.
+/// Returns the mask expression for the atom `name` with the arguments `given`, pairs `(argument name, value)`. The
+/// error contains the name of the wrong atom or argument.
 pub(crate) fn atom(name: &str, given: Vec<(Option<String>, Arg)>) -> Result<Expr, String> {
     let names: &[&str] = match name {
         "full" | "none" | "clearance" => &[],
@@ -138,7 +142,7 @@ pub(crate) fn atom(name: &str, given: Vec<(Option<String>, Arg)>) -> Result<Expr
         "random" => &["p", "seed"],
         "random_blocks" => &["block", "count", "seed"],
         "dense" | "closure" => &["name"],
-        _ => return Err(format!("the unknown name `{name}`")),
+        _ => return Err(format!("the unknown atom `{name}`")),
     };
     let mut args = Args::new(name, names, given)?;
     Ok(match name {
@@ -152,7 +156,7 @@ pub(crate) fn atom(name: &str, given: Vec<(Option<String>, Arg)>) -> Result<Expr
         "stride" => Expr::Stride(args.int_from("step", 1)?),
         "distances" => match args.ints("distances", i128::MIN)? {
             Some(list) if !list.is_empty() => Expr::Distances(list),
-            _ => return Err("`distances` without a distance".into()),
+            _ => return Err("`distances` without a list of at least one distance".into()),
         },
         "prefix" => match args.need("n")? {
             Arg::Int(n) if n >= 0 => Expr::Prefix(vec![n], true),
@@ -169,7 +173,7 @@ pub(crate) fn atom(name: &str, given: Vec<(Option<String>, Arg)>) -> Result<Expr
         "documents" => Expr::Documents(args.ints("lengths", 0)?),
         "spans" => Expr::Spans(spans(&args.need("spans")?)?),
         "tree" => Expr::Tree {
-            parents: args.ints("parents", -1)?.ok_or("`tree` without `parents`")?,
+            parents: args.ints("parents", -1)?.ok_or("`tree` without the argument `parents`")?,
             start: args.int("start")?.unwrap_or(0),
         },
         "neighborhood" => neighborhood(&mut args)?,
@@ -190,14 +194,16 @@ fn probability(args: &mut Args<'_>) -> Result<f64, String> {
 }
 
 fn neighborhood(args: &mut Args<'_>) -> Result<Expr, String> {
-    let grid = args.ints("grid", 1)?.ok_or("`neighborhood` without `grid`")?;
-    let size = args.ints("size", 1)?.ok_or("`neighborhood` without `size`")?;
+    let grid = args.ints("grid", 1)?.ok_or("`neighborhood` without the argument `grid`")?;
+    let size = args.ints("size", 1)?.ok_or("`neighborhood` without the argument `size`")?;
     let dilation = args.ints("dilation", 1)?.unwrap_or_else(|| vec![1; grid.len()]);
     if !(1..=3).contains(&grid.len()) || size.len() != grid.len() || dilation.len() != grid.len() {
-        return Err("`neighborhood`: grid, size and dilation need 1 to 3 numbers, the same number each".into());
+        return Err(
+            "`neighborhood`: `grid`, `size` and `dilation` must be lists of equal length with 1 to 3 numbers".into()
+        );
     }
     if (0..grid.len()).any(|d| (size[d] - 1).saturating_mul(dilation[d]) >= grid[d]) {
-        return Err("`neighborhood`: a window larger than its grid".into());
+        return Err("`neighborhood` with a window that is larger than the grid".into());
     }
     Ok(Expr::Neighborhood { grid, size, dilation })
 }

@@ -3,13 +3,14 @@
 use crate::refusal::{Result, beyond};
 use std::cell::Cell;
 
-/// The maximum number of steps of a check, which take about two seconds on one core.
+/// The maximum number of steps of a check. These steps take about two seconds on one core.
 const MOST_STEPS: u64 = 400_000_000;
 
-/// The maximum number of stored runs of a check: 192 MiB, and at most 512 MiB with the capacity that lists reserve.
+/// The maximum number of runs that a check may store. The runs take 192 MiB, and at most 512 MiB with the unused
+/// capacity of their lists.
 const MOST_STORED: u64 = 12_000_000;
 
-/// The remaining steps and the remaining memory.
+/// The number of steps that a check may still take, and the number of runs that it may still store.
 #[derive(Debug)]
 pub(crate) struct Work {
     steps: Cell<u64>,
@@ -21,29 +22,29 @@ impl Work {
         Self { steps: Cell::new(MOST_STEPS), stored: Cell::new(MOST_STORED) }
     }
 
-    /// Subtracts `steps` and one more from the remaining steps.
+    /// Subtracts `steps + 1` from the remaining steps. Refuses the certificate if fewer steps remain.
     pub(crate) fn spend(&self, steps: usize) -> Result<()> {
         let left = self.steps.get().checked_sub(steps as u64 + 1);
         self.steps.set(left.ok_or_else(|| {
             beyond(
                 "the certificate",
-                format!("it takes more than {MOST_STEPS} steps: issue one for fewer tokens, layers or rules"),
+                format!("the check takes more than {MOST_STEPS} steps: issue a certificate for fewer tokens, layers or rules"),
             )
         })?);
         Ok(())
     }
 
-    /// Refuses the certificate if fewer than `steps` remain.
+    /// Refuses the certificate if fewer than `steps` steps remain. Subtracts no steps.
     pub(crate) fn expect(&self, steps: u128) -> Result<()> {
         if steps <= u128::from(self.steps.get()) {
             return Ok(());
         }
-        let least = format!("it takes {steps} steps at least, and {MOST_STEPS} are allowed");
-        Err(beyond("the certificate", format!("{least}: issue one for fewer tokens, layers or rules")))
+        let least = format!("the check takes at least {steps} steps, and at most {MOST_STEPS} are allowed");
+        Err(beyond("the certificate", format!("{least}: issue a certificate for fewer tokens, layers or rules")))
     }
 
-    /// Subtracts the steps for a list of `runs` before the list is made. Refuses a list that does not fit into the
-    /// remaining memory.
+    /// Subtracts the steps for a temporary list with `runs` runs, before the list is built. Refuses the certificate if
+    /// the list does not fit into the remaining memory.
     pub(crate) fn list(&self, runs: i64) -> Result<()> {
         let runs = usize::try_from(runs).unwrap_or(0);
         self.spend(runs)?;
@@ -53,18 +54,22 @@ impl Work {
         Ok(())
     }
 
-    /// Reserves memory for `runs` and one more.
+    /// Reserves memory for `runs + 1` runs and subtracts `runs + 1` steps. Refuses the certificate if memory or steps
+    /// are not sufficient.
     pub(crate) fn keep(&self, runs: usize) -> Result<()> {
         if self.try_keep(runs) {
             return self.spend(runs);
         }
         Err(beyond(
             "the certificate",
-            format!("it takes more than {MOST_STORED} stored ranges: issue one for fewer tokens or rules"),
+            format!(
+                "the check needs more than {MOST_STORED} stored ranges: issue a certificate for fewer tokens or rules"
+            ),
         ))
     }
 
-    /// Reserves memory for `runs` if half of all memory remains free afterwards. Returns false otherwise.
+    /// Reserves memory for `runs + 1` runs and returns true, if half of all memory remains free. Otherwise reserves
+    /// nothing and returns false.
     pub(crate) fn may_keep(&self, runs: usize) -> bool {
         self.stored.get() > MOST_STORED / 2 + runs as u64 && self.try_keep(runs)
     }
@@ -79,7 +84,7 @@ impl Work {
         self.stored.get()
     }
 
-    /// Releases all memory that was reserved since `space` runs remained.
+    /// Sets the number of runs that may still be stored back to `space`, an earlier result of `Work::space`.
     pub(crate) fn reset(&self, space: u64) {
         self.stored.set(space);
     }

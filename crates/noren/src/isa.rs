@@ -6,15 +6,17 @@ use std::{fmt, str::FromStr, sync::OnceLock};
 /// A processor path.
 ///
 /// The fastest available path is used by default. The caller selects another one in
-/// [`Options::isa`](crate::Options::isa) or in the environment variable `NOREN_ISA` (`portable`, `avx2`, `avx512` or
-/// `avx512bf16`). Results of different ISAs agree up to rounding; results of one ISA are equal to the bit.
+/// [`Options::isa`](crate::Options::isa) or in the environment variable `NOREN_ISA` (`portable`, `neon`, `avx2`, `avx512`
+/// or `avx512bf16`). Results of different ISAs agree up to rounding; results of one ISA are equal to the bit.
 ///
-/// There is no NEON path. Processors without AVX2 use [`Isa::Portable`], which compilers vectorise.
+/// Other processors use [`Isa::Portable`], which compilers vectorise.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum Isa {
     /// Plain Rust, 8 values at a time, on any processor.
     Portable,
+    /// NEON: every 64-bit ARM processor.
+    Neon,
     /// AVX2 with FMA and F16C: x86-64 since 2013.
     Avx2,
     /// AVX-512 (F, VL, BW, DQ): x86-64 servers since 2017.
@@ -26,7 +28,7 @@ pub enum Isa {
 }
 
 impl Isa {
-    const ALL: [Isa; 4] = [Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16];
+    const ALL: [Isa; 5] = [Isa::Portable, Isa::Neon, Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16];
 
     /// Returns the ISAs that this processor has, slowest first; never empty.
     ///
@@ -85,6 +87,8 @@ impl Isa {
     pub(crate) fn detected(self) -> bool {
         match self {
             Isa::Portable => true,
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => std::arch::is_aarch64_feature_detected!("neon"),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => {
                 is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
@@ -99,7 +103,7 @@ impl Isa {
             }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512Bf16 => Isa::Avx512.detected() && is_x86_feature_detected!("avx512bf16"),
-            #[cfg(not(target_arch = "x86_64"))]
+            #[allow(unreachable_patterns)] // the paths of other processors
             _ => false,
         }
     }
@@ -127,6 +131,7 @@ impl fmt::Display for Isa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Isa::Portable => "portable",
+            Isa::Neon => "neon",
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
             Isa::Avx512Bf16 => "avx512bf16",

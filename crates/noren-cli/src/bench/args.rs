@@ -54,7 +54,8 @@ memory of several sizes. Then prints a row for each case:
              to a cache, plans, and computes
   of limit   shortest possible time / measured time; the shortest possible time is the longer
              of computing (products at the multiply-add peak, or for bf16 the dot product peak
-             if faster, and the softmax of each pair) and reading or writing every array once
+             if faster, and the softmax of each pair) and reading as many bytes as all arrays
+             have, at the rate measured for that number of bytes
 Masks may use 'documents' (eight: 1 2 1 3 4 2 2 1 sixteenths of the length) and 'padding' (half).
 Other programs that run at the same time slow down all cases: compare only figures of one run.
 

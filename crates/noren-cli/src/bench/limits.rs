@@ -67,9 +67,16 @@ impl Limits {
         found.map(|(_, _, rate)| rate.median)
     }
 
-    /// Returns the shortest possible time of `work` in seconds, and the limit that determines this time. Returns `None`
-    /// if a needed rate was not measured.
-    pub(super) fn least_seconds(&self, work: &Work, dtype: Dtype, threads: usize) -> Option<(f64, Bound)> {
+    /// Returns the shortest possible time of `work` in seconds, and the limit that determines this time. Measures for
+    /// about `time` how fast `threads` threads read as many bytes as the work has. Returns `None` if a needed rate was
+    /// not measured.
+    pub(super) fn least_seconds(
+        &self,
+        work: &Work,
+        dtype: Dtype,
+        threads: usize,
+        time: Duration,
+    ) -> Option<(f64, Bound)> {
         // This ISA differs from AVX-512 only in its bf16 products.
         let (isa, pairs) = match self.isa {
             Isa::Avx512Bf16 => (Isa::Avx512, dtype == Dtype::Bf16),
@@ -79,14 +86,10 @@ impl Limits {
         let dot = self.rate(Probe::Bf16Dot, threads).filter(|_| pairs);
         let products = work.flop / dot.map_or(fma, |dot| dot.max(fma));
         let compute = products + work.weights / self.rate(Probe::SoftmaxRow(isa), threads)?;
-        // The rate of the smallest measured size that is large enough, or of the largest measured size.
-        let reads = self.rates.iter().filter_map(|(probe, n, rate)| match probe {
-            Probe::Read { bytes } if *n == threads => Some((*bytes as f64, rate.median)),
-            _ => None,
-        });
-        let reads: Vec<_> = reads.collect();
-        let (_, read) = reads.iter().find(|(bytes, _)| *bytes >= work.bytes).or(reads.last())?;
-        let memory = work.bytes / read;
+        // As many bytes are read from the same level of memory; more bytes than the largest probe reads come from main memory.
+        let largest = self.memory.sizes(threads).last().map_or(usize::MAX, |(_, bytes)| bytes);
+        let bytes = (work.bytes as usize).clamp(1, largest);
+        let memory = work.bytes / Probe::Read { bytes }.measure(threads, time)?.median;
         Some(if memory > compute { (memory, Bound::Memory) } else { (compute, Bound::Compute) })
     }
 

@@ -42,7 +42,7 @@ pub(crate) fn run(args: &BenchArgs, screen: &mut Screen) -> Result<Verdict> {
     for case in cases {
         progress.message(case.to_string());
         progress.add(1);
-        let row = Row::new(&case, &ops::measure(&case, budget)?, &report.limits);
+        let row = Row::new(&case, &ops::measure(&case, budget)?, &report.limits, probe_time);
         if !args.json {
             progress.aside(|| row.print(report.rows.is_empty(), screen))?;
         }

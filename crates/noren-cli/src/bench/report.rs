@@ -9,6 +9,7 @@ use noren::machine::{self, Probe};
 use noren_mask::short_bytes;
 use serde::{Serialize, Serializer};
 use std::fmt::Write;
+use std::time::Duration;
 
 /// The results of a benchmark: the limits of the machine and one row for each case.
 #[derive(Serialize)]
@@ -112,10 +113,11 @@ impl Report {
 }
 
 impl Row {
-    pub(super) fn new(case: &Case, measured: &Measured, limits: &Limits) -> Row {
+    /// Returns the row of a measured case. Measures the read bandwidth for the bytes of the case for about `probe_time`.
+    pub(super) fn new(case: &Case, measured: &Measured, limits: &Limits, probe_time: Duration) -> Row {
         let Measured { times, stats, work, computed_per_allowed } = measured;
         let median = times[times.len() / 2].as_secs_f64().max(1e-9);
-        let least = limits.least_seconds(work, case.dtype, case.threads);
+        let least = limits.least_seconds(work, case.dtype, case.threads, probe_time);
         Row {
             op: case.op.to_string(),
             dtype: case.dtype.to_string(),

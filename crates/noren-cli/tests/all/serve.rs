@@ -448,12 +448,12 @@ fn malformed_questions_have_clear_answers() {
         (json!({ "mask": deep }), "nested more than"),
         (json!({ "mask": "causal | ".repeat(4000) }), "bytes"),
         (json!({ "mask": "causal", "shape": { "len": 4_000_000_000u64 } }), "shows up to"),
-        (json!({ "mask": "causal", "shape": { "len": -1 } }), "not have the expected form"),
+        (json!({ "mask": "causal", "shape": { "len": -1 } }), "not have the expected format"),
         (json!({ "mask": "causal", "shape": { "len": 8, "batch": 100_000, "heads": 100 } }), "too large"),
         (json!({ "mask": "causal", "shape": { "len": 8, "batch": 100_000 } }), "pairs"),
         (json!({ "mask": "documents" }), "documents"),
         (json!({ "mask": "causal", "facts": { "lenghts": [3] } }), "lenghts"),
-        (json!([1, 2]), "not have the expected form"),
+        (json!([1, 2]), "not have the expected format"),
     ] {
         let answer = explorer.post("/api/masks", &scene);
         assert!(answer.status == 400 && answer.error().contains(says), "{says}: {} {}", answer.status, answer.error());

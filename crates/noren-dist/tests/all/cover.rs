@@ -107,15 +107,15 @@ fn what_does_not_fit_is_refused() {
     let refused = |split: &Partition, bound: &BoundMask| {
         Partition::from_json(&split.to_json(), bound).expect_err("refused").to_string()
     };
-    assert!(refused(&split, &bind(causal(), 32)).contains("it is for shape [1, 1, 1, 64, 64]"));
+    assert!(refused(&split, &bind(causal(), 32)).contains("the shape of the partition is [1, 1, 1, 64, 64]"));
     assert!(refused(&split, &bind(full(), 64)).contains("keys, but"));
-    assert!(refused(&split, &bind(sliding(60), 64)).contains("is not that of this mask and split"));
+    assert!(refused(&split, &bind(sliding(60), 64)).contains("but this mask and split have"));
     let mut edited = split.clone();
     edited.rows[0].shares[1].receives.clear();
     assert!(refused(&edited, &bound).contains("rank 0 sends data that rank 1 does not receive"));
     let mut edited = split.clone();
     edited.rows[0].shares[0].receives.clear();
-    assert!(refused(&edited, &bound).contains("uses keys of rank 1 that it does not have"));
+    assert!(refused(&edited, &bound).contains("uses keys of rank 1 that were not received"));
     let mut edited = split.clone();
     edited.rows[0].shares[0].queries[0][1] -= 1;
     assert!(refused(&edited, &bound).contains("do not have exactly one owner each"));
@@ -136,7 +136,7 @@ fn what_does_not_fit_is_refused() {
     });
     assert!(declared.contains("the peers of rank 2 do not ascend"), "{declared}");
     let declared = edit(&|split| split.rows[0].shares[1].steps[0].foreign = true);
-    assert!(declared.contains("only keys travel, but rank 1 has rows of others"), "{declared}");
+    assert!(declared.contains("only keys travel, but rank 1 has query rows of other ranks"), "{declared}");
     let declared = edit(&|split| split.rows.push(split.rows[0].clone()));
     assert!(declared.contains("no batch row has the split `rows[1]`"), "{declared}");
     let later = Partition { version: 9, ..split };

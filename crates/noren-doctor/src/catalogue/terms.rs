@@ -132,9 +132,9 @@ pub(super) const CLASSES: &[Class] = &[
         code: "C25",
         name: "document_boundary_off_by_one",
         tier: "T2",
-        title: "Document boundaries shifted by one token",
+        title: "Document boundaries shifted by one or two tokens",
         shows: "the last token of a document belongs to the next document",
-        found: "all document boundaries in the mask are one token before or after the boundaries in the segment numbers; or cu_seqlens does not increase, or ends with a wrong number",
+        found: "all document boundaries in the mask are one or two tokens before or after the boundaries in the segment numbers; or cu_seqlens does not increase, or ends with a wrong number",
         cause: "`cumsum(ids == eos)` without a shift",
         repair: "shift the sum: `cumsum - (ids == eos)`",
         example: Some(Example {

@@ -1,6 +1,9 @@
 // The server's API: one function for each endpoint. GET /openapi.json describes it.
 
-/** An error of the server. `start` and `end` are positions in the mask's text, `layer` the index of a mask; `status` 0: no response. */
+/**
+ * An error of the server. `start` and `end` are positions in the mask's text, and `layer` is the index of the faulty mask. The `status` 0
+ * means that there was no response.
+ */
 export class ApiError extends Error {
   constructor(status, { message, hint, start, end, layer } = {}) {
     super(message ?? `The server answered with status ${status}.`);
@@ -12,7 +15,7 @@ export class ApiError extends Error {
 /** Returns whether a request ended because its caller aborted it. */
 export const aborted = (error) => error?.name === "AbortError";
 
-/** Returns an error's message with its hint; an empty text if there is no error. */
+/** Returns the message and the hint of an error as text. Returns an empty text if there is no error. */
 export const errorWords = (error) => [error?.message, error?.hint].filter(Boolean).join(" ");
 
 // The id of a mask depends only on its content. The server keeps only the latest masks; the page sends the scene of an older one again.
@@ -67,7 +70,10 @@ async function send(path, { method = "GET", body, type, signal } = {}) {
   }
 }
 
-/** Sends a request about masks. If the server no longer has a mask, sends its scene first. */
+/**
+ * Sends a request about the masks `ids`. If the server no longer has one of these masks, sends the scenes of the masks and repeats the
+ * request.
+ */
 async function ask(ids, path, options) {
   const known = ids.filter((id) => id && scenes.has(id));
   for (const id of known) remember(id, scenes.get(id)); // scenes that are in use are kept
@@ -105,14 +111,17 @@ export const presets = once("presets");
 export const model = once("model");
 export const doctorClasses = once("doctor/classes");
 
-/** Binds a scene (mask, shape, facts, layer). Returns its id, sizes, patterns and assumptions. */
+/** Binds a scene (mask, shape, facts, layer) on the server. Returns the id, sizes, patterns and assumptions of the bound mask. */
 export async function masks(scene, options) {
   const bound = await post("masks", scene, options);
   remember(bound.id, scene);
   return bound;
 }
 
-/** Returns a tile: `{rows, cols, firstQuery, firstKey, cells}`, with one byte for each cell as the API describes it. */
+/**
+ * Requests a tile. Returns `{rows, cols, firstQuery, firstKey, cells}`; `cells` has one byte for each cell, whose bits `/openapi.json`
+ * describes.
+ */
 export async function tile(id, level, row, col, { batch = 0, head = 0, plan, other, signal } = {}) {
   const path = `masks/${id}/tiles/${level}/${row}/${col}${query({ batch, head, plan: plan ? 1 : null, other })}`;
   const bytes = await (await ask([id, other], path, { signal })).arrayBuffer();
@@ -122,27 +131,27 @@ export async function tile(id, level, row, col, { batch = 0, head = 0, plan, oth
 
 const json = (ids, path, options) => ask(ids, path, options).then((r) => r.json());
 
-/** Returns why query `q` may or may not read key `k`. */
+/** Requests the reason why query `q` may or may not read key `k`. */
 export const explain = (id, { batch = 0, head = 0, q, k, other, signal }) =>
   json([id, other], `masks/${id}/explain${query({ batch, head, q, k, other })}`, { signal });
 
-/** Returns the difference of two masks. */
+/** Requests the first difference of two masks and the numbers of cells that only one of them allows. */
 export const difference = (id, other, { signal } = {}) =>
   json([id, other], `masks/${id}/difference${query({ other })}`, { signal });
 
-/** Returns the cost of a mask and of dense masking. */
+/** Requests the predicted cost of a mask, and the cost of attention without skipping cells. */
 export const cost = (id, { signal } = {}) => json([id], `masks/${id}/cost`, { signal });
 
-/** Returns the cost at several lengths. */
+/** Requests the predicted cost of a mask at several lengths. */
 export const curve = (scene, lengths, options) => post("curve", lengths ? { ...scene, lengths } : scene, options);
 
-/** Returns which tokens reach which over layers, and whether a policy holds. */
+/** Requests a flow: which tokens influence which tokens over all layers, and whether the policy holds. */
 export const flow = (request, options) => post("flow", request, options);
 
-/** Runs a text through the model. */
+/** Runs a text through the model of the server, and returns the answer. */
 export const text = (request, options) => post("text", request, options);
 
-/** Diagnoses a file of at most 64 MiB. */
+/** Sends a file of at most 64 MiB to the doctor and returns the report. */
 export const doctor = (file, { name, context, meant, signal } = {}) =>
   send(`doctor${query({ name: name ?? file.name, context: context && JSON.stringify(context), meant })}`, {
     method: "POST",
@@ -151,11 +160,14 @@ export const doctor = (file, { name, context, meant, signal } = {}) =>
     signal,
   }).then((r) => r.json());
 
-/** Returns the address of a download: `as` is svg, png, txt, expression, rust, python, json or npy; `rows` and `keys` are `a..b`. */
+/**
+ * Returns the address of a download. `as` is svg, png, txt, expression, rust, python, json or npy; `rows` and `keys` are ranges such as
+ * `0..32`.
+ */
 export const exportUrl = (id, { as, batch, head, plan, other, rows, keys }) =>
   `api/masks/${id}/export${query({ as, batch, head, plan: plan ? 1 : null, other, rows, keys })}`;
 
-/** Makes sure that the server has a mask, then downloads an export of it. Throws ApiError. */
+/** Downloads an export of a mask. If the server no longer has the mask, sends its scene first. Throws ApiError. */
 export async function download(id, options) {
   const response = await ask([id, options.other], exportUrl(id, options).slice("api/".length), {});
   const named = /filename="?([^";]+)"?/.exec(response.headers.get("Content-Disposition") ?? "");

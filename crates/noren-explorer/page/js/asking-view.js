@@ -6,13 +6,16 @@ export class AskingView {
   #request = null;
   #key;
 
-  /** `key` is the name of the view's settings in the state. */
+  /** `key` is the name in the state under which the view's settings are stored. */
   constructor(ctx, key) {
     this.ctx = ctx;
     this.#key = key;
   }
 
-  /** Changes some of the view's settings; the value undefined removes a setting. */
+  /**
+   * Changes the settings of the view that `patch` contains. The value undefined removes a setting. If `replace` is false, adds an entry to
+   * the browser's history.
+   */
   change(patch, { replace = true } = {}) {
     const own = { ...this.ctx.state.get()[this.#key], ...patch };
     for (const [key, value] of Object.entries(own)) if (value === undefined) delete own[key];
@@ -20,8 +23,8 @@ export class AskingView {
   }
 
   /**
-   * Cancels the last request and runs `ask(signal)`. `busy` is an element that shows the wait; `refused(error)` is called on errors.
-   * Returns true if the request was answered or refused and no other has begun since.
+   * Cancels the previous request and runs `ask(signal)`. `busy` is an element that is marked as busy meanwhile. `refused(error)` is called
+   * after an error. Returns true if the request ended with an answer or an error, and was not replaced by a newer request.
    */
   async askAlone(busy, ask, refused) {
     this.giveUp();

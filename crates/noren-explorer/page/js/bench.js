@@ -11,7 +11,10 @@ const REST = 30; // ms after a keystroke until the request, except for the first
 const LONG = 4000; // characters of facts; longer facts are not written into a command
 const PAUSE = 150; // ms after which the next keystroke counts as a first one
 
-/** Binds scenes on the server, one at a time; only the last one counts. Calls `onBound(bound, scene)` or `onError(error, scene)`. */
+/**
+ * Returns a binder, which binds scenes on the server one at a time. A new scene cancels the previous request. Calls `onBound(bound, scene)`
+ * or `onError(error, scene)`.
+ */
 export function createBinder(api, { onBound, onError }) {
   let running = null;
   let asked = "";
@@ -47,11 +50,11 @@ export function createBinder(api, { onBound, onError }) {
   };
 }
 
-/** Shows an error of the server in the editor, at its position in the text if it has one. */
+/** Shows an error of the server in the editor. If the error has a position, that part of the text is marked. */
 export const showError = (editor, error) =>
   editor.setError({ message: error.message, hint: error.hint, start: error.start, end: error.end });
 
-/** Returns the scene of a state as a command: `noren show` or another command that takes a mask. */
+/** Returns a command that takes the masks, shape, facts and layer of a state. `name` is the command, for example `show`. */
 export function sceneCommand([name, ...masks], { shape, facts, layer }) {
   const line = command(name, ...masks, ...shapeOptions(shape), ["--layer", layer]);
   if (Object.keys(facts).length === 0) return line;
@@ -60,8 +63,8 @@ export function sceneCommand([name, ...masks], { shape, facts, layer }) {
 }
 
 /**
- * The editor with its documentation (`say`) and the controls (`ask`); both show the state. `onBound(bound, scene)` is called after the
- * server has bound the scene, `onBroken(error)` after an error. `asCommand(state)` returns the equivalent command.
+ * Returns the mask editor with its documentation and its controls for shape and facts. `onBound(bound, scene)` is called after the server
+ * has bound the scene, `onBroken(error)` after an error. `asCommand(state)` returns the words of the equivalent command.
  */
 export function createBench(ctx, { onBound, onBroken, asCommand }) {
   let bound = null;

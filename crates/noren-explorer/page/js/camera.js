@@ -1,12 +1,12 @@
 // The camera of a picture: the cell in the middle, and the pixels of a cell.
 
-/** The maximum size of a cell, in CSS pixels. */
+/** The maximum width and height of a cell, in page pixels. */
 const LARGEST = 64;
 
 /**
- * A camera over `qLen` by `kvLen` cells, seen through a window of `width` by `height` pixels whose corner is at `left`, `top`.
- * `q` and `k` are in the middle. A key takes `scale` pixels across, a query `scale * stretch` pixels down: without the stretch, a mask of
- * few queries and many keys would be too thin to see.
+ * A camera over a mask of `qLen` by `kvLen` cells. The mask is visible through a window of `width` by `height` pixels, whose upper left
+ * corner is at (`left`, `top`). The position (`q`, `k`) is in the middle of the window. A key is `scale` pixels wide, and a query is `scale
+ * * stretch` pixels high: without `stretch`, a mask of few queries and many keys would be too thin to see.
  */
 export class Camera {
   constructor() {
@@ -20,13 +20,13 @@ export class Camera {
     this.window(0, 0, 1, 1);
   }
 
-  /** Sets the sizes of another mask. */
+  /** Sets the numbers of queries and keys when another mask is shown. */
   size(qLen, kvLen) {
     this.qLen = qLen;
     this.kvLen = kvLen;
   }
 
-  /** Sets the window on the canvas. */
+  /** Sets the rectangle of the canvas, in page pixels, in which the picture is drawn. */
   window(left, top, width, height) {
     if (!this.fitted) this.scale *= Math.max(1, width) / this.width; // the number of keys across stays
     Object.assign(this, { left, top, width: Math.max(1, width), height: Math.max(1, height) });
@@ -55,13 +55,13 @@ export class Camera {
     return this.scale * this.stretch;
   }
 
-  /** Convert a position in the mask to pixels on the canvas, and back. */
+  /** Convert positions in the mask to pixels on the canvas (`x`, `y`), and pixels to positions (`keyAt`, `queryAt`). */
   x = (k) => this.left + this.width / 2 + (k - this.k) * this.scale;
   y = (q) => this.top + this.height / 2 + (q - this.q) * this.down;
   keyAt = (x) => this.k + (x - this.left - this.width / 2) / this.scale;
   queryAt = (y) => this.q + (y - this.top - this.height / 2) / this.down;
 
-  /** Returns the cells in the window: the first, and the one after the last. */
+  /** Returns the range of visible cells: the first query `q0` and key `k0`, and the query `q1` and key `k1` after the last visible cell. */
   seen() {
     return {
       q0: clamp(Math.floor(this.queryAt(this.top)), 0, this.qLen),
@@ -71,14 +71,14 @@ export class Camera {
     };
   }
 
-  /** Returns the cell under a pixel; null outside of the mask. */
+  /** Returns the cell under the pixel (`x`, `y`). Returns null if the pixel is outside of the mask. */
   cellAt(x, y) {
     const [q, k] = [Math.floor(this.queryAt(y)), Math.floor(this.keyAt(x))];
     const inside = x >= this.left && y >= this.top && x <= this.left + this.width && y <= this.top + this.height;
     return inside && q >= 0 && k >= 0 && q < this.qLen && k < this.kvLen ? { q, k } : null;
   }
 
-  /** Zooms by `factor`; the position under the pixel stays there. */
+  /** Zooms by `factor`. The position of the mask under the pixel (`x`, `y`) does not move. */
   zoom(factor, x = this.left + this.width / 2, y = this.top + this.height / 2) {
     const [q, k] = [this.queryAt(y), this.keyAt(x)];
     this.scale = clamp(this.scale * factor, this.smallest, this.largest);
@@ -88,14 +88,14 @@ export class Camera {
     this.settle();
   }
 
-  /** Moves the picture by pixels. */
+  /** Moves the picture by `dx` and `dy` pixels. */
   pan(dx, dy) {
     this.k -= dx / this.scale;
     this.q -= dy / this.down;
     this.settle();
   }
 
-  /** Moves the picture as little as needed to bring a cell into the window. */
+  /** Moves the picture by the smallest distance that brings a cell into the window. */
   reveal(q, k) {
     const margin = 2;
     const [across, below] = [this.width / this.scale / 2, this.height / this.down / 2];
@@ -104,7 +104,10 @@ export class Camera {
     this.settle();
   }
 
-  /** The camera independent of the window: query and key in the middle, and keys across; null for the whole mask. */
+  /**
+   * The place of the camera as `[query, key, number of keys across]`: the position in the middle, and the keys that fit into the width.
+   * Null if the whole mask is visible. The place does not depend on the size of the window.
+   */
   get place() {
     return this.fitted ? null : [round(this.q), round(this.k), round(this.width / this.scale)];
   }

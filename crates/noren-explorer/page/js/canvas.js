@@ -16,13 +16,13 @@ const PAN = 80; // pixels that an arrow key pans
 const NEARER = 1.6; // zoom factor of a key press
 
 /**
- * A mask that can be panned, zoomed and read cell by cell. `onHover(cell or null)` is called when the pointer moves, `onCursor(cell)` when
- * the keyboard moves the cursor, `onPick(cell)` on a click or Enter, `onCamera(place or null)` after panning and zooming, `onError(error)`
- * when a tile fails for the first time; a notice over the picture stays while tiles fail. A cell is `{q, k}`.
+ * A picture of a mask that the user can pan, zoom and read cell by cell. A cell is `{q, k}`. `onHover(cell or null)` is called when the
+ * pointer moves, `onCursor(cell)` when the keyboard moves the cursor, `onPick(cell)` on a click or Enter, and `onCamera(place or null)`
+ * after panning and zooming. `onError(error)` is called when a tile fails for the first time; while tiles fail, a notice stays over the
+ * picture.
  *
- * `show(source)` takes `{id, qLen, kvLen, batch, head, plan, other, tokens: {queries, keys}, bands, marks}`; all but the first are
- * optional.
- * The element has `data-settled` with the mask's id after everything in the window is drawn at full resolution.
+ * `show(source)` takes `{id, qLen, kvLen, batch, head, plan, other, tokens: {queries, keys}, bands, marks}`. All keys after `kvLen` are
+ * optional. When everything in the window is drawn at full resolution, the attribute `data-settled` of the element is the id of the mask.
  */
 export class MaskCanvas {
   #api;
@@ -47,7 +47,7 @@ export class MaskCanvas {
 
   camera = new Camera();
   #glide = new Glide(this.camera, () => this.#moved());
-  /** The drawing times of the last frames, in milliseconds. */
+  /** The times that the last drawings of the picture took, in milliseconds. */
   frames = [];
 
   constructor({ api, label, ...on }) {
@@ -113,7 +113,7 @@ export class MaskCanvas {
     if (this.frames.length > FRAMES) this.frames.shift();
   }
 
-  /** Requests the tiles in the window; returns whether all are loaded. A notice reports missing tiles. */
+  /** Requests the tiles in the window, and shows a notice while tiles are missing. Returns whether all these tiles are loaded. */
   #fetch(level) {
     const seen = tilesSeen(this.camera, level);
     this.#tiles.want([[this.#tiles.top, 0, 0], ...seen], this.camera.place);
@@ -209,19 +209,19 @@ export class MaskCanvas {
     this.#on.onCursor?.(this.#cursor);
   }
 
-  /** Shows the whole mask. */
+  /** Changes the camera so that the whole mask is visible. */
   fit() {
     this.camera.fit();
     this.#moved();
   }
 
-  /** Zooms by `factor`, towards the cursor if there is one. */
+  /** Zooms by `factor`. If the keyboard cursor is set, the cell at the cursor does not move. */
   zoom(factor) {
     const middle = this.#cursor ? [this.camera.x(this.#cursor.k + 0.5), this.camera.y(this.#cursor.q + 0.5)] : [];
     this.#glide.zoom(factor, ...middle);
   }
 
-  /** Shows a mask. The camera stays if the sizes do not change. */
+  /** Shows another mask. The camera does not move if the numbers of queries and keys are unchanged. */
   show(next) {
     const old = this.#source;
     const resizing = !old || old.qLen !== next.qLen || old.kvLen !== next.kvLen || Boolean(old.tokens) !== Boolean(next.tokens);
@@ -235,7 +235,7 @@ export class MaskCanvas {
     else this.redraw();
   }
 
-  /** Sets the tiles of the source; returns whether they changed. */
+  /** Replaces the tiles if the source of the picture changed. Returns whether the tiles changed. */
   #replaceTiles(resizing) {
     const tiles = new Tiles(this.#api, this.#source, (error) => {
       if (error) this.#on.onError?.(error);
@@ -259,21 +259,21 @@ export class MaskCanvas {
     if (this.#place) this.camera.place = this.#place;
   }
 
-  /** Sets the reason why the picture is not the requested one; an empty text if it is. */
+  /** Sets the reason why the picture does not show the requested mask. An empty text means that the picture is up to date. */
   outdate(words) {
     if (this.#outdated === words) return;
     this.#outdated = words;
     this.redraw();
   }
 
-  /** Sets the cell whose explanation stays. */
+  /** Pins a cell: the page keeps showing the explanation of this cell. Null removes the pin. */
   pin(cell) {
     this.#pinned = cell;
     if (cell && !this.#cursor) this.#cursor = cell;
     this.redraw();
   }
 
-  /** Moves to a place `[query, key, keys across]`; null shows the whole mask. */
+  /** Moves the camera to the place `[query, key, number of keys across]`. Null shows the whole mask. */
   go(to) {
     this.#place = to;
     if (this.#source && JSON.stringify(this.camera.place) !== JSON.stringify(to)) {
@@ -282,7 +282,7 @@ export class MaskCanvas {
     }
   }
 
-  /** Shows a cell enlarged. */
+  /** Moves the camera to a cell and enlarges the cell. */
   jump({ q, k }) {
     this.camera.place = [q + 0.5, k + 0.5, this.camera.width / 28];
     this.#cursor = { q, k };
@@ -294,7 +294,7 @@ export class MaskCanvas {
     return this.#cursor;
   }
 
-  /** Returns the byte of a cell from the finest loaded tile: `{level, byte}`; null if no tile is loaded. */
+  /** Returns the byte of a cell in the finest loaded tile, as `{level, byte}`. Returns null if no tile with this cell is loaded. */
   cell(q, k) {
     for (let level = 0; this.#tiles && level <= this.#tiles.top; level += 1) {
       const byte = this.#tiles.byte(level, q, k);

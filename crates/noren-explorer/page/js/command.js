@@ -3,10 +3,13 @@
 import { copyButton } from "./dialog.js";
 import { el } from "./dom.js";
 
-/** Returns a word quoted for a shell. */
+/** Returns a word in a form that a shell reads as one word, quoted if necessary. */
 export const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${String(word).replaceAll("'", "'\\''")}'`);
 
-/** Returns words as one command. Options are given as `[name, value]`; null and undefined leave an option out. */
+/**
+ * Returns words as one line of a command. An option is a word of the form `[name, value]`. Words and values that are null or undefined are
+ * left out.
+ */
 export function command(...words) {
   const given = words.flatMap((word) => {
     if (word === null || word === undefined) return [];
@@ -19,13 +22,13 @@ export function command(...words) {
   return ["noren", ...given].join(" ");
 }
 
-/** Returns sizes as options. */
+/** Returns the sizes of a shape as options of a command: pairs `[name, value]`. */
 export const shapeOptions = ({ len, q, kv, past, new: more, query_offset, batch, heads, kv_heads }) => [
   ["--len", len], ["--q", q], ["--kv", kv], ["--past", past], ["--new", more],
   ["--query-offset", query_offset && [query_offset].flat().join(",")], ["--batch", batch], ["--heads", heads], ["--kv-heads", kv_heads],
 ];
 
-/** Returns the command of the flow view. */
+/** Returns the command that computes the same flow as the view. */
 export function flowCommand({ layers, depth, fill, policy, token }, { shape, facts }) {
   const lines = policy.split("\n").map((line) => /^\s*(deny|allow):\s*(.*?)\s*$/.exec(line)).filter(Boolean);
   const rules = lines.map(([, word, rule]) => [`--${word}`, rule]);
@@ -34,7 +37,7 @@ export function flowCommand({ layers, depth, fill, policy, token }, { shape, fac
   return Object.keys(facts).length ? `${line} --facts <(echo ${quoted(JSON.stringify(facts))})` : line;
 }
 
-/** Returns the command of the text view. */
+/** Returns the command that runs the same text as the view. */
 export function textCommand({ text, mask, hide, words, layer, head }) {
   const options = [["--mask", mask.trim() || null], ["--hide", hide.length ? hide.join(",") : null],
     ...words.map((word) => ["--word", word]), ["--layer", layer], ["--head", head]];
@@ -43,7 +46,10 @@ export function textCommand({ text, mask, hide, words, layer, head }) {
   return `${text === "-" ? "printf %s - | " : ""}${command("run", ...options, "--", text)}`;
 }
 
-/** Returns the command of the doctor view. The intended mask has the sizes of the given mask, with its queries at the end of the keys. */
+/**
+ * Returns the command that diagnoses the same file as the view. The intended mask has the sizes of the given mask, and the last query is at
+ * the last key.
+ */
 export function doctorCommand(name, context, meant, dims) {
   const given = ([key, value]) => ["-d", `${key}=${typeof value === "string" ? value : JSON.stringify(value)}`];
   const [batch, heads, q, kv] = dims;
@@ -53,7 +59,7 @@ export function doctorCommand(name, context, meant, dims) {
   return command("check", name.startsWith("-") ? `./${name}` : name, ...Object.entries(context).map(given), ["--meant", meant || null], ...sizes);
 }
 
-/** Returns a part that can be folded open: `{root, show(line)}`. */
+/** Returns a section that shows a command and can be folded, as `{root, show(line)}`. */
 export function commandFold(toast) {
   const code = el("code", {});
   const root = el("details", { class: "fold" }, el("summary", {}, "As a command"),

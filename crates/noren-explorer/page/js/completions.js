@@ -12,7 +12,10 @@ export class Completions {
   #chosen = 0;
   element = el("ul", { class: "completions", id: uid("list"), role: "listbox", "aria-label": "Completions", hidden: true });
 
-  /** Completes the text of `input`, which `mirror` repeats; `onAccept(item, {from, to})` inserts an item. */
+  /**
+   * `input` is the text field whose text is completed, and `mirror` an element with the same text. `onAccept(item, {from, to})` is called
+   * when the user chooses a completion; it replaces the text from `from` to `to`.
+   */
   constructor(input, mirror, onAccept) {
     this.#input = input;
     this.#mirror = mirror;
@@ -21,7 +24,7 @@ export class Completions {
     input.setAttribute("aria-controls", this.element.id);
   }
 
-  /** Shows completions; null or an empty list hides the list. */
+  /** Shows completions. Null or an empty list hides the list. */
   offer(found) {
     this.#offered = found && found.items.length ? found : null;
     this.#chosen = 0;
@@ -34,7 +37,7 @@ export class Completions {
     this.#locate();
   }
 
-  /** Handles a key; returns false if the key does nothing in the list. */
+  /** Handles a key press. Returns false if the list does not use this key. */
   key(name) {
     if (!this.#offered) return false;
     const { length } = this.#offered.items;
@@ -81,7 +84,7 @@ export class Completions {
     this.#input.setAttribute("aria-activedescendant", id(this.#chosen));
   }
 
-  /** Places the list beneath the completed word; a range over the mirror gives the position. */
+  /** Moves the list below the word that is completed. The mirror of the text gives the position of the word. */
   #locate() {
     const range = document.createRange();
     let left = this.#offered.from;

@@ -2,15 +2,15 @@
 
 import { el, svg, uid } from "./dom.js";
 
-/** Returns a button; with the class `plain`, it has no frame. */
+/** Returns a button with a title. The class `plain` removes the border. */
 export const button = (title, onclick, { class: more, ...props } = {}) =>
   el("button", { type: "button", class: more ? `button ${more}` : "button", onclick, ...props }, title);
 
-/** Returns a button that shows a sign instead of its title. */
+/** Returns a button that shows the icon `sign`. Its title is the tooltip and the name for screen readers. */
 export const iconButton = (title, sign, onclick) =>
   el("button", { type: "button", class: "icon-button", "aria-label": title, title, onclick }, sign);
 
-/** Returns a button that copies `text()`. */
+/** Returns a button that copies the result of `text()` to the clipboard. */
 export function copyButton(text, toast) {
   const copy = () =>
     navigator.clipboard.writeText(text()).then(
@@ -20,7 +20,7 @@ export function copyButton(text, toast) {
   return button("Copy", copy);
 }
 
-/** Shows a dialog with a title and `head` beside it. Returns `close`. */
+/** Shows a dialog with a title and a body; `head` is an element beside the title. Returns a function that closes the dialog. */
 export function openDialog(title, body, { head = null, className = "" } = {}) {
   const id = uid("dialog");
   const close = () => dialog.close();
@@ -39,7 +39,7 @@ export function openDialog(title, body, { head = null, className = "" } = {}) {
   return close;
 }
 
-/** Returns a button that opens a menu of `[title, note, act]`. */
+/** Returns a button that opens a menu. Each item is `[title, note, act]`: `act()` is called when the user chooses the item. */
 export function menuButton(title, items, props = {}) {
   const id = uid("menu");
   const list = el("div", { class: "menu", id, role: "menu", "aria-label": title, hidden: true });
@@ -103,5 +103,5 @@ const chevron = () =>
     svg("path", { d: "M2 4l4 4 4-4", fill: "none", stroke: "currentColor", "stroke-width": "1.6", "stroke-linecap": "round" }),
   );
 
-/** Returns an icon of a path in 24 by 24 units. */
+/** Returns an icon. `d` is an SVG path in a square of 24 by 24 units. */
 export const icon = (d) => svg("svg", { viewBox: "0 0 24 24", class: "icon", "aria-hidden": "true" }, svg("path", { d }));

@@ -5,7 +5,10 @@ import { el, fill, plural, prose, uid } from "./dom.js";
 import { thumbnail } from "./tiles.js";
 
 export class Catalogue {
-  /** `onTry(class, context)` is called with an example to diagnose and its declarations, `onOpen(name or null)` with the open class. */
+  /**
+   * `onTry(class, context)` is called when the user opens the example of a class; `context` is the declarations of the example.
+   * `onOpen(name)` is called with the class that the user opens, or with null.
+   */
   constructor({ api, onTry, onOpen }) {
     Object.assign(this, { api, onTry, onOpen });
     const id = uid("seek");
@@ -20,7 +23,7 @@ export class Catalogue {
     this.items = new Map();
   }
 
-  /** Requests the classes; resolves with their titles by name. */
+  /** Requests the classes of mistakes and lists them. Returns a map from the names of the classes to their titles. */
   async load() {
     const classes = await this.api.doctorClasses();
     for (const one of classes) this.items.set(one.name, this.item(one));
@@ -85,7 +88,7 @@ export class Catalogue {
     this.count.textContent = `${plural(seen, "class", "classes")} of ${this.items.size}`;
   }
 
-  /** Opens a class and scrolls to it. */
+  /** Opens a class in the catalogue and, with `scroll`, scrolls to the class. */
   open(name, { scroll = true } = {}) {
     const item = this.items.get(name);
     if (!item) return;
@@ -98,7 +101,7 @@ export class Catalogue {
   }
 }
 
-/** Returns the declarations for a class's example; null if the example needs ids or lengths beside the mask. */
+/** Returns the declarations for the example of a class. Returns null if the declarations would also need ids or lengths. */
 function declaredBy({ tier, example: { right, shape } }) {
   if (tier > "T1") return null;
   const context = { convention: "keep_bool", ...(shape.query_offset && { past_len: shape.query_offset }) };

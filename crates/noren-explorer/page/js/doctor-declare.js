@@ -3,7 +3,10 @@
 import { button, iconButton } from "./dialog.js";
 import { el, fill, uid } from "./dom.js";
 
-/** Keys that have a field of their own: `[key, label, choices or type, for which kinds]`. */
+/**
+ * The declarations that have their own field, each as `[key, label, choices or type, kinds]`. With `kinds`, the field is shown only for
+ * masks of these kinds.
+ */
 const FIELDS = [
   ["kind", "Kind", [
     "causal", "bidirectional", "sliding", "chunked", "prefix_lm", "causal_packed", "tree", "cross", "bidirectional_sliding",
@@ -24,14 +27,14 @@ const FIELDS = [
 ];
 const KNOWN = new Set(FIELDS.map(([key]) => key));
 
-/** Further keys, offered as suggestions. */
+/** The names of declarations that have no field and are offered as suggestions. */
 const FURTHER = [
   "api", "role", "batch", "heads", "q_len", "kv_len", "bos_token_id", "special_token_ids", "kv_written", "lengths", "sinks", "bias",
   "position_encoding", "layout", "redactions", "layers", "layer", "layer_types", "is_causal", "max_seqlen", "ignore_index", "pooling",
   "prompt_len",
 ];
 
-/** Parses a typed value: JSON if it is valid JSON, otherwise text. */
+/** Parses a value that the user typed: as JSON if the text is valid JSON, otherwise as text. */
 function valueOf(typed) {
   try {
     return JSON.parse(typed);
@@ -41,7 +44,7 @@ function valueOf(typed) {
 }
 
 export class Declaration {
-  /** `onContext(object)` and `onMeant(text)` are called after changes. */
+  /** `onContext(object)` is called with the changed declarations, `onMeant(text)` with the changed text of the intended mask. */
   constructor({ onContext, editor }) {
     this.onContext = onContext;
     this.context = {};
@@ -87,7 +90,10 @@ export class Declaration {
     return row;
   }
 
-  /** Returns the keys and values of the rows as a context. If a key occurs twice, the last row counts. */
+  /**
+   * Returns the declarations that the user typed as rows of keys and values, as a list of `[key, value]`. If several rows have the same
+   * key, the last row is used.
+   */
   typedRows() {
     const typed = [...this.rows.children].map((row) => [...row.querySelectorAll("input")].map((input) => input.value.trim()));
     const said = typed.filter(([key, value]) => key && value).map(([key, value]) => [key, valueOf(value)]);
@@ -106,7 +112,7 @@ export class Declaration {
     this.onContext(this.context);
   }
 
-  /** Shows the declarations of the state. */
+  /** Shows the declarations in the fields. */
   update(context) {
     this.context = context;
     const kind = String(context.kind ?? "");

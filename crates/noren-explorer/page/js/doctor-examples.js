@@ -2,19 +2,22 @@
 
 import { bools, floats, integers, npy, safetensors } from "./doctor-files.js";
 
-/** Returns the cells of `q_len` queries by `kv_len` keys, row-major. */
+/** Returns a list of `q_len * kv_len` cells, query by query: the values of `keep(q, k)`. */
 const cells = (q_len, kv_len, keep) => Array.from({ length: q_len * kv_len }, (_, at) => keep(Math.floor(at / kv_len), at % kv_len));
 
 const square = (len, keep) => bools([len, len], cells(len, len, keep));
 
-/** The document of each token of packed documents. */
+/** Returns for each token the number of its document, counted from 1, from the lengths of the documents. */
 const segments = (lengths) => lengths.flatMap((length, index) => Array(length).fill(index + 1));
 
 const PACKED = [7, 5, 8];
 const OF = segments(PACKED);
 const REAL = [9, 6];
 
-/** `{ id, title, says, code, name, bytes(), context, meant }`: a file, its declared properties, and the line that made it. */
+/**
+ * The example files. `bytes()` returns the content of a file, `code` is the line that made the faulty mask, `context` and `meant` are the
+ * declarations.
+ */
 export const EXAMPLES = [
   {
     id: "wide",

@@ -1,7 +1,9 @@
 // Files of arrays, made in the page: npy for one array, safetensors for a mask with other arrays.
 
-/** An array as the doctor reads it: `shape`, and its numbers in row-major order as a typed array. Truth values are a Uint8Array
- *  with `bool: true`. */
+/**
+ * Returns an array of truth values for the doctor: `shape`, and `values` in row-major order as a typed array. `bool: true` distinguishes
+ * truth values from numbers.
+ */
 export const bools = (shape, cells) => ({ shape, values: Uint8Array.from(cells, Number), bool: true });
 export const floats = (shape, cells) => ({ shape, values: Float32Array.from(cells) });
 export const integers = (shape, cells) => ({ shape, values: BigInt64Array.from(cells, BigInt) });
@@ -19,7 +21,7 @@ function joined(...parts) {
   return whole;
 }
 
-/** Returns the bytes of an npy file, version 1.0. */
+/** Returns the bytes of an npy file (version 1.0) with this array. */
 export function npy(array) {
   const type = named(array, ["|b1", "<f4", "<i8"]);
   const shape = array.shape.join(", ") + (array.shape.length === 1 ? "," : "");

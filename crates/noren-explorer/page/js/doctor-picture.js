@@ -16,14 +16,14 @@ const LEGENDS = {
   given: [["allowed", "visible in the given mask"], ["denied", "hidden"]],
   fixed: [["allowed", "visible after the repair"], ["denied", "hidden"]],
 };
-/** The maximum number of batch rows or heads in a menu. */
+/** The maximum number of entries in the menu for the batch row and in the menu for the head. */
 const MOST_OFFERED = 256;
 
-/** Returns the available sides; the first is the default. */
+/** The kinds of pictures that the doctor view offers. The first kind is the default. */
 export const sides = Object.keys(SIDES);
 
 export class DoctorPicture {
-  /** `change(patch)` changes the view's settings, `fail(error)` shows an error; `ctx` is the context of the page. */
+  /** `ctx` is the context of the view. `change(patch)` changes the view's settings, and `fail(error)` shows an error. */
   constructor({ ctx, change, fail }) {
     Object.assign(this, { ctx, change, fail });
     this.report = null;
@@ -49,7 +49,7 @@ export class DoctorPicture {
       this.offered, this.command.root);
   }
 
-  /** Shows the report of a file; null hides the picture. */
+  /** Shows the pictures for a file's report. Hides the picture if the report is null or has no mask. */
   take(report, name, set) {
     this.unlike = false;
     this.report = report?.given && report.dims ? report : null;
@@ -62,7 +62,7 @@ export class DoctorPicture {
     if (set.cell) this.canvas.jump({ q: set.cell[2], k: set.cell[3] });
   }
 
-  /** Draws the report with the settings `side`, `at` (batch row and head) and `cell`. */
+  /** Draws the report with the settings `set`: `side` (the kind of picture), `at` (batch row and head) and `cell`. */
   draw(set) {
     if (!this.report) return;
     const { given, fixed, dims, findings } = this.report;
@@ -87,14 +87,17 @@ export class DoctorPicture {
     this.command.show(doctorCommand(this.name, set.context, set.meant, dims));
   }
 
-  /** Handles an error of the picture: a repair of other sizes than the given mask cannot be compared with it. */
+  /**
+   * Handles an error of the picture. After the first error with status 400, draws the picture without a comparison, because a repair of
+   * other sizes cannot be compared with the given mask. Shows other errors to the user.
+   */
   lost(error) {
     if (error.status !== 400 || this.unlike) return this.fail(error);
     this.unlike = true;
     return this.draw(this.set);
   }
 
-  /** Shows menus for the batch row and head, if there are several. */
+  /** Shows menus for the batch row and the head if the mask has more than one. */
   offerPatterns() {
     const choice = (axis, name) => {
       const count = this.report.dims[axis];
@@ -108,7 +111,7 @@ export class DoctorPicture {
     fill(this.patterns, choice(0, "Batch row"), choice(1, "Head"));
   }
 
-  /** Shows the repair: its expression and its download. */
+  /** Shows the expression of the mask (of the repaired mask if the mask is faulty), and the download of the repair. */
   offer() {
     const { fixed, expression, findings, intended, faulty } = this.report;
     const shown = faulty ? findings.find((finding) => finding.repair)?.repair ?? intended : expression;
@@ -127,7 +130,7 @@ export class DoctorPicture {
     this.ctx.go("mask", { mask, shape: { ...sizes, ...(batch > 1 && { batch }), ...(heads > 1 && { heads }) } });
   }
 
-  /** Shows a cell `[b, h, q, k]` enlarged, and stores it in the address. */
+  /** Enlarges the cell `[batch row, head, query, key]`, and stores the cell in the address. */
   pick(cell) {
     this.change({ cell });
     const at = { q: cell[2], k: cell[3] };
@@ -148,7 +151,10 @@ export class DoctorPicture {
   }
 }
 
-/** Describes a cell's byte: bits 0 and 1 are its cover; bits 4 and 5 mark cells that only one of two masks allows. */
+/**
+ * Describes a cell by its tile byte. Bits 0 and 1 are the cover; bits 4 and 5 mark cells that only the first or only the second mask
+ * allows.
+ */
 function byteInWords(byte) {
   if (byte & 16) return "visible, should be hidden";
   if (byte & 32) return "hidden, should be visible";

@@ -6,20 +6,23 @@ import { el, number, plural, prose } from "./dom.js";
 const SEVERITIES = { error: "Error", warning: "Warning", note: "Note" };
 const CERTAINTIES = { certain: "certain", likely: "likely", possible: "possible" };
 
-/** Describes a cell `[b, h, q, k]`. */
+/**
+ * Describes the cell `[batch row, head, query, key]`. The second argument is the numbers of batch rows and heads; an index is left out if
+ * its count is 1.
+ */
 export function cellInWords([b, h, q, k], [batch, heads] = [1, 1]) {
   const where = [batch > 1 && `row ${b}`, heads > 1 && `head ${h}`].filter(Boolean);
   return [...where, `query ${q}, key ${k}`].join(", ");
 }
 
-/** Returns whether the file has no mask, only companion arrays. */
+/** Returns whether the file of a report has no mask, only companion arrays. */
 const maskless = (report) => report.given === null && !report.faulty;
 
 const NO_MASK = "No mask in this file";
 const SIGNS = { bad: "✗", good: "✓", none: "?" };
 const VERDICTS = { correct: "Correct", looks_like: "Looks like", cannot_tell: "Cannot tell" };
 
-/** Returns the verdict as a sentence. */
+/** Describes the doctor's verdict in a short text. */
 export function verdictInWords(report) {
   if (maskless(report)) return NO_MASK;
   if (!report.faulty) return `${VERDICTS[report.verdict] ?? VERDICTS.cannot_tell}: ${report.sentence}`;
@@ -27,7 +30,10 @@ export function verdictInWords(report) {
   return classes.length ? classes.join(", ") : "Faulty";
 }
 
-/** Shows the whole report. `onCell([b, h, q, k])` is called with a chosen wrong cell, `onClass(name)` with a chosen class. */
+/**
+ * Returns elements that show the doctor's report. `onCell([batch row, head, query, key])` is called when the user chooses a wrong cell,
+ * `onClass(name)` when the user chooses a class of mistakes.
+ */
 export function reportOf(report, titles, { onCell, onClass }) {
   const aside = (title, lines) =>
     lines?.length ? el("div", { class: "doctor-aside" }, el("h3", {}, title), el("ul", {}, lines.map((line) => el("li", {}, line)))) : null;

@@ -3,15 +3,15 @@
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
- * Makes an element. Props: `class`, `dataset: {}`, `style: {}` (set from the script, as the page's policy requires), `onclick` and other
- * listeners, booleans and everything else as attributes; null, undefined and false leave an attribute out.
- * Children: nodes, strings, numbers, arrays of these; null and false are left out.
+ * Returns an HTML element. `props` has `class`, `dataset: {}`, `style: {}` (which the script sets, because the page's policy forbids inline
+ * styles), listeners such as `onclick`, and attributes; null, undefined and false leave an attribute out. Children are nodes, strings,
+ * numbers, or arrays of these; null and false are left out.
  */
 export function el(tag, props = {}, ...children) {
   return build(document.createElement(tag), props, children);
 }
 
-/** Makes an SVG element. */
+/** Returns an SVG element. The arguments are those of `el`. */
 export function svg(tag, props = {}, ...children) {
   return build(document.createElementNS(SVG, tag), props, children);
 }
@@ -30,7 +30,7 @@ function build(node, props, children) {
   return node;
 }
 
-/** Appends children as `el` does. */
+/** Appends children to an element. Children of the types that `el` accepts are allowed. */
 export function append(node, children) {
   for (const child of children.flat(Infinity)) {
     if (child === null || child === undefined || child === false) continue;
@@ -39,20 +39,23 @@ export function append(node, children) {
   return node;
 }
 
-/** Replaces the content of a node by the children. */
+/** Replaces the content of a node with these children. */
 export function fill(node, ...children) {
   node.replaceChildren();
   return append(node, children);
 }
 
-/** Removes the content of a node. */
+/** Removes all content of a node. */
 export const clear = (node) => fill(node);
 
 let ids = 0;
-/** Returns an id that is unique in the page. */
+/** Returns a new id, which is unique in the page and begins with `prefix`. */
 export const uid = (prefix = "n") => `${prefix}-${(ids += 1)}`;
 
-/** Calls `fn` after `wait` ms without another call; `.now()` calls `fn` at once, `.cancel()` cancels the call. */
+/**
+ * Returns a function that calls `fn` when it was not called again for `wait` ms. `.now()` calls `fn` at once, `.cancel()` cancels the
+ * waiting call.
+ */
 export function debounce(fn, wait) {
   let timer = 0;
   let last = [];
@@ -69,7 +72,7 @@ export function debounce(fn, wait) {
   return later;
 }
 
-/** Returns a text with Markdown's inline code, emphasis and paragraphs as elements. */
+/** Converts the Markdown paragraphs, code and emphasis in a text to elements. Returns one element for each paragraph. */
 export function prose(text) {
   return text
     .trim()
@@ -77,7 +80,7 @@ export function prose(text) {
     .map((paragraph) => el("p", {}, inline(paragraph.replace(/\s*\n\s*/g, " "))));
 }
 
-/** Returns the inline code and emphasis of a text as children. */
+/** Converts the Markdown code and emphasis in a text to elements. Returns a list of texts and elements. */
 export function inline(text) {
   return text.split(/(`[^`]+`|\*\*[^*]+\*\*|\[[^\]]+\]\([^)]+\))/).map((part) => {
     if (part.startsWith("`")) return el("code", {}, part.slice(1, -1));
@@ -87,14 +90,14 @@ export function inline(text) {
   });
 }
 
-/** `1,048,576`; takes numbers, and strings for counts beyond 2^53. */
+/** Formats a count with separators: `1,048,576`. Counts beyond 2^53 are strings. */
 export function number(n) {
   if (n === null || n === undefined) return "–";
   if (typeof n === "string" && /^\d+$/.test(n)) return BigInt(n).toLocaleString("en");
   return Number(n).toLocaleString("en", { maximumFractionDigits: 3 });
 }
 
-/** `1.05 M`: three digits and a unit. */
+/** Formats a number with three digits and a suffix for the power of ten: `1.05 M`. */
 export function short(n) {
   const value = Number(n);
   const steps = [
@@ -109,7 +112,7 @@ export function short(n) {
   return number(value);
 }
 
-/** `1.5 MiB`. */
+/** Formats a number of bytes: `1.5 MiB`. */
 export function bytes(n) {
   let value = Number(n);
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -121,7 +124,7 @@ export function bytes(n) {
   return `${unit ? three(value) : value} ${units[unit]}`;
 }
 
-/** `1.2 ms`; from nanoseconds to days. */
+/** Formats a time given in seconds, with a unit from nanoseconds to days: `1.2 ms`. */
 export function seconds(s) {
   const value = Number(s);
   if (!(value > 0)) return "0 s";
@@ -134,18 +137,18 @@ export function seconds(s) {
   return `${three(value / 86400)} days`;
 }
 
-/** `12.5 %`, `0.0012 %`. */
+/** Formats a share from 0 to 1 as a percentage: `12.5 %`, `0.0012 %`. */
 export function percent(share) {
   const value = Number(share) * 100;
   return `${value === 0 || value >= 0.1 ? three(value) : value.toPrecision(2)} %`;
 }
 
-/** `2.9×`. */
+/** Formats a factor: `2.9×`. */
 export const times = (n) => `${n >= 1000 ? short(n) : three(n)}×`;
 
 function three(value) {
   return Number(value.toPrecision(3)).toLocaleString("en", { maximumFractionDigits: 2, useGrouping: false });
 }
 
-/** `1 token`, `3 tokens`. */
+/** Returns a count with the singular or the plural of a word: `1 token`, `3 tokens`. */
 export const plural = (n, one, many = `${one}s`) => `${number(n)} ${String(n) === "1" ? one : many}`;

@@ -1,14 +1,17 @@
 // The common base of the other drawings on a canvas: one frame at a time, redraws after changes of size, and the screen's resolution.
 
-/** Screen pixels for each page pixel; more would not be visible. */
+/** The maximum number of screen pixels per page pixel. A finer drawing would not be visible. */
 const SHARPEST = 3;
 
-/** Subclasses define `draw()`, which is called once before the next frame after any number of `redraw()` calls. */
+/**
+ * The base class of drawings on a canvas. Subclasses define `draw()`. After any number of calls of `redraw()`, `draw()` is called once
+ * before the browser's next repaint.
+ */
 export class Drawing {
   #frame = 0;
   #resized = new ResizeObserver(() => this.redraw());
 
-  /** `space` is the element whose size the drawing has. */
+  /** `space` is the element whose size changes lead to a new drawing. */
   constructor(canvas, space = canvas) {
     this.canvas = canvas;
     this.context = canvas.getContext("2d");
@@ -20,7 +23,7 @@ export class Drawing {
     this.#frame = requestAnimationFrame(() => this.draw());
   }
 
-  /** Sets the size of the canvas in page pixels, which are then the unit of the context. */
+  /** Sets the size of the canvas in page pixels. Coordinates of the drawing context are then page pixels too. */
   size(width, height) {
     const ratio = Math.min(window.devicePixelRatio || 1, SHARPEST);
     const [wide, high] = [Math.round(width * ratio), Math.round(height * ratio)];

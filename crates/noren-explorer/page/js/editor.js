@@ -9,8 +9,8 @@ const COLOURED = 32_768; // characters up to which a text is coloured and comple
 const REST = 450; // ms without a keystroke until an error is shown, because unfinished text is often invalid
 
 /**
- * `labels()` returns the labels that a mask may name; `onInput(text)` is called when the user types; `docs` (an optional element) shows the
- * documentation at the caret; `placeholder` is shown in an empty editor.
+ * The editor of a mask. `labels()` returns the labels that completions offer. `onInput(text)` is called when the user types. `docs` is an
+ * optional element that shows the documentation at the caret. `placeholder` is shown while the editor is empty.
  */
 export class Editor {
   #language;
@@ -72,7 +72,7 @@ export class Editor {
     this.#document();
   }
 
-  /** Shows an error `{message, hint, start, end}`; null shows none. */
+  /** Shows the error `{message, hint, start, end}` in the editor. Null removes the error. */
   setError(error) {
     this.#error = error;
     clearTimeout(this.#telling);
@@ -82,7 +82,7 @@ export class Editor {
     this.#paint();
   }
 
-  /** Inserts a text at the caret. */
+  /** Inserts a text at the caret. A selection is replaced. */
   insert(text) {
     this.input.focus();
     this.#replace(this.input.selectionStart, this.input.selectionEnd, text);
@@ -167,13 +167,13 @@ export class Editor {
   }
 }
 
-/** Splits a token where an error begins and ends. */
+/** Splits a token at the positions where an error begins and ends, so that the faulty part can be marked. Returns pairs `[start, end]`. */
 function cuts({ start, end }, bad) {
   const at = [start, ...(bad ?? []).filter((place) => place > start && place < end), end];
   return at.slice(1).map((to, i) => [at[i], to]);
 }
 
-/** Returns the documentation of an atom as a panel. */
+/** Returns the elements that document an atom. `onExample` is called when the user chooses the example. */
 export function documentation(atom, onExample) {
   return [
     atom.picture &&

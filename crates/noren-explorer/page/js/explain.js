@@ -4,8 +4,8 @@ import { button } from "./dialog.js";
 import { el, fill, inline, number } from "./dom.js";
 
 /**
- * Returns the parts that decide. In a node, these are the parts with the same result as the node. One of them is enough if other parts have
- * another result (any part of a union that allows); otherwise all of them decide (every part of a union that denies).
+ * Returns the parts of an explanation that decide its result. These are the parts with the same result as the whole node. If all parts have
+ * this result, all of them are returned; otherwise only the first of them. Parts of these parts are examined in the same way.
  */
 export function deciding(node) {
   const parts = node.parts ?? [];
@@ -22,13 +22,16 @@ const sign = (allowed) =>
     allowed ? "✓" : "✗",
   );
 
-/** Returns `query 3 may read key 1: because ...`, for screen readers. */
+/** Describes whether a cell is allowed, and why, for screen readers: `query 3 may read key 1: ...`. */
 export const sentence = ({ q, k }, { allowed, root }) =>
   `query ${number(q)} ${allowed ? "may" : "may not"} read key ${number(k)}: ${deciding(root)
     .map(({ why }) => why.replaceAll("`", ""))
     .join("; ")}`;
 
-/** Returns the mask's text with its evaluated parts marked as true or false; the deciding part is underlined. */
+/**
+ * Returns the text of the mask as elements. Parts that were evaluated are marked as true or false, and the parts that decide are
+ * underlined.
+ */
 function expression(root) {
   const chosen = deciding(root);
   const parts = [];
@@ -68,7 +71,10 @@ function tree(node, chosen) {
   );
 }
 
-/** Fills a panel with the explanation of `cell`; `names` are the names of its query and key, if any. */
+/**
+ * Shows the explanation of `cell` in a panel. `answer` is the answer of the server; `names` are the texts of the query's and the key's
+ * tokens, or undefined.
+ */
 export function paintExplanation(panel, { cell, answer, pinned, onUnpin, names }) {
   const { allowed, root } = answer;
   fill(
@@ -104,7 +110,7 @@ export function paintExplanation(panel, { cell, answer, pinned, onUnpin, names }
   );
 }
 
-/** Fills a panel with a help text. */
+/** Shows a help text in a panel. */
 export function paintHint(panel) {
   fill(
     panel,

@@ -10,7 +10,10 @@ const OWN = ["lengths", "side", "documents", "labels", "levels"];
 const KINDS = { self: "Self", cross: "Cross", decode: "Decode" };
 const kindOf = (shape) => ("q" in shape || "kv" in shape ? "cross" : "past" in shape || "new" in shape ? "decode" : "self");
 
-/** The controls. `onChange({shape} or {facts} or {layer})` is called when the user changes one. */
+/**
+ * The controls for the shape, the facts and the layer. When the user changes a control, `onChange` is called with `{shape}`, `{facts}` or
+ * `{layer}`.
+ */
 export class Facts {
   #onChange;
   #now = { shape: {}, facts: {}, layer: null };
@@ -29,7 +32,7 @@ export class Facts {
     );
   }
 
-  /** Shows values; `bound` (the answer of POST /api/masks, or null) has the assumptions. */
+  /** Shows the values of the state in the controls. `bound` is the answer of POST /api/masks, which has the assumptions, or null. */
   update({ shape, facts, layer }, bound = null) {
     this.#now = { shape: shape ?? {}, facts: facts ?? {}, layer: layer ?? null };
     for (const show of this.#controls) show(this.#now, bound);
@@ -43,7 +46,7 @@ export class Facts {
     this.#onChange({ facts: tidy({ ...this.#now.facts, ...patch }) });
   }
 
-  /** Returns a part of the controls that can be folded. Its title line also shows the text of `says(values)`. */
+  /** Returns controls under a title line that the user can fold. The title line also shows the text that `says(values)` returns. */
   #fold(title, says, children, open = false) {
     const note = el("span", { class: "note" });
     this.#controls.push((now) => {
@@ -52,7 +55,10 @@ export class Facts {
     return el("details", { class: "fold", open }, el("summary", {}, title, note), children);
   }
 
-  /** Returns a field. `write` writes its text unless the user types in it. */
+  /**
+   * Returns a field of the controls. `write(values)` returns the text of the field; the text is not replaced while the user is typing in
+   * the field.
+   */
   #field(label, { write, read, set, hint, tag = "input", ...props }) {
     const input = el(tag, { type: tag === "input" && "text", autocomplete: "off", spellcheck: "false", ...props });
     this.#controls.push((now) => {
@@ -112,7 +118,7 @@ export class Facts {
     this.#onChange({ shape: tidy({ ...sizes, batch, heads, kv_heads }) });
   }
 
-  /** Returns a slider of lengths with logarithmic steps; the field beside it takes any number. */
+  /** Returns a slider for the length, with logarithmic steps. The field beside the slider accepts any number. */
   #slider() {
     const slider = el("input", {
       type: "range",

@@ -4,7 +4,10 @@ import { button, iconButton } from "./dialog.js";
 import { el, fill, uid } from "./dom.js";
 import { readPositions, writeRows } from "./lists.js";
 
-/** Returns `input` with its label. `read` parses its text and may throw; `set` gets the value; `hint` or the error is shown beneath. */
+/**
+ * Returns `input` with its label. `read` parses the text of the input and may throw an error; `set` receives the parsed value. `hint`, or
+ * the error, is shown below the input.
+ */
 export function field(label, input, { read, set, hint }) {
   input.id = uid("field");
   const says = el("span", { class: "says", id: `${input.id}-says` }, hint);
@@ -24,7 +27,10 @@ export function field(label, input, { read, set, hint }) {
   return el("div", { class: "field" }, el("label", { for: input.id }, label), input, says);
 }
 
-/** Returns buttons of which one is selected: `{element, choose(name)}`. */
+/**
+ * Returns a group of buttons of which one is selected, as `{element, choose(name)}`. `names` maps each name to a title; `onChoose(name)` is
+ * called on a click.
+ */
 export function segments(names, label, onChoose) {
   const buttons = Object.entries(names).map(([name, title]) =>
     el("button", { type: "button", "aria-pressed": "false", dataset: { name }, onclick: () => onChoose(name) }, title),
@@ -36,8 +42,8 @@ export function segments(names, label, onChoose) {
 }
 
 /**
- * Labels: a name and its positions per line. `set(labels)` is called when the user changes them, `show(labels)` shows them:
- * `{element, show}`.
+ * Returns fields for labels as `{element, show(labels)}`. Each line has the name of a label and its positions. `set(labels)` is called when
+ * the user changes a field.
  */
 export function labelFields(set) {
   const lines = el("div", { class: "label-lines" });

@@ -12,7 +12,10 @@ const ICONS = {
 };
 
 export class LayersPanel {
-  /** `onLayers(texts)`, `onDepth(number)` and `onFill(word)` are called after changes of the masks, the depth and the fill. */
+  /**
+   * `onLayers(texts)` is called when the user changes the masks, `onDepth(number)` when the user changes the number of layers, and
+   * `onFill(word)` when the user changes the fill of empty rows.
+   */
   constructor({ language, labels, onLayers, onDepth, onFill }) {
     Object.assign(this, { language, labels, onLayers });
     this.rows = [];
@@ -41,7 +44,7 @@ export class LayersPanel {
     return [...this.rows.map((row) => row.editor.value()), ...this.rest];
   }
 
-  /** Shows the state; the text that the user types stays. */
+  /** Shows the settings in the controls. A mask text that the editor already has is not set again. */
   update({ layers: all, depth, fill: empty }) {
     const layers = all.slice(0, MOST_LAYERS);
     this.rest = all.slice(MOST_LAYERS);
@@ -63,7 +66,7 @@ export class LayersPanel {
     this.turns.textContent = one ? "the same in every layer" : `${all.length} masks alternate`;
   }
 
-  /** Marks the mask that cannot be used; null marks none. */
+  /** Shows the error in the editor of the mask with the index `error.layer`. Null removes all errors. */
   problem(error) {
     this.rows.forEach((row, index) => row.editor.setError(error && index === error.layer ? error : null));
   }
@@ -121,7 +124,7 @@ export class LayersPanel {
   }
 }
 
-/** Returns the example stacks and the stacks of models. */
+/** Returns a panel with the example stacks and the stacks of real models. `onPick(patch)` is called with the chosen stack. */
 export function presetsPanel(presets, onPick) {
   const says = el("p", { class: "soft", "aria-live": "polite" },
     "Information passes through several layers. Begin with an example, or write your own masks.");

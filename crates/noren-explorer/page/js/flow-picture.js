@@ -7,15 +7,18 @@ import { Drawing } from "./drawing.js";
 import { count, has, shared } from "./flow-sets.js";
 
 const PADDING = { top: 26, right: 18, bottom: 30 };
-/** Above this number of curves, they are straight: the bend would not be visible. */
+/** The maximum number of curves that are bent. With more curves, straight lines are drawn, because the bend would not be visible. */
 const MOST_CURVES = 3000;
-/** Segments of one stroke; one long path is slower than many short ones. */
+/** The maximum number of line segments in one drawn path. One long path is slower to draw than many short paths. */
 const CHUNK = 400;
-/** The maximum width of a token, in pixels. */
+/** The maximum width of a token's column, in pixels. */
 const WIDEST = 64;
 
 export class FlowPicture extends Drawing {
-  /** `inks()` returns the colours of the theme; `token` is called with a clicked token. */
+  /**
+   * `inks()` returns the colours of the theme. `onToken` is called with the token that the user clicks, `onView` after panning and zooming,
+   * and `onHover` with the token under the pointer.
+   */
   constructor(canvas, { inks, onToken, onView, onHover }) {
     super(canvas);
     Object.assign(this, { inks, onToken, onView, onHover });
@@ -26,8 +29,10 @@ export class FlowPicture extends Drawing {
     this.listen();
   }
 
-  /** Shows an answer of POST /api/flow. `shown` gives the token, the directions, the path (`{source, steps}`) and the cut. Returns true
-      if the number of tokens changed, so that all of them are visible again. */
+  /**
+   * Shows an answer of POST /api/flow. `shown` has the token, the directions, the path (`{source, steps}`) and the cut; `layers` are the
+   * texts of the masks. Returns true if the number of tokens changed; the picture then shows all tokens.
+   */
   show(answer, shown, layers) {
     const other = !this.answer || this.answer.tokens !== answer.tokens;
     Object.assign(this, { answer, shown, layers });
@@ -55,12 +60,12 @@ export class FlowPicture extends Drawing {
     return left + ((token - this.view.first) / (this.view.last - this.view.first)) * width;
   }
 
-  /** Returns the middle of a token's column. */
+  /** Returns the x coordinate of the middle of a token's column. */
   x(token) {
     return this.column(token + 0.5);
   }
 
-  /** Returns the middle of a level. */
+  /** Returns the y coordinate of the middle of a level; level 0 is the inputs. */
   y(level) {
     const { top, height, step } = this.area;
     return this.bands ? top + height - (level + 0.5) * step : top + height - level * step;
@@ -140,7 +145,10 @@ export class FlowPicture extends Drawing {
     c.fillText(text, this.x(this.shown.token), area.bottom - 4);
   }
 
-  /** Draws few tokens: dots, a faint curve for each allowed cell, and the cones in their colours. */
+  /**
+   * Draws a flow with few tokens: a dot for each token at each level, a faint curve for each allowed cell, and coloured curves where
+   * information reaches the shown token or comes from the shown token.
+   */
   drawGraph() {
     const { answer, ink, shown } = this;
     const { depth, edges } = answer;
@@ -214,7 +222,10 @@ export class FlowPicture extends Drawing {
     }
   }
 
-  /** Draws many tokens: a band for each level, with the ranges that reach the token and those that it reaches. */
+  /**
+   * Draws a flow with many tokens: one band for each level. A band has the ranges of tokens that reach the shown token, and the ranges of
+   * tokens that the shown token reaches.
+   */
   drawBands() {
     const { context: c, answer, ink, shown, area } = this;
     const gap = area.step > 6 ? 2 : area.step > 3 ? 1 : 0;
@@ -233,7 +244,10 @@ export class FlowPicture extends Drawing {
     }
   }
 
-  /** Clears the part of a band whose ranges are not known. `ends`: the end of the known ranges of each set, or false. */
+  /**
+   * Clears the part of a band in which ranges may be missing. `ends` has for each set the token up to which its ranges are complete, or
+   * false if the set is not drawn.
+   */
   blank(ends, top, high) {
     const { context: c, view, area, ink } = this;
     const from = Math.max(Math.min(...ends.map((end) => (end === false ? Infinity : end))), view.first);
@@ -280,7 +294,7 @@ export class FlowPicture extends Drawing {
     c.setLineDash([]);
   }
 
-  /** Draws a path through the layers: it stays in its token until the layer in which the next token reads it. */
+  /** Draws a path of information through the layers. The path stays at a token until the layer in which the next token reads this token. */
   drawPath() {
     if (!this.shown.path) return;
     const { context: c, ink } = this;
@@ -314,7 +328,7 @@ export class FlowPicture extends Drawing {
     }
   }
 
-  /** Draws a number beside a point of the path, on a background. */
+  /** Draws a text on a background beside the point (`x`, `y`) of a path. */
   tag(text, x, y) {
     const { context: c, ink, area } = this;
     const wide = c.measureText(text).width + 8;
@@ -392,7 +406,7 @@ export class FlowPicture extends Drawing {
     this.onHover(token, level);
   }
 
-  /** Zooms to `1 / factor` times the tokens; the token under `x` stays in place. */
+  /** Zooms the axis of tokens: `factor` times as many tokens become visible. The token under the pixel `x` does not move. */
   zoom(factor, x = this.area.left + this.area.width / 2) {
     const span = this.view.last - this.view.first;
     const share = Math.min(Math.max((x - this.area.left) / this.area.width, 0), 1);
@@ -409,7 +423,7 @@ export class FlowPicture extends Drawing {
     this.onView(this.view);
   }
 
-  /** The visible tokens as `[first, last]`; null for all. */
+  /** Returns the range of visible tokens as `[first, last]`; null if all tokens are visible. */
   window() {
     const { first, last } = this.view;
     return first <= 0 && last >= this.answer.tokens ? null : [first, last].map((token) => Math.round(token * 100) / 100);
@@ -419,7 +433,7 @@ export class FlowPicture extends Drawing {
     if (this.answer) this.look(0, this.answer.tokens);
   }
 
-  /** Brings a token into view without a change of scale. */
+  /** Moves the view so that a token is visible, without zooming. */
   reveal(token) {
     if (!this.view || (token >= this.view.first && token + 1 <= this.view.last)) return;
     const span = this.view.last - this.view.first;
@@ -427,12 +441,15 @@ export class FlowPicture extends Drawing {
   }
 }
 
-/** Returns the token up to which the ranges of a set of this size are complete. */
+/**
+ * Returns the token up to which the listed ranges of a set are complete. `tokens` is the number of tokens in the whole set; Infinity means
+ * that no range is missing.
+ */
 const known = (set, tokens = 0) => (count(set) < tokens ? set.at(-1)?.[1] ?? 0 : Infinity);
 
 const byLayer = (depth) => Array.from({ length: depth }, () => []);
 
-/** Returns the points of a path from the inputs to the outputs; `stop` marks the point at which it enters a token. */
+/** Returns the points of a path from the inputs to the outputs, `{level, token, stop}`. `stop` is true where the path enters a token. */
 export function waypoints({ source, steps }, depth) {
   const points = [{ level: 0, token: source, stop: true }];
   let token = source;
@@ -450,7 +467,7 @@ function spread(pointers) {
   return a && b ? Math.max(Math.hypot(a.x - b.x, a.y - b.y), 1) : 0;
 }
 
-/** 1, 2 or 5 times a power of ten, at least `least`. */
+/** Returns the smallest number that is 1, 2 or 5 times a power of ten and at least `least`. */
 function niceStep(least) {
   const power = 10 ** Math.floor(Math.log10(Math.max(least, 1)));
   return [1, 2, 5, 10].map((n) => n * power).find((step) => step >= least) ?? 1;

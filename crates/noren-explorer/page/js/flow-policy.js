@@ -5,7 +5,10 @@ import { debounce, el, fill, number, plural, uid } from "./dom.js";
 import { RULES } from "./flow-settings.js";
 
 export class PolicyPanel {
-  /** `onText(text)` is called with the typed text, `onViolation(index or null)` with the violation to draw. */
+  /**
+   * `onText(text)` is called when the user changes the rules. `onViolation(index)` is called with the violation to draw, or with null for
+   * none.
+   */
   constructor({ onText, onViolation }) {
     this.onViolation = onViolation;
     const id = uid("policy");
@@ -41,12 +44,12 @@ export class PolicyPanel {
       this.verdict, this.empty, this.list, this.more);
   }
 
-  /** Shows the text of the state, unless the user is typing. */
+  /** Shows the policy of the state in the input, unless the user is typing there. */
   text(policy) {
     if (document.activeElement !== this.input && this.input.value !== policy) this.input.value = policy;
   }
 
-  /** Shows the result in an answer. */
+  /** Shows the verdict and the violations of an answer; `chosen` is the index of the drawn violation. */
   show(answer, chosen) {
     this.say(answer);
     const violations = answer.violations ?? [];
@@ -96,14 +99,17 @@ export class PolicyPanel {
   }
 }
 
-/** Returns the number of pairs that all violations reach together; not all violations need be listed. */
+/**
+ * Returns the number of denied pairs that all violations reach together, as text. If some violations are not listed or not counted exactly,
+ * the text begins with `at least`.
+ */
 function reachedInWords(violations, count) {
   const sum = violations.reduce((sum, violation) => sum + violation.reached_pairs, 0);
   const exact = count === violations.length && violations.every((violation) => violation.counted === "exact");
   return exact ? number(sum) : `at least ${number(sum)}`;
 }
 
-/** `token 3 → token 9 in layer 1 → token 14 in layer 4`. */
+/** Describes a path: `token 3 → token 9 in layer 1 → token 14 in layer 4`. */
 function pathInWords({ source, steps }) {
   return [`token ${source}`, ...steps.map(([layer, token]) => `token ${token} in layer ${layer}`)].join(" → ");
 }

@@ -3,7 +3,7 @@
 
 export const count = (set) => set.reduce((sum, [a, b]) => sum + b - a, 0);
 
-/** Returns whether the set contains this token. */
+/** Returns whether a set of ranges contains a token. */
 export function has(set, token) {
   let [low, high] = [0, set.length];
   while (low < high) {
@@ -14,16 +14,22 @@ export function has(set, token) {
   return low < set.length && set[low][0] <= token;
 }
 
-/** Returns the number of tokens of each set. */
+/** Returns the number of tokens of each set. `given` has the known numbers; missing numbers are counted. */
 export const counts = (sets, given) => sets.map((set, index) => given?.[index] ?? count(set));
 
-/** Returns whether a set of this size contains the token; null if the token is after the known ranges and some are missing. */
+/**
+ * Returns whether a set with `tokens` tokens contains the token. Returns null if the token is after the listed ranges and some ranges are
+ * missing.
+ */
 export function holds(set, token, tokens) {
   if (has(set, token)) return true;
   return count(set) < tokens && token >= (set.at(-1)?.[1] ?? 0) ? null : false;
 }
 
-/** Describes the set: `3, 7..12, 20..64`, ends excluded, with at most `most` runs. `tokens`: the size of the set, if runs are missing. */
+/**
+ * Describes a set of ranges: `3, 7..12, 20..64`, with excluded ends and at most `most` runs. `tokens` is the number of tokens in the set;
+ * if it is larger than the number in the given ranges, some ranges are missing.
+ */
 export function inWords(set, most = 4, tokens = 0) {
   const more = count(set) < tokens;
   if (set.length === 0) return more ? "…" : "none";
@@ -33,7 +39,7 @@ export function inWords(set, most = 4, tokens = 0) {
   return set.length > most ? `${given}, … (${set.length} runs)` : given;
 }
 
-/** Returns the number of leading sets that differ from the next one. Later sets are equal and shown once. */
+/** Returns how many sets to show: all sets up to the first of the equal sets at the end, so that equal sets are shown once. */
 export function changing(sets, tokens = counts(sets)) {
   const same = (a, b) => a.length === b.length && a.every(([x, y], at) => x === b[at][0] && y === b[at][1]);
   let last = sets.length;
@@ -41,7 +47,7 @@ export function changing(sets, tokens = counts(sets)) {
   return last;
 }
 
-/** Returns the intersection of two sets. */
+/** Returns the ranges that two sets of ranges have in common. */
 export function shared(one, other) {
   const both = [];
   for (let [i, j] = [0, 0]; i < one.length && j < other.length; ) {

@@ -3,14 +3,16 @@
 const PATHS = ["both", "back", "reach"];
 const FILLS = ["nothing", "finite"];
 
-/** The server's maximum number of layers. */
+/** The maximum number of layers that the server accepts. */
 export const MOST_LAYERS = 512;
 
 const whole = (value, from, to) => Number.isInteger(value) && value >= from && value <= to;
 const texts = (value) => Array.isArray(value) && value.length > 0 && value.every((t) => typeof t === "string");
 
-/** Returns the settings of a state. Values of a wrong type are replaced by defaults; values beyond a limit are sent, and the server
-    refuses them. */
+/**
+ * Returns the settings of the flow view in a state. Values of a wrong type are replaced by defaults. Values beyond a limit are kept, and
+ * the server answers them with an error.
+ */
 export function settings({ flow, mask, shape, at }) {
   const layers = texts(flow.layers) ? flow.layers : [mask];
   const tokens = tokensOf(shape);
@@ -30,13 +32,13 @@ export function settings({ flow, mask, shape, at }) {
   };
 }
 
-/** Returns the number of tokens of a shape; null if the facts determine it. */
+/** Returns the number of tokens of a shape. Returns null if only the facts determine this number. */
 function tokensOf({ len, kv, past, new: more }) {
   const known = len ?? kv ?? (past === undefined && more === undefined ? undefined : (past ?? 0) + (more ?? 1));
   return whole(known, 1, 2 ** 31) ? known : null;
 }
 
-/** Returns the body of POST /api/flow. */
+/** Returns the request body for POST /api/flow. */
 export function request(state, { layers, depth, fill, policy, token, batch }) {
   const body = { layers, depth, shape: state.shape, facts: state.facts, fill, policy, batch };
   return token === null ? body : { ...body, token };
@@ -51,7 +53,7 @@ export const RULES = [
   ["allow: label(pii) -> label(pii)", "an exception: these pairs are not denied"],
 ];
 
-/** Example stacks: a patch of the state each. */
+/** The example stacks. `patch` is the change of the state that shows an example. */
 export const PRESETS = [
   {
     name: "Windows, stacked",

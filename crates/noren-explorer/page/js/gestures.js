@@ -4,7 +4,7 @@ const CLICK = 4; // maximum movement of a pointer in a click, in pixels
 
 const still = () => window.matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-/** Zooms a camera in small steps, or at once if the system requests less motion. `moved()` is called after each step. */
+/** Zooms a camera in small steps, or at once if the system setting "reduced motion" is on. `moved()` is called after each step. */
 export class Glide {
   #camera;
   #moved;
@@ -21,7 +21,7 @@ export class Glide {
     else this.#next(Math.log(factor), x, y);
   }
 
-  /** Zooms by a part of the rest `left` of the factor, which is a logarithm. */
+  /** Takes the next step of a zoom. `left` is the logarithm of the factor that is still left. */
   #next(left, x, y) {
     const part = Math.abs(left) < 0.02 ? left : left * 0.3;
     this.#step(Math.exp(part), x, y);
@@ -39,8 +39,8 @@ export class Glide {
 }
 
 /**
- * Moves a camera by mouse, pen and fingers on `element`: drag, wheel, pinch. `moved()` is called after each change of the camera,
- * `hover(cell or null)` when the pointer moves, `pick(cell)` on a click; `cell(x, y)` returns the cell under a pixel, or null.
+ * Moves a camera by mouse, pen and fingers on `element`: drag, wheel and pinch. `moved()` is called after each change of the camera,
+ * `hover(cell or null)` when the pointer moves, and `pick(cell)` on a click. `cell(x, y)` returns the cell under a pixel, or null.
  */
 export function pointers(element, camera, { hover, moved, pick, cell }) {
   const down = new Map(); // pointer -> {x, y}

@@ -4,7 +4,7 @@
 const TOKEN =
   /(?<space>\s+)|(?<string>"[^"]*"?)|(?<number>\d+(?:\.\d+)?(?:e[+-]?\d+)?)|(?<name>[A-Za-z_][A-Za-z0-9_]*)|(?<sign>\.\.|[&|!~+\-])|(?<bracket>[()[\]])|(?<other>.)/gs;
 
-/** Returns the tokens of a text: `{kind, text, start, end}`. Together they are the whole text. */
+/** Splits a text into tokens `{kind, text, start, end}`. The tokens cover the whole text. */
 export function tokens(text) {
   return [...text.matchAll(TOKEN)].map((match) => {
     const [kind] = Object.entries(match.groups).find(([, value]) => value !== undefined);
@@ -12,7 +12,10 @@ export function tokens(text) {
   });
 }
 
-/** Sets the kinds of tokens for the mirror: names of atoms are known, names before `=` or `:` are parameters. */
+/**
+ * Returns the tokens of a text with the kinds that the editor colours: names of atoms are `atom`, names before `=` or `:` are `param`,
+ * other names are `word`.
+ */
 export function coloured(text, language) {
   const known = new Set([...language.atoms, ...language.scores].flatMap((atom) => names(atom)));
   const all = tokens(text);
@@ -24,18 +27,18 @@ export function coloured(text, language) {
   });
 }
 
-/** Returns every name in a title: `sliding(W)` also documents `sliding_window(W)`. */
+/** Returns all names that the title of an atom contains: the documentation of `sliding(W)` also documents `sliding_window(W)`. */
 function names(atom) {
   return [atom.name, ...[...atom.title.matchAll(/`([a-z_]+)/g)].map(([, name]) => name)];
 }
 
-/** Returns the documentation of a name. */
+/** Returns the documentation of an atom or a score modifier; undefined if the name does not exist. */
 function described(name, language) {
   const all = [...language.atoms, ...language.scores];
   return all.find((atom) => atom.name === name) ?? all.find((atom) => names(atom).includes(name));
 }
 
-/** Returns the atom or score modifier at the caret, with its documentation. */
+/** Returns the documentation of the atom or score modifier at the caret; undefined if there is no such name. */
 export function atomAt(text, caret, language) {
   const all = tokens(text);
   const entry = (name) => described(name, language);
@@ -45,7 +48,7 @@ export function atomAt(text, caret, language) {
   return name ? entry(name) : undefined;
 }
 
-/** Returns the innermost call around the caret: its name and the start of its arguments. */
+/** Returns the innermost call that contains the caret: the name of the call, and the position at which its arguments begin. */
 function enclosing(all, caret) {
   const open = [];
   let last = null;
@@ -59,8 +62,9 @@ function enclosing(all, caret) {
 }
 
 /**
- * Returns the completions at the caret: `{from, to, items: [{insert, name, says, caret}]}`; `caret` is the new caret position in `insert`.
- * `all` offers all completions, also before a letter is typed.
+ * Returns the completions at the caret as `{from, to, items: [{insert, name, says, caret}]}`. `insert` replaces the text from `from` to
+ * `to`; `caret` is the position of the caret in `insert` afterwards. If `all` is true, completions are offered before a letter is typed
+ * too.
  */
 export function complete(text, caret, language, labels, { all = false } = {}) {
   const before = tokens(text.slice(0, caret));
@@ -92,7 +96,7 @@ export function complete(text, caret, language, labels, { all = false } = {}) {
   return { from, to, items: found };
 }
 
-/** Returns an atom as inserted text: with brackets, unless it may be written without. */
+/** Returns a list with the completion that inserts an atom. Brackets are added unless the atom can be used without brackets. */
 function calls(atom) {
   const { name, title } = atom;
   const bare = title.includes(`\`${name}\``);

@@ -2,7 +2,10 @@
 
 const words = (row, between = /[\s,]+/) => row.split(between).filter(Boolean);
 
-/** Parses lists of numbers: rows separated by `;`, numbers by commas or spaces. One row gives a plain list, no number gives null. */
+/**
+ * Parses rows of numbers: semicolons separate rows, commas or spaces separate numbers. Returns a list for one row, a list of lists for
+ * several rows, and null if there is no number.
+ */
 export function readRows(text) {
   const rows = text.split(";").map((row) => words(row).map(readCount));
   const kept = rows.filter((row) => row.length > 0);
@@ -10,13 +13,13 @@ export function readRows(text) {
   return kept.length === 1 ? kept[0] : kept;
 }
 
-/** Returns lists of numbers as text. */
+/** Returns numbers as text: commas between numbers, semicolons between batch rows. */
 export function writeRows(rows) {
   if (!Array.isArray(rows)) return "";
   return rows.some(Array.isArray) ? rows.map((row) => [row].flat().join(", ")).join("; ") : rows.join(", ");
 }
 
-/** Parses a whole number of at least 0; `4k` and `1M` are powers of two. */
+/** Parses a whole number of at least 0. The suffix `k` means 1024, and `M` means 1024^2. */
 export function readCount(word) {
   if (word.startsWith("-")) throw new Error(`\`${word}\` is not a whole number of at least 0`);
   return readWhole(word);
@@ -29,12 +32,15 @@ function readWhole(word) {
   return value;
 }
 
-/** Parses positions: `3, 10..14`, with `;` between batch rows; a row may be empty. One row gives a plain list. */
+/**
+ * Parses positions and ranges such as `3, 10..14`. A semicolon begins the next batch row, which may be empty. Returns a list of positions
+ * for one batch row, otherwise a list of lists.
+ */
 export function readPositions(text) {
   const position = (word) => (/^(\d+\.\.\d*|\.\.\d+)$/.test(word) ? word : readCount(word));
   const rows = text.split(";").map((row) => words(row).map(position));
   return rows.length === 1 ? rows[0] : rows;
 }
 
-/** Parses the query offsets of the batch rows, which may be negative. */
+/** Parses the query offsets of the batch rows. An offset may be negative. */
 export const readOffsets = (text) => words(text, /[\s,;]+/).map(readWhole);

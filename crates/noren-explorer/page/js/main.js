@@ -29,7 +29,7 @@ const ctx = {
   state,
   toast,
   language: { atoms: [], scores: [], operators: [] },
-  /** Shows a view, with some keys of the state changed. */
+  /** Opens a view, and changes the keys of the state that `patch` contains. */
   go: (view, patch = {}) => state.set({ ...patch, view }),
 };
 

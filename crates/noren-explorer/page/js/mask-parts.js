@@ -1,6 +1,6 @@
 // Parts of the mask view: exports, keys, icons, legends, and the bars along the rulers.
 
-/** The formats of exports: the server's name, the title, and a note. */
+/** The formats of exports, each as `[name in the API, title, note]`. */
 export const EXPORTS = [
   ["svg", "SVG", "a picture that scales"],
   ["png", "PNG", "a picture"],
@@ -11,9 +11,9 @@ export const EXPORTS = [
   ["json", "JSON", "mask, shape and facts"],
   ["npy", "NumPy array", "every cell"],
 ];
-/** The formats of exports that contain only the visible part if the picture is zoomed. */
+/** The formats of exports that are pictures. If the picture is zoomed, an export contains only the visible part. */
 export const PICTURES = ["svg", "png", "txt"];
-/** The keyboard shortcuts of the picture. */
+/** The keyboard shortcuts of the picture, each as `[keys, effect]`. */
 export const SHORTCUTS = [
   ["← ↑ ↓ →", "move the cell cursor"],
   ["Enter", "pin the explanation of the cell"],
@@ -28,7 +28,7 @@ export const SHORTCUTS = [
   ["/", "go to the editor"],
   ["?", "this list"],
 ];
-/** Icons, as paths in 24 by 24 units. */
+/** Icons of the mask view. Each is an SVG path in a square of 24 by 24 units. */
 export const ICONS = {
   fit: "M4 9V4h5M20 9V4h-5M4 15v5h5M20 15v5h-5",
   nearer: "M12 5v14M5 12h14",
@@ -37,7 +37,7 @@ export const ICONS = {
   keys: "M9.5 9a2.6 2.6 0 1 1 3.7 2.3c-.8.4-1.2 1-1.2 1.9v.3M12 17v.01",
 };
 
-/** The meanings of the colours, for each kind of picture. */
+/** The entries of the legend `[colour, meaning]`, for each kind of picture. */
 export const LEGENDS = {
   cells: [
     ["allowed", "allowed"],
@@ -59,7 +59,7 @@ export const LEGENDS = {
   ],
 };
 
-/** Returns documents, labels and padding as bars along the rulers. */
+/** Returns the documents, the labels, or the non-padding tokens of a batch row as bars along the rulers. */
 export function bandsOf(bound, batch, side) {
   const bands = [];
   const ends = bound.document_ends?.[Math.min(batch, bound.document_ends.length - 1)];
@@ -81,8 +81,10 @@ export function bandsOf(bound, batch, side) {
   return bands;
 }
 
-/** Returns the ranges of a label in a batch row. Positions are one list for all rows or one for each, of positions, `"a..b"` and `[a,
-    b]`. */
+/**
+ * Returns the ranges `[start, end]` of a label in a batch row. `positions` is one list for all batch rows, or one list for each batch row.
+ * An entry is a position, a text `"a..b"`, or a range.
+ */
 function rangesOf(positions, batch) {
   if (!Array.isArray(positions)) return [];
   const row = positions.some((entry) => Array.isArray(entry)) ? positions[Math.min(batch, positions.length - 1)] : positions;

@@ -13,13 +13,15 @@ export class Patterns {
   #fields = []; // inputs for the batch row and the head
   element = el("section", { class: "patterns", "aria-label": "Distinct patterns of batch rows and heads", hidden: true });
 
-  /** `onChoose([batch, head], options)` is called with a choice; the options are those of `state.set`. */
+  /** `onChoose([batch, head], options)` is called when the user chooses a pattern; `options` are options of `state.set`. */
   constructor(api, onChoose) {
     this.#api = api;
     this.#onChoose = onChoose;
   }
 
-  /** Shows the patterns of a mask (`bound` is the answer of POST /api/masks), with the pattern of `[batch, head]` selected. */
+  /**
+   * Shows the patterns of a mask, and selects the pattern of `at`, which is `[batch row, head]`. `bound` is the answer of POST /api/masks.
+   */
   show(bound, at) {
     const isNew = this.#bound?.id !== bound.id;
     this.#bound = bound;
@@ -62,7 +64,7 @@ export class Patterns {
     );
   }
 
-  /** Returns the listed pattern of a batch row and head; null if it is not known. */
+  /** Returns the index of the pattern of a batch row and head; null if the server did not list this pattern. */
   #patternOf(batch, head) {
     const { patterns, pattern_of: of, heads } = this.#bound;
     if (of) return of[batch * heads + head] ?? null;
@@ -80,7 +82,7 @@ export class Patterns {
     );
   }
 
-  /** Returns a field for the batch row (`axis` 0) or the head (1); `count` is their number. */
+  /** Returns a field for the index of a batch row (`axis` 0) or of a head (`axis` 1). `count` is the number of batch rows or heads. */
   #field(name, axis, count) {
     const input = el("input", {
       type: "number",

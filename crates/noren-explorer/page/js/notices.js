@@ -10,16 +10,16 @@ export class Notices {
   #onLate;
   #timer = 0;
 
-  /** Whether tiles are missing for longer than PATIENCE. */
+  /** Whether tiles have been missing for longer than PATIENCE. */
   late = false;
   elements = [this.#veil, this.#status];
 
-  /** `onLate()` is called when tiles begin to be late. */
+  /** `onLate()` is called when tiles have been missing for the time PATIENCE. */
   constructor(onLate) {
     this.#onLate = onLate;
   }
 
-  /** Measures the time since tiles began to be missing. */
+  /** Starts the timer for late tiles if tiles are missing. Stops the timer if the picture is `complete`. */
   wait(complete) {
     if (complete) this.reset();
     else this.#timer ||= setTimeout(() => this.#run(), PATIENCE);
@@ -30,14 +30,17 @@ export class Notices {
     this.#onLate();
   }
 
-  /** Restarts the measurement. */
+  /** Stops the timer for late tiles. */
   reset() {
     clearTimeout(this.#timer);
     this.#timer = 0;
     this.late = false;
   }
 
-  /** Shows the reason why the picture is `outdated` (empty: it is not), or that it is being drawn, and its `failures` (null: none). */
+  /**
+   * Shows the notices over the picture. `outdated` is the reason why the picture is out of date, or empty. `complete` is true if no tile is
+   * missing. `failures` describes tiles that failed, or is null.
+   */
   show(outdated, complete, failures) {
     write(this.#veil, outdated || (this.late && !complete && !failures ? "Drawing …" : ""));
     const again = failures?.over ? "No further attempt until the view changes." : "A new attempt follows soon.";
@@ -50,7 +53,7 @@ export class Notices {
   }
 }
 
-/** Shows a text in an element, which is hidden if the text is empty; an unchanged text is not announced again. */
+/** Shows a text in an element. An empty text hides the element. If the text is unchanged, screen readers do not announce the text again. */
 function write(element, words) {
   if (element.textContent === words) return;
   element.textContent = words;

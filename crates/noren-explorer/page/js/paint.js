@@ -22,7 +22,7 @@ function ink(name) {
 
 const faded = (name, share) => ink(name).replace(")", ` / ${share})`);
 
-/** The background of cells whose tile is not loaded: hatched, unlike the colours of the legend. */
+/** Returns the hatched pattern for cells whose tile is not loaded. No colour of the legend is hatched. */
 function missing(context) {
   if (hatch) return hatch;
   const side = 12;
@@ -41,13 +41,16 @@ function missing(context) {
   return hatch;
 }
 
-/** Returns the level at which a cell of a tile takes one to two pixels of the screen. */
+/**
+ * Returns the level at which one cell of a tile is one to two screen pixels wide. `ratio` is the number of screen pixels per page pixel,
+ * and `top` the maximum level.
+ */
 export function levelFor(camera, top, ratio) {
   const finest = Math.max(camera.scale, Math.min(camera.down, camera.scale)) * ratio;
   return clamp(Math.ceil(Math.log2(1 / finest)), 0, top);
 }
 
-/** Returns the tiles in the window, those in its middle first. */
+/** Returns the tiles `[level, row, col]` that the window shows; tiles near the middle of the window are first. */
 export function tilesSeen(camera, level) {
   const span = SIDE * 2 ** level;
   const { q0, q1, k0, k1 } = camera.seen();
@@ -59,7 +62,10 @@ export function tilesSeen(camera, level) {
   return tiles.sort((a, b) => far(a) - far(b));
 }
 
-/** Draws the cells in the window. A missing tile is replaced by a coarser tile or by one of `before` (other Tiles). */
+/**
+ * Draws the cells in the window. If a tile is not loaded, draws a coarser tile, or a tile of `before`, which are the tiles of the previous
+ * picture.
+ */
 export function drawCells(context, camera, tiles, before, level) {
   const [x0, y0] = [Math.max(camera.left, camera.x(0)), Math.max(camera.top, camera.y(0))];
   const x1 = Math.min(camera.left + camera.width, camera.x(camera.kvLen));
@@ -91,7 +97,10 @@ function place(context, camera, image, { firstQuery, firstKey, rows, cols }, lev
   context.drawImage(image, x, y, cols * cell * camera.scale, rows * cell * camera.down);
 }
 
-/** Draws the part of the nearest coarser tile that covers a missing tile; returns false if there is none. */
+/**
+ * Draws the part of a coarser tile that covers the missing tile `[level, row, col]`. Uses the nearest loaded level, at least `from` levels
+ * coarser. Returns false if no such tile is loaded.
+ */
 function drawCoarser(context, camera, tiles, [level, row, col], from = 1) {
   for (let up = from; level + up <= tiles.top; up += 1) {
     const parts = 2 ** up;
@@ -120,7 +129,7 @@ function drawCoarser(context, camera, tiles, [level, row, col], from = 1) {
   return false;
 }
 
-/** Draws large cells, each with a gap and round corners. Cells that only one of two masks allows also have a sign. */
+/** Draws cells that are large enough for gaps and round corners. With two masks, cells that only one mask allows also have a sign. */
 function drawSingles(context, camera, tile, mode) {
   const { q0, q1, k0, k1 } = camera.seen();
   const { colours } = palette(mode);
@@ -171,7 +180,10 @@ function drawLines(context, camera) {
   context.stroke();
 }
 
-/** Draws the row, the column and the frame of a cell. */
+/**
+ * Draws the row and the column of a cell, and a border around the cell. `pinned` is true if the explanation of the cell stays visible;
+ * `label` is a text beside the cell.
+ */
 export function drawCross(context, camera, cell, { pinned = false, label } = {}) {
   if (!cell) return;
   const [x, y] = [camera.x(cell.k), camera.y(cell.q)];
@@ -214,7 +226,10 @@ function pill(context, camera, words, x, y, align) {
   context.fillText(words, left + 5, y + 0.5);
 }
 
-/** Draws positions along the top and the left, with names of tokens if they fit. */
+/**
+ * Draws rulers: the positions of keys along the top, and of queries along the left. If `tokens` has names of keys or queries, draws these
+ * names instead.
+ */
 export function drawRulers(context, camera, tokens) {
   const { q0, q1, k0, k1 } = camera.seen();
   const [x0, y0] = [Math.max(camera.left, camera.x(0)), Math.max(camera.top, camera.y(0))];
@@ -263,13 +278,16 @@ function slanted(context, words, x, y) {
   context.restore();
 }
 
-/** Returns the step of a ruler: 1, 2, 5, 10, ... up to a thousand, then powers of two, like usual lengths of sequences. */
+/** Returns the distance between two numbers on a ruler: the smallest power of two that is at least `least`. */
 function step(least) {
   for (const value of [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]) if (value >= least) return value;
   return 2 ** Math.ceil(Math.log2(least));
 }
 
-/** Draws runs of positions (documents, labels, padding) as bars along the rulers: `{from, to, tone, axis}`, sorted by `from`. */
+/**
+ * Draws runs of positions (documents, labels, non-padding tokens) as bars along the rulers. A run is `{from, to, tone, axis}`: `tone` is a colour,
+ * `axis` is q, k or both. Runs are sorted by `from`.
+ */
 export function drawBands(context, camera, bands) {
   const { q0, q1, k0, k1 } = camera.seen();
   const [x0, y0] = [Math.max(camera.left, camera.x(0)), Math.max(camera.top, camera.y(0))];
@@ -286,7 +304,7 @@ export function drawBands(context, camera, bands) {
   }
 }
 
-/** Draws rings around given cells: `{q, k}`. */
+/** Draws a ring around each of the cells `{q, k}`. */
 export function drawMarks(context, camera, marks) {
   context.strokeStyle = ink("cross");
   context.lineWidth = 2;
@@ -300,7 +318,7 @@ export function drawMarks(context, camera, marks) {
   }
 }
 
-/** Draws the whole mask in a corner, with a frame around the visible part. */
+/** Draws a small picture of the whole mask in a corner, with a rectangle around the visible part. */
 export function drawMap(context, camera, tiles) {
   const tile = tiles.get(tiles.top, 0, 0);
   if (camera.fitted || !tile || camera.stretch !== 1) return;

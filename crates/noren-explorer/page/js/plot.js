@@ -5,7 +5,7 @@ import { el, fill, svg } from "./dom.js";
 const [width, height] = [620, 380];
 const [left, right, top, bottom] = [82, 18, 18, 46]; // margins
 
-/** Returns the powers of `base` within a range, thinned to at most `most`. */
+/** Returns the powers of `base` within a range. If there are more than `most`, only every second or every n-th power is returned. */
 function ticks([low, high], base, most) {
   const [from, to] = [Math.ceil(Math.log(low) / Math.log(base) - 1e-9), Math.floor(Math.log(high) / Math.log(base) + 1e-9)];
   const every = Math.max(1, Math.ceil((to - from + 1) / most));
@@ -15,8 +15,9 @@ function ticks([low, high], base, most) {
 }
 
 /**
- * A plot. `series`: `[{name, tone, dashed, points: [[x, y]]}]` with positive numbers; `x` and `y`: `{label, format, base}`, with `tick` if
- * the axis uses another format; `mark` is an x to highlight. `tone` is the name of a colour (`--accent`).
+ * Returns a plot. `series` is a list of lines `{name, tone, dashed, points: [[x, y]]}` with positive numbers; `tone` is the name of a
+ * colour, such as `--accent`. `x` and `y` describe the axes: `{label, format, base}`, and `tick` if the numbers on the axis have another
+ * format. `mark` is an x value that is highlighted.
  */
 export function plot({ title, series, x, y, mark = null }) {
   const points = series.flatMap((line) => line.points).filter(([, value]) => value > 0);
@@ -54,7 +55,7 @@ export function plot({ title, series, x, y, mark = null }) {
   return el("figure", { class: "plot" }, el("figcaption", {}, el("h2", {}, title), legend), picture);
 }
 
-/** Returns the ranges of both axes, and the pixels of a number: `{xs, ys, px(x), py(y)}`. */
+/** Returns the scales of a plot, `{xs, ys, px(x), py(y)}`: the range of each axis, and functions that convert numbers to pixels. */
 function scalesOf(points, base) {
   const range = (at) => [Math.min(...points.map((point) => point[at])), Math.max(...points.map((point) => point[at]))];
   const scale =
@@ -83,7 +84,7 @@ function grid({ xs, ys, px, py }, x, y) {
   ];
 }
 
-/** Draws a line with its points. */
+/** Returns a line with its points as SVG elements. */
 function drawn({ px, py }, { tone, dashed, points }) {
   const shown = points.filter(([, value]) => value > 0);
   return [
@@ -98,7 +99,7 @@ function drawn({ px, py }, { tone, dashed, points }) {
   ];
 }
 
-/** Draws the line at the highlighted x. */
+/** Draws the vertical line at the highlighted x value. `at` is in pixels. */
 function marker(at) {
   const beyond = at > width / 2;
   return svg(
@@ -109,7 +110,7 @@ function marker(at) {
   );
 }
 
-/** Returns the name of each line with its value at an x. */
+/** Returns list items with the name of each line and the value of the line at the x value `at`. */
 const values = (series, x, y, at) => [
   el("li", { class: "plot-at" }, `${x.label} ${x.format(at)}`),
   series.map(({ name, tone, dashed, points }) => {

@@ -4,7 +4,7 @@ import { el, fill } from "./dom.js";
 import { openDialog } from "./dialog.js";
 import { thumbnail } from "./tiles.js";
 
-/** Returns the changes of the state that show a preset. */
+/** Returns the changes of the state with which the page shows a preset. */
 export function presetState({ scene, layers, depth }) {
   const { mask, shape = {}, facts = {}, layer = null } = scene;
   return {
@@ -20,7 +20,7 @@ export function presetState({ scene, layers, depth }) {
   };
 }
 
-/** Opens the gallery of presets, with a search. */
+/** Opens a dialog with the presets and a search field. */
 export async function openPresets(ctx) {
   let presets;
   try {

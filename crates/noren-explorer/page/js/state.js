@@ -11,7 +11,7 @@ const flag = (value) => typeof value === "boolean";
 const several = (of, length) => (value) => value === null || (Array.isArray(value) && value.length === length && value.every(of));
 const finite = (value) => typeof value === "number" && Number.isFinite(value);
 
-/** key: [default, check of a value]. */
+/** The keys of the state, each with `[default, function that checks a value]`. */
 const KEYS = {
   view: ["mask", text(16)],
   mask: ["sliding(6) | causal & keys(0..2) | spans([9..14])", text(Infinity)], // the server refuses texts that are too long
@@ -30,12 +30,15 @@ const KEYS = {
   doctor: [{}, plain],
 };
 
-/** Keys of a view's own object that stay in memory and out of addresses. */
+/** The keys in the settings of each view that stay in memory and never enter an address. */
 const SECRETS = { text: ["text", "words"] };
 
 const same = (a, b) => a === b || JSON.stringify(a) === JSON.stringify(b);
 
-/** Keeps the valid keys of an object; missing and invalid keys get the value in `otherwise`, or the start value. */
+/**
+ * Returns an object with all keys of the state. Missing and invalid values of `from` are replaced by those of `otherwise`, or by the
+ * defaults.
+ */
 export function sound(from, otherwise = {}) {
   const kept = {};
   for (const [key, [initial, wanted]] of Object.entries(KEYS)) {
@@ -44,7 +47,7 @@ export function sound(from, otherwise = {}) {
   return kept;
 }
 
-/** Returns a state without the keys that stay out of addresses. */
+/** Returns the state without the keys in `SECRETS`, which addresses must not contain. */
 function withoutSecrets(value) {
   const kept = { ...value };
   for (const [view, keys] of Object.entries(SECRETS)) {
@@ -55,7 +58,10 @@ function withoutSecrets(value) {
 
 const holdsSecrets = (value) => Object.entries(SECRETS).some(([view, keys]) => keys.some((key) => Object.hasOwn(value[view], key)));
 
-/** Returns the state of an address. Keys that addresses leave out keep their value, unless this address has them. */
+/**
+ * Returns the state for the fragment of an address. Addresses contain no secrets, so secrets keep their current value unless the fragment
+ * contains them.
+ */
 function arrived(fragment) {
   const next = decode(fragment);
   for (const [view, keys] of Object.entries(SECRETS)) {
@@ -71,7 +77,7 @@ function arrived(fragment) {
 // JSON with quotes and apostrophes exchanged, spaces as +, and without the outer braces: readable, and chat programs do not break it.
 const swap = (json) => json.replace(/["']/g, (sign) => (sign === '"' ? "'" : '"'));
 
-/** Returns the part of an address that encodes a state. */
+/** Returns the fragment of an address that encodes a state. */
 export function encode(value) {
   const told = Object.entries(value).filter(([key, to]) => KEYS[key] && !same(to, KEYS[key][0]));
   const json = swap(JSON.stringify(Object.fromEntries(told)).slice(1, -1));
@@ -80,7 +86,7 @@ export function encode(value) {
     .replace(/%(3A|2C|3D|2F|3B|40|5B|5D)/g, (sign) => decodeURIComponent(sign));
 }
 
-/** Returns the state in a part of an address; the start state if there is none. */
+/** Returns the state that the fragment of an address encodes. Returns the start state if the fragment is invalid or empty. */
 export function decode(fragment) {
   try {
     return sound(JSON.parse(`{${swap(decodeURIComponent(fragment.replace(/^#/, "").replace(/\+/g, "%20")))}}`));
@@ -112,7 +118,7 @@ function write() {
   if (to !== location.hash) history.replaceState(null, "", to);
 }
 
-/** Removes from the address the parts of a link that must not stay there. */
+/** Removes secrets from the address of the page, for example after a link with secrets was opened. */
 function forget() {
   if (holdsSecrets(decode(location.hash))) write();
 }
@@ -122,11 +128,13 @@ function tell() {
 }
 
 export const state = {
-  /** The state, which must not be changed in place. */
+  /** Returns the current state. Callers must not modify the returned object. */
   get: () => current,
 
-  /** Changes some keys; an invalid value changes nothing. Adds an entry to the history, unless `replace` (for typing, panning and the
-      like). */
+  /**
+   * Changes the keys of the state that `patch` contains. Invalid values are ignored. Unless `replace` is true, adds an entry to the
+   * browser's history; `replace` is for frequent changes such as typing and panning.
+   */
   set(patch, { replace = false } = {}) {
     const next = sound({ ...current, ...patch }, current);
     if (Object.keys(KEYS).every((key) => same(next[key], current[key]))) return;
@@ -141,22 +149,25 @@ export const state = {
     tell();
   },
 
-  /** Calls `fn(state)` after each change; returns a function that ends the calls. */
+  /** Calls `fn(state)` after each change of the state. Returns a function that ends the calls. */
   subscribe(fn) {
     subscribers.add(fn);
     return () => subscribers.delete(fn);
   },
 
-  /** Writes the address now, for code that reads it. */
+  /**
+   * Writes the state to the address at once. Callers that read the address need this function, because changes are otherwise written after
+   * a pause.
+   */
   write,
 
-  /** Returns a link to the state with a patch; with `secrets`, the link also has the keys that stay out of addresses otherwise. */
+  /** Returns a link to the state with the changes of `patch`. If `secrets` is true, the link also contains the keys in `SECRETS`. */
   link(patch = {}, { secrets = false } = {}) {
     const to = sound({ ...current, ...patch }, current);
     return `#${encode(secrets ? to : withoutSecrets(to))}`;
   },
 
-  /** Returns the scene of the state in the form of the server; `mask` may replace the mask of the state. */
+  /** Returns the scene of the state in the format of POST /api/masks. The argument may be a changed copy of the state. */
   scene: ({ mask, shape, facts, layer } = current) => (layer === null ? { mask, shape, facts } : { mask, shape, facts, layer }),
 };
 

@@ -3,12 +3,15 @@
 import { Drawing } from "./drawing.js";
 
 const FONT = 12;
-/** The maximum width of a label, in pixels. */
+/** The maximum width of a word's label, in pixels. */
 const WIDEST = 110;
 const LARGEST = 30;
 
 export class HeatMap extends Drawing {
-  /** `inks()` returns `{strong, none, ground, label, cross, secret, font}` with colours as [r, g, b]; `onCell(row, col)` may get nulls. */
+  /**
+   * `inks()` returns the colours as `{strong, none, ground, label, cross, secret, font}`, each colour as [r, g, b]. `onCell(row, col)` is
+   * called with the cell under the pointer, or with nulls.
+   */
   constructor(canvas, { inks, onCell, onPick }) {
     super(canvas, canvas.parentElement);
     Object.assign(this, { inks, onCell, onPick });
@@ -116,7 +119,7 @@ export class HeatMap extends Drawing {
     }
   }
 
-  /** Returns the units whose names have room: the highlighted one, private ones, then as many others as fit. */
+  /** Returns the indices of the words whose labels fit without overlap: highlighted words first, then private words, then other words. */
   labelled(count) {
     const { lit, answer } = this;
     const apart = (FONT + 2) / this.area.cell;
@@ -141,7 +144,7 @@ export class HeatMap extends Drawing {
   }
 }
 
-/** Draws a small map of one layer and head, without labels. */
+/** Draws a small map of the attention of one layer and head, without labels. */
 export function drawSmall(canvas, { attention, allowed }, inks) {
   const count = attention.length;
   const context = canvas.getContext("2d");

@@ -3,7 +3,7 @@
 import { button, openDialog } from "./dialog.js";
 import { el, plural } from "./dom.js";
 
-/** Describes the contents of a link. */
+/** Describes what a link contains. If `secrets` is true, the link also contains the text and the words to hide. */
 export function heldInWords({ text, words, hide, mask }, secrets) {
   const held = ["the layer and head", hide.length > 0 && `the kinds to hide (${hide.join(", ")})`, mask.trim() !== "" && "the mask"];
   if (!secrets) return `The link holds ${listed(held)}. It does not hold the text or the words to hide.`;
@@ -16,7 +16,7 @@ function listed(parts) {
   return said.length < 2 ? said.join("") : `${said.slice(0, -1).join(", ")} and ${said.at(-1)}`;
 }
 
-/** Shows the link, at first without the text. */
+/** Shows a dialog with the link to the view. At first the link does not contain the text. */
 export function openLink({ state, toast }, settings) {
   const held = el("p", { role: "status" });
   const address = el("input", { type: "text", readonly: true, "aria-label": "Link" });

@@ -2,7 +2,7 @@
 
 import { el, number, percent, plural } from "./dom.js";
 
-/** Returns positions as runs: `3..9, 12`. */
+/** Returns sorted positions as a text of runs: `3..9, 12`; the end of a run is excluded. */
 export function runs(places) {
   const spans = [];
   for (const at of places) {
@@ -12,7 +12,7 @@ export function runs(places) {
   return spans.map(([a, b]) => (b - a === 1 ? `${a}` : `${a}..${b}`)).join(", ");
 }
 
-/** Returns the proof as a sentence. */
+/** Describes the result of the test for leaks in a sentence. */
 export function proofInWords({ holds, trials, compared, leaks, secret_changed: swapped }) {
   const changed = leaks.length;
   const told = `${plural(trials, "run")} with other secrets in the same places: ${plural(compared, "number")} compared, `;
@@ -21,7 +21,7 @@ export function proofInWords({ holds, trials, compared, leaks, secret_changed: s
   return `${told}but no secret was exchanged (${number(swapped)} outputs of secrets changed), so nothing is proved.`;
 }
 
-/** Shows the private text by kind, and whether it is hidden. */
+/** Returns elements that show the private text that was found, by kind, and whether it is hidden. */
 export function privateOf({ private: kinds, hidden, units, looked_for: lookedFor, not_looked_for: notLookedFor }) {
   const secret = new Set(hidden);
   const found = Object.entries(kinds).filter(([, tokens]) => tokens.length > 0);
@@ -44,7 +44,7 @@ export function privateOf({ private: kinds, hidden, units, looked_for: lookedFor
   ];
 }
 
-/** Shows the proof, or a hint if nothing is hidden. */
+/** Returns elements that show the result of the test for leaks, or a hint if nothing is hidden. */
 export function proofOf({ proof, hidden }) {
   if (!proof) return [el("p", { class: "soft" }, "Nothing is hidden, so there is nothing to prove. Choose what to hide above.")];
   return [
@@ -56,7 +56,7 @@ export function proofOf({ proof, hidden }) {
   ];
 }
 
-/** Shows the model's predictions. */
+/** Returns elements that show the model's predictions of the next token. */
 export function guessesOf({ guesses, withheld, continued, text }) {
   const bar = ({ token, probability }) =>
     el("li", {},

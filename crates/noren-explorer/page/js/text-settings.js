@@ -4,7 +4,7 @@
 const strings = (value) => (Array.isArray(value) ? value.filter((one) => typeof one === "string") : []);
 const whole = (value) => Number.isInteger(value) && value >= 0 && value < 4096;
 
-/** Returns the settings of a state; `model` (GET /api/model) gives the defaults. */
+/** Returns the settings of the text view in a state. `model` is the answer of GET /api/model, which gives the defaults. */
 export function settings({ text: own }, model) {
   const layers = model.layers ?? 1;
   const heads = model.heads ?? 1;
@@ -21,7 +21,7 @@ export function settings({ text: own }, model) {
   };
 }
 
-/** Returns the body of POST /api/text. */
+/** Returns the request body for POST /api/text. */
 export function request({ text, mask, hide, words, layer, head }) {
   const body = { text, layer, head };
   if (mask.trim()) body.mask = mask;
@@ -30,5 +30,5 @@ export function request({ text, mask, hide, words, layer, head }) {
   return body;
 }
 
-/** Splits the user's own words: separated by commas or lines. */
+/** Splits the words that the user typed at commas and line ends, and removes repetitions. */
 export const wordsOf = (typed) => [...new Set(typed.split(/[,\n]/).map((word) => word.trim()).filter(Boolean))];

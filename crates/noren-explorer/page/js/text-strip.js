@@ -6,7 +6,7 @@ import { drawSmall } from "./text-heat.js";
 import { request } from "./text-settings.js";
 
 export class Strip {
-  /** `onPlace(layer, head)` is called with the chosen map. */
+  /** `onPlace(layer, head)` is called when the user chooses the map of a layer and head. */
   constructor({ api, inks, onPlace }) {
     Object.assign(this, { api, inks, onPlace });
     this.grid = el("div", { class: "text-strip" });
@@ -21,7 +21,7 @@ export class Strip {
     });
   }
 
-  /** Shows the maps of these settings; `answer` is the map that is already loaded. */
+  /** Shows the small maps for these settings. `answer` is the map that is already loaded. */
   update(set, answer) {
     const key = JSON.stringify(request({ ...set, layer: 0, head: 0 }));
     const size = `${set.layers}x${set.heads}`;
@@ -66,7 +66,7 @@ export class Strip {
     for (const answer of this.answers?.values() ?? []) this.keep(answer);
   }
 
-  /** Requests the visible maps that are missing, one after another. */
+  /** Requests the missing small maps that are visible on the screen, one after another. */
   async ask() {
     if (this.asking || !this.root.open) return;
     const place = [...this.places.keys()].find((one) => this.seen.has(one) && !this.answers.has(one));

@@ -2,11 +2,11 @@
 
 import { el, fill, percent, uid } from "./dom.js";
 
-/** The maximum number of words listed for a row. */
+/** The maximum number of words that the description of a row of attention names. */
 const TOLD = 5;
 
 export class Words {
-  /** `onWord(index or null)` is called with the word under the pointer or cursor. */
+  /** `onWord(index, pinned)` is called with the word under the pointer or cursor, or with null. `pinned` is true after a click. */
   constructor({ onWord }) {
     this.onWord = onWord;
     this.prefix = uid("word");
@@ -21,7 +21,7 @@ export class Words {
     });
   }
 
-  /** Shows the words of an answer. */
+  /** Shows the words of an answer; `units` are the words. */
   show({ units }) {
     this.units = units;
     this.items = units.map((unit, index) =>
@@ -33,7 +33,10 @@ export class Words {
     fill(this.root, this.items.flatMap((item) => [item, " "]));
   }
 
-  /** Shows a row of attention as the background of the words; null removes it. */
+  /**
+   * Shows the attention of the word at `index` as the background of the words. `row` has one weight for each word; null removes the
+   * background.
+   */
   light(index, row) {
     this.at = index;
     const most = row ? Math.max(...row, 1e-9) : 1;
@@ -65,7 +68,7 @@ export class Words {
 
 const shown = (text) => (text.trim() === "" ? "␣" : text);
 
-/** Describes the attention of a word: `“Jane” reads “Dear” 41 %, “,” 12 %`. */
+/** Describes which words a word reads most: `“Jane” reads “Dear” 41 %, “,” 12 %`. */
 export function readsInWords(units, index, row) {
   const order = [...row.keys()].filter((at) => row[at] > 0).sort((a, b) => row[b] - row[a]);
   const name = (at) => `“${shown(units[at].text)}”`;

@@ -14,7 +14,7 @@ const ICONS = {
 
 const listeners = new Set();
 
-/** Calls `fn` after the colours changed, by the button or by the system. */
+/** Calls `fn` after each change of the colours, which the theme button or the system causes. Returns a function that ends the calls. */
 export function onTheme(fn) {
   listeners.add(fn);
   return () => listeners.delete(fn);
@@ -40,7 +40,7 @@ function apply(theme) {
 let theme = stored();
 apply(theme);
 
-/** The button that selects the next theme. */
+/** Returns the button that changes to the next theme. */
 export function themeSwitch() {
   const button = el("button", { type: "button", class: "icon-button", id: "theme" });
   const paint = () => {
@@ -67,7 +67,7 @@ export function themeSwitch() {
   return button;
 }
 
-/** Returns the current colour of a custom property (`--allowed`) as `[r, g, b, a]`, each 0 to 255. */
+/** Returns the current value of the colour `name`, a custom CSS property such as `--allowed`, as `[r, g, b, a]`, each from 0 to 255. */
 export function colour(name) {
   const probe = el("span", { hidden: true, style: { color: `var(${name})` } });
   document.body.append(probe);

@@ -2,16 +2,19 @@
 
 import { colour, onTheme } from "./theme.js";
 
-/** The number of cells along a tile's side, at every level. */
+/** The number of cells along each side of a tile, at every level. */
 export const SIDE = 256;
 const KEPT = 384; // tiles; a third of a MiB each
 const AT_ONCE = 4;
 const AGAIN = [3000, 10_000, 30_000]; // ms until a failed tile is requested again, after the first failure, the second, ...
-const FINAL = [408, 410, 507]; // statuses after which a tile is not requested again until the view changes; the same applies after all of AGAIN
+const FINAL = [408, 410, 507]; // after all of AGAIN, a tile that failed with one of these statuses is not requested again until the view changes
 
 const kept = new Map(); // key -> tile, the oldest first
 
-/** The meanings of a tile's byte. */
+/**
+ * Returns the cover of a tile's cell, from bits 0 and 1 of the byte: 0 if the mask allows no cell there, 1 if some cells, 2 if all cells, 3
+ * if the cover is unknown.
+ */
 export const cover = (byte) => byte & 3;
 export const planned = (byte) => (byte >> 2) & 3;
 export const onlyThis = (byte) => (byte & 16) !== 0;
@@ -24,7 +27,10 @@ onTheme(() => {
   for (const tile of kept.values()) tile.bitmap = null;
 });
 
-/** Returns the colour of each byte, as `[r, g, b]` and as a pixel, for each kind of picture: cells, the plan over them, or two masks. */
+/**
+ * Returns the colour of each value of a tile's byte, as `[r, g, b]` in `colours` and as a pixel in `pixels`. `mode` is the kind of picture:
+ * `cells`, `plan` or `difference`.
+ */
 export function palette(mode) {
   palettes ??= {};
   palettes[mode] ??= makePalette(mode);
@@ -70,7 +76,7 @@ function ofDifference(byte) {
   return ["denied", "both-some", "both"][cover(byte)];
 }
 
-/** Returns the tile as a picture with one pixel per cell; cells that were not computed are hatched. */
+/** Returns the tile as a picture with one pixel per cell. Cells whose cover is unknown are hatched. */
 export function picture(tile, mode) {
   if (tile.bitmap && tile.mode === mode) return tile.bitmap;
   const { rows, cols, cells } = tile;
@@ -88,10 +94,13 @@ export function picture(tile, mode) {
   return tile.bitmap;
 }
 
-/** Returns the level at which the whole mask is one tile. */
+/** Returns the lowest level at which one tile covers the whole mask. */
 export const topLevel = (qLen, kvLen) => Math.max(0, Math.ceil(Math.log2(Math.max(qLen, kvLen, 1) / SIDE)));
 
-/** The tiles of one mask for one (batch, head). `source`: id, other, batch, head, plan, qLen, kvLen. */
+/**
+ * The tiles of one mask for one pair of batch row and head. `source` is `{id, other, batch, head, plan, qLen, kvLen}`; `other` is the
+ * identity of a second mask to compare with.
+ */
 export class Tiles {
   #api;
   #source;
@@ -116,12 +125,12 @@ export class Tiles {
     return this.#source.plan ? "plan" : "cells";
   }
 
-  /** Returns whether both show the same cells. */
+  /** Returns whether these tiles and the tiles `other` show the same cells. */
   same = (other) => this.#name === other.#name;
 
   #key = (level, row, col) => `${this.#name} ${level} ${row} ${col}`;
 
-  /** Returns the tile if it is loaded. */
+  /** Returns a tile; undefined if the tile is not loaded. */
   get(level, row, col) {
     const key = this.#key(level, row, col);
     const tile = kept.get(key);
@@ -132,7 +141,7 @@ export class Tiles {
     return tile;
   }
 
-  /** Returns the byte of a query and a key at a level, if its tile is loaded. */
+  /** Returns the byte of the cell at query `q` and key `k` in the tile of this level. Returns undefined if the tile is not loaded. */
   byte(level, q, k) {
     const at = (place) => Math.floor(place / (SIDE * 2 ** level));
     const tile = this.get(level, at(q), at(k));
@@ -141,7 +150,10 @@ export class Tiles {
     return tile.cells[within(q, tile.firstQuery) * tile.cols + within(k, tile.firstKey)];
   }
 
-  /** Fetches these tiles (`[level, row, col]`) in this order, and stops fetching others; `place` is the position of the camera. */
+  /**
+   * Requests the tiles `[level, row, col]` in this order, and cancels requests for other tiles. `place` is the position of the camera. When
+   * the tiles or the place change, tiles that failed finally may be requested again.
+   */
   want(tiles, place = null) {
     const now = performance.now();
     const wanted = new Map(tiles.map((at) => [this.#key(...at), at]));
@@ -164,7 +176,10 @@ export class Tiles {
     this.want([]);
   }
 
-  /** Returns the failures among these tiles: `{count, error, over}`; `over`: none is requested again. Null if there are none. */
+  /**
+   * Describes the failures of these tiles: `count`, the last `error`, and `over`, which is true if no failed tile is requested again.
+   * Returns null if no tile failed.
+   */
   failures(tiles) {
     const keys = tiles.map((at) => this.#key(...at)).filter((key) => !kept.has(key));
     const found = keys.map((key) => this.#failed.get(key)).filter(Boolean);
@@ -172,7 +187,7 @@ export class Tiles {
     return { count: found.length, error: found.at(-1).error, over: found.every(({ over }) => over) };
   }
 
-  /** Allows another attempt for failed tiles whose waiting time is over. */
+  /** Allows another attempt for a failed tile, and draws again when the waiting time of the tile is over. */
   #later(failure, now) {
     failure.over = false;
     setTimeout(() => this.#onTile(null), Math.max(0, failure.at - now) + 50);
@@ -223,8 +238,10 @@ onTheme(() => {
   }
 });
 
-/** Returns a small picture of a whole mask: a canvas, drawn when its tile arrives. Without a `label`, it is decoration. `bound` is the
-    answer of POST /api/masks. */
+/**
+ * Returns a canvas with a small picture of a whole mask, which is drawn when its tile arrives. `bound` is the answer of POST /api/masks.
+ * Without a `label`, screen readers ignore the picture.
+ */
 export function thumbnail(api, bound, { batch = 0, head = 0, size = 96, label = "" } = {}) {
   const longest = Math.max(bound.q_len, bound.kv_len);
   const ratio = window.devicePixelRatio || 1;

@@ -8,7 +8,7 @@ import { plot } from "./plot.js";
 export const id = "cost";
 export const title = "Cost";
 
-/** Mounts the view. */
+/** Adds the view to the element `root`. Returns the functions `update` and `unmount`. */
 export function mount(root, ctx) {
   const figures = el("div", { class: "cost-figures" });
   const tiles = el("div", { class: "cost-tiles" });
@@ -74,12 +74,12 @@ const figure = (label, value, note) =>
 
 const NOT_COUNTED = "not counted";
 const absent = (value) => value === null || value === undefined;
-/** Returns a value in the format `format`; a missing value was not counted. */
+/** Returns a value as text in the format `format`, or "not counted" if the value is missing. */
 const told = (format, value) => (absent(value) ? NOT_COUNTED : format(value));
 
 /**
- * Returns the number of allowed cells and their share as `{count, share}`: exact, as two bounds, or not counted (`share` is then null).
- * `format` writes the count.
+ * Returns the number of allowed cells and their share of all cells, as the texts `{count, share}`. Both are exact numbers or a range;
+ * without a count, `count` is "not counted" and `share` is null. `format` formats the count.
  */
 export function allowedOf({ allowed, allowed_low: low, allowed_high: high, density, cells }, format = number) {
   const share = (count) => percent(Number(cells) > 0 ? Number(count) / Number(cells) : 0);
@@ -89,7 +89,7 @@ export function allowedOf({ allowed, allowed_low: low, allowed_high: high, densi
   return { count: `between ${format(low)} and ${format(high)}`, share: shares };
 }
 
-/** Describes the share of the computed cells that is allowed. */
+/** Describes the ratio of computed cells to allowed cells. */
 function computedSays({ allowed, computed_per_allowed: ratio }) {
   if (Number.isFinite(ratio)) return `${times(ratio)} the allowed ones`;
   return !absent(allowed) && Number(allowed) === 0 ? "nothing is allowed" : "allowed cells were not counted";
@@ -114,7 +114,7 @@ function paintFigures(root, cost) {
   );
 }
 
-/** Shows tiles by kind as one bar, with notes. */
+/** Shows the numbers of full, mixed and empty tiles as one bar, with notes. */
 function paintTiles(root, cost, bound) {
   const kinds = [
     ["Full", cost.full_tiles, "allowed", "computed without a mask"],
@@ -180,7 +180,7 @@ function paintCurves(root, { points, notes, machine, head_dim: dim }, here) {
   );
 }
 
-/** Shows time and memory over length, with a mark at the length `here`. */
+/** Returns plots of time and memory over the length, with a mark at the length `here`. */
 function plots(points, here) {
   const of = (key) => points.map((point) => [point.len, Number(point[key])]);
   const x = { label: "tokens", format: short2, base: 2 };
@@ -212,7 +212,7 @@ function plots(points, here) {
 }
 
 const cells = (count) => told(short, count);
-/** The columns of the table: title, key and format. */
+/** The columns of the table, each as `[title, key of a point, format]`. */
 const COLUMNS = [
   ["Tokens", "len", number],
   ["Allowed", "allowed", cells],
@@ -249,10 +249,13 @@ function table(points) {
   );
 }
 
-/** Formats seconds in powers of ten: minutes and hours would not be round numbers. */
+/**
+ * Formats a time in seconds for an axis with powers of ten. From 1 s, the unit is always seconds, because minutes and hours would not be
+ * round numbers.
+ */
 const secondsTick = (s) => (s >= 1 ? `${number(s)} s` : seconds(s));
 
-/** Formats lengths in powers of two: 4k, 1M. */
+/** Formats a length; multiples of 1024 and of 1024^2 have a suffix: `4k`, `1M`. */
 function short2(n) {
   if (n >= 1 << 20 && n % (1 << 20) === 0) return `${n / (1 << 20)}M`;
   return n >= 1024 && n % 1024 === 0 ? `${n / 1024}k` : number(n);

@@ -14,12 +14,15 @@ import { Editor } from "./editor.js";
 export const id = "doctor";
 export const title = "Doctor";
 
-/** The server's maximum size of a file. */
+/** The maximum size of a file that the server accepts, in bytes. */
 const MOST_BYTES = 64 * 2 ** 20;
-/** The maximum number of files that are kept while the page is open, and their maximum size together. */
+/** The maximum number of files that are kept while the page is open, and the maximum size of these files together, in bytes. */
 const MOST_KEPT = [8, 128 * 2 ** 20];
 
-/** Files of this visit by name, the oldest first: other views and the browser's back button do not lose them. */
+/**
+ * The files that the user opened since the page was loaded, by name, the oldest first. They stay available when the user changes the view
+ * or uses the browser's back button.
+ */
 const kept = new Map();
 
 function keep(file) {
@@ -40,7 +43,7 @@ export function mount(root, ctx) {
 const plain = (value) => (value !== null && typeof value === "object" && !Array.isArray(value) ? value : {});
 const text = (value) => (typeof value === "string" ? value : null);
 
-/** Returns the settings of a state. */
+/** Returns the settings of the doctor view in a state. Invalid values are replaced by defaults. */
 function settings({ doctor: own }) {
   const places = (value, count) => Array.isArray(value) && value.length === count && value.every((n) => Number.isInteger(n) && n >= 0);
   return {
@@ -94,7 +97,7 @@ class DoctorView extends AskingView {
       this.catalogue.root);
   }
 
-  /** Builds the area in which files are dropped or chosen. */
+  /** Builds the area where the user drops or chooses a file. */
   buildZone() {
     const id = uid("file");
     this.input = el("input", {
@@ -135,7 +138,7 @@ class DoctorView extends AskingView {
     if (file) this.take(file);
   }
 
-  /** Reads a file of the user. */
+  /** Reads a file that the user dropped or chose. */
   async take(file) {
     this.input.value = "";
     if (!KINDS.test(file.name)) return this.refuse(`${file.name} is not an array file: give .npy, .npz or .safetensors.`);
@@ -153,7 +156,7 @@ class DoctorView extends AskingView {
     this.update(this.ctx.state.get());
   }
 
-  /** Returns whether there are declarations for another file than this: for an example, or for a file that was dropped before. */
+  /** Returns whether the current declarations belong to another file: to an example, or to a file that was dropped earlier. */
   declaredForAnother({ name, size, lastModified }) {
     const { example, context, meant, file } = settings(this.ctx.state.get());
     if (Object.keys(context).length === 0 && meant === "") return false;
@@ -174,7 +177,7 @@ class DoctorView extends AskingView {
     this.ctx.state.set({ doctor: { example, context } });
   }
 
-  /** Opens the example of a class as a file with the class's wrong mask. */
+  /** Opens the example of a class as if it were a file with the wrong mask of the class. */
   async tryClass({ name, example: { wrong, shape } }, context) {
     try {
       const { api } = this.ctx;

@@ -28,7 +28,7 @@ const INKS = {
   back: "--allowed", reach: "--cross", warn: "--only-this", edge: "--strong-line", dot: "--strong-line", band: "--denied",
   label: "--soft", strong: "--ink", ground: "--raised", column: "--accent-wash", hover: "--sunken",
 };
-/** The maximum number of rows in the table of levels. */
+/** The maximum number of rows of the table with one row per layer. */
 const MOST_ROWS = 64;
 
 class FlowView extends AskingView {
@@ -65,7 +65,7 @@ class FlowView extends AskingView {
       el("div", { class: "flow-main" }, this.buildPicture(), this.buildNotes()));
   }
 
-  /** Builds the canvas and its keyboard control. */
+  /** Builds the canvas and its keyboard controls. */
   buildStage() {
     const canvas = el("canvas", { class: "flow-canvas", "aria-hidden": "true" });
     this.stage = el("div", {
@@ -86,7 +86,7 @@ class FlowView extends AskingView {
     }, 250);
   }
 
-  /** Builds the panel around the canvas. */
+  /** Builds the panel that contains the canvas. */
   buildPicture() {
     this.summary = el("p", { class: "flow-summary", "aria-live": "polite" });
     this.readout = el("p", { class: "flow-readout soft small" });
@@ -123,7 +123,7 @@ class FlowView extends AskingView {
         button("Save PNG", () => this.save())));
   }
 
-  /** Builds the table, the list of channels that are not covered, and the command. */
+  /** Builds the table of layers, the list of channels that flow does not cover, and the command. */
   buildNotes() {
     this.levels = el("tbody");
     this.assumed = el("p", { class: "soft small", hidden: true });
@@ -165,7 +165,10 @@ class FlowView extends AskingView {
     await this.askAlone(this.stage, ask, (error) => this.fail(error));
   }
 
-  /** Returns the answer to a request. If the batch row does not exist, which may be of an earlier mask, uses the first batch row. */
+  /**
+   * Returns the server's answer to a flow request. If the request is refused and is not about the first batch row, repeats the request for
+   * the first batch row, because the batch row may belong to an earlier mask.
+   */
   async answerTo(body, signal) {
     const told = async (row) => {
       const answer = await this.ctx.api.flow({ ...body, batch: row }, { signal });
@@ -200,7 +203,7 @@ class FlowView extends AskingView {
 
   // --- display ------------------------------------------------------------------------------------------------------------------
 
-  /** Returns the shown token: the requested one, limited to existing tokens. */
+  /** Returns the shown token: the token of the settings, limited to the tokens of the answer. */
   chosen() {
     const { tokens } = this.answer;
     return Math.min(this.set.token ?? tokens - 1, tokens - 1);
@@ -239,7 +242,7 @@ class FlowView extends AskingView {
     this.assumed.textContent = `Assumed: ${(answer.assumed ?? []).join(", ")}`;
   }
 
-  /** Shows the visible range of the state, unless the picture itself set it. */
+  /** Shows the range of tokens that the settings contain, unless the picture itself set this range. */
   lookAt(window, resized) {
     const wanted = JSON.stringify(window);
     const own = wanted === this.window;

@@ -23,7 +23,7 @@ const PATIENCE = 150; // ms until a picture is marked as not yet updated
 const SCENE = ["mask", "shape", "facts", "layer"];
 const sameScene = (a, b) => SCENE.every((key) => a[key] === b[key] || JSON.stringify(a[key]) === JSON.stringify(b[key]));
 
-/** Mounts the view. */
+/** Adds the view to the element `root`. Returns the functions `update` and `unmount`. */
 export function mount(root, ctx) {
   const view = new MaskView(ctx);
   root.append(...view.elements);
@@ -106,7 +106,7 @@ class MaskView {
     );
   }
 
-  /** Builds the editors of the masks. */
+  /** Builds the section with the editors of the masks. */
   #say() {
     this.compareButton = button("Compare with another mask", () => this.#toggleCompare(), { class: "plain" });
     this.comparison = this.#compared();
@@ -150,7 +150,7 @@ class MaskView {
     );
   }
 
-  /** Builds the pictures with their tools. */
+  /** Builds the section with the pictures and their tools. */
   #stage() {
     this.legend = el("ul", { class: "legend", "aria-label": "Colours" });
     this.patterns = new Patterns(this.#ctx.api, (at, options) => state.set({ at }, options));
@@ -227,7 +227,10 @@ class MaskView {
     else if (changed("at") || changed("other")) this.#explainAgain();
   }
 
-  /** Returns the reason why the picture does not show the current texts, shape and facts; empty if it does. */
+  /**
+   * Returns the reason why the picture does not show the current texts, shape and facts. Returns an empty text if the picture is up to
+   * date.
+   */
   #outdated() {
     const { first, second } = this.#broken;
     if (first || second)
@@ -238,7 +241,7 @@ class MaskView {
     return waits ? "Reading the mask …" : "";
   }
 
-  /** Marks picture and explanation as soon as they do not match the request. */
+  /** Marks the picture and the explanation as outdated when they do not match the current texts, shape and facts. */
   #ages() {
     if (!this.#bound) return;
     const words = this.#outdated();
@@ -268,7 +271,7 @@ class MaskView {
     this.explainSoon(this.#pinned() ?? this.picture.cursor(), false);
   }
 
-  /** Shows whether the picture matches the texts. */
+  /** Stores which texts have an error, and marks the displays that no longer match the texts. */
   #breaks(which) {
     Object.assign(this.#broken, which);
     const { first, second } = this.#broken;
@@ -284,7 +287,7 @@ class MaskView {
     this.#ages();
   }
 
-  /** Returns the source of the picture, from the state and the server's answers. */
+  /** Shows the picture for the current state and the server's answers. */
   #show() {
     const { q_len: qLen, kv_len: kvLen } = this.#bound;
     const [batch, head] = this.#seen();
@@ -324,13 +327,16 @@ class MaskView {
     this.patterns.show(this.#bound, [batch, head]);
   }
 
-  /** Returns the second mask if its sizes equal those of the first; a mask may determine its own sizes. */
+  /**
+   * Returns the second mask if it has the same sizes as the first mask, otherwise null. A mask text can imply sizes, so the sizes may
+   * differ.
+   */
   #fitting() {
     const sizes = ({ q_len: q, kv_len: kv, batch, heads }) => [q, kv, batch, heads].join();
     return this.#other && sizes(this.#other) === sizes(this.#bound) ? this.#other : null;
   }
 
-  /** Returns the shown batch row and head: the state's, if the mask has them. */
+  /** Returns the shown batch row and head: the values of the state, limited to the rows and heads of the mask. */
   #seen() {
     const [batch, head] = this.#now.at;
     return [Math.min(batch, this.#bound.batch - 1), Math.min(head, this.#bound.heads - 1)];
@@ -399,7 +405,7 @@ class MaskView {
     return undefined;
   }
 
-  /** Removes the explanation while it would be that of another mask. */
+  /** Removes the explanation, because it belongs to an earlier mask or text. */
   #explainNot() {
     this.#explaining?.abort();
     this.#explaining = null;

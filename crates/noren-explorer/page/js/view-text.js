@@ -26,7 +26,7 @@ export function mount(root, ctx) {
 }
 
 const INKS = { strong: "--allowed", none: "--denied", ground: "--raised", label: "--soft", cross: "--cross", secret: "--only-this" };
-/** The model before its description is loaded. */
+/** The description of a model that is used until the server has sent the real description. */
 const NOBODY = { layers: 1, heads: 1, kinds: [], example: "" };
 
 class TextView extends AskingView {
@@ -51,7 +51,7 @@ class TextView extends AskingView {
       this.buildSeen());
   }
 
-  /** Builds the inputs: the text, the hidden words, the mask, the layer and head. */
+  /** Builds the inputs for the text, the hidden words, the mask, the layer and the head. */
   buildAsk() {
     const change = (patch, options) => this.change(patch, options);
     this.text = el("textarea", {
@@ -81,7 +81,7 @@ class TextView extends AskingView {
       this.who, el("div", {}, link), this.command.root);
   }
 
-  /** Builds the display of the answer. */
+  /** Builds the elements that show the answer. */
   buildSeen() {
     const { api } = this.ctx;
     this.problem = el("p", { class: "notice bad", role: "alert", hidden: true });
@@ -114,7 +114,7 @@ class TextView extends AskingView {
 
   // --- state ------------------------------------------------------------------------------------------------------------------
 
-  /** Requests the description of the model; its example is the first text that is shown. */
+  /** Requests the description of the model. The model's example is the text that is shown first. */
   async meet() {
     try {
       this.model = await this.ctx.api.model();
@@ -178,7 +178,7 @@ class TextView extends AskingView {
     this.problem.textContent = errorWords(error);
   }
 
-  /** Replaces the shown proof, which is of an earlier request, by the text `instead`. */
+  /** Replaces the proof by the text `instead`, because the proof belongs to an earlier request. */
   prove(instead) {
     fill(this.proof, el("p", { class: "soft" }, instead));
   }
@@ -212,7 +212,10 @@ class TextView extends AskingView {
     this.light();
   }
 
-  /** Selects a word. A pinned word stays selected, and is in the address. */
+  /**
+   * Highlights the word at the index `row` and the cell (`row`, `col`) of the attention map. If `pinned` is true, the word is also stored
+   * in the address.
+   */
   look(row, col = null, pinned = false) {
     if (pinned) this.change({ word: row ?? undefined });
     this.pointed = row === null ? null : { row, col };
@@ -257,7 +260,7 @@ class TextView extends AskingView {
 const panel = (name, heading, ...children) =>
   el("section", { class: `panel ${name}`, "aria-label": heading }, el("h2", {}, heading), children);
 
-/** Returns an input for a number below a count: buttons for few numbers, otherwise a field. */
+/** Returns an input for a number from 0 to a count minus 1. Up to 8 numbers have a button each; larger counts have a field. */
 function stepper(name, onChange) {
   const root = el("div", { class: "field text-step" });
   let size = 0;

@@ -9,7 +9,7 @@ const KINDS = [
   ["scores", "Score modifiers, after a +"],
 ];
 
-/** Shows the words of the language; `insert(text)` inserts an example into the editor. */
+/** Shows a dialog with the words of the mask language. `insert(text)` inserts an example into the editor. */
 export function openWords({ language }, insert) {
   const search = el("input", {
     type: "search",
@@ -51,7 +51,9 @@ export function openWords({ language }, insert) {
   paint();
 }
 
-/** Words that share their documentation (`keys`, `queries`, `global`) are listed once. */
+/**
+ * Returns the words without repeated documentation: `keys`, `queries` and `global` share one documentation, so only the first is listed.
+ */
 const unique = (words) => words.filter((word, i) => words.findIndex(({ title }) => title === word.title) === i);
 
 const signs = (operators) =>

@@ -11,20 +11,20 @@ use noren_mask::{Facts, Kind, Plan, PlanOptions, Shape, atoms};
 use serde_json::{Value, json as object};
 use std::time::{Duration, Instant};
 
-/// The columns of queries, keys and values for which times are predicted.
+/// The head dimension for which times are predicted: the columns of queries, keys and values.
 const HEAD_DIM: usize = 64;
-/// The query rows of a tile in the measurement of this machine.
+/// The number of query rows per tile in the measurement of this machine's speed.
 const BLOCK_Q: u32 = 96;
 /// The maximum number of mixed cells that are counted one by one.
 const MOST_COUNTED: u128 = 1 << 31;
 /// The maximum number of lengths of a curve.
 const MOST_LENGTHS: usize = 24;
-/// The time after which no further point of a curve is computed.
+/// The time limit of a curve. After this time, no further point is computed.
 const LONGEST: Duration = Duration::from_secs(4);
-/// The number of tokens in the measurement of this machine.
+/// The number of tokens in the measurement of this machine's speed.
 const MEASURED: usize = 2048;
 
-/// Measures attention without a mask and with a causal mask.
+/// Measures attention without a mask and with a causal mask. Returns the speeds of this machine.
 pub(crate) fn calibrate() -> Answer {
     let values: Vec<f32> = (0..2 * MEASURED * HEAD_DIM).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
     let time = |len: usize, causal: bool| -> Result<(f64, Cells)> {
@@ -57,7 +57,7 @@ fn failed(error: noren::Error) -> Problem {
     Problem::status(500, error.to_string())
 }
 
-/// The numbers of cells that a kernel computes, over all batch rows and heads.
+/// The numbers of cells that a kernel computes in full spans and in mixed spans.
 #[derive(Clone, Copy, Default)]
 struct Cells {
     full: u128,
@@ -65,7 +65,7 @@ struct Cells {
 }
 
 impl Cells {
-    /// Returns the cells of each distinct pattern.
+    /// Returns the numbers of full and mixed cells of each distinct pattern.
     fn by_pattern(plan: &Plan) -> Vec<Self> {
         plan.patterns()
             .iter()
@@ -100,19 +100,20 @@ impl Cells {
     }
 }
 
-/// Returns the number of cells that must be tested one by one. A pattern that several batch rows and heads share is
-/// counted once.
+/// Returns the number of cells in mixed spans, which must be tested one by one. A pattern that several batch rows and
+/// heads share is counted once.
 fn undecided(plan: &Plan) -> u128 {
     Cells::by_pattern(plan).iter().map(|cells| cells.mixed).sum()
 }
 
-/// Returns the bytes of a mask array with one byte per cell, which equal batch rows and heads share.
+/// Returns the size in bytes of a mask array with one byte per cell. Pairs of batch row and head with equal cells share
+/// one copy.
 fn dense_bytes(plan: &Plan) -> u128 {
     let shape = plan.shape();
     plan.patterns().len() as u128 * shape.q_len() as u128 * shape.kv_len() as u128
 }
 
-/// Returns the predicted cost of a plan as JSON.
+/// Returns the predicted cost of a plan as JSON. `cells` are the cells of all batch rows and heads.
 fn predicted(plan: &Plan, cells: Cells, speeds: &Speeds) -> Value {
     let all = plan.shape().cells();
     object!({
@@ -128,7 +129,7 @@ fn predicted(plan: &Plan, cells: Cells, speeds: &Speeds) -> Value {
     })
 }
 
-/// Returns the cost of a mask.
+/// Returns the predicted cost of the mask `id` on this machine.
 pub(crate) fn cost(state: &mut State, id: &str, speeds: &Speeds) -> Answer {
     let known = state.mask(id)?;
     let plan = known.plan();
@@ -153,7 +154,7 @@ pub(crate) fn cost(state: &mut State, id: &str, speeds: &Speeds) -> Answer {
     json(&value)
 }
 
-/// Returns the cost of a mask at several lengths.
+/// Returns the predicted cost of a mask at several lengths. `body` is a scene, which may have a list of lengths.
 pub(crate) fn curve(body: &[u8], speeds: &Speeds) -> Answer {
     let scene: Scene = serde_json::from_slice(body)?;
     let spec = parse(&scene.mask, scene.layer)?;
@@ -169,7 +170,7 @@ pub(crate) fn curve(body: &[u8], speeds: &Speeds) -> Answer {
     if decoding {
         notes.push(format!("{q_len} new queries over a growing cache"));
     } else if q_len != kv_len {
-        notes.push("queries grow in proportion to keys".to_string());
+        notes.push("the number of queries grows in proportion to the number of keys".to_string());
     }
     let begun = Instant::now();
     for len in lengths {
@@ -212,11 +213,15 @@ pub(crate) fn curve(body: &[u8], speeds: &Speeds) -> Answer {
     json(&object!({ "points": points, "notes": notes, "machine": speeds.machine, "head_dim": HEAD_DIM }))
 }
 
-/// Returns the requested lengths in increasing order, or powers of two if none are given.
+/// Returns the requested lengths `asked` in increasing order, without repetitions; `None` selects the powers of two
+/// from 256 to 2^20.
 fn lengths(asked: Option<&[usize]>) -> Result<Vec<usize>> {
     let Some(asked) = asked else { return Ok((8..=20).map(|power| 1 << power).collect()) };
     if asked.len() > MOST_LENGTHS || asked.iter().any(|len| *len == 0 || *len > MOST_LEN) {
-        let message = format!("{} lengths: give up to {MOST_LENGTHS}, each from 1 to {MOST_LEN}", asked.len());
+        let message = format!(
+            "the request has {} lengths: give up to {MOST_LENGTHS} lengths, each from 1 to {MOST_LEN}",
+            asked.len()
+        );
         return Err(Problem::new(message));
     }
     // The budget of time ends a curve at a length, so shorter lengths come first.
@@ -226,8 +231,9 @@ fn lengths(asked: Option<&[usize]>) -> Result<Vec<usize>> {
     Ok(lengths)
 }
 
-/// Returns the facts of `own` tokens changed for `len` tokens, with a note: documents are repeated or cut, lengths are
-/// scaled.
+/// Changes facts that describe `own` tokens so that they describe `len` tokens: documents are repeated or cut, lengths
+/// of batch rows are scaled. Returns the new facts, and a note about the change; `None` means that the facts are
+/// unchanged.
 fn stretched(facts: &Facts, own: usize, len: usize) -> (Facts, Option<String>) {
     let mut value = serde_json::to_value(facts).unwrap_or_default();
     let mut note = None;
@@ -261,7 +267,7 @@ fn stretched(facts: &Facts, own: usize, len: usize) -> (Facts, Option<String>) {
             let scaled = n.as_u64().unwrap_or(0) as u128 * len as u128 / own.max(1) as u128;
             *n = (scaled as u64).min(len as u64).into();
         }
-        note = note.or(Some("lengths of padded rows grow in proportion".to_string()));
+        note = note.or(Some("the lengths of padded rows grow in proportion to the number of tokens".to_string()));
     }
     match Facts::from_json(&value.to_string()) {
         Ok(facts) => (facts, note),

@@ -23,7 +23,10 @@ pub(crate) fn doctor(request: &DoctorRequest, file: &[u8]) -> Answer {
     }
     let mut input = Input::of_arrays(arrays).context(context);
     if let Some(text) = &request.meant {
-        let given = input.diagnose()?.given.ok_or_else(|| Problem::new("there is no mask to compare with `meant`"))?;
+        let given = input
+            .diagnose()?
+            .given
+            .ok_or_else(|| Problem::new("the file has no mask to compare with the intended mask `meant`"))?;
         input = input.meant(&meant(text, given.dims())?.bound);
     }
     let report = input.diagnose()?;
@@ -47,7 +50,7 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// Returns the intended mask, with the sizes of the given mask.
+/// Returns the intended mask `text`, bound to the sizes of the given mask: batch rows, heads, queries, keys.
 fn meant(text: &str, [batch, heads, q, kv]: [usize; 4]) -> Result<Known> {
     let shape = match q == kv {
         true => Shape::square(q),
@@ -58,7 +61,7 @@ fn meant(text: &str, [batch, heads, q, kv]: [usize; 4]) -> Result<Known> {
     Ok(Known::new(bound, Vec::new(), Vec::new()))
 }
 
-/// Returns the catalogue of mistakes.
+/// Returns the catalogue of mistakes as JSON.
 pub(crate) fn classes() -> Answer {
     let class = |class: &noren_doctor::Class| {
         object!({

@@ -68,20 +68,20 @@ fn npy(known: &Known) -> Result<Vec<u8>> {
     let cells = known.bound.shape().cells();
     if cells > MOST_CELLS {
         let problem = Problem::new(format!("the mask has {cells} cells: an array may have up to {MOST_CELLS}"));
-        return Err(problem.hint("the expression is the same mask in one line"));
+        return Err(problem.hint("download the expression instead, which defines the same mask in one line"));
     }
     let mut out = Vec::new();
     write_npy(&mut out, &Keep::of(&known.bound)).map_err(|e| Problem::status(500, e.to_string()))?;
     Ok(out)
 }
 
-/// Returns the facts as JSON; `None` if there are none.
+/// Returns the facts of a mask as JSON; `None` if the mask has no facts.
 fn facts(known: &Known) -> Result<Option<String>> {
     let facts = known.bound.facts();
     Ok(if *facts == Facts::new() { None } else { Some(facts.to_json()?) })
 }
 
-/// Returns the mask with its complete shape and facts, in the form of a body of `POST /api/masks`.
+/// Returns the mask with its complete shape and facts, in the format of a request body for `POST /api/masks`.
 fn scene(known: &Known) -> Result<String> {
     let facts: Option<serde_json::Value> = facts(known)?.map(|json| serde_json::from_str(&json)).transpose()?;
     let own = known.bound.shape();
@@ -120,7 +120,7 @@ fn rust(known: &Known) -> Result<String> {
     ))
 }
 
-/// Returns a text as a raw string of Rust.
+/// Returns a text as a raw string literal of Rust.
 fn raw(text: &str) -> String {
     let mut signs = String::from("#");
     while text.contains(&format!("\"{signs}")) {
@@ -140,12 +140,13 @@ fn python(known: &Known) -> Result<String> {
     ))
 }
 
-/// Returns a string in the form that Python and JSON share.
+/// Returns a text as a quoted string, which is valid in Python and in JSON.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Returns the range `a..b` of a query string. `what` is its name for the message of the error.
+/// Parses the range `a..b` in the parameter `what` of a query string. Without `a`, the range begins at 0; without `b`,
+/// the range ends at `len`.
 fn range(text: &str, what: &str, len: usize) -> Result<std::ops::Range<usize>> {
     let ends = text.split_once("..").map(|(a, b)| {
         let number = |text: &str, default| if text.is_empty() { Ok(default) } else { text.parse::<usize>() };

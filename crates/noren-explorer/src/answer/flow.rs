@@ -11,18 +11,18 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json as object};
 
-/// The maximum number of layers of a stack, and of masks that alternate in it.
+/// The maximum number of layers of a stack.
 const MOST_LAYERS: usize = 512;
 /// The maximum size of a policy, in bytes.
 const MOST_POLICY: usize = 16 << 10;
-/// The maximum numbers of (tokens, layers) for which every cell is listed.
+/// The maximum size of a stack, as (tokens, layers), for which the allowed cells of every layer are listed.
 const MOST_DRAWN: (usize, usize) = (64, 16);
-/// The maximum number of listed ranges of one set.
+/// The maximum number of ranges that are listed for one set of tokens.
 const MOST_RANGES: usize = 4096;
-/// The maximum number of listed violations.
+/// The maximum number of violations that are listed.
 const MOST_VIOLATIONS: usize = 50;
 
-/// A request: a stack of layers with a shape, facts, a policy and a token.
+/// The body of a request: a stack of layers with a shape, facts, a policy and a token.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stack {
@@ -43,18 +43,25 @@ struct Stack {
     batch: usize,
 }
 
-/// Returns the tokens that can influence a token, those that it can influence, and the result of the policy.
+/// Computes the flow of a stack. Returns the tokens that influence the requested token, the tokens that the requested
+/// token influences, and the result of the policy.
 pub(crate) fn flow(body: &[u8]) -> Answer {
     let stack: Stack = serde_json::from_slice(body)?;
     let (flow, assumed) = build(&stack)?;
     let (tokens, depth) = (flow.tokens(), flow.depth());
     if stack.batch >= flow.shape().batch_len() {
         let rows = flow.shape().batch_len();
-        return Err(Problem::new(format!("batch row {}: there are {rows}, counted from 0", stack.batch)).into());
+        return Err(Problem::new(format!(
+            "batch row {} does not exist: there are {rows} batch rows, counted from 0",
+            stack.batch
+        ))
+        .into());
     }
     let token = stack.token.unwrap_or(tokens.saturating_sub(1));
     if token >= tokens {
-        return Err(Problem::new(format!("token {token}: there are {tokens}, counted from 0")).into());
+        return Err(
+            Problem::new(format!("token {token} does not exist: there are {tokens} tokens, counted from 0")).into()
+        );
     }
     let ranges = |sets: &[IntervalSet]| -> Vec<Vec<[u32; 2]>> {
         sets.iter().map(|set| set.iter().take(MOST_RANGES).map(|i| [i.start, i.end]).collect()).collect()
@@ -108,12 +115,13 @@ pub(crate) fn flow(body: &[u8]) -> Answer {
 
 fn policy(text: &str) -> Result<Policy> {
     if text.len() > MOST_POLICY {
-        return Err(Problem::new(format!("the policy has {} bytes: at most {MOST_POLICY} are read", text.len())));
+        return Err(Problem::new(format!("the policy has {} bytes: give at most {MOST_POLICY} bytes", text.len())));
     }
     Ok(text.parse()?)
 }
 
-/// Splits `policy: line 2: ...` into the line number and the message.
+/// Splits an error message such as `policy: line 2: ...` into the line number and the rest of the message. Without a
+/// line number, the message is returned unchanged.
 fn policy_error(message: &str) -> Value {
     let placed = message.split_once("policy: line ").and_then(|(_, rest)| rest.split_once(": "));
     match placed.and_then(|(line, problem)| Some((line.parse::<usize>().ok()?, problem))) {
@@ -144,7 +152,7 @@ fn build(stack: &Stack) -> Result<(Flow, Vec<String>)> {
     Ok((flow, assumed.into_iter().map(|text| text.replace("--", "")).collect()))
 }
 
-/// Returns the allowed cells of every layer as (layer, query, key).
+/// Returns the allowed cells of every layer in one batch row, each as `[layer, query, key]`.
 fn edges(flow: &Flow, batch: usize, depth: usize) -> Vec<[u32; 3]> {
     let mut edges = Vec::new();
     for layer in 0..depth {

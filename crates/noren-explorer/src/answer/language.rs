@@ -33,7 +33,7 @@ pub(crate) fn language() -> Answer {
     }))
 }
 
-/// Returns an example of a word whose picture shows its pattern with few tokens.
+/// Returns the example of a word whose picture shows the word's pattern with few tokens.
 fn small(word: &Word) -> &'static str {
     match word.name {
         "sliding" => "sliding(4)",
@@ -45,8 +45,8 @@ fn small(word: &Word) -> &'static str {
     }
 }
 
-/// Returns the picture of an example over few tokens, with facts that suit most atoms; `None` if the example cannot be
-/// bound to them.
+/// Returns a picture of an example with few tokens, as SVG. The facts of the picture suit most atoms; `None` if the
+/// example needs other facts.
 fn thumbnail(example: &str) -> Option<String> {
     let mask: Mask = example.parse().ok()?;
     let cells: Vec<bool> = (0..SMALL * SMALL).map(|i| (i / SMALL + i % SMALL * 3) % 5 < 2).collect();

@@ -14,13 +14,13 @@ use serde::Serialize;
 use serde_json::{Value, json as object};
 use std::collections::BTreeMap;
 
-/// The maximum number of distinct patterns that are listed.
+/// The maximum number of distinct patterns that the summary of a mask lists.
 const MOST_PATTERNS: usize = 256;
-/// The maximum number of listed pairs of a pattern.
+/// The maximum number of pairs of batch row and head that are listed for one pattern.
 const MOST_LISTED: usize = 64;
 /// The number of cells along each side of a tile.
 const SIDE: u64 = 256;
-/// The maximum level. One tile of this level covers more cells than any mask has.
+/// The maximum level of a tile. One tile of this level covers more cells than any mask has.
 const MOST_LEVEL: u32 = 22;
 
 /// Binds a scene, stores its mask and returns its summary.
@@ -29,16 +29,16 @@ pub(crate) fn read(state: &mut State, id: &str, body: &[u8]) -> Answer {
     json(&summary(id, &known))
 }
 
-/// The batch rows and heads that share one picture.
+/// The pairs of batch row and head that have the same cells, and so share one picture.
 #[derive(Default, Serialize)]
 struct Pattern {
-    /// The first pairs of batch row and head.
+    /// The first pairs `[batch row, head]` with this pattern; the list has a maximum length.
     pairs: Vec<[usize; 2]>,
     count: usize,
     caption: Option<String>,
 }
 
-/// Returns the data of a mask that the page needs to show it.
+/// Returns the summary of a mask for the page: sizes, patterns, documents, labels and assumptions.
 pub(crate) fn summary(id: &str, known: &Known) -> Value {
     let (bound, shape) = (&known.bound, known.bound.shape());
     let mut patterns: BTreeMap<usize, Pattern> = BTreeMap::new();
@@ -93,7 +93,8 @@ fn facts_value(facts: &Facts) -> Value {
     value
 }
 
-/// Returns the ends of documents for each batch row, from the mask or from the facts.
+/// Returns the positions at which documents end, one list for each batch row, from the mask or from the facts. If all
+/// batch rows are equal, there may be only one list. `None` means that the mask has no documents.
 fn document_ends(bound: &BoundMask) -> Option<Vec<Vec<u64>>> {
     let ends = |lengths: &[u64]| {
         let mut end = 0;
@@ -120,7 +121,8 @@ fn document_ends(bound: &BoundMask) -> Option<Vec<Vec<u64>>> {
     }
 }
 
-/// Returns labels with the ranges that carry them, for each batch row; one list if all rows are equal.
+/// Returns the ranges of each label, as one list of ranges for each batch row. If all batch rows are equal, there is
+/// only one list.
 fn labels(facts: &Facts) -> Value {
     let Value::Object(labels) = facts_value(facts).get("labels").cloned().unwrap_or_default() else {
         return object!({});
@@ -135,7 +137,8 @@ fn labels(facts: &Facts) -> Value {
     labels.iter().map(|(name, spans)| (name.clone(), object!(by_row(spans)))).collect::<serde_json::Map<_, _>>().into()
 }
 
-/// Returns the start and end of a span in facts: `3`, `"3..9"`, `"3.."`.
+/// Returns the start and the end (excluded) of a span in facts, such as `3`, `"3..9"` or `"3.."`; `None` if the span
+/// has another format.
 fn ends(span: &Value) -> Option<[u64; 2]> {
     if let Some(at) = span.as_u64() {
         return Some([at, at + 1]);
@@ -144,7 +147,7 @@ fn ends(span: &Value) -> Option<[u64; 2]> {
     Some([start.parse().unwrap_or(0), end.parse().unwrap_or(noren_mask::Shape::MAX_LEN as u64)])
 }
 
-/// Returns a tile of cells, one byte each.
+/// Returns a tile of a mask's picture, with one byte for each cell.
 pub(crate) fn tile(state: &mut State, id: &str, request: &TileRequest) -> Answer {
     let known = state.mask(id)?;
     let other = request.other.as_deref().map(|id| state.mask(id)).transpose()?;
@@ -152,8 +155,9 @@ pub(crate) fn tile(state: &mut State, id: &str, request: &TileRequest) -> Answer
     Ok(Frame { head: Reply::of("application/octet-stream"), blobs: vec![bytes] })
 }
 
-/// Returns rows, columns, first query and first key, and then one byte for each cell: its cover, its kind in the plan,
-/// and its difference.
+/// Returns the bytes of a tile: four little-endian `u32` numbers (rows, columns, first query, first key), and then one
+/// byte for each cell. Bits 0 and 1 are the cover, and bits 2 and 3 show how the plan computes the cell. With a second
+/// mask, bits 4 and 5 are the difference, and bits 6 and 7 the cover of the second mask.
 fn draw(known: &Known, other: Option<&Known>, request: &TileRequest) -> Result<Vec<u8>> {
     let (bound, shape, Pair { batch, head }) = (&known.bound, known.bound.shape(), request.pair);
     let rows = borders("row", request.row, request.level, shape.q_len())?;
@@ -192,13 +196,17 @@ fn code(cover: Cover) -> u8 {
     }
 }
 
-/// Returns the positions at which the cells of a tile begin, and the end of the last.
+/// Returns the positions at which the cells of a tile begin along one axis, and the position after the last cell.
+/// `what` names the axis in the error message.
 fn borders(what: &str, tile: u64, level: u32, len: usize) -> Result<Vec<u32>> {
     let len = len as u64;
     let step = 1u64 << level.min(MOST_LEVEL);
     let start = tile.checked_mul(SIDE * step).filter(|start| *start < len && level <= MOST_LEVEL);
     let Some(start) = start else {
-        return Err(Problem::status(404, format!("tile {what} {tile} of level {level} begins after the end, {len}")));
+        return Err(Problem::status(
+            404,
+            format!("tile {what} {tile} of level {level} is outside of the mask, which has {len} positions there"),
+        ));
     };
     let end = len.min(start + SIDE * step);
     Ok((0..).map(|i| start + i * step).take_while(|at| *at < end).chain([end]).map(|at| at as u32).collect())
@@ -217,7 +225,8 @@ pub(crate) fn explain(state: &mut State, id: &str, request: &CellRequest) -> Ans
     json(&value)
 }
 
-/// Returns the first difference of two masks, and the number of cells in only one of them.
+/// Returns the first cell in which two masks differ. Also returns for each mask the number of cells that only this mask
+/// allows.
 pub(crate) fn difference(state: &mut State, id: &str, other: &str) -> Answer {
     let (known, other) = (state.mask(id)?, state.mask(other)?);
     let (this, that) = (&known.bound, &other.bound);

@@ -1,4 +1,4 @@
-//! Counts as JSON.
+//! Conversion of counts to JSON values.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! The text view: a text through a model, which the program provides.
+//! The text view: runs a text through the model that the program provides.
 
 use crate::message::{JSON, Reply};
 use crate::problem::Problem;
@@ -23,7 +23,7 @@ pub(super) fn text(state: &mut State, body: &[u8]) -> Answer {
         return Err(Problem::new("the text is empty").into());
     }
     if request.text.len() > MOST_BYTES {
-        let message = format!("the text has {} bytes: at most {MOST_BYTES} are shown", request.text.len());
+        let message = format!("the text has {} bytes: give at most {MOST_BYTES} bytes", request.text.len());
         return Err(Problem::new(message).into());
     }
     request.mask = request.mask.filter(|mask| !mask.trim().is_empty());

@@ -125,7 +125,8 @@ fn read_blocks(at: &At<'_>) -> Result<Array, Error> {
     Array::blocks(q_len, kv_len, block, &list).map_err(|e| at.rename(e))
 }
 
-/// Writes an object with one field: `keep` with 0 and 1 in nested lists, `cells` or `blocks`.
+/// Writes an object with one field. A dense array has the field `keep`, nested lists of 0 and 1; a list of cells has the
+/// field `cells`; a list of blocks has the field `blocks`.
 impl Serialize for Array {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let [batch, heads, q_len, kv_len] = self.shape;

@@ -9,23 +9,24 @@ use std::str::FromStr;
 
 /// Percentage of the tokens that are predicted (Devlin et al. 2019, BERT).
 const PREDICTED: u32 = 15;
-/// Percentage of the predicted tokens that are replaced by the mask token. Of the rest, half is replaced by a random
-/// token and half stays.
+/// Percentage of the predicted tokens that the mask token replaces. Half of the remaining predicted tokens are replaced
+/// by a random token, and half stay unchanged.
 const MASKED: u32 = 80;
 
-/// The tokens that a model predicts.
+/// The training objective: which tokens a model predicts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Objective {
-    /// Causal: the model predicts the token after each token.
+    /// Causal language modelling: at each token, the model predicts the next token.
     Clm,
-    /// Masked: some tokens are replaced, and the model predicts the original ones.
+    /// Masked language modelling: some tokens are replaced, and the model predicts the original tokens.
     Mlm,
-    /// Two causal batches, then one masked batch, and so on. The mask depends on the batch.
+    /// Causal and masked language modelling: two causal batches, then one masked batch, and so on. The mask depends on
+    /// the objective of the batch.
     Both,
 }
 
 impl Objective {
-    /// Returns the objective of the batch with this number, which is never [`Objective::Both`].
+    /// Returns the objective of batch `number`: [`Objective::Clm`] or [`Objective::Mlm`], never [`Objective::Both`].
     pub fn of_batch(self, number: u64) -> Objective {
         match self {
             Objective::Both if number % 3 == 2 => Objective::Mlm,
@@ -67,21 +68,21 @@ impl fmt::Display for Objective {
     }
 }
 
-/// Rows with the tokens to predict.
+/// Packed rows with the tokens to predict.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Batch {
     /// The objective: [`Objective::Clm`] or [`Objective::Mlm`].
     pub objective: Objective,
-    /// Tokens as the model reads them, `[rows, len]`.
+    /// The tokens that the model reads, `[rows, len]`.
     pub ids: Vec<Vec<u32>>,
-    /// The token to predict at each position, `[rows, len]`; `None` where the model predicts none.
+    /// The token to predict at each position, `[rows, len]`; `None` at positions without a prediction.
     pub targets: Vec<Vec<Option<u32>>>,
     /// Lengths of the documents of each row. Tokens after the last document are padding.
     pub documents: Vec<Vec<usize>>,
 }
 
 impl Batch {
-    /// Returns the number of positions at which a token is predicted.
+    /// Returns the number of positions with a token to predict.
     pub fn predicted(&self) -> usize {
         self.targets.iter().flatten().flatten().count()
     }
@@ -99,12 +100,13 @@ pub struct Sampler {
     objective: Objective,
     seed: u64,
     mask: u32,
-    /// The tokens of the vocabulary that have text.
+    /// The indices of all tokens of the vocabulary that are not special.
     text: Vec<u32>,
 }
 
 impl Sampler {
-    /// Draws from `rows`, which were made with `tokenizer`.
+    /// Creates a sampler that draws from `rows`. The rows must come from `tokenizer`; `seed` determines all random
+    /// choices.
     ///
     /// # Errors
     /// Returns [`Error::Data`] for a masked objective if the tokenizer has no mask token.
@@ -121,12 +123,12 @@ impl Sampler {
         Ok(Sampler { rows, objective, seed, mask, text })
     }
 
-    /// Returns the rows from which it draws.
+    /// Returns the rows from which the sampler draws.
     pub fn rows(&self) -> &Rows {
         &self.rows
     }
 
-    /// Returns the batch with this number, of `size` rows. All rows are drawn once before any row is drawn again.
+    /// Returns batch `number`, with `size` rows. Every row is drawn once before any row is drawn again.
     pub fn batch(&self, number: u64, size: usize) -> Batch {
         let mut batch = Sampler::empty(self.objective.of_batch(number));
         let count = self.rows.len() as u64;
@@ -140,8 +142,8 @@ impl Sampler {
         batch
     }
 
-    /// Returns all rows in their order for validation, `size` at a time (the last batch may be smaller). The tokens to
-    /// predict for `objective` are the same each time.
+    /// Returns batches of all rows in their order, for validation. A batch has `size` rows; the last batch may have
+    /// fewer. Every call returns the same tokens to predict for `objective`.
     pub fn in_order(&self, objective: Objective, size: usize) -> impl Iterator<Item = Batch> {
         (0..self.rows.len()).step_by(size.max(1)).map(move |first| {
             let mut batch = Sampler::empty(objective);
@@ -166,7 +168,8 @@ impl Sampler {
         Batch { objective, ids: Vec::new(), targets: Vec::new(), documents: Vec::new() }
     }
 
-    /// Adds row `at` to a batch, as draw number `draw`: the tokens that the model reads, and those that it predicts.
+    /// Adds row `at` to a batch: the tokens that the model reads, and the tokens to predict. `draw` is the number of
+    /// the draw, which determines the random choices.
     fn add_row(&self, batch: &mut Batch, at: usize, draw: u64) {
         let row = self.rows.get(at);
         let (ids, targets) = match batch.objective {
@@ -178,8 +181,8 @@ impl Sampler {
         batch.documents.push(row.documents.clone());
     }
 
-    /// Returns the tokens of a row with some of them replaced, never padding or special ones, and the tokens to
-    /// predict.
+    /// Returns the tokens of a row with some of them replaced, and the tokens to predict. Padding and special tokens
+    /// are never replaced.
     fn corrupted(&self, row: &Row, draw: u64) -> (Vec<u32>, Vec<Option<u32>>) {
         let mut ids = row.ids.clone();
         let mut targets = vec![None; ids.len()];
@@ -201,7 +204,8 @@ impl Sampler {
     }
 }
 
-/// Returns for each token the next one within its document.
+/// Returns, for each token, the next token of its document; `None` for the last token of a document
+/// and for padding.
 fn next_tokens(row: &Row) -> Vec<Option<u32>> {
     let mut targets = vec![None; row.ids.len()];
     let mut start = 0;
@@ -215,7 +219,7 @@ fn next_tokens(row: &Row) -> Vec<Option<u32>> {
     targets
 }
 
-/// Returns a number below `bound` from a random word, by multiplication and shift.
+/// Converts a random 32-bit number to a number below `bound`, by multiplication and shift.
 fn below(word: u32, bound: u32) -> u32 {
     ((u64::from(word) * u64::from(bound)) >> 32) as u32
 }

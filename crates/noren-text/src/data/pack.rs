@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 pub struct Row {
     /// Tokens, with padding on the right.
     pub ids: Vec<u32>,
-    /// Lengths of the documents or parts, from the first token on. Tokens after the last one are padding.
+    /// Lengths of the documents, or of their parts, from the first token on. Tokens after the last document are
+    /// padding.
     pub documents: Vec<usize>,
 }
 
@@ -42,9 +43,7 @@ impl Rows {
         }
         let padding = tokenizer.special(Role::Padding).or(tokenizer.special(Role::End));
         let Some(padding) = padding else {
-            return Err(Error::Data(
-                "the tokenizer has no padding token and none that ends a text: add one of them".into(),
-            ));
+            return Err(Error::Data("the tokenizer has no padding token and no end token: add one of them".into()));
         };
         let mut packer = Packer {
             len,
@@ -61,7 +60,7 @@ impl Rows {
         }
         packer.close();
         match packer.rows.is_empty() {
-            true => Err(Error::Data("the text is empty: there is nothing to learn from".into())),
+            true => Err(Error::Data("the text is empty: give documents with text".into())),
             false => Ok(Rows { len, rows: packer.rows }),
         }
     }
@@ -91,8 +90,8 @@ impl Rows {
         self.rows.iter()
     }
 
-    /// Removes every `nth` row for validation. Returns the rows for training and the rows for validation. If there are
-    /// fewer rows than `nth`, the last one is removed.
+    /// Splits the rows into `(rows for training, rows for validation)`. Every `nth` row is for validation; if there are
+    /// fewer than `nth` rows, the last row is.
     ///
     /// # Errors
     /// Returns [`Error::Data`] if there is only one row, or if `nth` is below 2.
@@ -114,8 +113,8 @@ impl Rows {
         Ok((of(train), of(held)))
     }
 
-    /// Returns the entropy of single tokens of text in nats, without special tokens: the loss of a model that uses only
-    /// the frequency of each token.
+    /// Returns the entropy in nats of the frequencies of single tokens, without special tokens. A model that knows only
+    /// the frequency of each token reaches this loss.
     pub fn unigram_entropy(&self, tokenizer: &dyn Tokenizer) -> f64 {
         let mut counts = BTreeMap::new();
         let tokens = self.rows.iter().flat_map(|row| &row.ids[..row.real()]);

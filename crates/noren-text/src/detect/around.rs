@@ -1,4 +1,4 @@
-//! The characters around a finding, and patterns that several detectors use.
+//! Functions on the characters around a finding, and on groups of digits, for several detectors.
 
 use crate::fold::Folded;
 use regex::Regex;
@@ -6,33 +6,35 @@ use std::ops::Range;
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
-/// The maximum number of letters that may touch a number. A longer run is encoded data.
+/// The maximum number of letters between a number and other digits that is examined. A longer run of letters is treated
+/// as encoded data.
 const LONGEST_WORD: usize = 32;
 
-/// Compiles a pattern over a folded text, whose letters are decomposed.
+/// Compiles a pattern for a folded text. The letters of the pattern are decomposed, as in the folded text.
 pub(super) fn pattern(pattern: &str) -> Regex {
     Regex::new(&pattern.nfkd().collect::<String>()).expect("a pattern that compiles")
 }
 
-/// Returns whether letters or digits go on before or after `range`.
+/// Returns whether a letter or digit touches `range` on either side. Letters of scripts without spaces do not count.
 pub(super) fn goes_on(folded: &Folded, range: &Range<usize>) -> bool {
     let (before, after) = folded.around(range);
     [before, after].into_iter().flatten().any(adjoins)
 }
 
-/// Returns whether a number that touches this character is a part of something longer. This is not the case for letters
-/// of scripts without spaces.
+/// Returns whether a number next to the character `c` is a part of a longer word or number. False for letters of
+/// scripts without spaces.
 pub(super) fn adjoins(c: char) -> bool {
     (c.is_alphanumeric() || c == '_') && !is_spaceless(c)
 }
 
-/// Returns whether `range` is a part of an identifier: digits touch it, or letters connect it with other digits. Words
-/// that touch it (`4111111111111111USD`) do not count.
+/// Returns whether `range` is a part of an identifier: other digits touch it, or letters connect it with other digits.
+/// A word that touches the range (`4111111111111111USD`) does not count.
 pub(super) fn is_embedded(folded: &Folded, range: &Range<usize>) -> bool {
     leads_to_digits(folded.text[..range.start].chars().rev()) || leads_to_digits(folded.text[range.end..].chars())
 }
 
-/// Returns whether letters connect a finding with digits, reading away from the finding.
+/// Returns whether `chars` are letters followed by a digit, or a very long run of letters. `chars` begin at a finding
+/// and lead away from it, in either direction.
 pub(super) fn leads_to_digits(chars: impl Iterator<Item = char>) -> bool {
     for (at, c) in chars.enumerate() {
         if c.is_numeric() || at > LONGEST_WORD {
@@ -57,8 +59,8 @@ pub(super) fn word_after(text: &str) -> &str {
     &text[..text.len() - rest.len()]
 }
 
-/// Returns whether a character is a letter of Thai, Lao, Myanmar, Khmer, Chinese, Japanese, Korean or Tangut, also a
-/// decomposed one. Korean has spaces, but none between a word and its suffixes.
+/// Returns whether a character is a letter of Thai, Lao, Myanmar, Khmer, Chinese, Japanese, Korean or Tangut, in
+/// composed or decomposed form. Korean writes spaces, but no space between a word and its suffixes.
 pub(super) fn is_spaceless(c: char) -> bool {
     matches!(c as u32, 0x0e00..=0x0eff | 0x1000..=0x109f | 0x1780..=0x17ff | 0x2e80..=0x9fff | 0x1100..=0x11ff
         | 0xa960..=0xa97f | 0xac00..=0xd7ff | 0xf900..=0xfaff | 0x16fe0..=0x1b2ff | 0x20000..=0x3ffff)
@@ -71,7 +73,7 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Finds the groups of digits in `range` of a text.
+    /// Creates the list of the groups of digits in `range` of a text.
     pub(super) fn new(text: &'a str, range: Range<usize>) -> Self {
         let mut groups: Vec<Range<usize>> = Vec::new();
         for (at, byte) in text.as_bytes()[range.clone()].iter().enumerate() {
@@ -90,13 +92,13 @@ impl<'a> Run<'a> {
         &self.text[self.groups[group].clone()]
     }
 
-    /// Returns the characters between a group and the next one.
+    /// Returns the characters between group `group` and the next group.
     pub(super) fn separator(&self, group: usize) -> &'a str {
         &self.text[self.groups[group].end..self.groups[group + 1].start]
     }
 
-    /// Returns whether `groups` are written as one number. At most one line break is allowed, unless the lines hold
-    /// nothing else. A column of a table is not one number.
+    /// Returns whether `groups` can be one number: they contain at most one line break, or they are all groups of the
+    /// run.
     pub(super) fn is_one_number(&self, groups: Range<usize>) -> bool {
         let breaks = (groups.start..groups.end - 1).filter(|group| self.separator(*group).contains('\n')).count();
         breaks <= 1 || groups == (0..self.groups.len())

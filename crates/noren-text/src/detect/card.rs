@@ -6,10 +6,10 @@ use regex::Regex;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-/// Groups of digits with one separator between them, with a space beside the separator or without.
+/// Groups of digits with one separator between them; a space may be beside the separator.
 static RUN: LazyLock<Regex> = LazyLock::new(|| pattern(r"[0-9]+(?:(?:[ \n]?[-._/·•|]{1,2}[ \n]?|[ \n])[0-9]+)*"));
 const LONGEST: usize = 19;
-/// Groups of fewer digits are not a card number if other numbers are near.
+/// Minimum number of digits of a group of a card number if other groups of digits are near.
 const SHORT_GROUP: usize = 3;
 
 pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
@@ -30,8 +30,8 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// Returns the index after the last group of the longest card number that begins with group `at`. A date or an amount
-/// may follow it.
+/// Returns the index after the last group of the longest card number that begins with group `at`; `None` if no card
+/// number begins there. Other groups, such as a date or an amount, may follow.
 fn longest(folded: &Folded, run: &Run<'_>, at: usize) -> Option<usize> {
     let mut digits = Vec::with_capacity(LONGEST);
     let mut best = None;
@@ -53,18 +53,19 @@ fn longest(folded: &Folded, run: &Run<'_>, at: usize) -> Option<usize> {
     best
 }
 
-/// Returns whether the groups have the lengths of a written card number: 3 digits or more, with any length of the last
-/// group after groups of four. Shorter groups are accepted if no other groups are near.
+/// Returns whether the lengths of the groups are usual for a card number: 3 digits or more, where the last group may be
+/// shorter after groups of four. Accepts shorter groups if there are no other groups near.
 fn is_written_so(run: &Run<'_>, groups: Range<usize>) -> bool {
     let lens: Vec<usize> = run.groups[groups.clone()].iter().map(Range::len).collect();
-    let (last, first) = lens.split_last().expect("there is a group");
+    let (last, first) = lens.split_last().expect("a card number has at least one group of digits");
     let long =
         first.iter().all(|len| *len >= SHORT_GROUP) && (*last >= SHORT_GROUP || first.iter().all(|len| *len == 4));
     let whole = groups == (0..run.groups.len());
     (first.is_empty() || long || whole) && run.is_one_number(groups)
 }
 
-/// Returns whether the digits are those after a decimal point, or those on both sides of it.
+/// Returns whether the digits are the digits after a decimal point, or are one decimal number with digits on both sides
+/// of the point.
 fn is_fraction(folded: &Folded, run: &Run<'_>, groups: Range<usize>) -> bool {
     if groups.len() == 2 && run.separator(groups.start) == "." {
         return true;
@@ -80,7 +81,7 @@ fn is_fraction(folded: &Folded, run: &Run<'_>, groups: Range<usize>) -> bool {
     groups.len() == 1 && (after_point || after_comma && !is_cell)
 }
 
-/// Returns whether a network issues numbers with this beginning and length.
+/// Returns whether a card network issues numbers with the first digits and the length of `digits`.
 fn in_network(digits: &[u8]) -> bool {
     if digits.len() < 12 {
         return false;
@@ -99,7 +100,8 @@ fn in_network(digits: &[u8]) -> bool {
     }
 }
 
-/// Returns whether the sum of the digits is a multiple of 10, with every second digit from the right doubled.
+/// Returns whether the check digit is correct (Luhn): every second digit from the right is doubled, and the sum must be
+/// a multiple of 10.
 fn luhn(digits: &[u8]) -> bool {
     let sum: u32 = digits
         .iter()

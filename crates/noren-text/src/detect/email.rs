@@ -13,7 +13,7 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     text.match_indices('@').filter_map(|(at, _)| Some(local(text, at)?..domain(text, at + 1)?)).collect()
 }
 
-/// Returns the index at which the part before the `@` begins.
+/// Returns the index at which the local part, before the `@` at index `at`, begins.
 fn local(text: &str, at: usize) -> Option<usize> {
     if let Some(quoted) = text[..at].strip_suffix('"') {
         let open = quoted.rfind('"')?;
@@ -26,8 +26,8 @@ fn local(text: &str, at: usize) -> Option<usize> {
     (start < at).then_some(start)
 }
 
-/// Returns the index at which the part after the `@` ends. The part is a name of labels with dots between them, or an
-/// address in brackets.
+/// Returns the index after the domain that begins at `from`; `None` if there is no valid domain. A domain is a name of
+/// labels with dots between them, or an address in brackets.
 fn domain(text: &str, from: usize) -> Option<usize> {
     let rest = &text[from..];
     if let Some(inner) = rest.strip_prefix('[') {
@@ -62,7 +62,7 @@ fn letter(c: char) -> bool {
     c.is_alphanumeric() || is_combining_mark(c)
 }
 
-/// Returns whether a label is a pixel ratio: `2x` or `3x`.
+/// Returns whether a label is a pixel ratio of an image file, `2x` or `3x`.
 fn is_pixel_ratio(label: &str) -> bool {
     matches!(label.as_bytes(), [b'0'..=b'9', b'x'])
 }

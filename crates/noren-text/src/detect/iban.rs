@@ -1,14 +1,14 @@
-//! International bank account numbers (ISO 13616): the form of the country, and the remainder of ISO 7064 MOD 97-10.
+//! International bank account numbers (ISO 13616): a country's format, and a checksum (ISO 7064 MOD 97-10).
 
 use crate::fold::Folded;
 use iban::Iban;
 use std::ops::Range;
 
-/// Lengths from the shortest number (Norway's) to the longest that the standard allows, in characters.
+/// The lengths of account numbers in characters: from the shortest number (Norway) to the maximum of the standard.
 const LENGTHS: std::ops::RangeInclusive<usize> = 15..=34;
 
-/// Finds numbers after any text (`IBANDE89...`). The checksum and the form of the country distinguish them from other
-/// text.
+/// Finds account numbers; any text may touch them (`IBANDE89...`). The checksum and the country's format distinguish
+/// account numbers from other text.
 pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     let bytes = folded.text.as_bytes();
     let mut found: Vec<Range<usize>> = Vec::new();
@@ -23,7 +23,7 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// Returns the index at which the number that begins at `start` ends, if there is one.
+/// Returns the index after the account number that begins at `start`; `None` if no valid number begins there.
 fn end(bytes: &[u8], start: usize) -> Option<usize> {
     let mut number = String::with_capacity(*LENGTHS.end());
     let mut separators = 0;

@@ -1,4 +1,5 @@
-//! Keys and tokens for programs, in the forms that their issuers have published, and after words that announce them.
+//! Keys and access tokens of programs: in the formats that their issuers have published, or after words that announce
+//! them.
 
 use super::around::pattern;
 use crate::fold::Folded;
@@ -6,7 +7,7 @@ use regex::Regex;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-/// Forms with a beginning that no word has.
+/// Patterns of keys whose beginning no ordinary word has.
 const FORMS: [&str; 14] = [
     // Amazon
     r"(?-u:\b)(?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA|AGPA|AIDA|AROA|AIPA|ANPA|ANVA|APKA)[A-Z0-9]{16}(?-u:\b)",
@@ -35,10 +36,10 @@ const FORMS: [&str; 14] = [
 ];
 
 static KEYS: LazyLock<Regex> = LazyLock::new(|| pattern(&FORMS.join("|")));
-/// Keys of OpenAI, Anthropic, OpenRouter and others. Words of style sheets have the same beginning; [`is_mixed`]
-/// distinguishes them.
+/// Keys of OpenAI, Anthropic, OpenRouter and others. Names in style sheets may also begin with `sk-`; [`is_mixed`]
+/// excludes such names.
 static SK: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?-u:\b)sk-[A-Za-z0-9_\-]{20,}"));
-/// Values with a name such as key or token.
+/// A value after a name such as `key` or `token`.
 static NAMED: LazyLock<Regex> = LazyLock::new(|| {
     let names = [
         r"api[ _\-]?(?:key|token|secret)|(?:secret|access|auth|client|account|encryption|signing|master|service|private|license)",
@@ -61,15 +62,15 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// Returns whether a value has the form of Amazon's secret keys, which may hold few digits.
+/// Returns whether a value has the format of Amazon's secret keys (40 characters), which may contain few digits.
 fn is_of_40(value: &str) -> bool {
     let count = |of: fn(&u8) -> bool| value.bytes().filter(of).count();
     let [small, large] = [count(u8::is_ascii_lowercase), count(u8::is_ascii_uppercase)];
     value.len() == 40 && small >= 5 && large >= 5 && !value.contains(['.', '-', '_'])
 }
 
-/// Returns whether a value looks random: it has digits and letters, and at least half of it are parts between `-`, `_`,
-/// `/` and `.` that are not plain words.
+/// Returns whether a value looks random: it contains digits and letters, and after a split at `-`, `_`, `/` and `.`, at
+/// least half of its characters are in parts of 6 or more characters with a digit.
 fn is_mixed(value: &str) -> bool {
     let digits = value.bytes().filter(u8::is_ascii_digit).count();
     let letters = value.bytes().filter(u8::is_ascii_alphabetic).count();

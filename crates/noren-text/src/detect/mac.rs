@@ -7,7 +7,8 @@ use regex::Regex;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-/// Any number of bytes: a longer row (a fingerprint, a dump) is not an address.
+/// A row of any number of bytes. Longer rows are matched too, so that six bytes of a fingerprint or a dump are not an
+/// address.
 static ROWS: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"[0-9A-Fa-f]{2}(?:[:\-][0-9A-Fa-f]{2})+|[0-9A-Fa-f]{4}(?:\.[0-9A-Fa-f]{4})+"));
 
@@ -23,7 +24,7 @@ fn is_address(row: &str) -> bool {
     separators.len() == count && separators.iter().all(|c| *c == separators[0])
 }
 
-/// Returns whether a separator and another digit follow.
+/// Returns whether `after` begins with a separator and another digit.
 fn continues(after: &str) -> bool {
     after.strip_prefix([':', '-', '.']).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_hexdigit()))
 }

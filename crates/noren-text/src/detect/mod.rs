@@ -25,10 +25,10 @@ use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// The label of all private tokens. No kind may have this name. Tokens also carry the name of their kind as a label.
+/// The label that every private token has, in addition to the label of its kind. No kind may have this name.
 pub const PRIVATE: &str = "private";
 
-/// The names of the detectors that need no data from the user.
+/// The names of the built-in detectors, which need no data from the user.
 pub const BUILT_IN: [&str; 13] = [
     "email",
     "phone",
@@ -44,7 +44,8 @@ pub const BUILT_IN: [&str; 13] = [
     "birth_date",
     "address",
 ];
-/// Kinds of private text that a report names if no detector looked for them, as (kind, plural in the report).
+/// The kinds of private text that only a model can find, `(kind, plural in a report)`. A report names the kinds that no
+/// model looked for.
 const OTHERS: [(&str, &str); 3] = [("name", "names"), ("place", "places"), ("organization", "organizations")];
 
 /// The kind of a finding: the name of the detector that found it, which is also the label of its tokens.
@@ -75,12 +76,12 @@ impl fmt::Debug for Kind {
 pub struct Finding {
     /// The kind of private text.
     pub kind: Kind,
-    /// The bytes of the text. The range begins and ends between characters and is never empty.
+    /// The bytes of the finding in the text. The range begins and ends between characters and is never empty.
     pub range: Range<usize>,
 }
 
 impl Finding {
-    /// Returns the range of characters of the finding in `text`.
+    /// Returns the finding as a range of characters of `text`, counted from 0.
     ///
     /// ```
     /// let text = "żółw: żółw@example.org";
@@ -114,7 +115,7 @@ enum Search {
 }
 
 impl Detector {
-    /// Returns the detector of [`BUILT_IN`] with the name `name`.
+    /// Returns the built-in detector `name`; [`BUILT_IN`] lists the names.
     ///
     /// # Errors
     /// Returns [`Error::UnknownDetector`] with the nearest name if there is none.
@@ -197,8 +198,8 @@ impl Detector {
     }
 }
 
-/// A text in the forms that detectors read. A character without width may join or separate its neighbours, so a text
-/// with such characters is read in both forms.
+/// A text in the folded forms that detectors read. A text with characters without width has two forms: in one, these
+/// characters join their neighbours; in the other, they separate them.
 struct Text<'a> {
     text: &'a str,
     folded: Vec<Folded>,
@@ -219,7 +220,8 @@ impl<'a> Text<'a> {
 
 /// A detector of several kinds of private text that no pattern can find, such as names and places; usually a model.
 pub trait Recognizer: Send + Sync + fmt::Debug {
-    /// Returns the names of the kinds that it detects: 1 to 64 ASCII letters, digits, `_` or `-`.
+    /// Returns the names of the kinds that the recogniser detects. A name has 1 to 64 ASCII letters, digits, `_` or
+    /// `-`.
     fn kinds(&self) -> Vec<String>;
 
     /// Returns the findings in `text`: the index of the kind among [`kinds`](Self::kinds), and the range of bytes.
@@ -250,7 +252,7 @@ impl Detectors {
         self
     }
 
-    /// Adds a model that finds several kinds.
+    /// Adds a recogniser, such as a model, that finds several kinds.
     ///
     /// # Errors
     /// Returns [`Error::Detector`] for kinds without a valid name.
@@ -265,8 +267,7 @@ impl Detectors {
         self.detectors.is_empty() && self.recognizers.is_empty()
     }
 
-    /// Returns the kinds of findings that the detectors look for, each once, in the order in which the detectors were
-    /// added.
+    /// Returns each kind of findings once, in the order in which the detectors were added.
     pub fn kinds(&self) -> Vec<Kind> {
         let mut kinds: Vec<Kind> = Vec::new();
         let of_models = self.recognizers.iter().flat_map(|(kinds, _)| kinds);
@@ -278,9 +279,9 @@ impl Detectors {
         kinds
     }
 
-    /// Returns a sentence about kinds of private text that no detector looks for. Every report of findings needs it.
-    /// Only a [`Recognizer`] looks for names, places and organizations. A list of words that is called `name` finds
-    /// only its words.
+    /// Returns a sentence that names the kinds of private text for which there is no detector. Every report of findings
+    /// should contain it. Names, places and organizations need a [`Recognizer`]; a user's list of words with the name
+    /// `name` finds only those words.
     ///
     /// ```
     /// let detectors = "all".parse::<noren_text::Detectors>()?;
@@ -370,8 +371,8 @@ impl FromStr for Detectors {
     }
 }
 
-/// Returns the findings that are not within another finding, from `findings` in the order of [`Detectors::find`]. If a
-/// telephone number is a part of a card number, only the card number is returned.
+/// Returns the findings that are not inside another finding; `findings` must be in the order of [`Detectors::find`].
+/// For a telephone number inside a card number, returns only the card number.
 pub fn outermost(findings: &[Finding]) -> Vec<&Finding> {
     let mut kept: Vec<&Finding> = Vec::new();
     for finding in findings {
@@ -383,8 +384,8 @@ pub fn outermost(findings: &[Finding]) -> Vec<&Finding> {
     kept
 }
 
-/// Checks a name for a detector of the user. The name becomes a label in masks and must not be the name of a built-in
-/// detector.
+/// Checks the name of a user's detector. The name becomes a label in masks and must differ from the names of built-in
+/// detectors.
 fn own_name(name: &str) -> Result<Kind, Error> {
     let kind = kind_name(name)?;
     if BUILT_IN.contains(&name) || name == "all" {
@@ -421,7 +422,7 @@ fn unknown(name: &str) -> Error {
     }
 }
 
-/// Returns the built-in detector for a name that other tools use.
+/// Returns the name of the built-in detector for a name that other tools use; `None` for other names.
 fn synonym(name: &str) -> Option<&'static str> {
     Some(match name.to_lowercase().replace(['-', '_', ' '], "").as_str() {
         "mail" | "emailaddress" => "email",

@@ -8,7 +8,7 @@ use regex::{Regex, RegexBuilder};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The maximum size in bytes of a compiled pattern. A larger one is a mistake or an attack.
+/// The maximum size in bytes of a compiled pattern of the user. A larger pattern is likely a mistake or an attack.
 const LARGEST_PATTERN: usize = 1 << 20;
 
 pub(super) fn words<S: AsRef<str>>(name: &str, words: impl IntoIterator<Item = S>) -> Result<Arc<AhoCorasick>, Error> {
@@ -28,7 +28,8 @@ pub(super) fn words<S: AsRef<str>>(name: &str, words: impl IntoIterator<Item = S
     Ok(Arc::new(words))
 }
 
-/// Returns the ranges of the words, as whole words. If several words begin at the same place, returns the longest one.
+/// Returns the ranges in which one of `words` occurs as a whole word. If several words begin at the same place, returns
+/// the longest word.
 pub(super) fn find_words(words: &AhoCorasick, folded: &Folded) -> Vec<Range<usize>> {
     let mut found: Vec<Range<usize>> = words
         .find_overlapping_iter(&folded.text)
@@ -48,7 +49,7 @@ fn stands_alone(folded: &Folded, range: &Range<usize>) -> bool {
     !joined(word.chars().next(), before) && !joined(word.chars().next_back(), after)
 }
 
-/// Returns whether a character is a part of a word that continues in the next such character. This is not the case in
+/// Returns whether a character belongs to the same word as an adjacent character of this type. False for letters of
 /// scripts without spaces between words.
 fn joins(c: char) -> bool {
     (c.is_alphanumeric() || c == '_' || unicode_normalization::char::is_combining_mark(c)) && !is_spaceless(c)
@@ -58,7 +59,7 @@ pub(super) fn pattern(name: &str, pattern: &str) -> Result<Regex, Error> {
     RegexBuilder::new(pattern).size_limit(LARGEST_PATTERN).dfa_size_limit(LARGEST_PATTERN).build().map_err(|error| {
         let problem = match error {
             regex::Error::CompiledTooBig(limit) => format!(
-                "the pattern needs more than the {limit} bytes that are allowed: repeat less, or use a list of words"
+                "the pattern needs more than the maximum of {limit} bytes: use fewer repetitions, or a list of words"
             ),
             other => format!("the pattern is malformed: {other}"),
         };
@@ -77,7 +78,7 @@ pub(super) fn spans(name: &str, spans: impl IntoIterator<Item = Range<usize>>) -
     }
 }
 
-/// Converts spans of characters to spans of bytes.
+/// Converts spans of characters to spans of bytes of `text`. `name` is the name of the detector, for errors.
 pub(super) fn find_spans(name: &str, spans: &[Range<usize>], text: &str) -> Result<Vec<Range<usize>>, Error> {
     let borders: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
     let length = borders.len() - 1;

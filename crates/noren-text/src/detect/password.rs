@@ -51,11 +51,11 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// Punctuation of the sentence after a password.
+/// Punctuation that may follow a password in a sentence and is not a part of the password.
 const ENDS: [char; 9] = ['.', ',', ';', ':', '?', ')', ']', '}', '>'];
 /// The maximum number of words of a passphrase.
 const LONGEST: usize = 24;
-/// The maximum number of characters of a line that are read.
+/// The maximum number of characters of a line that are examined.
 const READ: usize = 400;
 
 /// Returns the first line of a text, up to [`READ`] characters.
@@ -64,8 +64,9 @@ fn line(text: &str) -> &str {
     &text[..ends.map_or(text.len(), |(_, (at, _))| at)]
 }
 
-/// Returns the length of a passphrase at the start of a line, up to the end of the sentence or line, or to the next
-/// name of a secret.
+/// Returns the length in bytes of a passphrase at the start of `line`; `None` if there is no passphrase. It ends at the
+/// end of the sentence or line, or before the next name of a secret. `first` is the first word, `separator` the text
+/// before the passphrase.
 fn phrase(first: &str, line: &str, separator: &str) -> Option<usize> {
     let mut end = 0;
     for word in line.split_inclusive(char::is_whitespace).take(LONGEST) {
@@ -87,8 +88,9 @@ fn phrase(first: &str, line: &str, separator: &str) -> Option<usize> {
     (!is_word_of_code(first) && !is_filled_in(line)).then_some(whole.len())
 }
 
-/// Returns the length of a password without quotes, if the word is one. Punctuation of the sentence does not belong to
-/// it.
+/// Returns the length in bytes of a password without quotes; `None` if `word` is no password. Punctuation after the
+/// password does not count. `line` is the text from the word on, `name` the word for a password before it, and
+/// `separator` the text between the two.
 fn plain(word: &str, line: &str, name: &str, separator: &str) -> Option<usize> {
     let value = word.trim_end_matches(ENDS);
     let is_varied = value.chars().any(|c| !c.is_alphabetic());
@@ -104,7 +106,7 @@ fn plain(word: &str, line: &str, name: &str, separator: &str) -> Option<usize> {
     (value.chars().count() >= 3 && !is_none).then_some(value.len())
 }
 
-/// Returns whether a word is a call, or names with dots between.
+/// Returns whether a word is an expression of a program: a call, or names with dots or underscores between them.
 fn is_expression(word: &str) -> bool {
     let is_name = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphabetic() || c == '_');
     let names = word.trim_end_matches([',', ';', ')']);
@@ -112,7 +114,7 @@ fn is_expression(word: &str) -> bool {
         || (names.contains(['.', '_']) && names.split('.').all(is_name))
 }
 
-/// Returns whether a value without quotes refers to another one: `&name`, `*name`, and after `=` `$name`.
+/// Returns whether a value without quotes refers to another value: `&name`, `*name`, or `$name` after `=`.
 fn is_reference(value: &str, separator: &str) -> bool {
     let name = value.trim_start_matches(['&', '*', '$', ':']);
     let signs = &value[..value.len() - name.len()];
@@ -120,8 +122,8 @@ fn is_reference(value: &str, separator: &str) -> bool {
     is_name && !signs.is_empty() && (!signs.contains('$') || separator.contains('='))
 }
 
-/// Returns whether the text, which begins with a bracket or sign, is a placeholder up to the closing one: `<name>`,
-/// `${name}`, `{{ name }}`, `%NAME%`, `$NAME`, `****`.
+/// Returns whether the text begins with a placeholder instead of a password: `<name>`, `${name}`, `{{ name }}`,
+/// `%NAME%`, `$NAME`, `****`.
 fn is_filled_in(text: &str) -> bool {
     let name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
     let word = text.split_whitespace().next().unwrap_or_default().trim_end_matches(ENDS);
@@ -142,7 +144,8 @@ fn is_filled_in(text: &str) -> bool {
     held.is_some_and(|held| inner.len() < text.len() || !held.contains(|c: char| c.is_ascii_digit()))
 }
 
-/// Returns whether a value is a type, a field's name, or a word of a sentence about passwords.
+/// Returns whether a value is no password but a type, the name of a field, or a common word of sentences about
+/// passwords.
 fn is_word_of_code(value: &str) -> bool {
     const WORDS: [&str; 39] = [
         "str",

@@ -8,12 +8,14 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 static RUN: LazyLock<Regex> = LazyLock::new(|| pattern(r"[0-9]+(?:[ \n./()\-_·•]{1,3}[0-9]+)*"));
-/// An extension, which is dialled after the call is answered.
+/// An extension after a telephone number (`ext. 12`, `x12`).
 static EXTENSION: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"^(?:x|[ ,;]{1,2}(?i:x|ext\.?|extension|#)[ .:]{0,2})[0-9]{1,6}(?-u:\b)"));
-/// Numbers that are frequent in programs: the digits in order, and the limits of 32 bits.
+/// Numbers that are frequent in programs and are no telephone numbers: the digits in order, and the limits of 32-bit
+/// integers.
 const COUNTS: [&str; 5] = ["0123456789", "2147483647", "2147483648", "4294967295", "4294967296"];
-/// The number of digits of a number with its country code (ITU-T E.164); the shortest written ones have eight.
+/// The accepted numbers of digits of an international number with its country code. The maximum is that of ITU-T E.164;
+/// the shortest common numbers have eight digits.
 const INTERNATIONAL: std::ops::RangeInclusive<usize> = 8..=15;
 
 pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
@@ -40,11 +42,12 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// Groups of digits in which numbers are looked for.
+/// A run of groups of digits that may contain telephone numbers.
 struct Number<'a>(Run<'a>);
 
 impl Number<'_> {
-    /// Returns the index after the last group of the number that begins with group `at`.
+    /// Returns the index after the last group of the telephone number that begins with group `at`; `None` if no number
+    /// begins there. `fresh` is true if a number that starts with 0 may begin at this group.
     fn number(&self, folded: &Folded, at: usize, fresh: bool) -> Option<usize> {
         let signed = self.0.text[..self.0.groups[at].start].trim_end_matches('(').ends_with('+');
         let first = self.0.digits(at);
@@ -57,14 +60,15 @@ impl Number<'_> {
         (self.0.is_one_number(at..end) && self.alone(folded, at, end)).then_some(end)
     }
 
-    /// Returns whether each of the groups is on a line of its own, after a line with another group.
+    /// Returns whether the groups `at..end` look like a column of a table: a line break precedes the first group, and
+    /// another line break is between the groups.
     fn is_column(&self, at: usize, end: usize) -> bool {
         let broken = |group: usize| self.0.separator(group).contains('\n');
         broken(at - 1) && (at..end - 1).any(broken)
     }
 
-    /// Returns whether group `at` begins with a 0 after another number and white space, and continues neither a row of
-    /// groups of equal length nor a date.
+    /// Returns whether a new number may begin at group `at`: the group starts with 0 and follows another number and
+    /// white space. False inside a date or a sequence of groups of equal length.
     fn restarts(&self, at: usize) -> bool {
         let Some(before) = at.checked_sub(1) else { return true };
         let len = |group: usize| self.0.groups.get(group).map_or(0, Range::len);
@@ -78,8 +82,8 @@ impl Number<'_> {
         self.0.digits(at).starts_with('0') && spaced && !row && !(date && follows(before) == follows(at))
     }
 
-    /// Returns the index after the groups from `at` that are written as one number with at most `most` digits, and the
-    /// number of these digits.
+    /// Collects groups from `at` on that may belong to one number of at most `most` digits. Returns `(index after the
+    /// last group, number of digits)`.
     fn take(&self, at: usize, most: usize) -> (usize, usize) {
         let count = |end: usize| self.0.groups[at..end].iter().map(Range::len).sum::<usize>();
         let mut end = at;
@@ -95,7 +99,7 @@ impl Number<'_> {
         (end, count(end))
     }
 
-    /// Returns whether another number begins with a group after white space: with a 0, or with an area code in
+    /// Returns whether group `group` follows white space and begins another number: with a 0, or with an area code in
     /// parentheses.
     fn begins(&self, group: usize) -> bool {
         let separator = self.0.separator(group - 1);
@@ -104,7 +108,8 @@ impl Number<'_> {
         separator.starts_with([' ', '\n']) && (town || separator.ends_with('(') && lens == [3, 3, 4])
     }
 
-    /// Returns the end of an international number with the prefix 00. No country code begins with 0.
+    /// Returns the index after the last group of an international number with the prefix 00; `None` if no such number
+    /// begins with group `at`. No country code begins with 0.
     fn abroad(&self, at: usize) -> Option<usize> {
         let code = match &self.0.digits(at)[2..] {
             "" if at + 1 < self.0.groups.len() => self.0.digits(at + 1),
@@ -113,7 +118,8 @@ impl Number<'_> {
         if code.is_empty() || code.starts_with('0') { None } else { self.international(at, 2) }
     }
 
-    /// Returns the end of an international number whose country code follows after `prefix` digits.
+    /// Returns the index after the last group of an international number; `None` if no such number begins with group
+    /// `at`. The country code follows after the first `prefix` digits.
     fn international(&self, at: usize, prefix: usize) -> Option<usize> {
         if self.0.digits(at)[prefix..].starts_with('1') {
             let (end, digits) = self.take(at, prefix + 11);
@@ -125,7 +131,8 @@ impl Number<'_> {
         (digits >= prefix + INTERNATIONAL.start()).then_some(end)
     }
 
-    /// Returns the end of a national number, which begins with 0. Dates, decimals and years are excluded.
+    /// Returns the index after the last group of a national number, which begins with 0; `None` if no such number
+    /// begins with group `at`. Dates, decimals and years are not accepted.
     fn national(&self, at: usize) -> Option<usize> {
         let (end, digits) = self.take(at, 12);
         let lens: Vec<usize> = self.0.groups[at..end].iter().map(Range::len).collect();
@@ -137,7 +144,8 @@ impl Number<'_> {
         (!date && !postal && town && (parted || plain)).then_some(end)
     }
 
-    /// Returns whether the two letters of a state are before a postal code: `MA 02110-1301`.
+    /// Returns whether two capital letters precede group `at`, as the abbreviation of a state precedes a postal code
+    /// (`MA 02110-1301`).
     fn is_after_state(&self, at: usize) -> bool {
         let before = self.0.text[..self.0.groups[at].start].trim_end_matches([' ', '\n', ',']);
         let state = before.len().checked_sub(2).and_then(|start| before.get(start..));
@@ -145,8 +153,9 @@ impl Number<'_> {
             && !before[..before.len() - 2].ends_with(char::is_alphanumeric)
     }
 
-    /// Returns the end of a number of three, three and four digits, with or without a leading 1. Without separators,
-    /// the number must be in the ranges of the plan.
+    /// Returns the index after the last group of a North American number: three, three and four digits, with or without
+    /// a leading 1. `None` if no such number begins with group `at`. A number without separators must be in the ranges
+    /// of the numbering plan.
     fn north_american(&self, at: usize) -> Option<usize> {
         let first = at + usize::from(self.0.digits(at) == "1");
         let lens: Vec<usize> = self.0.groups.iter().skip(first).take(3).map(Range::len).collect();
@@ -167,8 +176,8 @@ impl Number<'_> {
         (digits.len() == 10 && leads(0) && leads(3) && !COUNTS.contains(&digits)).then_some(at + 1)
     }
 
-    /// Returns whether a number is not a part of an identifier. No letter may touch a number without separators. An
-    /// extension may follow.
+    /// Returns whether the number of groups `at..end` is not a part of an identifier. A number without separators must
+    /// not touch a letter. An extension may follow the number.
     fn alone(&self, folded: &Folded, at: usize, end: usize) -> bool {
         let range = self.with_sign(at)..self.0.groups[end - 1].end;
         let (head, tail) = (&self.0.text[..range.start], &self.0.text[range.end..]);
@@ -184,7 +193,8 @@ impl Number<'_> {
         !(goes_on(folded, &range) || pieces)
     }
 
-    /// Returns the index at which the number begins, with its `+` or parenthesis.
+    /// Returns the byte index at which the number of group `at` begins, including a `+` or parenthesis before the
+    /// digits.
     fn with_sign(&self, at: usize) -> usize {
         self.0.text[..self.0.groups[at].start].trim_end_matches(['(', '+']).len()
     }

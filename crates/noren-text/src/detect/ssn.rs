@@ -6,7 +6,7 @@ use regex::Regex;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-/// A number with separators, or after words that announce it.
+/// A number with separators, or a number after words that announce it.
 static FORMS: LazyLock<Regex> = LazyLock::new(|| {
     let separator = r"(?: ?[-._/] ?|[ \n])";
     let said = r"(?i:(?-u:\b)ssn|(?-u:\b)social security(?: number| no\.?| #)?)[^0-9\u{2029}]{0,12}(?P<plain>[0-9]{9})";
@@ -33,8 +33,8 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// Returns whether a number may be issued: areas 000, 666 and 900 to 999, group 00 and serial 0000 are never issued.
-/// Both separators must be the same.
+/// Returns whether the number is in a range that is issued. Areas 000, 666 and 900 to 999, group 00 and serial 0000 are
+/// never issued. Both separators must be equal.
 fn given_out(text: &str) -> bool {
     let mut separators = text.split(|c: char| c.is_ascii_digit()).map(str::trim).filter(|s| !s.is_empty());
     let spaced = text.contains([' ', '\n']);

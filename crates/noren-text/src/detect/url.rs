@@ -8,7 +8,8 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 static SCHEME: LazyLock<Regex> = LazyLock::new(|| pattern(r"[A-Za-z][A-Za-z0-9+.\-]{1,30}://"));
-/// The maximum number of characters of a user and password, if some of them would end an address elsewhere.
+/// The maximum number of characters of a user name with password that may contain characters which usually end an
+/// address.
 const LONGEST_USER: usize = 256;
 static PARAMETER: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
@@ -36,8 +37,9 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// Returns the number of bytes up to and including the last `@` of a word. A password may hold characters that end an
-/// address elsewhere, but a quote in it must be followed by a letter or digit.
+/// Returns the number of bytes of `rest` up to and including the last `@` before white space or a quote that ends the
+/// address; 0 without `@`. Such a part may be a user name and a password. A quote in a password must be followed by a
+/// letter or digit.
 fn user(rest: &str) -> usize {
     let (mut end, mut quoted) = (0, false);
     for (at, c) in rest.char_indices().take(LONGEST_USER) {
@@ -60,7 +62,7 @@ fn is_private(address: &str) -> bool {
     user.is_some_and(|(user, _)| is_user(user)) || PARAMETER.is_match(rest)
 }
 
-/// Returns whether a text is a name and a password, or a token in place of both.
+/// Returns whether the text before an `@` is a user name with a password, or an access token alone.
 fn is_user(user: &str) -> bool {
     match user.split_once(':') {
         Some((name, password)) => {

@@ -6,7 +6,7 @@ use hmac_sha256::Hash;
 use noren_mask::{Arm, Facts, Mask, Node, Selector, Shape};
 use serde_json::{Value, json};
 
-/// Paths between tokens that no mask shows, as `docs/flow.md` lists them.
+/// Paths of information between tokens that masks do not show, as listed in `docs/flow.md`.
 pub(crate) const NOT_COVERED: [&str; 9] = [
     "position ids: a count of hidden tokens tells how many there are",
     "lengths: padding and truncation tell how long a hidden text is",
@@ -19,7 +19,7 @@ pub(crate) const NOT_COVERED: [&str; 9] = [
     "loss targets: labels that hold what the inputs hide",
 ];
 
-/// The numbers of sources and targets of a line, and the pairs that it covers.
+/// The tokens that one line of a policy covers: (number of sources, number of targets, pairs of source and target).
 type Covered = (usize, usize, Vec<(usize, usize)>);
 
 /// The stack that a certificate describes.
@@ -100,7 +100,8 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Reads a stack; returns `None` if the library or the meaning of the policy refuses it.
+    /// Computes the results for a stack. Returns `None` if the library refuses the stack, or if the policy is invalid
+    /// for the stack.
     pub(crate) fn new(stack: &Stack) -> Option<Self> {
         let shape = Shape::from_json(&stack.shape).ok()?;
         let facts = Facts::from_json(&stack.facts).ok()?;
@@ -173,7 +174,7 @@ impl Found {
         all
     }
 
-    /// Returns a path over as few layers as possible from the first layer on, as `[layer, token]`.
+    /// Returns the steps `[layer, token]` of a path from `source` to `target` that ends in the earliest possible layer.
     fn path(&self, row: usize, source: usize, target: usize) -> Vec<[usize; 2]> {
         let sets = self.reach(row, &[source]);
         let (mut steps, mut token) = (Vec::new(), target);
@@ -189,7 +190,7 @@ impl Found {
         steps
     }
 
-    /// Returns the entry of `reach` for these sources.
+    /// Returns the entry of `reach` for the source tokens `sources`.
     pub(crate) fn entry(&self, row: usize, sources: &[usize]) -> Value {
         let mut after: Vec<(usize, Value)> = Vec::new();
         for set in self.reach(row, sources) {
@@ -266,7 +267,8 @@ fn ranges(set: &[bool]) -> Value {
     json!(out)
 }
 
-/// Returns the part of a fact that holds for a batch row: the list itself, or that row's.
+/// Returns the value of a fact for a batch row: the list `fact` itself, or the list of the batch row in a list of
+/// lists.
 fn of_row(fact: &Value, row: usize) -> Option<Vec<Value>> {
     let list = fact.as_array()?;
     if list.first().is_some_and(Value::is_array) { list[row].as_array().cloned() } else { Some(list.clone()) }
@@ -281,7 +283,7 @@ fn places(facts: &Value, row: usize, tokens: usize) -> Vec<i64> {
     numbers(&facts["positions"], row).unwrap_or_else(|| (0..tokens as i64).collect())
 }
 
-/// Returns whether a span, as a fact writes it, holds a position.
+/// Returns whether a span in the JSON of the facts contains a position.
 fn span_holds(span: &Value, position: i64) -> bool {
     match span.as_str().and_then(|text| text.split_once("..")) {
         Some((a, b)) => position >= a.parse().unwrap_or(0) && position < b.parse().unwrap_or(i64::MAX),
@@ -297,8 +299,9 @@ struct Row {
     levels: Vec<i64>,
     /// The document of each token.
     document: Vec<Option<usize>>,
-    /// False if the documents (the levels) do not sum to the row's length.
+    /// False if the sum of the lengths of the documents does not fit the length of the batch row.
     documents_fit: bool,
+    /// False if the number of levels does not fit the length of the batch row.
     levels_fit: bool,
 }
 

@@ -287,7 +287,7 @@ fn a_changed_certificate_fails_by_its_hash() {
     if certificate["fill"] == changed["fill"] {
         changed["fill"] = json!("nothing");
     }
-    let refusal = verify(&changed.to_string()).expect_err("its hash is another").to_string();
+    let refusal = verify(&changed.to_string()).expect_err("the hash differs").to_string();
     assert!(refusal.starts_with("certificate: sha256: got "), "{refusal}");
 }
 

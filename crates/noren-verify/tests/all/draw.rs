@@ -155,7 +155,7 @@ fn padding(draw: &mut Draw, out: &mut Setting) -> Option<Vec<i64>> {
     }
 }
 
-/// Adds positions: each row a rotation, a permutation or one with empty slots.
+/// Adds positions. Each batch row has rotated positions, permuted positions, or positions with empty slots.
 fn positions(draw: &mut Draw, out: &mut Setting, tokens: bool) {
     let row = |draw: &mut Draw| {
         let mut list: Vec<i64> = (0..out.kv_len).collect();
@@ -216,7 +216,7 @@ fn listed(draw: &mut Draw, out: &Setting) -> String {
     format!("{{\"blocks\":{{{shape},\"block\":{block:?},\"list\":{list:?}}}}}")
 }
 
-/// Returns a random mask of nesting `depth` at most, of atoms for which `setting` has facts.
+/// Returns a random mask with at most `depth` levels of nesting. `setting` has the facts for all atoms of the mask.
 pub(crate) fn mask(draw: &mut Draw, setting: &Setting, depth: i64) -> String {
     if depth == 0 || draw.once(4) {
         return atom(draw, setting);

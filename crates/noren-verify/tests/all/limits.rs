@@ -10,9 +10,9 @@ use std::time::Instant;
 fn issued(masks: &[&str], layers: usize, shape: &Shape, facts: &Facts, policy: &str) -> String {
     let masks: Vec<Mask> = masks.iter().map(|mask| mask.parse().expect("a mask")).collect();
     let masks: Vec<Mask> = (0..layers).map(|layer| masks[layer % masks.len()].clone()).collect();
-    let flow = Flow::of_stack(&masks, shape, facts, Fill::Nothing).expect("it binds");
+    let flow = Flow::of_stack(&masks, shape, facts, Fill::Nothing).expect("the masks fit the shape and the facts");
     let policy: Policy = policy.parse().expect("a policy");
-    Certificate::issue(&flow, &policy).expect("it is issued").to_json().expect("JSON")
+    Certificate::issue(&flow, &policy).expect("the certificate is issued").to_json().expect("JSON")
 }
 
 #[test]
@@ -21,7 +21,7 @@ fn long_stacks_are_verified() {
     let shape = Shape::square(131_072);
     let text = issued(&["sliding(1024)", "causal"], 32, &shape, &facts, "deny: label(pii) -> tokens(0..99999)");
     let start = Instant::now();
-    let report = verify(&text).expect("it is right");
+    let report = verify(&text).expect("the certificate is correct");
     println!("131,072 tokens by 32 layers: verified in {:.2?}", start.elapsed());
     assert!(report.holds && report.pairs == 999_990);
 }
@@ -51,7 +51,7 @@ fn many_documents_with_many_gaps_take_little_memory() {
     let facts = Facts::new().documents(vec![2; 15_000]);
     let line = "deny: document(0) -> document(1)";
     let text = issued(&["causal & documents"], 1, &Shape::square(30_000), &facts, line);
-    verify(&text).expect("it is right");
+    verify(&text).expect("the certificate is correct");
     let mut forged: Value = serde_json::from_str(&text).expect("JSON");
     let each = "deny: document(i) -> document(j)";
     forged["facts"]["real_keys"] = json!([(0..30_000).step_by(2).collect::<Vec<_>>()]);
@@ -69,7 +69,7 @@ fn unused_arms_are_refused() {
         &Facts::new(),
         "deny: token(3) -> token(0)",
     );
-    verify(&text).expect("it is right");
+    verify(&text).expect("the certificate is correct");
     let mut forged: Value = serde_json::from_str(&text).expect("JSON");
     (forged["shape"]["heads"], forged["shape"]["kv_heads"]) = (json!(2), json!(2));
     let refusal = verify(&hashed(forged).to_string()).expect_err("no head takes the arm").to_string();
@@ -86,7 +86,7 @@ fn offsets_and_large_levels_are_read() {
         &levels,
         &format!("deny: level({}) -> level({})", 1i64 << 50, i64::MIN),
     );
-    assert!(verify(&text).expect("it is right").holds);
+    assert!(verify(&text).expect("the certificate is correct").holds);
     let given = |offsets: Vec<i64>| Given { query_offsets: Some(offsets), ..Given::default() };
     assert!(verify_for(&text, &given(vec![0])).is_ok());
     assert!(verify_for(&text, &given(vec![0, 0])).is_err());

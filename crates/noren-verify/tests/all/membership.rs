@@ -5,14 +5,14 @@ use noren_mask::{Facts, Mask, Shape};
 use noren_testing::drawn;
 use noren_verify::{Masks, Refusal};
 
-/// Returns the verifier's cells of a batch row and head as a drawing.
+/// Returns the cells of a batch row and head as a drawing, tested by the verifier one by one.
 fn cells(masks: &Masks, batch: usize, head: usize, q_len: usize, kv_len: usize) -> String {
     let cell = |q, k| if masks.allowed(batch, head, q, k) { '#' } else { '.' };
     let lines: Vec<String> = (0..q_len).map(|q| (0..kv_len).map(|k| cell(q, k)).collect()).collect();
     lines.join("\n")
 }
 
-/// Returns the drawing of the verifier's rows, which it derives as ranges.
+/// Returns the cells of a batch row and head as a drawing, from the ranges of keys that the verifier computes.
 fn rows(masks: &Masks, batch: usize, head: usize, q_len: usize, kv_len: usize) -> String {
     let line = |q| {
         let mut line = vec!['.'; kv_len];

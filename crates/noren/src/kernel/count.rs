@@ -19,13 +19,12 @@ use std::ops::Range;
 /// because a kernel omits keys that no row of a register tile reads.
 ///
 /// ```
-/// use noren::{Dtype, Isa, machine::computed_cells};
-/// use noren_mask::{Facts, Mask, Shape};
+/// use noren::{Dtype, Facts, Isa, Shape, atoms, machine::computed_cells};
 ///
-/// let plan = Mask::causal().bind(&Shape::new(512), &Facts::new())?.plan();
+/// let plan = atoms::causal().bind(&Shape::square(512), &Facts::new())?.plan();
 /// let cells = computed_cells(&plan, Isa::Portable, Dtype::F32);
 /// assert!(cells >= 512 * 513 / 2 && u128::from(cells) <= u128::from(plan.stats().computed));
-/// # Ok::<(), noren_mask::BindError>(())
+/// # Ok::<(), noren::Error>(())
 /// ```
 pub fn computed_cells(plan: &Plan, isa: Isa, dtype: Dtype) -> u64 {
     let mut cells = 0;

@@ -8,6 +8,7 @@ use crate::Isa;
 pub(crate) trait Task {
     /// Returns whether the work multiplies `bf16` values. Some processors have a separate path for products of pairs of
     /// `bf16`.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     fn pairs(&self) -> bool;
 
     /// Runs the work on the path of token `simd`.
@@ -38,8 +39,12 @@ impl Isa {
                         return task.run(simd);
                     }
                 }
-                Isa::Portable => {}
+                Isa::Portable | Isa::Neon => {}
             }
+        }
+        #[cfg(target_arch = "aarch64")]
+        if let Some(simd) = super::simd::neon::Neon::detect().filter(|_| self == Isa::Neon) {
+            return task.run(simd);
         }
         task.run(Portable);
     }

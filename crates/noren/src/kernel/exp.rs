@@ -10,16 +10,11 @@ pub(crate) const NOTHING: f32 = -1e38;
 #[allow(clippy::approx_constant)] // The first coefficient is near ln 2, but not equal.
 const POWER: [f32; 5] = [0.693_147, 0.240_222_42, 0.055_507_336, 0.009_671_513, 0.001_326_472_7];
 
-/// Splits `x` into the nearest integer `n` and the fraction `f = x - n`. Returns `(n, f, (2^f - 1) / f)`.
+/// Splits `x` into the nearest integer `n` and the fraction `f = x - n`. Returns `(n, f)`.
 #[inline(always)]
-fn split<S: Simd>(s: S, x: S::V) -> (S::V, S::V, S::V) {
+fn split<S: Simd>(s: S, x: S::V) -> (S::V, S::V) {
     let n = s.round(x);
-    let f = s.sub(x, n);
-    let mut sum = s.splat(POWER[4]);
-    for c in POWER[..4].iter().rev() {
-        sum = s.fma(sum, f, s.splat(*c));
-    }
-    (n, f, sum)
+    (n, s.sub(x, n))
 }
 
 /// Returns `2^(x - m)` for an integer-valued `m`: 0 where `x` is minus infinity, NaN where `x` is NaN.
@@ -29,8 +24,40 @@ fn split<S: Simd>(s: S, x: S::V) -> (S::V, S::V, S::V) {
 /// row was found.
 #[inline(always)]
 pub(crate) fn exp2_minus<S: Simd>(s: S, x: S::V, m: S::V) -> S::V {
-    let (n, f, sum) = split(s, s.max(s.splat(f32::MIN), x));
-    s.scale(s.fma(sum, f, s.splat(1.0)), s.sub(n, m))
+    let mut powers = [x];
+    exp2_minus_each(s, &mut powers, m);
+    powers[0]
+}
+
+/// Replaces each vector `x` by `2^(x - m)`, as [`exp2_minus`] computes it.
+#[inline(always)]
+pub(crate) fn exp2_minus_all<S: Simd>(s: S, vectors: &mut [S::V], m: S::V) {
+    let (fours, rest) = vectors.as_chunks_mut::<4>();
+    for four in fours {
+        exp2_minus_each(s, four, m);
+    }
+    for x in rest {
+        *x = exp2_minus(s, *x, m);
+    }
+}
+
+/// Computes each step for all vectors before the next step. The processor then has independent operations to start while
+/// the results of the step before are not there yet.
+#[inline(always)]
+fn exp2_minus_each<S: Simd, const N: usize>(s: S, x: &mut [S::V; N], m: S::V) {
+    let (mut n, mut f, mut sum) = (*x, *x, *x);
+    for i in 0..N {
+        (n[i], f[i]) = split(s, s.max(s.splat(f32::MIN), x[i]));
+        sum[i] = s.splat(POWER[4]);
+    }
+    for c in POWER[..4].iter().rev() {
+        for i in 0..N {
+            sum[i] = s.fma(sum[i], f[i], s.splat(*c));
+        }
+    }
+    for i in 0..N {
+        x[i] = s.scale_power(s.fma(sum[i], f[i], s.splat(1.0)), s.sub(n[i], m));
+    }
 }
 
 /// Returns `tanh(x)` with a relative error of about 5e-7, from `e^(2x) - 1` computed without cancellation.
@@ -39,8 +66,70 @@ pub(crate) fn tanh<S: Simd>(s: S, x: S::V) -> S::V {
     // tanh rounds to 1 well below |x| = 20. With this order of operands, NaN stays NaN.
     let x = s.max(s.splat(-20.0), s.min(s.splat(20.0), x));
     let one = s.splat(1.0);
-    let (n, f, sum) = split(s, s.mul(x, s.splat(2.0 * std::f32::consts::LOG2_E)));
+    let (n, f) = split(s, s.mul(x, s.splat(2.0 * std::f32::consts::LOG2_E)));
+    let mut sum = s.splat(POWER[4]);
+    for c in POWER[..4].iter().rev() {
+        sum = s.fma(sum, f, s.splat(*c));
+    }
     let power = s.scale(one, n);
     let minus_one = s.fma(s.mul(sum, f), power, s.sub(power, one));
     s.div(minus_one, s.add(minus_one, s.splat(2.0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::simd::{Simd, floats, floats_mut, zeroed};
+    use super::*;
+
+    /// Returns `2^(x - m)` of each value on a path. Values after the last whole vector are left out.
+    fn powers<S: Simd>(s: S, x: &[f32], m: f32) -> Vec<f32> {
+        let mut vectors = zeroed::<S::V>(x.len() / S::LANES);
+        floats_mut(&mut vectors).copy_from_slice(&x[..x.len() / S::LANES * S::LANES]);
+        exp2_minus_all(s, &mut vectors, s.splat(m));
+        floats(&vectors).to_vec()
+    }
+
+    fn check<S: Simd>(s: S) {
+        let x: Vec<f32> = (0..4000).map(|i| -160.0 + i as f32 * 0.077_001).collect();
+        for m in [-40.0, 0.0, 3.0, 170.0] {
+            for (x, y) in x.iter().zip(powers(s, &x, m)) {
+                let expected = f64::from(x - m).exp2();
+                match x - m {
+                    d if d < 120.0 && d > -125.0 => {
+                        assert!((f64::from(y) / expected - 1.0).abs() < 2e-7, "2^({x} - {m}): {y}");
+                    }
+                    d if d <= -125.0 => {
+                        assert!((0.0..=1.0001 * f32::MIN_POSITIVE * 2.0).contains(&y), "2^({x} - {m}): {y}")
+                    }
+                    _ => {}
+                }
+            }
+        }
+        // The significand depends on `x` alone, and the result does not depend on the place of a vector.
+        for (len, (a, b)) in powers(s, &x[..2000], 0.0).into_iter().zip(powers(s, &x[..2000], 7.0)).enumerate() {
+            assert!(x[len] < -110.0 || a == b * 128.0, "{}: {a} {b}", x[len]);
+        }
+        for vectors in 1..10 {
+            let some = &x[1900..][..vectors * S::LANES];
+            assert_eq!(powers(s, some, 2.0), powers(s, &x[1900..], 2.0)[..some.len()]);
+        }
+        let special = [f32::NEG_INFINITY, -1e38, -1e30, f32::NAN].repeat(S::LANES);
+        for (x, y) in special.iter().zip(powers(s, &special, 5.0)) {
+            assert!(if x.is_nan() { y.is_nan() } else { y == 0.0 }, "2^({x} - 5): {y}");
+        }
+    }
+
+    #[test]
+    fn powers_of_two_on_every_path() {
+        check(super::super::simd::portable::Portable);
+        #[cfg(target_arch = "aarch64")]
+        super::super::simd::neon::Neon::detect().into_iter().for_each(check);
+        #[cfg(target_arch = "x86_64")]
+        {
+            use super::super::simd::{avx2::Avx2, avx512};
+            Avx2::detect().into_iter().for_each(check);
+            avx512::Avx512::detect().into_iter().for_each(check);
+            avx512::Avx512Bf16::detect().into_iter().for_each(check);
+        }
+    }
 }

@@ -17,7 +17,7 @@
 pub(crate) mod split;
 
 use super::blocks::{Cells, KeyBlock, KeyBlocks, fill_words};
-use super::exp::{NOTHING, exp2_minus};
+use super::exp::{NOTHING, exp2_minus_all};
 use super::micro::{self, BLOCK, WIDE};
 use super::pack::{Block, BlockScratch, Source, prefetch};
 use super::rows::{Rows, SharedRows};
@@ -194,9 +194,9 @@ impl<S: Simd> RowState<'_, S> {
     fn weigh(&mut self, s: S, word: Option<u64>, scores: &mut [S::V]) {
         self.rise(s, word, scores);
         let maximum = s.splat(*self.maximum);
+        exp2_minus_all(s, scores, maximum);
         let mut sum = *self.sum;
-        for x in scores.iter_mut() {
-            *x = exp2_minus(s, *x, maximum);
+        for x in scores.iter() {
             sum = s.add(sum, *x);
         }
         *self.sum = sum;
@@ -501,7 +501,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         if let Some(place) = place.filter(|_| modifiers.soften()) {
             row.rise(s, word, scores);
             let maximum = s.splat(*row.maximum);
-            scores.iter_mut().for_each(|x| *x = exp2_minus(s, *x, maximum));
+            exp2_minus_all(s, scores, maximum);
             modifiers.multiply_weights(s, place, keys, bits, &mut scratch.scores[at..][..per_row]);
             let weights = &scratch.scores[vectors.clone()];
             *row.sum = weights.iter().fold(*row.sum, |sum, p| s.add(sum, *p));

@@ -2,7 +2,7 @@
 
 use super::stage::Stage;
 use crate::kernel::dispatch::Task;
-use crate::kernel::exp::exp2_minus;
+use crate::kernel::exp::exp2_minus_all;
 use crate::kernel::simd::{Kernel, Simd, floats_mut, zeroed};
 use std::hint::black_box;
 
@@ -119,9 +119,8 @@ impl<S: Simd> Kernel<S> for Exp2Rounds<'_, S::V> {
     fn run(self, s: S) {
         let zero = black_box(s.splat(0.0));
         for _ in 0..self.rounds {
-            for (to, x) in self.to.iter_mut().zip(black_box(self.from)) {
-                *to = exp2_minus(s, *x, zero);
-            }
+            self.to.copy_from_slice(black_box(self.from));
+            exp2_minus_all(s, self.to, zero);
             black_box(&mut *self.to);
         }
     }
@@ -163,11 +162,14 @@ impl<S: Simd> Kernel<S> for SoftmaxRounds<'_, S::V> {
                 }
                 let most = s.max(s.max(most[0], most[1]), s.max(most[2], most[3]));
                 let most = s.round(s.mul(s.splat(s.reduce_max(most)), scale));
+                for (to, x) in self.to.iter_mut().zip(row) {
+                    *to = s.mul(*x, scale);
+                }
+                exp2_minus_all(s, self.to, most);
                 let mut sums = [s.splat(0.0); 4];
-                for (to, four) in self.to.as_chunks_mut::<4>().0.iter_mut().zip(row.as_chunks::<4>().0) {
-                    for ((to, sum), x) in to.iter_mut().zip(&mut sums).zip(four) {
-                        *to = exp2_minus(s, s.mul(*x, scale), most);
-                        *sum = s.add(*sum, *to);
+                for four in self.to.as_chunks::<4>().0 {
+                    for (sum, x) in sums.iter_mut().zip(four) {
+                        *sum = s.add(*sum, *x);
                     }
                 }
                 black_box(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])));

@@ -5,7 +5,7 @@ use super::context::{Context, Widths, of_pairs, pieces};
 use super::keys::{Keys, words};
 use super::queries::Queries;
 use crate::kernel::blocks::{Cells, KeyBlock, fill_words};
-use crate::kernel::exp::{exp2_minus, tanh};
+use crate::kernel::exp::{exp2_minus_all, tanh};
 use crate::kernel::micro::{self, BLOCK, WIDE};
 use crate::kernel::scores::Place;
 use crate::kernel::simd::{Kernel, Product, Simd, Single, floats, floats_mut, zeroed};
@@ -245,8 +245,9 @@ impl<S: Simd> Maker<'_, '_, S> {
                 dropout.apply(s, first, None, &mut kept[..groups.len()]);
             }
             let with_slope = of == Of::Products && modifiers.softcap.is_some();
+            row.weights(s, &mut scores[groups.clone()]);
             for (i, group) in groups.enumerate() {
-                let plain = row.weight(s, scores[group]);
+                let plain = scores[group];
                 let p = s.mul(plain, s.load(&soft[group * S::LANES..]));
                 let difference = s.sub(s.mul(grads[i], kept[i]), row.delta);
                 let mut g = s.mul(if of == Of::Soft { plain } else { p }, difference);
@@ -330,11 +331,15 @@ struct RowCells<S: Simd> {
 }
 
 impl<S: Simd> RowCells<S> {
-    /// Returns the weight of a score. The weight includes the row's factor if [`Queries::dout`] does not include it.
+    /// Replaces the scores by their weights. A weight includes the row's factor if [`Queries::dout`] does not include it.
     #[inline(always)]
-    fn weight(&self, s: S, score: S::V) -> S::V {
-        let power = exp2_minus(s, score, self.top);
-        if of_pairs::<S>() { s.mul(power, self.factor) } else { power }
+    fn weights(&self, s: S, scores: &mut [S::V]) {
+        exp2_minus_all(s, scores, self.top);
+        if of_pairs::<S>() {
+            for x in scores {
+                *x = s.mul(*x, self.factor);
+            }
+        }
     }
 
     /// Returns the weights `p` and the gradients `g` of lane group `i`, with 0 in hidden cells.
@@ -351,10 +356,10 @@ impl<S: Simd> RowCells<S> {
 
     #[inline(always)]
     fn weigh(&self, s: S, scores: &mut [S::V], grads: &mut [S::V]) {
+        self.weights(s, scores);
         for (i, (x, grad)) in scores.iter_mut().zip(grads).enumerate() {
-            let p = self.weight(s, *x);
-            let g = s.mul(p, s.sub(*grad, self.delta));
-            (*x, *grad) = self.keep(s, i, p, g);
+            let g = s.mul(*x, s.sub(*grad, self.delta));
+            (*x, *grad) = self.keep(s, i, *x, g);
         }
     }
 }

@@ -43,6 +43,16 @@ fn scale(a: __m256, n: __m256) -> __m256 {
     _mm256_mul_ps(_mm256_mul_ps(a, power(half)), power(rest))
 }
 
+/// Returns `a * 2^n` by adding `n` to the exponent of `a`, or 0 if the sum is below the exponents of normal numbers.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn scale_power(a: __m256, n: __m256) -> __m256 {
+    let exponent = _mm256_slli_epi32::<23>(_mm256_cvtps_epi32(n));
+    let product = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), exponent));
+    // A comparison that is true for NaN: `n` is NaN where `a` is, and then adds nothing to the exponent.
+    _mm256_and_ps(product, _mm256_cmp_ps::<_CMP_NLT_UQ>(n, _mm256_set1_ps(-125.0)))
+}
+
 /// Returns lane `i` of `a` if bit `i` of `bits` is set, otherwise lane `i` of `b`.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
@@ -118,6 +128,10 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn scale(self, a: __m256, n: __m256) -> __m256 {
         op!(scale(a, n))
+    }
+    #[inline(always)]
+    fn scale_power(self, a: __m256, n: __m256) -> __m256 {
+        op!(scale_power(a, n))
     }
     #[inline(always)]
     fn keep(self, bits: u64, a: __m256, b: __m256) -> __m256 {

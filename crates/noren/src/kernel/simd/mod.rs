@@ -9,6 +9,8 @@
 pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon;
 pub(crate) mod portable;
 
 use half::{bf16, f16};
@@ -118,6 +120,12 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn round(self, a: Self::V) -> Self::V;
     /// Returns `a * 2^n` for integer-valued `n`, rounded once. A path may treat `n` below -250 as -250.
     fn scale(self, a: Self::V, n: Self::V) -> Self::V;
+    /// Returns `a * 2^n` for `a` from 0.5 to 2 or NaN and integer-valued `n`. A path may return 0 if the product is below
+    /// the normal range of `f32`.
+    #[inline(always)]
+    fn scale_power(self, a: Self::V, n: Self::V) -> Self::V {
+        self.scale(a, n)
+    }
     /// Returns lane `i` of `a` if bit `i` of `bits` is set, otherwise lane `i` of `b`.
     fn keep(self, bits: u64, a: Self::V, b: Self::V) -> Self::V;
     /// Transposes a square matrix of numbers: `LANES` vectors, each with `LANES` lanes.
@@ -362,6 +370,8 @@ mod tests {
     #[test]
     fn numbers_of_16_bits_are_widened_exactly() {
         check_both(portable::Portable);
+        #[cfg(target_arch = "aarch64")]
+        neon::Neon::detect().into_iter().for_each(check_both);
         #[cfg(target_arch = "x86_64")]
         {
             avx2::Avx2::detect().into_iter().for_each(check_both);

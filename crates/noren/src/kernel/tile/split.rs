@@ -8,7 +8,7 @@
 
 use super::TileKernel;
 use crate::kernel::blocks::KeyBlock;
-use crate::kernel::exp::{NOTHING, exp2_minus};
+use crate::kernel::exp::{NOTHING, exp2_minus_all};
 use crate::kernel::micro::{self, BLOCK, WIDE};
 use crate::kernel::pack::BlockScratch;
 use crate::kernel::simd::{Kernel, Product, Simd, group, zeroed};
@@ -166,8 +166,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
             for (r, word) in words.iter().enumerate() {
                 let weights = &mut part.scores[(i * rows + r) * Self::PER_ROW..][..Self::PER_ROW];
                 let maximum = s.splat(maxima[r]);
-                let vectors = &mut weights[..block.groups.len() * P::TERMS];
-                vectors.iter_mut().for_each(|x| *x = exp2_minus(s, *x, maximum));
+                exp2_minus_all(s, &mut weights[..block.groups.len() * P::TERMS], maximum);
                 if modifiers.soften() {
                     let keys = block.keys.len().min(self.source.kv_len() - block.keys.start);
                     modifiers.multiply_weights(s, self.place(r, block.keys.start), keys, *word, weights);
