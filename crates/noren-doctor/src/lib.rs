@@ -65,6 +65,7 @@ mod search;
 mod stated;
 mod target;
 mod tensors;
+mod terms;
 mod trees;
 mod unexplained;
 mod values;
