@@ -183,10 +183,18 @@ def of_javascript(path: str, text: str) -> Iterator[Text]:
         yield Text(path, text.count("\n", 0, start) + 1, "doc" if doc else "comment", unmarked(comment), item)
     if tree.is_test(path) or path.endswith(".test.mjs"):
         return
+    begun: list[tuple[int, str]] = []  # the template literals whose expression is being read, each with its place
     for found in re.finditer(r'"+', code):
-        body = text[found.start() : found.end()].strip("\"'`").replace("\\n", "  ")
+        start, body = found.start(), text[found.start() : found.end()]
+        if body.startswith("}") and begun:
+            start, before = begun.pop()
+            body = before + "{}" + body[1:]
+        if body.endswith("${"):
+            begun.append((start, body[:-2]))
+            continue
+        body = body.strip("\"'`").replace("\\n", "  ").replace("\\`", "`")
         if is_message(body):
-            yield Text(path, text.count("\n", 0, found.start()) + 1, "message", body)
+            yield Text(path, text.count("\n", 0, start) + 1, "message", body)
 
 
 def of_html(path: str, text: str) -> Iterator[Text]:

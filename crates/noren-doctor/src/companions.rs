@@ -96,7 +96,7 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
     let mut starts = Vec::new();
     for (b, row_given) in given.iter().enumerate() {
         let real = |k: usize| intent.valid.as_ref().is_none_or(|v| bit(row(v, b), k));
-        let segment = |k: usize| intent.segments.as_ref().and_then(|g| row(&g.ids, b).get(k)).copied().unwrap_or(1);
+        let segment = |k: usize| intent.segments.as_ref().and_then(|g| row(g, b).get(k)).copied().unwrap_or(1);
         let (mut next, mut last, mut shift) = (0i64, None, None);
         for k in 0..(slot0 + width).min(intent.kv_len) {
             if !real(k) || segment(k) == 0 {
@@ -247,7 +247,7 @@ impl<'a> Scene<'a> {
     }
 
     fn segment(&self, b: usize, k: usize) -> i64 {
-        self.intent.and_then(|i| i.segments.as_ref()).and_then(|g| row(&g.ids, b).get(k)).copied().unwrap_or(1)
+        self.intent.and_then(|i| i.segments.as_ref()).and_then(|g| row(g, b).get(k)).copied().unwrap_or(1)
     }
 
     fn labels(&self, labels: &[Vec<i64>]) -> Vec<Finding> {

@@ -1,6 +1,6 @@
 //! The edits: each edit turns a correct mask into the mask that a known mistake produces.
 
-use super::intent::{Groups, Hidden, Intent, PerRow, number, row};
+use super::intent::{Hidden, Intent, PerRow, number, row};
 use noren_mask::bits::{bit, row_of, set_bit};
 use std::rc::Rc;
 
@@ -218,7 +218,7 @@ impl Edit {
             Edit::DropDocuments if intent.segments.is_some() => out.segments = None,
             Edit::Borders { by, alone } => {
                 let rows = intent.segments.as_ref()?;
-                out.segments = Some(Rc::new(Groups::new(rows.ids.iter().map(|r| moved(r, by, alone)).collect())));
+                out.segments = Some(Rc::new(rows.iter().map(|r| moved(r, by, alone)).collect()));
             }
             Edit::DropPrefix if intent.prefix.is_some() => out.prefix = None,
             Edit::WholePrefix if intent.prefix.is_some() => out.prefix = Some(Rc::new(vec![intent.kv_len as i64])),

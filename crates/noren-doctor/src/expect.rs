@@ -1,13 +1,14 @@
 //! Lists the possible intended masks that fit the declarations.
 
 use super::context::Context;
-use super::intent::{Groups, Hidden, Intent, PerRow, number, row, tree_rows};
+use super::intent::{Hidden, Intent, PerRow, number, row};
 use super::kinds::{MaskKind, Role};
 use super::known::Known;
 use super::report::Open;
 use super::words::WindowMeans;
 use noren_mask::Keep;
 use noren_mask::Side;
+use noren_mask::atoms::tree;
 use noren_mask::bits::{bit, count, ends, row_of};
 use std::rc::Rc;
 
@@ -215,16 +216,15 @@ fn intents(kind: MaskKind, known: &Known, context: &Context, given: Option<&Keep
     };
     base.redactions = Rc::new(context.redactions.iter().map(one).collect());
     if kind.packed && !kind.cross {
-        base.segments = known.segments.as_ref().map(|rows| Rc::new(Groups::new(rows.to_vec())));
+        base.segments = known.segments.clone();
     }
     if kind.blocks {
-        base.blocks = known.blocks.as_ref().map(|rows| Rc::new(Groups::new(rows.to_vec())));
+        base.blocks = known.blocks.clone();
     }
-    if kind.tree
-        && let Some(rows) =
-            known.parents.as_deref().filter(|p| p.len() <= known.q_len.min(known.kv_len)).and_then(tree_rows)
-    {
-        base.tree = Some(Rc::new(rows));
+    if kind.tree {
+        let parents = known.parents.as_ref().filter(|p| p.len() <= known.q_len.min(known.kv_len));
+        let parents: Option<Vec<i64>> = parents.map(|p| p.iter().map(|&parent| parent.max(-1)).collect());
+        base.tree = parents.filter(|p| tree(p.as_slice(), 0).check().is_ok()).map(Rc::new);
     }
     let mut all = vec![Variant { intent: base, open: Vec::new() }];
     if kind.sliding {
@@ -397,7 +397,7 @@ pub(super) fn assumed_padding(given: &Keep, intent: &Intent, keys_only: bool) ->
                 }
             }
             // Redacted keys do not indicate padding.
-            for redaction in intent.redactions.iter().filter(|r| r.batch.is_empty() || r.batch.contains(&b)) {
+            for redaction in intent.redactions.iter().filter(|r| r.concerns(b)) {
                 seen.iter_mut().zip(&redaction.keys).for_each(|(word, keys)| *word |= keys);
             }
             let (first, mut last) = ends(&seen).unwrap_or((0, kv_len - 1));

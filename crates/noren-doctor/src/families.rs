@@ -1,6 +1,6 @@
 //! The known families of masks (windows, chunks, prefixes, documents) with sizes that are read from an array.
 
-use super::intent::{Groups, Intent, number, row};
+use super::intent::{Intent, PerRow, number, row};
 use noren_mask::Keep;
 use noren_mask::bits::ends;
 use std::collections::HashMap;
@@ -140,7 +140,7 @@ impl Rows {
 
     /// Returns the documents of each batch row. A document begins at each key that is the first key of several mask
     /// rows, or of the mask row of its own query.
-    fn documents(&self, given: &Keep) -> Rc<Groups> {
+    fn documents(&self, given: &Keep) -> PerRow<i64> {
         let [batch, _, _, kv_len] = given.dims();
         let mut votes = vec![HashMap::<i64, usize>::new(); batch];
         for row in &self.0 {
@@ -156,7 +156,7 @@ impl Rows {
                 })
                 .collect()
         });
-        Rc::new(Groups::new(ids.collect()))
+        Rc::new(ids.collect())
     }
 }
 

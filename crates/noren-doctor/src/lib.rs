@@ -65,6 +65,7 @@ mod search;
 mod stated;
 mod target;
 mod tensors;
+mod terms;
 mod trees;
 mod unexplained;
 mod values;
@@ -86,8 +87,8 @@ impl Input {
     /// Runs all checks and returns their report.
     ///
     /// # Errors
-    /// Returns an error if no reading fits the shapes, or if declarations contradict the shapes. A faulty mask is not
-    /// an error: the report has findings.
+    /// Returns an error if the arrays have shapes that no interpretation fits, or if declarations contradict the shapes. A
+    /// faulty mask is not an error: the report has findings.
     pub fn diagnose(&self) -> Result<Report, Error> {
         layers::diagnose(self).unwrap_or_else(|| diagnose::diagnose(self))
     }

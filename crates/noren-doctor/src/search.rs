@@ -239,7 +239,7 @@ fn documents_mistake(right: &Intent, wrong: &Intent) -> (&'static str, String) {
         let borders = |ids: &[i64]| -> Vec<i64> {
             (1..ids.len()).filter(|&k| ids[k] != ids[k - 1] && ids[k] > 0 && ids[k - 1] > 0).map(|k| k as i64).collect()
         };
-        let (a, f) = (borders(row(&declared.ids, b)), borders(row(&found.ids, b)));
+        let (a, f) = (borders(row(declared, b)), borders(row(found, b)));
         for border in &a {
             match () {
                 () if f.contains(border) => kinds[0] += 1,

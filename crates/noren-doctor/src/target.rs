@@ -1,7 +1,7 @@
 //! [`Target`]: the given cells, and their row-by-row comparison with other masks.
 
 use super::edits::Post;
-use super::intent::{Groups, Intent};
+use super::intent::Intent;
 use noren_mask::Keep;
 use noren_mask::bits::{bit, count, ends, ones, set_bit};
 use std::rc::Rc;
@@ -154,7 +154,7 @@ impl<'a> Target<'a> {
                 }
             }
         }
-        Some(Intent { segments: Some(Rc::new(Groups::new(ids))), ..wrong.clone() })
+        Some(Intent { segments: Some(Rc::new(ids)), ..wrong.clone() })
     }
 
     /// Returns true if the given mask equals `intent` in all compared rows of non-padding queries.

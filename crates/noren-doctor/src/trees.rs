@@ -3,12 +3,13 @@
 use super::intent::Intent;
 use super::target::Target;
 use noren_mask::bits::{bit, count, ones, set_bit};
+use noren_mask::{Facts, Keep, Shape, atoms};
 
 impl Target<'_> {
     /// Returns the description of one mistake that explains all differences from the intended tree. `None` if the intended mask `right` has no tree, or if
     /// no such mistake explains the differences.
     pub(super) fn other_tree(&self, right: &Intent) -> Option<&'static str> {
-        let tree = right.tree.as_ref()?;
+        let tree = &paths(right.tree.as_deref()?);
         let [batch, _, q_len, kv_len] = self.given.dims();
         let nodes = tree.len();
         let (first_query, start) = (q_len - nodes, kv_len - nodes);
@@ -54,6 +55,13 @@ impl Target<'_> {
             () => None,
         }
     }
+}
+
+/// Returns, for each node of a tree, a row with the node and its ancestors.
+fn paths(parents: &[i64]) -> Vec<Vec<u64>> {
+    let bound = atoms::tree(parents, 0).bind(&Shape::square(parents.len()), &Facts::new());
+    let keep = bound.map(|bound| Keep::of(&bound));
+    keep.map_or(Vec::new(), |keep| (0..parents.len()).map(|node| keep.row(0, 0, node).to_vec()).collect())
 }
 
 /// Returns whether each row of `given` allows all keys that `tree` allows, and every additional key is a sibling (a draft with the same parent).

@@ -41,7 +41,7 @@ struct ExampleReport {
     stored: Option<Check>,
 }
 
-/// The report of the example, printed as text on a terminal.
+/// The embedded example of `noren run`, with everything that its report on a terminal shows.
 struct Example<'a> {
     job: &'a Job<'a>,
     sentences: &'a [Sentence],

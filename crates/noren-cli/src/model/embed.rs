@@ -178,11 +178,13 @@ impl Lines {
         Ok(if lines.is_empty() { None } else { Some(lines) })
     }
 
-    /// Skips the lines whose vectors are already in `part`. Lines without a vector are reported again.
+    /// Skips the lines whose vectors are already in `part`. For each skipped line that cannot be encoded, prints the problem
+    /// again.
     ///
     /// # Errors
     ///
-    /// Returns an error if a line differs from the line of its vector, or if there are fewer lines than vectors.
+    /// Returns an error if a line is not the line from which the vector in `part` was computed, or if there are fewer lines
+    /// than vectors.
     fn skip(&mut self, embedder: &Embedder, part: &Part, output: &Path, progress: &mut Progress) -> Result<()> {
         let refuse = |problem: String| {
             let message = format!("{}.part belongs to another text: {problem}", output.display());

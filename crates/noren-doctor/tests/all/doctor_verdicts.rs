@@ -319,6 +319,21 @@ fn redactions_by_batch_row() {
 }
 
 #[test]
+fn masks_whose_terms_have_thousands_of_spans() {
+    let n = 8_400;
+    // Every second key is padding, and query `7 * r` does not read key `4 * r`.
+    let listed: Vec<String> = (0..40).map(|r| format!(r#"{{"keys": [{}], "queries": [{}]}}"#, 4 * r, 7 * r)).collect();
+    let declared = format!(r#""kind": "causal", "layers": 1, "redactions": [{}]"#, listed.join(", "));
+    let real = Values::ints(&[1, n], (0..n as i64).map(|k| 1 - k % 2).collect()).expect("a list");
+    let beside = [("attention_mask", real)];
+    let hidden = |i: usize, j: usize| i < 280 && i.is_multiple_of(7) && j == i / 7 * 4;
+    let right = |_: usize, i: usize, j: usize| j <= i && j.is_multiple_of(2) && !hidden(i, j);
+    verdict(bools(&[n, n], right), &context(&declared), &beside, Verdict::Correct);
+    let wrong = |b: usize, i: usize, j: usize| right(b, i, j) || i == 14 && j == 8;
+    verdict(bools(&[n, n], wrong), &context(&declared), &beside, Verdict::Faulty);
+}
+
+#[test]
 fn redactions_by_row_are_no_holes() {
     let ids = [("input_ids", rows(&[&[5, 2, 7, 8, 2], &[5, 6, 2, 8, 2]]))];
     let ends =

@@ -74,7 +74,7 @@ pub enum Family {
     Keys,
     /// Atoms of sets of queries.
     Queries,
-    /// Sets that queries or keys belong to: the atom `global`.
+    /// The atom `global`, which selects both queries and keys.
     Global,
     /// Atoms of clearance levels.
     Levels,

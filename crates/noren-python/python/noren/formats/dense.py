@@ -1,4 +1,4 @@
-"""Dense masks: true may attend (`keep`), true is ignored (`drop`), added to scores (`additive`); JAX, Keras, ONNX and llama.cpp."""
+"""Dense masks: `keep`, where true allows a cell; `drop`, where true hides a cell; `additive`, numbers that are added to scores."""
 
 from __future__ import annotations
 

@@ -1,0 +1,221 @@
+//! The mask expression of an [`Intent`], and its rows as bits.
+
+use super::intent::{Hidden, Intent, number, row};
+use super::known::bits;
+use noren_mask::atom::{AtomRef, Pair};
+use noren_mask::atoms::{causal, chunk, full, keys, prefix, queries, spans, tree, window};
+use noren_mask::bits::{bit, runs};
+use noren_mask::interval::Interval;
+use noren_mask::{BoundMask, Facts, Keep, Mask, Shape, Span};
+use std::cell::OnceCell;
+use std::collections::HashMap;
+
+/// The limit of positions. Sums of a position and an offset must fit in 64 bits.
+const FAR: i64 = 1 << 60;
+
+/// The maximum number of spans in one term. A longer list becomes a function of a cell, because the text of an
+/// expression has a limited length.
+const MOST_SPANS: usize = 1 << 12;
+
+/// The maximum number of redactions that are terms of their own; more redactions become one function of a cell.
+const MOST_REDACTIONS: usize = 16;
+
+impl Intent {
+    /// Writes the keys that query `i` of batch row `b` should read to `out`, as bits.
+    pub(crate) fn fill(&self, b: usize, i: usize, out: &mut [u64]) {
+        let rows = self.bound.0.get_or_init(|| vec![OnceCell::new(); self.batch]);
+        let bound = rows[b].get_or_init(|| self.bind(b));
+        bound.fill_bits(0, i as u32..i as u32 + 1, Interval::new(0, self.kv_len as u32), out);
+    }
+
+    /// Returns the allowed cells of all queries, `[batch, 1, q_len, kv_len]`.
+    pub(crate) fn build(&self) -> Keep {
+        let mut keep = Keep::empty([self.batch, 1, self.q_len, self.kv_len]);
+        for b in 0..self.batch {
+            for i in 0..self.q_len {
+                self.fill(b, i, keep.row_mut(b, 0, i));
+            }
+        }
+        keep
+    }
+
+    fn bind(&self, b: usize) -> BoundMask {
+        let shape = Shape::new(self.q_len, self.kv_len, self.slot(b, 0));
+        self.mask(b).bind(&shape, &Facts::new()).expect("the terms fit the sizes")
+    }
+
+    /// Returns the mask of batch row `b`. Its positions are slots.
+    fn mask(&self, b: usize) -> Mask {
+        let real = self.valid.as_ref().map(|rows| self.keys(row(rows, b)));
+        let mut mask = self.base(b);
+        if self.sinks > 0 {
+            let first = self.first_real(b) as u64;
+            let order = if self.causal.is_some() { self.by_slot(causal(), b) } else { full() };
+            mask |= keys(first..first + self.sinks as u64) & order;
+        }
+        if let Some(ids) = &self.segments {
+            mask &= self.together(row(ids, b), b, |id| id != 0);
+        }
+        if let Some(real) = real.as_ref().filter(|_| self.padding_first) {
+            mask &= real;
+        }
+        if let Some(lengths) = &self.prefix {
+            let n = number(lengths, b).max(0) as u64;
+            mask |= if self.prefix_within { prefix(n) - queries(n..) } else { prefix(n) };
+        }
+        if let Some(ids) = &self.blocks {
+            mask |= self.together(row(ids, b), b, |id| id >= 0);
+        }
+        if let Some(left) = self.left.filter(|_| self.window_last) {
+            mask &= self.by_slot(window(left, None), b);
+        }
+        if let Some(real) = real.filter(|_| !self.padding_first && !self.padding_on_queries) {
+            mask &= real;
+        }
+        mask = self.redacted(b, mask);
+        if self.future {
+            mask |= !causal();
+        }
+        if let Some(from) = self.tail {
+            mask |= keys(from as u64..);
+        }
+        if self.padding_on_queries {
+            mask -= self.queries(b, |i| !self.cares(b, i));
+        }
+        mask
+    }
+
+    /// Returns the keys that causality, window, chunk and tree allow.
+    fn base(&self, b: usize) -> Mask {
+        if let Some(parents) = &self.tree {
+            return self.drafts(parents, b);
+        }
+        let band = match (self.left, self.causal.into_iter().chain(self.right).min()) {
+            (None, None) => full(),
+            (left, right) => window(left, right),
+        };
+        let by_slot = self.q_positions.is_none() && self.k_positions.is_none();
+        let at_positions = |term: &Mask, origin: i64| {
+            let from = |position: i64| position.saturating_sub(origin);
+            let of_keys: Vec<i64> = match &self.k_positions {
+                Some(rows) => row(rows, b).iter().map(|&position| from(position)).collect(),
+                None => (0..self.kv_len as i64).map(from).collect(),
+            };
+            placed(term, (0..self.q_len).map(|i| from(self.position(b, i))).collect(), Some(of_keys))
+        };
+        let band = if by_slot { band } else { at_positions(&band, 0) };
+        let Some((size, origins)) = &self.chunk else { return band };
+        let origin = number(origins, b).rem_euclid(*size);
+        band & match (by_slot, origin) {
+            (true, 0) => chunk(*size as u64),
+            (true, _) if self.kv_len / *size as usize <= MOST_SPANS => {
+                let starts = (origin - size..self.kv_len as i64).step_by(*size as usize);
+                spans(starts.map(|start| start.max(0) as u64..(start + size) as u64))
+            }
+            // Counted from one chunk earlier, so that no position becomes negative.
+            _ => at_positions(&chunk(*size as u64), origin - size),
+        }
+    }
+
+    /// Returns `mask` without the cells that the redactions of batch row `b` hide.
+    fn redacted(&self, b: usize, mut mask: Mask) -> Mask {
+        let hidden: Vec<&Hidden> = self.redactions.iter().filter(|hidden| hidden.concerns(b)).collect();
+        if hidden.len() > MOST_REDACTIONS {
+            let mut unread: Vec<Vec<u64>> = vec![vec![0; self.words()]; self.q_len];
+            for (i, keys) in unread.iter_mut().enumerate() {
+                let of_query = hidden.iter().filter(|h| h.queries.is_empty() || h.queries.contains(&i));
+                of_query.for_each(|h| keys.iter_mut().zip(&h.keys).for_each(|(key, hidden)| *key |= hidden));
+            }
+            return mask - Mask::from_fn(move |_, _, q, k| bit(&unread[q], k));
+        }
+        for hidden in hidden {
+            let readers =
+                if hidden.queries.is_empty() { full() } else { self.queries(b, |i| hidden.queries.contains(&i)) };
+            mask -= self.keys(&hidden.keys) & readers;
+        }
+        mask
+    }
+
+    /// Returns the mask of a tree of drafts: a node reads itself, its ancestors, and all keys before the tree. A query
+    /// before the tree is causal.
+    fn drafts(&self, parents: &[i64], b: usize) -> Mask {
+        let start = (self.kv_len - parents.len()) as u64;
+        let first = self.kv_len as i64 - self.q_len as i64;
+        let last: Vec<i64> = (first..self.kv_len as i64).collect();
+        let aligned = |term: Mask| if self.slot(b, 0) == first { term } else { placed(&term, last.clone(), None) };
+        let nodes = aligned(queries(start..));
+        aligned(tree(parents, start)) | keys(..start) & nodes.clone() | (causal() - nodes)
+    }
+
+    /// Returns `term` with the declared positions of the queries, and with the slots of the keys as their positions.
+    fn by_slot(&self, term: Mask, b: usize) -> Mask {
+        match &self.q_positions {
+            Some(_) => placed(&term, (0..self.q_len).map(|i| self.position(b, i)).collect(), None),
+            None => term,
+        }
+    }
+
+    /// Returns the mask of the queries for which `test` holds.
+    fn queries(&self, b: usize, test: impl Fn(usize) -> bool) -> Mask {
+        let words = bits(self.q_len, test);
+        // A position of a span is not negative, but the slot of a query can be.
+        match moved_spans(&words, self.q_len, self.slot(b, 0)).filter(|_| self.slot(b, 0) >= 0) {
+            Some(spans) => queries(spans),
+            None => Mask::from_fn(move |_, _, q, _| bit(&words, q)),
+        }
+    }
+
+    /// Returns the mask of the keys in a row of bits.
+    fn keys(&self, words: &[u64]) -> Mask {
+        match moved_spans(words, self.kv_len, 0) {
+            Some(spans) => keys(spans),
+            None => {
+                let words = words.to_vec();
+                Mask::from_fn(move |_, _, _, k| bit(&words, k))
+            }
+        }
+    }
+
+    /// Returns the mask in which the key and the key at the query's slot have the same number in `ids`, for the numbers
+    /// that `counts` accepts.
+    fn together(&self, ids: &[i64], b: usize, counts: impl Fn(i64) -> bool) -> Mask {
+        let mut groups: HashMap<i64, i64> = HashMap::new();
+        let (mut found, mut start) = (Vec::new(), 0);
+        for run in ids.chunk_by(|a, b| a == b) {
+            let end = start + run.len() as u64;
+            if counts(run[0]) {
+                let next = groups.len() as i64;
+                groups.entry(run[0]).or_insert(next);
+                found.push(start..end);
+            }
+            start = end;
+        }
+        if found.len() == groups.len() && found.len() <= MOST_SPANS {
+            return spans(found);
+        }
+        // Groups that interleave are compared by number: two keys of a group are 0 apart.
+        let places: Vec<i64> = ids.iter().map(|id| groups.get(id).copied().unwrap_or(-1)).collect();
+        let own = |i: usize| usize::try_from(self.slot(b, i)).ok().and_then(|slot| places.get(slot).copied());
+        placed(&window(0, 0), (0..self.q_len).map(|i| own(i).unwrap_or(-1)).collect(), Some(places.clone()))
+    }
+}
+
+/// Returns the mask of `term`, an intersection of atoms, with queries and keys at other positions than their slots. No
+/// query reads a key at a negative position, because this is an empty slot of a cache.
+fn placed(term: &Mask, of_queries: Vec<i64>, of_keys: Option<Vec<i64>>) -> Mask {
+    let atoms: Vec<AtomRef> = term.atoms().into_iter().cloned().collect();
+    Mask::from_fn(move |_, _, q, k| {
+        let k = of_keys.as_ref().map_or(k as i64, |positions| positions[k]);
+        let pair = Pair::at(of_queries[q].clamp(-FAR, FAR), k.min(FAR));
+        k >= 0 && atoms.iter().all(|atom| atom.allows(&pair))
+    })
+}
+
+/// Returns the set bits of a row of `len` bits as spans, moved by `shift`. Returns `None` if the spans are too many for
+/// one term.
+fn moved_spans(words: &[u64], len: usize, shift: i64) -> Option<Vec<Span>> {
+    let mut out = Vec::new();
+    let place = |at: u32| (i64::from(at) + shift).max(0) as u64;
+    runs(words, 0, len as u32, |start, end| out.push(Span::from(place(start)..place(end))));
+    (out.len() <= MOST_SPANS).then_some(out)
+}
