@@ -174,11 +174,11 @@ impl Case<'_> {
         let repeated = if heads > 1 && keep.heads_equal() { heads } else { 1 };
         let text = match repeated {
             1 => format!(
-                "the array takes {} for {batch} x {heads} planes of cells (batch rows x heads): a mask expression takes a few bytes",
+                "the array takes {} of memory for {batch} x {heads} planes of cells (batch rows x heads): a mask expression takes only a few bytes",
                 noren_mask::short_bytes(bytes.into())
             ),
             n => format!(
-                "the array takes {} and holds the same plane of cells {n} times: broadcast one plane, or use a mask expression",
+                "the array takes {} of memory and holds the same plane of cells {n} times: broadcast one plane, or use a mask expression",
                 noren_mask::short_bytes(bytes.into())
             ),
         };

@@ -23,7 +23,7 @@ impl Array {
     pub(crate) fn read(at: &At<'_>, shape: &Shape) -> Result<Self> {
         let fields = at.object(&["keep", "drop", "additive", "csr", "cells", "blocks"])?;
         let entries = at.entries()?;
-        let [(kind, ref data)] = entries[..] else { return Err(at.refuse("an object with one field")) };
+        let [(kind, ref data)] = entries[..] else { return Err(at.refuse("an object with exactly one of the fields keep, drop, additive, csr, cells and blocks")) };
         let array = match kind {
             "csr" => csr(data)?,
             "cells" => cells(data)?,
@@ -36,7 +36,7 @@ impl Array {
             return Err(wrong(
                 at.path.clone(),
                 format!("shape {:?}", array.dims),
-                "the shape of the mask, or batch = 1 for all batch rows, or heads = 1 for all heads",
+                "the shape of the mask, where batch may be 1 (for all batch rows) and heads may be 1 (for all heads)",
             ));
         }
         Ok(array)
