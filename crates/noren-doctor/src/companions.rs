@@ -134,7 +134,10 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
         )),
         (None, Some(place)) => {
             let severity = if relative || convention { Severity::Note } else { Severity::Error };
-            let text = format!("the position ids are shifted: {} (compute position ids with cumsum(mask) - 1 instead of arange)", at(place));
+            let text = format!(
+                "the position ids are shifted: {} (compute position ids with cumsum(mask) - 1 instead of arange)",
+                at(place)
+            );
             Some(Finding::of("position_ids", Certainty::Likely, text).severity(severity))
         }
         (None, None) => None,

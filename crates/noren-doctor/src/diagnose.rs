@@ -404,9 +404,9 @@ impl<'a> Case<'a> {
         let cells = [wanted.batch, wanted.q_len, wanted.kv_len].iter().map(|&n| n as u128).product::<u128>();
         let fixed = hypotheses.first().filter(|_| cells <= MOST_BUILT).map(|h| h.intent.build());
         if fixed.is_none() {
-            report
-                .unknown
-                .push(format!("the repaired mask, which was not computed: {cells} cells are more than the maximum of {MOST_BUILT}"));
+            report.unknown.push(format!(
+                "the repaired mask, which was not computed: {cells} cells are more than the maximum of {MOST_BUILT}"
+            ));
         }
         report.given = Some(given.clone());
         let intent = hypotheses.first().map(|h| h.intent.clone());

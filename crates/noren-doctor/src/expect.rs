@@ -60,7 +60,10 @@ fn undeclared(kind: MaskKind, known: &Known, intent: &Intent) -> Vec<Rc<Open>> {
     let mut ask = |question: Open| open.push(Rc::new(question));
     if kind.packed && !kind.cross && known.segments.is_none() {
         ask(Open::new(
-            &["the documents end at the boundaries that the mask shows", "the documents end at other places than the mask shows, and the mask is wrong"],
+            &[
+                "the documents end at the boundaries that the mask shows",
+                "the documents end at other places than the mask shows, and the mask is wrong",
+            ],
             "where do the documents end? declare segment_ids, cu_seqlens or position_ids",
         ));
     }
@@ -285,8 +288,10 @@ fn windows(variant: &Variant, kind: MaskKind, context: &Context, given: Option<&
     };
     if context.window.is_none() {
         let found = format!("the intended window has {width} keys, as the mask shows");
-        let open =
-            Open::new(&[&found, "the intended window has another width than the mask shows"], "how many keys may a query read? declare window");
+        let open = Open::new(
+            &[&found, "the intended window has another width than the mask shows"],
+            "how many keys may a query read? declare window",
+        );
         let read = if kind.causal { reach(width - 1, None) } else { around((width - 1) / 2) };
         return vec![variant.with(read, Some(&Rc::new(open)))];
     }
@@ -319,7 +324,10 @@ fn chunks(variant: &Variant, context: &Context, given: Option<&Keep>) -> Vec<Var
     let intent = &variant.intent;
     let size = context.chunk.or_else(|| given.and_then(|g| widest(g, intent)));
     let open = Open::new(
-        &["the intended chunks have the size that the mask shows", "the intended chunks have another size than the mask shows"],
+        &[
+            "the intended chunks have the size that the mask shows",
+            "the intended chunks have another size than the mask shows",
+        ],
         "how many keys has a chunk? declare chunk",
     );
     let open = Rc::new(open);
@@ -346,8 +354,10 @@ fn prefixes(variant: &Variant, context: &Context, given: Option<&Keep>) -> Vec<V
         };
         let lengths: Vec<i64> = (0..intent.batch).map(read).collect();
         let found = format!("the intended prefixes have {lengths:?} keys, as the mask shows");
-        let open =
-            Open::new(&[&found, "the intended prefixes have other lengths than the mask shows"], "how many keys has the prefix? declare prefix_len");
+        let open = Open::new(
+            &[&found, "the intended prefixes have other lengths than the mask shows"],
+            "how many keys has the prefix? declare prefix_len",
+        );
         return vec![variant.with(with(lengths), Some(&Rc::new(open)))];
     }
     let from_slot = || with(context.prefix.clone());

@@ -41,7 +41,11 @@ pub(super) fn against_expression(
     if !(fits(0, batch) && fits(1, heads) && fits(2, q_len) && fits(3, kv_len)) {
         return Err(Error::fact(
             "mask",
-            format!("the array has shape {:?}, which does not fit the shape {:?} of the declared mask", mask.shape(), meant.dims()),
+            format!(
+                "the array has shape {:?}, which does not fit the shape {:?} of the declared mask",
+                mask.shape(),
+                meant.dims()
+            ),
         ));
     }
     let dims = [batch.max(own[0]), heads.max(own[1]), q_len, kv_len];

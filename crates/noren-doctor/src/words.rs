@@ -377,7 +377,9 @@ fn of_parts(key: &str, name: &str, parts: &[Part], words: &[&str]) -> Result<Mas
     };
     let (decoder, both_ways) = (has(Part::Causal), has(Part::BothWays) && !both_ways_blocks);
     if decoder && both_ways && !kind.blocks && !kind.cross {
-        let text = format!("`{name}` has words that allow later keys and words that hide later keys: remove the words with one of these meanings");
+        let text = format!(
+            "`{name}` has words that allow later keys and words that hide later keys: remove the words with one of these meanings"
+        );
         return Err(Error::fact(format!("context: {key}"), text));
     }
     let said = decoder || both_ways;

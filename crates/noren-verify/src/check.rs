@@ -24,7 +24,11 @@ pub(crate) fn check(certificate: &Certificate) -> Result<Report> {
     }
     let total: i128 = certificate.claims.iter().map(|claim| i128::from(claim.pairs)).sum();
     if i128::from(certificate.pairs) != total {
-        return Err(wrong("pairs", certificate.pairs.to_string(), format!("{total}, the sum of `pairs` over all rules")));
+        return Err(wrong(
+            "pairs",
+            certificate.pairs.to_string(),
+            format!("{total}, the sum of `pairs` over all rules"),
+        ));
     }
     let verdict = total > 0 && certificate.claims.iter().all(|claim| !claim.violated);
     if certificate.holds != verdict {

@@ -79,7 +79,9 @@ impl Facts {
             }
             let rows = at.list(|row| real_keys(&row, shape.kv_len))?;
             if rows.len() != shape.batch {
-                return Err(at.refuse(format!("a list that contains one list for each of the {} batch rows", shape.batch)));
+                return Err(
+                    at.refuse(format!("a list that contains one list for each of the {} batch rows", shape.batch))
+                );
             }
             facts.real_keys = Some(rows);
         }
