@@ -159,9 +159,7 @@ impl Plane {
             () if runs && extra > 0 && missing == 0 && right.batch == 1 => {
                 (("stale_or_bucketed_mask", text("the mask was made for longer texts")), 1.2)
             }
-            () if runs => {
-                (("stale_or_bucketed_mask", text("the mask was made for the text lengths of another batch")), 1.2)
-            }
+            () if runs => (("stale_or_bucketed_mask", text("the mask has the text lengths of another batch")), 1.2),
             () if extra > 0 && missing == 0 => (("padding_keys_visible", text("some padding keys are visible")), 1.3),
             () if extra == 0 && target.ids.is_none() && self.rows.iter().any(|&b| self.has_hole(b, valid)) => {
                 let hole = (0..right.batch).find_map(|b| {

@@ -23,11 +23,7 @@ impl Array {
     pub(crate) fn read(at: &At<'_>, shape: &Shape) -> Result<Self> {
         let fields = at.object(&["keep", "drop", "additive", "csr", "cells", "blocks"])?;
         let entries = at.entries()?;
-        let [(kind, ref data)] = entries[..] else {
-            return Err(
-                at.refuse("an object with exactly one of the fields keep, drop, additive, csr, cells and blocks")
-            );
-        };
+        let [(kind, ref data)] = entries[..] else { return Err(at.refuse("an object with exactly one field")) };
         let array = match kind {
             "csr" => csr(data)?,
             "cells" => cells(data)?,

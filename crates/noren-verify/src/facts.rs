@@ -65,7 +65,7 @@ impl Facts {
         }
         if let Some(at) = fields.get("side") {
             if facts.lengths.is_none() {
-                return Err(at.refuse("facts that contain `lengths`, because `side` needs `lengths`"));
+                return Err(at.refuse("facts with `lengths`, because `side` needs `lengths`"));
             }
             facts.left = match at.text()? {
                 "left" => true,
@@ -75,7 +75,7 @@ impl Facts {
         }
         if let Some(at) = fields.get("real_keys") {
             if facts.lengths.is_some() {
-                return Err(at.refuse("facts that contain only one of `lengths` and `real_keys`"));
+                return Err(at.refuse("facts with only one of `lengths` and `real_keys`"));
             }
             let rows = at.list(|row| real_keys(&row, shape.kv_len))?;
             if rows.len() != shape.batch {

@@ -186,9 +186,8 @@ impl<'a> World<'a> {
 
     /// Resolves the atom `clearance` with the levels in the facts.
     fn clearance(&self, frame: &Frame, field: &str) -> Result<Node> {
-        let levels = self
-            .levels(frame)?
-            .ok_or_else(|| wrong(field, "`clearance` without levels", "facts that contain `levels`"))?;
+        let levels =
+            self.levels(frame)?.ok_or_else(|| wrong(field, "`clearance` without levels", "facts with `levels`"))?;
         let levels = Levels::new(levels);
         self.work.keep(levels.stored())?;
         Ok(Node::Levels(Arc::new(levels)))
@@ -281,9 +280,7 @@ impl<'a> World<'a> {
     pub(crate) fn document_spans(&self, list: Option<&[i64]>, frame: &Frame, field: &str) -> Result<Runs> {
         let one = list.map(|list| ByRow::All(list.to_vec()));
         let lists = one.as_ref().or(self.facts.documents.as_ref());
-        let lists = lists.ok_or_else(|| {
-            wrong(field, "`documents` without lengths of documents", "facts that contain `documents`")
-        })?;
+        let lists = lists.ok_or_else(|| wrong(field, "`documents` without lengths", "facts with `documents`"))?;
         let list = lists.of(frame.row);
         self.work.keep(2 * list.len())?;
         let mut at = self.facts.documents_begin(list, frame.row, frame.kv_len);
@@ -340,11 +337,7 @@ impl<'a> World<'a> {
             (Some(length), _) => crate::facts::at_end(side, length, frame.kv_len),
             (None, Some(real)) if left.is_none() => real.clone(),
             _ => {
-                return Err(wrong(
-                    field,
-                    "padding without lengths",
-                    "facts that contain `lengths`, or `padding` without `side` and facts that contain `real_keys`",
-                ));
+                return Err(wrong(field, "padding without lengths", "facts with `lengths` (`real_keys` if no `side`)"));
             }
         };
         self.work.keep(real.len())?;
@@ -358,7 +351,7 @@ impl<'a> World<'a> {
             wrong(
                 field,
                 "padding(on=both) without query_lengths",
-                "facts that contain `query_lengths`, because the queries are not the last tokens",
+                "facts with `query_lengths`, because the queries are not the last tokens",
             )
         })?;
         self.work.keep(rows.len())?;

@@ -205,7 +205,7 @@ impl<'a> Groups<'a> {
             };
             self.documents = Some(spans.iter().map(tokens).collect::<Result<Vec<_>>>()?);
         }
-        self.documents.as_ref().ok_or_else(|| wrong(field, "no documents", "facts that contain `documents`"))
+        self.documents.as_ref().ok_or_else(|| wrong(field, "no documents", "facts with `documents`"))
     }
 
     fn members(&mut self, group: &Group, rule: &Rule, field: &str) -> Result<Runs> {
