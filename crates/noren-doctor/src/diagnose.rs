@@ -451,7 +451,7 @@ impl<'a> Case<'a> {
             self.mask.shape(),
             self.decoded.reading,
             what,
-            if self.decoded.bias { ", with a bias" } else { "" }
+            if self.decoded.bias { ", with a bias in the visible cells" } else { "" }
         );
         report.expression = Some(what);
         if let Some(fixed) =

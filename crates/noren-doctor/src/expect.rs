@@ -305,7 +305,8 @@ fn windows(variant: &Variant, kind: MaskKind, context: &Context, given: Option<&
         Some(WindowMeans::WithSelf) => vec![width - 1, (width - 1) / 2],
         None => vec![width, width - 1, width / 2],
     };
-    let readings: Vec<String> = sides.iter().map(|n| format!("{n} keys on each side of the query")).collect();
+    let readings: Vec<String> =
+        sides.iter().map(|n| format!("the window has {n} keys on each side of the query")).collect();
     let readings: Vec<&str> = readings.iter().map(String::as_str).collect();
     let question = format!("what does window={width} count? declare window_means, such as \"keys on each side\"");
     let open = Rc::new(Open::new(&readings, question).between());

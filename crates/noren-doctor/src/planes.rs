@@ -50,7 +50,7 @@ impl Plane {
         if seen && self.is(&each(&not)) {
             // In an array of queries by keys, an inverted mask is a more frequent mistake than inverted padding alone.
             let cost = if target.keys_only { 0.95 } else { 1.15 };
-            let text = "padding is inverted: non-padding tokens are hidden and padding is visible";
+            let text = "padding is inverted: non-padding keys are hidden and padding keys are visible";
             return say("inverted_polarity", text, cost);
         }
         if extra == 0
@@ -68,7 +68,7 @@ impl Plane {
             let only_first: Vec<Vec<u64>> =
                 (0..batch).map(|b| if b == 0 { first.to_vec() } else { all.clone() }).collect();
             if count(first) < kv_len as u64 && self.is(&only_first) {
-                return say("batch_row_wrong", "only row 0 of the batch has its padding hidden", 1.0);
+                return say("batch_row_wrong", "the padding is hidden only in row 0 of the batch", 1.0);
             }
             let nothing = vec![0u64; all.len()];
             let only_first: Vec<Vec<u64>> =

@@ -255,7 +255,7 @@ fn documents_mistake(right: &Intent, wrong: &Intent) -> (&'static str, String) {
         () if missing > 0 => (
             "cross_document",
             format!(
-                "documents packed into one row read each other: {missing} of {} borders are missing",
+                "documents packed into one row read each other: {missing} of {} borders between documents are missing",
                 ok + moved + missing
             ),
         ),

@@ -68,7 +68,7 @@ pub(super) fn pooling(
     }
     let wrong = [
         "mean of all tokens, padding included",
-        "sum of non-padding tokens over the padded length",
+        "sum of non-padding tokens divided by the padded length",
         "token 0",
         "token -1",
         "maximum of all tokens",
@@ -105,7 +105,7 @@ fn pooled_by(name: &str, width: usize, (real, len): (&[usize], usize), at: impl 
     match name {
         "mean of non-padding tokens" => sum(real, real.len()),
         "mean of all tokens, padding included" => sum(&all, len),
-        "sum of non-padding tokens over the padded length" => sum(real, len),
+        "sum of non-padding tokens divided by the padded length" => sum(real, len),
         "first non-padding token" => pick(real.first().copied().unwrap_or(0)),
         "token 0" => pick(0),
         "last non-padding token" => pick(real.last().copied().unwrap_or(len - 1)),

@@ -173,7 +173,7 @@ fn not_covered(at: &At<'_>) -> Result<()> {
     }
     match list.iter().find(|given| !NOT_COVERED.contains(&given.as_str())) {
         Some(other) => Err(wrong(at.path.clone(), other.clone(), "only the entries that docs/flow.md lists")),
-        None if list.len() > NOT_COVERED.len() => Err(at.refuse("each entry only once")),
+        None if list.len() > NOT_COVERED.len() => Err(at.refuse("a list in which each entry appears only once")),
         None => Ok(()),
     }
 }

@@ -336,9 +336,7 @@ impl<'a> World<'a> {
         let real = match (length, &frame.real) {
             (Some(length), _) => crate::facts::at_end(side, length, frame.kv_len),
             (None, Some(real)) if left.is_none() => real.clone(),
-            _ => {
-                return Err(wrong(field, "padding without lengths", "facts with `lengths` (`real_keys` if no `side`)"));
-            }
+            _ => return Err(wrong(field, "padding without lengths", "facts: `lengths`, or `real_keys` if no `side`")),
         };
         self.work.keep(real.len())?;
         let keys = Node::RealKeys(Arc::new(real.clone()));
