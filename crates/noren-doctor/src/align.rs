@@ -34,7 +34,7 @@ pub(crate) fn align(mask: &Values, companions: &Companions<'_>, context: &Contex
         return Err(Error::fact(
             "mask",
             format!(
-                "the shape is {shape:?}, expected 1 to 4 dimensions that are all at least 1: [batch, heads, q_len, kv_len] or fewer of these"
+                "the shape is {shape:?}, expected 1 to 4 dimensions that are all at least 1: [batch, heads, q_len, kv_len] or some of these dimensions"
             ),
         ));
     }

@@ -25,9 +25,9 @@ pub(super) fn unread(beside: &Companions<'_>) -> Vec<String> {
     let unread = beside.0.keys().filter(|name| !known().any(|k| k == name.as_str()));
     let says = |name: &String| match noren_mask::nearest(name, known()) {
         Some(near) => {
-            format!("the array `{name}` has an unknown name (did you mean `{near}`?): it is ignored")
+            format!("the array `{name}` has an unknown name (did you mean `{near}`?): the array is ignored")
         }
-        None => format!("the array `{name}` has an unknown name: it is ignored"),
+        None => format!("the array `{name}` has an unknown name: the array is ignored"),
     };
     unread.map(says).collect()
 }
@@ -130,11 +130,14 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
         (Some(place), _) => Some(Finding::of(
             "position_ids",
             Certainty::Certain,
-            format!("positions do not count the non-padding tokens: {}", at(place)),
+            format!("the position ids do not number the non-padding tokens in order: {}", at(place)),
         )),
         (None, Some(place)) => {
             let severity = if relative || convention { Severity::Note } else { Severity::Error };
-            let text = format!("positions are shifted: {} (use cumsum(mask) - 1 instead of arange)", at(place));
+            let text = format!(
+                "the position ids are shifted: {} (compute position ids with cumsum(mask) - 1 instead of arange)",
+                at(place)
+            );
             Some(Finding::of("position_ids", Certainty::Likely, text).severity(severity))
         }
         (None, None) => None,
@@ -309,7 +312,7 @@ impl<'a> Scene<'a> {
             Finding::of(
                 "MLM_masks_padding_or_special",
                 Certainty::Likely,
-                format!("{count} special token(s) have a label: the model learns to predict them"),
+                format!("{count} special token(s) have a label: the model learns to predict special tokens"),
             )
         })
     }
@@ -456,7 +459,7 @@ impl<'a> Scene<'a> {
         }
         let (b, k, m) = wrong?;
         let text = format!(
-            "token {k} of batch row {b} is {} the completion mask: the completion must end with the first {eos} after the prompt",
+            "token {k} of batch row {b} is {} the completion mask: the completion must end with the first eos token ({eos}) after the prompt",
             if m != 0 { "in" } else { "left out of" }
         );
         Some(Finding::of("RL_completion_mask", Certainty::Certain, text))

@@ -149,7 +149,9 @@ impl Context {
         context.read_sizes(&read)?;
         context.read_training(&read)?;
         let unread = read.unread()?;
-        context.left_out.extend(unread.iter().map(|key| format!("`{key}` is an unknown declaration: it is ignored")));
+        context
+            .left_out
+            .extend(unread.iter().map(|key| format!("`{key}` is an unknown declaration: the declaration is ignored")));
         Ok(context)
     }
 
@@ -212,7 +214,9 @@ impl Context {
         self.api = read.text(&["api", "function", "consumer"])?;
         self.slot = self.api.as_deref().map(Api::named).unwrap_or_default();
         if let Some(api) = self.api.as_ref().filter(|_| !self.slot.known()) {
-            self.left_out.push(format!("`api` is declared as `{api}`, which is an unknown function: it is ignored"));
+            self.left_out.push(format!(
+                "`api` is declared as `{api}`, which is an unknown function: the declaration is ignored"
+            ));
         }
         self.convention = read.word(&["convention", "polarity"], words::convention)?;
         let dtype = read.text(&["compute_dtype", "score_dtype", "autocast_dtype"])?;

@@ -388,7 +388,7 @@ fn hides_nothing(fill: f64) -> String {
             format!("cells that should be hidden hold {v:e}, which is almost 0: no cell is hidden (was -1e9 intended?)")
         }
         v => format!(
-            "hidden cells hold {v}: a score that is {:.0} larger than the others makes its cell visible; use -inf or the type's lowest number",
+            "hidden cells hold {v}: a score that is {:.0} larger than the other scores makes a hidden cell visible; fill hidden cells with -inf or with the lowest number of the type",
             -v
         ),
     }

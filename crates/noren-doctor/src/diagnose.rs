@@ -242,9 +242,9 @@ impl<'a> Case<'a> {
             None => 0,
         };
         let padding = format!(
-            "{hidden} hidden key(s) at the start or end of batch rows are padding: then every cell is as declared"
+            "if the {hidden} hidden key(s) at the start or end of batch rows are padding, every cell is as declared"
         );
-        let real = format!("the hidden keys are not padding: then {hidden} key(s) that should be visible are hidden");
+        let real = format!("if the hidden keys are not padding, {hidden} key(s) that should be visible are hidden");
         let question = "are the hidden keys padding? declare lengths, attention_mask, or input_ids with pad_token_id";
         Open::new(&[&padding, &real], question)
     }
@@ -328,7 +328,7 @@ impl<'a> Case<'a> {
         let width_unclear = off_by_one && self.context.window_means.is_none();
         if width_unclear {
             report.unknown.push(
-                "what `window` counts: W keys including the query itself, unless window_means is \"keys before the query\"".into(),
+                "the meaning of `window`: a window of W keys is assumed to include the query itself; if W counts only earlier keys, declare window_means as \"keys before the query\"".into(),
             );
         }
         let certainty = match (self.context.kind.is_some() && !width_unclear, best.mistakes.len(), others.is_empty()) {
@@ -342,7 +342,7 @@ impl<'a> Case<'a> {
             report.findings.push(finding);
         }
         for class in others.into_iter().take(2) {
-            let text = "this mistake produces the same array".to_string();
+            let text = "a mistake of this class would produce the same array".to_string();
             report.findings.push(Finding::of(class, Certainty::Possible, text).severity(Severity::Note));
         }
         let leaks = Leaks::count(target.given, right);
@@ -404,9 +404,9 @@ impl<'a> Case<'a> {
         let cells = [wanted.batch, wanted.q_len, wanted.kv_len].iter().map(|&n| n as u128).product::<u128>();
         let fixed = hypotheses.first().filter(|_| cells <= MOST_BUILT).map(|h| h.intent.build());
         if fixed.is_none() {
-            report
-                .unknown
-                .push(format!("the repaired mask: its {cells} cells are more than the maximum of {MOST_BUILT}"));
+            report.unknown.push(format!(
+                "the repaired mask, which was not computed: {cells} cells are more than the maximum of {MOST_BUILT}"
+            ));
         }
         report.given = Some(given.clone());
         let intent = hypotheses.first().map(|h| h.intent.clone());
@@ -451,7 +451,7 @@ impl<'a> Case<'a> {
             self.mask.shape(),
             self.decoded.reading,
             what,
-            if self.decoded.bias { ", with a bias" } else { "" }
+            if self.decoded.bias { ", with a bias in the visible cells" } else { "" }
         );
         report.expression = Some(what);
         if let Some(fixed) =
@@ -482,7 +482,7 @@ impl<'a> Case<'a> {
             && self.two_readings().is_none()
         {
             report.unknown.push(format!(
-                "whether the {a} rows are queries, as assumed here, or batch rows of {b} keys: for batch rows, declare role=key_padding"
+                "whether the {a} rows of the array are queries (assumed) or batch rows of {b} keys: for batch rows, declare role=key_padding"
             ));
         }
     }

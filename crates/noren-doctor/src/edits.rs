@@ -324,7 +324,7 @@ impl Edit {
                 format!("each query reads {by} key(s) after itself: with next-token training the query reads its own target (tril(diagonal={by}))")
             }
             Edit::Causal(by) => {
-                format!("the last key of each query is {} key(s) before its own, and the first query reads no key (tril(diagonal={by}))", -by)
+                format!("the last key of each query is {} key(s) before the query's own key, and the first query reads no key (tril(diagonal={by}))", -by)
             }
             Edit::TopLeft => format!(
                 "the causal triangle is aligned to the top left: query 0 reads 1 key instead of {}, so the cached context is hidden",
@@ -335,7 +335,7 @@ impl Edit {
             Edit::CausalWritten(by) => Edit::Causal(by).says(intent),
             Edit::DropCausalWritten => "the mask is not causal: every query reads all written slots of the cache".into(),
             Edit::TimesTriangle => "all later keys are visible, padding included: an additive mask was multiplied by a triangle, which sets the cells of later keys to 0".into(),
-            Edit::AddCausal => "the mask is causal although queries should also read later keys: causality was added".into(),
+            Edit::AddCausal => "the mask is causal although queries should also read later keys: a causal mask was added by mistake".into(),
             Edit::Window(by) => format!(
                 "the window holds {} keys including the query itself, but {} are declared",
                 left + 1 + by,
@@ -362,18 +362,18 @@ impl Edit {
             ),
             Edit::DropPadding => "padding keys are visible to non-padding queries".into(),
             Edit::PaddingOnQueries => "padding is applied to queries (unsqueeze(3)) instead of keys: padding keys are still read".into(),
-            Edit::PaddingFirst { .. } => "padding is hidden first and then made visible again by the prefix or block that is added later".into(),
-            Edit::WindowLast => "the window is applied to the whole mask and also hides keys of the prefix or the blocks, which should be fully visible".into(),
+            Edit::PaddingFirst { .. } => "padding keys are hidden first, and then made visible again by the prefix or the block of tokens that is added to the mask later".into(),
+            Edit::WindowLast => "the window is applied to the whole mask and also hides keys of the prefix or of the blocks of tokens that read each other: these keys should be visible".into(),
             Edit::DropPrefix => "the prefix is causal: every query should read the whole prefix".into(),
-            Edit::WholePrefix => "the whole text counts as prefix: answers read their own labels".into(),
+            Edit::WholePrefix => "the mask treats the whole text as the prefix: answers read their own labels".into(),
             Edit::Prefix(by) => format!("the length of the prefix is wrong by {by:+} token(s)"),
-            Edit::DropBlocks => "blocks are causal, but all tokens of a block should read each other".into(),
-            Edit::TreeAsChain => "the mask is triangular although drafts share parents: siblings read each other".into(),
-            Edit::SlotOrder { .. } => "keys are compared by slot instead of by position: the ring buffer has wrapped".into(),
+            Edit::DropBlocks => "the mask is causal inside blocks, but all tokens of a block should read each other".into(),
+            Edit::TreeAsChain => "the mask of the draft tokens is a triangle although some drafts have the same parent: drafts with the same parent read each other".into(),
+            Edit::SlotOrder { .. } => "the mask compares the slots of keys instead of their positions, although the ring buffer of the cache has wrapped".into(),
             Edit::Unwritten => "unwritten slots of the cache are visible".into(),
             Edit::Stale => "the keys of the new tokens are hidden: the mask was not extended when the cache grew".into(),
             Edit::DropRedactions => "keys that are declared redacted are visible".into(),
-            Edit::DropSinks => "the first tokens are not visible to all queries".into(),
+            Edit::DropSinks => "the declared sinks (the first tokens of the sequence) are not visible to all queries".into(),
         }
     }
 

@@ -60,7 +60,10 @@ fn undeclared(kind: MaskKind, known: &Known, intent: &Intent) -> Vec<Rc<Open>> {
     let mut ask = |question: Open| open.push(Rc::new(question));
     if kind.packed && !kind.cross && known.segments.is_none() {
         ask(Open::new(
-            &["the documents end where the mask shows it", "the documents end elsewhere, and the mask is wrong"],
+            &[
+                "the documents end at the boundaries that the mask shows",
+                "the documents end at other places than the mask shows, and the mask is wrong",
+            ],
             "where do the documents end? declare segment_ids, cu_seqlens or position_ids",
         ));
     }
@@ -73,8 +76,8 @@ fn undeclared(kind: MaskKind, known: &Known, intent: &Intent) -> Vec<Rc<Open>> {
     if kind.tree && intent.tree.is_none() {
         ask(Open::new(
             &[
-                "the tree of drafts is the one that the mask shows",
-                "the tree of drafts is another one, and the mask is wrong",
+                "the tree of drafts is the tree that the mask shows",
+                "the tree of drafts is not the tree that the mask shows, and the mask is wrong",
             ],
             "which draft token is the parent of each draft token? declare parents",
         ));
@@ -140,10 +143,10 @@ fn windowed(kind: MaskKind, context: &Context) -> Vec<(MaskKind, f64, Option<Rc<
         true => {
             let open = Open::new(
                 &[
-                    "this layer has the declared window",
-                    "this layer has no window; the declared window is for other layers",
+                    "the layer of the given mask has the declared window",
+                    "the layer of the given mask has no window; the declared window is for other layers",
                 ],
-                "does this layer have the declared window? declare kind=sliding, or leave window out",
+                "does the layer of the given mask have the declared window? declare kind=sliding, or declare no window",
             );
             vec![(MaskKind { sliding: true, ..kind }, 0.0, None), (kind, 0.05, Some(Rc::new(open.between())))]
         }
@@ -284,9 +287,11 @@ fn windows(variant: &Variant, kind: MaskKind, context: &Context, given: Option<&
         return vec![variant.with(intent.clone(), Some(&Rc::new(open)))];
     };
     if context.window.is_none() {
-        let found = format!("a window of {width} keys, as the mask shows");
-        let open =
-            Open::new(&[&found, "a window with another width"], "how many keys may a query read? declare window");
+        let found = format!("the intended window has {width} keys, as the mask shows");
+        let open = Open::new(
+            &[&found, "the intended window has another width than the mask shows"],
+            "how many keys may a query read? declare window",
+        );
         let read = if kind.causal { reach(width - 1, None) } else { around((width - 1) / 2) };
         return vec![variant.with(read, Some(&Rc::new(open)))];
     }
@@ -300,7 +305,8 @@ fn windows(variant: &Variant, kind: MaskKind, context: &Context, given: Option<&
         Some(WindowMeans::WithSelf) => vec![width - 1, (width - 1) / 2],
         None => vec![width, width - 1, width / 2],
     };
-    let readings: Vec<String> = sides.iter().map(|n| format!("{n} keys on each side of the query")).collect();
+    let readings: Vec<String> =
+        sides.iter().map(|n| format!("the window has {n} keys on each side of the query")).collect();
     let readings: Vec<&str> = readings.iter().map(String::as_str).collect();
     let question = format!("what does window={width} count? declare window_means, such as \"keys on each side\"");
     let open = Rc::new(Open::new(&readings, question).between());
@@ -319,7 +325,10 @@ fn chunks(variant: &Variant, context: &Context, given: Option<&Keep>) -> Vec<Var
     let intent = &variant.intent;
     let size = context.chunk.or_else(|| given.and_then(|g| widest(g, intent)));
     let open = Open::new(
-        &["the chunks are as the mask shows", "the chunks have another size"],
+        &[
+            "the intended chunks have the size that the mask shows",
+            "the intended chunks have another size than the mask shows",
+        ],
         "how many keys has a chunk? declare chunk",
     );
     let open = Rc::new(open);
@@ -345,9 +354,11 @@ fn prefixes(variant: &Variant, context: &Context, given: Option<&Keep>) -> Vec<V
             if last <= intent.slot(b, first) + 1 { 0 } else { last }
         };
         let lengths: Vec<i64> = (0..intent.batch).map(read).collect();
-        let found = format!("prefixes of {lengths:?} keys, as the mask shows");
-        let open =
-            Open::new(&[&found, "prefixes of other lengths"], "how many keys has the prefix? declare prefix_len");
+        let found = format!("the intended prefixes have {lengths:?} keys, as the mask shows");
+        let open = Open::new(
+            &[&found, "the intended prefixes have other lengths than the mask shows"],
+            "how many keys has the prefix? declare prefix_len",
+        );
         return vec![variant.with(with(lengths), Some(&Rc::new(open)))];
     }
     let from_slot = || with(context.prefix.clone());

@@ -37,9 +37,9 @@ impl Case<'_> {
             }
         }
         let becomes = match self.decoded.fill {
-            Fill::Infinite => "-inf in every cell gives NaN, which spreads through the values into the next layer",
+            Fill::Infinite => "-inf in a whole row gives NaN, which spreads through the values into the next layer",
             Fill::Finite => {
-                "with a finite fill in every cell the output is an average over all keys, padding and later keys included"
+                "with a finite fill in every cell of a row, the output is an average over all keys, padding and later keys included"
             }
             Fill::Logical => "the output depends on the backend: 0, NaN, or an even average over all keys",
         };
@@ -60,7 +60,7 @@ impl Case<'_> {
             };
             let severity = if harmful && !self.alignment.keys_only { Severity::Error } else { Severity::Note };
             let text = format!(
-                "{} row(s) of padding queries can read no key: {becomes}; let padding rows read themselves",
+                "{} row(s) of padding queries can read no key: {becomes}; let each padding query read its own key",
                 padding.len()
             );
             let mut finding = Finding::of("fully_masked_row", Certainty::Certain, text).severity(severity);
@@ -174,11 +174,11 @@ impl Case<'_> {
         let repeated = if heads > 1 && keep.heads_equal() { heads } else { 1 };
         let text = match repeated {
             1 => format!(
-                "the array takes {} for {batch} x {heads} planes of cells (batch rows x heads): a mask expression takes a few bytes",
+                "the array takes {} of memory for {batch} x {heads} planes of cells (batch rows x heads): a mask expression takes only a few bytes",
                 noren_mask::short_bytes(bytes.into())
             ),
             n => format!(
-                "the array takes {} and holds the same plane of cells {n} times: broadcast one plane, or use a mask expression",
+                "the array takes {} of memory and holds the same plane of cells {n} times: broadcast one plane, or use a mask expression",
                 noren_mask::short_bytes(bytes.into())
             ),
         };

@@ -41,7 +41,7 @@ fn each(input: &Input) -> Result<Report, Error> {
     } else if !faulty.is_empty() && kinds.len() > 1 {
         let list: Vec<String> = faulty.iter().map(usize::to_string).collect();
         all.unknown.push(format!(
-            "layers {} of {} are faulty; cells and pictures are those of layer {}",
+            "the masks of layers {} (of {} layers) are faulty; the cells and pictures in the report are those of layer {}",
             list.join(", "),
             kinds.len(),
             faulty[0]

@@ -64,7 +64,10 @@ pub(super) fn check_sizes(mask: &Values, alignment: &Alignment, context: &Contex
     for (name, count, of) in places {
         let beyond = context.redactions.iter().flat_map(of).find(|at| *at >= count);
         if let Some(at) = beyond {
-            let text = format!("`{name}` holds {at}, but the mask has {count} of them: give 0 to {}", count - 1);
+            let text = format!(
+                "`{name}` holds the index {at}, but the mask has only {count} indices for this list: give indices from 0 to {}",
+                count - 1
+            );
             return Err(Error::fact("context: redactions", text));
         }
     }

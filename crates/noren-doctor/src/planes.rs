@@ -50,7 +50,7 @@ impl Plane {
         if seen && self.is(&each(&not)) {
             // In an array of queries by keys, an inverted mask is a more frequent mistake than inverted padding alone.
             let cost = if target.keys_only { 0.95 } else { 1.15 };
-            let text = "padding is inverted: non-padding tokens are hidden and padding is visible";
+            let text = "padding is inverted: non-padding keys are hidden and padding keys are visible";
             return say("inverted_polarity", text, cost);
         }
         if extra == 0
@@ -68,7 +68,7 @@ impl Plane {
             let only_first: Vec<Vec<u64>> =
                 (0..batch).map(|b| if b == 0 { first.to_vec() } else { all.clone() }).collect();
             if count(first) < kv_len as u64 && self.is(&only_first) {
-                return say("batch_row_wrong", "only row 0 of the batch has its padding hidden", 1.0);
+                return say("batch_row_wrong", "the padding is hidden only in row 0 of the batch", 1.0);
             }
             let nothing = vec![0u64; all.len()];
             let only_first: Vec<Vec<u64>> =
@@ -159,7 +159,7 @@ impl Plane {
             () if runs && extra > 0 && missing == 0 && right.batch == 1 => {
                 (("stale_or_bucketed_mask", text("the mask was made for longer texts")), 1.2)
             }
-            () if runs => (("stale_or_bucketed_mask", text("the mask has the lengths of another batch")), 1.2),
+            () if runs => (("stale_or_bucketed_mask", text("the mask has the text lengths of another batch")), 1.2),
             () if extra > 0 && missing == 0 => (("padding_keys_visible", text("some padding keys are visible")), 1.3),
             () if extra == 0 && target.ids.is_none() && self.rows.iter().any(|&b| self.has_hole(b, valid)) => {
                 let hole = (0..right.batch).find_map(|b| {
@@ -172,7 +172,7 @@ impl Plane {
                     1.3,
                 )
             }
-            () => (("stale_or_bucketed_mask", text("the padding of the mask does not fit these texts")), 1.4),
+            () => (("stale_or_bucketed_mask", text("the padding of the mask does not fit the given texts")), 1.4),
         }
     }
 }

@@ -37,7 +37,7 @@ impl<'a> Reader<'a> {
         let Some((key, value)) = found.next() else { return Ok(None) };
         if let Some((other, differs)) = found.find(|(_, other)| !same(value, other)) {
             let text = format!(
-                "`{key}` is {} and `{other}` is {}, but both mean the same: give one of them",
+                "`{key}` is {} and `{other}` is {}, but the two keys have the same meaning: give only one of the two keys",
                 shown(value),
                 shown(differs)
             );
@@ -154,7 +154,11 @@ impl<'a> Reader<'a> {
         let numbers = list.iter().map(|v| whole(v).filter(|n| (low..=high).contains(n))).collect::<Option<_>>();
         let range = if low == i64::MIN { String::new() } else { format!(" from {low} to {high}") };
         numbers.ok_or_else(|| {
-            Self::wrong(key, value, &format!("a whole number{range}, or a list with one for each batch row"))
+            Self::wrong(
+                key,
+                value,
+                &format!("a whole number{range}, or a list with one whole number for each batch row"),
+            )
         })
     }
 
@@ -162,7 +166,8 @@ impl<'a> Reader<'a> {
     /// `{"keys": [3]}`; pairs `[[7, 3], ...]` of (query, key).
     pub(super) fn redactions(&self, names: &[&'static str]) -> Result<Vec<Redaction>, Error> {
         let Some((key, value)) = self.get(names)? else { return Ok(Vec::new()) };
-        let expected = "keys such as [3, 4] or {\"batch\": 1, \"keys\": [3], \"queries\": [7]}";
+        let expected =
+            "a list of keys such as [3, 4], or an object such as {\"batch\": 1, \"keys\": [3], \"queries\": [7]}";
         let wrong = || Self::wrong(key, value, expected);
         let of_keys = |keys: Vec<usize>, queries: Vec<usize>| Redaction { batch: Vec::new(), keys, queries };
         match value {

@@ -63,9 +63,9 @@ impl Case<'_> {
         let other = self.whole(&inverted(&self.decoded.keep), structure);
         let family = || resemble::exact(&other, hypotheses).filter(|_| self.open_kind());
         let intent = self.accept(&other, hypotheses).map(|found| found.0).or_else(family)?;
-        let ignored = format!("true = ignored: then it is {}", resemble::in_words(&intent));
+        let ignored = format!("if true means \"ignored\", the mask is {}", resemble::in_words(&intent));
         Some(Open::new(
-            &["true = may attend: then the mask is not a known one", &ignored],
+            &["if true means \"may attend\", the mask is no known mask", &ignored],
             "does true mean \"may attend\" or \"ignored\"? declare convention=keep_bool or convention=ignore_bool",
         ))
     }
@@ -81,10 +81,10 @@ impl Case<'_> {
             return None;
         }
         let keys =
-            format!("{a} batch rows of {b} keys: 1 is a non-padding token, as in the attention_mask of a tokenizer");
-        let square = format!("{a} queries by {b} keys: 1 may attend");
+            format!("{a} batch rows of {b} keys: 1 means a non-padding token, as in the attention_mask of a tokenizer");
+        let square = format!("{a} queries by {b} keys: 1 means that the query may attend to the key");
         let question = format!(
-            "{} [{a}, {b}] has two readings: is it {a} batch rows of keys or {a} queries by {b} keys? declare role=key_padding, or \
+            "the array {} [{a}, {b}] has two readings: does the array have {a} batch rows of keys or {a} queries by {b} keys? declare role=key_padding, or \
              role=attn with past_len",
             self.mask.dtype().name()
         );
@@ -126,8 +126,8 @@ impl Case<'_> {
                 }
             }
             let text = format!(
-                "shape {:?} has two legal readings: the mask is read as {:?}; the declaration fits {dims:?}; with another batch size it \
-                 would fail or mean something else: give all four dimensions",
+                "shape {:?} has two legal readings: the mask is read as {:?}; the declaration fits {dims:?}; with another batch size the array \
+                 would cause an error or have another meaning: give all four dimensions",
                 self.mask.shape(),
                 self.alignment.dims
             );
@@ -137,7 +137,7 @@ impl Case<'_> {
             let [batch, heads, ..] = self.alignment.dims;
             let text = format!(
                 "the first dimension of {} holds heads before batch rows: [{batch} x {heads}] is read with batch rows first, so batch rows \
-                 read each other's masks (repeat for repeat_interleave)",
+                 read each other's masks (repeat was used instead of repeat_interleave)",
                 batch * heads
             );
             readings.push((swapped(given), Some(Finding::of("head_batch_layout", Certainty::Certain, text))));

@@ -288,7 +288,9 @@ impl fmt::Display for Report {
             writeln!(f, "question: {}", open.question)?;
             open.readings.iter().try_for_each(|reading| writeln!(f, "  - {reading}"))?;
         }
-        self.near.iter().try_for_each(|text| writeln!(f, "one mistake away: {text}"))?;
+        self.near
+            .iter()
+            .try_for_each(|text| writeln!(f, "known mask that is one mistake away from the array: {text}"))?;
         self.unknown.iter().try_for_each(|text| writeln!(f, "not known: {text}"))
     }
 }

@@ -81,7 +81,7 @@ pub(super) fn near(given: &Keep, hypotheses: &[Hypothesis]) -> Vec<Hypothesis> {
 pub(super) fn in_words(intent: &Intent) -> String {
     let mut parts = Vec::new();
     parts.push(match (intent.causal, intent.left, intent.right) {
-        _ if intent.tree.is_some() => "a tree of drafts".to_string(),
+        _ if intent.tree.is_some() => "a tree of draft tokens".to_string(),
         (Some(0), None, _) => "causal".to_string(),
         (Some(by), None, _) => format!("causal, shifted by {by:+} keys"),
         (Some(_), Some(left), _) => format!("causal, a window of {} keys including the query itself", left + 1),
@@ -99,13 +99,13 @@ pub(super) fn in_words(intent: &Intent) -> String {
         parts.push("blocks whose tokens all read each other".to_string());
     }
     if intent.sinks > 0 {
-        parts.push(format!("the first {} keys always visible", intent.sinks));
+        parts.push(format!("the first {} keys visible to every query", intent.sinks));
     }
     if intent.segments.is_some() {
         parts.push("documents apart".to_string());
     }
     if intent.k_positions.is_some() {
-        parts.push("keys compared by their stored positions".to_string());
+        parts.push("keys compared by their declared positions instead of their slots".to_string());
     }
     if intent.past.iter().any(|past| *past != 0) {
         parts.push(format!("query 0 at position {}", listed(&intent.past)));

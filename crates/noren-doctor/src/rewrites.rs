@@ -235,7 +235,7 @@ fn other_sides(meant: &BoundMask) -> Vec<Rewrite> {
     let padding = ("padding_side", "padding is hidden at the wrong end of the rows", replaced(meant.mask(), &padded));
     let sides = (
         "window_missing_or_wrong_layer",
-        "the sides of the window are exchanged: the keys that should be before the query are after it",
+        "the sides of the window are exchanged: the keys that should be before the query are after the query",
         replaced(meant.mask(), &turned),
     );
     let made = [padding, sides].into_iter().filter_map(|(class, says, mask)| {

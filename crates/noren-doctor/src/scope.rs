@@ -82,7 +82,7 @@ impl Target<'_> {
         let &(b, i) = empty.first().filter(|_| kept > 0)?;
         let count = empty.len();
         let says = format!(
-            "{count} row(s) of non-padding queries read nothing, the first is query {i} of batch row {b}: all other rows are correct"
+            "{count} row(s) of non-padding queries read no key, the first is the row of query {i} of batch row {b}: all other rows are correct"
         );
         Some((("fully_masked_row", says), if count == 1 { 1.2 } else { 1.45 }))
     }
@@ -118,7 +118,7 @@ impl Target<'_> {
         taken.iter().enumerate().for_each(|(from, b)| order[b.unwrap_or(from)] = from);
         (0..right.batch).any(|b| order[b] != b).then(|| {
             let class = Post::BatchShift(1).class().unwrap_or_default();
-            (class, format!("batch rows are permuted: they have the masks of rows {order:?}"))
+            (class, format!("batch rows are permuted: the batch rows have the masks of batch rows {order:?}"))
         })
     }
 }

@@ -117,7 +117,7 @@ impl Target<'_> {
         for (wrong, says) in made.chain(whole) {
             let others_wrong = self.same_rows(right, &wrong, Post::None, others);
             if others_wrong && !self.same_rows(right, &wrong, Post::None, first) {
-                let text = format!("row 0 of the batch is correct and the other rows are not: {says}");
+                let text = format!("row 0 of the batch is correct and the other rows are wrong: {says}");
                 found(vec![("batch_row_wrong", text)], ONLY_ROW_0);
             }
         }
@@ -128,7 +128,7 @@ impl Target<'_> {
             .all(|&(b, i)| self.heads[b].iter().all(|&h| self.given.row(b, h, i).iter().all(|w| *w == 0)))
         {
             let text =
-                "row 0 of the batch is correct and the other rows are not: queries of the other rows read no key"
+                "row 0 of the batch is correct and the other rows are wrong: queries of the other rows read no key"
                     .to_string();
             found(vec![("batch_row_wrong", text)], ONLY_ROW_0);
         }
@@ -255,7 +255,7 @@ fn documents_mistake(right: &Intent, wrong: &Intent) -> (&'static str, String) {
         () if missing > 0 => (
             "cross_document",
             format!(
-                "documents packed into one row read each other: {missing} of {} borders are missing",
+                "documents packed into one row read each other: {missing} of {} borders between documents are missing",
                 ok + moved + missing
             ),
         ),

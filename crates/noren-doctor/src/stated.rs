@@ -41,7 +41,11 @@ pub(super) fn against_expression(
     if !(fits(0, batch) && fits(1, heads) && fits(2, q_len) && fits(3, kv_len)) {
         return Err(Error::fact(
             "mask",
-            format!("shape {:?} does not fit the declared mask's {:?}", mask.shape(), meant.dims()),
+            format!(
+                "the array has shape {:?}, which does not fit the shape {:?} of the declared mask",
+                mask.shape(),
+                meant.dims()
+            ),
         ));
     }
     let dims = [batch.max(own[0]), heads.max(own[1]), q_len, kv_len];
@@ -73,7 +77,7 @@ pub(super) fn against_expression(
 /// only finding gives the number of wrong cells. `text` is the declared expression.
 fn findings(found: &[Explanation], difference: &Difference, text: &str) -> Vec<Finding> {
     let Some(best) = found.first() else {
-        let says = format!("{} cells differ from `{text}`", difference.wrong);
+        let says = format!("{} cells differ from the declared mask `{text}`", difference.wrong);
         return vec![difference.marked(Finding::of("unexplained_difference", Certainty::Likely, says))];
     };
     let mut others: Vec<&'static str> = Vec::new();
@@ -92,7 +96,7 @@ fn findings(found: &[Explanation], difference: &Difference, text: &str) -> Vec<F
         finding.repair = Some(text.to_string());
         finding
     });
-    let same = "this mistake produces the same array";
+    let same = "a mistake of this class would produce the same array";
     let notes = others.iter().take(2).map(|class| Finding::of(class, Certainty::Possible, same).note());
     named.chain(notes).collect()
 }

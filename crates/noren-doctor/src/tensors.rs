@@ -68,7 +68,7 @@ pub(super) fn pooling(
     }
     let wrong = [
         "mean of all tokens, padding included",
-        "sum of non-padding tokens over the padded length",
+        "sum of non-padding tokens divided by the padded length",
         "token 0",
         "token -1",
         "maximum of all tokens",
@@ -78,7 +78,7 @@ pub(super) fn pooling(
     ];
     match wrong.iter().find(|name| fits(name)) {
         Some(name) => {
-            let text = format!("the pooled state is the {name}; it should be the {}", right[0]);
+            let text = format!("the pooled state is the {name}; the pooled state should be the {}", right[0]);
             Some(Finding::of("pooling_includes_padding", Certainty::Certain, text))
         }
         None => Some(
@@ -105,7 +105,7 @@ fn pooled_by(name: &str, width: usize, (real, len): (&[usize], usize), at: impl 
     match name {
         "mean of non-padding tokens" => sum(real, real.len()),
         "mean of all tokens, padding included" => sum(&all, len),
-        "sum of non-padding tokens over the padded length" => sum(real, len),
+        "sum of non-padding tokens divided by the padded length" => sum(real, len),
         "first non-padding token" => pick(real.first().copied().unwrap_or(0)),
         "token 0" => pick(0),
         "last non-padding token" => pick(real.last().copied().unwrap_or(len - 1)),
@@ -163,7 +163,7 @@ pub(super) fn probabilities(beside: &Companions<'_>, context: &Context, verdict:
         () if leaking > 0 && uneven == 0 && several && full_rows == rows && leaking == rows => Some(Finding::of(
             "multiplied_before_softmax",
             Certainty::Likely,
-            "all hidden cells of a row have the same probability, that of a score of 0: scores were multiplied by the mask before the softmax",
+            "all hidden cells of a row have the same probability, the probability of a score of 0: scores were multiplied by the mask before the softmax",
         )),
         () if leaking > 0 => Some(Finding::of(
             "mask_ignored_by_backend",
@@ -203,7 +203,7 @@ pub(super) fn poisoned_values(beside: &Companions<'_>, verdict: &Held) -> Option
             let nan = (0..width).any(|d| values.at((r * kv_len + k) * width + d).is_nan());
             if nan && !read((r / per_batch).min(batch - 1), k) {
                 let text = format!(
-                    "the value of key {k} is NaN and no non-padding query may read it: a dense product of probabilities and V still becomes NaN (0 * NaN)"
+                    "the value of key {k} is NaN and no non-padding query may read this key: a dense product of probabilities and V still becomes NaN (0 * NaN)"
                 );
                 return Some(
                     Finding::of("NaN_through_masked_KV", Certainty::Certain, text).severity(Severity::Warning),

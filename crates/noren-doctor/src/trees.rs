@@ -47,7 +47,7 @@ impl Target<'_> {
                 Some("each draft reads itself and its parent only: the ancestors before the parent are hidden")
             }
             () if siblings_only(tree, &given) => {
-                Some("drafts read other drafts of the same parent: these are not ancestors")
+                Some("drafts read other drafts of the same parent, but drafts should read only ancestors")
             }
             () if sorted(&given) == sorted(tree) => {
                 Some("the rows of the drafts are permuted: drafts have the ancestors of other drafts")

@@ -163,13 +163,13 @@ impl Case<'_> {
         let rows = rows_off(&given, right);
         let (class, text) = match &rows[..] {
             [false, rest @ ..] if !rest.is_empty() && rest.iter().all(|off| *off) => {
-                ("batch_row_wrong", "row 0 of the batch is as declared and every other row is not: ")
+                ("batch_row_wrong", "row 0 of the batch is as declared and every other row is wrong: ")
             }
             _ => ("unexplained_difference", ""),
         };
         let says = format!(
-            "{text}{wrong_cells} cells differ from the declared mask, and neither one nor two known mistakes explain all of them: {} visible that \
-             should be hidden, {} hidden that should be visible; build the mask from the declaration",
+            "{text}{wrong_cells} cells differ from the declared mask, and neither one nor two known mistakes explain all of them: {} visible cells \
+             should be hidden, {} hidden cells should be visible; build the mask from the declaration",
             leaks.visible, leaks.hidden
         );
         let mut finding = Finding::of(class, Certainty::Likely, says);

@@ -103,7 +103,7 @@ impl Values {
         let expected: u128 = shape.iter().map(|&n| n as u128).product();
         match expected == count as u128 {
             true => Ok(Values { shape: shape.to_vec(), dtype, numbers }),
-            false => Err(Error::fact("array", format!("shape {shape:?} has {expected} cells but {count} were given"))),
+            false => Err(Error::fact("array", format!("shape {shape:?} has {expected} cells, but got {count} cells"))),
         }
     }
 

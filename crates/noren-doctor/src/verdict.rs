@@ -37,7 +37,7 @@ pub(super) fn decide(report: &mut Report, outcome: &Outcome, declared: Option<&s
         }
         (false, Some(against)) if outcome.fits && outcome.open.is_empty() && report.compared == 0 => {
             let text = format!(
-                "no cell could be compared with what is declared ({against}): all {} row(s) belong to padding or redacted \
+                "no cell could be compared with the declaration ({against}): all {} row(s) belong to padding or redacted \
                  queries; declare the non-padding tokens (lengths, attention_mask, or input_ids with pad_token_id)",
                 report.rows_left_out
             );
@@ -78,10 +78,10 @@ fn undeclared(outcome: &Outcome, cells: u64) -> (Verdict, String) {
     match &outcome.nearest {
         Some((name, 0)) => (
             Verdict::LooksLike,
-            format!("{name}, 0 of {cells} cells off; no mask is declared for a comparison with it: {ask}"),
+            format!("{name}, 0 of {cells} cells differ; no intended mask is declared for a comparison: {ask}"),
         ),
         Some((name, off)) if *off <= cells / FAR => {
-            (Verdict::LooksLike, format!("{name}, {off} of {cells} cells off; nothing is declared: {ask}"))
+            (Verdict::LooksLike, format!("{name}, {off} of {cells} cells differ; no intended mask is declared: {ask}"))
         }
         Some((name, off)) => (
             Verdict::CannotTell,

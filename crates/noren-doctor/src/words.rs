@@ -339,7 +339,7 @@ pub(super) fn kind(key: &str, name: &str) -> Result<MaskKind, Error> {
         match (negated, part) {
             (true, Part::Causal) => parts.push(Part::BothWays),
             (true, Part::BothWays) => parts.push(Part::Causal),
-            (true, _) => return refused("negates a word that has no opposite here"),
+            (true, _) => return refused("negates a word for which no opposite kind of mask is known"),
             (false, Part::Not) => {}
             (false, part) => parts.push(*part),
         }
@@ -377,7 +377,9 @@ fn of_parts(key: &str, name: &str, parts: &[Part], words: &[&str]) -> Result<Mas
     };
     let (decoder, both_ways) = (has(Part::Causal), has(Part::BothWays) && !both_ways_blocks);
     if decoder && both_ways && !kind.blocks && !kind.cross {
-        let text = format!("`{name}` has words that allow later keys and words that hide them: remove one of them");
+        let text = format!(
+            "`{name}` has words that allow later keys and words that hide later keys: remove the words with one of these meanings"
+        );
         return Err(Error::fact(format!("context: {key}"), text));
     }
     let said = decoder || both_ways;

@@ -35,7 +35,7 @@ def test_a_correct_mask_is_correct() -> None:
 
 def test_nothing_is_correct_without_a_declaration() -> None:
     report = nr.check(np.tri(6, dtype=bool), api="sdpa", convention="keep")
-    assert report.verdict == "looks_like" and not report.correct and "0 of 36 cells off" in report.sentence
+    assert report.verdict == "looks_like" and not report.correct and "0 of 36 cells differ" in report.sentence
     cells = np.random.default_rng(0).random((24, 24)) < 0.5
     assert nr.check(cells, convention="keep").verdict == "cannot_tell"
 

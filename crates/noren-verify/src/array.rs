@@ -23,7 +23,7 @@ impl Array {
     pub(crate) fn read(at: &At<'_>, shape: &Shape) -> Result<Self> {
         let fields = at.object(&["keep", "drop", "additive", "csr", "cells", "blocks"])?;
         let entries = at.entries()?;
-        let [(kind, ref data)] = entries[..] else { return Err(at.refuse("an object with one field")) };
+        let [(kind, ref data)] = entries[..] else { return Err(at.refuse("an object with exactly one field")) };
         let array = match kind {
             "csr" => csr(data)?,
             "cells" => cells(data)?,
@@ -36,7 +36,7 @@ impl Array {
             return Err(wrong(
                 at.path.clone(),
                 format!("shape {:?}", array.dims),
-                "the shape of the mask, or batch = 1 for all batch rows, or heads = 1 for all heads",
+                "the shape of the mask, where batch may be 1 (for all batch rows) and heads may be 1 (for all heads)",
             ));
         }
         Ok(array)
@@ -86,14 +86,14 @@ fn dense(at: &At<'_>, kind: &str) -> Result<Array> {
     let (batch, heads) = if nested {
         let heads = at.list(|row| row.list(|slice| rows(&slice, kind, &mut slices)).map(|list| list.len()))?;
         if heads.iter().any(|&count| count != heads[0]) {
-            return Err(at.refuse("the same number of heads in each batch row"));
+            return Err(at.refuse("an array with the same number of heads in each batch row"));
         }
         (heads.len(), heads[0])
     } else {
         rows(at, kind, &mut slices)?;
         (1, 1)
     };
-    let Some(&(q, k, _)) = slices.first() else { return Err(at.refuse("at least one cell")) };
+    let Some(&(q, k, _)) = slices.first() else { return Err(at.refuse("an array with at least one cell")) };
     if q == 0 || k == 0 || slices.iter().any(|slice| (slice.0, slice.1) != (q, k)) {
         return Err(at.refuse("lists of equal length with at least one cell"));
     }
@@ -117,7 +117,7 @@ fn rows(at: &At<'_>, kind: &str, slices: &mut Vec<Slice>) -> Result<()> {
     let list = at.list(|row| {
         let cells = row.list(|cell| keeps(&cell, kind))?;
         if *width.get_or_insert(cells.len()) != cells.len() {
-            return Err(row.refuse("the same number of cells in each row"));
+            return Err(row.refuse("a row with the same number of cells as the other rows"));
         }
         let mut keys = Runs::new();
         for (k, _) in cells.iter().enumerate().filter(|cell| *cell.1) {

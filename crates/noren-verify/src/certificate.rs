@@ -173,7 +173,7 @@ fn not_covered(at: &At<'_>) -> Result<()> {
     }
     match list.iter().find(|given| !NOT_COVERED.contains(&given.as_str())) {
         Some(other) => Err(wrong(at.path.clone(), other.clone(), "only the entries that docs/flow.md lists")),
-        None if list.len() > NOT_COVERED.len() => Err(at.refuse("each entry only once")),
+        None if list.len() > NOT_COVERED.len() => Err(at.refuse("a list in which each entry appears only once")),
         None => Ok(()),
     }
 }
@@ -255,15 +255,15 @@ fn entry(at: &At<'_>, number: usize, shape: &Shape, layers: usize) -> Result<Ent
     if total != layers + 1 {
         return Err(wrong(
             at.path.clone(),
-            format!("counts that sum to {total}"),
-            format!("{}, the number of layers plus 1", layers + 1),
+            format!("counts with the sum {total}"),
+            format!("counts with the sum {}, the number of layers plus 1", layers + 1),
         ));
     }
     if after.first().is_none_or(|run| run.1 != sources) || sources.is_empty() {
-        return Err(at.refuse("a first set that is equal to `sources` and not empty"));
+        return Err(at.refuse("an entry whose first set is equal to `sources` and not empty"));
     }
     if after.windows(2).any(|pair| pair[0].1 == pair[1].1) {
-        return Err(at.refuse("different sets in neighbouring entries"));
+        return Err(at.refuse("neighbouring sets that differ from each other"));
     }
     Ok(Entry { number, row, sources, after })
 }
@@ -275,8 +275,8 @@ pub(crate) fn no_twins(reach: &[Entry]) -> Result<()> {
     match order.windows(2).find(|pair| pair[0].row == pair[1].row && pair[0].sources == pair[1].sources) {
         Some(pair) => Err(wrong(
             format!("reach[{}]", pair[1].number),
-            "the sources of another entry",
-            "only one entry for each batch row and set of sources",
+            "the batch row and the sources of another entry of `reach`",
+            "only one entry of `reach` for each batch row and set of sources",
         )),
         None => Ok(()),
     }
@@ -288,7 +288,7 @@ pub(crate) fn small_enough(reach: &[Entry]) -> Result<()> {
     if ranges > 4_000_000 {
         return Err(beyond(
             "reach",
-            format!("the entries contain {ranges} ranges, and the verifier checks at most 4000000"),
+            format!("the entries of `reach` contain {ranges} ranges, and the verifier checks at most 4000000"),
         ));
     }
     Ok(())

@@ -24,7 +24,11 @@ pub(crate) fn check(certificate: &Certificate) -> Result<Report> {
     }
     let total: i128 = certificate.claims.iter().map(|claim| i128::from(claim.pairs)).sum();
     if i128::from(certificate.pairs) != total {
-        return Err(wrong("pairs", certificate.pairs.to_string(), format!("{total}, the sum over the rules")));
+        return Err(wrong(
+            "pairs",
+            certificate.pairs.to_string(),
+            format!("{total}, the sum of `pairs` over all rules"),
+        ));
     }
     let verdict = total > 0 && certificate.claims.iter().all(|claim| !claim.violated);
     if certificate.holds != verdict {
@@ -164,7 +168,7 @@ impl<'a> Row<'a> {
                     wrong(
                         format!("reach[{}].after", entry.number),
                         format!("after layer {number}: {given}"),
-                        "the exact closure",
+                        "exactly the tokens of the previous set and the tokens that read one of these tokens in this layer",
                     )
                 })?;
             }
@@ -218,7 +222,7 @@ impl<'a> Row<'a> {
     /// Checks the claim that a rule is violated: the witness must be a valid path for a denied pair, and an exact
     /// number of violated pairs must be correct.
     fn violated(&self, claim: &Claim, classes: &[Class], field: &dyn Fn(&str) -> String) -> Result<()> {
-        let expected = "a path from the source of a denied pair to its target";
+        let expected = "a path from the source of a denied pair to the target of the pair";
         let witness = claim.witness.as_ref().ok_or_else(|| wrong(field("witness"), "null", expected))?;
         self.walk(witness, field)?;
         let target = witness.steps.last().map_or(witness.source, |step| step.1) as i64;
@@ -289,7 +293,7 @@ impl<'a> Row<'a> {
             if layer < next {
                 return Err(wrong(
                     field("witness"),
-                    format!("layer {layer} after layer {}", next - 1),
+                    format!("a step in layer {layer} after a step in layer {}", next - 1),
                     "ascending layers",
                 ));
             }
@@ -299,7 +303,7 @@ impl<'a> Row<'a> {
                 None => false,
             };
             if !reads {
-                let given = format!("token {token} -> token {reader} in layer {layer}");
+                let given = format!("the step from token {token} to token {reader} in layer {layer}");
                 return Err(wrong(
                     field("witness"),
                     given,

@@ -54,7 +54,7 @@ impl Facts {
             if list.len() == shape.batch {
                 Ok(list)
             } else {
-                Err(at.refuse(format!("one length for each of the {} batch rows", shape.batch)))
+                Err(at.refuse(format!("a list with one length for each of the {} batch rows", shape.batch)))
             }
         };
         if let Some(at) = fields.get("lengths") {
@@ -65,7 +65,7 @@ impl Facts {
         }
         if let Some(at) = fields.get("side") {
             if facts.lengths.is_none() {
-                return Err(at.refuse("`lengths` together with `side`"));
+                return Err(at.refuse("facts with `lengths`, because `side` needs `lengths`"));
             }
             facts.left = match at.text()? {
                 "left" => true,
@@ -75,11 +75,13 @@ impl Facts {
         }
         if let Some(at) = fields.get("real_keys") {
             if facts.lengths.is_some() {
-                return Err(at.refuse("lengths or real_keys, not both"));
+                return Err(at.refuse("facts with only one of `lengths` and `real_keys`"));
             }
             let rows = at.list(|row| real_keys(&row, shape.kv_len))?;
             if rows.len() != shape.batch {
-                return Err(at.refuse(format!("one list for each of the {} batch rows", shape.batch)));
+                return Err(
+                    at.refuse(format!("a list that contains one list for each of the {} batch rows", shape.batch))
+                );
             }
             facts.real_keys = Some(rows);
         }
@@ -90,7 +92,7 @@ impl Facts {
                 ByRow::Rows(rows) => rows.iter().map(|list| list.iter().sum()).collect(),
             };
             if sums.iter().any(|sum| !(0..=2 * MOST).contains(sum)) {
-                return Err(at.refuse("documents of at most 2^32 tokens"));
+                return Err(at.refuse("documents whose lengths have a sum of at most 2^32 tokens"));
             }
             facts.documents = Some(documents);
         }

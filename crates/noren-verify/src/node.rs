@@ -180,14 +180,14 @@ impl<'a> World<'a> {
     fn tree(&self, parents: &[i128], start: i128, field: &str) -> Result<Node> {
         self.work.keep(2 * parents.len())?;
         let tree = Tree::new(parents, near(start));
-        let expected = "parents without a cycle, each of them -1 or the number of a node";
+        let expected = "parents without a cycle: each parent is -1 or the number of a node";
         Ok(Node::Tree(Arc::new(tree.map_err(|given| wrong(field, given, expected))?)))
     }
 
     /// Resolves the atom `clearance` with the levels in the facts.
     fn clearance(&self, frame: &Frame, field: &str) -> Result<Node> {
         let levels =
-            self.levels(frame)?.ok_or_else(|| wrong(field, "`clearance` without levels", "levels in the facts"))?;
+            self.levels(frame)?.ok_or_else(|| wrong(field, "`clearance` without levels", "facts with `levels`"))?;
         let levels = Levels::new(levels);
         self.work.keep(levels.stored())?;
         Ok(Node::Levels(Arc::new(levels)))
@@ -280,7 +280,7 @@ impl<'a> World<'a> {
     pub(crate) fn document_spans(&self, list: Option<&[i64]>, frame: &Frame, field: &str) -> Result<Runs> {
         let one = list.map(|list| ByRow::All(list.to_vec()));
         let lists = one.as_ref().or(self.facts.documents.as_ref());
-        let lists = lists.ok_or_else(|| wrong(field, "documents without their lengths", "documents in the facts"))?;
+        let lists = lists.ok_or_else(|| wrong(field, "`documents` without lengths", "facts with `documents`"))?;
         let list = lists.of(frame.row);
         self.work.keep(2 * list.len())?;
         let mut at = self.facts.documents_begin(list, frame.row, frame.kv_len);
@@ -336,7 +336,7 @@ impl<'a> World<'a> {
         let real = match (length, &frame.real) {
             (Some(length), _) => crate::facts::at_end(side, length, frame.kv_len),
             (None, Some(real)) if left.is_none() => real.clone(),
-            _ => return Err(wrong(field, "padding without lengths", "`lengths`, or `real_keys` without a `side`")),
+            _ => return Err(wrong(field, "padding without lengths", "facts: `lengths`, or `real_keys` if no `side`")),
         };
         self.work.keep(real.len())?;
         let keys = Node::RealKeys(Arc::new(real.clone()));
@@ -349,7 +349,7 @@ impl<'a> World<'a> {
             wrong(
                 field,
                 "padding(on=both) without query_lengths",
-                "query_lengths in the facts, because the queries are not the last tokens",
+                "facts with `query_lengths`, because the queries are not the last tokens",
             )
         })?;
         self.work.keep(rows.len())?;

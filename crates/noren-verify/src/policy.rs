@@ -205,20 +205,20 @@ impl<'a> Groups<'a> {
             };
             self.documents = Some(spans.iter().map(tokens).collect::<Result<Vec<_>>>()?);
         }
-        self.documents.as_ref().ok_or_else(|| wrong(field, "no documents", "documents in the facts"))
+        self.documents.as_ref().ok_or_else(|| wrong(field, "no documents", "facts with `documents`"))
     }
 
     fn members(&mut self, group: &Group, rule: &Rule, field: &str) -> Result<Runs> {
         let frame = self.frame;
-        let missing = |what: &str| wrong(field, rule.text.clone(), format!("{what} in the facts"));
+        let missing = |what: &str| wrong(field, rule.text.clone(), format!("facts with {what}"));
         Ok(match group {
             Group::All => vec![(0, frame.kv_len)],
             Group::Output => frame.keys(&[(frame.query(0), frame.query(frame.q_len))]),
             Group::Tokens(a, b) if a <= b && *b <= frame.kv_len => normal(vec![(*a, *b)]),
             Group::Tokens(..) => return Err(wrong(field, rule.text.clone(), format!("tokens below {}", frame.kv_len))),
-            Group::Label(name) => frame.keys(&self.world.label(name, frame.row).ok_or_else(|| missing("a label"))?),
+            Group::Label(name) => frame.keys(&self.world.label(name, frame.row).ok_or_else(|| missing("the label"))?),
             Group::Level(level) => {
-                let levels = self.world.levels(frame)?.ok_or_else(|| missing("levels"))?;
+                let levels = self.world.levels(frame)?.ok_or_else(|| missing("`levels`"))?;
                 let carrying =
                     levels.iter().enumerate().filter(|at| *at.1 == *level).map(|at| (at.0 as i64, at.0 as i64 + 1));
                 frame.keys(&normal(carrying.collect()))

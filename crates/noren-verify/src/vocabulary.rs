@@ -27,7 +27,7 @@ impl<'a> Args<'a> {
                 None => {
                     return Err(format!(
                         "`{atom}` with the unexpected argument {}",
-                        name.unwrap_or_else(|| format!("number {place}, counted from 0"))
+                        name.unwrap_or_else(|| format!("with index {place}, counted from 0"))
                     ));
                 }
             }
@@ -59,7 +59,7 @@ impl<'a> Args<'a> {
     fn int_from(&mut self, name: &str, min: i128) -> Result<i128, String> {
         match self.need(name)? {
             Arg::Int(value) if value >= min => Ok(value),
-            other => self.bad(name, &other, &format!("a whole number from {min} on")),
+            other => self.bad(name, &other, &format!("a whole number of at least {min}")),
         }
     }
 
@@ -73,7 +73,7 @@ impl<'a> Args<'a> {
         };
         match list {
             Some(list) if list.iter().all(|&value| value >= min) => Ok(Some(list)),
-            _ => self.bad(name, &value, &format!("a list of whole numbers from {min} on")),
+            _ => self.bad(name, &value, &format!("a list of whole numbers that are at least {min}")),
         }
     }
 
@@ -115,7 +115,7 @@ fn set(atom: &str, given: Vec<(Option<String>, Arg)>) -> Result<Set, String> {
     match (args.take("set"), args.take("label")) {
         (Some(value), None) => Ok(Set::Spans(spans(&value)?)),
         (None, Some(Arg::Text(label) | Arg::Name(label))) => Ok(Set::Label(label)),
-        _ => Err(format!("`{atom}` without exactly one set of positions or one label")),
+        _ => Err(format!("`{atom}` with other arguments than exactly one set of positions or exactly one label")),
     }
 }
 

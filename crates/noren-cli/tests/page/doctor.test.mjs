@@ -36,7 +36,7 @@ test("a mask that is one key too wide is dropped and its repair taken", async ()
     data.items.add(new File([Uint8Array.from(content)], "mask.npy"));
     document.querySelector(".doctor-zone").dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }));
   }, bytes);
-  await verdict(page, "The causal triangle one key too wide");
+  await verdict(page, "The causal triangle is one key too wide");
   assert.match(await page.locator(".doctor-finding").first().innerText(), /Error[\s\S]*certain[\s\S]*9 cells/);
   await settled(page, ".doctor-picture .picture");
   // Only the given mask allows (0, 1); no cell is hidden that the repair shows.
@@ -81,7 +81,7 @@ test("a file without a mask is not correct", async () => {
 test("a wrong cell is shown at its position", async () => {
   const page = await open();
   await page.locator('[data-example="wide"]').click();
-  await verdict(page, "The causal triangle one key too wide");
+  await verdict(page, "The causal triangle is one key too wide");
   await page.getByRole("button", { name: "query 3, key 4" }).click();
   await page.waitForFunction(() => location.hash.includes("'cell':[0,0,3,4]"));
   assert.match(await page.locator(".doctor-at").innerText(), /query 3, key 4/);
@@ -223,7 +223,7 @@ test("the catalogue is searched, and its examples are diagnosed", async () => {
   await page.locator(".doctor-class:not([hidden]) summary").click();
   await page.locator(".doctor-class[open] canvas").nth(1).waitFor(WAIT);
   await page.getByRole("button", { name: "Diagnose this example" }).click();
-  await verdict(page, "The causal triangle one key too narrow");
+  await verdict(page, "The causal triangle is one key too narrow");
   await page.finish();
 });
 
@@ -231,14 +231,14 @@ test("an address that holds nonsense breaks nothing", async () => {
   const page = await open({ example: "none", context: [], meant: 5, side: "up", cell: [1], open: "nothing", file: 7 });
   await page.locator(".doctor-class").first().waitFor(WAIT);
   await page.locator('[data-example="wide"]').click();
-  await verdict(page, "The causal triangle one key too wide");
+  await verdict(page, "The causal triangle is one key too wide");
   await page.finish();
 });
 
 for (const theme of ["light", "dark"]) {
   test(`axe: a diagnosis, everything open, ${theme}`, async () => {
     const page = await open({ example: "wide", context: { kind: "causal", convention: "keep_bool" }, open: "causal_leak" }, { theme });
-    await verdict(page, "The causal triangle one key too wide");
+    await verdict(page, "The causal triangle is one key too wide");
     await page.getByText("Further keys").click();
     await settled(page, ".doctor-picture .picture");
     assert.deepEqual(await violations(page), []);

@@ -56,7 +56,7 @@ impl Recognised {
     pub fn mask(&self) -> Result<&Mask, Error> {
         if let Some(name) = self.empty_dimension() {
             return Err(Error::Compare(format!(
-                "there is no cell to recognise: the array's dimension `{name}` is 0; give an array with a size of at least 1 in every dimension"
+                "the array has no cells: the dimension `{name}` is 0; give an array with a size of at least 1 in every dimension"
             )));
         }
         match self.wrong {
@@ -104,7 +104,7 @@ impl Recognised {
     /// Returns the expression as text, with the number of differing cells if it is not exact.
     pub fn expression(&self) -> String {
         if let Some(name) = self.empty_dimension() {
-            return format!("no cells: `{name}` is 0");
+            return format!("the mask has no cells: `{name}` is 0");
         }
         match self.wrong {
             0 => self.nearest.to_string(),

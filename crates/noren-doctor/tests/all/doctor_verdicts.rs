@@ -57,11 +57,11 @@ fn correct_says_against_what_and_how_many_cells() {
 #[test]
 fn what_looks_like_a_known_mask_is_not_called_correct() {
     let report = verdict(bools(&[6, 6], |_, i, j| j <= i), &context(""), &[], Verdict::LooksLike);
-    assert!(report.sentence.starts_with("causal") && report.sentence.contains("0 of 36 cells off"), "{report}");
+    assert!(report.sentence.starts_with("causal") && report.sentence.contains("0 of 36 cells differ"), "{report}");
     let packed = |i: usize, j: usize| j <= i && (i / 4 == j / 4);
     let leaking = bools(&[16, 16], |_, i, j| packed(i, j) || (i, j) == (9, 2));
     let report = verdict(leaking, &context(""), &[], Verdict::LooksLike);
-    assert!(report.sentence.contains("1 of 256 cells off"), "{report}");
+    assert!(report.sentence.contains("1 of 256 cells differ"), "{report}");
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn nothing_compared_is_no_verdict() {
     let padding = [("attention_mask", rows(&[&[0, 0, 0]]))];
     let report = verdict(mask, &context(r#""kind": "causal""#), &padding, Verdict::CannotTell);
     assert!(report.compared == 0 && report.fixed.is_none(), "{report}");
-    assert!(report.sentence.starts_with("no cell could be compared with what is declared"), "{report}");
+    assert!(report.sentence.starts_with("no cell could be compared with the declaration"), "{report}");
 }
 
 #[test]
@@ -165,7 +165,10 @@ fn spellings_of_one_key_that_contradict_each_other_are_refused() {
         (r#"{"kind": "causal", "Kind": "bidirectional"}"#, ["causal", "bidirectional"]),
     ] {
         let error = Context::from_json(text).unwrap_err().to_string();
-        assert!(names.iter().all(|name| error.contains(name)) && error.contains("give one of them"), "{error}");
+        assert!(
+            names.iter().all(|name| error.contains(name)) && error.contains("give only one of the two keys"),
+            "{error}"
+        );
     }
     let same = r#"{"kind": "sliding", "window": 4, "sliding_window": 4.0, "window_size": [4], "window_len": null}"#;
     assert_eq!(Context::from_json(same).expect("one width").window, Some(4));
@@ -315,7 +318,7 @@ fn redactions_by_batch_row() {
     let beyond =
         Context::from_json(r#"{"kind": "causal", "redactions": [{"batch": 2, "keys": [1]}]}"#).expect("a context");
     let error = Input::new(bools(&[2, 1, 4, 4], |_, i, j| j <= i)).context(beyond).diagnose().unwrap_err();
-    assert!(error.to_string().contains("`batch` holds 2, but the mask has 2 of them"), "{error}");
+    assert!(error.to_string().contains("`batch` holds the index 2, but the mask has only 2 indices"), "{error}");
 }
 
 #[test]

@@ -188,6 +188,6 @@ fn an_array_without_cells_is_not_recognised() {
         let found = recognise(&Keep::from_fn(dims, |_| true));
         let error = found.mask().unwrap_err().to_string();
         assert!(!found.is_exact() && error.contains(&format!("dimension `{name}` is 0")), "{error}");
-        assert_eq!(found.expression(), format!("no cells: `{name}` is 0"));
+        assert_eq!(found.expression(), format!("the mask has no cells: `{name}` is 0"));
     }
 }
