@@ -312,7 +312,7 @@ class Reader:
                 if bool(function(*index)) != cells[b, head, q, k]:
                     raise Error(
                         f"the mask function {getattr(function, '__qualname__', function)} gives different results for head {head}, "
-                        f"query {q}, key {k} alone and among all cells: give a prepared 4-D boolean mask"
+                        f"query {q}, key {k} if this cell is evaluated alone or with all cells: give a prepared 4-D boolean mask"
                     )
 
 
@@ -398,7 +398,7 @@ def attention_forward(
         if attention_mask.shape[2:] != (query.shape[2], key.shape[2]):
             raise Error(
                 f"the mask is for {attention_mask.q_len} queries and {attention_mask.kv_len} keys, but the layer has "
-                f"{query.shape[2]} and {key.shape[2]}: the model cuts masks in a manner that noren does not support"
+                f"{query.shape[2]} queries and {key.shape[2]} keys: the model cuts masks in a manner that noren does not support"
             )
         plan = attention_mask.plan(query.shape[1], key.shape[1])
     else:
