@@ -280,7 +280,7 @@ def test_what_cannot_be_audited_is_said() -> None:
 
 def test_a_length_too_short_is_refused_by_name() -> None:
     for length in (5, 0, -1):
-        with pytest.raises(nr.Error, match=f"length={length}: give 8 tokens or more"):
+        with pytest.raises(nr.Error, match=f"length={length} is too small: give 8 tokens or more"):
             nr.audit(Plain(causal=True), "causal", vocab=99, length=length)
     assert nr.audit(Plain(causal=True), "causal", vocab=99, length=8).checks
 

@@ -157,7 +157,7 @@ REFUSED: list[tuple[Any, tuple[Any, Any], dict[str, Any], str]] = [
     (nr.to_splash, ("causal", 6), {"block": (4, 4)}, "Splash attention cannot express 6 x 6 cells"),
     (nr.to_splash, BY_ROW, {"block": (2, 2)}, "Splash attention cannot express a mask that differs between batch rows"),
     (nr.to_splash, SCORES, {"block": (2, 2)}, "Splash attention cannot express the score"),
-    (nr.to_varlen, HOLES, {}, "flash-attention's varlen interface cannot express query 0 of batch row 0, which reads 5 runs"),
+    (nr.to_varlen, HOLES, {}, "flash-attention's varlen interface cannot express query 0 of batch row 0, which reads 5 separate runs"),
     (nr.to_varlen, ("causal | prefix(2)", 5), {}, "whose keys do not fit the `causal` flag and the window"),
     (nr.to_varlen, BY_HEAD, {}, "cannot express a mask that differs between heads"),
     (nr.to_varlen, ("causal + sinks", 4), {}, "flash-attention's varlen interface cannot express the score modifier `sinks`"),

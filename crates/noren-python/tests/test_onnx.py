@@ -95,7 +95,7 @@ def test_attributes_out_of_range_are_refused(attributes: dict[str, Any], said: s
         ({"Q": np.ones((2, 3, 32), np.float32)}, "give all three inputs with 3 dimensions, or all three inputs with 4 dimensions"),
         ({"Q": np.ones((2, 4, 3, 8), np.int64)}, "Q has dtype int64: give floats"),
         ({"K": np.ones((1, 4, 3, 8), np.float32)}, "the batch is 2 in Q, 1 in K"),
-        ({"K": np.ones((2, 3, 3, 8), np.float32)}, "Q has 4 heads, K 3"),
+        ({"K": np.ones((2, 3, 3, 8), np.float32)}, "Q has 4 heads, K has 3"),
         ({"K": np.ones((2, 4, 3, 6), np.float32)}, "8 numbers, but a head of K has 6"),
         ({"V": np.ones((2, 4, 5, 8), np.float32)}, "K has 3 keys, but V has 5 values"),
         ({"attn_mask": np.ones((2, 3), np.int64)}, "attn_mask has dtype int64"),

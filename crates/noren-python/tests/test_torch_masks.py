@@ -270,7 +270,7 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (lambda: mha()(Y, Y, Y, key_padding_mask=PADDING[:, :5]), RuntimeError, "has shape (2, 5), but the expected shape is [batch, keys] = (2, 8)"),
     (lambda: mha()(Y[0], Y[0], Y[0], key_padding_mask=PADDING[0, :5]), RuntimeError, "has shape (5,), but the expected shape is [keys] = (8,)"),
     (lambda: mha()(Y, Y, Y, attn_mask=CAUSAL[:, :5]), RuntimeError, "the expected shape is [length, keys] = (8, 8) or [batch * heads, length, keys]"),
-    (lambda: mha()(Y, Y[:1], Y[:1]), RuntimeError, "the query has 2 batch rows and the key 1"),
+    (lambda: mha()(Y, Y[:1], Y[:1]), RuntimeError, "the query has 2 batch rows and the key has 1"),
     (lambda: mha()(Y, Y[..., :4], Y), RuntimeError, "key has width 4, but the expected width is 16"),
     (lambda: mha()(Y, Y, Y, attn_mask=nr.causal().plan(8), key_padding_mask=PADDING), nr.Error, "a plan already contains padding"),
     (lambda: mha()(Y, Y, Y, attn_mask="causal + alibi"), nr.Error, "has score modifiers"),
