@@ -18,7 +18,7 @@ def check_dense(name: str, x: Any) -> None:
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} is a {type(x).__name__}: give a tensor")
     if x.is_nested:
-        raise Error(f"{name} is a nested tensor: give {name}.to_padded_tensor(0.0), and the lengths as a mask")
+        raise Error(f"{name} is a nested tensor: give {name}.to_padded_tensor(0.0), and give the lengths as a mask")
     if x.layout is not torch.strided:
         raise Error(f"{name} is sparse ({x.layout}): give {name}.to_dense()")
     if x.device.type != "cpu":

@@ -427,7 +427,7 @@ def _given(
             )
         return simple(True, *sizes), []
     if not isinstance(mask, Tensor) or mask.dim() != 4:
-        raise Error(f"the attention mask is {type(mask).__name__}: give [batch, length], or [batch, 1 or heads, q_len, kv_len]")
+        raise Error(f"the attention mask is {type(mask).__name__}: give a tensor [batch, length] or [batch, 1 or heads, q_len, kv_len]")
     if mask.dtype != torch.bool and not mask.is_floating_point():
         raise Error(f"the 4-D attention mask holds {mask.dtype}: give booleans (true = attend) or floats that are added (0 and -inf)")
     full_shape = (sizes[0], sizes[1], sizes[3], sizes[4])
@@ -435,7 +435,7 @@ def _given(
         raise Error(f"the attention mask has shape {tuple(mask.shape)}, which does not broadcast to {list(full_shape)}")
     if mask.is_floating_point() and (mask == 1).any() and ((mask == 0) | (mask == 1)).all():
         raise Error(
-            "the 4-D attention mask holds the floats 0 and 1: transformers would add them to the scores and hide no key; give "
+            "the 4-D attention mask holds the floats 0 and 1: transformers would add these floats to the scores and hide no key; give "
             "mask.bool() (true = attend), or 0 and -inf"
         )
     return planned(full(), [Given("attention_mask", mask)], sizes, lowest="zero")

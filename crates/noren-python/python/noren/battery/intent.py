@@ -154,7 +154,7 @@ def _is_causal(model: Any) -> bool:
         return flags.pop()
     if model.can_generate() if hasattr(model, "can_generate") else False:
         return True
-    raise Error(f"the model {type(model).__name__} does not show whether it is causal: give intent=\"causal\" or \"bidirectional\"")
+    raise Error(f"the model {type(model).__name__} does not show whether the model is causal: give intent=\"causal\" or \"bidirectional\"")
 
 
 def _kinds(config: Any) -> list[str]:

@@ -58,7 +58,7 @@ def _padded(lab: Lab, alone: list[Call]) -> Trials:
             together = Call(main, _sources([short[i].source for i in order]))
             for row, i in enumerate(order):
                 shift = SHORTER[i] if side == "left" else 0
-                what = f"a sequence alone, and the same sequence in batch row {row} with other sequences, padded on the {side} by {SHORTER[i]}"
+                what = f"a sequence alone, and the same sequence in batch row {row} with other sequences, padding tokens on the {side}: {SHORTER[i]}"
                 yield Trial(what, short[i], together, _cells(short[i], row, shift, pooled), BROKEN)
             real = main.real
             tokens = torch.where(real.reshape(*real.shape, *[1] * (main.tokens.dim() - 2)), main.tokens, _pads(lab, main))
@@ -78,7 +78,7 @@ def _padded_sources(lab: Lab, alone: list[Call]) -> Trials:
         chosen = [call.source for i in order if (call := short[i]).source is not None]
         together = Call(_stacked([short[i].main for i in order]), ragged(lab, chosen, "right"))
         for row, i in enumerate(order):
-            what = f"a sequence alone, and the same sequence in batch row {row} with other sequences, the encoder sequence padded by {SHORTER[i]}"
+            what = f"a sequence alone, and the same sequence in batch row {row} with other sequences, padding tokens of the encoder sequence: {SHORTER[i]}"
             yield Trial(what, short[i], together, _cells(short[i], row, 0, True), BROKEN)
 
 

@@ -233,7 +233,7 @@ def _in_own(trial: Trial, own: Measure, double: Measure, rounding: Rounding) -> 
     """Returns the verdict from the measurement in the model's dtype, after float64 has shown no leak."""
     name, bound = rounding.name, rounding.bound
     if not own.finite:
-        why = f"the cause may be a value that overflows in {name}, or a row whose keys are all masked, in code that runs only in this dtype"
+        why = f"the cause may be a value that overflows in {name}, or a row whose keys are all masked, in code that runs only in the dtype of the model"
         return Verdict.FAIL, f"the outputs are NaN or infinite in {name} and finite in float64: {why}"
     if own.difference == 0.0:
         return Verdict.PASS, "the outputs are equal to the bit"

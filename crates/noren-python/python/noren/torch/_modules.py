@@ -125,7 +125,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         if isinstance(pairs, Plan) and (padding is not None or extra):
             raise Error("a plan already contains padding and all keys: leave out key_padding_mask, add_bias_kv and add_zero_attn, or give a mask as attn_mask")
         if isinstance(pairs, Spec):
-            raise Error(SCORES.format(pairs).partition(":")[0] + ": nt.MultiheadAttention takes masks only; use nt.attention")
+            raise Error(SCORES.format(pairs).partition(":")[0] + ": nt.MultiheadAttention takes only masks without score modifiers; use nt.attention")
         masks = _Masks("full", extra=extra)
         if isinstance(pairs, (Mask, Plan, str)):
             masks.base = pairs
@@ -222,7 +222,7 @@ def _scores(q: Tensor, k: Tensor) -> Tensor:
 def _mask_of(mask: Mask | str) -> Mask:
     found = parsed(mask) if isinstance(mask, str) else mask
     if isinstance(found, Spec):
-        raise Error(f"`{mask}` has score modifiers: nt.MultiheadAttention takes masks only; use nt.attention")
+        raise Error(f"`{mask}` has score modifiers: nt.MultiheadAttention takes only masks without score modifiers; use nt.attention")
     return found
 
 
