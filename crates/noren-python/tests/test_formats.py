@@ -162,7 +162,7 @@ REFUSED: list[tuple[Any, tuple[Any, Any], dict[str, Any], str]] = [
     (nr.to_varlen, BY_HEAD, {}, "cannot express a mask that differs between heads"),
     (nr.to_varlen, ("causal + sinks", 4), {}, "flash-attention's varlen interface cannot express the score modifier `sinks`"),
     (nr.to_xformers, HOLES, {}, "cannot express query 0"),
-    (nr.to_xformers, ("causal + softcap(3)", 4), {}, "xFormers cannot express score modifiers: give spec.mask"),
+    (nr.to_xformers, ("causal + softcap(3)", 4), {}, "xFormers cannot express score modifiers: export spec.mask"),
     (nr.to_xformers, (nr.causal() & nr.keys(range(3)) & nr.queries(range(3)), 4), {}, "xFormers cannot express query 3, which is in no sequence"),
     (nr.to_xformers, ("window(left=2, right=1) & documents([5, 4])", 9), {}, "xFormers cannot express packed sequences with a window to the right"),
     (nr.to_xformers, ("window(left=2)", 9), {}, "xFormers cannot express a window with a bound on one side only"),
