@@ -103,7 +103,7 @@ def say(text: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--folder", type=Path, help="folder to write checkpoints to, and to continue from")
+    parser.add_argument("--folder", type=Path, help="folder to which checkpoints are written, and from which the training continues")
     parser.add_argument("--save-every", type=int, default=5, metavar="STEPS")
     parser.add_argument("--timeout", type=float, default=30, help="maximum seconds that processes wait for each other")
     options = parser.parse_args()

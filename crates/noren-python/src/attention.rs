@@ -118,7 +118,7 @@ impl Modifiers {
         let array = |_: &Score, name: &str| match self.arrays.get(name) {
             Some(array) => array.view::<f32>("a score's array"),
             None => Err(Error::new_err(format!(
-                "the score needs the array `{name}`: give it in arrays={{\"{name}\": ...}}"
+                "the score modifier needs the array `{name}`: give it in arrays={{\"{name}\": ...}}"
             ))),
         };
         let array = |score: &Score, name: &str| array(score, name).map_err(Raised);

@@ -212,7 +212,7 @@ impl Tensor {
                 _ => "another device",
             };
             return Err(PyValueError::new_err(format!(
-                "the array is on {name} (DLPack device type {}): noren computes on the CPU, so move it there first (`.cpu()`)",
+                "the array is on {name} (DLPack device type {}): noren computes on the CPU, so move the array to the CPU first (`.cpu()`)",
                 tensor.device_type
             )));
         }
@@ -252,7 +252,7 @@ impl Tensor {
             return wrong("a dimension of the tensor is negative");
         };
         let Some(strides) = contiguous(&shape) else {
-            return wrong("its size overflows");
+            return wrong("the size of the tensor overflows");
         };
         self.strides = match tensor.strides.is_null() {
             true => strides,
@@ -261,7 +261,7 @@ impl Tensor {
         };
         self.shape = shape;
         let Ok(offset) = isize::try_from(tensor.byte_offset) else {
-            return wrong("its offset overflows");
+            return wrong("the offset of the tensor overflows");
         };
         self.data = self.data.wrapping_offset(offset);
         if self.reach().is_none() {
@@ -305,7 +305,7 @@ impl Tensor {
             Kind::Float(dtype) => Ok(dtype),
             Kind::Uint(16) => Ok(Dtype::Bf16), // NumPy's bfloat16 is passed as its bits, in uint16
             other => Err(PyTypeError::new_err(format!(
-                "{name} holds {}: noren computes float32, bfloat16 and float16, so convert it first",
+                "{name} holds {}: noren computes float32, bfloat16 and float16, so convert the array first",
                 other.words()
             ))),
         }
@@ -354,7 +354,7 @@ impl Tensor {
     pub(crate) fn floats<T: Element>(&self, name: &str) -> PyResult<&[T]> {
         let kind = Kind::Float(T::DTYPE);
         if self.kind != kind || !self.is_contiguous() {
-            return Err(PyTypeError::new_err(format!("{name} must be contiguous and {}", kind.words())));
+            return Err(PyTypeError::new_err(format!("{name} must be contiguous and hold {}", kind.words())));
         }
         if self.is_empty() {
             return Ok(&[]);
@@ -367,7 +367,7 @@ impl Tensor {
     fn aligned<T>(&self, name: &str) -> PyResult<()> {
         match self.data.cast::<T>().is_aligned() {
             true => Ok(()),
-            false => Err(PyBufferError::new_err(format!("{name} is not aligned in memory: copy it"))),
+            false => Err(PyBufferError::new_err(format!("{name} is not aligned in memory: copy the array"))),
         }
     }
 
@@ -403,7 +403,7 @@ impl Tensor {
     fn layout<T: Element>(&self, name: &str) -> PyResult<([usize; 4], [isize; 4], usize, usize)> {
         if self.dtype(name)? != T::DTYPE {
             return Err(PyTypeError::new_err(format!(
-                "{name} holds {}, but the other arrays hold {}: convert one",
+                "{name} holds {}, but the other arrays hold {}: convert the arrays to one type",
                 self.kind.words(),
                 Kind::Float(T::DTYPE).words()
             )));

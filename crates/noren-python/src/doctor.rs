@@ -135,7 +135,9 @@ fn keep(tensor: &Tensor, convention: &str) -> PyResult<Keep> {
     };
     match convention {
         "additive" if !real => {
-            return Err(PyTypeError::new_err("an additive mask holds floats: give \"keep\" or \"drop\" for booleans"));
+            return Err(PyTypeError::new_err(
+                "an additive mask holds floats: give convention=\"keep\" or \"drop\" for booleans",
+            ));
         }
         "keep" | "drop" if real => {
             return Err(PyTypeError::new_err(format!(

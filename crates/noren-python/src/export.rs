@@ -22,7 +22,7 @@ fn check(plan: &PyPlan, pattern: usize) -> PyResult<()> {
     if pattern < count {
         Ok(())
     } else {
-        Err(Error::new_err(format!("pattern {pattern} does not exist: there are {count} patterns, counted from 0")))
+        Err(Error::new_err(format!("pattern {pattern} does not exist: the plan has {count} patterns, counted from 0")))
     }
 }
 

@@ -55,7 +55,7 @@ impl FromPyObject<'_, '_> for Offsets {
         one.or_else(|_| object.extract().map(Offsets::Each)).map_err(|_: PyErr| {
             let given = repr(&object);
             Error::new_err(format!(
-                "query_offset is {given}: give the position of the first query, a whole number, or one for each batch row"
+                "query_offset is {given}: give the position of the first query, as one whole number or one whole number for each batch row"
             ))
         })
     }

@@ -87,12 +87,12 @@ impl PyFlow {
             "finite" => Fill::Finite,
             _ => {
                 return Err(Error::new_err(format!(
-                    "fill is {fill:?}: give \"nothing\" (rows without a key read nothing) or \"finite\" (they read the mean)"
+                    "fill is {fill:?}: give \"nothing\" (rows without a key read nothing) or \"finite\" (such rows read the mean of all keys)"
                 )));
             }
         };
         if masks.is_empty() {
-            return Err(PyTypeError::new_err("a stack has one mask for each layer: give at least one"));
+            return Err(PyTypeError::new_err("a stack has one mask for each layer: give at least one mask"));
         }
         let masks = masks.iter().map(mask_of).collect::<PyResult<Vec<_>>>()?;
         let (sized, shape, facts) = (shape.is_instance_of::<PyShape>(), shape_of(shape)?, facts_of(facts)?);

@@ -204,7 +204,11 @@ fn local<'a, T: Element>([q, k, v]: [&'a Tensor; 3]) -> PyResult<Local<'a, T>> {
 fn write(values: &[f32], name: &str, into: &mut Tensor) -> PyResult<()> {
     let into: &mut [f32] = into.slice_mut(name, &[Kind::Float(Dtype::F32)])?;
     if into.len() != values.len() {
-        return Err(Error::new_err(format!("{name} has {} values, but the result has {}", into.len(), values.len())));
+        return Err(Error::new_err(format!(
+            "{name} has {} values, but the result has {} values",
+            into.len(),
+            values.len()
+        )));
     }
     into.copy_from_slice(values);
     Ok(())
@@ -261,7 +265,9 @@ impl PySplit {
         let partition = self.split.partition();
         if batch >= partition.row_of.len() || rank >= partition.ranks {
             let (rows, ranks) = (partition.row_of.len(), partition.ranks);
-            let problem = format!("batch row {batch}, rank {rank}: there are {rows} batch rows and {ranks} ranks");
+            let problem = format!(
+                "batch row {batch}, rank {rank} does not exist: there are {rows} batch rows and {ranks} ranks, counted from 0"
+            );
             return Err(PyIndexError::new_err(problem));
         }
         let share = &partition.row(batch).shares[rank];

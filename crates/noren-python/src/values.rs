@@ -100,7 +100,10 @@ pub(crate) fn spans(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Span>
             if value.is_none() { Ok(None) } else { count(&value, what).map(Some) }
         };
         if part("step")?.is_some_and(|step| step != 1) {
-            return Err(PyValueError::new_err(format!("{what}: {} has a step: give step 1", repr(object))));
+            return Err(PyValueError::new_err(format!(
+                "{what}: {} has a step other than 1: give step 1",
+                repr(object)
+            )));
         }
         return Ok(vec![Span { start: part("start")?.unwrap_or(0), end: part("stop")? }]);
     }
@@ -148,6 +151,9 @@ fn selector(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Selector> {
         format!("{what}({}: full)", text.to_str()?).parse().map_err(noren::noren_mask::Error::from).map_err(raise)?;
     match mask.node() {
         Node::Heads(arms) | Node::Batch(arms) | Node::Layers(arms) if arms.len() == 1 => Ok(arms[0].selector.clone()),
-        _ => Err(PyValueError::new_err(format!("{what}: {} does not select indices", repr(object)))),
+        _ => Err(PyValueError::new_err(format!(
+            "{what}: {} does not select indices: give indices, \"else\" or \"every 6 from 5\"",
+            repr(object)
+        ))),
     }
 }

@@ -70,7 +70,10 @@ def test_it_reproduces_the_packing_leak_of_transformers() -> None:
     model = make("llama")
     leaking = nr.audit(model, documents=True, checks=["documents"])["documents"]
     failed = {outcome.what.partition("(")[2].rstrip(")") for outcome in leaking.failures}
-    assert failed == {"position_ids, with an attention_mask of ones", "position_ids, with the model's default of use_cache"}
+    assert failed == {
+        "the documents are given by position_ids with an attention_mask of ones",
+        "the documents are given by position_ids with the model's default value of use_cache",
+    }
     assert leaking.where is not None and "layers.0.self_attn" in leaking.where
     for way in ("position_ids+attention_mask", "position_ids+cache"):
         assert not nr.audit(model, documents=way, checks=["documents"]).ok
@@ -105,7 +108,7 @@ def test_functions_are_audited() -> None:
     report = nr.audit(mean_so_far, "causal", width=8, exact=mean_so_far)
     assert report.ok and report["prefix"].verdict is Verdict.PASS and report["layers"].verdict is Verdict.NOT_APPLICABLE
     report = nr.audit(lambda x: mean_so_far(x, 1), "causal", width=8)
-    assert report["prefix"].verdict is Verdict.FAIL and "rounding is not that large" in report["prefix"].sentence
+    assert report["prefix"].verdict is Verdict.FAIL and "rounding causes only smaller differences" in report["prefix"].sentence
     assert report["padding_left"].verdict is Verdict.NOT_APPLICABLE
 
 
@@ -190,7 +193,7 @@ def test_a_leak_of_its_own_dtype_is_no_rounding() -> None:
 
     report = nr.audit(Averaging(), "causal", vocab=50)
     assert report.verdict == "failed" and {"prefix", "reach", "lengths"} <= {check.name for check in report.failures}
-    assert "stays below" in report["prefix"].sentence and "not in float64" in report["prefix"].sentence
+    assert "stays below" in report["prefix"].sentence and "does not change in float64" in report["prefix"].sentence
 
 
 def test_padding_ignored_in_its_own_dtype_alone() -> None:
@@ -277,7 +280,7 @@ def test_what_cannot_be_audited_is_said() -> None:
 
 def test_a_length_too_short_is_refused_by_name() -> None:
     for length in (5, 0, -1):
-        with pytest.raises(nr.Error, match=f"length={length}: give 8 tokens or more"):
+        with pytest.raises(nr.Error, match=f"length={length} is too small: give 8 tokens or more"):
             nr.audit(Plain(causal=True), "causal", vocab=99, length=length)
     assert nr.audit(Plain(causal=True), "causal", vocab=99, length=8).checks
 

@@ -121,13 +121,13 @@ def test_refusals() -> None:
         nr.to_flex("causal + alibi", 4)
     with pytest.raises(nr.ExportError, match="score_mod cannot express `sinks`"):
         nr.to_score_mod("causal + sinks", 4)
-    with pytest.raises(nr.ExportError, match="positions are not their indices"):
+    with pytest.raises(nr.ExportError, match="positions differ from their indices"):
         nr.to_score_mod("causal + alibi", 4, nr.Facts(positions=[3, 0, 1, 2]))
     with pytest.raises(nr.Error, match="has no score modifiers"):
         nr.to_score_mod("causal", 4)
     with pytest.raises(nr.Error, match="form is"):
         nr.to_flex("causal", 4, form="words")  # type: ignore[arg-type]
-    with pytest.raises(nr.Error, match="give 1 or more"):
+    with pytest.raises(nr.Error, match="give sizes of 1 or more"):
         nr.to_flex("causal", 4, block=0)
     causal = create_block_mask(lambda b, h, q, k: k <= q, 1, 1, 8, 8, device="cpu", BLOCK_SIZE=4)
     lying = BlockMask.from_kv_blocks(

@@ -413,7 +413,7 @@ def test_llama_cpp_has_slopes_of_its_own() -> None:
     ],
 )  # fmt: skip
 def test_distances_of_keys_at_positions_of_their_own_are_refused(export: Any) -> None:
-    with pytest.raises(nr.ExportError, match="positions are not their indices"):
+    with pytest.raises(nr.ExportError, match="positions differ from their indices"):
         export(nr.Shape(2, 4, query_offset=2), {"positions": [2, 3, 0, 1]})
 
 
@@ -423,7 +423,7 @@ def test_scores_that_do_not_fit_are_refused() -> None:
         nr.to_additive("causal + alibi(slopes=[0.5])", shape)
     with pytest.raises(nr.Error, match="does not broadcast"):
         nr.to_additive("causal + bias", shape, arrays={"bias": np.zeros((3, 4, 4), np.float32)})
-    with pytest.raises(nr.Error, match="2 times: give it once"):
+    with pytest.raises(nr.Error, match="2 times: give the modifier once"):
         nr.to_llama_cpp("causal + alibi + alibi", shape)
     with pytest.raises(TypeError, match="bias holds bool"):
         nr.to_additive("causal + bias", shape, arrays={"bias": np.ones((4, 4), bool)})

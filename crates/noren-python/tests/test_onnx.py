@@ -92,23 +92,23 @@ def test_attributes_out_of_range_are_refused(attributes: dict[str, Any], said: s
         ({"Q": None, "V": None}, "the inputs Q, V is missing"),
         ({"Q": np.float32(1)}, r"Q has shape \(\): give 3 or 4 dimensions"),
         ({"V": np.zeros(())}, r"V has shape \(\)"),
-        ({"Q": np.ones((2, 3, 32), np.float32)}, "give all with 3 or all with 4 dimensions"),
+        ({"Q": np.ones((2, 3, 32), np.float32)}, "give all three inputs with 3 dimensions, or all three inputs with 4 dimensions"),
         ({"Q": np.ones((2, 4, 3, 8), np.int64)}, "Q has dtype int64: give floats"),
         ({"K": np.ones((1, 4, 3, 8), np.float32)}, "the batch is 2 in Q, 1 in K"),
-        ({"K": np.ones((2, 3, 3, 8), np.float32)}, "Q has 4 heads, K 3"),
-        ({"K": np.ones((2, 4, 3, 6), np.float32)}, "8 numbers and heads of K 6"),
-        ({"V": np.ones((2, 4, 5, 8), np.float32)}, "K has 3 keys and V 5 values"),
+        ({"K": np.ones((2, 3, 3, 8), np.float32)}, "Q has 4 heads, K has 3"),
+        ({"K": np.ones((2, 4, 3, 6), np.float32)}, "8 numbers, but a head of K has 6"),
+        ({"V": np.ones((2, 4, 5, 8), np.float32)}, "K has 3 keys, but V has 5 values"),
         ({"attn_mask": np.ones((2, 3), np.int64)}, "attn_mask has dtype int64"),
         ({"attn_mask": np.bool_(True)}, r"attn_mask has shape \(\)"),
-        ({"attn_mask": np.ones((3, 9), bool)}, r"attn_mask has shape \(3, 9\): it must broadcast"),
+        ({"attn_mask": np.ones((3, 9), bool)}, r"attn_mask has shape \(3, 9\): attn_mask must broadcast"),
         ({"attn_mask": np.ones((5, 3), bool)}, r"attn_mask has shape \(5, 3\)"),
         ({"past_key": np.ones((2, 4, 2, 8), np.float32)}, "past_key is given and past_value is not"),
         ({"past_key": np.ones((2, 4, 2, 8), np.float32), "past_value": np.ones((2, 4, 3, 8), np.float32)}, "past_value has shape"),
         ({"past_key": np.float32(0), "past_value": np.float32(0)}, r"past_key has shape \(\): give 4"),
         ({"nonpad_kv_seqlen": np.array([1])}, "give 2 integers, one for each batch row"),
-        ({"nonpad_kv_seqlen": np.int64(3)}, r"int64 of shape \(\)"),
-        ({"nonpad_kv_seqlen": np.array([1, 4])}, "has 4: give lengths from 0 to 3"),
-        ({"nonpad_kv_seqlen": np.array([-1, 2])}, "has -1"),
+        ({"nonpad_kv_seqlen": np.int64(3)}, r"int64 and has shape \(\)"),
+        ({"nonpad_kv_seqlen": np.array([1, 4])}, "holds 4: give lengths from 0 to 3"),
+        ({"nonpad_kv_seqlen": np.array([-1, 2])}, "holds -1"),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused(given: dict[str, Any], said: str) -> None:
@@ -129,5 +129,5 @@ def test_graphs_without_their_inputs_are_refused() -> None:
         prepared.run([x, x])
     with pytest.raises(nr.Error, match="3 dimensions and .*heads|with q_num_heads"):
         run(arrays(**dict.fromkeys(("Q", "K", "V"), np.ones((2, 3, 32), np.float32))))
-    with pytest.raises(nr.Error, match="must be a multiple of the heads"):
+    with pytest.raises(nr.Error, match="must be a multiple of the number of heads"):
         run(arrays(**dict.fromkeys(("Q", "K", "V"), np.ones((2, 3, 32), np.float32))), q_num_heads=5, kv_num_heads=5)

@@ -196,15 +196,15 @@ def test_dropout_follows_pytorchs_seed_and_keeps_the_mean() -> None:
 @pytest.mark.parametrize(
     ("given", "kind", "words"),
     [
-        (lambda x: nt.sdpa(x, x, x, torch.ones(4, 4, dtype=torch.bool), is_causal=True), RuntimeError, "exclude each other"),
+        (lambda x: nt.sdpa(x, x, x, torch.ones(4, 4, dtype=torch.bool), is_causal=True), RuntimeError, "cannot be given together"),
         (lambda x: nt.sdpa(x.double(), x, x), TypeError, "float64"),
         (lambda x: nt.sdpa(x.to("meta"), x, x), nr.Error, "query is on meta"),
-        (lambda x: nt.sdpa(x, x.half(), x), RuntimeError, "give one type"),
+        (lambda x: nt.sdpa(x, x.half(), x), RuntimeError, "give tensors of one type"),
         (lambda x: nt.sdpa(x, x[..., :3], x), RuntimeError, "do not fit"),
         (lambda x: nt.sdpa(x, x, x, torch.ones(3, 3, dtype=torch.bool)), RuntimeError, "does not broadcast"),
         (lambda x: nt.sdpa(x, x, x, torch.full((4, 4), torch.finfo(torch.float32).min)), nr.Error, "use -inf"),
         (lambda x: nt.sdpa(x, x[0], x[0]), nr.Error, "equally many dimensions"),
-        (lambda x: nt.attention(x, x, x, "causal + softcap(3)"), nr.Error, "give them as arguments"),
+        (lambda x: nt.attention(x, x, x, "causal + softcap(3)"), nr.Error, "give the modifiers as arguments"),
         (lambda x: nt.attention(x, x, x, nr.causal().plan(7)), nr.Error, "bind the mask to the arrays' sizes"),
         (lambda x: nt.attention(x.int(), x.int(), x.int(), "causal"), TypeError, "int32"),
     ],

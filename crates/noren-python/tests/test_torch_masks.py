@@ -182,7 +182,7 @@ def test_rows_of_lowest_numbers_are_refused_unless_they_are_padding() -> None:
     out = layer(Y, Y, Y, attn_mask=window, key_padding_mask=PADDING)[0]  # query 7 of row 1 reads padding alone, and is padding
     assert torch.isfinite(out).all()
     for call in (lambda: layer(Y.clone(), Y, Y, attn_mask=window, key_padding_mask=PADDING), lambda: layer(Y, Y, Y, attn_mask=float_mask(WINDOW | CAUSAL.T, low).fill_diagonal_(low))):
-        with pytest.raises(nr.Error, match="lowest number and nothing else .query"):
+        with pytest.raises(nr.Error, match="hold only the type's lowest number .query"):
             call()
 
 
@@ -211,7 +211,7 @@ def compiled(function: Any) -> Any:
 def test_compile_takes_the_text_of_a_mask() -> None:
     for text in ("causal", "sliding(3) | keys(0..2)"):
         assert torch.equal(compiled(lambda x, t=text: nt.attention(x, x, x, t))(X), nt.attention(X, X, X, text))
-    for text, words in (("sliding(3) + alibi", "has score modifiers: give them as arguments"), ("slidin(3)", "did you mean `sliding`")):
+    for text, words in (("sliding(3) + alibi", "has score modifiers: give the modifiers as arguments"), ("slidin(3)", "did you mean `sliding`")):
         with pytest.raises(Exception, match="has score modifiers|did you mean") as refused:
             compiled(lambda x, t=text: nt.attention(x, x, x, t))(X)
         assert words in str(refused.value)
@@ -262,17 +262,17 @@ def test_arrays_that_cannot_be_read_say_why(name: str) -> None:
 REFUSED: list[tuple[Any, Any, str]] = [
     (lambda: nt.sdpa(X, X, X, INTEGERS), TypeError, "attn_mask holds torch.int64: give booleans (true = may attend)"),
     (lambda: nt.sdpa(X, X, X, INTEGERS.to(torch.uint8)), TypeError, "attn_mask holds torch.uint8"),
-    (lambda: nt.sdpa(X, X, X, torch.zeros(8, 8).half()), RuntimeError, "holds torch.float16 and the query torch.float32"),
+    (lambda: nt.sdpa(X, X, X, torch.zeros(8, 8).half()), RuntimeError, "holds torch.float16 and the query holds torch.float32"),
     (lambda: nt.sdpa(X, X, X, torch.zeros(8, 8).to_sparse()), nr.Error, "attn_mask is sparse"),
     (lambda: nt.sdpa(Y[:, None], Y[:, None], Y[:, None], torch.ones(2, 8, 8, dtype=torch.bool)), RuntimeError, "give attn_mask[:, None]"),
     (lambda: mha()(Y, Y, Y, key_padding_mask=PADDING.to(torch.uint8)), TypeError, "memory_key_padding_mask of PyTorch's transformers) holds torch.uint8"),
     (lambda: mha()(Y, Y, Y, attn_mask=INTEGERS.int()), TypeError, "holds torch.int32: give booleans (true = ignored)"),
-    (lambda: mha()(Y, Y, Y, key_padding_mask=PADDING[:, :5]), RuntimeError, "has shape (2, 5), expected [batch, keys] = (2, 8)"),
-    (lambda: mha()(Y[0], Y[0], Y[0], key_padding_mask=PADDING[0, :5]), RuntimeError, "has shape (5,), expected [keys] = (8,)"),
-    (lambda: mha()(Y, Y, Y, attn_mask=CAUSAL[:, :5]), RuntimeError, "expected [length, keys] = (8, 8) or [batch * heads, length, keys]"),
-    (lambda: mha()(Y, Y[:1], Y[:1]), RuntimeError, "the query has 2 batch rows and the key 1"),
-    (lambda: mha()(Y, Y[..., :4], Y), RuntimeError, "key is 4 wide, expected 16"),
-    (lambda: mha()(Y, Y, Y, attn_mask=nr.causal().plan(8), key_padding_mask=PADDING), nr.Error, "a plan contains its padding"),
+    (lambda: mha()(Y, Y, Y, key_padding_mask=PADDING[:, :5]), RuntimeError, "has shape (2, 5), but the expected shape is [batch, keys] = (2, 8)"),
+    (lambda: mha()(Y[0], Y[0], Y[0], key_padding_mask=PADDING[0, :5]), RuntimeError, "has shape (5,), but the expected shape is [keys] = (8,)"),
+    (lambda: mha()(Y, Y, Y, attn_mask=CAUSAL[:, :5]), RuntimeError, "the expected shape is [length, keys] = (8, 8) or [batch * heads, length, keys]"),
+    (lambda: mha()(Y, Y[:1], Y[:1]), RuntimeError, "the query has 2 batch rows and the key has 1"),
+    (lambda: mha()(Y, Y[..., :4], Y), RuntimeError, "key has width 4, but the expected width is 16"),
+    (lambda: mha()(Y, Y, Y, attn_mask=nr.causal().plan(8), key_padding_mask=PADDING), nr.Error, "a plan already contains padding"),
     (lambda: mha()(Y, Y, Y, attn_mask="causal + alibi"), nr.Error, "has score modifiers"),
     (lambda: mha(dropout=NAN)(Y, Y, Y), ValueError, "nan"),
     (lambda: nt.sdpa(X, X, X, dropout_p=NAN), nr.Error, "dropout_p is nan: give a probability from 0.0 to less than 1.0"),
@@ -323,7 +323,7 @@ def test_masks_by_batch_row_where_they_cannot_be_mistaken() -> None:
     assert torch.equal(layer(Y, Y, Y, attn_mask=CAUSAL[None])[0], layer(Y, Y, Y, attn_mask=CAUSAL)[0])
     assert torch.equal(layer(Y, Y, Y, attn_mask=by_row[:, None])[0], layer(Y, Y, Y, attn_mask=whole)[0])
     four = Y.repeat(2, 1, 1)
-    with pytest.raises(RuntimeError, match="4 is the number of batch rows and of heads"):
+    with pytest.raises(RuntimeError, match="4 is the number of batch rows and also of heads"):
         layer(four, four, four, attn_mask=by_row.repeat(2, 1, 1))
 
 
@@ -366,5 +366,5 @@ def test_compiled_modules_read_numbers_as_others_do() -> None:
         outs = [call(Y, Y, Y, attn_mask=mask, need_weights=False)[0] for call in (layer, compiled(layer))]
         grads = [torch.autograd.grad(out.square().sum(), mask)[0] for out in outs]
         assert torch.equal(*outs) and torch.allclose(*grads, atol=1e-6) and (grads[1][CAUSAL] == 0).all()
-    with pytest.raises(nr.Error, match="lowest number and nothing else"):
+    with pytest.raises(nr.Error, match="hold only the type's lowest number"):
         compiled(layer)(Y.clone(), Y, Y, attn_mask=torch.full((8, 8), low).requires_grad_())

@@ -16,10 +16,10 @@ def _refuse_kind(name: str, kind: str, fix: str) -> None:
     """Raises a TypeError for an array of a score modifier that does not hold floats, because the caller may mean a mask."""
     if kind == "bool":
         raise TypeError(
-            f"{name} holds bool, but its numbers change scores: an array with the allowed cells is a mask, "
+            f"{name} holds bool, but its numbers change scores: give an array of allowed cells as a mask, "
             f'nr.dense("keep") with facts={{"arrays": {{"keep": nr.Array.keep({name})}}}}'
         )
-    raise TypeError(f"{name} holds {kind}, but its numbers are added to scores or multiply them: give floats ({fix})")
+    raise TypeError(f"{name} holds {kind}, but its numbers are added to scores or multiply scores: give floats ({fix})")
 
 
 class NumPy:
@@ -40,7 +40,7 @@ class NumPy:
         if array.dtype == np.uint16 or array.dtype == object:
             raise TypeError(f"the array holds {array.dtype}: give float32, float16 or bfloat16")
         if not array.dtype.isnative:
-            raise TypeError("the array holds numbers of another byte order: array.astype(array.dtype.newbyteorder('='))")
+            raise TypeError("the array holds numbers of another byte order: give array.astype(array.dtype.newbyteorder('='))")
         return array
 
     def empty(self, shape: tuple[int, ...], like: Array) -> Array:

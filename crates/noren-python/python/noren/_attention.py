@@ -97,7 +97,7 @@ def plan_of(
     """Returns (plan for these arrays, `mask` with its score modifiers if `mask` is a `Spec`, else None)."""
     if isinstance(mask, Plan):
         if facts is not None or query_offset is not None:
-            raise Error("a plan already contains its facts and query offset: leave out facts= and query_offset=, or give the mask")
+            raise Error("a plan already contains its facts and query offset: leave out facts= and query_offset=, or give a mask instead of the plan")
         return mask, None
     if isinstance(mask, str):
         mask = parsed(mask)
@@ -119,7 +119,7 @@ def shape_of(q: Array, k: Array, query_offset: int | tuple[int, ...] | None = No
     for name, array in (("q", q), ("k", k)):
         dims = tuple(getattr(array, "shape", ()))
         if not 2 <= len(dims) <= 4:
-            raise TypeError(f"{name} has shape {dims}: give [batch, heads, length, head_dim]; leading ones may be left out")
+            raise TypeError(f"{name} has shape {dims}: give [batch, heads, length, head_dim]; leading dimensions of 1 may be left out")
         sizes.append((1,) * (4 - len(dims)) + dims)
     (batch, heads, q_len, _), (_, kv_heads, kv_len, _) = sizes
     return _shape(q_len, kv_len, query_offset, batch, heads, kv_heads)

@@ -218,7 +218,7 @@ def flow(
             raise TypeError("one mask was given for all layers: give the number of layers as layers=..., or a list of masks")
         masks = [masks] * layers
     elif layers is not None and layers != len(masks):
-        raise TypeError(f"{len(masks)} masks for {layers} layers: leave out layers=")
+        raise TypeError(f"{len(masks)} masks were given for {layers} layers: leave out layers=, or give one mask for each layer")
     return Flow(list(masks), shape, facts, fill=fill)
 
 

@@ -14,7 +14,7 @@ from ._noren import Error
 INPUTS = ("Q", "K", "V", "attn_mask", "past_key", "past_value", "nonpad_kv_seqlen")
 _CHOICES: dict[str, tuple[tuple[int, ...], str]] = {
     "is_causal": ((0, 1), "0 (no) or 1 (yes)"),
-    "qk_matmul_output_mode": ((0, 1, 2, 3), "0 (scores), 1 (after softcap), 2 (with the mask) or 3 (probabilities)"),
+    "qk_matmul_output_mode": ((0, 1, 2, 3), "0 (scores), 1 (scores after softcap), 2 (scores with the mask) or 3 (probabilities)"),
     "softmax_precision": ((1, 10, 11, 16), "1 (float32), 10 (float16), 11 (float64) or 16 (bfloat16)"),
 }
 _LEAST = {"q_num_heads": 1, "kv_num_heads": 1, "left_window_size": -1, "right_window_size": -1}
@@ -57,7 +57,7 @@ def inputs_of(given: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
         raise Error(f"Attention: the input{'s' * (len(missing) > 1)} {', '.join(missing)} is missing: Q, K and V are needed")
     if ("past_key" in found) != ("past_value" in found):
         one, other = ("past_key", "past_value") if "past_key" in found else ("past_value", "past_key")
-        raise Error(f"Attention: {one} is given and {other} is not: give both or none")
+        raise Error(f"Attention: {one} is given and {other} is not given: give both inputs or neither input")
     if "past_key" in found and "nonpad_kv_seqlen" in found:
         raise Error("Attention: past_key and nonpad_kv_seqlen are both given: give only the input for your kind of cache")
     for name in ("Q", "K", "V", "past_key", "past_value"):
@@ -67,7 +67,7 @@ def inputs_of(given: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
             raise Error(f"Attention: {name} has shape {found[name].shape}: give {'3 or 4' if len(name) == 1 else '4'} dimensions")
     if len({found[name].ndim for name in ("Q", "K", "V")}) > 1:
         sizes = ", ".join(f"{name} {found[name].shape}" for name in ("Q", "K", "V"))
-        raise Error(f"Attention: {sizes}: give all with 3 or all with 4 dimensions")
+        raise Error(f"Attention: the shapes are {sizes}: give all three inputs with 3 dimensions, or all three inputs with 4 dimensions")
     return found
 
 
@@ -80,13 +80,13 @@ def shapes(q: NDArray[Any], k: NDArray[Any], v: NDArray[Any], inputs: Mapping[st
     batch, heads, q_len, width = q.shape
     kv_len = k.shape[2]
     if k.shape[0] != batch or v.shape[0] != batch:
-        raise Error(f"Attention: the batch is {batch} in Q, {k.shape[0]} in K and {v.shape[0]} in V: give one size")
+        raise Error(f"Attention: the batch is {batch} in Q, {k.shape[0]} in K and {v.shape[0]} in V: give equal batch sizes")
     if k.shape[1] != v.shape[1] or not k.shape[1] or heads % k.shape[1]:
-        raise Error(f"Attention: Q has {heads} heads, K {k.shape[1]}, V {v.shape[1]}: K and V need equal numbers that divide Q's")
+        raise Error(f"Attention: Q has {heads} heads, K has {k.shape[1]}, V has {v.shape[1]}: K and V need equal numbers of heads that divide the number of heads of Q")
     if k.shape[3] != width:
-        raise Error(f"Attention: heads of Q have {width} numbers and heads of K {k.shape[3]}: give equal sizes")
+        raise Error(f"Attention: a head of Q has {width} numbers, but a head of K has {k.shape[3]}: give heads of equal sizes")
     if v.shape[2] != kv_len:
-        raise Error(f"Attention: K has {kv_len} keys and V {v.shape[2]} values: give equal numbers")
+        raise Error(f"Attention: K has {kv_len} keys, but V has {v.shape[2]} values: give equal numbers of keys and values")
     past = 0
     if "past_key" in inputs:
         key, value = inputs["past_key"], inputs["past_value"]
@@ -94,7 +94,7 @@ def shapes(q: NDArray[Any], k: NDArray[Any], v: NDArray[Any], inputs: Mapping[st
         for name, x, like in (("past_key", key, k), ("past_value", value, v)):
             if (x.shape[:2], x.shape[3], x.shape[2]) != (like.shape[:2], like.shape[3], past):
                 wanted = (*like.shape[:2], past, like.shape[3])
-                raise Error(f"Attention: {name} has shape {x.shape}: {wanted} is needed")
+                raise Error(f"Attention: {name} has shape {x.shape}: the shape {wanted} is needed")
     if "attn_mask" in inputs:
         _mask(inputs["attn_mask"], (batch, heads, q_len, kv_len + past))
     if "nonpad_kv_seqlen" in inputs:
@@ -107,13 +107,13 @@ def _mask(mask: NDArray[Any], sizes: tuple[int, int, int, int]) -> None:
     axes = tuple(mask.shape)
     fits = 1 <= len(axes) <= 4 and axes[-1] <= sizes[3] and axes[-1] > 0
     if not fits or any(n not in (1, size) for n, size in zip(reversed(axes[:-1]), reversed(sizes[:-1]), strict=False)):
-        raise Error(f"Attention: attn_mask has shape {axes}: it must broadcast to {sizes}, where its last dimension may be shorter")
+        raise Error(f"Attention: attn_mask has shape {axes}: attn_mask must broadcast to {sizes}, but the last dimension of attn_mask may be shorter")
 
 
 def _lengths(lengths: NDArray[Any], batch: int, kv_len: int) -> None:
     if lengths.dtype.kind not in "iu" or lengths.shape != (batch,):
-        given = f"nonpad_kv_seqlen is {lengths.dtype} of shape {lengths.shape}"
+        given = f"nonpad_kv_seqlen holds {lengths.dtype} and has shape {lengths.shape}"
         raise Error(f"Attention: {given}: give {batch} integers, one for each batch row")
     wrong = [int(n) for n in lengths if not 0 <= int(n) <= kv_len]
     if wrong:
-        raise Error(f"Attention: nonpad_kv_seqlen has {wrong[0]}: give lengths from 0 to {kv_len}, the number of keys")
+        raise Error(f"Attention: nonpad_kv_seqlen holds {wrong[0]}: give lengths from 0 to {kv_len}, the number of keys")

@@ -18,18 +18,18 @@ def check_dense(name: str, x: Any) -> None:
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} is a {type(x).__name__}: give a tensor")
     if x.is_nested:
-        raise Error(f"{name} is a nested tensor: give {name}.to_padded_tensor(0.0), and the lengths as a mask")
+        raise Error(f"{name} is a nested tensor: give {name}.to_padded_tensor(0.0), and give the lengths as a mask")
     if x.layout is not torch.strided:
         raise Error(f"{name} is sparse ({x.layout}): give {name}.to_dense()")
     if x.device.type != "cpu":
-        raise Error(f"{name} is on {x.device}: noren computes on the CPU, so move it to the CPU (.cpu()) or call PyTorch's own")
+        raise Error(f"{name} is on {x.device}: noren computes on the CPU, so move the tensor to the CPU (.cpu()) or call PyTorch's own function")
 
 
 def check_floats(name: str, x: Tensor) -> None:
     """Raises an error unless `x` is a dense tensor on the CPU of type float32, bfloat16 or float16."""
     check_dense(name, x)
     if x.dtype not in FLOATS:
-        raise TypeError(f"{name} holds {x.dtype}: noren computes float32, bfloat16 and float16, so convert it first")
+        raise TypeError(f"{name} holds {x.dtype}: noren computes float32, bfloat16 and float16, so convert the tensor first")
 
 
 def check_added(name: str, x: Tensor) -> None:
@@ -37,11 +37,11 @@ def check_added(name: str, x: Tensor) -> None:
     check_dense(name, x)
     if x.dtype == torch.bool:
         raise TypeError(
-            f"{name} holds torch.bool, but its numbers change scores: an array with the allowed cells is a mask, "
-            f'nr.dense("keep") with facts={{"arrays": {{"keep": nr.Array.keep({name})}}}}, or attn_mask of nt.sdpa'
+            f"{name} holds torch.bool, but its numbers change scores: give an array of allowed cells as a mask, "
+            f'nr.dense("keep") with facts={{"arrays": {{"keep": nr.Array.keep({name})}}}}, or as attn_mask of nt.sdpa'
         )
     if not x.is_floating_point():
-        raise TypeError(f"{name} holds {x.dtype}, but its numbers are added to scores or multiply them: give floats ({name}.float())")
+        raise TypeError(f"{name} holds {x.dtype}, but its numbers are added to scores or multiply scores: give floats ({name}.float())")
 
 
 def check_mask(name: str, x: Any, meaning: str, query: torch.dtype, beside: Any = None) -> None:
@@ -57,13 +57,13 @@ def check_mask(name: str, x: Any, meaning: str, query: torch.dtype, beside: Any 
         short = name.partition(" ")[0]
         raise TypeError(
             f"{name} holds {x.dtype}: give booleans ({meaning}), or floats that are added to the scores (0 and -inf). Where 1 has "
-            f"the meaning of true, give {short}.bool(); where it has the opposite meaning, give {short} == 0"
+            f"the meaning of true, give {short}.bool(); where 1 has the opposite meaning, give {short} == 0"
         )
     kind = x.dtype
     if isinstance(beside, Tensor):
         kind = torch.promote_types(kind, beside.dtype if beside.is_floating_point() else query)
     if kind not in (torch.float32, query):
-        raise RuntimeError(f"{name} holds {x.dtype} and the query {query}: give booleans ({meaning}) or {query}")
+        raise RuntimeError(f"{name} holds {x.dtype} and the query holds {query}: give booleans ({meaning}) or {query}")
 
 
 def check_dropout(name: str, p: float) -> float:

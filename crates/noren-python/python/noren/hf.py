@@ -312,7 +312,7 @@ class Reader:
                 if bool(function(*index)) != cells[b, head, q, k]:
                     raise Error(
                         f"the mask function {getattr(function, '__qualname__', function)} gives different results for head {head}, "
-                        f"query {q}, key {k} alone and among all cells: give a prepared 4-D boolean mask"
+                        f"query {q}, key {k} if this cell is evaluated alone or with all cells: give a prepared 4-D boolean mask"
                     )
 
 
@@ -398,7 +398,7 @@ def attention_forward(
         if attention_mask.shape[2:] != (query.shape[2], key.shape[2]):
             raise Error(
                 f"the mask is for {attention_mask.q_len} queries and {attention_mask.kv_len} keys, but the layer has "
-                f"{query.shape[2]} and {key.shape[2]}: the model cuts masks in a manner that noren does not support"
+                f"{query.shape[2]} queries and {key.shape[2]} keys: the model cuts masks in a manner that noren does not support"
             )
         plan = attention_mask.plan(query.shape[1], key.shape[1])
     else:
@@ -427,7 +427,7 @@ def _given(
             )
         return simple(True, *sizes), []
     if not isinstance(mask, Tensor) or mask.dim() != 4:
-        raise Error(f"the attention mask is {type(mask).__name__}: give [batch, length], or [batch, 1 or heads, q_len, kv_len]")
+        raise Error(f"the attention mask is {type(mask).__name__}: give a tensor [batch, length] or [batch, 1 or heads, q_len, kv_len]")
     if mask.dtype != torch.bool and not mask.is_floating_point():
         raise Error(f"the 4-D attention mask holds {mask.dtype}: give booleans (true = attend) or floats that are added (0 and -inf)")
     full_shape = (sizes[0], sizes[1], sizes[3], sizes[4])
@@ -435,7 +435,7 @@ def _given(
         raise Error(f"the attention mask has shape {tuple(mask.shape)}, which does not broadcast to {list(full_shape)}")
     if mask.is_floating_point() and (mask == 1).any() and ((mask == 0) | (mask == 1)).all():
         raise Error(
-            "the 4-D attention mask holds the floats 0 and 1: transformers would add them to the scores and hide no key; give "
+            "the 4-D attention mask holds the floats 0 and 1: transformers would add these floats to the scores and hide no key; give "
             "mask.bool() (true = attend), or 0 and -inf"
         )
     return planned(full(), [Given("attention_mask", mask)], sizes, lowest="zero")

@@ -88,7 +88,7 @@ class Attention:
         if x.ndim != 3 or not heads:
             raise Error(f"Attention: an input has shape {x.shape}: give 4 dimensions, or 3 with q_num_heads and kv_num_heads")
         if x.shape[2] % heads:
-            raise Error(f"Attention: an input has shape {x.shape} and {heads} heads: its last dimension must be a multiple of the heads")
+            raise Error(f"Attention: an input has shape {x.shape} and {heads} heads: the last dimension must be a multiple of the number of heads")
         return x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)
 
     def _mask(
@@ -171,13 +171,13 @@ class Prepared(BackendRep):  # type: ignore[misc]
         else:
             given = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
             if len(given) != len(names):
-                raise Error(f"{len(given)} inputs were given but the graph takes {len(names)}: {', '.join(names)}")
+                raise Error(f"{len(given)} inputs were given but the graph takes {len(names)} inputs: {', '.join(names)}")
             values.update(zip(names, given, strict=True))
         for node in self._graph.node:
             operator = _node(node)
             unknown = [name for name in node.input if name and name not in values]
             if unknown:
-                raise Error(f"a node reads {', '.join(unknown)}, which is neither an input nor made by a node before it")
+                raise Error(f"a node reads {', '.join(unknown)}, which is neither an input of the graph nor an output of an earlier node")
             named = {role: values[name] for role, name in zip(INPUTS, node.input, strict=False) if name}
             found = operator(named, len(node.output))
             values.update((name, value) for name, value in zip(node.output, found, strict=True) if name)
@@ -193,7 +193,7 @@ def _node(node: onnx.NodeProto) -> Attention:
         raise Error(f"the graph has the operator {node.op_type}: this backend runs Attention only")
     if len(node.input) > len(INPUTS) or len(node.output) > len(OUTPUTS):
         said = f"a node has {len(node.input)} inputs and {len(node.output)} outputs"
-        raise Error(f"Attention: {said}: the maximum numbers of the operator are {len(INPUTS)} and {len(OUTPUTS)}")
+        raise Error(f"Attention: {said}: the maximum number of inputs is {len(INPUTS)}; the maximum number of outputs is {len(OUTPUTS)}")
     return Attention(**attributes({attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}))
 
 
@@ -214,7 +214,7 @@ class NorenBackend(Backend):  # type: ignore[misc]
     @classmethod
     def run_node(cls, node: onnx.NodeProto, inputs: Sequence[Any], *_: Any, **__: Any) -> tuple[Any, ...]:
         if len(inputs) > len(INPUTS):
-            raise Error(f"Attention: {len(inputs)} inputs were given: it takes at most {len(INPUTS)}: {', '.join(INPUTS)}")
+            raise Error(f"Attention: {len(inputs)} inputs were given, but the operator takes at most {len(INPUTS)} inputs: {', '.join(INPUTS)}")
         named = {role: value for role, value in zip(INPUTS, inputs, strict=False) if value is not None}
         return tuple(_node(node)(named, len(node.output)))
 

@@ -82,9 +82,9 @@ def audit(
     wanted = list(BATTERY) if checks is None else list(checks)
     for name in wanted:
         if name not in BATTERY:
-            raise Error(f"there is no check {name!r}: the battery has {', '.join(BATTERY)}")
+            raise Error(f"the battery has no check {name!r}: the checks of the battery are {', '.join(BATTERY)}")
     if length is not None and length < SHORTEST:
-        raise Error(f"length={length}: give {SHORTEST} tokens or more, or leave it out")
+        raise Error(f"length={length} is too small: give {SHORTEST} tokens or more, or leave out length=")
     rng = np.random.default_rng(seed)
     own_modes = training is None
     if training is None:
@@ -133,13 +133,13 @@ def _lab(
         subject.run(call)
     for stream in first:
         if not torch.equal(first[stream].nan_to_num(), again[stream].nan_to_num()):
-            raise Error(f"two equal calls of {subject.name} differ: switch off dropout and other randomness, then audit again")
+            raise Error(f"the outputs of two equal calls of {subject.name} differ: switch off dropout and other randomness, then audit again")
     if subject.module is not None:
         lab.layers = stacks(subject.module, call, intent, subject.run)
     if length is None:
         lab.pick_length(longest)
     elif longest is not None and length + 9 > longest:
-        raise Error(f"length={length} with 9 padding tokens exceeds the model's {longest} positions")
+        raise Error(f"length={length} with 9 padding tokens exceeds the model's {longest} positions: give a smaller length=")
     depth = len(lab.layers) or (lab.depth("main") or 0) + (lab.depth("source") or 0 if intent.source is not None else 0)
     wide = longest_sum(subject.module, lab.length + PADS)
     types = {subject.dtype, *(out.dtype for out in first.values())}
@@ -159,14 +159,14 @@ def _maker(subject: Subject, vocab: int | Sequence[int] | None, width: int | Non
             attention = [m for m in subject.module.modules() if isinstance(m, nn.MultiheadAttention)] if subject.module else []
             embeds = any(isinstance(m, nn.Embedding) for m in subject.module.modules()) if subject.module else False
             if not attention or embeds:
-                raise Error("the type of tokens is not known: give vocab= (ids below it) or width= (number of floats for each token)")
+                raise Error("the type of tokens is not known: give vocab= (the number of token ids) or width= (the number of floats for each token)")
             width = int(attention[0].embed_dim)
     if vocab is None:
         return Maker(None, width or 0, (), rng), None
     special = _special(config)
     ids = [i for i in (range(vocab) if isinstance(vocab, int) else vocab) if i not in special]
     if len(ids) < 4:
-        raise Error(f"only {len(ids)} ordinary ids in a vocabulary of {vocab}: the battery needs four")
+        raise Error(f"only {len(ids)} ids are ordinary tokens (not special tokens) in a vocabulary of {vocab}: the battery needs four ordinary tokens")
     pad = getattr(config, "pad_token_id", None)
     pads = (pad if isinstance(pad, int) and pad >= 0 else 0, ids[-1])
     longest = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
@@ -308,7 +308,7 @@ class _Run:
         with poisoned(self.subject.module, call, dict(call.poison)) as met:
             out = self.subject.run(call, double)
         if not met:
-            raise Skip("no keys were found: the model has no scaled_dot_product_attention and no projection k_proj, key, k, ...")
+            raise Skip("no keys were found: the model does not call scaled_dot_product_attention and has no projection named k_proj, key, k, ...")
         return out
 
     def _verdict(self, seen: _Seen) -> Outcome:
@@ -338,7 +338,7 @@ class Layers:
                     for column in columns(layers, self.call, tokens, lambda call: self.lab.subject.run(call, double)):
                         self.found[double][column.layer.name, column.token] = column
                 except Exception as error:
-                    what = f"tokens {min(tokens)}..{max(tokens) + 1} of the layers' input"
+                    what = f"the audit disturbed tokens {min(tokens)}..{max(tokens) + 1} of the layers' input"
                     self.errors.append(Outcome(what, Verdict.INCONCLUSIVE, f"the model raised {_short(error)}"))
                     return
 
@@ -355,13 +355,13 @@ class Layers:
             if wrong:
                 column, said = wrong[0]
                 count = f" ({len(wrong)} of {len(seen)} tokens)" if len(wrong) > 1 else ""
-                what = f"token {column.token} of the input of `{layer.name}` disturbed"
+                what = f"the audit disturbed token {column.token} of the input of `{layer.name}`"
                 found.append(Outcome(what, Verdict.FAIL, said + count, changed=(column.token,)))
             elif seen:
-                what = f"each of {len(seen)} tokens of the input of `{layer.name}` disturbed"
-                found.append(Outcome(what, Verdict.PASS, "reads what is declared"))
+                what = f"the audit disturbed each of {len(seen)} tokens of the input of `{layer.name}`"
+                found.append(Outcome(what, Verdict.PASS, "the layer reads what the intent declares"))
         if not lab.shows("main", lab.length):
-            said = f"length {lab.length} is too short to show a declared window: give a larger length="
+            said = f"the tested length {lab.length} is too short to show the effect of a declared window: give a larger length="
             found.append(Outcome("windows", Verdict.INCONCLUSIVE, said))
         return found
 

@@ -42,7 +42,7 @@ def window(lab: Lab) -> Trials:
         yield from _changed(lab, "window")
     except Skip as reason:
         if not lab.shows("main", lab.length):
-            raise Unclear(f"length {lab.length} is too short to show a declared window: give a larger length=") from None
+            raise Unclear(f"the tested length {lab.length} is too short to show the effect of a declared window: give a larger length=") from None
         if lab.hides_the_past() and not lab.depth("main"):
             unknown = "the reach of a window depends on the number of layers, which is not known: give layers="
             raise Unclear(unknown) from None
@@ -64,7 +64,7 @@ def liveness(lab: Lab) -> Trials:
             source = replace(call.source, tokens=lab.maker.changed(call.source.tokens, (token,)))
             cells = {"main": Cells.same([0], range(lab.length)), "source": Cells.same([0], range(call.source.length))}
             broken = CHECKS["liveness"].sentence(f"encoder token {token}")
-            yield Trial(f"encoder token {token} changed", call, replace(call, source=source), cells, broken, True, (token,))
+            yield Trial(f"the audit changed token {token} of the encoder's sequence", call, replace(call, source=source), cells, broken, True, (token,))
 
 
 def padding_right(lab: Lab) -> Trials:
@@ -92,7 +92,7 @@ def _padding(lab: Lab, side: str) -> Trials:
             if names.masked and lab.intent.pooled in (side, "both") and not by_id:
                 cells["pooled"] = Cells.same([0], 0)
             done = True
-            said = f"{PADS} padding tokens {_name(lab, kind)} on the {side}"
+            said = f"{PADS} padding tokens {_name(lab, kind)} were added on the {side}"
             yield Trial(said, call, replace(call, main=main), cells, broken("padding"))
         if call.source is not None and names.source_masked:
             source = padded(call.source, side, lab.maker.padding(kind, 1, PADS))
@@ -101,12 +101,12 @@ def _padding(lab: Lab, side: str) -> Trials:
                 "source": Cells.shifted([0], range(call.source.length), [0], shift),
             }
             done = True
-            said = f"{PADS} padding tokens {_name(lab, kind)} on the {side} of the encoder's sequence"
+            said = f"{PADS} padding tokens {_name(lab, kind)} were added on the {side} side of the encoder's sequence"
             yield Trial(said, call, replace(call, source=source), cells, broken("the encoder's padding"))
     if names.masked:
         first, second = (replace(call, main=padded(call.main, side, lab.maker.padding(kind, 1, PADS))) for kind in (0, 1))
         places = range(shift, shift + lab.length)
-        yield Trial(f"padding ids on the {side} side changed", first, second, {"main": Cells.same([0], places)}, broken("padding"))
+        yield Trial(f"the audit changed the ids of the padding tokens on the {side} side", first, second, {"main": Cells.same([0], places)}, broken("padding"))
     if not done:
         raise Skip("the model takes no mask, so padding cannot be marked")
 
@@ -124,21 +124,21 @@ def mask_liveness(lab: Lab) -> Trials:
         kind = lab.maker.kinds() - 1
         if side is None or (side == "right" and not lab.ahead()):
             gone = (lab.length // 2,)
-            main, way = hidden(call.main, gone), f"token {gone[0]} masked out"
+            main, way = hidden(call.main, gone), f"token {gone[0]} is hidden by the mask"
         else:
-            main, way = padded(call.main, side, lab.maker.padding(kind, 1, PADS)), f"{PADS} padding tokens on the {side}"
+            main, way = padded(call.main, side, lab.maker.padding(kind, 1, PADS)), f"{PADS} padding tokens are hidden by the mask on the {side}"
         real = main.real[0].numpy()
         rows = np.flatnonzero(lab.direct("main", main.length)[:, ~real].any(1) & real)
         if len(rows):
             done = True
             base = replace(call, main=main)
-            said = f"{way}; then with a mask that marks them as non-padding"
+            said = f"{way}; in the second pass, the mask hides no token"
             yield Trial(said, base, replace(base, all_real=True), {"main": Cells.same([0], rows)}, broken("the mask"), True)
     if call.source is not None and names.source_masked:
         done = True
         base = replace(call, source=padded(call.source, "right", lab.maker.padding(0, 1, PADS)))
         cells = {"main": Cells.same([0], range(lab.length)), "source": Cells.same([0], range(call.source.length))}
-        said = f"{PADS} padding tokens behind the encoder's sequence; then with a mask that marks them as non-padding"
+        said = f"{PADS} padding tokens behind the encoder's sequence are hidden by the mask; in the second pass, the mask hides no token"
         yield Trial(said, base, replace(base, all_real=True), cells, broken("the encoder's mask"), True)
     if not done:
         raise Skip("the model takes no mask" if not names.masked else "no output reads a token that could be masked")
@@ -161,7 +161,7 @@ def redaction(lab: Lab) -> Trials:
         source = replace(base.source, tokens=lab.maker.changed(base.source.tokens, gone))
         rest = [i for i in range(base.source.length) if i not in gone]
         cells = {"main": Cells.same([0], range(lab.length)), "source": Cells.same([0], rest)}
-        said = f"masked tokens {gone[0]}, {gone[1]} of the encoder's sequence changed"
+        said = f"the audit changed the masked tokens {gone[0]} and {gone[1]} of the encoder's sequence"
         yield Trial(said, base, replace(base, source=source), cells, broken, changed=gone)
 
 
@@ -179,19 +179,19 @@ def weak_fill(lab: Lab) -> Trials:
     if len(safe):
         at = tuple(range(cut, lab.length))
         other = replace(call, poison={"main": at})
-        yield Trial(f"very large keys from {cut} on", call, other, {"main": Cells.same([0], safe)}, broken, changed=at, double_only=True)
+        yield Trial(f"the audit made all keys from key {cut} on very large", call, other, {"main": Cells.same([0], safe)}, broken, changed=at, double_only=True)
     padding = lab.maker.padding(0, 1, PADS)
     if side is not None and (side == "left" or lab.ahead()):
         base = replace(call, main=padded(call.main, side, padding))
         real = base.main.real[0]
         at, rest = (tuple(which.nonzero().flatten().tolist()) for which in (~real, real))
         other, cells = replace(base, poison={"main": at}), {"main": Cells.same([0], rest)}
-        yield Trial("very large keys of padding tokens", base, other, cells, broken, changed=at, double_only=True)
+        yield Trial("the audit made the keys of the padding tokens very large", base, other, cells, broken, changed=at, double_only=True)
     if call.source is not None and names.source_masked:
         base = replace(call, source=padded(call.source, "right", padding))
         at = tuple(range(call.source.length, call.source.length + PADS))
         cells = {"main": Cells.same([0], range(lab.length)), "source": Cells.same([0], range(call.source.length))}
-        said = "very large keys of the encoder's padding tokens"
+        said = "the audit made the keys of the encoder's padding tokens very large"
         yield Trial(said, base, replace(base, poison={"source": at}), cells, broken, changed=at, double_only=True)
 
 
@@ -202,13 +202,13 @@ def documents(lab: Lab) -> Trials:
     """Packs two documents into one row. The outputs of one document must not depend on the tokens of the other document."""
     wanted = lab.intent.documents
     if not wanted:
-        raise Skip("the intent declares no packed documents: give documents=True to test them")
+        raise Skip("the intent declares no packed documents: give documents=True to test packed documents")
     ways = [wanted] if isinstance(wanted, str) else [way for way in PACKINGS if _takes(lab, way)]
     unknown = [way for way in ways if way not in PACKINGS]
     if unknown:
         raise Unclear(f"documents={unknown[0]!r} is not known: give True or one of {', '.join(PACKINGS)}")
     if not ways:
-        raise Unclear("the model takes neither segment_ids nor position_ids, so documents cannot be marked")
+        raise Unclear("the model takes neither segment_ids nor position_ids, so the audit cannot mark the documents of a row")
     first = lab.length // 3
     second = lab.length - first
     streams = lab.sequence(1, first), lab.sequence(1, second)
@@ -221,13 +221,13 @@ def documents(lab: Lab) -> Trials:
     before, after = tuple(range(first)), tuple(range(first, lab.length))
     for way in ways:
         base = replace(packed, packing=way)
-        broken = CHECKS["documents"].sentence(f"with documents given by {_said(way)}, ")
+        broken = CHECKS["documents"].sentence(f"if the documents are given by {_said(way)}, ")
         for changed, rest in ((before, after), (after, before)):
             other = base.with_tokens(lab.maker.changed(base.main.tokens, changed))
-            said = f"document {1 if changed is before else 2} changed ({_said(way)})"
+            said = f"the audit changed document {1 if changed is before else 2} (the documents are given by {_said(way)})"
             yield Trial(said, base, other, {"main": Cells.same([0], rest)}, broken, changed=changed)
         cells = {"main": Cells.shifted([0], range(second), [0], first)}
-        yield Trial(f"the second document alone, and packed behind the first ({_said(way)})", alone, base, cells, broken)
+        yield Trial(f"the second document alone, and packed behind the first document (the documents are given by {_said(way)})", alone, base, cells, broken)
 
 
 def _takes(lab: Lab, way: str) -> bool:
@@ -241,28 +241,28 @@ def _takes(lab: Lab, way: str) -> bool:
 
 def _said(way: str) -> str:
     return {
-        "position_ids": "position_ids, without attention_mask and with use_cache=False",
-        "position_ids+attention_mask": "position_ids, with an attention_mask of ones",
-        "position_ids+cache": "position_ids, with the model's default of use_cache",
+        "position_ids": "position_ids without attention_mask and with use_cache=False",
+        "position_ids+attention_mask": "position_ids with an attention_mask of ones",
+        "position_ids+cache": "position_ids with the model's default value of use_cache",
     }.get(way, way)
 
 
 def cache(lab: Lab) -> Trials:
     """Runs most tokens in one pass and the last 5 one by one, with a cache; outputs must equal those of a single pass."""
-    yield from _cached(lab, (lab.length - 5, 1, 1, 1, 1, 1), "all but 5 tokens, then one by one")
+    yield from _cached(lab, (lab.length - 5, 1, 1, 1, 1, 1), "with a cache: all tokens except the last 5 in one pass, then the last 5 tokens one by one")
 
 
 def chunks(lab: Lab) -> Trials:
     """Runs a sequence in chunks with a cache; outputs must equal those of a single pass."""
     third = lab.length // 3
-    yield from _cached(lab, (third, 3, third, lab.length - 2 * third - 3), f"chunks of {third}, 3, {third} and the rest")
+    yield from _cached(lab, (third, 3, third, lab.length - 2 * third - 3), f"with a cache: four chunks of {third} tokens, 3 tokens, {third} tokens and the remaining tokens")
 
 
 def _cached(lab: Lab, splits: tuple[int, ...], said: str) -> Trials:
     if not lab.subject.caches:
         raise Skip("the model has no known cache (past_key_values): give step= for a cache of another kind")
     if lab.ahead():
-        raise Skip("outputs read later tokens, so they cannot be computed step by step")
+        raise Skip("the outputs read later tokens, so the outputs cannot be computed step by step")
     broken = CHECKS["cache"].sentence()
     call = lab.call()
     everywhere = {"main": Cells.same([0], range(lab.length))}
@@ -273,14 +273,14 @@ def _cached(lab: Lab, splits: tuple[int, ...], said: str) -> Trials:
         rows = torch.tensor([0] * lab.length + [1] * (lab.length - 7))
         at = torch.cat([torch.arange(lab.length), torch.arange(7, lab.length)])
         cells = {"main": Cells(rows, at, rows, at)}
-        yield Trial(f"{said}; a second row padded on the left", uneven, replace(uneven, splits=splits), cells, broken)
+        yield Trial(f"{said}; a second row of the batch is padded on the left", uneven, replace(uneven, splits=splits), cells, broken)
 
 
 def backends(lab: Lab) -> Trials:
     """Runs the same call with another attention implementation; outputs must be equal."""
     names = lab.subject.backend_names()
     if len(names) < 2:
-        raise Skip("there is only one attention implementation: give others as backends={name: function}")
+        raise Skip("only one attention implementation is known: give other implementations as backends={name: function}")
     side = lab.side()
     main = lab.sequence() if side is None else ragged(lab, [lab.sequence(), lab.sequence(1, lab.length - 7)], side)
     call = lab.call(main)

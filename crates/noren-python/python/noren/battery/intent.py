@@ -59,7 +59,7 @@ class Intent:
                 return Intent((causal(),), source=(full(),), **more)
             one = full() if mask == "bidirectional" else Mask(mask)
             if layers is not None and layers < 1:
-                raise Error(f"layers={layers}: give the number of layers, 1 or more")
+                raise Error(f"layers={layers} is not a number of layers: give 1 or more")
             return Intent((one,) * (layers or 1), depth=layers, **more)
         if layers is not None and layers != len(mask):
             raise Error(f"the intent lists {len(mask)} masks, but layers={layers}: leave out layers=, or give one mask for each layer")
@@ -74,7 +74,7 @@ class Intent:
         """
         masks = self.source if stream == "source" else self.layers
         if masks is None:
-            raise Error(f"the intent has no masks for the {stream}: give source=")
+            raise Error(f"the intent has no masks for the {stream} sequence: give source=")
         return masks * depth if len(masks) == 1 and depth is not None else masks
 
     def known_depth(self, stream: str) -> int | None:
@@ -108,7 +108,7 @@ class Intent:
 
     def __str__(self) -> str:
         decoder = _say(self.layers)
-        said = decoder if self.source is None else f"encoder: {_say(self.source)}; decoder: {decoder}, reads the whole encoder"
+        said = decoder if self.source is None else f"encoder: {_say(self.source)}; decoder: {decoder}, and each output reads the whole encoder"
         return said + (f"; documents by {self.documents}" if isinstance(self.documents, str) else "; documents" * self.documents)
 
 
@@ -154,7 +154,7 @@ def _is_causal(model: Any) -> bool:
         return flags.pop()
     if model.can_generate() if hasattr(model, "can_generate") else False:
         return True
-    raise Error(f"the model {type(model).__name__} does not show whether it is causal: give intent=\"causal\" or \"bidirectional\"")
+    raise Error(f"the model {type(model).__name__} does not show whether the model is causal: give intent=\"causal\" or \"bidirectional\"")
 
 
 def _kinds(config: Any) -> list[str]:

@@ -180,7 +180,7 @@ class Lab:
     def sides(self, side: str) -> None:
         """Raises `Skip` if the intent does not allow padding on a side."""
         if self.intent.padding not in (side, "both"):
-            raise Skip(f"the intent has padding={self.intent.padding!r}")
+            raise Skip(f"the intent does not allow padding on this side of a sequence: the intent has padding={self.intent.padding!r}")
 
     def shows(self, stream: str, length: int) -> bool:
         """Whether every layer's mask differs from causal and from full attention at a length.
@@ -200,7 +200,7 @@ class Lab:
         """Sets the tested length to the shortest length that shows all windows, within a model's limit of `longest` positions."""
         limit = longest - PADS - (PADS + 4 if self.intent.source is not None else 0) if longest else LENGTHS[-1]
         if limit < 8:
-            raise Error(f"the model takes at most {longest} positions: the battery needs {PADS + 21} or more")
+            raise Error(f"the model takes at most {longest} positions: the battery needs {PADS + 21} positions or more")
         for length in LENGTHS:
             self.length = min(length, limit)
             if self.shows("main", self.length) and not (self._bounded() and self.reach("main")[-1, 2]):

@@ -139,12 +139,12 @@ def against(intent: Intent, column: Column, own: Column | None, depth: int, roun
     if own is not None and not leaks.any() and not deaf.any():
         leaks = (own.gaps > (rounding.bound if rounding.selects else 0.0)) & ~allowed
         deaf = (column.gaps - own.gaps > rounding.bound) & others & (not rounding.selects)
-        only = f" in {rounding.name}, not in float64,"
+        only = f" in {rounding.name}, but not in float64,"
     if not leaks.any() and not deaf.any():
         return None
-    said = f"`{layer.name}`: token {column.token} of its input{only} "
-    parts = [f"reaches {_runs(_at(leaks))}, which may not read it"] if leaks.any() else []
-    parts += [f"does not reach {_runs(_at(deaf))}, which should read it"] if deaf.any() else []
+    said = f"`{layer.name}`: token {column.token} of the layer's input{only} "
+    parts = [f"reaches {_runs(_at(leaks))}, which may not read this token"] if leaks.any() else []
+    parts += [f"does not reach {_runs(_at(deaf))}, which should read this token"] if deaf.any() else []
     mask = intent.masks(layer.stream, depth)[layer.index]
     return said + " and ".join(parts) + f" (declared: {mask.at_layer(layer.index)})"
 

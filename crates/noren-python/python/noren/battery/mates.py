@@ -29,7 +29,7 @@ def batch(lab: Lab) -> Trials:
     together = Call(_stacked([call.main for call in alone]), _sources([call.source for call in alone]))
     for row, call in enumerate(alone):
         cells = _cells(call, row, 0, True)
-        yield Trial(f"a sequence alone, and in batch row {row} with other sequences of equal length", call, together, cells, BROKEN)
+        yield Trial(f"a sequence alone, and the same sequence in batch row {row} with other sequences of equal length", call, together, cells, BROKEN)
     for row in range(ROWS):
         others = replace(together, main=_others(lab, together.main, row))
         if together.source is not None:
@@ -38,7 +38,7 @@ def batch(lab: Lab) -> Trials:
         cells = {"main": Cells.same([row], places), "pooled": Cells.same([row], 0)}
         if together.source is not None:
             cells["source"] = Cells.same([row], range(together.source.length))
-        yield Trial(f"all sequences except the one in row {row} changed", together, others, cells, BROKEN)
+        yield Trial(f"the audit changed the tokens of all sequences except that in row {row} of the batch", together, others, cells, BROKEN)
     yield from _padded(lab, alone)
     yield from _padded_sources(lab, alone)
 
@@ -58,12 +58,12 @@ def _padded(lab: Lab, alone: list[Call]) -> Trials:
             together = Call(main, _sources([short[i].source for i in order]))
             for row, i in enumerate(order):
                 shift = SHORTER[i] if side == "left" else 0
-                what = f"a sequence alone, and in batch row {row} with other sequences, padded on the {side} by {SHORTER[i]}"
+                what = f"a sequence alone, and the same sequence in batch row {row} with other sequences, padding tokens on the {side}: {SHORTER[i]}"
                 yield Trial(what, short[i], together, _cells(short[i], row, shift, pooled), BROKEN)
             real = main.real
             tokens = torch.where(real.reshape(*real.shape, *[1] * (main.tokens.dim() - 2)), main.tokens, _pads(lab, main))
             other = replace(together, main=replace(main, tokens=tokens))
-            what = f"padding ids on the {side} side of the batch changed"
+            what = f"the audit changed the ids of the padding tokens on the {side} side of the batch"
             yield Trial(what, together, other, {"main": Cells.where(real)}, CHECKS[f"padding_{side}"].sentence("padding"))
 
 
@@ -78,7 +78,7 @@ def _padded_sources(lab: Lab, alone: list[Call]) -> Trials:
         chosen = [call.source for i in order if (call := short[i]).source is not None]
         together = Call(_stacked([short[i].main for i in order]), ragged(lab, chosen, "right"))
         for row, i in enumerate(order):
-            what = f"a sequence alone, and in batch row {row} with other sequences, with its encoder sequence padded by {SHORTER[i]}"
+            what = f"a sequence alone, and the same sequence in batch row {row} with other sequences, padding tokens of the encoder sequence: {SHORTER[i]}"
             yield Trial(what, short[i], together, _cells(short[i], row, 0, True), BROKEN)
 
 

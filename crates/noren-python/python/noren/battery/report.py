@@ -106,7 +106,7 @@ class Report:
         for check in self.checks:
             if check.name == name:
                 return check
-        raise KeyError(f"the report has no check {name!r}: it has {', '.join(check.name for check in self.checks)}")
+        raise KeyError(f"the report has no check {name!r}: the checks of the report are {', '.join(check.name for check in self.checks)}")
 
     def summary(self) -> str:
         """Returns the verdict and the number of checks with each result, as one line."""

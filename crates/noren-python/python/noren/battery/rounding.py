@@ -31,7 +31,7 @@ class Rounding:
         return audit_rounding(torch.finfo(self.dtype).eps / 2, self.depth, self.width)
 
     def __str__(self) -> str:
-        return f"rounding in {self.name} stays below {self.bound:.1e} for depth {self.depth} and width {self.width}"
+        return f"rounding in {self.name} stays below {self.bound:.1e} for a depth (layers) of {self.depth} and a width (terms of a sum) of {self.width}"
 
 
 def longest_sum(module: nn.Module | None, keys: int) -> int:

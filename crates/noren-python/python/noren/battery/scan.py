@@ -60,7 +60,7 @@ def lengths(lab: Lab) -> Trials:
     side = lab.side()
     begins = not lab.ahead()
     if side is None and not begins:
-        raise Skip("outputs read later tokens and the model takes no mask, so that no two lengths can be compared")
+        raise Skip("the outputs read later tokens and the model takes no mask, so the audit cannot compare sequences of different lengths")
     everything = list(range(1, longest))
     for start in range(0, len(everything), ROWS):
         sizes = everything[start : start + ROWS]
@@ -77,7 +77,7 @@ def lengths(lab: Lab) -> Trials:
                 shift = longest - n if side == "left" else 0
                 cells = {"main": Cells.shifted([0], range(n), [row], shift)}
                 broken = CHECKS["lengths"].sentence(side, n, which=1)
-                yield Trial(f"length {n}, padded on the {side} to {longest}", short[n], together, cells, broken)
+                yield Trial(f"a sequence of length {n}, padded on the {side} to length {longest}", short[n], together, cells, broken)
 
 
 def _cut(call: Call, n: int) -> Call:

@@ -312,7 +312,7 @@ class Subject:
         if not found:
             raise Error(
                 f"{self.name} returned nothing of shape [batch, length, features] or [batch, features] for a batch of {batch} and "
-                f"length {length}: wrap it in a function that returns such a tensor"
+                f"length {length}: wrap the model in a function that returns a tensor of one of these shapes"
             )
         return found
 

@@ -107,7 +107,7 @@ def first_to_differ(module: nn.Module, trial: Trial, run: Callable[[Call], Any])
         out = _differs(trial, record.outputs, other.outputs)
         if out and not _differs(trial, record.inputs, other.inputs):
             if not record.name:
-                return f"the model's own forward, after `{agreed}`" if agreed else "the model's own forward"
+                return f"the model's own forward, after the module `{agreed}`" if agreed else "the model's own forward"
             return f"`{record.name}` ({type(record.module).__name__})" + _heads(trial, record, recorders[0], recorders[1])
         agreed = record.name if out is False else agreed
     return None

@@ -225,7 +225,7 @@ def _judge(trial: Trial, own: Measure | None, double: Measure | None, why_not: s
         by = f"{double.difference:.1e} of the largest output in float64, so the difference is not rounding"
         return Verdict.FAIL, f"{trial.broken}: {_place(trial, double)} changes by {by}"
     if own is None:
-        return Verdict.PASS, f"equal in float64 (to {double.difference:.0e})"
+        return Verdict.PASS, f"the outputs are equal in float64 (to {double.difference:.0e})"
     return _in_own(trial, own, double, rounding)
 
 
@@ -233,32 +233,32 @@ def _in_own(trial: Trial, own: Measure, double: Measure, rounding: Rounding) -> 
     """Returns the verdict from the measurement in the model's dtype, after float64 has shown no leak."""
     name, bound = rounding.name, rounding.bound
     if not own.finite:
-        why = f"a value that overflows in {name}, or a row whose keys are all masked, in code that runs only in this dtype"
-        return Verdict.FAIL, f"outputs are NaN or infinite in {name} and finite in float64: {why}"
+        why = f"the cause may be a value that overflows in {name}, or a row whose keys are all masked, in code that runs only in the dtype of the model"
+        return Verdict.FAIL, f"the outputs are NaN or infinite in {name} and finite in float64: {why}"
     if own.difference == 0.0:
-        return Verdict.PASS, "equal to the bit"
-    said = f"{_place(trial, own)} changes by {own.difference:.1e} of the largest output in {name}, and not in float64"
+        return Verdict.PASS, "the outputs are equal to the bit"
+    said = f"{_place(trial, own)} changes by {own.difference:.1e} of the largest output in {name}, but does not change in float64"
     if rounding.selects and own.difference > bound:
         why = f"{rounding}, but the model selects by comparison (experts, largest scores), and rounding may change the selection"
         return Verdict.INCONCLUSIVE, f"{said}; {why}"
     if own.difference > bound:
         return Verdict.FAIL, f"{trial.broken}: {said}; {rounding}"
     if trial.same_operations and not rounding.selects:
-        why = "both passes do the same operations in the same order, so rounding cannot differ"
+        why = "both passes do the same operations in the same order, so rounding is equal in both passes"
         return Verdict.FAIL, f"{trial.broken}: {said}; {why}"
     errors = [_errors(own, double, i) for i in (0, 1)]
     largest = max(most for most, _ in errors)
     if largest > bound and not rounding.selects:
-        what = f"equal in float64, but a pass in {name} is {largest:.1e} of the largest output away from float64"
+        what = f"the outputs are equal in float64, but a pass in {name} differs by {largest:.1e} of the largest output from the pass in float64"
         return Verdict.INCONCLUSIVE, f"{what}; {rounding}: the check in float64 does not show what the model in {name} computes"
     first, second = (typical for _, typical in errors)
     if second > RATIO * max(first, torch.finfo(rounding.dtype).eps) and not rounding.selects:
         return Verdict.INCONCLUSIVE, (
-            f"equal in float64, but in {name} the second pass is {second / max(first, 1e-30):.0f} times as far from float64 as the "
-            f"first ({second:.1e} against {first:.1e}): more than rounding explains, less than a leak"
+            f"the outputs are equal in float64, but in {name} the second pass is {second / max(first, 1e-30):.0f} times as far from "
+            f"float64 as the first pass ({second:.1e} and {first:.1e}): the difference is larger than rounding explains and smaller than a leak"
         )
-    apart = f"{own.difference:.1e} apart in {name}, which is rounding (below {bound:.1e})"
-    return Verdict.PASS, f"equal in float64 (to {double.difference:.0e}); {apart}"
+    apart = f"{own.difference:.1e} is the difference in {name}, which is rounding (below {bound:.1e})"
+    return Verdict.PASS, f"the outputs are equal in float64 (to {double.difference:.0e}); {apart}"
 
 
 def _moves(trial: Trial, own: Measure | None, double: Measure | None, rounding: Rounding) -> tuple[Verdict, str]:
@@ -272,7 +272,7 @@ def _moves(trial: Trial, own: Measure | None, double: Measure | None, rounding: 
     if seen.difference <= STILL:
         return Verdict.FAIL, f"{trial.broken}: {_place(trial, seen)} does not change at all"
     if own is None or double is None or rounding.selects:
-        return Verdict.PASS, f"changes by at least {seen.difference:.1e} of the largest output"
+        return Verdict.PASS, f"every compared output changes by at least {seen.difference:.1e} of the largest output"
     for stream, exact in double.gaps.items():
         short = exact - own.gaps.get(stream, exact)
         if float(short.max()) > rounding.bound:
@@ -280,22 +280,22 @@ def _moves(trial: Trial, own: Measure | None, double: Measure | None, rounding: 
             place = _place(trial, Measure(stream, int(cells.rows[at]), int(cells.at[at]), 0.0, True, []))
             moves = f"{place} changes by {float(exact[at]):.1e} in float64 but by {float(own.gaps[stream][at]):.1e} in {rounding.name}"
             return Verdict.FAIL, f"{trial.broken}: {moves}; {rounding}"
-    return Verdict.PASS, f"changes by at least {seen.difference:.1e} of the largest output"
+    return Verdict.PASS, f"every compared output changes by at least {seen.difference:.1e} of the largest output"
 
 
 def _without_double(trial: Trial, own: Measure, why_not: str, rounding: Rounding) -> tuple[Verdict, str]:
     if not own.finite:
         return Verdict.FAIL, f"{trial.broken}: outputs are NaN or infinite"
     if own.difference == 0.0:
-        return Verdict.PASS, f"equal to the bit; {why_not}"
+        return Verdict.PASS, f"the outputs are equal to the bit; {why_not}"
     said = f"{_place(trial, own)} changes by {own.difference:.1e} of the largest output; {why_not}"
     if own.difference > 1e4 * torch.finfo(rounding.dtype).eps or own.difference >= MOST:
-        return Verdict.FAIL, f"{trial.broken}: {said}, but rounding is not that large"
+        return Verdict.FAIL, f"{trial.broken}: {said}, but rounding causes only smaller differences"
     if trial.same_operations:
         return Verdict.INCONCLUSIVE, f"{said}, so the cause may be rounding in a sum whose order depends on the tokens"
     if own.difference <= rounding.bound:
-        return Verdict.PASS, f"equal to {own.difference:.1e}, below {rounding.bound:.1e}, the bound of rounding; {why_not}"
-    return Verdict.INCONCLUSIVE, f"{said}; {rounding}: give layers= if there are more, or module= or exact="
+        return Verdict.PASS, f"the outputs differ by {own.difference:.1e}, below {rounding.bound:.1e}, the bound of rounding; {why_not}"
+    return Verdict.INCONCLUSIVE, f"{said}; {rounding}: give layers= if the model has more layers, or give module= or exact="
 
 
 def _place(trial: Trial, seen: Measure) -> str:

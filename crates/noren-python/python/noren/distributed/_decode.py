@@ -71,7 +71,7 @@ def decode(
     shape = shards.plan.shape
     with shards.wire.checked():
         if torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v)):
-            raise Error("a step of decoding has no gradients: call it under torch.no_grad(), or attention(...) to train")
+            raise Error("a step of decoding has no gradients: call decode under torch.no_grad(), or call attention(...) to train")
         held = len(shards.keys())
         sizes = (shape.batch, shape.heads, shape.q_len), (shape.batch, shape.kv_heads, held)
         check_tensors((q, k, v), sizes, f"rank {shards.wire.rank} holds {held} keys (Shards.keys)")

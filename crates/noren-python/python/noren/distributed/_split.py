@@ -126,8 +126,8 @@ def check_tensors(tensors: Sequence[Tensor], expected: Sequence[tuple[int, ...]]
             what = ", ".join(map(str, sizes))
             raise Error(f"{name} has shape {list(tensor.shape)}, but [{what}, dim] is expected: {why}")
         if tensor.device.type != "cpu":
-            raise Error(f"{name} is on {tensor.device}: noren computes on the CPU; give tensors there and a gloo group")
+            raise Error(f"{name} is on {tensor.device}: noren computes on the CPU; give tensors on the CPU and a gloo group")
         if tensor.dtype != q.dtype or tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-            raise Error(f"{name} holds {tensor.dtype} and q {q.dtype}: give float32, bfloat16 or float16, one type for all tensors")
+            raise Error(f"{name} holds {tensor.dtype} and q holds {q.dtype}: give float32, bfloat16 or float16, one type for all tensors")
     if q.shape[3] != k.shape[3]:
-        raise Error(f"q has head_dim {q.shape[3]} and k {k.shape[3]}: give equal sizes")
+        raise Error(f"q has head_dim {q.shape[3]} and k has head_dim {k.shape[3]}: give equal sizes")

@@ -85,7 +85,7 @@ class Wire:
 
     def __init__(self, group: dist.ProcessGroup | None = None, timeout: float = 60.0) -> None:
         if not dist.is_initialized():
-            raise Error("there is no process group: call torch.distributed.init_process_group first, or start the program with torchrun")
+            raise Error("no process group exists: call torch.distributed.init_process_group first, or start the program with torchrun")
         if timeout <= 0:
             raise Error(f"timeout is {timeout}: give more than 0 seconds, the maximum time that ranks wait for each other")
         world = dist.group.WORLD

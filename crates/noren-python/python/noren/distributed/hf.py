@@ -91,11 +91,11 @@ def attention_forward(
     }
     for name, given in refused.items():
         if given:
-            raise Error(f"{name} is given, but attention over a group does not support it: leave it out")
+            raise Error(f"{name} is given, but attention over a group does not support this argument: leave out the argument")
     if sliding_window is not None and not _keeps_to(split.plan, sliding_window):
         raise Error(
-            f"the layer reads {sliding_window} keys back, but the split's mask `{split.plan.mask}` reads further: split "
-            f"`{split.plan.mask} & sliding({sliding_window})`, or choose a split for each layer (over takes a function)"
+            f"the layer reads {sliding_window} keys back, but the split's mask `{split.plan.mask}` reads further back: split the mask "
+            f"`{split.plan.mask} & sliding({sliding_window})`, or choose a split for each layer (`over` takes a function too)"
         )
     out = attention(query, key, value, split, scale=scaling, softcap=softcap)
     return out.transpose(1, 2).contiguous(), None

@@ -122,15 +122,15 @@ class Source:
 
     def refuse_heads(self) -> None:
         if self.patterns.shape[1] > 1:
-            self.refuse("a mask that differs between heads", "export each group of equal heads, or use a dense or FlexAttention mask")
+            self.refuse("a mask that differs between heads", "export each group of equal heads separately, or use a dense mask or a FlexAttention mask")
 
     def refuse_empty_rows(self, meaning: str) -> None:
         row = self.empty_rows()
         if len(row):
             batch, head, query = row.tolist()
             self.refuse(
-                f"that query {query} (batch row {batch}, head {head}) reads nothing",
-                f"such a row would return {meaning}, but noren returns 0; let the row read its own key and ignore its output",
+                f"a mask in which query {query} (batch row {batch}, head {head}) reads nothing",
+                f"a query that reads nothing would return {meaning}, but noren returns 0; let the query read its own key and ignore the output of the query",
             )
 
 
@@ -149,15 +149,15 @@ def read(
     kinds = [score.kind for score in found]
     for score in found:
         if kinds.count(score.kind) > 1 and score.kind not in ("bias", "relative"):
-            raise Error(f"`{spec}` has the score modifier `{score.kind}` {kinds.count(score.kind)} times: give it once")
+            raise Error(f"`{spec}` has the score modifier `{score.kind}` {kinds.count(score.kind)} times: give the modifier once")
         if score.kind not in scores:
-            refuse(target, f"the score modifier `{score}`", "give spec.mask, and the modifier to an argument of the target if it has one")
+            refuse(target, f"the score modifier `{score}`", "export spec.mask, and give the modifier to an argument of the target format, if the format has one")
     if isinstance(mask, Mask):
         if shape is None:
-            raise Error(f"`{mask}` has no sizes: give shape=, a length or Shape(q_len, kv_len, batch=, heads=)")
+            raise Error(f"the mask `{mask}` has no sizes: give shape=, which is a length or Shape(q_len, kv_len, batch=, heads=)")
         return Source(mask.bind(shape, facts).plan(reorder="never"), target, found)
     if shape is not None or facts is not None:
-        raise Error(f"{type(mask).__name__} already has a shape and facts: leave out shape= and facts=, or give the mask")
+        raise Error(f"{type(mask).__name__} already has a shape and facts: leave out shape= and facts=, or give a mask without a shape")
     if isinstance(mask, Recognised):
         mask = mask.bind()
     if isinstance(mask, BoundMask):
@@ -174,5 +174,5 @@ def found(cells: Array, source: str) -> BoundMask:
     """
     count = math.prod(cells.shape)
     if count > MOST_CELLS:
-        raise Error(f"{source} has {count} cells, more than {MOST_CELLS}: give it in parts")
+        raise Error(f"{source} has {count} cells, but the maximum is {MOST_CELLS}: convert the mask in parts")
     return recognise(np.ascontiguousarray(cells), "keep").bind()

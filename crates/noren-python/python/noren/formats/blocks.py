@@ -28,9 +28,9 @@ def _tiles(source: Source, pattern: int, block: tuple[int, int]) -> tuple[Ints, 
 def _whole(source: Source, block: tuple[int, int]) -> None:
     q_len, kv_len = source.shape.q_len, source.shape.kv_len
     if min(block) < 1:
-        raise Error(f"block is {block}: give 1 or more")
+        raise Error(f"block is {block}: give sizes of 1 or more")
     if q_len % block[0] or kv_len % block[1]:
-        source.refuse(f"{q_len} x {kv_len} cells in blocks of {block[0]} x {block[1]}", "lengths must be multiples of blocks")
+        source.refuse(f"{q_len} x {kv_len} cells in blocks of {block[0]} x {block[1]}", "the numbers of queries and keys must be multiples of the sizes of a block")
 
 
 # --- FlashInfer ---------------------------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ class FlashInferMask:
             bits = np.unpackbits(octets, bitorder="little", count=sizes[0] * sizes[1])
             out.append(bits.reshape(1, *sizes).astype(np.bool_))
         if any(part.shape != out[0].shape for part in out):
-            raise Error("requests have different lengths: read them one by one")
+            raise Error("the requests have different lengths: make a FlashInferMask of each request and call `from_flashinfer` once for each request")
         return np.stack(out)
 
 
@@ -116,7 +116,7 @@ def to_flashinfer_bsr(mask: Exported, shape: Sizes = None, facts: Known = None, 
     source = read(mask, shape, facts, "FlashInfer's block-sparse mask")
     source.refuse_heads()
     if source.patterns.shape[0] > 1:
-        source.refuse("a mask that differs between batch rows", "the blocks describe one sequence; export each row separately")
+        source.refuse("a mask that differs between batch rows", "the blocks describe one sequence; export each batch row separately")
     _whole(source, block)
     slots, cells = _tiles(source, 0, block)
     indptr = np.concatenate([[0], np.cumsum((slots != EMPTY).sum(1))]).astype(np.int32)
@@ -160,7 +160,7 @@ class SplashMaskInfo:
         Raises `Error` if no block is partial.
         """
         if self.partial_mask_blocks is None or self.mask_next is None:
-            raise Error("no block is partial, so that the size of blocks is unknown: use the mask that was exported")
+            raise Error("no block is partial, so the size of the blocks is unknown: use the mask that was given to `to_splash`")
         blocks = self.partial_mask_blocks.swapaxes(1, 2) if dkv else self.partial_mask_blocks
         shown = np.concatenate([blocks, np.zeros_like(blocks[:1]), np.ones_like(blocks[:1])])
         which = np.where(self.block_mask == 1, self.mask_next, len(blocks) + (self.block_mask == 2))
@@ -179,7 +179,7 @@ def to_splash(
     """
     source = read(mask, shape, facts, "Splash attention")
     if source.patterns.shape[0] > 1:
-        source.refuse("a mask that differs between batch rows", "use segment ids, or export each row separately")
+        source.refuse("a mask that differs between batch rows", "use segment ids, or export each batch row separately")
     source.refuse_empty_rows("undefined numbers")
     _whole(source, block)
     numbers: dict[bytes, int] = {}

@@ -265,13 +265,13 @@ def to_llama_cpp(mask: Exported, shape: Sizes = None, facts: Known = None, *, pa
         _refuse_slopes(source, score)
         refuse_positions(source.target, score, source.plan.bound.facts)
         if len(set(source.shape.query_offsets)) > 1:
-            source.refuse("alibi with query positions that differ between batch rows", "export each row separately")
+            source.refuse("alibi with query positions that differ between batch rows", "export each batch row separately")
         at = np.arange(source.shape.q_len)[:, None] + source.shape.query_offsets[0]
         distance = np.abs(np.arange(source.shape.kv_len) - at)
         values = -np.minimum(distance, 65504).astype(np.float16)
         lost = (values.astype(np.int64) != -distance) & cells.any((0, 1))
         if lost.any():
-            source.refuse(f"the distance {distance[lost].min()} of alibi", "half precision holds whole numbers to 2048")
+            source.refuse(f"the distance {distance[lost].min()} between query and key for alibi", "half precision holds every whole number only up to 2048")
     out = np.where(cells, values, np.float16(-np.inf))
     rows = -out.shape[2] % pad
     padded = np.pad(out, ((0, 0), (0, 0), (0, rows), (0, 0)), constant_values=-np.inf)
@@ -291,7 +291,7 @@ def _refuse_slopes(source: Source, score: Score) -> None:
     if not np.allclose(slopes_of(score, heads), np.array(usual, np.float32), rtol=1e-6, atol=0):
         source.refuse(
             f"`{score}` of {heads} heads",
-            f"llama.cpp's own slopes are {[float(f'{slope:.6g}') for slope in usual]}; give these as alibi(slopes=[...]) if the model has them",
+            f"llama.cpp's own slopes are {[float(f'{slope:.6g}') for slope in usual]}; give these slopes as alibi(slopes=[...]) if the model has these slopes",
         )
 
 

@@ -43,7 +43,7 @@ def to_flex(
     source = read(mask, shape, facts, "FlexAttention's BlockMask")
     sizes = (block, block) if isinstance(block, int) else block
     if min(sizes) < 1:
-        raise Error(f"block is {block}: give 1 or more")
+        raise Error(f"block is {block}: give sizes of 1 or more")
     tiles = [_noren.blocks(source.plan, pattern, sizes, False) for pattern in range(source.count)]
     q_blocks, kv_blocks = tiles[0][0]
     slots = np.stack([np.frombuffer(slot, np.int32).reshape(q_blocks, kv_blocks) for _, slot, _ in tiles])
@@ -131,8 +131,8 @@ def from_flex(block_mask: BlockMask) -> BoundMask:
     if len(differ):
         cell = tuple(differ[0].tolist())
         raise ExportError(
-            f"the BlockMask contradicts itself in cell {cell} (batch, head, query, key): the lists give {listed[cell]}, its mask_mod "
-            f"{said[cell]}; eager and compiled FlexAttention would differ"
+            f"the BlockMask contradicts itself in cell {cell} (batch, head, query, key): the block lists give {listed[cell]}, but mask_mod "
+            f"gives {said[cell]}; eager and compiled FlexAttention would compute different outputs"
         )
     return found(listed, "the BlockMask")
 

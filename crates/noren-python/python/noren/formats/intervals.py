@@ -30,7 +30,7 @@ def to_cudnn(mask: Exported, shape: Sizes = None, facts: Known = None, *, nfunc:
     if width % 2 == 0 or width < 1:
         raise Error(f"nfunc is {width}: give an odd number, 1 or more")
     if needed > width:
-        source.refuse(f"{needed} endpoints of a query with nfunc={width}", f"give nfunc={needed}, or leave it out")
+        source.refuse(f"{needed} endpoints of a query with nfunc={width}", f"give nfunc={needed}, or leave out nfunc=")
     wide = np.stack([np.pad(table, ((0, 0), (0, width - table.shape[1])), mode="edge") for table in tables])
     by_pair = np.broadcast_to(source.patterns, (source.shape.batch, source.patterns.shape[1]))
     planes = wide[by_pair]  # [batch, heads, q_len, nfunc]
@@ -61,7 +61,7 @@ def from_cudnn(mask_func: Array, q_len: int, kv_len: int) -> BoundMask:
     ends = np.asarray(mask_func)
     heads, nfunc, total = ends.shape
     if total % q_len or nfunc % 2 == 0:
-        raise Error(f"mask_func has shape {ends.shape}: give [heads, odd, batch * {q_len}]")
+        raise Error(f"mask_func has shape {ends.shape}: give [heads, an odd number, batch * {q_len}]")
     borders = ends.reshape(heads, nfunc, total // q_len, q_len).transpose(2, 0, 3, 1)[..., None, :]
     keys = np.arange(kv_len)[:, None]
     cells = keys[:, 0] < borders[..., 0]
@@ -110,7 +110,7 @@ def to_flashmask(mask: Exported, shape: Sizes = None, facts: Known = None) -> Fl
     source = read(mask, shape, facts, "FlashMask")
     q_len, kv_len, group = source.shape.q_len, source.shape.kv_len, source.shape.heads // source.shape.kv_heads
     if q_len != kv_len:
-        source.refuse(f"{q_len} queries and {kv_len} keys", "it needs equal numbers of queries and keys")
+        source.refuse(f"{q_len} queries and {kv_len} keys", "FlashMask needs equal numbers of queries and keys")
     patterns = source.patterns
     if patterns.shape[1] > 1:
         groups = patterns.reshape(patterns.shape[0], source.shape.kv_heads, group)
@@ -124,13 +124,13 @@ def to_flashmask(mask: Exported, shape: Sizes = None, facts: Known = None) -> Fl
             stacked = np.stack([column for column in columns if column is not None])
             return FlashMask(np.ascontiguousarray(stacked[patterns], np.int32), causal)
     key = int(max(masked, key=lambda runs: runs.most).counts.argmax())
-    return source.refuse(f"key {key}, whose masked rows are more than two runs", "use FlexAttention, which expresses any mask")
+    return source.refuse(f"key {key}, which is masked for more than two runs of query rows", "use FlexAttention, which expresses any mask")
 
 
 def _masked(source: Source, pattern: int) -> Runs:
     given = _noren.masked_rows(source.plan, pattern, 3)
     if given is None:
-        source.refuse("a key that is masked for more than three runs of rows", "use FlexAttention, which expresses any mask")
+        source.refuse("a key that is masked for more than three runs of query rows", "use FlexAttention, which expresses any mask")
     return Runs.of(given)
 
 
@@ -192,7 +192,7 @@ class MagiSlices:
             times[q0:q1, k0:k1] += cells
         if (times > 1).any():
             q, k = np.argwhere(times > 1)[0].tolist()
-            raise Error(f"slices overlap at query {q}, key {k}: this cell would be counted {times[q, k]} times")
+            raise Error(f"the slices overlap at query {q}, key {k}: this cell would be counted {times[q, k]} times")
         return times > 0
 
 

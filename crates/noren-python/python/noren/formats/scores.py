@@ -24,7 +24,7 @@ def slopes_of(score: Score, heads: int) -> NDArray[np.float32]:
     if slopes is None:
         slopes = [2 ** (-8 * (head + 1) / heads) for head in range(heads)]
     elif len(slopes) != heads:
-        raise Error(f"`{score}` has {len(slopes)} slopes, but there are {heads} query heads: give one for each")
+        raise Error(f"`{score}` has {len(slopes)} slopes, but there are {heads} query heads: give one slope for each head")
     return np.array(slopes, np.float32)
 
 
@@ -78,7 +78,7 @@ def _fitting(array: NDArray[np.float32], score: Score, shape: Shape) -> NDArray[
 def _table(table: NDArray[np.float32], score: Score, shape: Shape) -> NDArray[np.float32]:
     """Returns the table `[heads or 1, 2 * reach + 1]` of `relative`. Raises `Error` for other shapes."""
     if table.ndim != 2 or table.shape[0] not in (1, shape.heads) or table.shape[1] % 2 == 0:
-        raise Error(f"the table of `{score}` has shape {table.shape}: give [{shape.heads} heads, 2 * reach + 1]")
+        raise Error(f"the table of `{score}` has shape {table.shape}: give [{shape.heads} heads, 2 * reach + 1 distances]")
     return table
 
 
@@ -95,7 +95,7 @@ def _distances(source: Source, score: Score) -> NDArray[np.int64]:
 def refuse_positions(target: str, score: Score, facts: Facts) -> None:
     """Raises `ExportError` for a score modifier by distance if the facts give positions of keys."""
     if facts.place_keys:
-        refuse(target, f"`{score}` of keys whose positions are not their indices", "first sort the keys by position")
+        refuse(target, f"`{score}` for keys whose positions differ from their indices", "first sort the keys by position")
 
 
 ScoreMod = Callable[[Any, Any, Any, Any, Any], Any]
@@ -143,7 +143,7 @@ def to_score_mod(
                 table = _table(array_of(arrays, score), score, sizes)
                 steps["bias"].append(_relative(torch.from_numpy(table).to(device), offsets))
             case other:
-                refuse(target, f"`{other}`", "a sink is added to the denominator only; multiply the output by sigmoid(lse - sink)")
+                refuse(target, f"`{other}`", "a sink is added only to the denominator of the softmax; multiply the output by sigmoid(lse - sink)")
     ordered = [step for group in steps.values() for step in group]
 
     def score_mod(score: Any, b: Any, h: Any, q: Any, kv: Any) -> Any:

@@ -122,7 +122,7 @@ def _segments(source: Source, runs: Runs, row: int) -> list[_Segment]:
     """Splits a batch row into segments; query rows with overlapping keys are in one segment."""
     several = np.flatnonzero(runs.counts > 1)
     if len(several):
-        source.refuse(f"query {several[0]} of batch row {row}, which reads {runs.counts[several[0]]} runs of keys", "use FlexAttention")
+        source.refuse(f"query {several[0]} of batch row {row}, which reads {runs.counts[several[0]]} separate runs of keys", "use FlexAttention")
     rows = np.flatnonzero(runs.counts)
     if not len(rows):
         return []
@@ -156,8 +156,8 @@ def _one_reach(source: Source, segments: list[_Segment]) -> tuple[int, int]:
         if len(wrong) or min(left | right, default=0) < 0:
             query = segment.first_row + int(wrong[0] if len(wrong) else 0)
             source.refuse(
-                f"query {query} of batch row {segment.row}, whose keys do not fit one `causal` and window for all sequences, "
-                "aligned at their ends",
+                f"query {query} of batch row {segment.row}, whose keys do not fit the `causal` flag and the window, "
+                "which are equal for all sequences and aligned at the ends of the sequences",
                 "use FlexAttention",
             )
     return reach
@@ -169,7 +169,7 @@ def _refuse_bent_alibi(source: Source, segments: list[_Segment]) -> None:
         stands = s.first_row + source.shape.query_offsets[s.row]
         if stands - s.first_key != s.keys - s.rows:
             source.refuse(
-                f"alibi for query {s.first_row} of batch row {s.row}, whose position is {stands}, not at the end of its keys",
+                f"alibi for query {s.first_row} of batch row {s.row}, whose position is {stands}, not aligned with the end of the keys",
                 "leave alibi out",
             )
 
@@ -190,9 +190,9 @@ def from_varlen(
     q = np.asarray(cu_seqlens_q)
     k = q if cu_seqlens_k is None else np.asarray(cu_seqlens_k)
     if q.dtype.kind not in "iu" or k.dtype.kind not in "iu":
-        raise TypeError(f"cu_seqlens hold {q.dtype} and {k.dtype}: give whole numbers")
+        raise TypeError(f"cu_seqlens of queries and keys hold {q.dtype} and {k.dtype}: give whole numbers")
     if q.ndim != 1 or q.shape != k.shape or len(q) < 2 or q[0] or k[0] or (np.diff(q) < 0).any() or (np.diff(k) < 0).any():
-        raise Error(f"cu_seqlens are {q.tolist()} and {k.tolist()}: give two ascending lists of equal length that begin with 0")
+        raise Error(f"cu_seqlens of queries and keys are {q.tolist()} and {k.tolist()}: give two ascending lists of equal length that begin with 0")
     every = Varlen(q, k, causal, window_size, np.arange(q[-1]), np.arange(k[-1]))
     return found(every.dense()[None, None], "cu_seqlens")
 
@@ -246,7 +246,7 @@ def to_xformers(mask: Exported, shape: Sizes = None, facts: Known = None) -> Xfo
     given = to_varlen(mask, shape, facts)
     target = "xFormers"
     if given.softcap or given.alibi_slopes is not None:
-        refuse(target, "score modifiers", "give spec.mask; xFormers takes biases as tensors")
+        refuse(target, "score modifiers", "export spec.mask, and give biases to xFormers as tensors")
     source = read(mask, shape, facts, target)
     for name, indices, total in (
         ("query", given.q_indices, source.shape.batch * source.shape.q_len),
@@ -254,7 +254,7 @@ def to_xformers(mask: Exported, shape: Sizes = None, facts: Known = None) -> Xfo
     ):
         if len(indices) < total:
             outside = int(np.setdiff1d(np.arange(total), indices)[0])
-            refuse(target, f"{name} {outside}, which is in no sequence", "remove such tokens (padding) before the call")
+            refuse(target, f"{name} {outside}, which is in no sequence", "remove tokens outside of all sequences (padding) before the call")
     q_sizes, k_sizes = (np.diff(part).tolist() for part in (given.cu_seqlens_q, given.cu_seqlens_k))
     left, right = given.window_size
     if len(q_sizes) == source.shape.batch:  # each batch row is one sequence
@@ -263,13 +263,13 @@ def to_xformers(mask: Exported, shape: Sizes = None, facts: Known = None) -> Xfo
         if (left, right) == (-1, 0):
             return XformersBias("LowerTriangularFromBottomRightMask", {})
         if left < 0 or right < 0:
-            refuse(target, "a window with one open side", "xFormers' windows have two ends")
+            refuse(target, "a window with a bound on one side only", "xFormers' windows have a bound on both sides")
         return XformersBias("LocalAttentionFromBottomRightMask", {"window_left": left, "window_right": right})
     sizes = {"q_seqlen": q_sizes, "kv_seqlen": k_sizes}
     if (left, right) == (-1, -1):
         return XformersBias("BlockDiagonalMask", sizes)
     if right != 0:
-        refuse(target, "packed sequences with a window to the right", "its local block diagonals are causal")
+        refuse(target, "packed sequences with a window to the right", "xFormers' block-diagonal masks with a window are causal")
     if left < 0:
         return XformersBias("BlockDiagonalCausalFromBottomRightMask", sizes)
     return XformersBias("BlockDiagonalCausalLocalAttentionFromBottomRightMask", {**sizes, "window_size": left + 1})
@@ -280,7 +280,7 @@ def from_xformers(bias: XformersBias | Any, q_len: int, kv_len: int) -> BoundMas
     if isinstance(bias, XformersBias):
         return found(bias.dense(q_len, kv_len)[None, None], bias.name)
     if not hasattr(bias, "materialize"):
-        raise TypeError(f"{type(bias).__name__} is not an xFormers bias: give an XformersBias or an object of xformers")
+        raise TypeError(f"{type(bias).__name__} is not an xFormers bias: give an XformersBias or a bias object of the package xformers")
     cells = bias.materialize((q_len, kv_len)).cpu().numpy() == 0
     return found(cells[(None,) * (4 - cells.ndim)], type(bias).__name__)
 

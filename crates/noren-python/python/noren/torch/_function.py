@@ -22,7 +22,7 @@ from ._masks import Given, Lowest, planned, sizes_of
 torch.utils._pytree.register_constant(Mask)  # torch.compile then only compares masks for equality
 
 SCORES = (
-    "`{}` has score modifiers: give them as arguments (softcap=, bias=, alibi=, soft=, sinks=), so that tensors can have gradients"
+    "`{}` has score modifiers: give the modifiers as arguments (softcap=, bias=, alibi=, soft=, sinks=), so that tensors can have gradients"
 )
 NO_SECOND = (
     "noren's attention has no second derivative: differentiate once, or use PyTorch's math backend "

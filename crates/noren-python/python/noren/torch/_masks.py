@@ -173,8 +173,8 @@ def _refuse_lowest(kept: _Kept, name: str, padding: Array | None) -> None:
     if empty.any():
         row, query = np.argwhere(empty)[0].tolist()
         raise Error(
-            f"{name} has rows of the type's lowest number and nothing else (query {query} of batch row {row}): PyTorch gives the "
-            "mean of all values there, noren 0; use -inf (or a boolean mask) for rows that may read nothing"
+            f"{name} has rows that hold only the type's lowest number (query {query} of batch row {row}): for these rows, PyTorch "
+            "gives the mean of all values and noren gives 0; use -inf (or a boolean mask) for rows that may read nothing"
         )
 
 

@@ -20,7 +20,7 @@ PADDING = "key_padding_mask (src_key_padding_mask, tgt_key_padding_mask or memor
 PAIRS = "attn_mask (mask, src_mask, tgt_mask or memory_mask of PyTorch's transformers)"
 DROP = "true = ignored"
 FIRST = (
-    "; with batch_first=False, as here, inputs are [length, batch, width]: build the module with batch_first=True if yours "
+    "; with batch_first=False, as here, inputs are [length, batch, width]: build the module with batch_first=True if your inputs "
     "are [batch, length, width]"
 )
 
@@ -63,7 +63,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             if x.is_nested:
                 raise Error(f"{name} is a nested tensor: give padded tensors and key_padding_mask (enable_nested_tensor=False)")
             if x.dim() not in (2, 3) or x.dim() != query.dim():
-                raise Error(f"{name} has shape {tuple(x.shape)}, the query {tuple(query.shape)}: give 3 dimensions each, or 2")
+                raise Error(f"{name} has shape {tuple(x.shape)}, but the query has shape {tuple(query.shape)}: give all inputs 3 dimensions, or all inputs 2 dimensions")
         batched, own = query.dim() == 3, query is key
         if not batched:
             query, key, value = query[None], key[None], value[None]
@@ -87,12 +87,12 @@ class MultiheadAttention(nn.MultiheadAttention):
     def _check_sizes(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         first = "" if self.batch_first else FIRST
         if key.shape[:2] != value.shape[:2]:
-            raise RuntimeError(f"key and value have {tuple(key.shape[:2])} and {tuple(value.shape[:2])} as [batch, length]: give equal numbers")
+            raise RuntimeError(f"key and value have the sizes {tuple(key.shape[:2])} and {tuple(value.shape[:2])} as [batch, length]: give equal sizes")
         if query.shape[0] != key.shape[0]:
-            raise RuntimeError(f"the query has {query.shape[0]} batch rows and the key {key.shape[0]}: give equal numbers{first}")
+            raise RuntimeError(f"the query has {query.shape[0]} batch rows and the key has {key.shape[0]}: give equal numbers of batch rows{first}")
         for name, x, width in (("query", query, self.embed_dim), ("key", key, self.kdim), ("value", value, self.vdim)):
             if x.shape[2] != width:
-                raise RuntimeError(f"{name} is {x.shape[2]} wide, expected {width}")
+                raise RuntimeError(f"{name} has width {x.shape[2]}, but the expected width is {width}")
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
         """Returns queries, keys and values as `[batch, heads, length, head_dim]`."""
@@ -123,9 +123,9 @@ class MultiheadAttention(nn.MultiheadAttention):
     ) -> _Masks:
         extra = (self.bias_k is not None) + bool(self.add_zero_attn)
         if isinstance(pairs, Plan) and (padding is not None or extra):
-            raise Error("a plan contains its padding and keys: leave out key_padding_mask, add_bias_kv and add_zero_attn, or give a mask")
+            raise Error("a plan already contains padding and all keys: leave out key_padding_mask, add_bias_kv and add_zero_attn, or give a mask as attn_mask")
         if isinstance(pairs, Spec):
-            raise Error(SCORES.format(pairs).partition(":")[0] + ": nt.MultiheadAttention takes masks only; use nt.attention")
+            raise Error(SCORES.format(pairs).partition(":")[0] + ": nt.MultiheadAttention takes only masks without score modifiers; use nt.attention")
         masks = _Masks("full", extra=extra)
         if isinstance(pairs, (Mask, Plan, str)):
             masks.base = pairs
@@ -159,21 +159,21 @@ class MultiheadAttention(nn.MultiheadAttention):
                 return mask[:, None]
             if shape[0] == batch:
                 raise RuntimeError(
-                    f"{PAIRS} has shape {shape}, and {batch} is the number of batch rows and of heads: give [batch, 1, length, keys] = "
-                    "mask[:, None] for one mask per batch row, or [1, heads, length, keys] = mask[None] for one per head"
+                    f"{PAIRS} has shape {shape}, and {batch} is the number of batch rows and also of heads: give [batch, 1, length, keys] = "
+                    "mask[:, None] for one mask per batch row, or [1, heads, length, keys] = mask[None] for one mask per head"
                 )
         if shape[2:] == pairs and len(shape) == 4 and shape[0] in (1, batch) and shape[1] in (1, heads):
             return mask
         first = FIRST if batched and not self.batch_first else ""
         raise RuntimeError(
-            f"{PAIRS} has shape {shape}, expected [length, keys] = {pairs} or [batch * heads, length, keys] = "
+            f"{PAIRS} has shape {shape}, but the expected shape is [length, keys] = {pairs} or [batch * heads, length, keys] = "
             f"{(batch * heads, *pairs)}{first}"
         )
 
     def _refuse_padding(self, padding: Tensor, k: Tensor, batched: bool) -> NoReturn:
         expected = f"[batch, keys] = {(k.shape[0], k.shape[2])}" if batched else f"[keys] = {(k.shape[2],)}"
         hint = FIRST if batched and not self.batch_first else ""
-        raise RuntimeError(f"{PADDING} has shape {tuple(padding.shape)}, expected {expected}{hint}")
+        raise RuntimeError(f"{PADDING} has shape {tuple(padding.shape)}, but the expected shape is {expected}{hint}")
 
     def _attend(
         self, q: Tensor, k: Tensor, v: Tensor, masks: _Masks, seed: Tensor | None, need_weights: bool
@@ -222,7 +222,7 @@ def _scores(q: Tensor, k: Tensor) -> Tensor:
 def _mask_of(mask: Mask | str) -> Mask:
     found = parsed(mask) if isinstance(mask, str) else mask
     if isinstance(found, Spec):
-        raise Error(f"`{mask}` has score modifiers: nt.MultiheadAttention takes masks only; use nt.attention")
+        raise Error(f"`{mask}` has score modifiers: nt.MultiheadAttention takes only masks without score modifiers; use nt.attention")
     return found
 
 

@@ -36,7 +36,7 @@ def sdpa(
     Raises `noren.Error`, TypeError and RuntimeError for inputs that PyTorch rejects, and for integer masks.
     """
     if attn_mask is not None and is_causal:
-        raise RuntimeError("sdpa: attn_mask and is_causal exclude each other: put the causal part into attn_mask")
+        raise RuntimeError("sdpa: attn_mask and is_causal cannot be given together: put the causal part into attn_mask")
     check_dropout("dropout_p", dropout_p)
     _check(query, key, value, enable_gqa)
     if attn_mask is not None:
@@ -104,7 +104,7 @@ def _fit(mask: Tensor, query: Tensor, key: Tensor, lead: torch.Size) -> Tensor:
     if mask.dim() > 4 or any(n not in (1, size) for n, size in zip(reversed(mask.shape), reversed(full), strict=False)):
         advice = ""
         if mask.dim() == 3 and mask.shape[0] == full[0]:
-            advice = ": for a mask by batch row give attn_mask[:, None]"
+            advice = ": for a mask that differs between batch rows, give attn_mask[:, None]"
         raise RuntimeError(f"attn_mask has shape {tuple(given)}, which does not broadcast to {list(full)}{advice}")
     return mask[(None,) * (4 - mask.dim())]
 
@@ -113,17 +113,17 @@ def _check(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
     for name, x in (("query", query), ("key", key), ("value", value)):
         check_floats(name, x)
         if x.dim() < 2 or x.dim() != query.dim():
-            raise Error(f"{name} has shape {tuple(x.shape)}, the query {tuple(query.shape)}: give equally many dimensions, at least 2")
+            raise Error(f"{name} has shape {tuple(x.shape)}, but the query has shape {tuple(query.shape)}: give equally many dimensions, at least 2")
     if query.dtype != key.dtype or query.dtype != value.dtype:
         if not torch.is_autocast_enabled("cpu"):
-            raise RuntimeError(f"query, key and value hold {query.dtype}, {key.dtype}, {value.dtype}: give one type")
+            raise RuntimeError(f"query, key and value hold {query.dtype}, {key.dtype}, {value.dtype}: give tensors of one type")
     if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
         raise RuntimeError(
             f"query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)} do not fit: query and key must have "
             "the same last dimension, key and value the same length"
         )
     if enable_gqa and query.dim() == 2:
-        raise RuntimeError("enable_gqa shares heads, but query, key and value have no dimension of heads: leave it out")
+        raise RuntimeError("enable_gqa shares heads, but query, key and value have no dimension of heads: leave out enable_gqa")
     if query.dim() > 2:
         _check_lead(query, key, value, enable_gqa)
 
@@ -131,11 +131,11 @@ def _check(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
 def _check_lead(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
     heads = [x.shape[-3] for x in (query, key, value)]
     if enable_gqa and any(n == 0 or heads[0] % n for n in heads[1:]):
-        raise RuntimeError(f"the query has {heads[0]} heads, key and value {heads[1]} and {heads[2]}: these must divide {heads[0]}")
+        raise RuntimeError(f"the query has {heads[0]} heads, key and value have {heads[1]} and {heads[2]}: the numbers of heads of key and value must divide {heads[0]}")
     if not enable_gqa and any(n not in (1, max(heads)) for n in heads):
         raise RuntimeError(
-            f"the query has {heads[0]} heads, key and value {heads[1]} and {heads[2]}: give enable_gqa=True to share heads"
+            f"the query has {heads[0]} heads, key and value have {heads[1]} and {heads[2]}: give enable_gqa=True to share heads"
         )
     leads = [x.shape[:-3] for x in (query, key, value)]
     if any(n not in (1, max(sizes)) for sizes in zip(*leads, strict=True) for n in sizes):
-        raise RuntimeError(f"query, key and value have leading dimensions {[list(lead) for lead in leads]}: give equal ones, or 1")
+        raise RuntimeError(f"query, key and value have leading dimensions {[list(lead) for lead in leads]}: give equal dimensions, or dimensions of 1")
