@@ -61,7 +61,9 @@ impl Claims {
         side: Option<Side>,
     ) -> Result<Option<RealTokens>, Error> {
         match (self.first, lengths, keys) {
-            (_, Some(_), Some(_)) => Err(Error::fact("real_keys", "lengths are given too: give only one of the two")),
+            (_, Some(_), Some(_)) => {
+                Err(Error::fact("real_keys", "lengths are given too: give only one of the two facts"))
+            }
             (None, Some(lengths), None) => Ok(Some(RealTokens::Lengths { lengths, side: side.unwrap_or_default() })),
             (Some(claim), Some(lengths), None) => {
                 claim.compare_lengths(&lengths)?;
@@ -77,7 +79,7 @@ impl Claims {
                 Ok(Some(keys))
             }
             (None, None, None) if side.is_some() => {
-                Err(Error::fact("side", "has no effect without lengths: give both"))
+                Err(Error::fact("side", "has no effect without lengths: give lengths too"))
             }
             (None, None, None) => Ok(None),
         }

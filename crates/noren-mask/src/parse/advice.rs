@@ -53,9 +53,11 @@ impl Parser<'_> {
             Kind::Plus => error.suggest("scores are added at the end of the text, outside parentheses"),
             Kind::RightParen => error.suggest("remove this `)`, because no `(` is open"),
             Kind::Name | Kind::LeftParen | Kind::Not => {
-                error.suggest("put `&` (both) or `|` (either) between two masks")
+                error.suggest("put `&` (both masks allow a cell) or `|` (either mask allows a cell) between two masks")
             }
-            Kind::Comma => error.suggest("join two masks with `&` (both) or `|` (either)"),
+            Kind::Comma => {
+                error.suggest("join two masks with `&` (both masks allow a cell) or `|` (either mask allows a cell)")
+            }
             Kind::Colon => error.suggest("write arms only inside `heads(..)`, `batch(..)` or `layers(..)`"),
             _ => error.suggest("remove this text, or join another mask with `&` or `|`"),
         }
@@ -99,7 +101,7 @@ impl Parser<'_> {
             "||" | "or" | "OR" | "union" => "write `|` for either",
             "not" | "NOT" => "write `!` for the complement, as in `a & !b`",
             "minus" | "except" | "without" | "/" => "write `-`, as in `a - b`",
-            "^" | "xor" | "XOR" => "write `(a | b) - (a & b)` for one but not both",
+            "^" | "xor" | "XOR" => "write `(a | b) - (a & b)` for the cells that exactly one of two masks allows",
             "==" | "!=" | "<=" | ">=" | "=" | "<" | ">" => {
                 "a text defines one mask; to compare two masks, give two texts (`noren diff`)"
             }
@@ -171,8 +173,9 @@ impl Parser<'_> {
             return self.unexpected(&["a score"]).suggest("write for example `softcap(5)`");
         }
         if atoms::definition(name).is_some() {
-            return ParseError::at(span, format!("`{name}` is a mask, expected a score"))
-                .suggest("join masks with `&` (both) or `|` (either); `+` adds scores");
+            return ParseError::at(span, format!("`{name}` is a mask, expected a score")).suggest(
+                "join masks with `&` (both masks allow a cell) or `|` (either mask allows a cell); `+` adds scores",
+            );
         }
         let error = ParseError::at(span, format!("unknown score `{}`", clip(name)))
             .expecting(names().map(|name| format!("`{name}`")));

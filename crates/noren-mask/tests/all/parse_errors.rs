@@ -218,7 +218,7 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
         (
             "causal ^ padding",
             "^",
-            "`^` is not an operator of the mask language: write `(a | b) - (a & b)` for one but not both",
+            "`^` is not an operator of the mask language: write `(a | b) - (a & b)` for the cells that exactly one of two masks allows",
         ),
         (
             "causal == padding",
@@ -237,9 +237,13 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
         (
             "causal padding",
             "padding",
-            "found `padding`, expected `&`, `|` or `-`: put `&` (both) or `|` (either) between two masks",
+            "found `padding`, expected `&`, `|` or `-`: put `&` (both masks allow a cell) or `|` (either mask allows a cell) between two masks",
         ),
-        ("causal, padding", ",", "found `,`, expected `&`, `|` or `-`: join two masks with `&` (both) or `|` (either)"),
+        (
+            "causal, padding",
+            ",",
+            "found `,`, expected `&`, `|` or `-`: join two masks with `&` (both masks allow a cell) or `|` (either mask allows a cell)",
+        ),
         ("causal)", ")", "found `)`, expected `&`, `|` or `-`: remove this `)`, because no `(` is open"),
         ("(causal", "(", "this `(` is never closed: add `)`"),
         ("keys([1", "[", "this `[` is never closed: add `]`"),
@@ -274,7 +278,7 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
         (
             "causal + padding",
             "padding",
-            "`padding` is a mask, expected a score: join masks with `&` (both) or `|` (either); `+` adds scores",
+            "`padding` is a mask, expected a score: join masks with `&` (both masks allow a cell) or `|` (either mask allows a cell); `+` adds scores",
         ),
         ("causal + alibbi", "alibbi", "unknown score `alibbi`: did you mean `alibi`?"),
         (
