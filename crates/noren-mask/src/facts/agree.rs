@@ -61,9 +61,7 @@ impl Claims {
         side: Option<Side>,
     ) -> Result<Option<RealTokens>, Error> {
         match (self.first, lengths, keys) {
-            (_, Some(_), Some(_)) => {
-                Err(Error::fact("real_keys", "lengths are given too: give only one of the two facts"))
-            }
+            (_, Some(_), Some(_)) => Err(Error::fact("real_keys", "lengths are given too: give only one of the two")),
             (None, Some(lengths), None) => Ok(Some(RealTokens::Lengths { lengths, side: side.unwrap_or_default() })),
             (Some(claim), Some(lengths), None) => {
                 claim.compare_lengths(&lengths)?;

@@ -53,11 +53,9 @@ impl Parser<'_> {
             Kind::Plus => error.suggest("scores are added at the end of the text, outside parentheses"),
             Kind::RightParen => error.suggest("remove this `)`, because no `(` is open"),
             Kind::Name | Kind::LeftParen | Kind::Not => {
-                error.suggest("put `&` (both masks allow a cell) or `|` (either mask allows a cell) between two masks")
+                error.suggest("put `&` (both) or `|` (either) between two masks")
             }
-            Kind::Comma => {
-                error.suggest("join two masks with `&` (both masks allow a cell) or `|` (either mask allows a cell)")
-            }
+            Kind::Comma => error.suggest("join two masks with `&` (both) or `|` (either)"),
             Kind::Colon => error.suggest("write arms only inside `heads(..)`, `batch(..)` or `layers(..)`"),
             _ => error.suggest("remove this text, or join another mask with `&` or `|`"),
         }
@@ -173,9 +171,8 @@ impl Parser<'_> {
             return self.unexpected(&["a score"]).suggest("write for example `softcap(5)`");
         }
         if atoms::definition(name).is_some() {
-            return ParseError::at(span, format!("`{name}` is a mask, expected a score")).suggest(
-                "join masks with `&` (both masks allow a cell) or `|` (either mask allows a cell); `+` adds scores",
-            );
+            return ParseError::at(span, format!("`{name}` is a mask, expected a score"))
+                .suggest("join masks with `&` (both) or `|` (either); `+` adds scores");
         }
         let error = ParseError::at(span, format!("unknown score `{}`", clip(name)))
             .expecting(names().map(|name| format!("`{name}`")));

@@ -136,7 +136,7 @@ fn wrong_values_are_named_with_their_place() {
         (r#"{"side": "top", "lengths": [1]}"#, "side: got \"top\", expected \"left\" or \"right\"".into()),
         (r#"{"side": "left"}"#, "side: has no effect without lengths: give lengths too".into()),
         (r#"{"side": "left", "real_keys": [[1]]}"#, "side: real_keys give the place of padding: leave out side".into()),
-        (r#"{"lengths": [1], "real_keys": [[0]]}"#, "real_keys: lengths are given too: give only one of the two facts".into()),
+        (r#"{"lengths": [1], "real_keys": [[0]]}"#, "real_keys: lengths are given too: give only one of the two".into()),
         (r#"{"lenghts": [5]}"#, "JSON: the key \"lenghts\" is not known: did you mean \"lengths\"?".into()),
         (r#"{"arrays": {"m": {"kep": [[1]]}}}"#, "arrays.m: the key \"kep\" is not known: did you mean \"keep\"?".into()),
         (r#"{"arrays": {"m": {}}}"#, "arrays.m: give exactly one of keep, drop, additive, csr, cells, blocks".into()),

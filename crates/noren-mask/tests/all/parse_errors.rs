@@ -237,13 +237,9 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
         (
             "causal padding",
             "padding",
-            "found `padding`, expected `&`, `|` or `-`: put `&` (both masks allow a cell) or `|` (either mask allows a cell) between two masks",
+            "found `padding`, expected `&`, `|` or `-`: put `&` (both) or `|` (either) between two masks",
         ),
-        (
-            "causal, padding",
-            ",",
-            "found `,`, expected `&`, `|` or `-`: join two masks with `&` (both masks allow a cell) or `|` (either mask allows a cell)",
-        ),
+        ("causal, padding", ",", "found `,`, expected `&`, `|` or `-`: join two masks with `&` (both) or `|` (either)"),
         ("causal)", ")", "found `)`, expected `&`, `|` or `-`: remove this `)`, because no `(` is open"),
         ("(causal", "(", "this `(` is never closed: add `)`"),
         ("keys([1", "[", "this `[` is never closed: add `]`"),
@@ -278,7 +274,7 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
         (
             "causal + padding",
             "padding",
-            "`padding` is a mask, expected a score: join masks with `&` (both masks allow a cell) or `|` (either mask allows a cell); `+` adds scores",
+            "`padding` is a mask, expected a score: join masks with `&` (both) or `|` (either); `+` adds scores",
         ),
         ("causal + alibbi", "alibbi", "unknown score `alibbi`: did you mean `alibi`?"),
         (
