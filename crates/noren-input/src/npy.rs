@@ -85,7 +85,7 @@ fn parse_header(header: &str) -> std::result::Result<(Stored, Vec<usize>), Strin
             }
         };
         if twice {
-            return Err(format!("the npy header has {key:?} twice"));
+            return Err(format!("the npy header has the key {key:?} twice"));
         }
         if !at.take(',') {
             at.expect('}')?;
@@ -95,7 +95,7 @@ fn parse_header(header: &str) -> std::result::Result<(Stored, Vec<usize>), Strin
     if let Some(more) = at.peek() {
         return Err(format!("the npy header has {more:?} after its dictionary: nothing may follow the dictionary"));
     }
-    let missing = |key: &str| format!("the npy header has no {key:?}");
+    let missing = |key: &str| format!("the npy header has no key {key:?}");
     let stored = parse_descr(descr.ok_or_else(|| missing("descr"))?)?;
     let fortran = fortran.ok_or_else(|| missing("fortran_order"))?;
     let shape = shape.ok_or_else(|| missing("shape"))?;

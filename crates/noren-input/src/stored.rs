@@ -80,7 +80,7 @@ impl Stored {
         while left > 0 {
             let n = left.min(PIECE);
             reader.read_exact(&mut piece[..n]).map_err(|e| {
-                Error::new(format!("{name}: truncated: {count} numbers take {bytes} bytes, {left} are missing: {e}"))
+                Error::new(format!("{name}: the file is truncated: {count} numbers take {bytes} bytes, but {left} of these bytes are missing: {e}"))
             })?;
             if self.big_endian {
                 piece[..n].chunks_exact_mut(self.width).for_each(<[u8]>::reverse);

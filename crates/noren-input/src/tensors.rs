@@ -86,7 +86,7 @@ impl<R: Read + Seek> TensorFile<R> {
             Ok(header) => header,
             Err(e) => {
                 return Err(Error::new(format!("{name}: wrong safetensors header: {e}")).hint(
-                    "offsets must match dtype and shape, and tensors follow one another without gaps or overlaps",
+                    "the data_offsets of each tensor must match its dtype and its shape, and tensors must follow one another without gaps or overlaps",
                 ));
             }
         };
@@ -97,7 +97,7 @@ impl<R: Read + Seek> TensorFile<R> {
             }
             std::cmp::Ordering::Greater => {
                 return refuse(format!(
-                    "the tensors take {needed} bytes but {held} follow the header: no tensor contains the remaining bytes"
+                    "the tensors take {needed} bytes but {held} bytes follow the header: no tensor contains the remaining bytes"
                 ));
             }
             std::cmp::Ordering::Equal => {}
@@ -121,7 +121,7 @@ impl<R: Read + Seek> TensorFile<R> {
         };
         if info.dtype != Dtype::F32 {
             return Err(Error::new(format!("{}: tensor {tensor:?} is {:?}, but F32 is needed", self.name, info.dtype))
-                .hint("convert it to 32-bit floats, for example with .float() in PyTorch"));
+                .hint("convert the tensor to 32-bit floats, for example with .float() in PyTorch"));
         }
         let shape = info.shape.clone();
         let (from, to) = info.data_offsets;
@@ -188,7 +188,7 @@ impl<'de> Deserialize<'de> for Names {
             type Value = Names;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("an object of tensors")
+                f.write_str("an object that gives each tensor under its name")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Names, A::Error> {

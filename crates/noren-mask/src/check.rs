@@ -34,7 +34,9 @@ impl Mask {
             )),
             Err(Oversize::Long) => Err(Error::atom(
                 "mask",
-                format!("its text is longer than {MAX_TEXT} bytes: give long lists as facts and name them in the mask"),
+                format!(
+                    "its text is longer than {MAX_TEXT} bytes: give long lists as facts and name these facts in the mask"
+                ),
             )),
         }
     }

@@ -111,8 +111,8 @@ impl Words<'_> {
             false => format!("{verb} by `{}`", p.mask),
         };
         match mask.node() {
-            Node::And(_) => first(false).map_or("every part allows it".into(), |p| from("denied", p)),
-            Node::Or(_) => first(true).map_or("no part allows it".into(), |p| from("allowed", p)),
+            Node::And(_) => first(false).map_or("every part allows the cell".into(), |p| from("denied", p)),
+            Node::Or(_) => first(true).map_or("no part allows the cell".into(), |p| from("allowed", p)),
             Node::Not(_) => format!("`{}` {}", parts[0].mask, if allowed { "denies it" } else { "allows it" }),
             Node::Minus(..) => match (parts[0].allowed, parts[1].allowed) {
                 (false, _) => from("denied", &parts[0]),

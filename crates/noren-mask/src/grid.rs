@@ -268,7 +268,7 @@ fn check_borders(what: &str, borders: &[u32], len: usize) -> Result<(), Error> {
     let last = borders.last().copied().unwrap_or_default();
     if borders.len() < 2 || borders.windows(2).any(|w| w[0] >= w[1]) || last as usize > len {
         return Err(Error::Picture(format!(
-            "{} borders of {what}, the last is {last}: give two or more ascending borders within 0..={len}",
+            "{} borders of {what} are given, and the last border is {last}: give two or more ascending borders within 0..={len}",
             borders.len()
         )));
     }

@@ -86,7 +86,7 @@ fn debug_check(plan: &Plan) {
         && !has_bounded_closure(plan.bound(), plan.bound().mask())
         && let Err(error) = plan.verify(Plan::CHECKED_CELLS)
     {
-        panic!("{error}, planned by {:?}", plan.options());
+        panic!("{error}; the options of the plan are {:?}", plan.options());
     }
 }
 

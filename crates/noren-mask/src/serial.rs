@@ -156,16 +156,16 @@ fn read_plan(at: &At<'_>) -> Result<Plan, Error> {
     // Lists that are too short are refused first, so that the length of the text limits the work of planning.
     let pattern_of = at.needed("pattern_of")?;
     let pairs = shape.batch_len() * shape.head_count();
-    let given = pattern_of.items("a list of pattern numbers")?.len();
+    let given = pattern_of.items("a list with one pattern number for each pair of batch row and head")?.len();
     if given != pairs {
         return Err(pattern_of.error(format!("has {given} entries but there are {pairs} pairs of batch row and head")));
     }
     let patterns = at.needed("patterns")?;
     let fewest = shape.q_len().div_ceil(options.block_q as usize);
-    for pattern in patterns.items("a list of patterns")? {
+    for pattern in patterns.items("a list of patterns, which are objects with rows and spans")? {
         pattern.only(&["rows", "spans", "query_order", "key_order"])?;
         let rows = pattern.needed("rows")?;
-        let tiles = rows.items("a list of rows")?.len().saturating_sub(1);
+        let tiles = rows.items("a list of the query rows at which tiles begin and end")?.len().saturating_sub(1);
         if tiles < fewest {
             return Err(
                 rows.error(format!("has {tiles} tiles, but {} query rows need at least {fewest}", shape.q_len()))
@@ -174,17 +174,21 @@ fn read_plan(at: &At<'_>) -> Result<Plan, Error> {
     }
     let bound = mask.bind(&shape, &facts)?;
     let differs = |at: &At<'_>| Err(Error::Plan(format!("{at} is not what `{mask}` gives: {AGAIN}")));
-    if patterns.items("a list of patterns")?.len() != bound.pattern_count() {
+    if patterns.items("a list of patterns, which are objects with rows and spans")?.len() != bound.pattern_count() {
         return differs(&patterns);
     }
-    for (i, entry) in pattern_of.items("a list of pattern numbers")?.enumerate() {
+    for (i, entry) in
+        pattern_of.items("a list with one pattern number for each pair of batch row and head")?.enumerate()
+    {
         let pattern = bound.pattern_of(i / shape.head_count(), i % shape.head_count());
         if !is_whole(entry.value, pattern) {
             return differs(&entry);
         }
     }
     let plan = bound.plan_with(&options);
-    for (given, made) in patterns.items("a list of patterns")?.zip(plan.patterns()) {
+    for (given, made) in
+        patterns.items("a list of patterns, which are objects with rows and spans")?.zip(plan.patterns())
+    {
         let (rows, spans) = (given.needed("rows")?, given.needed("spans")?);
         for (key, order) in [("query_order", made.query_order()), ("key_order", made.key_order())] {
             let entry = given.field(key);
@@ -193,7 +197,7 @@ fn read_plan(at: &At<'_>) -> Result<Plan, Error> {
             }
         }
         let ends = made.tiles().map(|tile| tile.end);
-        let given_rows = rows.items("a list of rows")?;
+        let given_rows = rows.items("a list of the query rows at which tiles begin and end")?;
         if given_rows.len() != made.tile_count() + 1 {
             return differs(&rows);
         }
@@ -202,7 +206,7 @@ fn read_plan(at: &At<'_>) -> Result<Plan, Error> {
                 return differs(&entry);
             }
         }
-        let given_spans = spans.items("one list of spans per tile")?;
+        let given_spans = spans.items("one list of key spans per tile")?;
         if given_spans.len() != made.tile_count() {
             return differs(&spans);
         }

@@ -123,7 +123,7 @@ impl Wrong {
                  next tile begins at place {start}"
             ),
             Wrong::Span { tile, start, end } => format!(
-                "the span of keys {start}..{end} in the tile at place {tile} {at} is empty, overlaps another or is out of order"
+                "the span of keys {start}..{end} in the tile at place {tile} {at} is empty, overlaps another span or is out of order"
             ),
             Wrong::Twice { row } => format!("query row {row} {at} reads a key twice"),
             Wrong::Order(what) => format!("the order of the {what} {at} contains an index twice or omits an index"),

@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
-            "--kinds" => kinds = args.next().ok_or("--kinds needs names, with commas between")?,
+            "--kinds" => kinds = args.next().ok_or("--kinds needs names of kinds, with commas between the names")?,
             "--bytes" => most = args.next().ok_or("--bytes needs a number")?.parse()?,
             _ => paths.push(PathBuf::from(arg)),
         }

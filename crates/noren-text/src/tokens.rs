@@ -211,7 +211,7 @@ impl HfTokenizer {
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let at = |problem: String| Error::Tokenizer { path: Some(path.to_path_buf()), problem };
-        let bytes = std::fs::read(path).map_err(|e| at(format!("it cannot be read: {e}")))?;
+        let bytes = std::fs::read(path).map_err(|e| at(format!("the file cannot be read: {e}")))?;
         Self::from_bytes(&bytes).map_err(|e| match e {
             Error::Tokenizer { problem, .. } => at(problem),
             other => other,
@@ -342,7 +342,7 @@ fn check_processor(form: &serde_json::Value) -> Result<(), String> {
     inner.iter().try_for_each(check_processor)?;
     let is_template = |form: &serde_json::Value| form["type"] == "TemplateProcessing";
     if inner.iter().filter(|form| is_template(form)).count() > 1 {
-        return Err("post_processor has several templates one after another: keep one".into());
+        return Err("post_processor has several templates one after another: keep one template".into());
     }
     if !is_template(form) {
         return Ok(());

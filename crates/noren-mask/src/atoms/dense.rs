@@ -41,7 +41,7 @@ impl Atom for Dense {
 
     fn fits(&self, binding: &Binding<'_>) -> Result<(), Error> {
         let Some(array) = binding.facts().arrays.get(&self.name) else {
-            return binding.missing(&format!("the array {:?}", self.name), "add it to the facts' arrays");
+            return binding.missing(&format!("the array {:?}", self.name), "add the array to the facts' arrays");
         };
         let shape = binding.shape();
         let (batch, heads) = (shape.batch_len(), shape.head_count());

@@ -191,7 +191,7 @@ impl Builtin for Padding {
             &[
                 may("side", "side of the padding, left or right"),
                 may("lengths", "number of non-padding tokens in each batch row"),
-                may("on", "keys, or both if padding queries also read no key"),
+                may("on", "keys, or both (keys and queries) if padding queries also read no key"),
             ],
         )
         .positional(1),

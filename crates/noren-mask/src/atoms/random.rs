@@ -89,7 +89,7 @@ impl Builtin for Random {
         entry: Entry::new(
             "random",
             "random(0.1, 42)",
-            &[need("p", "probability of a cell"), need("seed", "number that fixes the pattern")],
+            &[need("p", "probability that a cell is allowed"), need("seed", "number that fixes the pattern")],
         ),
         aliases: &[],
         title: "`random(p, seed)`",

@@ -77,7 +77,7 @@ impl Builtin for Window {
         entry: Entry::new(
             "window",
             "window(left=4, right=0)",
-            &[may("left", "number of keys before"), may("right", "number of keys after")],
+            &[may("left", "number of keys before the query"), may("right", "number of keys after the query")],
         ),
         aliases: &[],
         title: "`window(left=L, right=R)`",

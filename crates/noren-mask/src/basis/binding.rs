@@ -69,7 +69,7 @@ impl Binding<'_> {
         let known = if known.is_empty() { "none".into() } else { known.join(", ") };
         self.missing(
             &format!("the label {label:?}, which the facts do not declare (declared: {known})"),
-            "add it to the facts' labels",
+            "add the label to the facts' labels",
         )
     }
 

@@ -93,7 +93,7 @@ impl<'a> Columns<'a> {
         let columns = Columns { terms, lengths, places, step: step as i64, keys };
         match columns.cost() {
             cost if cost > budget as f64 => {
-                Err(format!("the comparison would take {cost:.1e} steps, more than {budget}"))
+                Err(format!("the comparison would take {cost:.1e} steps, but at most {budget} are allowed"))
             }
             _ => Ok(columns),
         }

@@ -115,7 +115,7 @@ impl Comparison<'_> {
             (false, true) => {
                 return Ok(Equivalence::Equal { lengths: (lengths.first as usize, lengths.last as usize), compared });
             }
-            (true, _) => "the masks differ for all values of these atoms, but no facts were found that fit both",
+            (true, _) => "the masks differ for all values of these atoms, but no facts were found that fit both masks",
             (false, false) => "whether the masks agree depends on atoms that no finite comparison decides",
         };
         Ok(Equivalence::Undecided { atoms: unknowns, reason: reason.into() })

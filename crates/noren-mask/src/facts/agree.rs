@@ -77,7 +77,7 @@ impl Claims {
                 Ok(Some(keys))
             }
             (None, None, None) if side.is_some() => {
-                Err(Error::fact("side", "has no effect without lengths: give both"))
+                Err(Error::fact("side", "has no effect without lengths: give lengths too"))
             }
             (None, None, None) => Ok(None),
         }

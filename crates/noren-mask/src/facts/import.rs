@@ -344,7 +344,7 @@ impl Facts {
     /// use noren_mask::Facts;
     /// assert_eq!(Facts::from_cu_seqlens(&[0, 5, 32])?, Facts::new().documents(vec![vec![5, 27]]));
     /// let error = Facts::from_cu_seqlens(&[5, 32]).unwrap_err().to_string();
-    /// assert_eq!(error, "facts: cu_seqlens: begins with 5: give 0 and then the end of every document, [0, 5, 32] for [5, 27]");
+    /// assert_eq!(error, "facts: cu_seqlens: begins with 5: give 0 and then the end of every document, such as [0, 5, 32] for documents of lengths [5, 27]");
     /// # Ok::<(), noren_mask::Error>(())
     /// ```
     ///
@@ -352,7 +352,8 @@ impl Facts {
     /// Returns an error if there are fewer than two entries, if the first entry is not 0, if an entry is lower than the one before
     /// it, or if there are more than [`Shape::MAX_LEN`] tokens.
     pub fn from_cu_seqlens(ends: &[i64]) -> Result<Self, Error> {
-        const FORM: &str = "give 0 and then the end of every document, [0, 5, 32] for [5, 27]";
+        const FORM: &str =
+            "give 0 and then the end of every document, such as [0, 5, 32] for documents of lengths [5, 27]";
         let refuse = |problem: String| Err(Error::fact("cu_seqlens", problem));
         if ends.len() < 2 {
             return refuse(format!("has {} entries: {FORM}", ends.len()));

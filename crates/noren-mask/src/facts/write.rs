@@ -37,7 +37,7 @@ impl Facts {
         if let Some(name) = self.closures.keys().next() {
             return Err(Error::fact(
                 format!("closure {name:?}"),
-                "a closure cannot be written as JSON: give its cells as an array, or write it as a mask",
+                "a closure cannot be written as JSON: give its cells as an array, or write the closure as a mask",
             ));
         }
         if self.runs.is_some() {

@@ -99,7 +99,7 @@ impl Parser<'_> {
             "||" | "or" | "OR" | "union" => "write `|` for either",
             "not" | "NOT" => "write `!` for the complement, as in `a & !b`",
             "minus" | "except" | "without" | "/" => "write `-`, as in `a - b`",
-            "^" | "xor" | "XOR" => "write `(a | b) - (a & b)` for one but not both",
+            "^" | "xor" | "XOR" => "write `(a | b) - (a & b)` for the cells that exactly one of two masks allows",
             "==" | "!=" | "<=" | ">=" | "=" | "<" | ">" => {
                 "a text defines one mask; to compare two masks, give two texts (`noren diff`)"
             }

@@ -187,7 +187,7 @@ fn cu_seqlens_become_documents() {
     let facts = |ends: &[i64]| Facts::from_cu_seqlens(ends);
     assert_eq!(facts(&[0, 5, 32]).unwrap(), Facts::new().documents(vec![vec![5, 27]]));
     assert_eq!(facts(&[0, 5, 5]).unwrap(), Facts::new().documents(vec![vec![5, 0]]));
-    let form = "give 0 and then the end of every document, [0, 5, 32] for [5, 27]";
+    let form = "give 0 and then the end of every document, such as [0, 5, 32] for documents of lengths [5, 27]";
     assert_eq!(message(facts(&[])), format!("facts: cu_seqlens: has 0 entries: {form}"));
     assert_eq!(message(facts(&[0])), format!("facts: cu_seqlens: has 1 entries: {form}"));
     assert_eq!(message(facts(&[5, 32])), format!("facts: cu_seqlens: begins with 5: {form}"));

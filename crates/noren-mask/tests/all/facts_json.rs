@@ -134,7 +134,7 @@ fn wrong_values_are_named_with_their_place() {
          "labels.pii[0]: \"1..99999999999999999999\" reaches beyond 2147483647: positions are at most that".into()),
         (r#"{"real_keys": [["3.."]]}"#, "real_keys[0][0]: range 3.. has no end: give the end of the range".into()),
         (r#"{"side": "top", "lengths": [1]}"#, "side: got \"top\", expected \"left\" or \"right\"".into()),
-        (r#"{"side": "left"}"#, "side: has no effect without lengths: give both".into()),
+        (r#"{"side": "left"}"#, "side: has no effect without lengths: give lengths too".into()),
         (r#"{"side": "left", "real_keys": [[1]]}"#, "side: real_keys give the place of padding: leave out side".into()),
         (r#"{"lengths": [1], "real_keys": [[0]]}"#, "real_keys: lengths are given too: give only one of the two".into()),
         (r#"{"lenghts": [5]}"#, "JSON: the key \"lenghts\" is not known: did you mean \"lengths\"?".into()),
@@ -368,7 +368,7 @@ fn the_side_may_come_first_but_not_alone() {
 #[test]
 fn what_has_no_serial_form_is_refused() {
     let facts = Facts::new().closure("near", |_, _, q, k| q == k);
-    let message = "facts: closure \"near\": a closure cannot be written as JSON: give its cells as an array, or write it as a mask";
+    let message = "facts: closure \"near\": a closure cannot be written as JSON: give its cells as an array, or write the closure as a mask";
     assert_eq!(facts.to_json().unwrap_err().to_string(), message);
     assert_eq!(serde_json::to_string(&facts).unwrap_err().to_string(), message);
     let empty = Facts::new().levels(Rows::Each(Vec::new()));

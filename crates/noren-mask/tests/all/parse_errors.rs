@@ -218,7 +218,7 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
         (
             "causal ^ padding",
             "^",
-            "`^` is not an operator of the mask language: write `(a | b) - (a & b)` for one but not both",
+            "`^` is not an operator of the mask language: write `(a | b) - (a & b)` for the cells that exactly one of two masks allows",
         ),
         (
             "causal == padding",

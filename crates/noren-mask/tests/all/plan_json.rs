@@ -115,7 +115,7 @@ fn a_vast_shape_with_few_tiles_is_refused_before_planning() {
 fn closures_are_refused_by_name() {
     let facts = Facts::new().closure("near", |_, _, q, k| q.abs_diff(k) < 2);
     let bound = atoms::closure("near").bind(&Shape::square(4), &facts).unwrap();
-    let message = "facts: closure \"near\": a closure cannot be written as JSON: give its cells as an array, or write it as a mask";
+    let message = "facts: closure \"near\": a closure cannot be written as JSON: give its cells as an array, or write the closure as a mask";
     assert_eq!(bound.to_json().unwrap_err().to_string(), message);
     assert_eq!(bound.plan().to_json().unwrap_err().to_string(), message);
     assert_eq!(serde_json::to_string(&bound.plan()).unwrap_err().to_string(), message);

@@ -115,7 +115,8 @@ impl Sampler {
             (Some(mask), _) => mask,
             (None, Objective::Clm) => 0,
             (None, _) => {
-                let message = "the tokenizer has no mask token ([MASK] or <mask>): add one, or give the objective clm";
+                let message =
+                    "the tokenizer has no mask token ([MASK] or <mask>): add a mask token, or give the objective clm";
                 return Err(Error::Data(message.into()));
             }
         };

@@ -43,7 +43,9 @@ impl Rows {
         }
         let padding = tokenizer.special(Role::Padding).or(tokenizer.special(Role::End));
         let Some(padding) = padding else {
-            return Err(Error::Data("the tokenizer has no padding token and no end token: add one of them".into()));
+            return Err(Error::Data(
+                "the tokenizer has no padding token and no end token: add one of the two tokens".into(),
+            ));
         };
         let mut packer = Packer {
             len,

@@ -76,7 +76,7 @@ fn a_special_token_written_in_the_text_is_text() {
 #[test]
 fn missing_and_malformed_tokenizers_are_refused() {
     let error = HfTokenizer::from_file("/nowhere/tokenizer.json").unwrap_err().to_string();
-    assert!(error.starts_with("tokenizer /nowhere/tokenizer.json: it cannot be read"), "{error}");
+    assert!(error.starts_with("tokenizer /nowhere/tokenizer.json: the file cannot be read"), "{error}");
     let error = HfTokenizer::from_bytes(b"{").unwrap_err().to_string();
     assert!(error.starts_with("tokenizer: it is not a tokenizer.json"), "{error}");
 }
