@@ -58,7 +58,11 @@ fn add(options: &mut Options, score: &Score, heads: usize) -> Result<()> {
     match score {
         Score::Softcap { cap } if options.softcap.is_none() => options.softcap = Some(cap.get() as f32),
         Score::Softcap { .. } => {
-            return Err(Error::input("score", format!("`{score}`"), "a mask takes at most one softcap: remove one"));
+            return Err(Error::input(
+                "score",
+                format!("`{score}`"),
+                "a mask takes at most one softcap: remove one of the softcaps",
+            ));
         }
         Score::Alibi { slopes } => {
             let given = slopes.as_ref().map(|slopes| slopes.iter().map(|slope| slope.get()).collect());
@@ -69,7 +73,7 @@ fn add(options: &mut Options, score: &Score, heads: usize) -> Result<()> {
             return Err(noren::Error::Missing {
                 part: score.to_string(),
                 what: "a tensor".to_owned(),
-                fix: "make a plan and give the tensor in the Options of `attention`".to_owned(),
+                fix: "make a plan, and give the tensor of the score in the Options of `attention`".to_owned(),
             }
             .into());
         }

@@ -146,7 +146,7 @@ pub fn audit(subject: &Subject<'_>, length: Option<usize>) -> Result<Report> {
 /// Returns the worst verdict of several trials, the observation of that trial, and the place of the leak if an output
 /// changed that must stay equal.
 fn judge_all(lab: &Lab<'_>, trials: &[Trial]) -> Result<(Verdict, String, Option<String>)> {
-    let mut worst = (Verdict::Pass, "equal to the bit".to_owned(), None);
+    let mut worst = (Verdict::Pass, "the outputs are equal to the bit".to_owned(), None);
     for (i, trial) in trials.iter().enumerate() {
         let (verdict, says) = judge(lab, trial)?;
         if i == 0 || verdict < worst.0 {
@@ -186,10 +186,10 @@ fn judge(lab: &Lab<'_>, trial: &Trial) -> Result<(Verdict, String)> {
             Some(at) => {
                 (Verdict::Fail, format!("{}: output {at} does not change at all ({})", trial.broken, trial.what))
             }
-            None => (Verdict::Pass, "every output that reads it changes".into()),
+            None => (Verdict::Pass, "every output that reads the changed token changes".into()),
         });
     }
-    let Some(at) = seen.1 else { return Ok((Verdict::Pass, "equal to the bit".into())) };
+    let Some(at) = seen.1 else { return Ok((Verdict::Pass, "the outputs are equal to the bit".into())) };
     let gap = seen.0 / scale;
     let bound = lab.rounding();
     let rounding = !trial.one_shape() && gap <= bound;

@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for ranks in [8, 64] {
         println!("\n131,072 tokens, {ranks} ranks: cells at most {area} and tokens at most {tokens} times the mean");
         println!(
-            "| mask | split | cells | tokens | MiB | best of the others that keep the limits | MiB | ours / theirs |"
+            "| mask | split | cells | tokens | MiB | best of the other splits that keep the limits | MiB | ours / theirs |"
         );
         println!("|---|---|---|---|---|---|---|---|");
         let mut notes = Vec::new();
@@ -51,7 +51,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             );
             if let Some(bound) = row.bound.as_ref().filter(|_| ratio > 0.5) {
                 let half = best.measures.received as f64 / 2.0;
-                let verdict = if bound.bytes as f64 > half { "half is impossible" } else { "half may be possible" };
+                let verdict = if bound.bytes as f64 > half {
+                    "half of the bytes is impossible"
+                } else {
+                    "half of the bytes may be possible"
+                };
                 let lower = mib(bound.bytes);
                 notes.push(format!("{}: {verdict}: no split is below {lower:.2} MiB: {}", case.name, bound.why));
             }

@@ -39,7 +39,7 @@ pub(crate) fn bound(
     if travel == Travel::Keys && longest > most {
         best.bytes = (longest - most) as u64 * sizes.key;
         best.why = format!(
-            "a query reads {longest:.0} keys, and its owner owns at most {most:.0} of them while only keys travel"
+            "a query reads {longest:.0} keys, and the rank that owns the query owns at most {most:.0} of these keys while only keys travel"
         );
     }
     if let Some(found) = looking_back(strips, ranks as f64, most, travel, sizes).filter(|b| b.bytes > best.bytes) {

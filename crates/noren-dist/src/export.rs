@@ -101,7 +101,7 @@ impl Partition {
             let odd = |s: &Share| count(&s.queries) != equal || !self.shape[3].is_multiple_of(self.ranks);
             if let Some((rank, share)) = shares().find(|(_, s)| odd(s)) {
                 return refuse(format!(
-                    "rank {rank} owns {} of {} tokens, and all {} ranks must own equally many: split for equal tokens, over a number of \
+                    "rank {rank} owns {} of {} tokens, and all {} ranks must own equally many tokens: split for equal tokens, over a number of \
                      ranks that divides the length",
                     count(&share.queries),
                     self.shape[3],

@@ -69,9 +69,9 @@ pub const CHECKS: [Check; 16] = [
     Check {
         name: "window",
         title: "window reach",
-        does: "the beginning is changed",
+        does: "the beginning of the sequence is changed",
         holds: "outputs beyond the reach of all windows together do not change",
-        broken: &["outputs depend on tokens beyond all windows"],
+        broken: &["outputs depend on tokens beyond the reach of all windows"],
         likely: "window_missing_or_wrong_layer, sliding_window_off_by_one",
     },
     Check {
@@ -129,7 +129,7 @@ pub const CHECKS: [Check; 16] = [
         name: "batch",
         title: "batch-mate invariance",
         does: "four sequences run alone and in batches: in every row, with equal and with different lengths, and with other batch mates",
-        holds: "the outputs of each sequence agree",
+        holds: "the outputs of each sequence are the same in all runs",
         broken: &["outputs depend on the other sequences of the batch"],
         likely: "batch_row_wrong, head_batch_layout, normalisation over the batch",
     },
@@ -226,7 +226,7 @@ impl Reads<'_> {
             }
             "liveness" => {
                 let found = [0, half, last].into_iter().map(|token| self.live(token)).collect();
-                (found, "no output reads another token in every layer")
+                (found, "no output reads any other token directly in every layer")
             }
             "reach" => {
                 let turns = (0..self.length).step_by(ROWS);
@@ -322,8 +322,8 @@ impl Scope<'_> {
         open(self.training == Some(true), "evaluation mode");
         open(self.training == Some(false), "training mode");
         open(self.training == Some(true), "dropout");
-        open(self.training.is_some(), "single heads that read too little");
-        open(self.heads > 1, "single heads that read what another head may");
+        open(self.training.is_some(), "single heads that read too few tokens");
+        open(self.heads > 1, "single heads that read tokens which only another head may read");
         open(!self.layers, "the keys that each layer reads");
         open(self.compiled, "the code that torch.compile makes of the model (the audit ran the model uncompiled)");
         open(!self.padding, "padding (the model takes no mask)");

@@ -31,13 +31,13 @@ pub(super) fn check_facts(policy: &Policy, flow: &Flow) -> Result<(), Error> {
     let facts = flow.facts();
     if let Some(rule) = names(|g| matches!(g, Group::Document(_) | Group::EachDocument(_))) {
         if !facts.has_documents() {
-            return refuse(rule, "the facts give no documents: give their lengths in the facts".into());
+            return refuse(rule, "the facts give no documents: give the lengths of the documents in the facts".into());
         }
         atoms::documents().bind(flow.shape(), facts)?;
     }
     if let Some(rule) = names(|g| matches!(g, Group::Level(_))) {
         if !facts.has_levels() {
-            return refuse(rule, "the facts give no levels: give one for each position in the facts".into());
+            return refuse(rule, "the facts give no levels: give one level for each position in the facts".into());
         }
         atoms::clearance().bind(flow.shape(), facts)?;
     }

@@ -181,7 +181,7 @@ impl fmt::Display for RuleVerdict {
         match self.cut {
             Some((layer, cells)) => write!(f, "; cheapest cut: {cells} cell(s) in layer {layer}"),
             None if self.cut_computed => {
-                write!(f, "; no single layer is enough to cut it: hide the sources in all of them")
+                write!(f, "; no single layer is enough to cut the path: hide the sources in all layers")
             }
             None => Ok(()),
         }

@@ -335,10 +335,10 @@ impl<T: Element> KvCache<T> {
     /// Returns an error if `cu_seqlens` does not divide `total` tokens into one run for each sequence.
     fn check_starts(&self, cu_seqlens: &[usize], total: Option<usize>) -> Result<(), Error> {
         let expected = match self.shape.sequences + 1 {
-            n if cu_seqlens.len() != n => format!("the cache has {} sequences: give {n} numbers", n - 1),
-            _ if cu_seqlens[0] != 0 || !cu_seqlens.is_sorted() => "the numbers must ascend from 0".to_owned(),
+            n if cu_seqlens.len() != n => format!("the cache has {} sequences: give {n} entries", n - 1),
+            _ if cu_seqlens[0] != 0 || !cu_seqlens.is_sorted() => "the entries must ascend from 0".to_owned(),
             n if total.is_some_and(|total| cu_seqlens[n - 1] != total) => {
-                format!("there are {} tokens: the last number must be the number of tokens", total.unwrap_or(0))
+                format!("{} tokens are given: the last entry must be this number of tokens", total.unwrap_or(0))
             }
             _ => return Ok(()),
         };

@@ -219,7 +219,7 @@ impl<'a> Options<'a> {
             };
             if taken {
                 return Err(refuse(
-                    "only one score of this kind is possible, and another one is in the mask or in the options: remove one of the two",
+                    "at most one score of each kind is possible, but the mask and the options together have two scores of this kind: remove one of the two scores",
                 )
                 .into());
             }

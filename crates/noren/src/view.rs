@@ -108,7 +108,11 @@ impl Layout {
     }
 
     fn assert_inside(&self, at: [usize; 4]) {
-        assert!(at.iter().zip(&self.shape).all(|(i, n)| i < n), "{at:?} is outside a view of shape {:?}", self.shape);
+        assert!(
+            at.iter().zip(&self.shape).all(|(i, n)| i < n),
+            "the index {at:?} is outside a view of shape {:?}",
+            self.shape
+        );
     }
 }
 

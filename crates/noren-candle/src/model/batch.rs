@@ -118,7 +118,7 @@ impl Batch {
             return Err(Error::input(
                 &format!("batch row {row}"),
                 given,
-                format!("batch row 0 has {len} tokens: pad or pack the rows"),
+                format!("batch row 0 has {len} tokens, and all rows need the same length: pad or pack the rows"),
             ));
         }
         let positions = keep.iter().map(|row| {

@@ -91,7 +91,7 @@ impl BertConfig {
     pub(crate) fn read(raw: &Raw<'_>, architecture: Option<&str>) -> Result<Self> {
         if raw.text_or("position_embedding_type", "absolute")? != "absolute" {
             let given = raw.text("position_embedding_type")?;
-            return Err(Error::config("position_embedding_type", given, "only the value absolute is supported"));
+            return Err(Error::config("position_embedding_type", given, "only the value `absolute` is supported"));
         }
         if raw.flag_or("is_decoder", false)? {
             return Err(Error::config("is_decoder", true, "a BERT is supported only as an encoder"));
@@ -126,7 +126,7 @@ impl BertConfig {
             head,
         };
         if config.layers > 4096 || !config.hidden.is_multiple_of(config.heads) {
-            let given = format!("{} layers of {} heads, {} wide", config.layers, config.heads, config.hidden);
+            let given = format!("{} layers of {} heads with a width of {}", config.layers, config.heads, config.hidden);
             return Err(Error::config("the size", given, "the width must be a multiple of the number of heads"));
         }
         Ok(config)

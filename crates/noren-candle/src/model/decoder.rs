@@ -163,7 +163,7 @@ impl Decoder {
     pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
         let Some(head) = &self.head else {
             let expected =
-                "a causal language model is needed: one whose architectures end in ForCausalLM or LMHeadModel";
+                "a causal language model is needed: a model whose architectures end in ForCausalLM or LMHeadModel";
             return Err(Error::input("the model", "without an output layer", expected));
         };
         let logits = head.forward(hidden)?;

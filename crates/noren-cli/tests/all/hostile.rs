@@ -129,7 +129,7 @@ fn configurations_that_make_no_sense() {
     refused(&bert.with(json!({"architectures": ["BertForQuestionAnswering"]})), "give BertModel");
     let labels = json!({"architectures": ["BertForTokenClassification"], "id2label": {"0": "O", "2": "B-PER"}});
     refused(&bert.with(labels), "id2label is 2 names: a name for each of the classes 0 to 1");
-    refused(&bert.with(json!({"position_embedding_type": "relative_key"})), "only the value absolute");
+    refused(&bert.with(json!({"position_embedding_type": "relative_key"})), "only the value `absolute`");
     refused(&bert.with(json!({"num_attention_heads": 7})), "multiple of the number of heads");
     let gemma = Copy::of("gemma3");
     refused(&gemma.with(json!({"layer_types": ["full_attention"]})), "layer_types");

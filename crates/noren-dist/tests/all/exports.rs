@@ -81,7 +81,7 @@ fn what_torch_cannot_say_is_refused() {
     let keys = Options { ranks: 4, travel: Travel::Keys, ..Options::default() };
     assert_eq!(
         refused(causal(), 1022, &keys),
-        "PyTorch's context parallelism cannot express this partition: rank 0 owns 255 of 1022 tokens, and all 4 ranks must own equally many: \
+        "PyTorch's context parallelism cannot express this partition: rank 0 owns 255 of 1022 tokens, and all 4 ranks must own equally many tokens: \
          split for equal tokens, over a number of ranks that divides the length"
     );
     let both = Options { ranks: 8, ..Options::default() };

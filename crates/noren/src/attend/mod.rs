@@ -352,7 +352,7 @@ impl Attend<'_> {
     ) -> Result<Attention<T>, Error> {
         let refuse = |name, problem: &str| Error::Option {
             name,
-            given: "given for a decoding step with a cache".to_owned(),
+            given: "given together with a cache, for a decoding step".to_owned(),
             problem: problem.to_owned(),
         };
         let Masking::Spec(spec) = &self.masking else {
@@ -424,7 +424,7 @@ impl<'a> Attend<'a> {
         for (name, given) in [("facts", self.facts.is_some()), ("query_offset", self.query_offsets.is_some())] {
             if given {
                 let problem = "a plan already contains facts and positions: set them when you bind the mask, or give the mask instead of the plan".to_owned();
-                return Err(Error::Option { name, given: "given with a plan".to_owned(), problem });
+                return Err(Error::Option { name, given: "given together with a plan".to_owned(), problem });
             }
         }
         Ok(plan)

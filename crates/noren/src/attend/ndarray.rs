@@ -61,7 +61,7 @@ impl<'a, T: Element, D: Dimension> IntoViewMut<'a> for ArrayViewMut<'a, T, D> {
                 name: "the strides of an output",
                 given,
                 problem:
-                    "there are gaps between the elements of the array: give an array without gaps, then copy the result"
+                    "the elements of the array have gaps between them in memory: give an array without gaps, then copy the result"
                         .to_owned(),
             }),
         }

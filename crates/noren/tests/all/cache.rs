@@ -540,7 +540,7 @@ fn wrong_use_is_refused_by_name() {
             View::new(&x.data[..80], [1, 2, 10, 4]).unwrap(),
             &[0, 4, 9]
         )),
-        "cache: cu_seqlens are [0, 4, 9]: there are 10 tokens: the last number must be the number of tokens"
+        "cache: cu_seqlens are [0, 4, 9]: 10 tokens are given: the last entry must be this number of tokens"
     );
     assert_eq!(message(cache.truncate(2, 0)), "cache: there is no sequence 2: sequences are numbered from 0 to 1");
     assert_eq!(message(cache.truncate(1, 11)), "cache: sequence 1 has 10 tokens and cannot be truncated to 11");

@@ -62,7 +62,7 @@ fn outputs_may_be_arrays_without_gaps() {
 
     let mut wide = Array4::<f32>::zeros((1, 2, 7, 8));
     let error = attend.forward_into(&x, &x, &x, wide.slice_mut(s![.., .., .., ..4]), None).unwrap_err();
-    assert!(error.to_string().contains("there are gaps between the elements of the array"), "{error}");
+    assert!(error.to_string().contains("the elements of the array have gaps between them"), "{error}");
     let mut small = Array4::<f32>::zeros((1, 2, 7, 3));
     assert!(matches!(attend.forward_into(&x, &x, &x, &mut small, None), Err(Error::Shape { name: "out", .. })));
 }

@@ -190,9 +190,12 @@ fn what_contradicts_is_refused() {
     for (got, words) in [
         (
             message(Attend::new(&ready).unwrap().facts(Facts::new()).forward(x, x, x)),
-            "facts is given with a plan: a plan already contains facts",
+            "facts is given together with a plan: a plan already contains facts",
         ),
-        (message(Attend::new(&ready).unwrap().query_offset(3).forward(x, x, x)), "query_offset is given with a plan"),
+        (
+            message(Attend::new(&ready).unwrap().query_offset(3).forward(x, x, x)),
+            "query_offset is given together with a plan",
+        ),
         (
             message(attend(x, x, x, plan("causal", &Shape::square(5), &Facts::new()))),
             "bind the mask to the arrays' sizes",
