@@ -147,7 +147,7 @@ test("a leak is followed", async () => {
 test("a link brings a leak back", async () => {
   const flow = { layers: ["documents | global(0)"], depth: 4, policy: "deny: document(1) -> document(3)", violation: 0 };
   const page = await open(flow, { len: 24, facts: { documents: [[1, 8, 8, 7]] } });
-  await verdict(page, "Broken");
+  await verdict(page, "The policy is broken");
   assert.deepEqual(await inkAt(page, 0, 1), WARN);
   assert.deepEqual(await violations(page), []);
   await page.finish();
@@ -270,7 +270,7 @@ for (const theme of ["light", "dark"]) {
   test(`axe: a policy that is broken, everything open, ${theme}`, async () => {
     const flow = { layers: ["causal", "sliding(3)"], depth: 4, policy: "deny: label(pii) -> output", violation: 0 };
     const page = await open(flow, { facts: { labels: { pii: [3] } }, theme });
-    await verdict(page, "Broken");
+    await verdict(page, "The policy is broken");
     await page.locator("details").evaluateAll((folds) => folds.forEach((fold) => (fold.open = true)));
     assert.deepEqual(await violations(page), []);
     await page.finish();
