@@ -113,8 +113,8 @@ fn all_lengths(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
 fn summary([only_first, only_second, all]: [u128; 3]) -> String {
     let count = only_first + only_second;
     let relation = match (only_first, only_second) {
-        (0, _) => "; the second allows all that the first allows",
-        (_, 0) => "; the first allows all that the second allows",
+        (0, _) => "; the second mask allows all cells that the first mask allows",
+        (_, 0) => "; the first mask allows all cells that the second mask allows",
         _ => "",
     };
     format!(

@@ -296,7 +296,8 @@ fn tell_field(field: &[IntervalSet], token: u32, rows: usize, screen: &mut Scree
     let last = field.len() - 1;
     for (layers, set) in field.iter().enumerate().skip(1) {
         if before == Some(set) && field[layers..].iter().all(|later| later == set) {
-            screen.line(format!("  {layers:4} layers  the same tokens for all further layers"))?;
+            screen
+                .line(format!("  {layers:4} layers  the output depends on the same tokens after all further layers"))?;
             break;
         }
         if layers > LISTED && layers < last {

@@ -100,7 +100,7 @@ fn watch() -> impl Fn(Progress) -> ControlFlow<()> {
 /// Formats the cost of attention that computes every cell, as attention with a mask array does.
 fn dense(stats: &Stats) -> String {
     let times = match stats.computed {
-        0 => "the plan computes none".to_string(),
+        0 => "the plan computes no cell".to_string(),
         n => format!("{:.2} x the plan", stats.cells as f64 / n as f64),
     };
     format!("{:<18} computes {} cells, {times}", "dense masking", short_count(stats.cells))

@@ -43,7 +43,7 @@ pub(crate) fn run(args: &VerifyArgs, screen: &mut Screen) -> Result<Verdict> {
     let given = args.stack.expected()?;
     let report = with_note("checking the certificate ...", || verify_for(&text, &given))
         .map_err(|refusal| Failure::new(format!("{name}: {refusal}")))?;
-    let about = if args.stack.given() { "about these masks, unchanged" } else { "unchanged" };
+    let about = if args.stack.given() { "for exactly these masks, unchanged" } else { "unchanged" };
     screen.line(format!("{}: the certificate is {about}, and its verdict is correct", paint(GOOD, "verified")))?;
     screen.line(format!(
         "{} batch row(s), {} head(s), {} tokens, {} layers of {} mask(s), {} closure(s) checked step by step, sha256 {}",

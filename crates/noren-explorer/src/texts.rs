@@ -16,8 +16,8 @@ pub trait Texts {
     /// Runs a text through the model.
     ///
     /// # Errors
-    /// Returns an error if the model cannot be loaded or the request names a layer, a head or a kind that does not
-    /// exist.
+    /// Returns an error if the model cannot be loaded or the request names a layer, a head or a kind of private text
+    /// that does not exist.
     fn run(&mut self, request: &TextRequest) -> Result<TextAnswer, Error>;
 }
 

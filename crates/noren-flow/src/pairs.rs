@@ -58,11 +58,11 @@ pub(super) struct Block {
 /// Selects pairs by the documents of the two tokens, as the letters of a rule such as `document(i) -> document(j)` require.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Letters {
-    /// True if pairs of tokens of one document are selected.
+    /// Whether the rule selects pairs of tokens of the same document.
     same: bool,
-    /// True if pairs of tokens of different documents are selected.
+    /// Whether the rule selects pairs of tokens of different documents.
     other: bool,
-    /// True if pairs with a token outside of all documents are selected.
+    /// Whether the rule selects pairs in which a token is outside of all documents.
     none: bool,
 }
 
@@ -294,10 +294,13 @@ impl Blocks {
         }
     }
 
-    /// Adds blocks for all pairs of a source and a target of different classes. `common` are the (sources, targets) in classes that have both sources
-    /// and targets, and `classes` is the number of such classes. The numbers of two different classes differ in at least one bit. If `one` is true,
-    /// `bit(b, one)` returns the sources whose class number has bit `b` set and the targets whose class number has it clear; if `one` is false, the
-    /// reverse.
+    /// Adds blocks that contain all pairs of a source and a target of different classes.
+    ///
+    /// `classes` is the number of classes that have both sources and targets. `common` contains the sources and the
+    /// targets in these classes. Two different class numbers differ in at least one bit: for each bit `b`, a block has
+    /// the sources of the classes with bit `b` = 1 and the targets of the classes with bit `b` = 0, and a second block
+    /// has the opposite. `bit(b, true)` returns the sources and targets of the first block, `bit(b, false)` those of
+    /// the second.
     fn apart(
         &mut self,
         sources: &IntervalSet,

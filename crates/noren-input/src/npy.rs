@@ -389,9 +389,9 @@ mod tests {
             ("'|u1'", "None", "'N' where text between quotes is expected"),
             ("False", "0", "'0' where True or False is expected"),
             ("False", "Falsey", "'y' where '}' is expected"),
-            ("'shape': (2, 3)", "", "no \"shape\""),
-            ("'descr': '|u1', ", "", "no \"descr\""),
-            ("'fortran_order': False, ", "", "no \"fortran_order\""),
+            ("'shape': (2, 3)", "", "no key \"shape\""),
+            ("'descr': '|u1', ", "", "no key \"descr\""),
+            ("'fortran_order': False, ", "", "no key \"fortran_order\""),
             ("{", "", "'\\'' where '{' is expected"),
         ] {
             let header = good.replace(from, to);

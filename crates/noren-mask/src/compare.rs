@@ -217,7 +217,8 @@ impl Pair<'_> {
         })
     }
 
-    /// Calls `found(q, k)` for the cells with the condition, by query row and key, until `found` returns false.
+    /// Calls `found(q, k)` for each cell that fulfils the condition of this search, in the order of query rows and keys,
+    /// until `found` returns false.
     fn visit(&self, mut found: impl FnMut(u32, u32) -> bool) {
         let mut words = vec![0; (KEYS / 64) as usize];
         let mut other = words.clone();

@@ -43,7 +43,8 @@ impl BoundMask {
     }
 }
 
-/// Returns one plan for each distinct pattern, after checks of reordered plans.
+/// Makes one plan for each distinct pattern. A plan in another order of queries and keys is compared with the mask
+/// before it is returned.
 ///
 /// # Errors
 /// Returns an error if the budget is spent or the budget's function cancels.

@@ -71,7 +71,7 @@ pub struct Witness {
 /// One entry of the field `reach`: the tokens that the tokens of `sources` influence after each layer.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// The index of the entry in the field `reach`.
+    /// The index of this entry in the list `reach` of the certificate.
     pub(crate) number: usize,
     pub(crate) row: usize,
     pub(crate) sources: Runs,

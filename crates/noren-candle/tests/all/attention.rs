@@ -6,6 +6,32 @@ use noren_candle::{Bias, Options, attend, attention, attention_weights, plan, to
 
 const CPU: Device = Device::Cpu;
 
+/// Values from a normal distribution that are the same in every run; candle's own cannot be seeded on a CPU.
+struct Draw(u64);
+
+impl Draw {
+    /// Returns a number from 0 to 1, without 0.
+    fn uniform(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((mixed ^ mixed >> 31) >> 11) as f64 / (1u64 << 53) as f64 + 1e-17
+    }
+
+    /// Returns a tensor of normal values with the standard deviation `spread`.
+    fn normal(&mut self, spread: f64, shape: &[usize]) -> Tensor {
+        let mut value =
+            || spread * (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos();
+        let values: Vec<f32> = (0..shape.iter().product()).map(|_| value() as f32).collect();
+        Tensor::from_vec(values, shape, &CPU).unwrap()
+    }
+
+    /// Returns a variable of normal values with the standard deviation `spread`.
+    fn var(&mut self, spread: f64, shape: &[usize]) -> Var {
+        Var::from_tensor(&self.normal(spread, shape)).unwrap()
+    }
+}
+
 /// Returns the softmax of masked scores times values, computed with candle's operations only. Rows without an allowed key are 0.
 fn textbook(q: &Tensor, k: &Tensor, v: &Tensor, keep: &Tensor, options: &Options) -> Result<Tensor> {
     let group = q.dim(1)? / k.dim(1)?;
@@ -53,7 +79,9 @@ fn case(mask: &'static str, shape: Shape) -> Case {
 
 fn cases() -> Vec<Case> {
     let square = Shape::square(37).batch(2).heads(4).kv_heads(2);
-    let random = |shape: &[usize]| Var::randn(0f32, 1.0, shape, &CPU).unwrap().as_tensor().clone();
+    let mut draw = Draw(1);
+    let mut random = |shape: &[usize]| draw.var(1.0, shape).as_tensor().clone();
+    let weights = random(&[1, 1, 37, 37]).affine(0.1, 0.5).unwrap().clamp(0.1f32, 0.9).unwrap();
     vec![
         case("full", Shape::square(5).heads(2)),
         case("causal", square.clone()),
@@ -73,7 +101,7 @@ fn cases() -> Vec<Case> {
         Case {
             options: Options {
                 bias: vec![Bias::Dense(random(&[2, 1, 1, 37])), Bias::Dense(random(&[1, 4, 37, 1]))],
-                soft: Some(Var::rand(0.1f32, 0.9, (1, 1, 37, 37), &CPU).unwrap().as_tensor().clone()),
+                soft: Some(Var::from_tensor(&weights).unwrap().as_tensor().clone()),
                 sinks: Some(random(&[4])),
                 ..Options::default()
             },
@@ -95,19 +123,17 @@ fn close(name: &str, got: &Tensor, expected: &Tensor, tolerance: f32) {
 
 #[test]
 fn outputs_and_gradients_are_those_of_the_textbook_formula() {
+    let mut draw = Draw(2);
     for Case { mask, shape, facts, options } in cases() {
         let spec: Spec = mask.parse().unwrap();
         let plan = plan(&spec.mask, &shape, &facts).unwrap();
         let keep = to_keep(plan.bound(), &CPU).unwrap();
         let (b, h, g, d) = (shape.batch_len(), shape.head_count(), shape.kv_head_count(), 16);
         for (dtype, tolerance) in [(DType::F32, 2e-5), (DType::BF16, 2e-2), (DType::F16, 4e-3)] {
-            let var = |shape: (usize, usize, usize, usize)| {
-                let values = Tensor::randn(0f32, 1.0, shape, &CPU).unwrap();
-                Var::from_tensor(&values.to_dtype(dtype).unwrap()).unwrap()
-            };
-            let vars =
-                [var((b, h, shape.q_len(), d)), var((b, g, shape.kv_len(), d)), var((b, g, shape.kv_len(), d + 3))];
-            let dout = Tensor::randn(0f32, 1.0, (b, h, shape.q_len(), d + 3), &CPU).unwrap().to_dtype(dtype).unwrap();
+            let mut values = |shape: [usize; 4]| draw.normal(1.0, &shape).to_dtype(dtype).unwrap();
+            let vars = [[b, h, shape.q_len(), d], [b, g, shape.kv_len(), d], [b, g, shape.kv_len(), d + 3]]
+                .map(|shape| Var::from_tensor(&values(shape)).unwrap());
+            let dout = values([b, h, shape.q_len(), d + 3]);
             let [q, k, v] = vars.each_ref().map(Var::as_tensor);
             let out = attention(q, k, v, &plan, &options).unwrap();
             let got = (&out * &dout).unwrap().to_dtype(DType::F32).unwrap().sum_all().unwrap().backward().unwrap();
@@ -137,9 +163,10 @@ fn strided_broadcast_and_shared_inputs_have_their_gradients() {
     let plan = plan(&"causal".parse().unwrap(), &shape, &Facts::new()).unwrap();
     let keep = to_keep(plan.bound(), &CPU).unwrap();
     // Queries and keys are two parts of one tensor in the order of tokens; values are one batch row, repeated.
-    let joined = Var::randn(0f32, 1.0, (3, 19, 2 * 4 * 8), &CPU).unwrap();
-    let values = Var::randn(0f32, 1.0, (1, 4, 19, 8), &CPU).unwrap();
-    let dout = Tensor::randn(0f32, 1.0, (3, 4, 19, 8), &CPU).unwrap();
+    let mut draw = Draw(3);
+    let joined = draw.var(1.0, &[3, 19, 2 * 4 * 8]);
+    let values = draw.var(1.0, &[1, 4, 19, 8]);
+    let dout = draw.normal(1.0, &[3, 4, 19, 8]);
     let parts = || -> Result<[Tensor; 3]> {
         let part = |from| joined.narrow(2, from, 32)?.reshape((3, 19, 4, 8))?.transpose(1, 2);
         Ok([part(0)?, part(32)?, values.broadcast_as((3, 4, 19, 8))?])
@@ -161,8 +188,9 @@ fn strided_broadcast_and_shared_inputs_have_their_gradients() {
 fn dropout_is_the_same_forward_and_backward() {
     let plan = plan(&"causal".parse().unwrap(), &Shape::square(24).heads(2), &Facts::new()).unwrap();
     let options = Options { dropout: Some(noren::Dropout { probability: 0.4, seed: 5 }), ..Options::default() };
-    let [q, k] = [(); 2].map(|()| Tensor::randn(0f32, 1.0, (1, 2, 24, 8), &CPU).unwrap());
-    let v = Var::randn(0f32, 1.0, (1, 2, 24, 8), &CPU).unwrap();
+    let mut draw = Draw(4);
+    let [q, k] = [(); 2].map(|()| draw.normal(1.0, &[1, 2, 24, 8]));
+    let v = draw.var(1.0, &[1, 2, 24, 8]);
     let out = attention(&q, &k, &v, &plan, &options).unwrap();
     let weights = attention_weights(&q, &k, &plan, &options).unwrap();
     close("out", &out, &weights.matmul(&v).unwrap(), 1e-5);
@@ -186,8 +214,9 @@ fn wrong_tensors_are_refused_by_name() {
 #[test]
 fn a_relative_bias_is_the_dense_one_by_distance() {
     let plan = plan(&"full".parse().unwrap(), &Shape::cross(29, 29).heads(4), &Facts::new()).unwrap();
-    let [q, k, v] = [(); 3].map(|()| Tensor::randn(0f32, 3.0, (1, 4, 29, 16), &CPU).unwrap());
-    let table = Var::randn(0f32, 3.0, (4, 2 * 10 + 1), &CPU).unwrap();
+    let mut draw = Draw(5);
+    let [q, k, v] = [(); 3].map(|()| draw.normal(3.0, &[1, 4, 29, 16]));
+    let table = draw.var(3.0, &[4, 2 * 10 + 1]);
     let index: Vec<u32> =
         (0..29i64).flat_map(|q| (0..29i64).map(move |k| ((k - q).clamp(-10, 10) + 10) as u32)).collect();
     let index = Tensor::from_vec(index, 29 * 29, &CPU).unwrap();
@@ -204,8 +233,8 @@ fn a_relative_bias_is_the_dense_one_by_distance() {
 
 #[test]
 fn attend_is_attention_under_a_plan_of_the_tensors_own_sizes() {
-    let random = |shape: (usize, usize, usize, usize)| Var::randn(0f32, 1.0, shape, &CPU).unwrap();
-    let (q, k, v) = (random((2, 4, 9, 8)), random((2, 2, 9, 8)), random((2, 2, 9, 6)));
+    let mut draw = Draw(6);
+    let [q, k, v] = [[2, 4, 9, 8], [2, 2, 9, 8], [2, 2, 9, 6]].map(|shape| draw.var(1.0, &shape));
     let plan = plan(&"sliding(4)".parse().unwrap(), &Shape::square(9).batch(2).heads(4).kv_heads(2), &Facts::new());
     let plan = plan.unwrap();
     let slopes = noren::Score::alibi_slopes(4).into_iter().map(|slope| slope as f32).collect();

@@ -124,8 +124,8 @@ pub(crate) fn print_check(screen: &mut Screen, label: &str, what: &str, check: &
 fn differences(what: &str, check: &Check) -> String {
     let one_sided = match check.one_sided {
         0 => "largest".to_string(),
-        1 => "1 value is NaN or infinite on one side only; elsewhere the largest".to_string(),
-        n => format!("{n} values are NaN or infinite on one side only; elsewhere the largest"),
+        1 => "1 value is NaN or infinite in only one of the two results; of all other values, the largest".to_string(),
+        n => format!("{n} values are NaN or infinite in only one of the two results; of all other values, the largest"),
     };
     let lse = if check.lse > 0.0 { format!(", of lse {:.1e}", check.lse) } else { String::new() };
     let worst = match check.worst {
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn one_sided_values_are_reported() {
         let check = Check { out: 1e-7, lse: 0.0, scale: 1.0, worst: 0.01, one_sided: 2, holds: false };
-        let expected = "2 values are NaN or infinite on one side only; elsewhere the largest difference to it 1.0e-7 \
+        let expected = "2 values are NaN or infinite in only one of the two results; of all other values, the largest difference to it 1.0e-7 \
                         (at most 1.0 % of the tolerance of its row)";
         assert_eq!(differences("it", &check), expected);
         let check = Check { one_sided: 0, lse: 0.5, worst: 250.0, ..check };

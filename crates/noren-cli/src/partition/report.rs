@@ -59,7 +59,7 @@ pub(super) fn table(
     let _ = writeln!(out, "{:<16} {} over {} ranks{nodes}", "split", paint(STRONG, &split.method), split.ranks);
     let _ = writeln!(
         out,
-        "{:<16} cells up to {area} and tokens up to {tokens} times the mean; then minimum traffic",
+        "{:<16} cells at most {area} and tokens at most {tokens} times the mean of the ranks; within these limits, minimum traffic",
         "limits"
     );
     let row = &found.rows[0];

@@ -205,7 +205,7 @@ fn print_secrets(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
         caption(screen, "", paint(DIM, "with --hide all, no other token may read the private text"))?;
         return print_kinds(ran, screen);
     };
-    let visible = "their number, their places, and information about them in the rest of the text";
+    let visible = "the number and places of hidden tokens, and information about them in the rest of the text";
     caption(screen, "visible", format_args!("of {} hidden tokens: {visible}", ran.hidden.count()))?;
     print_kinds(ran, screen)?;
     caption(screen, "proof", verdict(proof))?;

@@ -50,5 +50,5 @@ fn embedded() -> Result<Source> {
     let model = Model::new(&Config::read(&config)?, &weights)?;
     // This tokenizer has the tokens of `ByteTokenizer`, and also recognises `<mask>` in a text.
     let tokenizer = Box::new(HfTokenizer::from_bytes(ByteTokenizer.to_json().as_bytes())?);
-    Ok(Source { name: "the small one in this program".into(), model, tokenizer })
+    Ok(Source { name: "the small model in this program".into(), model, tokenizer })
 }

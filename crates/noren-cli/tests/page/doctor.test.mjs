@@ -147,7 +147,7 @@ test("hostile files are refused with a message, and the page continues", async (
 
 test("a link shows that it does not contain the file", async () => {
   const page = await open({ file: "mask.npy", context: { kind: "causal" } });
-  assert.match(await page.locator(".doctor-dropped").innerText(), /A link cannot carry a file: drop it here again/);
+  assert.match(await page.locator(".doctor-dropped").innerText(), /A link cannot carry a file: drop the file here again/);
   assert.equal(await page.getByLabel("Kind").inputValue(), "causal");
   await page.finish();
 });

@@ -127,7 +127,7 @@ test("a leak is followed", async () => {
   await verdict(page, "There is no rule, so nothing is denied");
   const rules = page.getByLabel("Denied pairs of tokens, one rule per line");
   await rules.fill("deny: token(2) -> token(7)");
-  await verdict(page, "Broken: 1 of 1 denied pair of tokens reached");
+  await verdict(page, "The policy is broken: 1 of 1 denied pair of tokens reached");
   const row = page.locator(".flow-violation");
   assert.match(await row.innerText(), /token 2 → token 3 in layer 0 → token 7 in layer 1/);
   assert.match(await row.innerText(), /No cut in a single layer is enough/);
@@ -138,7 +138,7 @@ test("a leak is followed", async () => {
   await page.waitForFunction(() => location.hash.includes("'violation':0"));
   // With key 2 hidden from all other tokens, no path is left.
   await page.locator(".flow-layer textarea").fill("causal - (keys(2) - queries(2))");
-  await verdict(page, "Holds: none of 1 denied pair");
+  await verdict(page, "The policy holds: none of 1 denied pair");
   await row.waitFor({ state: "detached" });
   assert.notDeepEqual(await inkAt(page, 3, 1), WARN);
   await page.finish();
@@ -147,7 +147,7 @@ test("a leak is followed", async () => {
 test("a link brings a leak back", async () => {
   const flow = { layers: ["documents | global(0)"], depth: 4, policy: "deny: document(1) -> document(3)", violation: 0 };
   const page = await open(flow, { len: 24, facts: { documents: [[1, 8, 8, 7]] } });
-  await verdict(page, "Broken");
+  await verdict(page, "The policy is broken");
   assert.deepEqual(await inkAt(page, 0, 1), WARN);
   assert.deepEqual(await violations(page), []);
   await page.finish();
@@ -159,7 +159,7 @@ test("invalid rules are reported by line", async () => {
   const wrong = page.locator(".flow-policy .wrong");
   assert.match(await wrong.innerText(), /^Line 2: /);
   assert.equal(await page.locator(".flow-rules").getAttribute("aria-invalid"), "true");
-  assert.doesNotMatch(await page.locator(".flow-policy").innerText(), /Holds|Broken/);
+  assert.doesNotMatch(await page.locator(".flow-policy").innerText(), /policy holds|policy is broken/);
   await page.finish();
 });
 
@@ -240,7 +240,7 @@ test("a stack of too many layers is refused, not replaced", async () => {
 test("sets of very many ranges are counted completely, and the picture reports missing ranges", async () => {
   const page = await open({ layers: ["causal & stride(2)"], depth: 2, token: 16383 }, { len: 16384 });
   await shown(page, "token 16,383 depends on 8,192 of 16,384 inputs (1, 3, 5, … (more than 4096 runs))");
-  assert.match(await page.locator(".flow-lacks").innerText(), /lacks ranges/);
+  assert.match(await page.locator(".flow-lacks").innerText(), /ranges are missing from the picture/);
   await page.getByLabel("Token", { exact: true }).first().fill("7");
   await shown(page, "token 7 depends on 4 of 16,384 inputs (1, 3, 5, … (4 runs))");
   await page.finish();
@@ -270,7 +270,7 @@ for (const theme of ["light", "dark"]) {
   test(`axe: a policy that is broken, everything open, ${theme}`, async () => {
     const flow = { layers: ["causal", "sliding(3)"], depth: 4, policy: "deny: label(pii) -> output", violation: 0 };
     const page = await open(flow, { facts: { labels: { pii: [3] } }, theme });
-    await verdict(page, "Broken");
+    await verdict(page, "The policy is broken");
     await page.locator("details").evaluateAll((folds) => folds.forEach((fold) => (fold.open = true)));
     assert.deepEqual(await violations(page), []);
     await page.finish();

@@ -21,7 +21,7 @@ const REAL = [9, 6];
 export const EXAMPLES = [
   {
     id: "wide",
-    title: "One key too wide",
+    title: "Causal, one key too many",
     says: "A causal triangle in which every query reads the token that it must predict.",
     code: "torch.tril(torch.ones(16, 16), diagonal=1).bool()",
     name: "mask.npy",
@@ -31,7 +31,7 @@ export const EXAMPLES = [
   {
     id: "inverted",
     title: "Padding inverted",
-    says: "Made for an API in which true means ignore, used in one in which true means attend.",
+    says: "A mask for an API in which true means ignore, given to an API in which true means attend.",
     code: "mask = input_ids == pad_token_id",
     name: "batch.safetensors",
     context: { kind: "bidirectional", convention: "keep_bool", pad_token_id: 0 },
@@ -43,7 +43,7 @@ export const EXAMPLES = [
   },
   {
     id: "documents",
-    title: "Documents read each other",
+    title: "Packed documents that read each other",
     says: "Three texts packed into one row for training, with a mask that is only causal.",
     code: "is_causal=True",
     name: "packed.safetensors",
@@ -57,7 +57,7 @@ export const EXAMPLES = [
   {
     id: "window",
     title: "A window one key too wide or too narrow",
-    says: "W keys that include the query, or W keys before it: libraries differ.",
+    says: "A window of W keys includes the query's own key in some libraries, and holds W keys before the query in others.",
     code: "(i - j >= 0) & (i - j <= window)",
     name: "window.npy",
     context: { kind: "sliding", convention: "keep_bool", window: 6, window_means: "keys visible, self included" },
@@ -65,8 +65,8 @@ export const EXAMPLES = [
   },
   {
     id: "aligned",
-    title: "Aligned to the top left instead of the bottom right",
-    says: "Four new tokens after twelve cached tokens, with the triangle of an empty cache.",
+    title: "Causal, aligned to the top left instead of the bottom right",
+    says: "Four new tokens after twelve cached tokens, with the causal triangle of an empty cache.",
     code: "torch.tril(torch.ones(q_len, kv_len)).bool()",
     name: "decode.npy",
     context: { kind: "causal", convention: "keep_bool", past_len: 12 },

@@ -155,7 +155,7 @@ export class Facts {
       assumed.hidden = note.length === 0;
       fill(
         assumed,
-        "Not given, so assumed: ",
+        "Assumed, because these facts are not given: ",
         note.map((said, i) => [i ? ", " : "", el("code", {}, said)]),
       );
     });

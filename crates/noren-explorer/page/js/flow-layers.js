@@ -37,7 +37,7 @@ export class LayersPanel {
       el("div", { class: "flow-under" }, this.more, this.turns),
       el("div", { class: "flow-pair" },
         el("div", { class: "field" }, el("label", { for: depth }, "Depth, in layers"), this.depth),
-        el("div", { class: "field" }, el("label", { for: empty }, "An empty row reads"), this.fill)));
+        el("div", { class: "field" }, el("label", { for: empty }, "A row without keys reads"), this.fill)));
   }
 
   texts() {

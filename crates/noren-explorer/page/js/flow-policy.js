@@ -72,8 +72,8 @@ export class PolicyPanel {
     const over = [plural(depth, "layer"), plural(heads, "head"), plural(batch, "batch row")].join(", ");
     const words = () => {
       if (problem) return ["", problem.line ? "The rules cannot be read" : "Not checked"];
-      if (verdict === "holds") return ["good", `Holds: none of ${plural(pairs, "denied pair")} of tokens is reached (${over})`];
-      if (verdict === "broken") return ["bad", `Broken: ${reachedInWords(violations, broken)} of ${plural(pairs, "denied pair")} of tokens reached (${over})`];
+      if (verdict === "holds") return ["good", `The policy holds: none of ${plural(pairs, "denied pair")} of tokens is reached (${over})`];
+      if (verdict === "broken") return ["bad", `The policy is broken: ${reachedInWords(violations, broken)} of ${plural(pairs, "denied pair")} of tokens reached (${over})`];
       if (verdict) return ["", "No result: the rules deny no pair of tokens"];
       return ["", "There is no rule, so nothing is denied"];
     };

@@ -62,7 +62,7 @@ export const PRESETS = [
   },
   {
     name: "Some global layers",
-    says: "Five windows, then one layer that reads everything before, as in Gemma 3: the whole text is reached.",
+    says: "Five layers with windows, then one causal layer, as in Gemma 3: the last token depends on the whole text.",
     patch: {
       shape: { len: 48 },
       facts: {},
@@ -71,7 +71,7 @@ export const PRESETS = [
   },
   {
     name: "Packed documents that leak",
-    says: "Documents do not read each other, but all read a global token, which reads all: after two layers they influence each other.",
+    says: "Documents do not read each other, but every document reads a global token that reads all tokens: after two layers, the documents influence each other.",
     patch: {
       shape: { len: 24 },
       facts: { documents: [[1, 8, 8, 7]] },
@@ -86,7 +86,7 @@ export const PRESETS = [
   },
   {
     name: "A private label",
-    says: "Query 15 may not read the secret. Tokens in between may, and pass it on.",
+    says: "Query 15 may not read the secret. Tokens between the secret and query 15 read the secret, and query 15 reads these tokens.",
     patch: {
       shape: { len: 20 },
       facts: { labels: { pii: [3, 4] } },
@@ -101,7 +101,7 @@ export const PRESETS = [
   },
   {
     name: "A private label, hidden from all",
-    says: "If only the secret's own queries read it, no number of layers makes it reach other tokens.",
+    says: "If only the secret's own queries read the secret, the secret reaches no other token after any number of layers.",
     patch: {
       shape: { len: 20 },
       facts: { labels: { pii: [3, 4] } },

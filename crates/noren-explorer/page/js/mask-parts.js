@@ -2,7 +2,7 @@
 
 /** The formats of exports, each as `[name in the API, title, note]`. */
 export const EXPORTS = [
-  ["svg", "SVG", "a picture that scales"],
+  ["svg", "SVG", "a picture that stays sharp at any size"],
   ["png", "PNG", "a picture"],
   ["txt", "Text", "as in the terminal"],
   ["expression", "Expression", "the mask's text"],

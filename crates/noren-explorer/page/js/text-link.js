@@ -8,7 +8,7 @@ export function heldInWords({ text, words, hide, mask }, secrets) {
   const held = ["the layer and head", hide.length > 0 && `the kinds to hide (${hide.join(", ")})`, mask.trim() !== "" && "the mask"];
   if (!secrets) return `The link holds ${listed(held)}. It does not hold the text or the words to hide.`;
   const own = [`the whole text (${plural([...text].length, "character")})`, words.length > 0 && plural(words.length, "word") + " to hide"];
-  return `The link holds ${listed([...own, ...held])}. Everyone with the link can read them, and a browser that opens it may keep them in its history.`;
+  return `The link holds ${listed([...own, ...held])}. Everyone with the link can read these, and a browser that opens it may keep them in its history.`;
 }
 
 function listed(parts) {

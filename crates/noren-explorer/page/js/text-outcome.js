@@ -71,7 +71,7 @@ export function guessesOf({ guesses, withheld, continued, text }) {
     ...guesses.map(guess),
     continued && el("p", { class: "text-goes-on" },
       el("span", { class: "soft" }, `…${[...text].slice(-32).join("")}`), el("strong", {}, continued)),
-    withheld && el("p", { class: "notice warn" }, "Withheld: the text ends in a secret, and the next tokens could reveal it."),
+    withheld && el("p", { class: "notice warn" }, "Withheld: the text ends inside a secret, and the next tokens could reveal the secret."),
     guesses.length === 0 && !withheld && !continued && el("p", { class: "soft" }, "This model does not predict the next token."),
   ].filter(Boolean);
 }

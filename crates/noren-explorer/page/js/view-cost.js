@@ -91,8 +91,8 @@ export function allowedOf({ allowed, allowed_low: low, allowed_high: high, densi
 
 /** Describes the ratio of computed cells to allowed cells. */
 function computedSays({ allowed, computed_per_allowed: ratio }) {
-  if (Number.isFinite(ratio)) return `${times(ratio)} the allowed ones`;
-  return !absent(allowed) && Number(allowed) === 0 ? "nothing is allowed" : "allowed cells were not counted";
+  if (Number.isFinite(ratio)) return `${times(ratio)} the allowed cells`;
+  return !absent(allowed) && Number(allowed) === 0 ? "nothing is allowed" : "the allowed cells were not counted";
 }
 
 function paintFigures(root, cost) {
@@ -118,7 +118,7 @@ function paintFigures(root, cost) {
 function paintTiles(root, cost, bound) {
   const kinds = [
     ["Full", cost.full_tiles, "allowed", "computed without a mask"],
-    ["Mixed", cost.mixed_tiles, "tile-some", "with a bit per cell"],
+    ["Mixed", cost.mixed_tiles, "tile-some", "computed with one bit for each cell"],
     ["Empty", cost.empty_tiles, "denied", "skipped"],
   ];
   const counted = kinds.every(([, count]) => !absent(count));
@@ -155,7 +155,7 @@ function paintTiles(root, cost, bound) {
       { class: "soft small" },
       `For head_dim ${cost.head_dim}, ${plural(bound.batch, "batch row")} and ${plural(bound.heads, "head")} on this machine: ${cost.machine}.`,
       cost.reordered && ` Planned in another order: ${cost.reordered}.`,
-      cost.empty_rows > 0 && ` ${plural(cost.empty_rows, "query", "queries")} may read nothing.`,
+      cost.empty_rows > 0 && ` ${plural(cost.empty_rows, "query", "queries")} may read no key.`,
     ),
   );
 }
@@ -175,7 +175,7 @@ function paintCurves(root, { points, notes, machine, head_dim: dim }, here) {
       "details",
       { class: "fold" },
       el("summary", {}, "The numbers"),
-      el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "The numbers by length" }, table(points)),
+      el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "The numbers for each length" }, table(points)),
     ),
   );
 }

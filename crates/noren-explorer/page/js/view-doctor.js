@@ -242,7 +242,7 @@ class DoctorView extends AskingView {
     this.dropped.className = lost ? "doctor-dropped notice warn" : "doctor-dropped";
     this.dropped.textContent = this.file
       ? `${this.file.name}, ${inBytes(this.file.bytes.length)}${this.file.example ? ", an example" : ""}`
-      : lost ? `This link was made with ${file}. A link cannot carry a file: drop it here again.` : "";
+      : lost ? `This link was made with ${file}. A link cannot carry a file: drop the file here again.` : "";
   }
 
   async send() {

@@ -112,7 +112,7 @@ class FlowView extends AskingView {
       id: "flow-batch", onchange: () => this.ctx.state.set({ at: [Number(this.batch.value), this.state.at[1]] }),
     });
     this.rows = el("div", { class: "field row", hidden: true }, el("label", { for: "flow-batch" }, "Batch row"), this.batch);
-    const directions = { both: "Both", back: "Tokens that reach it", reach: "Tokens it reaches" };
+    const directions = { both: "Both", back: "Tokens that reach the selected token", reach: "Tokens it reaches" };
     this.directions = segments(directions, "Directions", (name) => this.change({ directions: name }));
     return el("div", { class: "flow-bar" },
       el("div", { class: "field row" }, el("label", { for: "flow-token" }, "Token"), this.token),
@@ -129,7 +129,7 @@ class FlowView extends AskingView {
     this.assumed = el("p", { class: "soft small", hidden: true });
     this.channels = el("ul", { class: "flow-channels" });
     this.command = commandFold(this.ctx.toast);
-    const names = ["Layers", "Inputs that reach it", "which", "Outputs it reaches", "which"];
+    const names = ["Layers", "Inputs that reach the selected output", "which", "Outputs it reaches", "which"];
     const head = el("thead", {}, el("tr", {}, names.map((name) => el("th", { scope: "col" }, name))));
     return el("div", { class: "panel flow-notes" },
       el("details", { class: "fold" }, el("summary", {}, "Layer by layer"),
@@ -233,7 +233,7 @@ class FlowView extends AskingView {
     this.batch.value = answer.row;
     this.lacks.hidden = !answer.truncated;
     this.lacks.textContent = answer.truncated
-      ? "The picture lacks ranges: for levels with too many ranges, only the first are drawn. The counts include all."
+      ? "Some ranges are missing from the picture: for levels with too many ranges, only the first are drawn. The counts include all."
       : "";
     this.policy.show(answer, set.violation);
     if (own) this.tell(token);
@@ -282,7 +282,7 @@ class FlowView extends AskingView {
     const known = [
       reaches && `reaches output ${number(own)}`,
       knows && `depends on input ${number(own)}`,
-      (reaches === null || knows === null) && "is where the picture lacks ranges",
+      (reaches === null || knows === null) && "is at a level where ranges are missing from the picture",
     ].filter(Boolean);
     this.readout.textContent = `token ${number(token)} ${place}${known.length ? ` ${known.join(" and ")}` : ""}`;
   }

@@ -364,11 +364,11 @@ class MaskView {
       const { count, share } = allowedOf(cost);
       told(
         " · ",
-        share ? [el("b", {}, count), ` allowed, ${share}`] : "allowed cells not counted",
+        share ? [el("b", {}, count), ` allowed, ${share}`] : "the allowed cells were not counted",
         cost.empty_rows > 0 &&
-          el("span", { class: "warning" }, ` · ${plural(cost.empty_rows, "query", "queries")} may read nothing`),
+          el("span", { class: "warning" }, ` · ${plural(cost.empty_rows, "query", "queries")} may read no key`),
       );
-      this.live.textContent = `${number(qLen)} queries by ${number(kvLen)} keys, ${share ? `${count} cells allowed, ${share}` : "allowed cells not counted"}.`;
+      this.live.textContent = `${number(qLen)} queries by ${number(kvLen)} keys, ${share ? `${count} cells allowed, ${share}` : "the allowed cells were not counted"}.`;
     } catch {
       told(); // the picture is shown anyway
     }

@@ -53,7 +53,7 @@ pub(super) fn word_before(text: &str) -> &str {
     &text[rest.len()..]
 }
 
-/// Returns the letters at the start of `text`, after a finding.
+/// Returns the letters at the start of `text`, the text that follows a piece of private text.
 pub(super) fn word_after(text: &str) -> &str {
     let rest = text.trim_start_matches(|c: char| c.is_alphabetic() && !is_spaceless(c));
     &text[..text.len() - rest.len()]
@@ -97,8 +97,8 @@ impl<'a> Run<'a> {
         &self.text[self.groups[group].end..self.groups[group + 1].start]
     }
 
-    /// Returns whether `groups` can be one number: they contain at most one line break, or they are all groups of the
-    /// run.
+    /// Returns whether the groups of digits `groups` can be one number: they contain at most one line break, or the text
+    /// has no other groups of digits next to them.
     pub(super) fn is_one_number(&self, groups: Range<usize>) -> bool {
         let breaks = (groups.start..groups.end - 1).filter(|group| self.separator(*group).contains('\n')).count();
         breaks <= 1 || groups == (0..self.groups.len())

@@ -202,7 +202,7 @@ fn what_contradicts_is_refused() {
         ),
         (
             message(with("causal + softcap(2)").softcap(3.0).forward(x, x, x)),
-            "score is `softcap(2)`: only one score of this kind",
+            "score is `softcap(2)`: at most one score of each kind is possible",
         ),
     ] {
         assert!(got.contains(words), "{got:?} should contain {words:?}");
