@@ -86,7 +86,7 @@ impl Plan {
         DevicePlan { block, rows, keys: keys.finish(), words: words.words }
     }
 
-    /// Cuts the query rows into pieces of content. A piece begins where the keys of a row lie wholly before or after the
+    /// Cuts the query rows into pieces of content. A piece begins where the keys of a row are wholly before or after the
     /// keys of the row before it, where rows begin or cease to read nothing, and at the ends of padding.
     fn pieces(&self, pattern: usize, lists: &Runs) -> Vec<Piece> {
         let shape = self.shape();
