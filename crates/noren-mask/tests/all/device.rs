@@ -88,7 +88,7 @@ fn random_masks_have_their_cells_once() {
 /// Tiles and runs with the rows and keys moved back by `rows` and `keys`.
 fn moved(side: &DeviceSide, tiles: std::ops::Range<usize>, own: u32, other: u32) -> Vec<([u32; 2], Vec<[i32; 2]>)> {
     let of = |tile: usize| &side.runs[side.indptr[tile] as usize..side.indptr[tile + 1] as usize];
-    let run = |run: &[i32; 3]| [run[0] - other as i32, run[1].min(i32::MAX) - other as i32];
+    let run = |run: &[i32; 3]| [run[0] - other as i32, run[1] - other as i32];
     tiles.map(|t| (side.tiles[t].map(|at| at - own), of(t).iter().map(run).collect())).collect()
 }
 
