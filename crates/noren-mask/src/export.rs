@@ -4,9 +4,11 @@
 //! formats. Each format has exactly the allowed cells of the plan.
 
 mod blocks;
+mod device;
 mod slices;
 
 pub use blocks::Blocks;
+pub use device::{DevicePlan, DeviceSide};
 pub use slices::{Slice, SliceKind};
 
 use crate::bits::runs;

@@ -2,7 +2,7 @@
 
 use crate::bound::PyPlan;
 use crate::error::Error;
-use noren::noren_mask::Runs;
+use noren::noren_mask::{DevicePlan, Runs};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -82,4 +82,34 @@ pub(crate) fn slices<'py>(py: Python<'py>, plan: &PyPlan, pattern: usize) -> PyR
     let slices = py.detach(|| plan.plan.slices(pattern));
     let rows = slices.iter().flat_map(|s| [s.rows[0], s.rows[1], s.keys[0], s.keys[1], s.kind as u32]);
     Ok(bytes(py, rows.map(|n| n.to_ne_bytes())))
+}
+
+/// Returns the arrays that a GPU kernel reads, for all patterns: the index of the first row tile and of the first key tile
+/// of each pattern, then (tiles, indptr, runs) by row, the same by key, and the words of mixed blocks. All are `int32`.
+/// Indices count through all patterns.
+#[pyfunction]
+pub(crate) fn device_plan<'py>(py: Python<'py>, plan: &PyPlan, block: [u32; 2]) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+    if block.iter().any(|size| !matches!(size, 32 | 64 | 128 | 256)) {
+        return Err(Error::new_err(format!("block is {block:?}: each size must be 32, 64, 128 or 256")));
+    }
+    let plans: Vec<DevicePlan> =
+        py.detach(|| (0..plan.plan.patterns().len()).map(|pattern| plan.plan.device(pattern, block)).collect());
+    let mut sides = [(); 2].map(|()| (vec![0i32], Vec::new(), vec![0i32], Vec::new()));
+    let mut words: Vec<i32> = Vec::new();
+    let size = (block[0] * block[1] / 32) as usize;
+    for plan in plans {
+        let before = (words.len() / size) as i32;
+        words.extend(plan.words.iter().map(|word| *word as i32));
+        for (side, (first, tiles, indptr, runs)) in [&plan.rows, &plan.keys].into_iter().zip(&mut sides) {
+            let runs_before = (runs.len() / 3) as i32;
+            tiles.extend(side.tiles.iter().flatten().map(|n| *n as i32));
+            indptr.extend(side.indptr[1..].iter().map(|n| *n as i32 + runs_before));
+            let block = |block: i32| if block == DevicePlan::FULL { block } else { block + before };
+            runs.extend(side.runs.iter().flat_map(|run| [run[0], run[1], block(run[2])]));
+            first.push((tiles.len() / 2) as i32);
+        }
+    }
+    let [rows, keys] = sides;
+    let lists = [rows.0, keys.0, rows.1, rows.2, rows.3, keys.1, keys.2, keys.3, words];
+    Ok(lists.iter().map(|list| bytes(py, list.iter().map(|n| n.to_ne_bytes()))).collect())
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,10 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+# Triton's interpreter runs the GPU kernels on the CPU. Triton reads this when it is first imported, which PyTorch may do.
+if not os.environ.get("NOREN_GPU"):
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # Tests send themselves interrupts, which a process in the background of a shell ignores.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -6,6 +6,7 @@ mod common;
 mod conformance;
 mod corpus;
 mod count;
+mod device;
 mod equivalent;
 mod exact;
 mod export;

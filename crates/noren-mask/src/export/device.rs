@@ -1,0 +1,354 @@
+//! [`DevicePlan`]: the flat arrays that a GPU kernel reads, for one pattern.
+//!
+//! A kernel adds the terms of a sum in blocks, so its bits depend on where the blocks begin. Blocks of keys and of query
+//! rows therefore begin at the borders of the content: a document has the same blocks when it is packed with others, and
+//! a batch row has the same blocks with any padding.
+
+use super::Runs;
+use crate::interval::IntervalSet;
+use crate::plan::Plan;
+use crate::resolve::RowFacts;
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// The tiles of one pattern for kernels with `block_q` query rows and `block_kv` keys per step.
+///
+/// The forward pass and the gradients of queries read [`rows`](Self::rows): for each tile of query rows, runs of keys.
+/// The gradients of keys and values read [`keys`](Self::keys): for each tile of keys, runs of query rows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DevicePlan {
+    /// The sizes `[block_q, block_kv]`.
+    pub block: [u32; 2],
+    /// Tiles of at most `block_q` query rows. They cover all query rows in order.
+    pub rows: DeviceSide,
+    /// Tiles of at most `block_kv` keys. They cover all keys in order.
+    pub keys: DeviceSide,
+    /// The cells of the mixed blocks as bits, `[blocks][block_q][block_kv / 32]`. Equal blocks are stored once. Bits
+    /// beyond the rows and keys of the tile are 0.
+    pub words: Vec<u32>,
+}
+
+/// Tiles along one side of the mask, with the runs of the other side.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DeviceSide {
+    /// Each tile as (first, end).
+    pub tiles: Vec<[u32; 2]>,
+    /// The index of the first run of each tile; after the last tile, the number of runs.
+    pub indptr: Vec<u32>,
+    /// Each run as (first, end, block). A run with [`FULL`](DevicePlan::FULL) has one or more steps, and all of its
+    /// cells are allowed. Any other run has one step, and its cells are block number `block` of
+    /// [`words`](DevicePlan::words). Runs are ascending.
+    pub runs: Vec<[i32; 3]>,
+}
+
+impl DevicePlan {
+    /// The block number of a run in which every cell is allowed.
+    pub const FULL: i32 = -1;
+}
+
+impl Plan {
+    /// Returns the arrays for a GPU kernel, for pattern `pattern`. `block` is the number of query rows and of keys that
+    /// the kernel computes in one step.
+    ///
+    /// ```
+    /// use noren_mask::{DevicePlan, Facts, Shape, atoms::*};
+    /// let facts = Facts::new().documents(vec![40, 24]);
+    /// let plan = (causal() & documents()).bind(&Shape::square(64), &facts)?.plan();
+    /// let device = plan.device(0, [32, 32]);
+    /// assert_eq!(device.rows.tiles, [[0, 32], [32, 40], [40, 64]]); // the second document begins a tile
+    /// assert_eq!(device.rows.runs[1], [0, 32, DevicePlan::FULL]);
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// Panics if the plan has no pattern with this index, or if `block` is not two multiples of 32 above 0.
+    pub fn device(&self, pattern: usize, block: [u32; 2]) -> DevicePlan {
+        assert!(block.iter().all(|size| *size > 0 && size.is_multiple_of(32)), "blocks of {block:?} cells");
+        let lists = self.row_runs(pattern);
+        let kv_len = self.shape().kv_len() as u32;
+        let pieces = self.pieces(pattern, &lists);
+        let mut words = Words { block, known: HashMap::new(), words: Vec::new() };
+        let mut rows = DeviceSide { indptr: vec![0], ..DeviceSide::default() };
+        let mut keys = ByKey::new(&pieces, block[1], kv_len);
+        for piece in &pieces {
+            for start in piece.rows.clone().step_by(block[0] as usize) {
+                let tile = start..piece.rows.end.min(start + block[0]);
+                let lists: Vec<&[[u32; 2]]> = tile.clone().map(|row| lists.list(row as usize)).collect();
+                let (any, all) = (union(&lists), intersection(&lists));
+                let before = rows.runs.len();
+                row_runs(&mut rows.runs, &mut words, &lists, (&any, &all), piece.origin, kv_len);
+                debug_assert!(rows.runs[before..].is_sorted_by(|a, b| a[1] <= b[0]));
+                rows.tiles.push([tile.start, tile.end]);
+                rows.indptr.push(rows.runs.len() as u32);
+                keys.add(tile, piece.rows.start, &lists, (&any, &all), &mut words);
+            }
+        }
+        DevicePlan { block, rows, keys: keys.finish(), words: words.words }
+    }
+
+    /// Cuts the query rows into pieces of content. A piece begins where the keys of a row are wholly before or after the
+    /// keys of the row before it, where rows begin or cease to read nothing, and at the ends of padding.
+    fn pieces(&self, pattern: usize, lists: &Runs) -> Vec<Piece> {
+        let shape = self.shape();
+        let pairs = (0..shape.batch_len()).flat_map(|b| (0..shape.head_count()).map(move |h| (b, h)));
+        let batch = pairs.into_iter().find(|&(b, h)| self.pattern_of(b, h) == pattern).map_or(0, |(b, _)| b);
+        let real = self.real_rows(batch);
+        let mut out: Vec<Piece> = Vec::new();
+        let mut last: Option<[u32; 2]> = None;
+        let mut before = true;
+        for (row, list) in lists.lists().enumerate() {
+            let row = row as u32;
+            let is_real = real.as_ref().is_none_or(|real| real.contains(row));
+            let covering = list.first().zip(list.last()).map(|(first, last)| [first[0], last[1]]);
+            let goes_on = match (last, covering) {
+                (Some(a), Some(b)) => a[0] < b[1] && b[0] < a[1],
+                (a, b) => a.is_none() && b.is_none(),
+            };
+            let origin = covering.map_or(u32::MAX, |keys| keys[0]);
+            match out.last_mut().filter(|_| goes_on && is_real == before) {
+                Some(piece) => {
+                    piece.rows.end = row + 1;
+                    piece.origin = piece.origin.min(origin);
+                    piece.end = piece.end.max(covering.map_or(0, |keys| keys[1]));
+                }
+                None => {
+                    let end = covering.map_or(0, |keys| keys[1]);
+                    out.push(Piece { rows: row..row + 1, origin, end, is_real });
+                }
+            }
+            (last, before) = (covering, is_real);
+        }
+        out
+    }
+
+    /// Returns the query rows of batch row `batch` that are not padding according to the facts, or `None` if the facts
+    /// give no padding.
+    fn real_rows(&self, batch: usize) -> Option<IntervalSet> {
+        let bound = self.bound();
+        bound.facts().real.as_ref()?;
+        Some(RowFacts { facts: bound.facts(), frame: bound.frame(batch), row: batch }.real_queries(None, None))
+    }
+}
+
+/// Consecutive query rows of the same content.
+#[derive(Debug)]
+struct Piece {
+    rows: Range<u32>,
+    /// The first key that a row reads, or `u32::MAX`. Blocks of keys begin here.
+    origin: u32,
+    /// The end of the last key that a row reads.
+    end: u32,
+    /// Whether the query rows are not padding.
+    is_real: bool,
+}
+
+/// Appends the runs of a tile of query rows. `any` and `all` are the keys that some row reads and that every row reads.
+fn row_runs(
+    out: &mut Vec<[i32; 3]>,
+    words: &mut Words,
+    lists: &[&[[u32; 2]]],
+    (any, all): (&[[u32; 2]], &[[u32; 2]]),
+    origin: u32,
+    kv_len: u32,
+) {
+    let size = words.block[1];
+    let mut next = origin;
+    for &[start, end] in any {
+        let mut key = next.max(origin + (start.max(origin) - origin) / size * size);
+        while key < end {
+            let inside = all.partition_point(|run| run[1] <= key);
+            let full = all.get(inside).filter(|run| run[0] <= key).map_or(0, |run| (run[1] - key) / size * size);
+            let step = if full > 0 { full } else { size };
+            let block = if full > 0 { DevicePlan::FULL } else { words.block(lists, key..kv_len.min(key + size)) };
+            out.push([key as i32, (key + step) as i32, block]);
+            key += step;
+        }
+        next = key;
+    }
+}
+
+/// The cells of mixed blocks.
+struct Words {
+    block: [u32; 2],
+    known: HashMap<Vec<u32>, i32>,
+    words: Vec<u32>,
+}
+
+impl Words {
+    /// Returns the number of the block with the cells of the query rows in `lists` and the keys `keys`.
+    fn block(&mut self, lists: &[&[[u32; 2]]], keys: Range<u32>) -> i32 {
+        let per_row = (self.block[1] / 32) as usize;
+        let mut words = vec![0u32; self.block[0] as usize * per_row];
+        for (list, row) in lists.iter().zip(words.chunks_exact_mut(per_row)) {
+            let first = list.partition_point(|run| run[1] <= keys.start);
+            for run in list[first..].iter().take_while(|run| run[0] < keys.end) {
+                for key in run[0].max(keys.start) - keys.start..run[1].min(keys.end) - keys.start {
+                    row[key as usize / 32] |= 1 << (key % 32);
+                }
+            }
+        }
+        let next = self.known.len() as i32;
+        *self.known.entry(words).or_insert_with_key(|words| {
+            self.words.extend(words);
+            next
+        })
+    }
+}
+
+/// The tiles of keys, while tiles of query rows are added in order.
+struct ByKey {
+    tiles: Vec<[u32; 2]>,
+    /// Ranges of tiles of which the last query rows read every key, each with the first of these query rows.
+    open: Vec<(Range<usize>, u32)>,
+    /// The piece of content of the open ranges, and the end of their query rows.
+    piece: u32,
+    end: u32,
+    /// (tile, run)
+    runs: Vec<(u32, [i32; 3])>,
+}
+
+impl ByKey {
+    /// Cuts the keys at the borders of the pieces of content, and between them into tiles of `size` keys.
+    fn new(pieces: &[Piece], size: u32, kv_len: u32) -> Self {
+        let mut borders: Vec<u32> = {
+            let real = pieces.iter().filter(|piece| piece.is_real);
+            real.flat_map(|piece| [piece.origin.min(kv_len), piece.end]).collect()
+        };
+        borders.extend([0, kv_len]);
+        borders.sort_unstable();
+        borders.dedup();
+        let between = borders.windows(2).flat_map(|ends| {
+            (ends[0]..ends[1]).step_by(size as usize).map(move |start| [start, ends[1].min(start + size)])
+        });
+        ByKey { tiles: between.collect(), open: Vec::new(), piece: 0, end: 0, runs: Vec::new() }
+    }
+
+    /// Adds a tile of query rows of the piece that begins at row `piece`.
+    fn add(
+        &mut self,
+        rows: Range<u32>,
+        piece: u32,
+        lists: &[&[[u32; 2]]],
+        (any, all): (&[[u32; 2]], &[[u32; 2]]),
+        words: &mut Words,
+    ) {
+        if self.piece != piece {
+            self.close();
+            self.piece = piece;
+        }
+        let full: Vec<Range<usize>> = all
+            .iter()
+            .map(|run| {
+                let first = self.tiles.partition_point(|tile| tile[0] < run[0]);
+                first..self.tiles.partition_point(|tile| tile[1] <= run[1]).max(first)
+            })
+            .filter(|range| !range.is_empty())
+            .collect();
+        for &[start, end] in any {
+            let mut tile = self.tiles.partition_point(|tile| tile[1] <= start);
+            while self.tiles.get(tile).is_some_and(|tile| tile[0] < end) {
+                let inside = full.partition_point(|range| range.end <= tile);
+                match full.get(inside).filter(|range| range.start <= tile) {
+                    Some(range) => tile = range.end,
+                    None => {
+                        let [first, last] = self.tiles[tile];
+                        // Two runs of keys of `any` can be in one tile.
+                        let again =
+                            self.runs.last().is_some_and(|(t, run)| *t as usize == tile && run[0] == rows.start as i32);
+                        if !again {
+                            let block = words.block(lists, first..last);
+                            self.runs.push((tile as u32, [rows.start as i32, rows.end as i32, block]));
+                        }
+                        tile += 1;
+                    }
+                }
+            }
+        }
+        self.follow(full, rows);
+    }
+
+    /// Closes the open ranges that are not in `full`, and opens the ranges of `full` that are not open.
+    fn follow(&mut self, full: Vec<Range<usize>>, rows: Range<u32>) {
+        let mut open = Vec::with_capacity(full.len());
+        for (range, since) in std::mem::take(&mut self.open) {
+            for part in without(&range, &full) {
+                self.close_range(part, since);
+            }
+            let both = full.iter().map(|f| f.start.max(range.start)..f.end.min(range.end));
+            open.extend(both.filter(|both| !both.is_empty()).map(|both| (both, since)));
+        }
+        let old: Vec<Range<usize>> = open.iter().map(|(range, _)| range.clone()).collect();
+        open.extend(full.iter().flat_map(|range| without(range, &old)).map(|range| (range, rows.start)));
+        open.sort_by_key(|(range, _)| range.start);
+        (self.open, self.end) = (open, rows.end);
+    }
+
+    fn close_range(&mut self, tiles: Range<usize>, since: u32) {
+        let run = [since as i32, self.end as i32, DevicePlan::FULL];
+        self.runs.extend(tiles.map(|tile| (tile as u32, run)));
+    }
+
+    fn close(&mut self) {
+        for (range, since) in std::mem::take(&mut self.open) {
+            self.close_range(range, since);
+        }
+    }
+
+    fn finish(mut self) -> DeviceSide {
+        self.close();
+        self.runs.sort_unstable_by_key(|(tile, run)| (*tile, run[0]));
+        let count = self.tiles.len() as u32;
+        let indptr = (0..=count).map(|tile| self.runs.partition_point(|run| run.0 < tile) as u32).collect();
+        DeviceSide { tiles: self.tiles, indptr, runs: self.runs.into_iter().map(|(_, run)| run).collect() }
+    }
+}
+
+/// Returns the parts of `range` outside of `others`, which are ascending and disjoint.
+fn without(range: &Range<usize>, others: &[Range<usize>]) -> Vec<Range<usize>> {
+    let mut out = Vec::new();
+    let mut start = range.start;
+    for other in others.iter().filter(|other| other.start < range.end && range.start < other.end) {
+        if start < other.start {
+            out.push(start..other.start);
+        }
+        start = start.max(other.end);
+    }
+    if start < range.end {
+        out.push(start..range.end);
+    }
+    out
+}
+
+/// Returns the runs of keys that at least one list contains.
+fn union(lists: &[&[[u32; 2]]]) -> Vec<[u32; 2]> {
+    let mut all: Vec<[u32; 2]> = lists.concat();
+    all.sort_unstable();
+    let mut out: Vec<[u32; 2]> = Vec::new();
+    for run in all {
+        match out.last_mut().filter(|last| run[0] <= last[1]) {
+            Some(last) => last[1] = last[1].max(run[1]),
+            None => out.push(run),
+        }
+    }
+    out
+}
+
+/// Returns the runs of keys that every list contains.
+fn intersection(lists: &[&[[u32; 2]]]) -> Vec<[u32; 2]> {
+    let mut out = lists.first().map_or(Vec::new(), |list| list.to_vec());
+    for list in lists.iter().skip(1) {
+        let (mut a, mut b, mut both) = (0, 0, Vec::new());
+        while a < out.len() && b < list.len() {
+            let (start, end) = (out[a][0].max(list[b][0]), out[a][1].min(list[b][1]));
+            if start < end {
+                both.push([start, end]);
+            }
+            if out[a][1] < list[b][1] { a += 1 } else { b += 1 }
+        }
+        out = both;
+        if out.is_empty() {
+            break;
+        }
+    }
+    out
+}
