@@ -84,6 +84,9 @@ pub(crate) fn slices<'py>(py: Python<'py>, plan: &PyPlan, pattern: usize) -> PyR
     Ok(bytes(py, rows.map(|n| n.to_ne_bytes())))
 }
 
+/// The maximum number of words of the mixed blocks of all patterns.
+const MOST_WORDS: usize = 1 << 28;
+
 /// Returns the arrays that a GPU kernel reads, for all patterns: the index of the first row tile and of the first key tile
 /// of each pattern, then (tiles, indptr, runs) by row, the same by key, and the words of mixed blocks. All are `int32`.
 /// Indices count through all patterns.
@@ -92,8 +95,17 @@ pub(crate) fn device_plan<'py>(py: Python<'py>, plan: &PyPlan, block: [u32; 2]) 
     if block.iter().any(|size| !matches!(size, 32 | 64 | 128 | 256)) {
         return Err(Error::new_err(format!("block is {block:?}: each size must be 32, 64, 128 or 256")));
     }
-    let plans: Vec<DevicePlan> =
+    let plans: Result<Vec<DevicePlan>, _> =
         py.detach(|| (0..plan.plan.patterns().len()).map(|pattern| plan.plan.device(pattern, block)).collect());
+    let plans = plans.map_err(crate::error::raise)?;
+    let all: usize = plans.iter().map(|plan| plan.words.len()).sum();
+    if all > MOST_WORDS {
+        return Err(Error::new_err(format!(
+            "the mixed blocks of the {} patterns take {} MiB, more than 1024 MiB: use fewer batch rows or heads with patterns of their own",
+            plans.len(),
+            all >> 18
+        )));
+    }
     let mut sides = [(); 2].map(|()| (vec![0i32], Vec::new(), vec![0i32], Vec::new()));
     let mut words: Vec<i32> = Vec::new();
     let size = (block[0] * block[1] / 32) as usize;

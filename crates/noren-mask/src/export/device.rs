@@ -5,8 +5,9 @@
 //! a batch row has the same blocks with any padding.
 
 use super::Runs;
+use crate::Error;
 use crate::interval::IntervalSet;
-use crate::plan::Plan;
+use crate::plan::{Kind, Plan, Tile};
 use crate::resolve::RowFacts;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -41,6 +42,9 @@ pub struct DeviceSide {
     pub runs: Vec<[i32; 3]>,
 }
 
+/// The maximum number of cells in the mixed spans of a pattern.
+const MOST_CELLS: u64 = 1 << 31;
+
 impl DevicePlan {
     /// The block number of a run in which every cell is allowed.
     pub const FULL: i32 = -1;
@@ -54,17 +58,31 @@ impl Plan {
     /// use noren_mask::{DevicePlan, Facts, Shape, atoms::*};
     /// let facts = Facts::new().documents(vec![40, 24]);
     /// let plan = (causal() & documents()).bind(&Shape::square(64), &facts)?.plan();
-    /// let device = plan.device(0, [32, 32]);
+    /// let device = plan.device(0, [32, 32])?;
     /// assert_eq!(device.rows.tiles, [[0, 32], [32, 40], [40, 64]]); // the second document begins a tile
     /// assert_eq!(device.rows.runs[1], [0, 32, DevicePlan::FULL]);
     /// # Ok::<(), noren_mask::Error>(())
     /// ```
     ///
+    /// # Errors
+    /// Returns an error if the mixed spans of the plan have more than 2^31 cells.
+    ///
     /// # Panics
     /// Panics if the plan has no pattern with this index, or if `block` is not two multiples of 32 above 0.
-    pub fn device(&self, pattern: usize, block: [u32; 2]) -> DevicePlan {
+    pub fn device(&self, pattern: usize, block: [u32; 2]) -> Result<DevicePlan, Error> {
         assert!(block.iter().all(|size| *size > 0 && size.is_multiple_of(32)), "blocks of {block:?} cells");
-        let lists = self.row_runs(pattern);
+        let plan = self.in_place();
+        let mixed = |tile: Tile<'_>| {
+            let spans = tile.spans.iter().filter(|span| span.kind == Kind::Mixed);
+            spans.map(|span| u64::from(span.keys()) * u64::from(tile.rows())).sum::<u64>()
+        };
+        let cells: u64 = plan.patterns()[pattern].tiles().map(mixed).sum();
+        if cells > MOST_CELLS {
+            return Err(Error::Budget(format!(
+                "the mixed tiles have {cells} cells, and a GPU kernel gets at most {MOST_CELLS}: use a mask whose tiles are full or empty, or shorter sequences"
+            )));
+        }
+        let lists = plan.row_runs(pattern);
         let kv_len = self.shape().kv_len() as u32;
         let pieces = self.pieces(pattern, &lists);
         let mut words = Words { block, known: HashMap::new(), words: Vec::new() };
@@ -83,7 +101,7 @@ impl Plan {
                 keys.add(tile, piece.rows.start, &lists, (&any, &all), &mut words);
             }
         }
-        DevicePlan { block, rows, keys: keys.finish(), words: words.words }
+        Ok(DevicePlan { block, rows, keys: keys.finish(), words: words.words })
     }
 
     /// Cuts the query rows into pieces of content. A piece begins where the keys of a row are wholly before or after the

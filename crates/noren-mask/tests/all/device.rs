@@ -57,7 +57,7 @@ fn holds_the_cells(bound: &BoundMask, block: [u32; 2]) {
     let plan = bound.plan();
     let lens = [bound.shape().q_len(), bound.shape().kv_len()];
     for pattern in 0..plan.patterns().len() {
-        let device = plan.device(pattern, block);
+        let device = plan.device(pattern, block).expect("few words");
         covers(&device.rows, lens[0], block[0]);
         covers(&device.keys, lens[1], block[1]);
         let expected = cells(bound, &plan, pattern);
@@ -115,12 +115,18 @@ fn packed_documents_have_the_blocks_that_they_have_alone() {
         let total = lens.iter().sum();
         let packed = mask.clone() & documents();
         let facts = Facts::new().documents(lens.to_vec());
-        let packed = packed.bind(&Shape::square(total), &facts).expect("a mask").plan().device(0, [64, 32]);
+        let packed =
+            packed.bind(&Shape::square(total), &facts).expect("a mask").plan().device(0, [64, 32]).expect("few words");
         let mut start = 0;
         for len in lens {
             // A chunk counts from position 0, so it is compared for the first document only.
             if start == 0 || mask != (causal() & chunk(48)) {
-                let alone = mask.bind(&Shape::square(len), &Facts::new()).expect("a mask").plan().device(0, [64, 32]);
+                let alone = mask
+                    .bind(&Shape::square(len), &Facts::new())
+                    .expect("a mask")
+                    .plan()
+                    .device(0, [64, 32])
+                    .expect("few words");
                 same_blocks(&alone, &packed, start as u32, len as u32);
             }
             start += len;
@@ -131,20 +137,40 @@ fn packed_documents_have_the_blocks_that_they_have_alone() {
 #[test]
 fn padding_on_either_side_changes_no_block() {
     for mask in [causal(), full(), sliding(40), window(30, 70)] {
-        let alone = mask.bind(&Shape::square(150), &Facts::new()).expect("a mask").plan().device(0, [64, 32]);
+        let alone = mask
+            .bind(&Shape::square(150), &Facts::new())
+            .expect("a mask")
+            .plan()
+            .device(0, [64, 32])
+            .expect("few words");
         for side in [Side::Left, Side::Right] {
             let facts = Facts::new().lengths([150]).side(side);
             let padded = (mask.clone() & padding()).bind(&Shape::square(219), &facts).expect("a mask").plan();
-            same_blocks(&alone, &padded.device(0, [64, 32]), if side == Side::Left { 69 } else { 0 }, 150);
+            same_blocks(
+                &alone,
+                &padded.device(0, [64, 32]).expect("few words"),
+                if side == Side::Left { 69 } else { 0 },
+                150,
+            );
         }
     }
+}
+
+#[test]
+fn too_many_mixed_cells_are_refused() {
+    let bound = random(0.5, 7).bind(&Shape::square(100_000), &Facts::new()).expect("a mask");
+    let error = bound.plan().device(0, [128, 64]).unwrap_err().to_string();
+    assert!(
+        error.contains("the mixed tiles have 10000000000 cells, and a GPU kernel gets at most 2147483648"),
+        "{error}"
+    );
 }
 
 #[test]
 fn long_masks_take_memory_of_their_tiles() {
     let n = 131_072;
     let plan = causal().bind(&Shape::square(n), &Facts::new()).expect("a mask").plan();
-    let device = plan.device(0, [128, 64]);
+    let device = plan.device(0, [128, 64]).expect("few words");
     assert_eq!(device.rows.tiles.len(), n / 128);
     assert!(device.rows.runs.len() <= 3 * n / 128 && device.keys.runs.len() <= 3 * n / 64);
     assert!(device.words.len() <= 8 * 128 * 2);

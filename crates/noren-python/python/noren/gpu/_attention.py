@@ -16,6 +16,8 @@ from .._noren import Error, Plan
 from . import _kernels
 
 LN2 = 0.6931471805599453
+MOST_PAIRS = 65535
+"""The maximum number of programs along the second dimension of a grid."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,8 @@ def attention(
     if len(set(types.values())) > 1 or q.dtype not in (torch.float32, torch.bfloat16, torch.float16):
         raise Error(f"the types are {types}: q, k and v must all be float32, bfloat16 or float16")
     shape = plan.shape
+    if shape.batch * shape.heads > MOST_PAIRS:
+        raise Error(f"{shape.batch} batch rows times {shape.heads} heads: a kernel takes at most {MOST_PAIRS} pairs; split the batch")
     expected = {"q": (shape.batch, shape.heads, shape.q_len), "k": (shape.batch, shape.kv_heads, shape.kv_len)}
     expected["v"] = expected["k"]
     for name, sizes in expected.items():
