@@ -1,4 +1,4 @@
-//! [`Stack`]: the kinds of attention that a model can have.
+//! [`Stack`]: the three kinds of attention in a model: of an encoder, of a decoder, and from a decoder to an encoder.
 
 /// One kind of attention in a model, in all its layers. Masks, caches and records refer to a stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -29,8 +29,8 @@ struct Region {
     ranks: u32,
 }
 
-/// Returns one block for each rank. A node has `per_node` consecutive ranks; the cuts first separate nodes, and then
-/// the ranks of each node.
+/// Divides the mask of a batch row into rectangles of query rows x keys, one for each rank. The mask is first divided
+/// among the nodes, and then the part of each node among its `per_node` consecutive ranks.
 pub(crate) fn blocks(strips: &Strips, ranks: usize, per_node: usize, cuts: Cuts, sizes: &Sizes) -> Vec<Block> {
     let all = Region { rows: [0, strips.q_len()], keys: [0, strips.kv_len()], first: 0, ranks: ranks as u32 };
     let mut open = vec![all];

@@ -6,7 +6,8 @@ use noren_mask::{Kind, PatternPlan, Plan, PlanOptions, Reorder, TileSpan};
 /// The maximum number of words of mask bits that are counted exactly. Beyond it, cells of mixed pieces are counted on
 /// some rows only.
 const MOST_WORDS: u64 = 1 << 28;
-/// The number of query rows that are counted for each mixed piece if the mask has more than `MOST_WORDS` words.
+/// The number of query rows whose cells are counted in each mixed piece (a run of keys of a strip that is partly
+/// allowed) if the mask has more than `MOST_WORDS` words. The counts are then an estimate.
 const SAMPLED_ROWS: u32 = 4;
 /// If the width of a mixed piece is more than this number times the height of its strip, the piece is split into single
 /// rows.

@@ -71,8 +71,8 @@ pub(crate) struct Intent {
     /// Number of first non-padding keys that every query reads; in a causal mask, every query reads those up to its own
     /// position.
     pub(crate) sinks: usize,
-    /// Document number of each key; 0 for a key outside of all documents. A query belongs to the document of the key in
-    /// the query's slot. `None` if the mask has no documents.
+    /// Document number of each key; 0 for a key outside of all documents. A query belongs to the document of its own
+    /// key. `None` if the mask has no documents.
     pub(crate) segments: Option<PerRow<i64>>,
     /// The prefix length `n` per batch row: every query reads keys `0..n`.
     pub(crate) prefix: Option<Rc<Vec<i64>>>,

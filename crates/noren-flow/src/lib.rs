@@ -103,7 +103,7 @@ impl fmt::Display for Path {
 /// The cells of one layer through which the sources influence the targets. Hiding these cells stops the influence if `enough` is true.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Cut {
-    /// The layer.
+    /// The index of the layer whose cells are cut, from 0.
     pub layer: usize,
     /// Number of cells of the mask of this layer through which the sources influence the targets.
     pub cells: u64,

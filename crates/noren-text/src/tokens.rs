@@ -48,7 +48,7 @@ impl Encoding {
 /// A part of a text's tokens that is short enough for the model.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Window {
-    /// The tokens of the window, between the special tokens that begin and end a text.
+    /// The tokens of the window, including the special tokens that the model expects at the beginning and the end.
     pub encoding: Encoding,
     /// For each token, the index of its word, counted from the start of the text; `None` for special tokens.
     pub words: Vec<Option<u32>>,

@@ -29,7 +29,7 @@ struct Layer {
     like: usize,
 }
 
-/// The layout of the tokens of a step.
+/// The layout of the new tokens of a decoding step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     /// Every sequence has this number of new tokens. The layout is `[sequences, heads, new, head_dim]`.

@@ -21,7 +21,7 @@ export class Words {
     });
   }
 
-  /** Shows the words of an answer; `units` are the words. */
+  /** Shows the words of a text. `units` has one object for each word, with its text and what is known about it. */
   show({ units }) {
     this.units = units;
     this.items = units.map((unit, index) =>

@@ -196,8 +196,9 @@ fn code(cover: Cover) -> u8 {
     }
 }
 
-/// Returns the positions at which the cells of a tile begin along one axis, and the position after the last cell.
-/// `what` names the axis in the error message.
+/// Returns, for tile number `tile` of a picture, the first position of each of its pixels along one axis, and the
+/// position after the last pixel. A pixel of level `level` shows `2^level` positions. `len` is the number of positions
+/// of the mask along the axis, and `what` names the axis in the error message.
 fn borders(what: &str, tile: u64, level: u32, len: usize) -> Result<Vec<u32>> {
     let len = len as u64;
     let step = 1u64 << level.min(MOST_LEVEL);

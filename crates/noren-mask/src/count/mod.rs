@@ -136,7 +136,8 @@ impl Counting<'_> {
 /// The form in which a pattern lists its allowed cells, ascending by cost.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Listed {
-    /// The pattern lists no cells: it has ranges of keys, distances or short lists.
+    /// The pattern has no part that lists single cells. Its parts are ranges of keys, distances, and lists of a few
+    /// positions.
     No,
     /// At least one part of the pattern gives words of 64 cells.
     Words,

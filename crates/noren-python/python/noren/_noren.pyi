@@ -663,7 +663,7 @@ class Attended:
 
 @final
 class RankSplit:
-    """The data of one rank of a mask that is split over the ranks of a `Link`."""
+    """The data of one rank for attention that is split over the ranks of a `Link`: the plan, and which rank has which rows and keys."""
 
     def __new__(cls, plan: Plan, partition: Partition | None, travel: str, link: Link) -> RankSplit: ...
     @property

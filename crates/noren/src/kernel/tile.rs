@@ -9,8 +9,8 @@
 //! * Scores are in base 2, and the running maximum is rounded up to an *integer*. When the maximum rises, earlier sums
 //!   are multiplied by a power of two, which causes no rounding.
 //! * Outputs add one key at a time in the plan's order of keys. A denominator has one sum for each lane; the place of a
-//!   key in this order modulo `LANES` is its lane. A tree of additions adds the lanes, and its result does not depend
-//!   on the lane of the first key ([`total`]).
+//!   key in this order modulo `LANES` is its lane. A tree of additions adds the lanes, and its result is the same
+//!   if all keys move by the same number of lanes ([`total`]).
 //! * Hidden cells are replaced, not multiplied by 0: their score becomes minus infinity, their weight 0. Where a hidden
 //!   value may be infinite or NaN, the cell is skipped.
 

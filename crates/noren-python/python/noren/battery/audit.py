@@ -343,7 +343,7 @@ class Layers:
                     return
 
     def outcomes(self, skipped: dict[str, Skip | Unclear]) -> list[Outcome]:
-        """Returns one outcome for each layer; a failure names the first token whose column is wrong."""
+        """Returns one outcome for each layer. A failure names the first token that influences other tokens than the mask allows."""
         lab = self.lab
         if not lab.layers:
             skipped["layers"] = Skip("no stack of layers was found with as many layers as the intent has masks")

@@ -78,8 +78,9 @@ struct Turn {
     last: bool,
 }
 
-/// Returns the turn of item `item` at rows that read `spans`; `None` if the rows read no key of the item. Items have
-/// `keys` keys each.
+/// Returns when item `item` may add to the gradients of the queries of a tile: how many items add before it, and
+/// whether it is the last. `spans` are the keys that the tile reads, and an item has `keys` keys. Returns `None` if the
+/// tile reads no key of the item.
 fn turn(spans: &[TileSpan], item: usize, keys: usize) -> Option<Turn> {
     let (mut before, mut has_share, mut next) = (0, false, 0);
     for (i, span) in spans.iter().enumerate() {
