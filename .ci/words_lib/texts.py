@@ -32,7 +32,8 @@ HTML_TEXT = re.compile(r">([^<>]+)<|\b(?:title|placeholder|aria-label|alt|conten
 class Text:
     """One text: a comment (lines without a gap count as one), a documentation comment, a message, or a page of prose.
 
-    `item` is the signature below a documentation comment. `name` is the place of a module's documentation.
+    `item` is the signature below a documentation comment. `owner` is the path of the item that contains it, as documentation
+    pages show it: the module, then the type, trait or implementation.
     """
 
     path: str
@@ -40,6 +41,7 @@ class Text:
     kind: str
     text: str
     item: str = ""
+    owner: str = ""
 
     def plain(self) -> str:
         """Returns the text without code; every character keeps its place."""
@@ -60,14 +62,46 @@ def is_message(text: str) -> bool:
     return bool(WORDS.search(text))
 
 
+BODY = re.compile(r"\s*(?:pub(?:\([^)]*\))?\s+)?(?:(?:const|async|unsafe|extern|default)\s+)*(?:fn|struct|enum|union|trait|impl|mod)\b")
+VALUE = re.compile(r"\s*(?:pub(?:\([^)]*\))?\s+)?(?:const|static|type)\b")
+
+
 def signature(code: str, text: str, start: int) -> str:
-    """Returns the text of the item at `start` up to its body, without attributes, in one line."""
+    """Returns the text of the item at `start` up to its body or value, without attributes and comments, in one line."""
     while found := rust.ATTRIBUTE.match(code, start):
         start = rust.closing(code, found.end() - 1)
-    at = start
-    while at < len(code) and code[at] not in "{};,=":
+    ends = "{;" if BODY.match(code, start) else "=;" if VALUE.match(code, start) else "{};,="
+    at, angles = start, 0
+    while at < len(code) and (angles > 0 or code[at] not in ends):
+        angles += (code[at] == "<") - (code[at] == ">" and code[at - 1] not in "-=")
         at = rust.closing(code, at) if code[at] in "([" else at + 1
-    return " ".join(text[start:at].split())
+    return " ".join(re.sub(r"//[^\n]*", "", text[start:at]).split())
+
+
+ITEM = re.compile(r"\b(?:impl|struct|enum|union|trait|mod)\b.*", re.S)
+VARIANT = re.compile(r"(\w+)\s*$")
+
+
+def owners(code: str, text: str) -> Iterator[tuple[int, int, str]]:
+    """Gives where the bodies of types, traits, implementations, modules and enum variants begin and end, and their names."""
+    open_at: list[tuple[int, str]] = []
+    boundary = 0
+    for found in re.finditer(r"[{};]", code):
+        start = found.start()
+        if found[0] == "{":
+            item = ITEM.search(code, boundary, start)
+            variant = VARIANT.search(code, boundary, start)
+            name = ""
+            if item:
+                name = re.split(r"\swhere\s", " ".join(text[item.start() : start].split()))[0]
+            elif variant and open_at and open_at[-1][1].startswith("enum"):
+                name = variant[1]
+            open_at.append((start, name))
+        elif found[0] == "}" and open_at:
+            first, name = open_at.pop()
+            if name:
+                yield first, start, name
+        boundary = found.end()
 
 
 def joined(pieces: list[tuple[int, str]], text: str) -> Iterator[tuple[int, str]]:
@@ -107,13 +141,15 @@ def of_rust(path: str, text: str) -> Iterator[Text]:
             body = ESCAPED_NEWLINE.sub(lambda gap: rust.blank(gap[0]), STRING_BODY.sub("", token))
             if is_message(body):
                 yield Text(path, bisect_right(starts, start), "message", body)
+    bodies = sorted(owners(code, text))
     for start, comment in joined(comments, text):
         doc = comment.startswith(DOC_MARKS) and not comment.startswith("////")
-        item = ""
+        item = owner = ""
         if doc:
             inner = comment.startswith(("//!", "/*!"))
             item = f"mod {module(path)}" if inner else signature(code, text, start + len(comment))
-        yield Text(path, bisect_right(starts, start), "doc" if doc else "comment", unmarked(comment), item)
+            owner = "" if inner else "::".join([module(path), *(name for first, end, name in bodies if first < start < end)])
+        yield Text(path, bisect_right(starts, start), "doc" if doc else "comment", unmarked(comment), item, owner)
 
 
 def tests_of(code: str) -> Iterator[tuple[int, int]]:
@@ -128,12 +164,18 @@ def module(path: str) -> str:
     return "::".join(part for part in parts[1:] if part not in ("src", "mod", "lib")).replace("-", "_")
 
 
+def python_module(path: str) -> str:
+    """Returns the name of the module that a Python file is."""
+    return ".".join(part for part in re.sub(r"^.*/python/|\.pyi?$", "", path).split("/") if part != "__init__")
+
+
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def of_python(path: str, text: str) -> Iterator[Text]:
     """Gives the comments, docstrings and, outside tests, messages of a Python file."""
     nodes = list(ast.walk(ast.parse(text)))
+    classes = {id(part): node.name for node in nodes if isinstance(node, ast.ClassDef) for part in node.body}
     lines = text.splitlines()
     silent = set()
     for node in nodes:
@@ -145,11 +187,13 @@ def of_python(path: str, text: str) -> Iterator[Text]:
             item = f"module {path.rsplit('/', 1)[-1]}"
             if not isinstance(node, ast.Module):
                 item = " ".join(" ".join(lines[node.lineno - 1 : max(first.lineno - 1, node.lineno)]).split())
-            yield Text(path, first.lineno, "doc", first.value.value, item)
+            owner = ".".join(part for part in (python_module(path), classes.get(id(node))) if part)
+            yield Text(path, first.lineno, "doc", first.value.value, item, owner)
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and id(node.value) not in silent:
             if isinstance(node.value.value, str):
                 silent.add(id(node.value))
-                yield Text(path, node.lineno, "doc", node.value.value, lines[node.lineno - 2].strip())
+                owner = ".".join(part for part in (python_module(path), classes.get(id(node))) if part)
+                yield Text(path, node.lineno, "doc", node.value.value, lines[node.lineno - 2].strip(), owner)
     for node in [] if tree.is_test(path) else nodes:
         value = None
         if isinstance(node, ast.JoinedStr):
@@ -180,7 +224,8 @@ def of_javascript(path: str, text: str) -> Iterator[Text]:
     for start, comment in joined(comments, text):
         doc = comment.startswith("/**")
         item = signature(code, text, start + len(comment)) if doc else ""
-        yield Text(path, text.count("\n", 0, start) + 1, "doc" if doc else "comment", unmarked(comment), item)
+        owner = path.rsplit("/", 1)[-1] if doc else ""
+        yield Text(path, text.count("\n", 0, start) + 1, "doc" if doc else "comment", unmarked(comment), item, owner)
     if tree.is_test(path) or path.endswith(".test.mjs"):
         return
     begun: list[tuple[int, str]] = []  # the template literals whose expression is being read, each with its place

@@ -24,13 +24,45 @@ def add(document, docs):
     write(docs)
 
 
+def add_gpu(machine, docs):
+    """Adds the measurements of benches/gpu.py on one GPU to performance-gpu.json, and writes the page."""
+    data = docs / "performance-gpu.json"
+    known = json.loads(data.read_text())["machines"] if data.exists() else []
+    known = [other for other in known if other["gpu"] != machine["gpu"]] + [machine]
+    data.write_text(json.dumps({"machines": sorted(known, key=lambda m: m["gpu"])}, indent=1) + "\n")
+    write(docs)
+
+
+def gpu_part(machine):
+    """Gives the lines of the page for one GPU: a row for each measurement, a column for each peer."""
+    yield from [
+        f"## {machine['gpu']}", "",
+        f"PyTorch {machine['torch']}; commit {machine['commit']}; {machine['date']}. Written by `benches/gpu.py --publish`. Times in ms; in brackets "
+        "the peer's time divided by noren's, then the same with the time to make the plan or the block mask.", "",
+    ]  # fmt: skip
+    names = list(dict.fromkeys(peer for row in machine["rows"] for peer in row["peers"]))
+    rows = []
+    for row in machine["rows"]:
+        cells = [row["op"], row["dtype"], row["mask"], str(row["dim"]), str(row["len"])]
+        for peer in names:
+            figure = row["peers"].get(peer, {})
+            ratio = "" if peer == "noren" else f" ({figure.get('ratio', 0):.2f}x, {figure.get('with_plan', 0):.2f}x)"
+            cells.append(f"{short(figure['ms'])}{ratio}" if "ms" in figure else "")
+        rows.append(cells)
+    yield from markdown(["pass", "type", "mask", "head_dim", "length", *names], rows)
+    yield ""
+
+
 def write(docs):
-    """Writes performance.md and a picture for each machine from performance.json, all in the folder `docs`."""
+    """Writes performance.md and a picture for each processor from performance.json and performance-gpu.json in the folder `docs`."""
     documents = json.loads((docs / "performance.json").read_text())["machines"]
+    on_gpu = docs / "performance-gpu.json"
+    gpus = json.loads(on_gpu.read_text())["machines"] if on_gpu.exists() else []
     (docs / "pictures").mkdir(parents=True, exist_ok=True)
     for document in documents:
         (docs / picture_path(document)).write_text(picture(document))
-    (docs / "performance.md").write_text("\n".join(page(documents)) + "\n")
+    lines = [*page(documents), *(line for machine in gpus for line in gpu_part(machine))]
+    (docs / "performance.md").write_text("\n".join(lines) + "\n")
 
 
 def kind(document):

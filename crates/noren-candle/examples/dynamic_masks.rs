@@ -1,9 +1,10 @@
 //! Masks that are made while a model runs: by token, by domain vocabulary, by the reader's clearance, by estimated scores.
 //!
 //! The first three examples run a small model with random weights over words. They draw the cells that its first layer
-//! may read, and print the words whose outputs change if one word gets another meaning. The fourth example runs the
-//! model that is embedded in the command over a page of text. It prints, for several numbers of key blocks, the share
-//! of allowed cells and the share of unchanged predictions.
+//! may read, and print the words whose outputs change if one word gets another meaning. The fourth example applies the
+//! model that is embedded in the command `noren` to a page of text. Each block of 16 queries reads only some blocks of
+//! 16 keys. For several numbers of these key blocks, the example prints the share of allowed cells and the share of
+//! unchanged predictions.
 //!
 //!     cargo run --release -p noren-candle --example dynamic_masks
 
@@ -61,7 +62,8 @@ struct Words {
 }
 
 impl Words {
-    /// Draws the cells of the first layer, and prints the words whose outputs change if `word` gets another embedding.
+    /// Draws the cells that the first layer allows with the masks of `generator`, and prints the words whose outputs
+    /// change if `word` gets another embedding.
     fn show(&self, generator: &dyn MaskGenerator, word: &str) -> std::result::Result<(), Box<dyn std::error::Error>> {
         let mut trace = Trace::layers([0]);
         let own = self.run(&self.ids, generator, Some(&mut trace))?;
@@ -126,8 +128,9 @@ fn random_model() -> Result<Model> {
     model_of(&weights()?)
 }
 
-/// Prints, for several numbers of key blocks, the share of allowed cells and the share of bytes for which the model
-/// predicts the same next byte as with all keys.
+/// Runs a model in which each block of queries reads only some blocks of keys. For several numbers of key blocks,
+/// prints the share of allowed cells, and the share of bytes for which the model predicts the same next byte as with
+/// all keys.
 fn top_blocks() -> std::result::Result<(), Box<dyn std::error::Error>> {
     const BLOCK: usize = 16;
     let model = Model::load(Path::new(env!("CARGO_MANIFEST_DIR")).join("../noren-cli/assets/model"))?;

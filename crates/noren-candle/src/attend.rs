@@ -52,8 +52,8 @@ pub fn attend<'a>(q: &Tensor, k: &Tensor, v: &Tensor, mask: impl IntoMasking<'a>
     attention(q, k, v, &plan, &options)
 }
 
-/// Adds the score modifier `score` of the mask text to `options`. Returns an error for a modifier that names an array,
-/// because the text contains no tensor.
+/// Adds the score modifier `score` of the mask text to `options`. Returns an error for a modifier that needs a tensor,
+/// such as a dense bias, because a text cannot contain a tensor.
 fn add(options: &mut Options, score: &Score, heads: usize) -> Result<()> {
     match score {
         Score::Softcap { cap } if options.softcap.is_none() => options.softcap = Some(cap.get() as f32),

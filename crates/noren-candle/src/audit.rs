@@ -45,7 +45,7 @@ pub enum Verdict {
     /// An output changed that must stay equal, an output stayed equal that must change, or an output is NaN or
     /// infinite.
     Fail,
-    /// The difference may be rounding, so the check decides nothing.
+    /// Outputs that must be equal differ so little that the difference may be rounding. The check decides nothing.
     Inconclusive,
     /// Every compared output is as the declared masks require.
     Pass,
@@ -63,10 +63,12 @@ pub struct Check {
     pub title: &'static str,
     /// The result of the check.
     pub verdict: Verdict,
-    /// The observation, or the reason why the check does not apply.
+    /// The observation in words, such as "the outputs are equal to the bit", or the reason why the check does not
+    /// apply.
     pub says: String,
-    /// The place of a leak: the last attention before the first difference between the two calls; `None` if there is no
-    /// leak or the calls record no attention.
+    /// The place in the model where a forbidden influence begins: the last attention before the first difference
+    /// between the two calls of the model. `None` if no output changed that must stay equal, or if the calls record no
+    /// attention.
     pub place: Option<String>,
 }
 
@@ -113,12 +115,13 @@ impl fmt::Display for Report {
     }
 }
 
-/// Runs all checks on texts of `length` tokens. The default is the smallest of several lengths at which the declared
-/// windows hide a token.
+/// Runs all checks on texts of `length` tokens. If `length` is `None`, it is 72, 136 or 264: the smallest of these at
+/// which the last output may not depend on the third token through all layers, or 72 if it may at all of them. A model
+/// with fewer positions gets shorter texts.
 ///
 /// # Errors
-/// Returns an error if the vocabulary or the number of positions is too small for the checks, if masks need facts, and if a
-/// call of the model returns an error.
+/// Returns an error if `length`, the vocabulary or the number of positions is too small for the checks, if masks need
+/// facts, and if a call of the model returns an error.
 pub fn audit(subject: &Subject<'_>, length: Option<usize>) -> Result<Report> {
     let lab = Lab::new(subject, length)?;
     let checks = checks::battery().map(|(check, make)| {
@@ -143,8 +146,8 @@ pub fn audit(subject: &Subject<'_>, length: Option<usize>) -> Result<Report> {
     Ok(Report { dtype, length: lab.length, not_tested: scope.not_tested(), checks })
 }
 
-/// Returns the worst verdict of several trials, the observation of that trial, and the place of the leak if an output
-/// changed that must stay equal.
+/// Returns the worst verdict of several trials, and the observation of the trial with this verdict. If an output
+/// changed that must stay equal, also returns the last attention before the first difference.
 fn judge_all(lab: &Lab<'_>, trials: &[Trial]) -> Result<(Verdict, String, Option<String>)> {
     let mut worst = (Verdict::Pass, "the outputs are equal to the bit".to_owned(), None);
     for (i, trial) in trials.iter().enumerate() {

@@ -13,7 +13,8 @@ use crate::stack::Stack;
 use candle_core::{D, DType, Tensor};
 use noren::{Facts, Mask, Shape};
 
-/// A generator of masks, which is called for each attention in a call of a model.
+/// A generator of masks. During a call of a model, it is called once for each attention, and returns a mask for this
+/// attention.
 ///
 /// ```
 /// use noren::{Mask, atoms};
@@ -30,8 +31,8 @@ use noren::{Facts, Mask, Shape};
 /// }
 /// ```
 pub trait MaskGenerator {
-    /// Returns a mask for the attention `call`, with the facts to which the mask is bound: the facts of the call, and
-    /// additional facts of the mask.
+    /// Returns a mask for the attention that `call` describes, and the facts that it needs. The facts are those of the
+    /// call, with additional facts for the mask.
     ///
     /// # Errors
     /// Returns any error of the generator. The call of the model then returns this error.
@@ -50,7 +51,7 @@ pub struct DynamicMask {
 
 /// The data about one attention that a generator of masks receives.
 pub struct DynamicCall<'a> {
-    /// The stack to which the attention belongs.
+    /// The stack to which the attention belongs: encoder, decoder, or a decoder's attention over an encoder.
     pub stack: Stack,
     /// The index of the layer, counted from 0.
     pub layer: usize,
@@ -71,12 +72,13 @@ pub struct DynamicCall<'a> {
 }
 
 impl DynamicCall<'_> {
-    /// Returns the largest score in each pair of a query block and a key block, before masks are applied. The result is
-    /// `[batch, heads, q_len / block_q, kv_len / block_kv]`, with quotients rounded up. Blocks of queries are computed
-    /// one after the other, so memory is proportional to `block_q * kv_len`.
+    /// Divides the queries into groups of `block_q` and the keys into groups of `block_kv`, and returns the largest
+    /// score of each pair of groups, before masks are applied. The result is
+    /// `[batch, heads, q_len / block_q, kv_len / block_kv]`, with quotients rounded up. The groups of queries are
+    /// computed one after another, so memory is proportional to `block_q * kv_len`.
     ///
     /// # Errors
-    /// Returns an error if a block has 0 queries or 0 keys, and for types other than floats.
+    /// Returns an error if `block_q` or `block_kv` is 0, and for types other than floats.
     pub fn block_maxima(&self, block_q: usize, block_kv: usize) -> Result<Tensor> {
         if block_q == 0 || block_kv == 0 {
             return Err(Error::input(
@@ -103,7 +105,7 @@ impl DynamicCall<'_> {
         Ok(Tensor::stack(&rows, 2)?)
     }
 
-    /// Returns the keys in `f32`, repeated so that each query head has its own keys:
+    /// Returns the keys in `f32`. The keys of each key-value head are repeated for every query head that reads them:
     /// `[batch, heads, kv_len, head_dim]`.
     pub(crate) fn spread_keys(&self) -> Result<Tensor> {
         let k = self.keys.detach().to_dtype(DType::F32)?;

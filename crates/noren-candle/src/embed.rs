@@ -21,7 +21,7 @@ pub enum Pooling {
     Max,
 }
 
-/// A model with its tokenizer and its pooling.
+/// A model that computes one vector for each text, with its tokenizer and its pooling.
 ///
 /// Texts are packed one after another, without padding, under the mask `documents`. The vector of a text has the same
 /// bits whether the text is packed, padded or alone.
@@ -70,8 +70,8 @@ impl Embedder {
         }
     }
 
-    /// Returns (pooling, whether vectors are scaled to length 1, maximum number of tokens of a text). Longer texts are
-    /// cut.
+    /// Returns the settings of this embedder, as (pooling, whether vectors are scaled to length 1, maximum number of
+    /// tokens of a text). Longer texts are cut.
     pub fn ways(&self) -> (Pooling, bool, usize) {
         (self.pooling, self.normalize, self.most_tokens)
     }
@@ -110,12 +110,12 @@ impl Embedder {
         Ok((ids, too_many))
     }
 
-    /// Returns one vector for each text, in the order of `texts`, which are given as token ids. Texts are packed into
-    /// passes of about `budget` tokens, and several passes run at the same time.
+    /// Returns one vector for each text, in the order of `texts`, which are given as token ids. In each call of the
+    /// model, texts with about `budget` tokens in all are packed into one row. Several calls run at the same time.
     ///
     /// # Errors
-    /// Returns an error for texts without tokens, tokens outside the vocabulary, texts longer than the positions, and
-    /// vectors that are not finite.
+    /// Returns an error for texts without tokens, tokens outside the vocabulary, texts longer than the model's
+    /// positions, and vectors that are not finite.
     pub fn embed(&self, texts: &[Vec<u32>], budget: usize) -> Result<Vec<Vec<f32>>> {
         let mut order: Vec<usize> = (0..texts.len()).collect();
         // Long texts come first, so that no thread is left with a long one at the end.
@@ -143,8 +143,8 @@ impl Embedder {
     /// Returns the vector of each text in a batch, whose texts are padded or packed.
     ///
     /// # Errors
-    /// Returns an error for tokens outside the vocabulary, texts longer than the positions, and vectors that are not
-    /// finite.
+    /// Returns an error for tokens outside the vocabulary, texts longer than the model's positions, and vectors that
+    /// are not finite.
     pub fn embed_batch(&self, batch: &Batch) -> Result<Vec<Vec<f32>>> {
         let hidden = self.model.encode(batch, Call::default())?;
         self.pool(&hidden, batch)
@@ -178,8 +178,8 @@ impl Embedder {
         }
     }
 
-    /// Pools `states` into one vector. `states` has one state of `width` numbers for each token of a text. The states
-    /// are added in the order of tokens, so the vector depends only on the states.
+    /// Pools `states` into one vector. `states` has one state of `width` numbers for each token of a text. For a mean,
+    /// the states are added in the order of tokens, so that equal states give a vector with the same bits.
     fn vector(&self, states: &[&[f32]], width: usize) -> Vec<f32> {
         let fold = |first: f32, f: fn(f32, f32) -> f32| {
             let mut all = vec![first; width];

@@ -16,14 +16,14 @@ use sample::Sampler;
 pub struct GenerateOptions {
     /// Maximum number of new tokens for each prompt.
     pub new_tokens: usize,
-    /// The choice of tokens [default: the most probable one].
+    /// The settings by which each token is chosen [default: the most probable token].
     pub sampling: Sampling,
     /// Token ids that end a text. The result does not contain them.
     pub stop: Vec<u32>,
-    /// Maximum number of a prompt's tokens that one pass reads. Memory is proportional to this number. The results do
-    /// not depend on this number.
+    /// Maximum number of tokens of each prompt that the model reads in one pass. A smaller number needs less memory.
+    /// The results do not depend on this number.
     pub prefill_chunk: usize,
-    /// The facts of the model's masks, such as labels of a prompt's tokens. Each prompt is a batch row.
+    /// The facts that the model's masks need, such as labels of the prompts' tokens. Each prompt is a batch row.
     pub facts: Facts,
     /// The first tokens that a T5's decoder reads, for each prompt [default: the start token of the configuration].
     pub begins: Option<Vec<Vec<u32>>>,
@@ -45,7 +45,7 @@ impl Default for GenerateOptions {
 /// A token that was chosen for a prompt.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
-    /// The index of the prompt.
+    /// The index of the prompt among all prompts.
     pub row: usize,
     /// The id of the chosen token.
     pub token: u32,
@@ -58,7 +58,7 @@ pub struct Step<'a> {
 pub struct Generated {
     /// The new tokens of each prompt.
     pub tokens: Vec<Vec<u32>>,
-    /// Size of the caches in bytes.
+    /// Size of the key-value caches in bytes.
     pub cache_bytes: usize,
 }
 
@@ -68,8 +68,8 @@ pub struct Generated {
 /// Caches hold sequences without padding, each with its own length. A layer whose mask is a sliding window stores only
 /// the window. The prompts of a T5 are the texts of its encoder.
 ///
-/// The attention, linear layers and norms of this crate give a token the same bits in a step as in a full pass over the
-/// same text. In `f32`, the logits of every step therefore equal those of a full pass bit by bit, for any
+/// The attention, linear layers and norms of this crate give a token the same bits in a step with a cache as in one
+/// pass over the whole text. In `f32`, the logits of every step therefore equal those of one pass bit by bit, for any
 /// `prefill_chunk` and any other prompts in the batch. In `bf16` and `f16`, the logits also have these bits, unless a
 /// layer stores a sliding window and an odd number of sink tokens.
 ///
@@ -145,7 +145,7 @@ pub fn generate(
     Ok(Generated { tokens: loops.tokens, cache_bytes })
 }
 
-/// The state of a generation that is common to all families of models.
+/// The state of one call of [`generate`]: the tokens chosen so far, and the prompts whose texts have ended.
 struct Loop<'a> {
     options: &'a GenerateOptions,
     sampler: Sampler,
@@ -159,7 +159,8 @@ impl Loop<'_> {
         self.done.iter().all(|done| *done)
     }
 
-    /// Chooses the next token of each text in `rows`. `logits` are `[rows, vocab]`.
+    /// Chooses the next tokens of the prompts with the indices `rows`, and stores them. `logits` has one row `[vocab]`
+    /// for each index in `rows`.
     fn choose(&mut self, rows: &[usize], logits: &Tensor) -> Result<()> {
         let logits = logits.to_dtype(candle_core::DType::F32)?.to_vec2::<f32>()?;
         for (&row, logits) in rows.iter().zip(&logits) {
@@ -239,7 +240,7 @@ fn decoder_loop(model: &Decoder, prompts: &[Vec<u32>], loops: &mut Loop<'_>) -> 
     Ok(cache.bytes())
 }
 
-/// Returns the sizes of a decoder's caches.
+/// Returns the sizes of the key-value caches for `sequences` prompts, the longest of which has `longest` tokens.
 fn stack_shape(model: &Decoder, sequences: usize, longest: usize, options: &GenerateOptions) -> StackShape {
     let config = model.config();
     StackShape {
@@ -254,7 +255,8 @@ fn stack_shape(model: &Decoder, sequences: usize, longest: usize, options: &Gene
     }
 }
 
-/// The new tokens of all sequences in a step, one sequence after another.
+/// The tokens that the model reads in one step of a generation: the new tokens of all sequences, one sequence after
+/// another.
 struct Packed {
     ids: Vec<u32>,
     positions: Vec<u32>,
@@ -275,7 +277,8 @@ impl Packed {
     }
 }
 
-/// Generates text with a T5, whose decoder reads `begins` first. Returns the size of the decoder's caches in bytes.
+/// Generates text with a T5, whose encoder reads `prompts`. The decoder of each prompt first reads the tokens in
+/// `begins`. Returns the size of the decoder's caches in bytes.
 fn t5_loop(model: &T5, prompts: &[Vec<u32>], begins: &[Vec<u32>], loops: &mut Loop<'_>) -> Result<usize> {
     let config = model.config();
     let (rows, heads) = (prompts.len(), config.heads);

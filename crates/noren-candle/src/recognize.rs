@@ -7,23 +7,25 @@ use noren_text::{HfTokenizer, PRIVATE, Recognizer, Window};
 use std::ops::Range;
 use std::path::Path;
 
-/// The meaning of a class of a token classifier.
+/// The meaning of a class of a token classifier, such as `B-PER`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Tag {
-    /// The index of the kind of entity; `None` for a class outside of entities.
+    /// The index of the kind of entity; `None` for the class `O`, which marks words outside of entities.
     kind: Option<usize>,
-    /// Whether an entity begins at this word, whatever the previous tag is (`B`, `U`, `S`).
+    /// True if an entity begins at a word with this tag, whatever the tag of the previous word is (prefixes `B`, `U`,
+    /// `S`).
     begins: bool,
-    /// Whether an entity ends at this word, whatever the next tag is (`L`, `E`, `U`, `S`).
+    /// True if an entity ends at a word with this tag, whatever the tag of the next word is (prefixes `L`, `E`, `U`,
+    /// `S`).
     ends: bool,
 }
 
 /// A BERT that classifies tokens (`BertForTokenClassification`), with its tokenizer.
 ///
 /// `id2label` gives the names of classes as BIO, BILOU or BIOES: `O`, `B-PER`, `I-PER`. A word belongs to an entity if
-/// any of its pieces does. `PER` and `PERSON` become the kind `name`; `LOC`, `LOCATION` and `GPE` become `place`; `ORG`
+/// any of its tokens does. `PER` and `PERSON` become the kind `name`; `LOC`, `LOCATION` and `GPE` become `place`; `ORG`
 /// becomes `organization`; other names are used in lower case. Texts longer than the model's positions are read in
-/// windows that overlap by a quarter, and the findings of all windows are joined.
+/// windows that overlap by a quarter, and the entities of all windows are joined.
 #[derive(Debug)]
 pub struct EntityRecognizer {
     model: Model,
@@ -138,11 +140,12 @@ impl Recognizer for EntityRecognizer {
 struct Word {
     number: u32,
     range: Range<usize>,
-    /// The tag of the first piece of the word that belongs to an entity; `None` if no piece does.
+    /// The tag of the word's first token that belongs to an entity; `None` if none of its tokens does.
     tag: Option<Tag>,
 }
 
-/// Returns the tag of each class, and the names of the kinds of entities.
+/// Returns the tag of each class, and the names of the kinds of entities. `labels` are the names of the classes, such
+/// as `B-PER`. A tag holds the index of its kind in the returned names.
 fn read_labels(labels: &[String]) -> Result<(Vec<Tag>, Vec<String>)> {
     let mut kinds: Vec<String> = Vec::new();
     let mut tags = Vec::new();
@@ -179,7 +182,8 @@ fn read_labels(labels: &[String]) -> Result<(Vec<Tag>, Vec<String>)> {
     Ok((tags, kinds))
 }
 
-/// Converts `name`, the kind of entity in a label, to the name of the kind in masks and reports.
+/// Converts the kind of entity in a label, such as `PER`, to the name of this kind in masks and reports, such as
+/// `name`.
 fn kind_name(name: &str) -> String {
     let fits = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c.to_ascii_lowercase() } else { '_' };
     let plain: String = name.chars().take(64).map(fits).collect();

@@ -1,6 +1,6 @@
 //! [`Stack`]: the three kinds of attention in a model: of an encoder, of a decoder, and from a decoder to an encoder.
 
-/// One kind of attention in a model, in all its layers. Masks, caches and records refer to a stack.
+/// One kind of attention in a model, in all its layers. Each stack of a model has its own mask.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stack {
     /// An encoder's self-attention.

@@ -87,8 +87,8 @@ pub(crate) fn bind(texts: &[String], shape: &ShapeArgs, facts: &FactArgs, least:
     Ok(request::bind(specs, &shape.request(), &facts, &known.or_else(least))?)
 }
 
-/// Returns the common shape and facts of the masks of all layers, and the sizes that were assumed, as text. `of_files`
-/// are the sizes of the masks that were read from files.
+/// Returns the common shape and facts of the masks of all layers, and a list of the sizes for which a default was
+/// assumed, as text. `of_files` are the sizes of the masks that were read from files.
 pub(crate) fn bind_stack(
     masks: &[Mask],
     shape: &ShapeArgs,
@@ -111,7 +111,7 @@ pub(crate) fn parse(text: &str, layer: Option<u64>) -> Result<Spec> {
 }
 
 impl ShapeArgs {
-    /// Converts the arguments to the type of the library that resolves shapes.
+    /// Converts the arguments to the type of `noren-input` that determines the missing sizes of a shape.
     fn request(&self) -> ShapeRequest {
         ShapeRequest {
             len: self.len,

@@ -139,8 +139,8 @@ fn list_cells(args: &DiffArgs, first: &BoundMask, second: &BoundMask, screen: &m
     Ok(())
 }
 
-/// Returns the scores that only one of the two lists contains, each with the word `first` or `second` for its list. The
-/// order of the scores does not matter.
+/// Returns the score modifiers that only one of the two lists contains, each with the word `first` or `second` for its
+/// list. The order of the score modifiers does not matter.
 fn score_differences<'a>(a: &'a [Score], b: &'a [Score]) -> Vec<(&'a Score, &'static str)> {
     let mut rest: Vec<&Score> = b.iter().collect();
     let mut found = Vec::new();

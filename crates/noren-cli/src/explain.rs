@@ -57,7 +57,7 @@ pub(crate) fn run(args: &ExplainArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
-/// Adds colour to the verdict in a line, and to the `+` or `-` before a part of the mask.
+/// Adds colour to `allowed:` or `denied:` at the beginning of a line, and to the `+` or `-` before a part of the mask.
 fn highlight(line: &str) -> String {
     for (sign, style) in [("allowed:", GOOD), ("denied:", BAD)] {
         if let Some(rest) = line.strip_prefix(sign) {

@@ -100,7 +100,7 @@ impl StackArgs {
         !self.masks.is_empty()
     }
 
-    /// Returns the flow through the layers, and the sizes that were assumed, as text.
+    /// Returns the flow through the layers, and a list of the sizes for which a default was assumed, as text.
     pub(crate) fn flow(&self) -> Result<(Flow, Vec<String>)> {
         let stack = self.stack()?;
         Ok((build(&stack.masks, &stack.shape, &stack.facts, self.fill)?, stack.assumed))
@@ -163,7 +163,7 @@ impl StackArgs {
     }
 }
 
-/// The mask of each layer, the common shape and facts, and a list of the sizes that were assumed.
+/// The mask of each layer, the common shape and facts, and a list of the sizes for which a default was assumed.
 struct Stack {
     masks: Vec<Mask>,
     shape: Shape,
@@ -179,8 +179,8 @@ fn build(stack: &[Mask], shape: &Shape, facts: &Facts, fill: FillArg) -> Result<
     Ok(with_note("planning the layers ...", || Flow::of_stack(stack, shape, facts, fill))?)
 }
 
-/// Reads the cells of a mask file; the doctor recognises the convention of the array. Increases `sizes` to the sizes of
-/// the array if the array is larger.
+/// Reads the cells of a mask file. The doctor determines the convention of the array (keep, drop or additive). Each
+/// size in `sizes` that is smaller than the size of the array is increased to it.
 fn cells_of(path: &Path, sizes: &mut Sizes) -> Result<Array> {
     let report = Input::new(read_one(path)?).diagnose()?;
     let keep = report.given.ok_or_else(|| Failure::new(format!("{}: no mask", path.display())))?;

@@ -58,7 +58,7 @@ pub(crate) fn run(args: &ServeArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
-/// Returns the text view.
+/// Returns the text view of the explorer, which runs the model of `args` over texts.
 #[cfg(feature = "models")]
 fn texts(args: &ServeArgs) -> Option<Box<dyn Texts>> {
     Some(Box::new(crate::text::View::new(args.model.clone())))

@@ -186,7 +186,7 @@ pub(crate) fn run(args: &ShowArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
-/// Returns the scores of the spec as text; `None` if the spec has no scores.
+/// Returns the score modifiers of the spec as text; `None` if the spec has no score modifiers.
 fn scores(bound: &Bound) -> Option<String> {
     let scores: Vec<String> = bound.specs[0].scores.iter().map(|s| format!("+ {s}")).collect();
     (!scores.is_empty()).then(|| scores.join(" "))

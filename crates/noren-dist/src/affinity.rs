@@ -1,23 +1,24 @@
-//! Assigns tokens to ranks after blocks have fixed the rank that computes each cell. Each token goes to the rank that
-//! reads it most and has space.
+//! Assigns tokens to ranks after the rank that computes each cell is known. Each token goes to the rank that saves the
+//! most bytes as its owner and may still own more tokens.
 //!
-//! The bytes that a rank receives are a sum over tokens. For a token of another rank, the rank receives the parts that
-//! it reads. For a token of its own, it receives the results that other ranks computed. A token that moves to another
-//! owner therefore changes the bytes of two ranks only, and single moves reduce the bytes of the busiest rank.
+//! The bytes that a rank receives are a sum over tokens. For a token that another rank owns, the rank receives the
+//! query, or the key and value, that its cells need. For a token of its own, it receives the results that other ranks
+//! computed for the token's query. If a token gets another owner, the bytes of only two ranks change, so single moves
+//! can reduce the bytes of the busiest rank (the rank that receives the most).
 
 use crate::layout::Block;
 use crate::runs::{Owners, Runs, merged, within};
 use crate::strips::Strips;
 use crate::wire::Sizes;
 
-/// Consecutive positions of one axis that always have one owner.
+/// Consecutive positions of one axis (query rows, keys or tokens) that always have the same owner.
 #[derive(Clone, Debug)]
 struct Grain {
     start: u32,
     end: u32,
-    /// The ranks that read the positions of the grain, ascending.
+    /// The ranks whose cells use queries or keys of the grain, in ascending order of ranks.
     readers: Vec<Reader>,
-    /// The number of ranks that compute the query rows of the grain.
+    /// The number of ranks that compute cells of the grain's query rows.
     computing: u64,
 }
 
@@ -28,22 +29,25 @@ struct Reader {
     reads_keys: bool,
 }
 
-/// The parts of tokens that get an owner together: queries, keys, or both.
+/// The positions that get owners: query rows, keys, or tokens that have a query and a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Axis {
     /// Query rows only.
     Queries,
     /// Keys only.
     Keys,
-    /// Tokens with query and key: query row `i` belongs to the token of key `i + shift`; the field is `shift`.
+    /// Tokens, each with a query and a key that get the same owner. Query row `i` belongs to the token of key `i +
+    /// shift`; the field is `shift`.
     Tokens(u32),
 }
 
-/// The maximum number of moves of the local search: the first number, plus the second number for each rank.
+/// The maximum number of grains that change their owner in `State::relieve`: the first number, plus the second number
+/// for each rank.
 const MOVES: [usize; 2] = [2000, 2];
 
-/// Returns the owners of all positions of the axis, chosen for the given blocks. No rank owns more than `most`
-/// positions; grains have at most `grain` positions.
+/// Returns the owners of all positions of `axis`, chosen so that ranks receive few bytes if each rank computes its
+/// rectangle of `blocks`. No rank owns more than `most` positions. Up to `grain` consecutive positions get their owner
+/// together.
 pub(crate) fn owners(strips: &Strips, blocks: &[Block], axis: Axis, grain: u32, most: f64, sizes: &Sizes) -> Owners {
     let ranks = blocks.len();
     let grains = grains(strips, blocks, axis, grain);
@@ -67,7 +71,8 @@ pub(crate) fn owners(strips: &Strips, blocks: &[Block], axis: Axis, grain: u32, 
     Owners::from_parts(parts.collect())
 }
 
-/// Returns the query rows of a block that read a key, and the keys that these rows read, `(rows, keys)`.
+/// Returns, for the rectangle `block`, the query rows that read at least one of its keys, and the keys that these rows
+/// read, `(rows, keys)`.
 fn reading(strips: &Strips, block: &Block) -> (Runs, Runs) {
     let (mut rows, mut keys) = (Runs::new(), Runs::new());
     for strip in strips.within(block.rows[0], block.rows[1]) {
@@ -80,7 +85,8 @@ fn reading(strips: &Strips, block: &Block) -> (Runs, Runs) {
     (merged(rows), merged(keys))
 }
 
-/// Splits the axis into grains of at most `most` positions. A grain ends where the set of readers changes.
+/// Splits the positions of `axis` into grains of at most `most` positions. The positions of a grain are read by the
+/// same ranks: a grain ends where this set of ranks changes.
 fn grains(strips: &Strips, blocks: &[Block], axis: Axis, most: u32) -> Vec<Grain> {
     let (len, shift) = match axis {
         Axis::Queries => (strips.q_len(), 0),
@@ -151,13 +157,15 @@ impl State<'_> {
         u64::from(self.grains[grain].end - self.grains[grain].start)
     }
 
-    /// Returns the bytes that `rank` would receive for a grain as the owner of the grain.
+    /// Returns the bytes that `rank` would receive for a grain if it owned the grain: the results that other ranks
+    /// compute for the query rows of the grain.
     fn owning(&self, grain: usize, rank: u32) -> u64 {
         let own = self.reader(grain, rank).is_some_and(|r| r.computes);
         self.len(grain) * self.sizes.result * (self.grains[grain].computing - u64::from(own))
     }
 
-    /// Returns the bytes that `rank` would receive for a grain that another rank owns.
+    /// Returns the bytes that `rank` would receive for a grain if another rank owned the grain: the queries and keys
+    /// that the cells of `rank` use.
     fn reading(&self, grain: usize, rank: u32) -> u64 {
         let Some(reader) = self.reader(grain, rank) else { return 0 };
         let query = if reader.computes { self.sizes.query } else { 0 };
@@ -168,8 +176,9 @@ impl State<'_> {
         self.held[rank as usize] + self.len(grain) as f64 <= self.most
     }
 
-    /// Assigns each grain to the rank that has space and saves the most bytes as owner of the grain. Assigns each run
-    /// of the remaining grains to the rank with the most space.
+    /// Assigns grains in descending order of the bytes per token that a rank saves as the owner of a grain. A rank is
+    /// skipped if it would own more than `most` positions. Each of the remaining grains goes to the same rank as the
+    /// remaining grain before it, or, if that rank is full, to the rank that owns the fewest positions.
     fn assign(&mut self) {
         for (grain, about) in self.grains.iter().enumerate() {
             for reader in &about.readers {
@@ -220,8 +229,8 @@ impl State<'_> {
         self.received[rank as usize] = received;
     }
 
-    /// Moves grains to or from the busiest rank. A move must reduce the bytes that the busiest rank receives; every
-    /// other rank must then receive fewer bytes than the busiest rank received before the move.
+    /// Moves grains to or from the busiest rank, which receives the most bytes, until no move helps. After a move, the
+    /// old and the new owner of the grain must both receive fewer bytes than the busiest rank received before the move.
     fn relieve(&mut self) {
         for _ in 0..MOVES[0] + MOVES[1] * self.held.len() {
             let busiest = (0..self.received.len()).max_by_key(|r| (self.received[*r], usize::MAX - r)).expect("a rank");

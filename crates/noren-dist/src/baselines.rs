@@ -1,13 +1,14 @@
-//! The rules of other systems, as published, measured with the measures of this crate. Only keys travel, and only keys
-//! that are read.
+//! The rules by which other systems split a sequence over ranks, as published, measured with the measures of this
+//! crate. In all of these splits, only keys and values travel, and a rank receives only keys that its queries read.
 //!
 //! * `contiguous`: equal runs of tokens (ring attention without reordering).
 //! * `zigzag`: `2 * ranks` equal pieces, one from each end for each rank (Llama 3; PyTorch's `_HeadTailLoadBalancer`).
 //! * `striped`: token `i` to rank `i % ranks` (striped attention, Brandon et al. 2023).
-//! * `ptrr`: blocks of 128 rows, sorted by the number of key blocks that they read, given to the ranks in
-//!   alternating order: first to last, then last to first (PyTorch's `_PTRRLoadBalancer`).
-//! * `min-heap`: eight chunks for each rank, the largest first, each to the rank with the smallest area so far that is not
-//!   full (MagiAttention's `MinHeapDispatchAlg`, `MAGI_ATTENTION_MIN_CHUNKS_PER_RANK` 8).
+//! * `ptrr`: blocks of 128 rows, sorted by the number of key blocks that they read, given to the ranks in alternating
+//!   order: first to last, then last to first (PyTorch's `_PTRRLoadBalancer`).
+//! * `min-heap`: eight chunks of tokens for each rank. The chunk with the most allowed cells is given away first, and
+//!   each chunk goes to the rank with the fewest allowed cells so far that has fewer than eight chunks (MagiAttention's
+//!   `MinHeapDispatchAlg`, `MAGI_ATTENTION_MIN_CHUNKS_PER_RANK` 8).
 
 use crate::contiguous::equal;
 use crate::layout::Tie;
@@ -17,15 +18,16 @@ use crate::runs::{Owners, merged};
 use crate::strips::Strips;
 use crate::zigzag;
 
-/// The block size of PyTorch's `BlockMask`, in tokens.
+/// The number of tokens in one block of PyTorch's `BlockMask`.
 const BLOCK: u32 = 128;
-/// The number of MagiAttention's chunks for each rank.
+/// The number of chunks that each rank gets from MagiAttention's rule.
 const CHUNKS: u32 = 8;
-/// The maximum number of stripes. In a longer sequence, a stripe has several tokens. The keys that are read stay the
-/// same, except for masks that distinguish neighbouring tokens.
+/// The maximum number of stripes (groups of consecutive tokens that go to one rank) of the rule `striped`. In a longer
+/// sequence, a stripe has several tokens instead of one. The keys that a rank reads then stay the same, except for
+/// masks that distinguish neighbouring tokens.
 const MOST_STRIPES: u32 = 1 << 13;
 
-/// The result of another system's rule for a mask.
+/// The split that another system's rule gives for a mask, with its measures.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Baseline {
     /// Name of the rule: `contiguous`, `zigzag`, `striped`, `ptrr` or `min-heap`.
@@ -36,7 +38,7 @@ pub struct Baseline {
     pub partition: Partition,
 }
 
-/// Another system's rule.
+/// A rule by which another system splits a sequence over ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rule {
     Contiguous,
@@ -60,8 +62,9 @@ impl Rule {
         }
     }
 
-    /// Returns the owners of query rows. Returns `None` if the rule does not apply: queries and keys are different
-    /// tokens, or the blocks or chunks of the rule do not divide the length.
+    /// Returns the rank that owns each query row under this rule. Returns `None` if queries and keys are not the same
+    /// tokens, if `ptrr` cannot give each rank the same number of blocks of 128 tokens, or if `min-heap` has fewer than
+    /// 8 tokens for each rank.
     pub(crate) fn owners(self, strips: &Strips, tie: Tie, ranks: usize) -> Option<Owners> {
         let len = strips.q_len();
         if tie != Tie::Shifted(0) {

@@ -1,4 +1,5 @@
-//! Lower bounds on the bytes that the busiest rank receives, for any split.
+//! Lower bounds on the bytes that the busiest rank receives in any split. The busiest rank is the rank that receives
+//! the most bytes.
 
 use crate::layout::Tie;
 use crate::partition::Travel;
@@ -6,8 +7,8 @@ use crate::strips::Strips;
 use crate::wire::Sizes;
 use serde::Serialize;
 
-/// A lower bound on the bytes that the busiest rank receives, with the reason of the bound. It holds for all owners and
-/// all distributions of the work.
+/// A lower bound on the bytes that the busiest rank receives, with the reason. It holds for all owners of tokens that
+/// respect the maximum number of tokens of a rank, and for all distributions of cells over ranks.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Bound {
     /// The bytes that at least one rank receives in the forward pass.
@@ -16,13 +17,14 @@ pub struct Bound {
     pub why: String,
 }
 
-/// Returns the largest known bound for ranks that own at most `most` tokens, or `None` if no argument here gives a
-/// bound.
+/// Returns the largest lower bound that one of these two arguments gives, for ranks that own at most `most` tokens, or
+/// `None` if they give no bound.
 ///
-/// * Only keys travel: the owner of the row with the most keys receives the keys that it does not own.
-/// * Masks in which no query reads later keys: the i-th row that a rank owns reads at most `i` of the rank's own keys. For
-///   a row with `L` keys, the rank receives `L - i` keys, or another rank computes a part of the row, which costs a query
-///   and a result. Rows with fewer than `L` keys need neither; there are few of them if every row reads a long window.
+/// * If only keys travel, the owner of the row with the most keys receives those keys of the row that it does not own.
+/// * If no query reads later keys, the i-th row that a rank owns reads at most `i` of the keys that the rank owns. For
+///   a row with `L` keys, the rank receives the other `L - i` keys, or another rank computes a part of the row, which
+///   costs a query and a result. Rows with fewer than `L` keys may cost nothing and are subtracted; there are few of
+///   them if every row reads a long window.
 pub(crate) fn bound(
     strips: &Strips,
     tie: Tie,

@@ -1,5 +1,5 @@
-//! Checks that a partition is correct: each allowed cell is in exactly one step, and the rank of the step has the data
-//! for it.
+//! Checks that a partition is correct: each allowed cell is in exactly one step, and the rank that computes the step
+//! has the data for it.
 
 use crate::Error;
 use crate::layout::{common, without};
@@ -128,7 +128,7 @@ impl RowPartition {
         }
     }
 
-    /// Checks that the peer owns the data that the rank receives from the peer.
+    /// Checks that the rank `exchange.peer` owns the keys and query rows that `rank` receives from it.
     fn check_exchange(&self, rank: u32, exchange: &Exchange) -> Result<(), String> {
         let Some(peer) = self.shares.get(exchange.peer as usize).filter(|_| exchange.peer != rank) else {
             return Err(format!(
@@ -166,7 +166,7 @@ impl Share {
     }
 }
 
-/// Checks that every allowed cell of a pattern is in exactly one step.
+/// Checks that every allowed cell of a pattern is in exactly one step. `pattern` is the index of the pattern in `plan`.
 fn check_cells(row: &RowPartition, plan: &Plan, pattern: usize) -> Result<(), String> {
     let runs: RowRuns = plan.row_runs(pattern);
     // for each row, the steps that compute it

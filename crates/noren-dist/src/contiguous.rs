@@ -1,14 +1,16 @@
-//! The optimal contiguous split (chains-on-chains partitioning).
+//! The split into consecutive groups of query rows in which the largest area of a group is as small as possible
+//! (chains-on-chains partitioning). An area is a number of allowed cells.
 
 use crate::runs::Owners;
 
-/// Splits a chain of items into at most `parts` runs and minimises the largest area of a run; no run has more than
-/// `most` tokens. `areas` and `tokens` are the areas and token numbers of the items. Returns the first item after each
-/// run, or `None` if no split respects `most`.
+/// Splits strips of query rows into at most `parts` groups of consecutive strips, so that the largest area of a group
+/// is as small as possible and no group has more than `most` tokens. `areas` and `tokens` hold the area and the number
+/// of tokens of each strip. Returns, for each group, the index after its last strip, or `None` if no split respects
+/// `most`.
 ///
-/// The result is optimal for the given items, to one part in 2^40 of the whole. For a given bound, it is optimal to
-/// fill each run as far as the bound allows; the bound is found by bisection (chains-on-chains partitioning, Bokhari
-/// 1988; Pinar and Aykanat 2004).
+/// The result is optimal for the given strips, to one part in 2^40 of the total area. For a given maximum area, it is
+/// optimal to fill one group after another as far as this maximum allows. The smallest possible maximum is found by
+/// bisection (chains-on-chains partitioning, Bokhari 1988; Pinar and Aykanat 2004).
 pub(crate) fn chains(areas: &[f64], tokens: &[f64], parts: usize, most: f64) -> Option<Vec<usize>> {
     let total: f64 = areas.iter().sum();
     let (mut low, mut high) = (total / parts as f64, total * (1.0 + 1e-9) + 1e-9);
@@ -23,8 +25,8 @@ pub(crate) fn chains(areas: &[f64], tokens: &[f64], parts: usize, most: f64) -> 
     Some(best)
 }
 
-/// Fills one run after another up to `area` and `most` tokens per run. Returns `None` if `parts` runs do not hold all
-/// items.
+/// Fills one group after another with consecutive strips, up to the area `area` and `most` tokens for each group.
+/// Returns the index after the last strip of each group, or `None` if `parts` groups do not hold all strips.
 fn fill(areas: &[f64], tokens: &[f64], parts: usize, area: f64, most: f64) -> Option<Vec<usize>> {
     let mut ends = Vec::with_capacity(parts);
     let mut at = 0;
@@ -39,8 +41,8 @@ fn fill(areas: &[f64], tokens: &[f64], parts: usize, area: f64, most: f64) -> Op
     (at == areas.len()).then_some(ends)
 }
 
-/// Returns the owners of positions. `cut[i]` is the first item after the run of rank `i`; `ends[j]` is the first
-/// position after item `j`.
+/// Returns the owners of positions from the strips of each rank. `cut[i]` is the index after the last strip of rank
+/// `i`; `ends[j]` is the first position after strip `j`.
 pub(crate) fn owners(cut: &[usize], ends: &[u32]) -> Owners {
     let mut out = Owners::default();
     for (rank, items) in cut.iter().enumerate().filter(|(_, items)| **items > 0) {
@@ -49,7 +51,7 @@ pub(crate) fn owners(cut: &[usize], ends: &[u32]) -> Owners {
     out
 }
 
-/// Returns owners of `0..len` in runs of equal length.
+/// Returns the owners of positions `0..len`: each rank owns one run, and the runs have equal lengths up to rounding.
 pub(crate) fn equal(len: u32, ranks: usize) -> Owners {
     let mut out = Owners::default();
     for rank in 0..ranks as u64 {

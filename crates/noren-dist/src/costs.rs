@@ -2,12 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Seconds of one rank per allowed cell of one head and per component of the head (head_dim).
+/// Seconds that one rank needs for one allowed cell of one head, divided by the number of components of the head
+/// (head_dim).
 ///
 /// The defaults come from this project's README (two cores of an AMD EPYC, f32, head_dim 64, 4096 tokens, 2026-11-21):
 /// 375 GFLOP/s forward without a mask and 223 under `sliding(256)`, where 3 of 8 cells are in mixed tiles; forward and
-/// backward together 351 and 218. From this follows that a mixed cell takes 2.8 times as long as a full one forward and
-/// 2.6 times backward, with the time for its denied neighbours.
+/// backward together 351 and 218. From this follows that an allowed cell of a mixed tile takes 2.8 times as long as a
+/// cell of a full tile forward and 2.6 times backward. This includes the time for the denied cells of the tile.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
@@ -41,12 +42,14 @@ impl Costs {
         }
     }
 
-    /// Returns the seconds of the forward pass for numbers of allowed cells over all heads, `[all, in mixed tiles]`.
+    /// Returns the seconds of the forward pass on one rank. `all` is the number of allowed cells over all heads;
+    /// `mixed` is the number of those of them that are in mixed tiles.
     pub fn forward(&self, [all, mixed]: [f64; 2], head_dim: usize) -> f64 {
         (self.full * (all - mixed) + self.mixed * mixed) * head_dim as f64
     }
 
-    /// Returns the seconds of the backward pass for numbers of allowed cells over all heads, `[all, in mixed tiles]`.
+    /// Returns the seconds of the backward pass on one rank. `all` is the number of allowed cells over all heads;
+    /// `mixed` is the number of those of them that are in mixed tiles.
     pub fn backward(&self, [all, mixed]: [f64; 2], head_dim: usize) -> f64 {
         (self.full_backward * (all - mixed) + self.mixed_backward * mixed) * head_dim as f64
     }

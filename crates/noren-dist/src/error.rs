@@ -4,11 +4,11 @@
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An invalid number of ranks or nodes.
+    /// An invalid number of ranks or nodes, or an invalid size or cost of the data that travels.
     #[error("ranks: {0}")]
     Ranks(String),
 
-    /// Owners of tokens that do not fit the shape or the number of ranks.
+    /// An earlier partition, whose owners should be kept, has another shape or other numbers of ranks or nodes.
     #[error("owners: {0}")]
     Owners(String),
 

@@ -1,17 +1,17 @@
-//! All possible splits of small instances.
+//! All possible splits of masks with few strips of query rows over few ranks.
 
 use crate::layout::{Block, Layout, Work};
 use crate::partition::Travel;
 use crate::runs::Owners;
 use crate::strips::Strips;
 
-/// The maximum number of assignments that are enumerated.
+/// The maximum number of splits of one kind that are enumerated.
 const MOST: usize = 1024;
 
-/// Returns all assignments of strips to ranks in which the owner of each query computes it. If queries may travel, adds
-/// all assignments in which rectangles (the rows of one strip x the keys of another strip) have their own ranks. Ranks
-/// are interchangeable, so the first strip always belongs to the first rank. Omits a kind of assignment that has more
-/// than `MOST` members.
+/// Returns all assignments of strips (runs of query rows) to ranks in which the owner of each query computes its cells.
+/// If queries may travel, adds all assignments in which each rectangle (the rows of one strip x the keys of another
+/// strip) has its own rank too. The first strip always belongs to rank 0, because ranks are interchangeable. Each of
+/// these two kinds is left out if it has more than `MOST` assignments.
 pub(crate) fn layouts(strips: &Strips, ranks: usize, travel: Travel) -> Vec<Layout> {
     if ranks < 2 || number(ranks, strips.iter().count()).is_none() {
         return Vec::new();
@@ -44,8 +44,8 @@ pub(crate) fn layouts(strips: &Strips, ranks: usize, travel: Travel) -> Vec<Layo
     out
 }
 
-/// Returns the number of assignments of `items` items to ranks if the first item has a fixed rank; `None` if it is
-/// larger than `MOST`.
+/// Returns the number of ways to give `items` objects to `ranks` ranks if the first object always goes to the same
+/// rank. Returns `None` if the number is larger than `MOST`.
 fn number(ranks: usize, items: usize) -> Option<usize> {
     let all = ranks.checked_pow(items.saturating_sub(1) as u32)?;
     (items > 0 && all <= MOST).then_some(all)

@@ -6,18 +6,22 @@ use crate::partition::{Partition, Share};
 use crate::runs::{Runs, count, merged};
 use noren_mask::{Plan, Runs as RowRuns, Slice};
 
-/// The maximum number of slices of one rank. A kernel would take too long for more slices, one after another.
+/// The maximum number of slices of one rank. A kernel that executes one slice after another would take too long for
+/// more.
 const MOST_SLICES: usize = 1 << 20;
 
-/// The work of one rank as MagiAttention's attention slices. Indices count within the rank's buffers of rows and keys.
+/// The work of one rank as MagiAttention's attention slices. The slices refer to two buffers of the rank: one of query
+/// rows, one of keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RankSlices {
-    /// The query rows of the buffer in order, as runs: first the rank's own rows, then rows of other ranks.
+    /// The query rows of the buffer in order, as ranges of the whole sequence: first the rank's own rows, then rows of
+    /// other ranks.
     pub rows: Vec<[u32; 2]>,
-    /// The keys of the buffer in order, as runs: first the rank's own keys, then the received keys by peer, in the
-    /// order of the steps.
+    /// The keys of the buffer in order, as ranges of the whole sequence: first the rank's own keys, then the keys that
+    /// it receives from each peer, in the order in which its steps use the peers.
     pub keys: Vec<[u32; 2]>,
-    /// The slices, as indices into the two buffers. Every allowed cell that the rank computes is in exactly one slice.
+    /// The slices, with positions in the two buffers as indices. Every allowed cell that the rank computes is in
+    /// exactly one slice.
     pub slices: Vec<Slice>,
 }
 
@@ -114,7 +118,7 @@ impl Partition {
     }
 }
 
-/// Returns the work of one rank as slices; `allowed` holds the allowed cells of the mask.
+/// Returns the work of one rank as slices. `allowed` holds the runs of keys that each query may read.
 fn slices(rank: u32, share: &Share, allowed: &RowRuns) -> RankSlices {
     let foreign = share.receives.iter().flat_map(|e| e.rows.iter().copied()).collect();
     let rows: Runs = share.queries.iter().copied().chain(merged(foreign)).collect();

@@ -1,16 +1,18 @@
-//! Local improvement of a split: work moves from the rank with the largest area to the rank with the smallest area.
+//! Local improvement of a split: strips of query rows move from the rank with the largest area (number of allowed
+//! cells) to ranks with small areas.
 
 use crate::runs::Owners;
 use crate::strips::Strips;
 
 /// The maximum number of strips that are moved, `[per rank, in total]`.
 const MOVES: [usize; 2] = [16, 1024];
-/// The number of ranks with the least work that are considered as receivers of a moved strip.
+/// The number of ranks that may receive a moved strip: those with the smallest areas.
 const TAKERS: usize = 8;
 
-/// Returns owners with more even areas. Strips move from the ends of runs of the rank with the largest area to the rank
-/// with the smallest area that has space. Stops when no rank exceeds `area` times the mean, or when no move helps. Each
-/// query is computed by its owner; no rank owns more than `most` rows.
+/// Returns owners of query rows with more even areas; the search starts from the owners `queries`. Each query is
+/// computed by its owner. Strips move from the ends of runs of the rank with the largest area to a rank with a small
+/// area that then owns at most `most` rows. Stops when no rank has more than `area` times the mean area, or when no
+/// move helps.
 pub(crate) fn improve(queries: &Owners, strips: &Strips, ranks: usize, area: f64, most: f64) -> Owners {
     // strips, split where the owner changes
     let mut parts: Vec<([u32; 2], u32, f64)> = Vec::new();

@@ -1,4 +1,5 @@
-//! [`Layout`]: the owners of tokens and the ranks that compute cells. The shares of all ranks follow from it.
+//! [`Layout`]: the owners of tokens and the ranks that compute cells. The shares of all ranks (their steps, and the
+//! data that they exchange) follow from it.
 
 use crate::partition::{Exchange, RowPartition, Share, Step};
 use crate::runs::{Owners, Runs, count, merged, within};
@@ -14,19 +15,20 @@ pub(crate) struct Layout {
     pub(crate) work: Work,
 }
 
-/// The query rows and the key range of a rectangle that one rank computes, `(rows, keys)`. The rows may have gaps.
+/// A set of cells that one rank computes: query rows, which may have gaps, x one range of keys.
 type Part = (Runs, [u32; 2]);
 
 /// The rule that determines which rank computes a cell.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Work {
-    /// The owner of the cell's query computes the cell.
+    /// The owner of a query computes all cells of this query.
     Owner,
-    /// The rank of the block that contains the cell computes it. Blocks are disjoint and contain all allowed cells.
+    /// Each rectangle of the list has a rank, which computes its cells. Two rectangles never share a cell, and together
+    /// they contain all allowed cells.
     Blocks(Vec<Block>),
 }
 
-/// A block of query rows x keys that one rank computes.
+/// A rectangle of query rows x keys that one rank computes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Block {
     pub(crate) rank: u32,
@@ -37,8 +39,8 @@ pub(crate) struct Block {
 /// Whether queries and keys are the same tokens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Tie {
-    /// Self-attention: query row `i` is the token of key `i + shift`, and the last query is the token of the last key.
-    /// The field is `shift`.
+    /// Self-attention: query row `i` and key `i + shift` belong to the same token, and the last query belongs to the
+    /// token of the last key. The field is `shift`.
     Shifted(u32),
     /// Cross-attention: queries and keys are tokens of different sequences.
     Apart,
@@ -55,12 +57,12 @@ impl Tie {
 }
 
 impl Layout {
-    /// Creates a layout in which the owner of each query computes its cells.
+    /// Creates a layout in which the owner of each query computes all cells of the query.
     pub(crate) fn by_owner(queries: Owners, keys: Owners) -> Self {
         Layout { queries, keys, work: Work::Owner }
     }
 
-    /// Returns the split of a batch row over `ranks` ranks.
+    /// Returns the split of a batch row over `ranks` ranks. `strips` holds the allowed cells of the batch row.
     pub(crate) fn row(&self, strips: &Strips, ranks: usize) -> RowPartition {
         let mut shares = self.shares(strips, ranks);
         mirror(&mut shares);
@@ -100,8 +102,9 @@ impl Layout {
         parts.map(share).collect()
     }
 
-    /// Returns the steps of `rows` x `keys`, one for each owner of keys: first the rank itself, then the next higher
-    /// rank, and so on; rank 0 follows the last rank.
+    /// Returns the steps in which `rank` computes the cells of `rows` x `keys`, one step for each owner of keys. The
+    /// owners are in this order: first `rank` itself, then the next higher rank, and so on; rank 0 follows the last
+    /// rank. `foreign` is true if other ranks own the rows.
     fn steps(
         &self,
         strips: &Strips,
@@ -143,7 +146,7 @@ impl Layout {
         by_peer.into_iter().map(step).collect()
     }
 
-    /// Returns the data that the steps of `rank` need and that the rank does not own, one exchange for each peer.
+    /// Returns the data that `rank` needs for `steps` but does not own, one exchange for each rank that sends it.
     fn receives(&self, rank: u32, steps: &[Step]) -> Vec<Exchange> {
         let mut from: BTreeMap<u32, (Runs, Runs)> = BTreeMap::new();
         for step in steps.iter().filter(|s| s.peer != rank) {
@@ -160,7 +163,8 @@ impl Layout {
     }
 }
 
-/// Fills in the `sends` of every share from the `receives` of the other shares.
+/// Fills in the lists `sends`: each exchange in the `receives` of one rank is added to the `sends` of the rank that
+/// sends the data.
 pub(crate) fn mirror(shares: &mut [Share]) {
     let mut sends: Vec<Vec<Exchange>> = vec![Vec::new(); shares.len()];
     for (rank, share) in shares.iter().enumerate() {
@@ -171,12 +175,12 @@ pub(crate) fn mirror(shares: &mut [Share]) {
     shares.iter_mut().zip(sends).for_each(|(share, sends)| share.sends = sends);
 }
 
-/// Returns the positions that are in both lists.
+/// Returns the positions that are in both lists of ranges.
 pub(crate) fn common(a: &[[u32; 2]], b: &[[u32; 2]]) -> Runs {
     a.iter().flat_map(|[start, end]| within(b, *start, *end)).collect()
 }
 
-/// Returns the positions of list `a` that are not in list `b`.
+/// Returns the positions that are in the ranges `a` but not in the ranges `b`.
 pub(crate) fn without(a: &[[u32; 2]], b: &[[u32; 2]]) -> Runs {
     let mut out = Runs::new();
     for &[start, end] in a {

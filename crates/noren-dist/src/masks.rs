@@ -3,7 +3,7 @@
 use noren_mask::atoms::*;
 use noren_mask::{BoundMask, Error, Facts, Mask, Shape};
 
-/// A named mask.
+/// A bound mask with a name, on which partitions are compared.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// The name of the case.
@@ -41,14 +41,15 @@ pub fn cases(len: usize) -> Result<Vec<Case>, Error> {
     masks.into_iter().map(bind).collect()
 }
 
-/// Draws a length from 0.2 to 60 thousand tokens, evenly on a logarithmic scale: most documents are short, few are
-/// long.
+/// Returns a document length for the random number `dice`: 60,000 tokens for one number in 16, and otherwise 200 to
+/// 60,000 tokens, evenly on a logarithmic scale. Most documents are short, few are long.
 fn skew(dice: u64) -> u64 {
     let share = (dice % 10_000) as f64 / 10_000.0;
     if dice.is_multiple_of(16) { 60_000 } else { (200.0 * 300f64.powf(share)) as u64 }
 }
 
-/// Returns lengths that `draw` produces one by one until their sum is `len`; the last length is shortened to fit.
+/// Returns lengths whose sum is `len`. `draw` computes each length from a random number that depends on `seed`. The
+/// last length is shortened to fit.
 fn lengths(len: u64, seed: u64, draw: impl Fn(u64) -> u64) -> Vec<u64> {
     let mut out = Vec::new();
     let mut left = len;

@@ -7,24 +7,24 @@ use crate::strips::Strips;
 use crate::wire::Sizes;
 use serde::Serialize;
 
-/// The costs of a split over all ranks.
+/// The costs of a split over all ranks: the balance of work and tokens, and the data that ranks receive.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Measures {
-    /// Maximum number of allowed cells over ranks, divided by the mean.
+    /// The largest number of allowed cells that a rank computes, divided by the mean over ranks.
     pub area: f64,
-    /// Maximum number of owned tokens over ranks, divided by the mean.
+    /// The largest number of tokens that a rank owns, divided by the mean over ranks.
     pub tokens: f64,
     /// Maximum over ranks of the bytes that a rank receives in the forward pass.
     pub received: u64,
     /// Maximum over ranks of the bytes that a rank receives from other nodes in the forward pass.
     pub far: u64,
-    /// Number of bytes that a rank receives in the forward pass, as the mean over all ranks.
+    /// The mean over all ranks of the bytes that a rank receives in the forward pass.
     pub mean_received: f64,
-    /// Maximum over ranks of the number of other ranks with which a rank exchanges data.
+    /// The largest number of peers (other ranks with which a rank exchanges data) of a rank.
     pub peers: u32,
 }
 
-/// Returns the numbers of allowed cells of each rank, `[all, in mixed tiles]`.
+/// Returns, for each rank, the numbers of allowed cells that it computes, `[all, in mixed tiles]`.
 pub(crate) fn areas(layout: &Layout, strips: &Strips, ranks: usize) -> Vec<[f64; 2]> {
     let mut out = vec![[0.0; 2]; ranks];
     let mut add = |rank: u32, [all, mixed]: [f64; 2]| {
@@ -47,8 +47,8 @@ pub(crate) fn over_mean(values: impl Iterator<Item = f64> + Clone) -> f64 {
 }
 
 impl Measures {
-    /// Returns the measures of shares. `areas` holds the allowed cells of each rank, `[all, in mixed tiles]`; `node`
-    /// returns the node of a rank.
+    /// Returns the measures of a split from the shares of all ranks. `areas` holds the numbers of allowed cells of each
+    /// rank, `[all, in mixed tiles]`; `node` returns the node of a rank.
     pub(crate) fn new(shares: &[Share], areas: &[[f64; 2]], sizes: &Sizes, node: impl Fn(usize) -> usize) -> Self {
         let traffic: Vec<_> = shares.iter().map(|s| sizes.traffic(s)).collect();
         let far = |(rank, share): (usize, &Share)| -> u64 {
@@ -71,7 +71,8 @@ impl Measures {
         }
     }
 
-    /// Returns whether `self` is worse than `other` in no measure and better in at least one.
+    /// Returns whether `self` is at least as good as `other` in area, tokens, bytes received and peers, and better in
+    /// at least one of them.
     pub(crate) fn dominates(&self, other: &Self) -> bool {
         let pairs = |a: &Self| [a.area, a.tokens, a.received as f64, f64::from(a.peers)];
         let (mine, theirs) = (pairs(self), pairs(other));

@@ -8,10 +8,11 @@
 //! 3. sends the result (output and log-sum-exp) of each row of another rank to its owner: the `rows` of `receives`;
 //! 4. merges the results that come back into its own rows, after its own steps, with peers in ascending order of ranks.
 //!
-//! The backward pass uses the same paths. Keys and values travel as before; queries travel with the gradients of their
-//! outputs, their log-sum-exps and row sums. The partial gradients of keys and queries travel back to their owners. An
-//! owner adds them to its own in ascending order of ranks. Every sum therefore has a fixed order, whichever message
-//! arrives first.
+//! The backward pass sends data between the same ranks. Keys and values travel as before; queries travel with the
+//! gradients of their outputs, their log-sum-exps and row sums (the dot product of each output row with its gradient).
+//! The partial gradients of keys and queries are sent back to the owners of the keys and queries. An owner adds them to
+//! its own gradients in ascending order of ranks. Every sum therefore has a fixed order, whichever message arrives
+//! first.
 
 use crate::Error;
 use crate::runs::{Runs, count};
@@ -37,7 +38,7 @@ pub const VERSION: u32 = 1;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Partition {
-    /// The version of this format, [`VERSION`].
+    /// The version of the format of partitions, [`VERSION`].
     pub version: u32,
     /// SHA-256 of the mask with its shape and facts, of all fields below, and of the versions of this format and of
     /// this crate. Ranks compare it before the first exchange.
@@ -48,9 +49,9 @@ pub struct Partition {
     pub travel: Travel,
     /// Number of ranks.
     pub ranks: usize,
-    /// Number of nodes. Ranks `(n * ranks).div_ceil(nodes)..` belong to node `n`.
+    /// Number of nodes. Rank `r` belongs to node `r * nodes / ranks`, rounded down.
     pub nodes: usize,
-    /// `[batch, heads, kv_heads, q_len, kv_len]`.
+    /// The sizes of the mask, `[batch, heads, kv_heads, q_len, kv_len]`.
     pub shape: [usize; 5],
     /// For each batch row, the index of its split in `rows`. Equal batch rows share one split.
     pub row_of: Vec<usize>,
@@ -77,7 +78,8 @@ pub struct RowPartition {
     pub shares: Vec<Share>,
 }
 
-/// The data that one rank owns, its steps, and the data that it receives and sends.
+/// The part of one rank in a batch row: the queries and keys that it owns, its steps, and the data that it receives and
+/// sends.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Share {
@@ -93,8 +95,8 @@ pub struct Share {
     pub sends: Vec<Exchange>,
 }
 
-/// The allowed cells of the rectangle `rows` x `keys`, which the rank computes together. One step holds only rows that
-/// the rank owns, or only rows of other ranks.
+/// One computation of a rank: the allowed cells of the rectangle `rows` x `keys`. One step holds only rows that the
+/// rank owns, or only rows of other ranks.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
@@ -108,7 +110,8 @@ pub struct Step {
     pub keys: Runs,
 }
 
-/// The data that one rank sends to another rank.
+/// The data that one rank sends to another rank. It is listed in `sends` of the sender and in `receives` of the
+/// receiver.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exchange {
@@ -160,7 +163,7 @@ impl Partition {
         rank as usize * self.nodes / self.ranks
     }
 
-    /// Returns the partition as one line of JSON, which [`from_json`](Self::from_json) reads.
+    /// Returns the partition as JSON in one line. [`from_json`](Self::from_json) reads this text.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("numbers and texts can be written as JSON")
     }
@@ -190,7 +193,8 @@ impl Partition {
         }
     }
 
-    /// Returns the correct hash of this partition for the mask `bound`.
+    /// Returns the hash that this partition must have for the mask `bound`. If the field `hash` differs from it, the
+    /// partition was changed or belongs to another mask.
     pub fn hash_for(&self, bound: &BoundMask) -> String {
         let mut hash = Hash::new();
         // A closure has no serial form, so its text in the mask is used.
@@ -211,7 +215,8 @@ impl Partition {
     }
 }
 
-/// The method, the kind of data that travels, and the numbers of ranks and nodes of a partition.
+/// The fields of a partition that are equal for all batch rows: the method, the kind of data that travels, and the
+/// numbers of ranks and nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
     pub(crate) method: String,
@@ -225,7 +230,8 @@ pub(crate) fn sizes(shape: &Shape) -> [usize; 5] {
 }
 
 impl Share {
-    /// Appends all fields as numbers to `out`, each list after its length.
+    /// Appends all fields of this share as numbers to `out`, from which the hash of the partition is computed. Each
+    /// list follows its length.
     fn words(&self, out: &mut Vec<u32>) {
         let list = |out: &mut Vec<u32>, runs: &Runs| {
             out.push(runs.len() as u32);

@@ -20,12 +20,12 @@ const CELLS: usize = 112;
 const BAR: usize = 12;
 /// Size of a chart beside the drawn mask, `[width, height]` in pixels.
 const CHART: [usize; 2] = [400, 96];
-/// Maximum number of rows and columns of the traffic matrix.
+/// Maximum number of rows and columns of the traffic matrix. If there are more ranks, one row stands for several ranks.
 const PEERS: usize = 64;
 /// Width of the traffic matrix, in pixels.
 const TRAFFIC: usize = 200;
 
-/// The style of pictures of masks; ranks have colours of their own.
+/// The CSS of a picture. The colours of the ranks are not part of it.
 const STYLE: &str = "\
 .nrd{font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace}\
 .nrd-page{fill:#fcfbf8}.nrd-text{fill:#22263a}.nrd-soft{fill:#6f7287}.nrd-title{font-size:15px;font-weight:600}\
@@ -98,7 +98,8 @@ fn rect(out: &mut String, [x, y]: [f64; 2], [w, h]: [f64; 2], look: &str) {
     let _ = writeln!(out, "<rect x=\"{x:.2}\" y=\"{y:.2}\" width=\"{w:.2}\" height=\"{h:.2}\" {look}/>");
 }
 
-/// Writes the title and the sizes of the split. Returns the y coordinate below them.
+/// Writes the title (the mask) and the numbers of queries, keys, ranks and nodes. Returns the y coordinate at which the
+/// drawings below may start, in pixels.
 fn heading(out: &mut String, bound: &BoundMask, split: &Partition, batch: usize, head: usize) -> usize {
     let mask = bound.mask().to_string();
     let cut: String = mask.chars().take(110).collect();
@@ -117,8 +118,8 @@ fn heading(out: &mut String, bound: &BoundMask, split: &Partition, batch: usize,
     MARGIN + 44
 }
 
-/// Draws the mask. Each cell has the colour of the rank that computes most of it, and bars along two sides show the
-/// owners.
+/// Draws the mask with its upper left corner at `[x, y]` (pixels). Each grid cell has the colour of the rank that
+/// computes most of it. Bars on two sides show the owners of queries (left) and of keys (above).
 fn mask(out: &mut String, grid: &Grid, row: &RowPartition, ranks: usize, [x, y]: [usize; 2]) {
     let (rows, cols) = (grid.row_count(), grid.col_count());
     let [w, h] = [SIDE as f64 / cols as f64, SIDE as f64 / rows as f64];
@@ -159,7 +160,8 @@ fn mask(out: &mut String, grid: &Grid, row: &RowPartition, ranks: usize, [x, y]:
     }
 }
 
-/// Returns, for each cell of the picture's grid, the rank that computes most of the cell.
+/// Returns, for each cell of the picture's grid, the rank that computes most of it; `None` if no rank computes a part
+/// of it.
 fn computing(grid: &Grid, row: &RowPartition) -> Vec<Option<u32>> {
     let (rows, cols) = (grid.row_count(), grid.col_count());
     let mut best: Vec<(u64, Option<u32>)> = vec![(0, None); rows * cols];
@@ -180,8 +182,8 @@ fn computing(grid: &Grid, row: &RowPartition) -> Vec<Option<u32>> {
     best.into_iter().map(|(_, rank)| rank).collect()
 }
 
-/// The rows and columns of the grid that a step covers. Each grid row has its number of queries, each grid column its
-/// number of keys.
+/// The grid rows, or the grid columns, of the picture that a step overlaps, as `(index, number of queries or keys of
+/// the step in it)`.
 type Meets = Vec<(usize, u64)>;
 
 fn overlaps(grid: &Grid, step: &Step) -> (Meets, Meets) {
@@ -200,7 +202,8 @@ fn overlaps(grid: &Grid, step: &Step) -> (Meets, Meets) {
 /// A function that formats a number of a chart as text.
 type Show = fn(f64) -> String;
 
-/// Draws the cells, tokens and bytes of each rank. Returns the y coordinate below them.
+/// Draws three bar charts with the cells, received bytes and tokens of each rank; `[x, y]` is their upper left corner.
+/// Returns the y coordinate below the charts.
 fn charts(
     out: &mut String,
     split: &Partition,
@@ -250,7 +253,8 @@ fn bars(out: &mut String, values: &[f64], most: f64, [x, y]: [usize; 2]) {
     let _ = writeln!(out, "<path class=\"nrd-base\" d=\"M{x} {}h{width}\"/>", y + CHART[1]);
 }
 
-/// Draws the bytes that each rank receives from each other rank. Returns the y coordinate below them.
+/// Draws a matrix of the bytes that each rank receives from each other rank; `[x, y]` is its upper left corner. Returns
+/// the y coordinate below the matrix.
 fn traffic(out: &mut String, split: &Partition, row: &RowPartition, wire: &Wire, [x, y]: [usize; 2]) -> usize {
     let sizes = wire.sizes(split.shape[1], split.shape[2]);
     let side = split.ranks.min(PEERS);

@@ -1,4 +1,4 @@
-//! The assignment of ranks to nodes: ranks that exchange much data are on the same node.
+//! The assignment of ranks to nodes, chosen so that ranks on the same node exchange much data.
 
 use crate::layout::{Layout, Work};
 use crate::partition::Share;
@@ -6,9 +6,10 @@ use crate::runs::Owners;
 use crate::wire::Sizes;
 use std::collections::BTreeMap;
 
-/// Returns a new number for each rank, so that the ranks of a node (consecutive numbers) exchange much data with each
-/// other. Each node starts with the free rank that exchanges the most data. It then adds the free ranks that exchange
-/// the most data with the ranks of the node.
+/// Returns a new number for each rank, so that ranks on the same node exchange much data. The ranks of a node have
+/// consecutive numbers. The first number of a node goes to the rank without a new number that exchanges the most data
+/// in total. Each further number goes to the rank without a new number that exchanges the most data with the ranks of
+/// this node.
 pub(crate) fn order(shares: &[Share], nodes: usize, sizes: &Sizes) -> Vec<u32> {
     let ranks = shares.len();
     let mut between: Vec<BTreeMap<u32, u64>> = vec![BTreeMap::new(); ranks];

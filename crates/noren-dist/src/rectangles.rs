@@ -1,26 +1,27 @@
-//! Two-dimensional tiles: the cells of a mask are bisected repeatedly, by rows or by keys, until each rank has one
-//! rectangle.
+//! A split into rectangles: the cells of a mask are cut in two repeatedly, between query rows or between keys, until
+//! each rank has one rectangle.
 //!
-//! Recursive bisection (Berger and Bokhari 1987) chooses the cut that duplicates less data: after a cut between rows,
-//! the keys that both halves read travel twice; after a cut between keys, the rows do. A large document's triangle is
-//! split into squares, so the data that a rank receives is inversely proportional to the square root of the number of
-//! ranks. Rows that read all keys are cut by keys, local masks by rows.
+//! Recursive bisection (Berger and Bokhari 1987) chooses the cut that duplicates less data. After a cut between rows,
+//! both halves receive the keys that rows of both halves read. After a cut between keys, both halves receive the rows
+//! that read keys of both halves. A large document's triangle is split into squares, so the data that a rank receives
+//! is inversely proportional to the square root of the number of ranks. Rows that read all keys are cut between keys,
+//! and masks with short windows are cut between rows.
 
 use crate::layout::Block;
 use crate::runs::{Runs, count, merged};
 use crate::strips::Strips;
 use crate::wire::Sizes;
 
-/// The directions in which regions may be cut.
+/// The directions in which a rectangle may be cut in two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cuts {
-    /// Regions are cut between query rows only.
+    /// Rectangles are cut between query rows only.
     Rows,
-    /// Regions are cut between query rows or between keys, whichever cut duplicates less data.
+    /// Rectangles are cut between query rows or between keys, whichever cut duplicates less data.
     Cheaper,
 }
 
-/// A rectangle of query rows x keys, with the `ranks` consecutive ranks from `first` on that compute it.
+/// A rectangle of query rows x keys that is computed by `ranks` consecutive ranks. `first` is the first of these ranks.
 #[derive(Clone, Copy, Debug)]
 struct Region {
     rows: [u32; 2],
@@ -68,7 +69,8 @@ fn halves(strips: &Strips, region: &Region, per_node: u32, cuts: Cuts, sizes: &S
     }
 }
 
-/// Returns the query row at which a cut leaves about the fraction `part` of the region's cells before it.
+/// Returns the query row at which to cut a region, so that about the fraction `part` of its allowed cells is before
+/// the cut.
 fn row_cut(strips: &Strips, region: &Region, part: f64) -> u32 {
     let [k0, k1] = region.keys;
     let strips = || strips.within(region.rows[0], region.rows[1]);
@@ -94,7 +96,8 @@ fn row_cut(strips: &Strips, region: &Region, part: f64) -> u32 {
     region.rows[0] + (f64::from(region.rows[1] - region.rows[0]) * part) as u32
 }
 
-/// Returns the key at which a cut leaves about the fraction `part` of the region's cells before it.
+/// Returns the key at which to cut a region, so that about the fraction `part` of its allowed cells is before the
+/// cut.
 fn key_cut(strips: &Strips, region: &Region, part: f64) -> u32 {
     let [k0, k1] = region.keys;
     // the keys at which the number of cells rises and falls
@@ -120,7 +123,8 @@ fn key_cut(strips: &Strips, region: &Region, part: f64) -> u32 {
     k0 + (f64::from(k1 - k0) * part) as u32
 }
 
-/// Returns the number of keys of the region that are read by rows before `cut` and by rows from `cut` on.
+/// Returns the number of keys of the region that are read both by rows before the query row `cut` and by later rows. If
+/// the region is cut there, both parts need these keys.
 fn shared_keys(strips: &Strips, region: &Region, cut: u32) -> u64 {
     let [k0, k1] = region.keys;
     let read = |from: u32, to: u32| -> Runs {
@@ -134,7 +138,8 @@ fn shared_keys(strips: &Strips, region: &Region, cut: u32) -> u64 {
     count(&crate::layout::common(&before, &after))
 }
 
-/// Returns the number of query rows of the region that read keys before `cut` and keys from `cut` on.
+/// Returns the number of query rows of the region that read both keys before the key `cut` and later keys. If the
+/// region is cut there, both parts need these rows.
 fn shared_rows(strips: &Strips, region: &Region, cut: u32) -> u64 {
     let [k0, k1] = region.keys;
     let reads = |s: &crate::strips::Strip<'_>, from, to| s.pieces_within(from, to).next().is_some();

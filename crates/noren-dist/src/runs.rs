@@ -1,6 +1,6 @@
-//! Lists of ranges as partitions hold them, and the owners of the positions of an axis.
+//! Lists of ranges of positions, and the owner of each position of an axis (the queries or the keys of a batch row).
 
-/// Ranges `[start, end)` in ascending order, with a gap between each range and the next.
+/// Ranges `[start, end)` of queries or keys, in ascending order and without overlaps.
 pub type Runs = Vec<[u32; 2]>;
 
 /// Returns the number of positions in `runs`.
@@ -28,7 +28,8 @@ pub(crate) fn within(runs: &[[u32; 2]], start: u32, end: u32) -> impl Iterator<I
     runs[first..].iter().take_while(move |r| r[0] < end).map(move |r| [r[0].max(start), r[1].min(end)])
 }
 
-/// The owner of each position of an axis: consecutive runs, each with its rank.
+/// The rank that owns each position of an axis (the queries or the keys of a batch row), as consecutive runs with one
+/// rank each.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Owners {
     ends: Vec<u32>,
@@ -36,7 +37,7 @@ pub(crate) struct Owners {
 }
 
 impl Owners {
-    /// Appends the positions from the current end up to `end`, which `rank` owns.
+    /// Appends a run that starts where the last run ends, stops before `end`, and is owned by `rank`.
     pub(crate) fn push(&mut self, end: u32, rank: u32) {
         if end <= self.len() {
             return;
@@ -49,7 +50,7 @@ impl Owners {
         }
     }
 
-    /// Creates the owners from runs in any order. The runs must cover `0..len` exactly once.
+    /// Creates the owners from `(range, rank)` in any order. The ranges must cover `0..len` exactly once.
     pub(crate) fn from_parts(mut parts: Vec<([u32; 2], u32)>) -> Self {
         parts.sort_unstable();
         let mut out = Owners::default();
@@ -64,7 +65,7 @@ impl Owners {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// Returns the parts of the runs within `start..end`, each with its owner, ascending.
+    /// Returns the runs that overlap `start..end`, cut to this range, each with its owner, ascending.
     pub(crate) fn within(&self, start: u32, end: u32) -> impl Iterator<Item = ([u32; 2], u32)> + '_ {
         let first = self.ends.partition_point(|e| *e <= start);
         (first..self.ends.len())
@@ -85,7 +86,7 @@ impl Owners {
         out
     }
 
-    /// Returns the owners of positions `from..from + len`, renumbered to start at 0.
+    /// Returns the owners of positions `from..from + len`, renumbered so that position `from` becomes 0.
     pub(crate) fn part(&self, from: u32, len: u32) -> Self {
         let mut out = Owners::default();
         self.within(from, from + len).for_each(|([_, end], rank)| out.push(end - from, rank));

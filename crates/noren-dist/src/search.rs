@@ -1,4 +1,4 @@
-//! [`partition`]: the best split for an objective among all candidates.
+//! [`partition`]: tries several methods to split a mask over ranks, and chooses the best split for an objective.
 
 use crate::Error;
 use crate::affinity::{self, Axis};
@@ -65,7 +65,7 @@ pub struct Options {
     pub objective: Objective,
     /// The sizes in bytes of the data that travels.
     pub wire: Wire,
-    /// The cost of a byte that travels between nodes; a byte within a node costs 1.
+    /// The cost of a byte that travels between nodes, as a multiple of the cost of a byte that travels within a node.
     pub far: f64,
     /// Number of query rows that are assigned together. If `None`, the number follows from the number of rows per rank.
     pub grain: Option<u32>,
@@ -190,8 +190,8 @@ pub fn follow(plan: &Plan, before: &Partition, options: &Options) -> Result<Sear
     search_with(plan, options, Some(before))
 }
 
-/// Returns the splits of other systems' rules for the first batch row, each with its measures. The measures are those
-/// of this crate's splits.
+/// Splits a mask by the rules of other systems, and returns each split with its measures for the first batch row. The
+/// measures are those of this crate's splits. Rules that do not apply to the mask are left out.
 ///
 /// # Errors
 /// Returns an error for an invalid number of ranks or nodes.
@@ -218,8 +218,9 @@ pub fn compare(plan: &Plan, options: &Options) -> Result<Vec<Baseline>, Error> {
     Ok(out)
 }
 
-/// Finds equal batch rows. Returns, for each batch row, the index of its distinct batch row, and then the first batch
-/// row of each distinct one. `before` is an earlier partition with given owners, if any.
+/// Finds groups of equal batch rows, which get the same split. Returns two lists: for each batch row, the index of its
+/// group; and for each group, its first batch row. `before` is an earlier partition whose owners are kept, if any.
+/// Returns an error for invalid options.
 fn distinct_rows(
     plan: &Plan,
     options: &Options,
@@ -262,14 +263,14 @@ fn distinct_rows(
     Ok((row_of, known.into_iter().map(|(_, batch)| batch).collect()))
 }
 
-/// A candidate with its layout and its areas.
+/// A candidate, with its layout and the numbers of allowed cells of each rank, `[all, in mixed tiles]`.
 struct Tried {
     candidate: Candidate,
     layout: Layout,
     areas: Vec<[f64; 2]>,
 }
 
-/// Returns the owners of the split of one batch row, `(queries, keys)`.
+/// Returns the owners of the queries and of the keys in the split of one batch row, `(queries, keys)`.
 fn owners_of(row: &RowPartition) -> (Owners, Owners) {
     let parts = |of: fn(&Share) -> &Runs| {
         let parts =
@@ -285,7 +286,7 @@ struct Row<'a> {
     tie: Tie,
     sizes: Sizes,
     options: &'a Options,
-    /// The given owners, `(queries, keys)`; `None` if the search chooses the owners.
+    /// The owners of an earlier partition that are kept, `(queries, keys)`; `None` if the search chooses the owners.
     owners: Option<(Owners, Owners)>,
 }
 
@@ -345,8 +346,9 @@ impl<'a> Row<'a> {
         Tried { layout, areas, candidate: Candidate { method, travel, measures, on_front: true } }
     }
 
-    /// Places the ranks of a split on nodes by the data that the ranks exchange. Returns the placed split, or `None` if
-    /// it sends no fewer bytes between nodes.
+    /// Gives the ranks of a split new numbers, so that ranks on the same node exchange much data. Returns the new
+    /// split, or `None` if it does not reduce the maximum over ranks of the bytes from other nodes. Returns `None` also
+    /// if the owners are given.
     fn placed(&self, tried: &Tried) -> Option<Tried> {
         if self.owners.is_some() || tried.candidate.measures.far == 0 {
             return None;
@@ -359,8 +361,9 @@ impl<'a> Row<'a> {
         (placed.candidate.measures.far < tried.candidate.measures.far).then_some(placed)
     }
 
-    /// Compares two candidates; the better one is less. The smaller excess over the limits is better, then the smaller
-    /// number of bytes that travel.
+    /// Compares two candidates; the better one is less. The candidate that exceeds the limits of the objective less is
+    /// better. If both are equal in this, the candidate is better in which the busiest rank receives fewer bytes, where
+    /// bytes from other nodes count `Options::far` times.
     fn order(&self, a: &Tried, b: &Tried) -> Ordering {
         let [area, tokens] = self.options.objective.limits();
         let key = |m: Measures| {
@@ -372,7 +375,7 @@ impl<'a> Row<'a> {
         a.partial_cmp(&b).expect("measures are finite")
     }
 
-    /// Returns the candidates in which only keys travel.
+    /// Returns the candidates in which only keys and values travel, as (method, layout).
     fn by_keys(&self) -> Vec<(String, Layout)> {
         if let Some((queries, keys)) = self.owners.clone() {
             return vec![("owners".into(), Layout::by_owner(queries, keys))];
@@ -403,7 +406,8 @@ impl<'a> Row<'a> {
         out
     }
 
-    /// Returns the candidates in which keys and queries travel.
+    /// Returns the candidates in which each rank computes a rectangle of query rows x keys, so that keys and queries
+    /// travel, as (method, layout).
     fn by_blocks(&self) -> Vec<(String, Layout)> {
         let Options { ranks, nodes, objective, .. } = *self.options;
         let tokens = objective.limits()[1];
@@ -430,7 +434,8 @@ impl<'a> Row<'a> {
         out
     }
 
-    /// Returns the layout in which the owner of each query computes it; each key has the owner of its token.
+    /// Returns the layout with the owners `queries`, in which the owner of each query computes its cells. A key has the
+    /// same owner as the query of its token; keys of tokens without a query are split equally.
     fn owned(&self, queries: Owners) -> Layout {
         let keys = match self.tie {
             Tie::Shifted(0) => queries.clone(),

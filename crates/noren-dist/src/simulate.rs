@@ -26,7 +26,7 @@ pub struct Simulation {
     pub forward: f64,
     /// Seconds of the backward pass.
     pub backward: f64,
-    /// Seconds of an ideal forward pass, with work distributed evenly and no data sent.
+    /// Seconds of the forward pass if the work were divided evenly and no data were sent.
     pub forward_ideal: f64,
     /// Maximum number of allowed cells over ranks, divided by the mean.
     pub area: f64,
@@ -95,13 +95,15 @@ pub fn simulate(plan: &Plan, partition: &Partition, wire: &Wire, machine: &Machi
     })
 }
 
-/// Returns the number of query rows of one strip, over which the cells are estimated together.
+/// Returns the number of consecutive query rows whose allowed cells are estimated together.
 pub(crate) fn grain(q_len: usize, ranks: usize) -> u32 {
     (q_len / ranks / 16).clamp(1, 128).max(q_len >> 15) as u32
 }
 
-/// The work of one rank. The four numbers of `near` and `far` are bytes: `[forward before the computation, forward
-/// after it, backward before it, backward after it]`.
+/// The work of one rank. `local` and `rest` are numbers of allowed cells, `[all, in mixed tiles]`: those of steps that
+/// need no data of other ranks, and those of all other steps. `near` and `far` are bytes that the rank receives from
+/// its own node and from other nodes: `[forward before the computation, forward after it, backward before it, backward
+/// after it]`.
 #[derive(Clone, Copy, Default)]
 struct Rank {
     local: [f64; 2],
@@ -155,7 +157,7 @@ impl Rank {
     }
 }
 
-/// Returns the numbers of allowed cells of a step over all heads, `[all, in mixed tiles]`.
+/// Returns the estimated numbers of allowed cells of a step over all heads, `[all, in mixed tiles]`.
 pub(crate) fn cells(step: &Step, strips: &Strips) -> [f64; 2] {
     let mut sum = [0.0; 2];
     for rows in &step.rows {

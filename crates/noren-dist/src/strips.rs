@@ -1,37 +1,40 @@
-//! [`Strips`]: the distribution of a batch row's work, by strips of query rows.
+//! [`Strips`]: the allowed cells of a batch row, in strips of consecutive query rows. Splits are computed from their
+//! numbers.
 
 use crate::runs::{Runs, count, merged};
 use noren_mask::{Kind, PatternPlan, Plan, PlanOptions, Reorder, TileSpan};
 
-/// The maximum number of words of mask bits that are counted exactly. Beyond it, cells of mixed pieces are counted on
-/// some rows only.
+/// The maximum number of words of mask bits for which the cells of all mixed pieces are counted exactly. If a mask has
+/// more, the cells of a mixed piece (a run of keys that the rows of a strip may read in part) are counted on some rows
+/// only.
 const MOST_WORDS: u64 = 1 << 28;
-/// The number of query rows whose cells are counted in each mixed piece (a run of keys of a strip that is partly
-/// allowed) if the mask has more than `MOST_WORDS` words. The counts are then an estimate.
+/// The number of query rows on which the cells of a mixed piece are counted if the mask has more than `MOST_WORDS`
+/// words. The count of the piece is then an estimate.
 const SAMPLED_ROWS: u32 = 4;
-/// If the width of a mixed piece is more than this number times the height of its strip, the piece is split into single
-/// rows.
+/// If a mixed span has at least this many keys for each query row of a strip (`Strips::grain`), its rows may read very
+/// different keys. The runs of keys that are really read are then found row by row.
 const WIDE: u32 = 16;
 
-/// A run of keys that the rows of one strip read.
+/// A run of keys that the query rows of one strip read, in heads with equal masks.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Piece {
     pub(crate) start: u32,
     pub(crate) end: u32,
     pub(crate) mixed: bool,
-    /// The index in `Strips::planes` of the pattern whose heads read the keys.
+    /// The index in `Strips::planes` of the pattern (a set of equal heads) that reads the keys.
     plane: u32,
-    /// The number of allowed cells of this run of keys for one head, times the number of heads of the plane.
+    /// The number of allowed cells in the rows of the strip and the keys of this piece, over all heads of the pattern.
     pub(crate) area: f64,
 }
 
-/// Query rows `start..end` with the runs of keys that they read, `pieces`. Pieces of different patterns may overlap.
+/// Consecutive query rows `start..end`, with the runs of keys that they read, `pieces`. Pieces of different patterns
+/// may contain the same keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Strip<'a> {
     pub(crate) start: u32,
     pub(crate) end: u32,
     pub(crate) pieces: &'a [Piece],
-    /// The fraction of the strip's rows that remains after a cut; 1 for an uncut strip.
+    /// The fraction of its rows that the strip still has after it was cut to a range of rows; 1 for a whole strip.
     share: f64,
 }
 
@@ -45,12 +48,13 @@ impl Strip<'_> {
     }
 
     /// Returns the number of allowed cells with keys in `start..end`, estimated as if the cells of each piece were
-    /// evenly distributed over its keys.
+    /// distributed evenly over its keys.
     pub(crate) fn area_within(&self, start: u32, end: u32) -> f64 {
         self.pieces.iter().map(|p| p.area_within(start, end)).sum::<f64>() * self.share
     }
 
-    /// Returns the parts of the strip's pieces with keys in `start..end`, each with its area.
+    /// Returns the parts of the strip's pieces with keys in `start..end`, each with its estimated number of allowed
+    /// cells.
     pub(crate) fn pieces_within(&self, start: u32, end: u32) -> impl Iterator<Item = ([u32; 2], f64)> + '_ {
         let part = move |p: &Piece| [p.start.max(start), p.end.min(end)];
         let share = self.share;
@@ -66,18 +70,18 @@ impl Piece {
     }
 }
 
-/// The work of one batch row over all its heads, as strips of query rows.
+/// The allowed cells of one batch row over all its heads, counted in strips of consecutive query rows.
 #[derive(Debug)]
 pub(crate) struct Strips {
     plan: Plan,
-    /// The patterns of the batch row, `(index of the pattern, number of its heads)`.
+    /// The different patterns of the heads of the batch row, `(index of the pattern in the plan, number of its heads)`.
     planes: Vec<(usize, u32)>,
     /// Approximate number of query rows of a strip.
     grain: u32,
     starts: Vec<u32>,
     first: Vec<u32>,
     pieces: Vec<Piece>,
-    /// Whether the areas are exact counts; otherwise they are estimates.
+    /// Whether the areas (numbers of allowed cells) are exact counts; otherwise they are estimates.
     pub(crate) exact: bool,
 }
 
@@ -88,8 +92,8 @@ impl Strips {
         Self::counting(plan, batch, grain, MOST_WORDS)
     }
 
-    /// Creates the strips. Counts cells exactly if they fill at most `most_words` words of mask bits, and estimates the
-    /// number otherwise.
+    /// Creates the strips. Counts the cells of mixed pieces exactly if they have at most `most_words` words of mask
+    /// bits, and estimates their numbers otherwise.
     fn counting(plan: &Plan, batch: usize, grain: u32, most_words: u64) -> Self {
         let options = PlanOptions { block_q: grain, block_kv: grain, reorder: Reorder::Never };
         let plan = plan.bound().plan_with(&options);
@@ -155,8 +159,8 @@ impl Strips {
         }
     }
 
-    /// Splits strips in which few rows read many more keys than the other rows. The rows with many keys become strips
-    /// of their own.
+    /// Splits strips with wide spans between two neighbouring query rows if one of them reads more than twice as many
+    /// keys as the other, plus `grain`. Rows with many keys thus become strips of their own.
     fn cut_wide(&mut self) {
         let mut borders = Vec::new();
         let mut bits = Vec::new();
@@ -278,14 +282,14 @@ fn mixed_words(pattern: &PatternPlan) -> u64 {
     pattern.tiles().map(words).sum()
 }
 
-/// Returns whether a mixed span is so wide, compared with the height of its tile, that the rows of the tile may read
-/// very different keys.
+/// Returns whether a mixed span has so many keys, compared with the `grain` query rows of a strip, that the rows may
+/// read very different keys.
 fn wide(span: &TileSpan, grain: u32) -> bool {
     span.kind == Kind::Mixed && span.keys() / WIDE >= grain
 }
 
-/// Returns, for each query row of `rows`, the runs of keys that it reads within `keys`. Closes gaps shorter than `gap`.
-/// `bits` is scratch memory.
+/// Returns, for each query row of `rows`, the runs of keys that it reads within `keys`. Two runs with fewer than `gap`
+/// keys between them become one run. `bits` is scratch memory.
 fn row_runs(pattern: &PatternPlan, rows: [u32; 2], keys: [u32; 2], gap: u32, bits: &mut Vec<u64>) -> Vec<Runs> {
     let read = |row: u32| {
         let words = fill(pattern, [row, row + 1], keys, bits);
@@ -304,7 +308,8 @@ fn row_runs(pattern: &PatternPlan, rows: [u32; 2], keys: [u32; 2], gap: u32, bit
     (rows[0]..rows[1]).map(read).collect()
 }
 
-/// Returns the index of the first bit, from `at` on, that differs from the bits of `flip` (all zeros or all ones).
+/// Returns the index of the first bit from index `at` on that is 1 (if `flip` is 0) or 0 (if `flip` is `u64::MAX`).
+/// Returns `None` if there is no such bit. `words` holds 64 bits in each number.
 fn next(words: &[u64], at: u32, flip: u64) -> Option<u32> {
     let mut word = (at / 64) as usize;
     let mut left = (words.get(word)? ^ flip) & (u64::MAX << (at % 64));
@@ -322,12 +327,13 @@ fn fill<'a>(pattern: &PatternPlan, rows: [u32; 2], keys: [u32; 2], bits: &'a mut
     bits
 }
 
-/// Returns the exact number of allowed cells of a rectangle. `bits` is scratch memory.
+/// Returns the exact number of allowed cells of `rows` x `keys`. `bits` is scratch memory.
 fn counted(pattern: &PatternPlan, rows: [u32; 2], keys: [u32; 2], bits: &mut Vec<u64>) -> u64 {
     fill(pattern, rows, keys, bits).iter().map(|w| u64::from(w.count_ones())).sum()
 }
 
-/// Returns the number of allowed cells of a rectangle, estimated from some of its rows. `bits` is scratch memory.
+/// Returns the number of allowed cells of `rows` x `keys`, estimated from the cells of at most `SAMPLED_ROWS` rows.
+/// `bits` is scratch memory.
 fn sampled(pattern: &PatternPlan, rows: [u32; 2], keys: [u32; 2], bits: &mut Vec<u64>) -> f64 {
     let lines = rows[1] - rows[0];
     let taken = lines.min(SAMPLED_ROWS);

@@ -5,7 +5,7 @@ use crate::partition::{Exchange, Partition, Share};
 use crate::runs::count;
 use serde::{Deserialize, Serialize};
 
-/// Sizes of the data that travels.
+/// The sizes of vectors and numbers, from which the bytes of the data that travels follow.
 ///
 /// | what | bytes |
 /// |---|---|
@@ -35,7 +35,7 @@ impl Default for Wire {
     }
 }
 
-/// Bytes of each kind of data that travels, over all heads.
+/// Bytes of one key with its value, one query, one result, and their gradients, over all heads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Sizes {
     pub(crate) key: u64,
@@ -81,7 +81,8 @@ pub struct Traffic {
 }
 
 impl Sizes {
-    /// Returns the bytes of an exchange: `[forward, results sent back, backward, gradients sent back]`.
+    /// Returns the bytes of an exchange: `[data sent forward, results sent back, data sent backward, gradients sent
+    /// back]`.
     pub(crate) fn of(&self, exchange: &Exchange) -> [u64; 4] {
         let (keys, rows) = (count(&exchange.keys), count(&exchange.rows));
         [
@@ -92,7 +93,7 @@ impl Sizes {
         ]
     }
 
-    /// Returns the sums of bytes over all exchanges of a rank.
+    /// Returns the bytes that a rank sends and receives, summed over all exchanges of its share.
     pub(crate) fn traffic(&self, share: &Share) -> Traffic {
         let mut out = Traffic::default();
         for exchange in &share.receives {

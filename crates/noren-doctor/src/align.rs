@@ -23,7 +23,7 @@ pub(crate) struct Alignment {
     pub(crate) other: Option<[usize; 4]>,
     /// True when batch rows and heads share the first dimension of the array.
     pub(crate) flat: bool,
-    /// The declared sizes; `None` if the array has the declared number of keys.
+    /// The declared sizes, if they have another number of keys than the array; otherwise `None`.
     pub(crate) wanted: Option<Sizes>,
 }
 
@@ -173,8 +173,8 @@ fn sizes(
     Sizes { batch: batch.max(1), q_len: q_len.max(1), kv_len: kv_len.max(1) }
 }
 
-/// Returns the declared sizes of a cross-attention mask, with one key for each of the `tokens` encoder tokens. Returns
-/// `None` if the array has the declared number of keys.
+/// Returns the declared sizes of a cross-attention mask if they have another number of keys than the array; otherwise
+/// `None`. The number of keys is the declared `kv_len`, or else `tokens`, the number of encoder tokens.
 fn wanted_of_encoder(alignment: &Alignment, tokens: Option<usize>, context: &Context) -> Option<Sizes> {
     let sizes = alignment.sizes;
     let kv_len = context.kv_len.or(tokens)?;
@@ -182,8 +182,8 @@ fn wanted_of_encoder(alignment: &Alignment, tokens: Option<usize>, context: &Con
     (kv_len != sizes.kv_len && kv_len > 0 && alignment.dims[3] != 1).then_some(Sizes { q_len, kv_len, ..sizes })
 }
 
-/// Returns the declared sizes; `None` if the array has the declared number of keys. `tokens` is the number of tokens
-/// per batch row in the companion arrays; `None` if unknown.
+/// Returns the declared sizes if they have another number of keys than the array; otherwise `None`. `tokens` is the
+/// number of tokens per batch row in the companion arrays; `None` if unknown.
 fn wanted(alignment: &Alignment, tokens: Option<usize>, context: &Context) -> Option<Sizes> {
     let sizes = alignment.sizes;
     if alignment.dims[3] == 1 && !alignment.keys_only {

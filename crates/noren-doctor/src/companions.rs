@@ -370,8 +370,8 @@ impl<'a> Scene<'a> {
         Some(Finding::of("boundary_label", Certainty::Certain, text))
     }
 
-    /// Checks that the first token of a document has no label, except in the first document. If the model shifts
-    /// labels, the last token of the previous document would learn to predict this token.
+    /// Checks that the first token of a document has no training label, except in the first document. If the model
+    /// shifts labels, the last token of the previous document would learn to predict this token.
     fn first_labels(&self, labels: &[Vec<i64>]) -> Option<Finding> {
         let first = |&(b, k, label): &(usize, usize, i64)| {
             let segment = self.segment(b, k);
@@ -438,7 +438,7 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// Checks that the completion mask ends with the first eos after the prompt.
+    /// Checks that the completion mask of each batch row ends with the first end-of-text token (eos) after the prompt.
     fn completion(&self, beside: &Companions<'_>) -> Option<Finding> {
         let mask = beside.rows(COMPLETIONS)?;
         let eos = self.context.eos_id?;

@@ -88,7 +88,7 @@ pub struct Context {
     pub redactions: Vec<Redaction>,
     /// Number of layers, for checks of paths over several layers.
     pub layers: Option<usize>,
-    /// The kind of each layer.
+    /// The name of the kind of mask in each layer, such as `sliding_attention`; empty if no layers are declared.
     pub layer_kinds: Vec<String>,
     /// The `is_causal` flag that the caller passes with the mask.
     pub is_causal: Option<bool>,

@@ -14,17 +14,17 @@ const FEW: usize = 24;
 
 /// The decoded values of an array.
 pub(crate) struct Decoded {
-    /// The allowed cells that the author of the array probably intended. Cells with a fill of the wrong sign count as
-    /// hidden.
+    /// The allowed cells that the author of the array probably intended. Cells count as hidden if they hold a number
+    /// that was probably meant to hide them, such as +inf instead of -inf.
     pub(crate) keep: Keep,
     /// The allowed cells in the second possible reading of the values; `None` if the values have only one reading.
     pub(crate) other: Option<Keep>,
-    /// The allowed cells with which the attention function computes; `None` if they equal `keep`. For example, a fill
-    /// of 1e-9 hides no cell.
+    /// The allowed cells with which the attention function computes; `None` if they equal `keep`. For example, all
+    /// cells are allowed if the cells that should be hidden hold 1e-9.
     pub(crate) effective: Option<Keep>,
     /// Findings that follow from the values alone, without a declared mask.
     pub(crate) findings: Vec<Finding>,
-    /// The kind of value in hidden cells.
+    /// The kind of number in hidden cells.
     pub(crate) fill: Fill,
     /// The segment number of each key, for each batch row; `None` if the array holds no segment numbers.
     pub(crate) segments: Option<Vec<Vec<i64>>>,
@@ -40,7 +40,7 @@ pub(crate) struct Decoded {
 }
 
 impl Decoded {
-    /// Returns a decoded array without cells. `fill` is the kind of value in hidden cells; `reading` describes the
+    /// Returns a decoded array without cells. `fill` is the kind of number in hidden cells; `reading` describes the
     /// convention.
     fn new(fill: Fill, reading: &str) -> Self {
         Decoded {
@@ -63,18 +63,19 @@ impl Decoded {
     }
 }
 
-/// The kind of value in a hidden cell. The output of a row without visible keys depends on this value.
+/// The kind of number in a hidden cell. The output of a row without visible keys depends on this number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fill {
     /// A truth value: the backend determines the output of a row without visible keys.
     Logical,
     /// Minus infinity: the output of a row without visible keys is NaN.
     Infinite,
-    /// A finite number: the output of a row without visible keys is the average of all values.
+    /// A finite number such as -1e9: the output of a row without visible keys is the average of all values.
     Finite,
 }
 
-/// The distinct values of an array, up to a limit.
+/// A summary of the numbers in an array: up to `FEW` distinct finite numbers, and whether the array holds NaN or
+/// infinities.
 struct Seen {
     /// Up to `FEW` distinct finite numbers in ascending order, with the smallest and the largest finite number of the
     /// array. NaN and infinities are stored in separate fields.
@@ -354,8 +355,8 @@ fn truth_values_added(cells: &Reading<'_>, seen: &Seen, context: &Context, mut d
     decoded
 }
 
-/// Adds a finding for a fill that overflows: the sum of two masks, or a number outside the range of the score type.
-/// `compute` is the type of the scores, `stored` the type of the array.
+/// Adds a finding if the number in hidden cells overflows to -inf: if two masks were added, or if the number is outside
+/// of the range of the score type. `compute` is the type of the scores, `stored` the type of the array.
 fn overflow(seen: &Seen, compute: Dtype, stored: Dtype, decoded: &mut Decoded) {
     let Some(lowest) = compute.largest().or(stored.largest()).map(|x| -x) else { return };
     let text = if let Some(x) = seen.few.iter().find(|&&x| x < lowest * 1.000_001) {

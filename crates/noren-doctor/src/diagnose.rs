@@ -104,8 +104,9 @@ impl<'a> Case<'a> {
         [sizes.batch, self.alignment.dims[1], sizes.q_len, sizes.kv_len]
     }
 
-    /// Returns `keep` expanded to all queries and keys. If the array has only rows of keys, the terms of `structure`,
-    /// such as causality, are added, because the attention function adds these terms.
+    /// Returns `keep` expanded to all queries and keys. `structure` is the most likely intended mask. If the array has
+    /// only rows of keys, the terms of `structure`, such as causality, are added, because the attention function adds
+    /// these terms.
     pub(super) fn whole(&self, keep: &Keep, structure: Option<&Intent>) -> Keep {
         let mut whole = keep.expand(self.dims());
         let Some(intent) = structure.filter(|_| self.alignment.keys_only) else { return whole };
@@ -200,8 +201,9 @@ impl<'a> Case<'a> {
         kind.tree && self.known.parents.is_none() || kind.blocks && self.known.blocks.is_none()
     }
 
-    /// Returns the first mask among `hypotheses` that equals `given`, also with padding or documents that are not
-    /// declared, and the questions on which this result depends. Returns `None` if no mask equals `given`.
+    /// Returns the first mask among `hypotheses` that equals `given`, and the questions on which this result depends.
+    /// Each mask is also compared with undeclared padding and documents that are read from `given`. Returns `None` if
+    /// no mask equals `given`.
     pub(super) fn accept(&self, given: &Keep, hypotheses: &[Hypothesis]) -> Option<(Intent, Vec<Rc<Open>>)> {
         let target = Target::new(given);
         if let Some(hypothesis) = hypotheses.iter().find(|h| target.is(&h.intent)) {
@@ -263,8 +265,8 @@ impl<'a> Case<'a> {
         self.held(keep, Some(intent))
     }
 
-    /// Returns the allowed cells with which the attention function computes. If the fill hides nothing, these are more
-    /// cells than the intended cells `keep`.
+    /// Returns the allowed cells with which the attention function computes. If the numbers in hidden cells hide
+    /// nothing, these are more cells than the intended cells `keep`.
     pub(super) fn as_read(&self, keep: &Keep) -> Keep {
         match &self.decoded.effective {
             Some(effective) => effective.expand(self.dims()),
@@ -432,9 +434,9 @@ impl<'a> Case<'a> {
         ruled
     }
 
-    /// Returns the better of two expressions: one for the cells of `keep`, and one for these cells with the rows of
-    /// padding queries replaced by the rows of `intent`. An exact expression is better than an inexact expression.
-    /// Otherwise, the expression with fewer parts, then the shorter expression, is better.
+    /// Returns the better of two expressions as text: one for the cells of `keep`, and one for these cells with the
+    /// rows of padding queries replaced by the rows of `intent`. An exact expression is better than an inexact
+    /// expression. Otherwise, the expression with fewer atoms and operators, then the shorter expression, is better.
     fn expression(&self, keep: &Keep, intent: Option<&Intent>) -> String {
         let found = [recognise(&self.as_ruled(keep, intent)), recognise(keep)];
         let texts = found.map(|found| (!found.is_exact(), found.parts(), found.expression()));

@@ -9,9 +9,10 @@ use std::rc::Rc;
 pub(crate) enum Edit {
     /// The causal diagonal is moved by this number of keys; positive: towards later keys.
     Causal(i64),
-    /// Queries have positions from 0 on, although cached keys come before the queries.
+    /// The queries are placed at the first keys (query 0 has position 0), although cached keys come before the queries.
     TopLeft,
-    /// Queries have the positions of the last keys, although declarations give other positions.
+    /// The queries are placed at the last keys (query 0 has position `kv_len - q_len`), although the declarations give
+    /// other positions.
     BottomRight,
     /// Causality is missing.
     DropCausal,
@@ -35,25 +36,26 @@ pub(crate) enum Edit {
     DropChunk,
     /// Documents are missing, so packed documents read each other.
     DropDocuments,
-    /// Every boundary between documents is moved by `by` tokens; negative: towards earlier tokens. If `alone` is true, a
-    /// separator token at the end of the row becomes a separate document.
+    /// Every boundary between documents is moved by `by` tokens; negative: towards earlier tokens. If `alone` is true
+    /// and `by` is negative, the last `-by` tokens of the last document become a separate document.
     Borders { by: i64, alone: bool },
     /// Padding is missing, so padding keys are visible.
     DropPadding,
-    /// Padding hides rows of queries instead of keys.
+    /// Padding hides the rows of padding queries instead of the padding keys.
     PaddingOnQueries,
-    /// Padding is hidden before the prefix or the blocks are added, which make padding visible again. If `within` is
-    /// true, only queries inside the prefix read the prefix.
+    /// Padding is hidden before the prefix or the blocks (tokens that read each other, such as an image) are added, so
+    /// these make padding visible again. If `within` is true, only queries inside the prefix read the prefix.
     PaddingFirst { within: bool },
-    /// The window also hides keys of the prefix or of blocks.
+    /// The window is applied last, so it also hides keys of the prefix or of blocks (tokens that read each other, such
+    /// as an image).
     WindowLast,
     /// The prefix is missing.
     DropPrefix,
-    /// The whole text is the prefix.
+    /// The whole text is treated as the prefix, so every query reads all keys of the text.
     WholePrefix,
     /// The prefix is longer by this number of keys; negative: shorter.
     Prefix(i64),
-    /// Blocks are missing.
+    /// The blocks (tokens that read each other, such as an image) are missing.
     DropBlocks,
     /// A tree of drafts is replaced by a causal mask.
     TreeAsChain,
@@ -63,13 +65,14 @@ pub(crate) enum Edit {
     Unwritten,
     /// The keys of the new tokens are hidden, because the mask was not extended when the cache grew.
     Stale,
-    /// Causality is missing, but unwritten cache slots are hidden.
+    /// Causality is missing, and cache slots that are not written yet are hidden.
     DropCausalWritten,
-    /// The causal diagonal is moved by this number of keys, but unwritten cache slots are hidden.
+    /// The causal diagonal is moved by this number of keys (positive: towards later keys), and cache slots that are not
+    /// written yet are hidden.
     CausalWritten(i64),
     /// Redactions are missing, so redacted keys are visible.
     DropRedactions,
-    /// The first keys, which every query should read, have no special treatment.
+    /// The sink tokens (the first keys, which every query should read) have no special treatment.
     DropSinks,
 }
 
@@ -80,7 +83,7 @@ pub(crate) enum Post {
     None,
     /// Allowed and hidden cells are exchanged.
     Complement,
-    /// Queries and keys are exchanged.
+    /// The dimensions of queries and keys are exchanged.
     Transpose,
     /// Every batch row has the mask of batch row 0.
     RowZero,
@@ -211,7 +214,8 @@ impl Edit {
         Some(Intent { chunk, ..intent.clone() })
     }
 
-    /// Applies a mistake in documents, prefixes or blocks; returns `None` for other mistakes.
+    /// Returns `intent` with this mistake if the mistake is in documents, prefixes or blocks; `None` for other
+    /// mistakes.
     fn in_groups(self, intent: &Intent) -> Option<Intent> {
         let mut out = intent.clone();
         match self {
@@ -229,7 +233,7 @@ impl Edit {
         Some(out)
     }
 
-    /// Applies a mistake in padding or redactions; returns `None` for other mistakes.
+    /// Returns `intent` with this mistake if the mistake is in padding or redactions; `None` for other mistakes.
     fn in_padding(self, intent: &Intent) -> Option<Intent> {
         let mut out = intent.clone();
         match self {
@@ -245,7 +249,8 @@ impl Edit {
         Some(out)
     }
 
-    /// Applies a mistake in the order of cache slots or at the end of the cache; returns `None` for other mistakes.
+    /// Returns `intent` with this mistake if the mistake is in the order of cache slots or at the end of the cache;
+    /// `None` for other mistakes.
     fn in_cache(self, intent: &Intent) -> Option<Intent> {
         let mut out = intent.clone();
         let written = |b: usize| number(&intent.past, b) + intent.q_len as i64;
@@ -440,7 +445,8 @@ impl Post {
     }
 }
 
-/// Returns the redactions of `intent` and, for each batch row `b`, a redaction of all keys from slot `slot(b)` on.
+/// Returns the redactions of `intent`, and one more redaction for each batch row `b`: it hides all keys from slot
+/// `slot(b)` to the end.
 fn hidden_from(intent: &Intent, slot: impl Fn(usize) -> i64) -> Rc<Vec<Hidden>> {
     let rows = (0..intent.batch).map(|b| Hidden {
         batch: vec![b],
@@ -451,7 +457,8 @@ fn hidden_from(intent: &Intent, slot: impl Fn(usize) -> i64) -> Rc<Vec<Hidden>> 
 }
 
 /// Returns the segment numbers of a batch row with every document boundary moved by `by` tokens. Padding (number 0)
-/// stays in place. If `alone` is true, a separator token at the end of the row becomes a separate document.
+/// stays in place. If `alone` is true and `by` is negative, the last `-by` tokens of the last document become a
+/// separate document.
 fn moved(segments: &[i64], by: i64, alone: bool) -> Vec<i64> {
     let n = segments.len() as i64;
     (0..n)
@@ -475,7 +482,8 @@ pub(crate) fn shifted_rows(valid: &[Vec<u64>], batch: usize, by: usize) -> Vec<V
     (0..batch).map(|b| row(valid, (b + by) % batch).to_vec()).collect()
 }
 
-/// Returns a row of `len` bits with the non-padding keys of `plane` moved to the other end of the row.
+/// Returns a row of `len` bits with the non-padding keys of `plane` at the other end of the row: for example, 0, 0, 0,
+/// 1, 1 for 1, 1, 0, 0, 0.
 pub(crate) fn other_side(plane: &[u64], len: usize) -> Vec<u64> {
     let n = noren_mask::bits::count(plane) as usize;
     let at_start = plane.first().is_some_and(|w| w & 1 == 1);

@@ -54,7 +54,8 @@ fn unplaced(known: &Known, intent: &Intent) -> bool {
     known.q_len != known.kv_len && by_position && !placed
 }
 
-/// Returns the questions about properties that `kind` needs, but no declaration gives.
+/// Returns the questions about properties that `kind` needs but no declaration gives, such as the documents of a packed
+/// mask.
 fn undeclared(kind: MaskKind, known: &Known, intent: &Intent) -> Vec<Rc<Open>> {
     let mut open = Vec::new();
     let mut ask = |question: Open| open.push(Rc::new(question));
@@ -98,7 +99,7 @@ fn undeclared(kind: MaskKind, known: &Known, intent: &Intent) -> Vec<Rc<Open>> {
     open
 }
 
-/// An intended mask with the open questions for which one answer is assumed.
+/// A possible intended mask, with the open questions to which this mask assumes an answer.
 struct Variant {
     intent: Intent,
     open: Vec<Rc<Open>>,
@@ -114,7 +115,8 @@ impl Variant {
     }
 }
 
-/// Completes a declared kind with the terms that other declarations imply.
+/// Returns the declared kind with the terms that other declarations imply: for example, segment numbers imply a packed
+/// mask.
 fn complete(mut kind: MaskKind, known: &Known, context: &Context) -> MaskKind {
     kind.cross |= context.role == Role::Cross;
     kind.packed |= known.segments.is_some() && !kind.cross;
@@ -124,9 +126,9 @@ fn complete(mut kind: MaskKind, known: &Known, context: &Context) -> MaskKind {
     kind
 }
 
-/// Returns the possible kinds, each with its cost and an open question. A packed mask may be causal or not. A window
-/// that is declared for a kind without a window may belong to other layers of the model, so the kind is returned with
-/// and without the window.
+/// Returns the kinds that the declared `kind` may mean, each with its cost and the question that decides. A packed mask
+/// may be causal or not. A window that is declared for a kind without a window may belong to other layers of the model,
+/// so the kind is returned with and without the window.
 fn windowed(kind: MaskKind, context: &Context) -> Vec<(MaskKind, f64, Option<Rc<Open>>)> {
     if kind.either_way {
         let open = Open::new(
@@ -385,8 +387,9 @@ fn prefixes(variant: &Variant, context: &Context, given: Option<&Keep>) -> Vec<V
     vec![variant.with(from_text(), Some(&open)), variant.with(from_slot(), Some(&open))]
 }
 
-/// Returns `intent` with padding that is not declared but that the cells `given` show: keys at one end of a batch row
-/// that no query reads except the query of the key itself, or unread keys at the start of a cache. Returns `None` if
+/// Returns `intent` with padding that is not declared but that the cells `given` show. A key at one end of a batch row
+/// counts as padding if no query reads it, except the query of the same token. In a mask with cached keys, only unread
+/// keys at the start count. `keys_only` is true if the array has one row of keys for each batch row. Returns `None` if
 /// the cells show no such padding.
 pub(super) fn assumed_padding(given: &Keep, intent: &Intent, keys_only: bool) -> Option<Intent> {
     let [batch, _, q_len, kv_len] = given.dims();

@@ -68,15 +68,17 @@ impl Rows {
         Rows((0..batch).flat_map(|b| (0..heads).flat_map(move |h| of_head(b, h))).collect())
     }
 
-    /// Returns candidates for the number of keys that a window holds before the query: the most frequent number in the
-    /// mask rows, and the largest.
+    /// Returns candidates for the number of keys before the query in a window: the most frequent and the largest
+    /// distance from a query to the first key that it reads. Rows that read the first non-padding key are not counted,
+    /// because the window may begin before this key.
     fn widths(&self) -> Vec<i64> {
         let of_rows = || self.0.iter().filter(|row| row.cut.0).map(|row| row.position - row.first);
         both(usual(of_rows()), of_rows().max())
     }
 
-    /// Returns candidates for the number of keys that a window holds after the query: the most frequent number in the
-    /// mask rows, and the largest.
+    /// Returns candidates for the number of keys after the query in a window: the most frequent and the largest
+    /// distance from a query to the last key that it reads. Rows that read the last non-padding key are not counted,
+    /// because the window may continue after this key.
     fn reaches(&self) -> Vec<i64> {
         let of_rows = || self.0.iter().filter(|row| row.cut.1).map(|row| row.last - row.position);
         both(usual(of_rows()), of_rows().max())
@@ -113,9 +115,9 @@ impl Rows {
         out
     }
 
-    /// Returns candidates for the length of a prefix, from the first query row of each batch row. A candidate counted
-    /// from slot 0 has one length for all batch rows; a candidate counted from the first non-padding key has a length
-    /// per batch row.
+    /// Returns candidates for the length of the prefix, read from the last key of the first query row of each batch
+    /// row. A candidate is a list: one length for all batch rows, or one length per batch row. The lengths per batch
+    /// row are a common number of tokens plus the padding at the start of the batch row.
     fn prefixes(&self, base: &Intent) -> Vec<Vec<i64>> {
         if base.q_len != base.kv_len {
             return Vec::new();

@@ -1,5 +1,5 @@
 //! Checks that apply to correct and faulty masks: rows that read no key, paths around a redaction over several layers,
-//! fills that scores can reach, memory, and known masks that are one mistake away.
+//! numbers in hidden cells that scores can reach, memory, and known masks that are one mistake away.
 
 use super::decode::Fill;
 use super::diagnose::Case;
@@ -16,8 +16,9 @@ use noren_mask::bits::bit;
 const LARGE: u64 = 16 << 20;
 
 impl Case<'_> {
-    /// Reports mask rows that read no key, because the output of such a row depends on the fill. The severity depends
-    /// on whether the query is padding. `intent` is the intended mask, in which rows may be empty too.
+    /// Reports query rows that read no key, because the output of such a query depends on the value in hidden cells
+    /// (-inf or a finite number). The severity depends on whether the query is padding. `intent` is the intended mask,
+    /// in which rows may be empty too.
     pub(super) fn empty_rows(&self, intent: Option<&Intent>, report: &mut Report) {
         let own = self.decoded.keep.expand(self.dims());
         let [batch, heads, q_len, _] = own.dims();
@@ -69,8 +70,8 @@ impl Case<'_> {
         }
     }
 
-    /// Reports redacted keys that protected queries can read through another query over several layers, and hides these
-    /// keys in `fixed` from all other queries.
+    /// Reports redacted keys that influence a query from which they are hidden, through other queries and over several
+    /// layers. In `fixed`, each such key is hidden from all queries except its own.
     pub(super) fn layered_leaks(&self, keep: &Keep, fixed: &mut Keep, report: &mut Report) {
         let layers = self.context.layers.unwrap_or(2);
         let [batch, heads, q_len, kv_len] = keep.dims();
@@ -99,8 +100,8 @@ impl Case<'_> {
         }
     }
 
-    /// Checks that the fill is low enough to hide cells at all possible scores, and that the sum of fill and score does
-    /// not overflow in float16.
+    /// Checks that the number in hidden cells is low enough to hide them at all possible scores, and that the sum of
+    /// this number and a score does not overflow in float16.
     pub(super) fn against_scores(&self, beside: &Companions<'_>) -> Option<Finding> {
         let measured = || {
             let scores = beside.get(&["scores", "attention_scores", "logits_before_mask"])?;

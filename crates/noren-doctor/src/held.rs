@@ -3,7 +3,8 @@
 use super::intent::{Intent, PerRow, row};
 use noren_mask::Keep;
 
-/// The result of the comparison of a mask with the intended masks.
+/// The cells and the intended mask of an array, after they were compared. Later checks, such as the check of
+/// probabilities, read them.
 pub(crate) struct Held {
     /// The intended cells for all queries and keys; the cells of the array if the intended cells are unknown.
     pub(crate) keep: Keep,

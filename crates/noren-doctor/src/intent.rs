@@ -12,7 +12,8 @@ pub(crate) fn row<T>(rows: &[Vec<T>], b: usize) -> &[T] {
     rows.get(if rows.len() == 1 { 0 } else { b }).map_or(&[], Vec::as_slice)
 }
 
-/// Returns the number of batch row `b`. `numbers` holds one number for all batch rows, or one number per batch row.
+/// Returns the entry of `numbers` for batch row `b`. `numbers` holds one number for all batch rows, or one number per
+/// batch row.
 pub(crate) fn number(numbers: &[i64], b: usize) -> i64 {
     numbers.get(if numbers.len() == 1 { 0 } else { b }).copied().unwrap_or(0)
 }
@@ -35,8 +36,8 @@ impl Hidden {
     }
 }
 
-/// The bound mask of each batch row, bound when the row is first read. A clone has none: a copy of an [`Intent`] is made
-/// to change its terms.
+/// A cache of the bound masks of an [`Intent`], one for each batch row. A mask is bound when its batch row is first
+/// read. A clone of the cache is empty, because a copy of an [`Intent`] is made to change its terms.
 #[derive(Default, Debug)]
 pub(crate) struct Bound(pub(crate) OnceCell<Vec<OnceCell<BoundMask>>>);
 
@@ -86,18 +87,19 @@ pub(crate) struct Intent {
     pub(crate) tree: Option<Rc<Vec<i64>>>,
     /// The redactions: keys hidden from all queries or from some of them.
     pub(crate) redactions: Rc<Vec<Hidden>>,
-    /// A mistake if true: padding is hidden before the prefix or block is added, so the prefix or block makes padding
+    /// True for the mistake that padding is hidden before the prefix or the blocks are added, which make padding
     /// visible again.
     pub(crate) padding_first: bool,
-    /// A mistake if true: only queries inside the prefix read the prefix.
+    /// True for the mistake that only queries inside the prefix read the prefix.
     pub(crate) prefix_within: bool,
-    /// A mistake if true: the window also hides keys of prefixes and blocks.
+    /// True for the mistake that the window also hides keys of prefixes and blocks.
     pub(crate) window_last: bool,
-    /// A mistake if true: padding hides whole query rows instead of keys.
+    /// True for the mistake that padding hides the rows of padding queries instead of the padding keys.
     pub(crate) padding_on_queries: bool,
-    /// A mistake if true: keys after the query are visible regardless of other terms.
+    /// True for the mistake that keys after the query are visible regardless of other terms.
     pub(crate) future: bool,
-    /// With a value, a mistake: every query reads all keys from this slot to the end. `None` for no such mistake.
+    /// The slot from which every query reads all keys to the end, by mistake; `None` if the mask does not have this
+    /// mistake.
     pub(crate) tail: Option<usize>,
     pub(crate) bound: Bound,
 }
@@ -133,7 +135,7 @@ impl Intent {
         }
     }
 
-    /// Returns the number of 64-bit words in a row.
+    /// Returns the number of 64-bit words that hold one mask row, with one bit for each key.
     pub(crate) fn words(&self) -> usize {
         self.kv_len.div_ceil(64)
     }

@@ -38,7 +38,7 @@ pub struct MaskKind {
     pub prefix: bool,
     /// True when tokens of one block (such as an image) read each other.
     pub blocks: bool,
-    /// True when the last tokens form a tree of drafts.
+    /// True when the last tokens form a tree of draft tokens, as in speculative decoding.
     pub tree: bool,
     /// True when the keys are encoder tokens.
     pub cross: bool,

@@ -75,8 +75,8 @@ const BLOCKS: &[&str] =
 const FLAGGED_BLOCKS: &[&str] =
     &["image_mask", "is_image", "modality", "modality_ids", "mm_token_type_ids", "token_type_ids"];
 
-/// Sizes, padding, documents, positions and trees that follow from declarations and companion arrays, without the mask
-/// itself.
+/// Sizes, padding, documents, positions and trees that follow from declarations and companion arrays. The cells of the
+/// mask are not used.
 pub(crate) struct Known {
     pub(crate) batch: usize,
     pub(crate) q_len: usize,
@@ -473,7 +473,7 @@ impl Known {
 }
 
 /// Returns the first token and the end (exclusive) of the text in a batch row, from the positions of its tokens. Equal
-/// positions at the start or the end of the row are padding.
+/// positions at the start or the end of the row are padding: for example, (3, 6) for 1, 1, 1, 0, 1, 2.
 fn moving(positions: &[i64]) -> (usize, usize) {
     let n = positions.len();
     let same = |a: &i64, b: &i64| a == b;
@@ -514,9 +514,9 @@ pub(crate) fn bits(len: usize, test: impl Fn(usize) -> bool) -> Vec<u64> {
     row
 }
 
-/// Returns the non-padding tokens as bits, for texts that the padding id `pad` also ends. `left` is true for padding on
-/// the left. The run of `pad` at the padded end is padding. If `end_is_real` is true and the padding is on the right,
-/// the first token of this run is the end of the text.
+/// Returns the non-padding tokens of a batch row as bits, if the id `pad` marks both padding and the end of a text.
+/// `left` is true for padding on the left. The run of `pad` at the padded end is padding. If `end_is_real` is true and
+/// the padding is on the right, the first token of this run is the end of the text.
 fn real_run(ids: &[i64], pad: i64, left: bool, end_is_real: bool) -> Vec<u64> {
     let n = ids.len();
     let padding = match left {

@@ -9,8 +9,8 @@ use noren_mask::Error;
 /// Maximum number of cells of a mask with the declared sizes. A given array that has more cells raises this limit to its own number of cells.
 const MOST_CELLS: u128 = 1 << 28;
 
-/// Maximum of the limit on cells for an array that has one row of keys per batch row. For such an array, the limit is raised to the number of cells
-/// of a square mask: the number of keys squared.
+/// For an array with one row of keys per batch row, the limit `MOST_CELLS` is raised to the number of keys squared (the
+/// cells of a square mask), but at most to this number.
 const MOST_JOINED: u128 = 1 << 30;
 
 /// Maximum number of pairs of batch row and head, because each pair is checked separately. A given array with more cells raises this limit to its

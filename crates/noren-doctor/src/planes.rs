@@ -25,14 +25,15 @@ impl Plane {
         Plane { seen, hidden, rows: (0..batch).collect() }
     }
 
-    /// Returns whether all seen keys are in `other` and no hidden key is in `other`. `other` has the non-padding keys of each batch row as bits.
+    /// Returns whether `other` is a possible padding of the given mask: it contains every key of `seen` and no key of
+    /// `hidden`. `other` holds the non-padding keys of each batch row, as bits.
     fn is(&self, other: &[Vec<u64>]) -> bool {
         let of_row = |b: usize| self.seen[b].iter().zip(&self.hidden[b]).zip(row(other, b));
         (0..self.seen.len()).all(|b| of_row(b).all(|((s, h), o)| s & !o == 0 && h & o == 0))
     }
 
-    /// Returns the mistake in this padding, with its cost; `None` if the padding is correct. `valid` holds the correct non-padding keys of each batch row
-    /// as bits.
+    /// Returns the mistake in the padding that the given mask shows, with its cost; `None` if the padding is correct.
+    /// `right` is the intended mask, and `valid` holds its non-padding keys for each batch row, as bits.
     pub(super) fn judge(&self, right: &Intent, valid: &[Vec<u64>], target: &Target<'_>) -> Option<(Mistake, f64)> {
         let batch = right.batch;
         let kv_len = right.kv_len;
@@ -125,7 +126,8 @@ impl Plane {
         ))
     }
 
-    /// Returns whether a non-padding key is hidden between visible keys.
+    /// Returns whether the mask hides a key of batch row `b` between two visible keys, although the key is a
+    /// non-padding key in `valid`.
     fn has_hole(&self, b: usize, valid: &[Vec<u64>]) -> bool {
         let Some((first, last)) = ends(&self.seen[b]) else { return false };
         (first..last).any(|k| bit(&self.hidden[b], k) && bit(row(valid, b), k))
@@ -178,8 +180,10 @@ impl Plane {
 }
 
 impl Target<'_> {
-    /// Returns the padding of the given mask: the keys hidden from every query that could read them. Returns `None` if
-    /// a key is hidden from some queries and visible to others, or if a cell is visible that `wrong` forbids.
+    /// Returns the padding that the given mask shows: the keys that no query reads, although `wrong` without its
+    /// padding allows them. `wrong` is the intended mask `right`, or `right` after another mistake. Returns `None` if a
+    /// key is hidden from some queries and visible to others, or if a cell is visible that `wrong` forbids for a reason
+    /// other than padding.
     pub(super) fn plane(&self, right: &Intent, wrong: &Intent) -> Option<Plane> {
         if let Some(plane) = self.plane {
             return Some(Plane::stored(plane, right.batch));

@@ -76,7 +76,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns the result of `meaning` for the declared word; `None` if no word is declared. Returns the error of `meaning` for an invalid word.
+    /// Returns the value that `meaning` computes from the word that is declared under one of `names`; `None` if no word
+    /// is declared. Returns the error of `meaning` for an invalid word.
     pub(super) fn word<T>(
         &self,
         names: &[&'static str],

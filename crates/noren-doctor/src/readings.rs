@@ -52,8 +52,9 @@ impl Case<'_> {
         near
     }
 
-    /// Returns the question "which stored value allows a cell?" if the complement of the cells is a known mask. `None` if a convention or kind is
-    /// declared, or if the stored numbers are floats.
+    /// Returns the question whether true means "may attend" or "ignored", if the inverted cells are a known mask;
+    /// otherwise `None`. Also returns `None` if a convention or kind is declared, if the declared function defines the
+    /// convention, or if the stored numbers are floats.
     pub(super) fn other_polarity(&self, hypotheses: &[Hypothesis], structure: Option<&Intent>) -> Option<Open> {
         let logical = matches!(self.mask.numbers(), Numbers::Bool(_) | Numbers::Int(_));
         let context = self.context;
@@ -161,8 +162,8 @@ fn inverted(keep: &Keep) -> Keep {
     out
 }
 
-/// Returns the cells after a change of the order in the dimension that has all pairs of batch row and head: (batch row, head) becomes (head, batch
-/// row), or the reverse.
+/// Returns the cells in the other order of the first stored dimension, which has one entry for each pair of batch row
+/// and head. Batch row `b`, head `h` gets entry `h * batch + b` of this dimension.
 fn swapped(keep: &Keep) -> Keep {
     let [batch, heads, q_len, _] = keep.dims();
     let mut out = Keep::empty(keep.dims());

@@ -144,7 +144,7 @@ pub struct Report {
     pub sentence: String,
     /// Number of cells compared with the declared mask, or with the mask that the array resembles.
     pub compared: u64,
-    /// Number of rows of padding or redacted queries, which are not compared.
+    /// Number of query rows that are not compared, because the query is padding or redacted.
     pub rows_left_out: u64,
     /// Questions that the declarations leave open, with the possible readings.
     pub open: Vec<Open>,
@@ -160,13 +160,14 @@ pub struct Report {
     pub unknown: Vec<String>,
     /// The given cells after decoding, as the attention function uses them; `None` if no mask was given.
     pub given: Option<Keep>,
-    /// The repaired cells. Equal to `given` if all cells are correct. `None` if the report has no verdict, or if no named mistake explains every
-    /// wrong cell.
+    /// The repaired cells; equal to `given` if all cells are correct. `None` if the verdict is `LooksLike` or
+    /// `CannotTell`, or if no mistake of the catalogue explains every wrong cell.
     pub fixed: Option<Keep>,
     /// The declared cells. Present if a full expression is declared, or if the given cells differ from the declaration for an unknown reason;
     /// otherwise `None`.
     pub expected: Option<Keep>,
-    /// The expression of the intended mask; `None` if the intended mask has no expression.
+    /// The expression of the intended mask. Present if a full expression is declared, or if a faulty mask has repaired
+    /// or declared cells; otherwise `None`.
     pub intended: Option<String>,
 }
 

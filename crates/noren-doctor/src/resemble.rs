@@ -8,15 +8,16 @@ use noren_mask::Keep;
 
 /// Maximum number of known masks from which a search for mistakes starts.
 const MOST_FAMILIES: usize = 8;
-/// Doubt of the hypothesis that the nearest known mask is the intended mask. Each further known mask has a doubt that is 0.01 higher.
+/// Doubt (cost) of the hypothesis that the nearest known mask is the intended mask. The next nearest known masks have
+/// 0.16, 0.17, ...
 const OF_A_FAMILY: f64 = 0.15;
 
-/// A known mask that is compared with the given mask.
+/// A known mask, such as a causal mask, with the number of cells in which the given mask differs from it.
 pub(super) struct Resemblance {
     pub(super) intent: Intent,
     /// A description of the known mask.
     pub(super) name: String,
-    /// Number of cells that differ in rows of non-padding queries.
+    /// Number of cells in which the known mask and the given mask differ, in rows of non-padding queries.
     pub(super) off: u64,
 }
 

@@ -11,7 +11,8 @@ use noren_mask::interval::IntervalSet;
 use noren_mask::resolve::{RowFacts, frame};
 use noren_mask::{BoundMask, Facts, Mask, Node, Padding, Rows, Shape, Side, Span};
 
-/// Maximum number of atoms of an expression whose parts are removed and inverted one by one. Longer expressions skip this search.
+/// Maximum number of atoms of a declared expression whose operands are removed and inverted one by one. This search is
+/// skipped for longer expressions.
 const MOST_ATOMS: usize = 48;
 
 /// A mask that a known mistake produces from the declared mask.
@@ -80,7 +81,8 @@ fn rewritten(edit: Edit, meant: &BoundMask) -> Option<BoundMask> {
     mask.bind(shape, facts).ok()
 }
 
-/// Returns the shape in which queries are aligned with the wrong end of the keys. `None` if `edit` is another mistake, if this shape equals `shape`, or if
+/// Returns the shape after a mistake in the positions of the queries: query 0 has position 0 (`TopLeft`) or
+/// `kv_len - q_len` (`BottomRight`). `None` if `edit` is another mistake, if `shape` already has these positions, or if
 /// the facts store positions of keys.
 fn placed(edit: Edit, shape: &Shape, facts: &Facts) -> Option<Shape> {
     let offset = match edit {
@@ -92,8 +94,8 @@ fn placed(edit: Edit, shape: &Shape, facts: &Facts) -> Option<Shape> {
     (moved && !facts.place_keys()).then(|| shape.clone().query_offsets([offset]))
 }
 
-/// Returns the mask that compares keys by slot instead of position; `None` if the facts store no positions of keys. If `queries` is true, the queries
-/// have the positions of the last slots.
+/// Returns the declared mask after the mistake that keys are compared by slot instead of position; `None` if the facts
+/// store no positions of keys. If `queries` is true, the queries also have the positions of the last slots.
 fn slot_order(meant: &BoundMask, queries: bool) -> Option<BoundMask> {
     let (shape, facts) = (meant.shape(), meant.facts());
     let (q_len, kv_len) = (shape.q_len() as i64, shape.kv_len() as i64);
@@ -102,7 +104,8 @@ fn slot_order(meant: &BoundMask, queries: bool) -> Option<BoundMask> {
     facts.place_keys().then(|| meant.mask().bind(&shape, &slots).ok())?
 }
 
-/// Returns the mask after a mistake that changes or replaces every atom of one kind; `None` if the mistake does not apply.
+/// Returns the declared mask after the mistake `edit`, if `edit` changes or replaces every atom of one kind, such as
+/// every window; otherwise `None`.
 fn atom_by_atom(edit: Edit, meant: &BoundMask) -> Option<Mask> {
     let kv_len = meant.shape().kv_len() as u64;
     let one = |atom: &Mask| match edit {
@@ -125,7 +128,8 @@ fn atom_by_atom(edit: Edit, meant: &BoundMask) -> Option<Mask> {
     replaced(meant.mask(), &one)
 }
 
-/// Returns the intended mask with a mistake that adds a term to the whole expression; `None` if the mistake does not apply.
+/// Returns the declared mask after the mistake `edit`, if `edit` combines the whole expression with one more term, such
+/// as a window; otherwise `None`.
 fn around(edit: Edit, meant: &BoundMask) -> Option<Mask> {
     let (mask, shape) = (meant.mask(), meant.shape());
     let is_causal = atoms(mask).any(|atom| Border::of(atom).is_some());
@@ -178,8 +182,9 @@ fn regrouped(edit: Edit, mask: &Mask) -> Option<Mask> {
     }
 }
 
-/// Returns two rewrites for every part of the declared expression: one without the part, and one with the part inverted. `shows` is true if the array
-/// allows more cells than `meant`, and `windowed` is true if `meant` has a window. Both select the class of the mistake.
+/// Returns two rewrites for every operand of the declared expression (such as `causal` in `causal & padding`): one
+/// without the operand, and one with the operand inverted. `shows` is true if the array allows more cells than `meant`,
+/// and `windowed` is true if `meant` has a window. Both select the class of the mistake.
 fn parts(meant: &BoundMask, shows: bool, windowed: bool) -> Vec<Rewrite> {
     let mask = meant.mask();
     if atoms(mask).count() > MOST_ATOMS {
@@ -254,7 +259,8 @@ fn row_0(meant: &BoundMask) -> Option<Rewrite> {
     Some(Rewrite { class: "batch_row_wrong", says, cost: 1.02, bound })
 }
 
-/// The limits of a causal atom or window: a query at `q` reads the keys `k` with `k <= q + right`, and with `q - left <= k` if `left` is present.
+/// The limits of a causal atom or window: a query at position `q` reads the keys `k` with `k <= q + right`, and with
+/// `q - left <= k` if `left` is present.
 struct Border {
     left: Option<i64>,
     right: i64,
@@ -316,8 +322,9 @@ fn last_position(meant: &BoundMask) -> u64 {
     (0..shape.batch_len()).map(of_row).max().and_then(|last| u64::try_from(last).ok()).unwrap_or(0)
 }
 
-/// Returns the documents with all borders moved by `by` positions; negative: towards earlier positions. If `alone` is true, the tokens that this leaves
-/// at the end of a batch row become a separate document. `None` if a document is too short.
+/// Returns the documents with every border between two documents moved by `by` positions; negative: towards earlier
+/// positions. The last document becomes longer by `-by` tokens. If `alone` is true, these tokens become a separate
+/// document instead. `None` if a document is too short.
 fn borders(meant: &BoundMask, documents: &Documents, by: i64, alone: bool) -> Option<Mask> {
     by_row(meant, |b| {
         let mut lengths = lengths_of(meant, documents, b)?;
@@ -337,7 +344,8 @@ fn lengths_of(meant: &BoundMask, documents: &Documents, b: usize) -> Option<Vec<
     with_row(meant, b, |row| Some(row.documents(documents.lengths.as_deref())?.ranges().map(length).collect()))
 }
 
-/// Returns a mask in which padding hides the rows of padding queries, and not the padding keys.
+/// Returns the term that replaces a padding term after a mistake: a mask that hides the rows of padding queries instead
+/// of the padding keys.
 fn on_queries(meant: &BoundMask, padding: &Padding) -> Option<Mask> {
     by_row(meant, |b| {
         let real = with_row(meant, b, |row| row.real_queries(padding.side, padding.lengths.as_deref()));
@@ -348,8 +356,9 @@ fn on_queries(meant: &BoundMask, padding: &Padding) -> Option<Mask> {
     })
 }
 
-/// Returns the mask of all keys from a slot to the end. The function `slot` computes the first slot from the number of cached tokens. `None` if the facts
-/// store positions of keys, or if no batch row has such a key.
+/// Returns the mask of all keys from one slot to the end. `slot` takes the query offset of a batch row (its number of
+/// cached tokens) and returns the first slot. `None` if the facts store positions of keys, or if no batch row has such
+/// a key.
 fn keys_from(meant: &BoundMask, slot: &dyn Fn(i64) -> i64) -> Option<Mask> {
     if meant.facts().place_keys() {
         return None;
@@ -369,7 +378,7 @@ fn by_row(meant: &BoundMask, of: impl Fn(usize) -> Option<Mask>) -> Option<Mask>
     }
 }
 
-/// Returns the result of `ask` for the facts of batch row `b`.
+/// Calls `ask` with the facts of batch row `b`, such as its lengths and documents, and returns the result.
 fn with_row<T>(meant: &BoundMask, b: usize, ask: impl FnOnce(RowFacts<'_>) -> T) -> T {
     let frame = frame(meant.shape(), meant.facts(), b);
     ask(RowFacts { facts: meant.facts(), frame: &frame, row: b })
@@ -415,8 +424,9 @@ fn replaced(mask: &Mask, change: &dyn Fn(&Mask) -> Option<Mask>) -> Option<Mask>
     (changed != *mask).then_some(changed)
 }
 
-/// Returns pairs of a mask in which one part is changed, and the original part. `change` takes a combination of parts and the index of one part, and
-/// returns the changed combination, or `None` if it does not apply.
+/// Returns a pair (operand, changed mask) for each operand of the expression `mask`, at every depth. `change` takes a
+/// combination such as `a & b` and the index of one operand, and returns the changed combination, or `None` if it does
+/// not apply.
 fn changed_parts(mask: &Mask, change: &dyn Fn(&Mask, usize) -> Option<Mask>) -> Vec<(Mask, Mask)> {
     let mut out = Vec::new();
     for (n, part) in mask.children().into_iter().enumerate() {
@@ -426,13 +436,14 @@ fn changed_parts(mask: &Mask, change: &dyn Fn(&Mask, usize) -> Option<Mask>) -> 
     out
 }
 
-/// Returns `mask` with part `n` replaced by `other`.
+/// Returns the combination `mask` with its operand `n` (counted from 0) replaced by `other`.
 fn with(mask: &Mask, n: usize, other: &Mask) -> Mask {
     let mut at = 0..;
     mask.map_children(|part| if at.next() == Some(n) { other.clone() } else { part.clone() })
 }
 
-/// Returns the combination `mask` without part number `n` (from 0); `None` if `mask` is not an intersection, union or difference.
+/// Returns the combination `mask` without its operand `n` (counted from 0): for example, `a` from `a & b` for `n` = 1.
+/// `None` if `mask` is not an intersection, union or difference.
 fn without(mask: &Mask, n: usize) -> Option<Mask> {
     let others = |parts: &[Mask]| {
         parts.iter().enumerate().filter(|(at, _)| *at != n).map(|(_, part)| part.clone()).collect::<Vec<_>>()
@@ -446,7 +457,8 @@ fn without(mask: &Mask, n: usize) -> Option<Mask> {
     }
 }
 
-/// Returns the combination `mask` with part number `n` (from 0) inverted; `None` if `mask` is not an intersection, union or difference.
+/// Returns the combination `mask` with its operand `n` (counted from 0) inverted: for example, `a & !b` from `a & b`
+/// for `n` = 1. `None` if `mask` is not an intersection, union or difference.
 fn with_inverted(mask: &Mask, n: usize) -> Option<Mask> {
     matches!(mask.node(), Node::And(_) | Node::Or(_) | Node::Minus(..))
         .then(|| with(mask, n, &!mask.children()[n].clone()))

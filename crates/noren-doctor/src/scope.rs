@@ -6,15 +6,16 @@ use super::target::{Mistake, Target};
 use noren_mask::bits::ones;
 use std::collections::BTreeSet;
 
-/// Additional cost of a mistake in only some batch rows or heads.
+/// Number that is added to the cost of a mistake if the mistake is in only some batch rows or heads.
 const PART: f64 = 0.15;
 
 /// Maximum batch size for which permuted batch rows are searched.
 const MOST_ROWS: usize = 64;
 
 impl Target<'_> {
-    /// Searches for one mistake in those batch rows and heads that differ from the intended mask `right`. The search runs only if at least one batch
-    /// row or head does not differ.
+    /// Searches for one mistake in only some batch rows and heads: those that differ from the intended mask `right`.
+    /// Calls `found` with (mistakes, cost) for each result. Nothing is searched if all batch rows and heads differ.
+    /// `declared` is true if a mask kind is declared.
     pub(super) fn in_part(&self, right: &Intent, declared: bool, found: &mut dyn FnMut(Vec<Mistake>, f64)) {
         let wrong = self.slices_off(right);
         let all: usize = self.heads.iter().map(Vec::len).sum();
@@ -61,8 +62,9 @@ impl Target<'_> {
         }
     }
 
-    /// Returns the mistake "non-padding queries read no key" with its cost; `None` if another query row is wrong, or if no correct row reads a key. The
-    /// cost is higher if several queries read no key, because wrong lengths are then a more frequent cause.
+    /// Returns the mistake that some non-padding queries read no key, with its cost. `None` if another row differs from
+    /// the intended mask `right`, or if every row that equals `right` reads no key. The cost is higher if several
+    /// queries read no key, because wrong lengths are then a more frequent cause.
     pub(super) fn emptied_rows(&self, right: &Intent) -> Option<(Mistake, f64)> {
         let mut words = vec![0; right.words()];
         let (mut empty, mut kept) = (BTreeSet::new(), 0);
@@ -87,8 +89,9 @@ impl Target<'_> {
         Some((("fully_masked_row", says), if count == 1 { 1.2 } else { 1.45 }))
     }
 
-    /// Returns the mistake if the batch rows of the array are permuted; `None` if they are not permuted or the batch is larger than `MOST_ROWS`. If a
-    /// query is padding in the original batch row, a row in which the query reads no key except its own slot is accepted too.
+    /// Returns the mistake that the batch rows of the array are permuted, so that each has the mask of another batch
+    /// row; `None` if they are not permuted or the batch is larger than `MOST_ROWS`. If a query is padding in the batch
+    /// row from which its mask comes, its row is also accepted if it has at most the query's own key.
     pub(super) fn permuted_rows(&self, right: &Intent) -> Option<Mistake> {
         if right.batch > MOST_ROWS {
             return None;
@@ -123,9 +126,9 @@ impl Target<'_> {
     }
 }
 
-/// Assigns one of `choices[b]` to batch row `b`, so that no two batch rows have the same choice. Other batch rows get other choices if needed. `taken`
-/// holds the batch row to which each choice is assigned, and `seen` marks the choices that this search has already examined. Returns false if no
-/// assignment exists.
+/// Assigns to batch row `b` one of the batch rows in `choices[b]`, so that no two batch rows have the same one; other
+/// batch rows are assigned again if needed. `taken[c]` is the batch row to which `c` is assigned, and `seen` marks the
+/// choices that this search has already examined. Returns false if no assignment exists.
 fn assign(b: usize, choices: &[Vec<usize>], taken: &mut [Option<usize>], seen: &mut [bool]) -> bool {
     for &from in &choices[b] {
         if std::mem::replace(&mut seen[from], true) {

@@ -6,13 +6,14 @@ use super::intent::{Intent, row};
 use super::target::{Mistake, Target};
 use noren_mask::bits::ends;
 
-/// Pairs of mistakes are searched only for hypotheses whose doubt is less than this value.
+/// Pairs of mistakes are searched only for hypotheses whose doubt is less than this value. A hypothesis is a possible
+/// intended mask, and its doubt is its cost: 0 for the most likely one.
 const MOST_DOUBT_OF_PAIRS: f64 = 0.25;
 
 /// Cost of the explanation that only batch row 0 is correct. The cost is higher than the cost 1 of a frequent mistake in all batch rows.
 const ONLY_ROW_0: f64 = 1.12;
 
-/// An explanation of all differing cells.
+/// One or two mistakes that together explain every cell in which the given mask differs from a possible intended mask.
 #[derive(Clone)]
 pub(crate) struct Explanation {
     /// The index of the hypothesis (the assumed intended mask) to which the mistakes are applied.
@@ -24,8 +25,9 @@ pub(crate) struct Explanation {
 }
 
 impl Target<'_> {
-    /// Returns explanations of the differing cells, sorted by ascending cost. Three searches run until one of them finds an explanation: one mistake, one
-    /// mistake in only some batch rows or heads, two mistakes. `declared` is true if a mask kind is declared.
+    /// Returns explanations of the cells in which the given mask differs from an intended mask of `hypotheses`, sorted
+    /// by ascending cost. Three searches run until one of them finds an explanation: one mistake, one mistake in only
+    /// some batch rows or heads, two mistakes. `declared` is true if a mask kind is declared.
     pub(crate) fn explain(&self, hypotheses: &[Hypothesis], declared: bool) -> Vec<Explanation> {
         let mut found = Vec::new();
         for (index, hypothesis) in hypotheses.iter().enumerate() {
@@ -48,7 +50,8 @@ impl Target<'_> {
         found
     }
 
-    /// Calls `found` with (mistakes, cost) for each single mistake that changes the intended mask `right` into the given mask.
+    /// Calls `found` with (mistakes, cost) for each single mistake that changes the intended mask `right` into the
+    /// given mask. `declared` is true if a mask kind is declared.
     pub(super) fn singles(&self, right: &Intent, declared: bool, found: &mut dyn FnMut(Vec<Mistake>, f64)) {
         let edits = self.edits(right);
         for post in self.posts(right) {
@@ -103,8 +106,9 @@ impl Target<'_> {
         }
     }
 
-    /// Searches for one mistake in all batch rows except row 0, if row 0 is correct. Mistakes that would not change row 0 are skipped, because they
-    /// explain the mask as mistakes in all batch rows.
+    /// Searches for one mistake (one of `edits`) in all batch rows except row 0, if row 0 is correct. Calls `found`
+    /// with (mistakes, cost). Mistakes that would not change row 0 are skipped, because they explain the mask as
+    /// mistakes in all batch rows.
     fn only_row_0(&self, right: &Intent, edits: &[Edit], found: &mut dyn FnMut(Vec<Mistake>, f64)) {
         let first = |b: usize, i: usize| b == 0 && right.cares(b, i);
         let others = |b: usize, i: usize| b > 0 && right.cares(b, i);
@@ -159,16 +163,18 @@ impl Target<'_> {
         posts
     }
 
-    /// Returns a mistake in the padding of the given mask, with its cost, for the mask `wrong` in which other terms may already be changed. `None` if
-    /// the intended mask `right` has no padding, or if wrong padding does not explain the given mask.
+    /// Returns the mistake in the padding of the given mask, with its cost. `wrong` is the intended mask `right`, or
+    /// `right` after another mistake. `None` if `right` has no padding, or if wrong padding does not explain the given
+    /// mask.
     fn padding(&self, right: &Intent, wrong: &Intent) -> Option<((&'static str, String), f64)> {
         let valid = right.valid.as_ref()?;
         let plane = self.plane(right, wrong)?;
         plane.judge(right, valid, self)
     }
 
-    /// Returns the intended mask with the window width of the array, and the edit that sets this width. The width is read from the last query of one
-    /// batch row. `None` if the array has the declared width, if that query cannot be read, or if stored key positions or a tree are declared.
+    /// Returns the intended mask with the window width that the given mask shows, and the edit that changes the
+    /// declared width to this width. The width is read from the last query of one batch row. `None` if the array has
+    /// the declared width, if that query cannot be read, or if stored key positions or a tree are declared.
     fn other_window(&self, right: &Intent) -> Option<(Intent, Edit)> {
         if right.k_positions.is_some() || right.tree.is_some() {
             return None;
@@ -185,8 +191,9 @@ impl Target<'_> {
         Some((edit.apply(right)?, edit))
     }
 
-    /// Returns the shift of the causal border in keys: the last visible key of the middle query minus the position of this query. `None` if the intended
-    /// mask is not causal, or if the query reads no key or the last key.
+    /// Returns the causal offset that the given mask shows: the last visible key of the middle query minus the position
+    /// of this query, for example 1 if the query reads one later key. `None` if the intended mask `right` is not
+    /// causal, or if the middle query reads no key or the last key.
     fn other_border(&self, right: &Intent) -> Option<i64> {
         right.causal?;
         let i = right.q_len / 2;
@@ -195,7 +202,8 @@ impl Target<'_> {
         (last < right.kv_len as i64 - 1).then_some(last - right.position(b, i))
     }
 
-    /// Calls `found` with (mistakes, cost) for each pair of mistakes that changes the intended mask `right` into the given mask.
+    /// Calls `found` with (mistakes, cost) for each pair of mistakes that together change the intended mask `right`
+    /// into the given mask.
     fn pairs(&self, right: &Intent, found: &mut dyn FnMut(Vec<Mistake>, f64)) {
         let edits = self.edits(right);
         for (n, &first) in edits.iter().enumerate() {

@@ -15,7 +15,7 @@ use noren_mask::bits::{count, ends, row_of};
 use noren_mask::{BoundMask, Error, Keep};
 use std::collections::BTreeSet;
 
-/// Additional cost of a mistake in only some batch rows or heads.
+/// Number that is added to the cost of a mistake if the mistake is in only some batch rows or heads.
 const PART: f64 = 0.15;
 
 /// Maximum number of pairs of mistakes that the search compares with the given mask.
@@ -140,7 +140,7 @@ impl Difference {
     }
 }
 
-/// Mistakes that together explain every cell.
+/// One or two mistakes that together explain every cell in which the given mask differs from the declared mask.
 struct Explanation {
     mistakes: Vec<Mistake>,
     /// The sum of the costs of the mistakes. A lower cost is more likely.
@@ -207,7 +207,8 @@ impl<'a> Search<'a> {
         found
     }
 
-    /// Returns the explanations in which batch rows have the masks of other batch rows, or in which keys of a ring buffer are shifted.
+    /// Returns the explanations in which batch rows have the masks of other batch rows, or in which the keys are
+    /// shifted cyclically, as in a ring buffer.
     fn rows_changed(&self) -> Vec<Explanation> {
         let [batch, _, q_len, kv_len] = self.given.dims();
         let rows = [Post::RowZero].into_iter().filter(|_| batch > 1);
@@ -265,7 +266,7 @@ impl<'a> Search<'a> {
         Some(Explanation { mistakes: vec![mistake], cost })
     }
 
-    /// Returns explanations with two mistakes: two rewrites, or a rewrite and an inversion.
+    /// Returns explanations with two mistakes: two rewrites, or a rewrite after which all cells are inverted.
     fn pairs(&self, rewrites: &[Rewrite]) -> Vec<Explanation> {
         let mut found = Vec::new();
         let mut tried = 0;
@@ -301,8 +302,8 @@ impl<'a> Search<'a> {
         self.rows_are(bound, part, <[u64]>::to_vec)
     }
 
-    /// Returns whether the given rows equal the rows of `bound` after `change`, in the batch rows and heads for which `part(batch row, head)` is
-    /// true.
+    /// Returns whether each row of the given mask equals the row of `bound` after the function `change`. Only the batch
+    /// rows and heads for which `part(batch row, head)` is true are compared.
     fn rows_are(
         &self,
         bound: &BoundMask,
@@ -337,8 +338,8 @@ impl<'a> Search<'a> {
         (q_len == kv_len).then(|| self.meant.transposed())
     }
 
-    /// Returns the width of the window in the first batch row and head: the largest distance from a query to the first key that it
-    /// reads, over the queries that do not read key 0.
+    /// Returns the window width that the given mask shows in batch row 0, head 0: the largest distance from a query to
+    /// the first key that it reads, over the queries that do not read key 0. `None` if there is no such query.
     fn left(&self) -> Option<i64> {
         let width = |i: usize| {
             let first = ends(self.given.row(0, 0, i)).map(|ends| ends.0).filter(|first| *first > 0)?;

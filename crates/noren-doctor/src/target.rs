@@ -56,14 +56,15 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Returns whether the mask `wrong`, after the change `post` of the finished array, equals the given cells. Only rows of queries that are
-    /// non-padding in `right` are compared.
+    /// Returns whether the given cells equal the mask `wrong` after `post`, a mistake in the finished array such as a
+    /// transposition. Only rows of queries that are non-padding in `right` are compared.
     pub(crate) fn same(&self, right: &Intent, wrong: &Intent, post: Post) -> bool {
         self.same_rows(right, wrong, post, |b, i| right.cares(b, i))
     }
 
-    /// Returns the amount that is subtracted from the cost of an explanation: 0.12 if the explanation also gives the rows of padding queries, otherwise
-    /// 0. The explanation is the mask `wrong`, changed by `post`; `right` is the intended mask and defines the padding queries.
+    /// Returns the number that is subtracted from the cost of an explanation: 0.12 if the explanation also gives the
+    /// rows of padding queries, otherwise 0. The explanation is that the given mask equals `wrong` after `post`, a
+    /// mistake in the finished array. `right` is the intended mask and defines the padding queries.
     pub(super) fn bonus(&self, right: &Intent, wrong: &Intent, post: Post) -> f64 {
         match right.q_valid.is_some() && self.same_rows(right, wrong, post, |b, i| !right.cares(b, i)) {
             true => 0.12,
@@ -71,8 +72,9 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Returns whether the mask `wrong`, after the change `post` of the finished array, equals the given cells in the rows that `looks` selects by (batch
-    /// row, query). For `Post::Transpose`, rows of non-padding queries in `right` are compared, and `looks` has no effect.
+    /// Returns whether the given cells equal the mask `wrong` after `post`, a mistake in the finished array, in the
+    /// rows for which `looks(batch row, query)` is true. For `Post::Transpose`, the rows of queries that are
+    /// non-padding in `right` are compared, and `looks` has no effect.
     pub(super) fn same_rows(
         &self,
         right: &Intent,
@@ -138,8 +140,9 @@ impl<'a> Target<'a> {
         (total, cells)
     }
 
-    /// Returns `wrong` with documents that are read from the given mask: queries with the same first visible key are in one document. `None` if a
-    /// non-padding query of `right` reads no key, or has no slot among the keys.
+    /// Returns `wrong` with documents that are read from the given mask: queries with the same first visible key are in
+    /// one document. `None` if a query that is non-padding in `right` reads no key, or if the token of such a query is
+    /// not among the keys.
     pub(super) fn documents(&self, right: &Intent, wrong: &Intent) -> Option<Intent> {
         let mut ids = vec![vec![-1i64; wrong.kv_len]; wrong.batch];
         for &(b, i) in self.order.iter().filter(|&&(b, i)| right.cares(b, i)) {

@@ -14,7 +14,7 @@ const PROBABILITIES: &[&str] =
     &["probabilities", "probs", "attn_probs", "attention_probs", "attention_weights", "attn_weights", "weights", "p"];
 /// Names of arrays that hold hidden states of tokens.
 const STATES: &[&str] = &["hidden", "hidden_states", "last_hidden_state", "h"];
-/// Names of arrays that hold pooled states.
+/// Names of arrays that hold pooled states: one vector for each batch row.
 const POOLED: &[&str] = &["pooled", "embedding", "embeddings", "sentence_embedding", "pooler_output"];
 /// Names of arrays that hold the values (V) of attention.
 const VALUES: &[&str] = &["v", "values", "value", "value_states", "kv_values"];
@@ -115,8 +115,9 @@ fn pooled_by(name: &str, width: usize, (real, len): (&[usize], usize), at: impl 
     }
 }
 
-/// Returns a finding if hidden cells have a probability, or if the probabilities of a row have a sum below 1. The probabilities show at which step of the
-/// computation the mask was applied.
+/// Returns a finding if the given attention probabilities are above 0 in hidden cells, or if they sum to less than 1
+/// for a query although the model has no sinks. The finding names the cause: scores multiplied by the mask, an ignored
+/// mask, or a mask applied after the softmax.
 pub(super) fn probabilities(beside: &Companions<'_>, context: &Context, verdict: &Held) -> Option<Finding> {
     let given = beside.get(PROBABILITIES)?;
     let [batch, heads, q_len, kv_len] = verdict.keep.dims();

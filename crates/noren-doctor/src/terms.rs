@@ -10,14 +10,16 @@ use noren_mask::{BoundMask, Facts, Keep, Mask, Shape, Span};
 use std::cell::OnceCell;
 use std::collections::HashMap;
 
-/// The limit of positions. Sums of a position and an offset must fit in 64 bits.
+/// The maximum of positions; larger positions are replaced by it. The sum of such a position and an offset fits in 64
+/// bits.
 const FAR: i64 = 1 << 60;
 
-/// The maximum number of spans in one term. A longer list becomes a function of a cell, because the text of an
-/// expression has a limited length.
+/// The maximum number of spans in one term of an expression. A term with more spans becomes a function that decides
+/// each cell, because the text of an expression has a limited length.
 const MOST_SPANS: usize = 1 << 12;
 
-/// The maximum number of redactions that are terms of their own; more redactions become one function of a cell.
+/// The maximum number of redactions that are separate terms of an expression. If there are more redactions, one
+/// function decides for each cell whether a redaction hides it.
 const MOST_REDACTIONS: usize = 16;
 
 impl Intent {
@@ -44,7 +46,7 @@ impl Intent {
         self.mask(b).bind(&shape, &Facts::new()).expect("the terms fit the sizes")
     }
 
-    /// Returns the mask of batch row `b`. Its positions are slots.
+    /// Returns the mask of batch row `b`. In this mask, the position of a key is its slot.
     fn mask(&self, b: usize) -> Mask {
         let real = self.valid.as_ref().map(|rows| self.keys(row(rows, b)));
         let mut mask = self.base(b);
@@ -85,7 +87,7 @@ impl Intent {
         mask
     }
 
-    /// Returns the keys that causality, window, chunk and tree allow.
+    /// Returns the mask of the terms causality, window, chunk and tree for batch row `b`.
     fn base(&self, b: usize) -> Mask {
         if let Some(parents) = &self.tree {
             return self.drafts(parents, b);
@@ -165,7 +167,7 @@ impl Intent {
         }
     }
 
-    /// Returns the mask of the keys in a row of bits.
+    /// Returns the mask of the keys whose bits are set in `words`, a row with one bit for each key.
     fn keys(&self, words: &[u64]) -> Mask {
         match moved_spans(words, self.kv_len, 0) {
             Some(spans) => keys(spans),
@@ -176,8 +178,9 @@ impl Intent {
         }
     }
 
-    /// Returns the mask in which the key and the key at the query's slot have the same number in `ids`, for the numbers
-    /// that `counts` accepts.
+    /// Returns the mask in which a query reads the keys of its own group. `ids` holds the group number of each key, and
+    /// a query belongs to the group of the key at its own slot. `counts` returns false for numbers that mean "no
+    /// group".
     fn together(&self, ids: &[i64], b: usize, counts: impl Fn(i64) -> bool) -> Mask {
         let mut groups: HashMap<i64, i64> = HashMap::new();
         let (mut found, mut start) = (Vec::new(), 0);
@@ -200,8 +203,9 @@ impl Intent {
     }
 }
 
-/// Returns the mask of `term`, an intersection of atoms, with queries and keys at other positions than their slots. No
-/// query reads a key at a negative position, because this is an empty slot of a cache.
+/// Returns a mask that evaluates `term`, an intersection of atoms, at other positions: query `i` has position
+/// `of_queries[i]`, and key `k` has position `of_keys[k]` (`k` if `of_keys` is `None`). No query reads a key at a
+/// negative position, because such a key is an empty slot of a cache.
 fn placed(term: &Mask, of_queries: Vec<i64>, of_keys: Option<Vec<i64>>) -> Mask {
     let atoms: Vec<AtomRef> = term.atoms().into_iter().cloned().collect();
     Mask::from_fn(move |_, _, q, k| {
@@ -211,8 +215,8 @@ fn placed(term: &Mask, of_queries: Vec<i64>, of_keys: Option<Vec<i64>>) -> Mask 
     })
 }
 
-/// Returns the set bits of a row of `len` bits as spans, moved by `shift`. Returns `None` if the spans are too many for
-/// one term.
+/// Returns the set bits of a row of `len` bits as ranges of consecutive bits, each moved by `shift`. Returns `None` if
+/// there are more than `MOST_SPANS` ranges.
 fn moved_spans(words: &[u64], len: usize, shift: i64) -> Option<Vec<Span>> {
     let mut out = Vec::new();
     let place = |at: u32| (i64::from(at) + shift).max(0) as u64;

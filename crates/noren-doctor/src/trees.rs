@@ -1,4 +1,4 @@
-//! Mistakes in the mask of a tree of drafts that no single term explains: exchanged rows, or parents without ancestors.
+//! Mistakes in the rows of draft tokens that form a tree: exchanged rows, hidden ancestors, or visible siblings.
 
 use super::intent::Intent;
 use super::target::Target;
@@ -57,7 +57,8 @@ impl Target<'_> {
     }
 }
 
-/// Returns, for each node of a tree, a row with the node and its ancestors.
+/// Returns, for each node of a tree, a row of bits with the node and its ancestors. `parents` holds the parent of each
+/// node; -1 for a root.
 fn paths(parents: &[i64]) -> Vec<Vec<u64>> {
     let bound = atoms::tree(parents, 0).bind(&Shape::square(parents.len()), &Facts::new());
     let keep = bound.map(|bound| Keep::of(&bound));
@@ -78,7 +79,8 @@ fn siblings_only(tree: &[Vec<u64>], given: &[Vec<u64>]) -> bool {
     })
 }
 
-/// Returns the rows of a tree in which each node reads only itself and its parent. The parent is the ancestor with the most ancestors.
+/// Returns one row for each node of a tree, in which the node reads only itself and its parent. The rows of `tree` hold
+/// each node with its ancestors, as bits. The parent is the ancestor with the most ancestors.
 fn parents_only(tree: &[Vec<u64>]) -> Vec<Vec<u64>> {
     let row = |(node, ancestors): (usize, &Vec<u64>)| {
         let mut out = vec![0; ancestors.len()];

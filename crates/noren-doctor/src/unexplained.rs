@@ -14,8 +14,9 @@ use noren_mask::Keep;
 use noren_mask::bits::ends;
 
 impl Case<'_> {
-    /// Reports a mask that no known mistake explains. A class is named, and a repair given, only if the class covers
-    /// every wrong cell.
+    /// Reports a mask that no known mistake explains. If a kind is declared, the finding names a class only if one term
+    /// of the intended mask forbids every wrong cell. If no kind is declared, it names only cells that are wrong in
+    /// every kind of mask, such as visible padding.
     pub(super) fn unexplained(
         &self,
         given: Keep,
@@ -61,15 +62,16 @@ impl Case<'_> {
         }
     }
 
-    /// Reports only the query rows without visible keys. The report has no verdict on the cells and no repair.
+    /// Reports only the query rows without visible keys, because the other cells cannot be judged. `intent` is the
+    /// intended mask, if it is known. The report has no repair.
     pub(super) fn undecided(&self, given: Keep, intent: Option<&Intent>, report: &mut Report) -> Held {
         self.empty_rows(intent, report);
         report.given = Some(self.as_read(&given));
         self.held(given, intent.cloned())
     }
 
-    /// Returns the class, the description and the mask that forbids the wrong cells. Returns `None` unless every wrong cell is a visible cell that
-    /// one declared term forbids.
+    /// Returns (class, description, mask) if every wrong cell is a visible cell that one term of the intended mask
+    /// `right` forbids, such as the padding term; otherwise `None`. The returned mask is `right`.
     fn only_leaks(&self, given: &Keep, right: &Intent) -> Option<(&'static str, String, Intent)> {
         let leaks = Leaks::count(given, right);
         if leaks.hidden > 0 || leaks.visible == 0 {
@@ -92,8 +94,10 @@ impl Case<'_> {
         Some((class, says, right.clone()))
     }
 
-    /// Returns the class, the description and the mask that forbids the wrong cells, for visible cells that are wrong in every kind of mask: padding, other
-    /// documents, redacted keys, unwritten cache slots. `None` if the mask has no such cells.
+    /// Returns (class, description, mask) for visible cells that are wrong in every kind of mask: padding, other
+    /// documents, redacted keys, unwritten cache slots. The returned mask is `right` without causality, window, chunks,
+    /// prefix, blocks and tree, so it still forbids padding, other documents and redacted keys. `None` if the given
+    /// mask has no such cells.
     fn forbidden(&self, given: &Keep, right: &Intent) -> Option<(&'static str, String, Intent)> {
         let loosest = Intent {
             causal: None,

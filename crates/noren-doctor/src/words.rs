@@ -172,10 +172,11 @@ const TASKS: Words<bool> = &[
     ("classification", false),
 ];
 
-/// Origins of a count of positions, with true for slot 0 and false for the first non-padding token.
+/// Words for the token from which chunks or prefixes are counted: true for slot 0, false for the first non-padding
+/// token.
 const CHUNK_ORIGINS: Words<bool> = &[("slot", true), ("text", false), ("slot_0", true), ("first_real_token", false)];
 
-/// The meaning of one word in the name of a kind.
+/// The meaning of one word in the name of a kind of mask, such as `causal_packed`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Part {
     Causal,
@@ -260,7 +261,8 @@ fn look_up<T: Copy + PartialEq>(key: &str, word: &str, words: Words<T>) -> Resul
     found.ok_or_else(|| unknown(key, word, words.iter().map(|(known, _)| *known)))
 }
 
-/// Returns the text in lower case, with one space for each run of characters that are neither letters nor digits.
+/// Returns the text in lower case, with one space for each run of characters that are neither letters nor digits: for
+/// example, `keep bool` for `Keep_Bool`.
 fn phrase(text: &str) -> String {
     let words = text.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty());
     words.map(str::to_lowercase).collect::<Vec<_>>().join(" ")
@@ -471,7 +473,7 @@ impl Api {
         self.0.iter().any(|part| part.ends_with(end))
     }
 
-    /// Returns false if no word of the name is known.
+    /// Returns true if at least one word of the name is known, or if no name is declared.
     pub(super) fn known(&self) -> bool {
         let lists = [SDPA, FUSED, MULTIHEAD, KEEPING, OTHERS];
         self.0.is_empty()
@@ -514,7 +516,8 @@ impl Api {
         self.sdpa() || self.is(&["jax", "mlx"])
     }
 
-    /// Returns true if the function belongs to a decoder.
+    /// Returns true if the name belongs to a decoder, such as `gpt2`, or to a library or function for decoders, such as
+    /// `generate`.
     pub(super) fn decoder(&self) -> bool {
         self.is(&["transformers", "huggingface", "hf", "generate", "gpt", "gpt2", "llama"]) || self.ends("forcausallm")
     }

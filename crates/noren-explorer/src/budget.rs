@@ -1,14 +1,16 @@
-//! [`Budget`]: a number of units that threads take and give back. Units are given to threads in the order of the
-//! requests.
+//! [`Budget`]: a limited number of units, such as connections or MiB of memory, that threads reserve and release.
+//! Threads that wait for units receive them in the order of their requests.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The interval at which a waiting thread checks whether its client is still connected.
+/// The interval at which a thread that waits for units calls `gone`, which checks whether the client of the thread has
+/// disconnected.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// A number of free units, the threads that wait for units in order, and a signal that wakes the threads.
+/// A limited number of units, such as connections or MiB of memory, that threads reserve. `state` has the number of
+/// free units and the waiting threads; `changed` wakes the waiting threads when units become free.
 #[derive(Debug)]
 pub(crate) struct Budget {
     state: Mutex<State>,
@@ -19,7 +21,8 @@ pub(crate) struct Budget {
 struct State {
     /// The number of units, such as bytes, that no [`Share`] holds.
     free: usize,
-    /// The number that the next thread that calls `take` will get, for its place in `queue`.
+    /// The number that the next thread that calls `take` receives. A waiting thread is identified in `queue` by its
+    /// number.
     next: u64,
     /// The numbers of the waiting threads, in the order of their requests.
     queue: VecDeque<u64>,

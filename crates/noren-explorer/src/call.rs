@@ -11,10 +11,12 @@ pub(crate) struct Pair {
     pub(crate) head: usize,
 }
 
-/// A call with its small parameters. Large parameters are in the body of the message.
+/// A request of the server to a worker, with its small parameters. The large parameters, such as a scene or a file, are
+/// in the body of the message.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Call {
-    /// Reads a scene, and stores the mask of the scene under `id`. The body of the message is the scene.
+    /// Reads a scene, which is a mask with its shape and facts, and stores the mask under `id`. The body of the message
+    /// is the scene.
     Read {
         id: String,
     },
@@ -34,8 +36,8 @@ pub(crate) enum Call {
         id: String,
         speeds: Speeds,
     },
-    /// Predicts the cost of a mask at several lengths. The body of the message is a scene, which may have a list of
-    /// lengths.
+    /// Predicts the cost of a mask at several lengths. The body of the message is a scene: a mask with its shape and
+    /// facts, and optionally a list of lengths.
     Curve {
         speeds: Speeds,
     },
@@ -59,15 +61,15 @@ pub(crate) enum Call {
     Calibrate,
 }
 
-/// A tile of the mask's picture. At level L, each cell of the tile covers 2^L queries and 2^L keys. `row` and `col` are
-/// the tile's place in the grid of all tiles of this level.
+/// A request for a tile of a mask's picture. At level L, each pixel of the tile shows 2^L queries and 2^L keys. `row`
+/// and `col` count the tiles of this level from 0, along the queries and along the keys.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct TileRequest {
     pub(crate) level: u32,
     pub(crate) row: u64,
     pub(crate) col: u64,
     pub(crate) pair: Pair,
-    /// Whether the bytes of the tile also show how the plan computes each cell.
+    /// Whether the bytes of the tile also show which kind of span of the plan computes each pixel.
     pub(crate) plan: bool,
     /// The identity of a second mask to compare with; `None` if the tile shows only one mask.
     pub(crate) other: Option<String>,
@@ -83,7 +85,9 @@ pub(crate) struct CellRequest {
     pub(crate) other: Option<String>,
 }
 
-/// The request to download a mask in the format `form`.
+/// The request to download a mask in the format `form`, such as `svg`. The other fields are for pictures: `plan` is
+/// true to draw the tiles of the plan, `other` is the identity of a second mask to compare with, and `rows` and `keys`
+/// are the ranges of queries and keys to draw, such as `0..32`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ExportRequest {
     pub(crate) form: String,
@@ -105,7 +109,8 @@ pub(crate) struct DoctorRequest {
     pub(crate) meant: Option<String>,
 }
 
-/// The measured speeds of this machine. `full` and `mixed` are in seconds per cell of a full and of a mixed span.
+/// The measured speed of attention on this machine. `full` is the time for one cell of a full span and `mixed` the time
+/// for one cell of a mixed span, both in seconds. `machine` describes the processor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Speeds {
     pub(crate) full: f64,

@@ -1,4 +1,4 @@
-//! The checks that decide which requests are answered, and the headers that limit the page.
+//! The checks whether a request comes from the explorer's own page, and the security headers of responses.
 
 use crate::http::{Head, Response};
 
@@ -21,8 +21,9 @@ impl Own {
     }
 }
 
-/// Returns the reason to refuse a request; `None` if the request may come from the explorer's page. The header `Origin`
-/// reveals a page of another site. The header `Host` reveals a foreign host name that resolves to this machine.
+/// Returns the reason to refuse a request; `None` if the request may come from the explorer's page. The header `Host`
+/// must be an address of this server, because a foreign host name may resolve to this machine. The headers `Origin` and
+/// `Sec-Fetch-Site` must not name another site; only a link that opens the page may be on another site.
 pub(crate) fn refused(own: &Own, head: &Head) -> Option<&'static str> {
     let one = |name| {
         let mut all = head.all(name);
@@ -51,8 +52,8 @@ pub(crate) fn refused(own: &Own, head: &Head) -> Option<&'static str> {
 /// while the user types.
 const ERRORS: &str = "x-noren-errors";
 
-/// Adds the security headers to a response. If the request has the header [`ERRORS`], an error status is replaced by
-/// 200 and sent in a second header.
+/// Adds the security headers to a response. If the request has the header [`ERRORS`] and the response has an error
+/// status, the response receives the status 200, and the header `x-noren-status` has the error status.
 pub(crate) fn harden(head: &Head, mut response: Response) -> Response {
     if response.status >= 400 && head.header(ERRORS) == Some(b"200") {
         let status = response.status.to_string();

@@ -17,22 +17,22 @@ pub(crate) const BODY: Duration = Duration::from_secs(60);
 const PIECE: Duration = Duration::from_secs(30);
 /// The maximum time that a client may take to receive a whole response.
 const RESPONSE: Duration = Duration::from_secs(120);
-/// The maximum time for which the server reads the rest of a refused body. Without this time, the client might not
-/// receive the response.
+/// The maximum time for which the server reads the bytes that the client still sends, before the server closes a
+/// connection. Without this time, the client might not receive the response.
 const LINGER: Duration = Duration::from_secs(1);
-/// The maximum number of bytes of a refused body that the server still reads.
+/// The maximum number of bytes that the server still reads before it closes a connection.
 const MOST_LINGER: usize = 1 << 20;
 /// The maximum size of a request's head, in bytes.
 const MOST_HEAD: usize = 64 << 10;
-/// The maximum number of headers.
+/// The maximum number of headers of a request.
 const MOST_HEADERS: usize = 100;
-/// The maximum length in bytes of a line between the chunks of a body. Also the maximum length of all lines after the
+/// The maximum length in bytes of a line that has the length of a chunk. Also the maximum length of all lines after the
 /// last chunk together.
 const MOST_LINE: usize = 1 << 10;
-/// The maximum number of bytes that one read receives.
+/// The maximum number of bytes that one call of `receive` reads from the connection.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// The head of a request.
+/// The head of an HTTP request: the method, the path, the query string and the headers.
 #[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) method: String,
@@ -129,7 +129,7 @@ impl From<io::Error> for BodyError {
 /// The body of a request. The bytes are read from the connection only when a handler needs them.
 pub(crate) struct Body<'a> {
     connection: &'a mut Connection,
-    /// The length in bytes; `None` if the body is sent in chunks.
+    /// The length of the body in bytes; `None` if the body is sent in chunks (`transfer-encoding: chunked`).
     length: Option<u64>,
     /// Whether the client waits for `100 Continue` before it sends the body.
     waits: bool,
@@ -138,7 +138,7 @@ pub(crate) struct Body<'a> {
 }
 
 impl<'a> Body<'a> {
-    /// Returns the body that a head announces; `None` if the headers contradict each other.
+    /// Returns the body that a head announces; `None` if the headers contradict each other or have an unknown value.
     fn of(head: &Head, connection: &'a mut Connection) -> Option<Self> {
         let waits = head.header("expect").is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
         let pieces: Vec<&[u8]> = head.all("transfer-encoding").collect();
@@ -155,7 +155,8 @@ impl<'a> Body<'a> {
         Some(Body { connection, length, waits, is_read: length == Some(0) })
     }
 
-    /// Returns whether the client has closed the connection, or only the direction in which it sends.
+    /// Returns whether the client has disconnected. A client that has only ended its sending direction counts as
+    /// disconnected, although it may still receive.
     pub(crate) fn gone(&self) -> bool {
         let stream = &self.connection.stream;
         if stream.set_nonblocking(true).is_err() {
@@ -211,8 +212,8 @@ impl Connection {
         }
     }
 
-    /// Reads the next head. Returns `None` if the client has disconnected, an HTTP status if the head is invalid, and
-    /// an error if the client is too slow.
+    /// Reads the head of the next request. Returns `None` if the client has disconnected, an HTTP status if the head is
+    /// invalid, and an error if the client is too slow.
     fn head(&mut self) -> io::Result<Option<Result<Head, u16>>> {
         let until = Instant::now() + HEAD;
         let mut seen = 0usize;
@@ -257,7 +258,9 @@ impl Connection {
         }
     }
 
-    /// Reads a body that is sent in chunks. Each chunk follows a line with the length of the chunk.
+    /// Reads a body with `transfer-encoding: chunked`, and appends the chunks to `out`. The client sends the length of
+    /// each chunk in a line before the chunk. Returns an error if the body has more than `most` bytes, or does not
+    /// arrive by `until`.
     fn take_pieces(&mut self, most: usize, until: Instant, out: &mut Vec<u8>) -> Result<(), BodyError> {
         let broken = |what: &str| BodyError::Broken(what.into());
         loop {
@@ -342,8 +345,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Closes the connection. Bytes that the client still sends are read for up to [`LINGER`], so that the client
-    /// receives the response.
+    /// Ends the response, reads the bytes that the client still sends for up to [`LINGER`], and closes the connection.
+    /// If the server did not read these bytes, the client might not receive the response.
     fn close(mut self) -> io::Result<()> {
         self.stream.shutdown(Shutdown::Write)?;
         let until = Instant::now() + LINGER;
@@ -386,8 +389,8 @@ fn reason(status: u16) -> &'static str {
     }
 }
 
-/// Answers the requests of a connection until the connection ends. `answer` returns the response to a request. `refuse`
-/// returns the response to a request with an invalid head, from the HTTP status of the error.
+/// Answers the requests of a connection until the connection ends. `answer` returns the response to a request. If the
+/// head of a request is invalid, `refuse(status)` returns the response, where `status` is the HTTP status of the error.
 ///
 /// # Errors
 /// Returns an error if the client disconnects or is too slow.

@@ -52,13 +52,14 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The minimum and the maximum number of workers for masks. Between these limits, the server has one worker per
-/// processor.
+/// The minimum and the maximum of the number of worker processes for requests about masks. Between these limits, the
+/// server starts up to one such process for each processor core.
 const WORKERS: std::ops::RangeInclusive<usize> = 2..=8;
-/// The maximum number of connections at a time. Connections beyond it receive only an error status.
+/// The maximum number of connections whose requests the server answers at a time. Further connections receive only the
+/// HTTP status 503.
 const MOST_CONNECTIONS: usize = 256;
-/// The maximum number of connections at a time that only receive an error status. Further connections are closed
-/// without a response.
+/// The maximum number of connections beyond `MOST_CONNECTIONS` that receive the HTTP status 503 at a time. Further
+/// connections are closed without a response.
 const MOST_REFUSALS: usize = 16;
 
 /// The settings of the server.

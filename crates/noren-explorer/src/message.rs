@@ -10,7 +10,7 @@ pub(crate) const JSON: &str = "application/json";
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
     pub(crate) call: Call,
-    /// The identities of the masks whose definitions are in the blobs after the first blob.
+    /// The identities of the masks whose definitions are in the blobs after the first blob, in the same order.
     pub(crate) defined: Vec<String>,
 }
 
@@ -20,7 +20,7 @@ pub(crate) struct Request {
 pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) content_type: String,
-    /// The file name of a download.
+    /// The file name with which the browser saves a download; `None` if the answer is not a download.
     pub(crate) file_name: Option<String>,
     /// The identity of a mask whose definition the worker needs before it can answer the call.
     pub(crate) needs: Option<String>,

@@ -34,8 +34,8 @@ pub(crate) fn file(head: &Head) -> Response {
     response.header("etag", tag).header("cache-control", "no-cache")
 }
 
-/// Returns whether a list of entity tags contains this tag. Weak tags are compared like others (RFC 9110, section
-/// 13.1.2).
+/// Returns whether the header value `list` contains the entity tag `tag`. The list is `*`, which contains every tag, or
+/// has the form `"a", W/"b"`; the mark `W/` is ignored (RFC 9110, section 13.1.2).
 fn is_among(tag: &str, list: &[u8]) -> bool {
     let mut tags = list.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     tags.any(|known| known == b"*" || known.strip_prefix(b"W/").unwrap_or(known) == tag.as_bytes())

@@ -19,8 +19,8 @@ const MOST_WAITING: usize = 64;
 /// The maximum time for which a call waits for a worker. The limit is long because up to [`MOST_WAITING`] earlier calls
 /// may run first, each up to its own time limit.
 const PATIENCE: Duration = Duration::from_secs(3600);
-/// The maximum number of messages to a worker in one call. After each message, the worker may answer that it needs the
-/// definition of another mask.
+/// The maximum number of times that one call is sent to a worker. A call is sent again if the worker answers that it
+/// lacks the definition of a mask.
 const MOST_ROUNDS: usize = 4;
 
 /// The worker processes for one kind of request: masks or texts.
@@ -47,14 +47,15 @@ impl Drop for Worker {
     }
 }
 
-/// The right to run one call: one worker process is reserved for the call, and is started if necessary.
+/// The reservation of one worker process of a pool for one call. [`call`](Turn::call) runs the call, and starts the
+/// process if no idle process exists.
 pub(crate) struct Turn<'a> {
     pool: &'a Pool,
     #[expect(dead_code, reason = "the slot is given back when the call ends")]
     slot: Share,
 }
 
-/// One waiting call in the count of waiting calls. Dropping the value removes the call from the count.
+/// A call that waits for a worker and is counted in `waiting` of [`Pool`]. Dropping the value decreases the count by 1.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Drop for Waiting<'_> {
@@ -83,8 +84,8 @@ impl Pool {
         self.turn(gone)?.call(call, body, limit)
     }
 
-    /// Waits until a worker is free. Returns an error if too many calls wait, if no worker is free within `PATIENCE`,
-    /// or if `gone` returns true, which means that the client has disconnected.
+    /// Waits until a worker is free, and reserves the worker for one call. Returns an error if too many calls wait, if
+    /// no worker is free within `PATIENCE`, or if `gone` returns true, which means that the client has disconnected.
     pub(crate) fn turn(&self, gone: &dyn Fn() -> bool) -> Result<Turn<'_>> {
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);
         let waiting = Waiting(&self.waiting);
@@ -133,7 +134,8 @@ fn ended(code: Option<i32>) -> Problem {
     }
 }
 
-/// Returns the problem of a call that exceeded the limit on time or memory.
+/// Returns the problem of a call that exceeded the limit on time or memory. `status` is the HTTP status of the
+/// response.
 fn beyond(status: u16, message: String) -> Problem {
     Problem::status(status, message)
         .hint("use a smaller mask, text or file, or use the command line, which has no such limit")
@@ -185,8 +187,9 @@ impl Worker {
     }
 }
 
-/// Sends a call to a worker. If the worker lacks definitions of masks, sends the call again with these definitions. The
-/// outer error means that the process has ended.
+/// Sends a call to a worker. If the worker lacks the definition of a mask, sends the call again with this definition.
+/// The outer error means that the worker process has ended. The inner error means that the worker has not received all
+/// definitions that it needs.
 fn ask(
     input: &mut ChildStdin,
     output: &mut BufReader<ChildStdout>,

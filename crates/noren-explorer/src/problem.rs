@@ -18,7 +18,8 @@ pub(crate) struct Problem {
     pub(crate) start: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) end: Option<usize>,
-    /// The index of the faulty mask, from 0; `None` if the request has only one mask.
+    /// The index of the mask with the error among the masks of the layers, from 0; `None` if the request has only one
+    /// mask.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) layer: Option<usize>,
 }
@@ -32,7 +33,7 @@ impl Problem {
         Self::status(400, message)
     }
 
-    /// Returns a problem with this status.
+    /// Returns a problem whose response has the HTTP status `status`.
     pub(crate) fn status(status: u16, message: impl Into<String>) -> Self {
         Problem { status, message: message.into(), hint: None, start: None, end: None, layer: None }
     }

@@ -32,13 +32,12 @@ impl Query {
         Ok(Query(values))
     }
 
-    /// Returns the value of this name; `None` if the query string does not have this name.
+    /// Returns the value of the parameter `name`; `None` if the query string does not have this parameter.
     pub(crate) fn text(&self, name: &str) -> Option<String> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
     }
 
-    /// Returns true if this name has the value 1, and false if the value is 0 or the name is missing. Returns an error
-    /// for other values.
+    /// Returns true if the parameter `name` is 1, and false if it is 0 or missing. Returns an error for other values.
     pub(crate) fn flag(&self, name: &str) -> Result<bool> {
         match self.text(name).as_deref() {
             None | Some("0") => Ok(false),
@@ -47,7 +46,7 @@ impl Query {
         }
     }
 
-    /// Returns the value of this name as a number; `None` if the query string does not have this name.
+    /// Returns the value of the parameter `name` as a number; `None` if the query string does not have this parameter.
     pub(crate) fn number<T: FromStr>(&self, name: &str) -> Result<Option<T>> {
         self.text(name).map(|text| number(name, &text)).transpose()
     }
@@ -62,8 +61,8 @@ pub(crate) fn number<T: FromStr>(name: &str, text: &str) -> Result<T> {
     })
 }
 
-/// Replaces each percent sign that two hexadecimal digits follow with the byte of these digits. Other percent signs
-/// stay. Returns `None` if the result is not UTF-8.
+/// Replaces each percent sign that two hexadecimal digits follow with the byte of these digits: `a%20b` becomes `a b`.
+/// Other percent signs stay. Returns `None` if the result is not UTF-8.
 pub(crate) fn decode(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
     let digit = |at: usize| bytes.get(at).and_then(|byte| char::from(*byte).to_digit(16));

@@ -1,5 +1,5 @@
-//! The routes of HTTP requests, most of which call a worker. `openapi.json` describes the routes, and a test compares
-//! `openapi.json` with the code.
+//! The paths of the server with their handlers. Most handlers send a call to a worker process. `openapi.json` describes
+//! the paths, and a test compares `openapi.json` with the code.
 
 use crate::budget::Share;
 use crate::call::{Call, CellRequest, DoctorRequest, ExportRequest, Pair, TileRequest};
@@ -26,7 +26,7 @@ const MOST_FILE: usize = 64 << 20;
 /// The maximum size of a downloaded array, in bytes.
 const MOST_EXPORT: usize = 256 << 20;
 
-/// The maximum time to compute a tile.
+/// The maximum time to compute one tile of a mask's picture.
 const TILE: Duration = Duration::from_secs(5);
 /// The maximum time of a request, except for requests that have their own limit.
 const QUESTION: Duration = Duration::from_secs(15);
@@ -35,7 +35,8 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// A request whose path matches a route.
 struct Request<'a, 'b> {
-    /// The values of the path's variable parts, which have braces in the route.
+    /// The parts of the path at the braces in the route, in order, such as the identity of a mask for
+    /// `{id}`.
     places: Vec<String>,
     head: &'a Head,
     body: &'a mut Body<'b>,
@@ -93,8 +94,8 @@ pub(crate) fn refusal(problem: &Problem) -> Response {
     Response::new(problem.status, JSON, problem.body()).header("cache-control", "no-store")
 }
 
-/// Returns the values of the path's variable parts, which have braces in `pattern`; `None` if the path does not match
-/// `pattern`.
+/// Compares a path with `pattern`, such as `/api/masks/{id}/cost`. Returns the parts of the path at the braces, here
+/// the identity of a mask; `None` if the path does not match `pattern`.
 fn places(pattern: &str, path: &str) -> Option<Result<Vec<String>>> {
     if pattern.split('/').count() != path.split('/').count() {
         return None;
@@ -114,13 +115,13 @@ impl Request<'_, '_> {
         Query::read(&self.head.query, known)
     }
 
-    /// Returns the identity of the mask, which is the first variable part of the path.
+    /// Returns the identity of the mask, which is the first of the parts `places` of the path.
     fn id(&self) -> String {
         self.places.first().cloned().unwrap_or_default()
     }
 }
 
-/// Returns the batch row and the head of a query string. A missing value is 0.
+/// Returns the parameters `batch` (batch row) and `head` of a query string. A missing parameter is 0.
 fn pair(query: &Query) -> Result<Pair> {
     Ok(Pair { batch: query.number("batch")?.unwrap_or(0), head: query.number("head")?.unwrap_or(0) })
 }
@@ -227,8 +228,8 @@ fn doctor(server: &Server, request: Request<'_, '_>) -> Result<Response> {
     Ok(respond(answer, Some(share)))
 }
 
-/// Sends a call without a body to a worker for masks, and returns the worker's answer. `body` only shows whether the
-/// client is still connected.
+/// Sends a call without a body to a worker for masks, and returns the worker's answer. `body` is only used to check
+/// whether the client is still connected.
 fn question(server: &Server, body: &Body<'_>, call: Call) -> Result<Response> {
     Ok(respond(server.masks.call(call, Vec::new(), QUESTION, &|| body.gone())?, None))
 }

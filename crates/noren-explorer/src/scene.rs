@@ -34,7 +34,8 @@ pub(crate) struct Scene {
     pub(crate) lengths: Option<Vec<usize>>,
 }
 
-/// The sizes of a shape. All sizes are optional.
+/// The sizes of a mask in a request, all optional: `len`, or `q` and `kv`, or `past` and `new`. Missing sizes follow
+/// from the mask and the facts, or have defaults.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SceneShape {
@@ -60,7 +61,7 @@ pub(crate) enum Offsets {
 
 impl SceneShape {
     /// Returns the sizes as a `ShapeRequest`, which the library resolves to a shape. Returns an error if sizes
-    /// contradict each other or one of a pair is missing.
+    /// contradict each other, or if a size is given without the size that belongs to it, such as `q` without `kv`.
     pub(crate) fn request(&self) -> Result<ShapeRequest> {
         let ways =
             [self.len.is_some(), self.q.is_some() || self.kv.is_some(), self.past.is_some() || self.new.is_some()];
@@ -107,7 +108,7 @@ impl SceneShape {
     }
 }
 
-/// Parses the text of a mask as a spec.
+/// Parses the text of a mask as a spec. If `layer` is given, returns the spec of the layer with this index.
 pub(crate) fn parse(text: &str, layer: Option<u64>) -> Result<Spec> {
     if text.len() > MOST_TEXT {
         return Err(Problem::new(format!("the mask's text has {} bytes: give at most {MOST_TEXT} bytes", text.len())));
@@ -142,15 +143,15 @@ pub(crate) fn check_sizes(shape: &Shape) -> Result<()> {
     Ok(())
 }
 
-/// The header of a mask that is given by its cells instead of an expression, such as the doctor's input or the doctor's
-/// repair.
+/// The header line of a definition that has the cells of a mask instead of an expression, such as the definition of the
+/// doctor's repaired mask. `dims` is `[batch, heads, q_len, kv_len]`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Cells {
     name: String,
     dims: [usize; 4],
 }
 
-/// A bound mask that a worker keeps.
+/// A bound mask that a worker keeps, with its score modifiers, its assumed sizes, and its plans.
 pub(crate) struct Known {
     pub(crate) bound: BoundMask,
     pub(crate) scores: Vec<String>,
@@ -188,8 +189,8 @@ impl Known {
         self.in_place.get_or_init(|| self.bound.plan_with(&options))
     }
 
-    /// Reads the definition of a mask. The definition is a scene as JSON, or one line with a name and sizes that the
-    /// cells of the mask follow.
+    /// Reads the definition of a mask, and binds the mask. The definition is either a scene as JSON, or the cells of
+    /// the mask in the format of [`cells_definition`].
     pub(crate) fn of_definition(bytes: &[u8]) -> Result<Self> {
         let line = bytes.iter().position(|byte| *byte == b'\n').filter(|_| bytes.starts_with(CELLS));
         let Some(line) = line else { return Self::of_scene(&serde_json::from_slice(bytes)?) };
@@ -204,11 +205,13 @@ impl Known {
     }
 }
 
-/// The bytes with which a definition by cells begins.
+/// The first bytes of a definition that has the cells of a mask. A definition with an expression is JSON, which never
+/// begins with these bytes.
 const CELLS: &[u8] = b"cells ";
 
-/// Returns the definition of a mask from its cells instead of an expression: a header line, and then the rows in words
-/// of 64 cells.
+/// Returns a definition of a mask that has the cells of the mask instead of an expression. The definition is a header
+/// line with `name` and the sizes, and then for each query its keys, one bit per key, as little-endian `u64` numbers of
+/// up to 64 keys each.
 pub(crate) fn cells_definition(name: &str, keep: &Keep) -> Vec<u8> {
     let dims = keep.dims();
     let line = serde_json::json!({ "name": name, "dims": dims });

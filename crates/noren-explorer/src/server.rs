@@ -20,12 +20,12 @@ const MEASURE: Duration = Duration::from_secs(60);
 pub(crate) struct Server {
     /// The worker processes that answer requests about masks.
     pub(crate) masks: Pool,
-    /// The worker that runs the model, and that measures the speed of this machine.
+    /// The pool with one worker, which runs the text model and measures the speed of this machine.
     pub(crate) model: Pool,
     pub(crate) store: Arc<Store>,
     /// The maximum number of worker processes for masks.
     pub(crate) workers: usize,
-    /// The memory that no request has reserved; one unit of the budget is 1 MiB.
+    /// The budget of the memory for bodies and answers. One unit of the budget is 1 MiB.
     memory: Arc<Budget>,
     speeds: Mutex<Option<Speeds>>,
 }

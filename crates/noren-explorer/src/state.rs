@@ -12,7 +12,7 @@ use std::rc::Rc;
 /// The maximum number of masks that a worker keeps.
 const MOST_KNOWN: usize = 24;
 
-/// The state of a worker.
+/// The state of a worker: the masks and the model that it keeps between calls.
 pub(crate) struct State {
     known: VecDeque<(String, Rc<Known>)>,
     texts: Option<Box<dyn Texts>>,
@@ -20,7 +20,7 @@ pub(crate) struct State {
 
 /// The reason why a call has no answer: the worker needs a definition, or there is a problem.
 pub(crate) enum Stop {
-    /// The worker needs the definition of the mask with this identity.
+    /// The worker does not have the mask with this identity, and needs its definition from the server.
     Needs(String),
     Problem(Problem),
 }
@@ -49,7 +49,8 @@ impl State {
         Ok(self.known[0].1.clone())
     }
 
-    /// Reads a definition and keeps its mask under this identity.
+    /// Returns the mask with the identity `id`. If the worker does not have this mask, reads the mask from `definition`
+    /// and keeps it.
     pub(crate) fn define(&mut self, id: &str, definition: &[u8]) -> Result<Rc<Known>> {
         if let Ok(known) = self.mask(id) {
             return Ok(known);

@@ -1,4 +1,5 @@
-//! [`Store`]: the most recently used definitions of masks, each under its identity.
+//! [`Store`]: the most recently used definitions of masks. A definition is an expression with its shape and facts, or
+//! the cells of a mask. The identity of a mask is a hash of its definition.
 
 use hmac_sha256::Hash;
 use noren_mask::text::hex;
@@ -20,7 +21,7 @@ pub(crate) fn identity(definition: &[u8]) -> String {
 }
 
 impl Store {
-    /// Stores a definition, and removes the least recently used definitions beyond the limits.
+    /// Stores a definition, and removes the least recently used definitions beyond [`MOST`] and [`MOST_BYTES`].
     pub(crate) fn insert(&self, definition: Vec<u8>) {
         let id = identity(&definition);
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -35,7 +36,7 @@ impl Store {
         kept.truncate(fits);
     }
 
-    /// Returns the definition with this identity; `None` if the store does not have this definition.
+    /// Returns the definition whose hash is the identity `id`; `None` if the store does not have this definition.
     pub(crate) fn get(&self, id: &str) -> Option<Arc<[u8]>> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = kept.iter().position(|(known, _)| known == id)?;

@@ -3,11 +3,11 @@
 use noren_input::Error;
 use serde_json::Value;
 
-/// A model that runs texts. The program that calls `worker` implements this trait, so that the explorer does not depend
-/// on a model.
+/// A model that reads texts for the text view. The program that calls `worker` implements this trait, so that the
+/// explorer does not depend on a model.
 pub trait Texts {
-    /// Returns the description of the model: its name, kind, layers, heads, positions and mask, an example and the
-    /// kinds of private text.
+    /// Returns the description of the model as JSON: its name, kind, mask, number of layers, number of heads and maximum
+    /// number of positions, an example text, and the kinds of private text that the page can hide.
     ///
     /// # Errors
     /// Returns an error if the model cannot be loaded.
@@ -21,7 +21,8 @@ pub trait Texts {
     fn run(&mut self, request: &TextRequest) -> Result<TextAnswer, Error>;
 }
 
-/// A text with the settings of the text view.
+/// A request of the text view: a text, the words and private text to hide in it, a mask, and the layer and head whose
+/// attention is shown.
 #[derive(Clone, Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -48,7 +49,7 @@ pub struct TextRequest {
 /// The result of running a text through a model.
 #[derive(Clone, Debug)]
 pub struct TextAnswer {
-    /// The answer as JSON. The explorer adds the identity of the mask to this value.
+    /// The answer as JSON. The explorer adds to it the identity of the mask in `scene`.
     pub value: Value,
     /// The mask of the layer that is shown, in the format of a request body for `POST /api/masks`.
     pub scene: Value,

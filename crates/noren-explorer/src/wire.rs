@@ -1,4 +1,5 @@
-//! [`Frame`]: the format of messages between the server and its workers: a JSON head and any number of blobs.
+//! [`Frame`]: the format of messages between the server and its workers: a head as JSON, and any number of blobs, which
+//! are sequences of bytes.
 
 use serde::{Serialize, de::DeserializeOwned};
 use std::io::{self, Read, Write};
@@ -9,8 +10,8 @@ pub(crate) struct Frame<T> {
     pub(crate) blobs: Vec<Vec<u8>>,
 }
 
-/// Returns the first bytes of a frame, with numbers as 8 little-endian bytes: the length of the head, the number of
-/// blobs, the length of each blob, and the head as JSON.
+/// Returns the bytes of a frame before its blobs: the length of the head, the number of blobs and the length of each
+/// blob, each as 8 little-endian bytes, and then the head as JSON.
 fn start<T: Serialize>(frame: &Frame<T>) -> io::Result<Vec<u8>> {
     let head = serde_json::to_vec(&frame.head)?;
     let mut out = Vec::with_capacity(head.len() + 8 * (frame.blobs.len() + 2));

@@ -42,8 +42,8 @@ pub fn worker(limited: bool, texts: Option<Box<dyn Texts>>) -> std::io::Result<(
     Ok(())
 }
 
-/// Starts a thread that ends this process soon after the server ends, because the server no longer enforces the limits
-/// on time.
+/// Starts a thread that ends this process soon after the server ends. Without the server, no process enforces the limit
+/// on the time of a call.
 fn end_with_the_server() {
     #[cfg(unix)]
     {

@@ -24,8 +24,8 @@ fn check(mask: &Mask, shape: &Shape, layers: usize) -> Result<(), Error> {
     mask.children().into_iter().try_for_each(|part| check(part, shape, layers))
 }
 
-/// Returns an error if one of `arms` is used by none of the indices `0..count`, and no index uses an arm with an equal mask. The last parameter names
-/// an index in messages, in singular and plural: `["head", "heads"]`.
+/// Returns an error if one of `arms` applies to none of the indices `0..count`, and no arm with an equal mask applies
+/// to one of them. The last parameter names an index in messages, in singular and plural: `["head", "heads"]`.
 fn check_taken(mask: &Mask, arms: &[Arm], count: usize, [one, several]: [&str; 2]) -> Result<(), Error> {
     let taken: Vec<&Mask> = (0..count as u64).filter_map(|index| Arm::pick(arms, index)).collect();
     let untaken = |arm: &&Arm| !taken.iter().any(|mask| std::ptr::eq(*mask, &arm.mask) || **mask == arm.mask);

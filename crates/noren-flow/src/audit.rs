@@ -22,9 +22,9 @@ pub struct Check {
     pub name: &'static str,
     /// The heading in reports.
     pub title: &'static str,
-    /// The procedure, in words.
+    /// The procedure of the check, in words.
     pub does: &'static str,
-    /// The condition for a pass.
+    /// The condition under which a model passes the check, such as `the outputs agree`.
     pub holds: &'static str,
     /// The meaning of a failure, with one sentence for each kind of failure. Each `{}` is replaced by a name, such as the name of the changed token.
     pub broken: &'static [&'static str],
@@ -182,15 +182,15 @@ impl Check {
 /// One trial of a check: the changed tokens and the compared outputs. A trial runs the model with the original tokens and with the changed tokens.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Change {
-    /// The change, in words.
+    /// A description of the change, such as `tokens 6.. changed`.
     pub what: String,
-    /// The meaning of a failure.
+    /// A sentence that explains a failure of this trial.
     pub broken: String,
     /// The changed tokens.
     pub tokens: Vec<usize>,
     /// True if the batch has one copy of the sequence for each changed token; false if the batch has one row, in which all tokens are changed.
     pub one_by_one: bool,
-    /// The compared outputs, as `(row, position)`.
+    /// The compared outputs, as `(batch row, index of the token)`.
     pub compared: Vec<(usize, usize)>,
     /// True if all compared outputs must change; false if all compared outputs must stay equal.
     pub moves: bool,
@@ -207,10 +207,11 @@ pub struct Reads<'a> {
 }
 
 impl Reads<'_> {
-    /// Returns the changes of the check `prefix`, `reach`, `liveness`, `window` or `redaction`.
+    /// Returns the trials of one check: `prefix`, `reach`, `liveness`, `window` or `redaction`.
     ///
     /// # Errors
-    /// Returns the reason as text if the check does not apply to these masks, or if the check changes more than tokens.
+    /// Returns the reason as text if the check does not apply to these masks, or if `check` is another check, which
+    /// changes more than tokens.
     pub fn changes(&self, check: &str) -> Result<Vec<Change>, &'static str> {
         let (half, last) = (self.length / 2, self.length - 1);
         let (found, otherwise) = match check {
@@ -280,7 +281,7 @@ impl Reads<'_> {
         })
     }
 
-    /// Returns the trial that changes two masked tokens. The outputs of all other tokens must stay equal.
+    /// Returns the trial that changes two tokens which are masked out. The outputs of all other tokens must stay equal.
     fn masked(&self, tokens: [usize; 2]) -> Change {
         let compared = (0..self.length).filter(|at| !tokens.contains(at)).map(|at| (0, at)).collect();
         let what = format!("masked tokens {}, {} changed", tokens[0], tokens[1]);
@@ -288,7 +289,7 @@ impl Reads<'_> {
     }
 }
 
-/// The scope of an audit: the properties of the model and of the runs that determine the list of untested points.
+/// The properties of an audited model and of the runs of the audit. The list of untested points depends on them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Scope<'a> {
     /// The number of tokens of the longest sequence, with padding.
@@ -301,11 +302,11 @@ pub struct Scope<'a> {
     pub heads: usize,
     /// Whether each layer was tested by itself.
     pub layers: bool,
-    /// Whether the model was compiled but ran uncompiled in the audit.
+    /// True if the model was compiled with `torch.compile`, and the audit ran it without the compilation.
     pub compiled: bool,
     /// Whether the model accepts a padding mask.
     pub padding: bool,
-    /// The checks that ran.
+    /// The names of the checks that ran.
     pub checks: &'a [&'a str],
 }
 
@@ -334,7 +335,8 @@ impl Scope<'_> {
     }
 }
 
-/// The maximum of the limit of rounding, relative to the largest output: a difference above half of the largest output is never rounding.
+/// The upper bound of the result of [`rounding`]: a difference above half of the largest output never counts as
+/// rounding.
 pub const MOST: f64 = 0.5;
 /// The number of results in one layer that are rounded to the type of the model: norms, projections, rotation, scores, weights, sums.
 const ROUNDED: f64 = 16.0;
@@ -346,10 +348,10 @@ const DEVIATIONS: f64 = 4.0;
 /// Returns the maximum difference between two passes that counts as rounding, relative to the largest output: `4 sqrt(2
 /// (depth + 1) (16 u^2 + 4 width s^2))`, at most [`MOST`].
 ///
-/// `unit` is the unit roundoff `u` of the type. `s` is the unit roundoff of the type of sums: `f32` for narrower types,
-/// otherwise the type itself. `depth` is the number of layers, and `width` is the number of terms of the longest sum.
-/// Errors of different operations are independent, so their squares are added: over the operations of a layer, over the
-/// layers and the output head, and over both passes.
+/// `unit` is the unit roundoff `u` of the type of the model, such as 2^-24 for `f32`. `s` is the unit roundoff of the
+/// type of sums: `f32` for narrower types, otherwise the type itself. `depth` is the number of layers, and `width` is
+/// the number of terms of the longest sum. Errors of different operations are independent, so their squares are added:
+/// over the operations of a layer, over the layers and the output head, and over both passes.
 pub fn rounding(unit: f64, depth: usize, width: usize) -> f64 {
     let summed = unit.min(f64::from(f32::EPSILON) / 2.0);
     let variance = ROUNDED * unit * unit + SUMS * width as f64 * summed * summed;

@@ -169,7 +169,7 @@ impl Certificate {
         }
     }
 
-    /// Returns the stack of the certificate.
+    /// Returns the stack of masks that the certificate describes.
     ///
     /// # Errors
     /// Returns an error if the masks, the shape or the facts are not valid.

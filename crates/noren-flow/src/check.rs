@@ -14,14 +14,16 @@ use std::rc::Rc;
 
 /// The maximum work of a check: the number of tokens times the number of layers times the number of sets whose reach is computed.
 const MOST_WORK: u64 = 1 << 36;
-/// The maximum number of sources for which reached pairs are counted in a sequence of any length. Each source needs a separate reach.
+/// The maximum number of sources for which reached pairs are counted in a sequence of any length. The reach of each
+/// source is computed separately.
 const FEW_SOURCES: u64 = 32;
 /// The sequence lengths up to which reached pairs are always counted, as (maximum tokens of one batch row, maximum tokens of all batch rows
 /// together).
 const SHORT: (usize, usize) = (1024, 4096);
-/// The maximum work for which the cheapest cut is computed: the number of tokens times layers times classes of tokens.
+/// The maximum work for which the cheapest cut is computed: the number of tokens times the number of layers times the
+/// maximum number of groups of tokens that are targets of the same blocks.
 const MOST_CUT_WORK: u64 = 1 << 23;
-/// The maximum number of blocks that are checked for a broken rule whose reached pairs are not counted.
+/// The number of reached blocks after which the check of a rule stops, unless its reached pairs are counted exactly.
 const ENOUGH_BLOCKS: usize = 64;
 
 /// The reach of one set of sources in one batch row. It is a part of the proof of a verdict.
@@ -31,7 +33,7 @@ pub(super) struct Followed {
 }
 
 impl Policy {
-    /// Checks whether the stack `flow` reaches any denied pair of tokens.
+    /// Checks whether the source of any denied pair can influence the target through the stack `flow`.
     ///
     /// # Errors
     /// Returns an error if the facts lack a label, documents or levels that the policy names, if a group has no tokens
@@ -79,14 +81,14 @@ struct Row<'a> {
     work: u64,
 }
 
-/// The result of the computed reaches for all blocks of one `deny` line.
+/// The result of the check of all blocks of one `deny` line.
 #[derive(Default)]
 struct Outcome {
-    /// The reached blocks as (sources, targets that the sources reach).
+    /// The reached blocks as (sources of the block, targets of the block that the sources can influence).
     broken: Vec<(IntervalSet, IntervalSet)>,
-    /// The sources of the blocks that are not reached.
+    /// Sets of sources whose reaches prove that they do not influence the targets that are denied to them.
     clean: Vec<IntervalSet>,
-    /// A lower bound of the number of reached pairs.
+    /// A lower bound of the number of reached pairs: denied pairs whose source can influence the target.
     at_least: u64,
     /// True if the check stopped before all blocks were checked.
     cut_short: bool,
@@ -133,13 +135,15 @@ impl Row<'_> {
         Ok(verdict)
     }
 
-    /// Returns true if the reached pairs are few enough to be counted exactly; false if a lower bound is computed.
+    /// Returns true if the reached pairs of a `deny` line are counted exactly, because there are few sources or few
+    /// tokens; false if only a lower bound is computed.
     fn countable(&self, denied: &Denied) -> bool {
         let (tokens, rows) = (self.flow.tokens() as usize, self.flow.shape().batch_len());
         denied.sources <= FEW_SOURCES || tokens <= SHORT.0 && tokens * rows <= SHORT.1
     }
 
-    /// Computes the reach of the sources of every block.
+    /// Computes, for every block of `denied`, the targets that its sources can influence. Stops early if many blocks
+    /// are reached and the reached pairs are not counted exactly.
     fn follow(&mut self, rule: &Rule, denied: &Denied) -> Result<Outcome, Error> {
         let mut outcome = Outcome::default();
         for part in &denied.parts {
@@ -157,7 +161,8 @@ impl Row<'_> {
         Ok(outcome)
     }
 
-    /// Computes the reach of one block. Returns a lower bound of the number of its reached pairs.
+    /// Computes the targets of `block` that its sources can influence, and adds them to `outcome`. Returns a lower
+    /// bound of the number of reached pairs of the block.
     fn follow_block(&mut self, rule: &Rule, block: Block, outcome: &mut Outcome) -> Result<u64, Error> {
         let hit = self.reached(rule, &block.sources)?.intersect(&block.targets);
         if hit.is_empty() {
@@ -193,7 +198,8 @@ impl Row<'_> {
         Ok(reached)
     }
 
-    /// Returns the number of reached pairs, counted source by source.
+    /// Returns the number of denied pairs whose source can influence the target. Computes the reach of each source
+    /// token separately, and adds it to the proof.
     fn count(&mut self, rule: &Rule, denied: &Denied) -> Result<u64, Error> {
         let mut total = 0;
         for part in &denied.parts {

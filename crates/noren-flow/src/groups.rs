@@ -59,8 +59,8 @@ impl<'a> Groups<'a> {
         self.facts.row
     }
 
-    /// Returns the tokens of `group`. Messages name `rule`, the line with the group. If the document number is a letter, the tokens of all documents
-    /// are returned.
+    /// Returns the tokens of `group`. Errors contain `rule`, the line with the group. For `document(i)`, returns the
+    /// tokens of all documents.
     pub(super) fn tokens(&self, group: &Group, rule: &Rule) -> Result<IntervalSet, Error> {
         let n = self.tokens;
         Ok(match group {

@@ -66,15 +66,16 @@ pub struct Flow {
     fill: Fill,
     /// The positions of the queries and keys of each batch row.
     frames: Vec<Frame>,
-    /// The tokens of the query rows of each batch row.
+    /// For each batch row, the token of each query row.
     queries: Vec<QueryRows>,
     /// The layers without repetition: layers with equal masks are stored once.
     layers: Vec<Layer>,
-    /// For each layer of the stack, its index in `layers`.
+    /// For each layer of the stack, the index of its entry in `layers`.
     which: Vec<usize>,
 }
 
-/// The sets of a reach as pairs (number of consecutive layers, set): consecutive equal sets are stored once.
+/// The tokens that a set of sources can influence, before the first layer and after each layer. A pair (count, set of
+/// tokens) stands for `count` consecutive equal sets.
 pub(crate) type ReachRuns = Vec<(usize, IntervalSet)>;
 
 /// A path by which a source token influences an output token.
@@ -115,8 +116,9 @@ pub struct Cut {
 impl Flow {
     /// Returns the stack of `masks`, one per layer, bound to one shape and the same facts.
     ///
-    /// Queries are tokens of the keys' own sequence. Query row `i` is the token at position `i + query_offset`. This is
-    /// the key with that index, unless the facts give positions. Tokens in the cache keep their content.
+    /// Queries are tokens of the keys' own sequence. Query row `i` is the token at position `i + query_offset`. If the
+    /// facts give no positions, this token is the key with the index `i + query_offset`. Tokens that are only keys,
+    /// such as the tokens of a cache, keep their content, so no other token influences them.
     ///
     /// # Errors
     /// Returns the errors of [`Mask::bind`]. Returns [`Error::Budget`] if a layer's plan is too large. Returns an error
@@ -207,7 +209,8 @@ impl Flow {
         self.back(batch, &IntervalSet::from(token..token + 1))
     }
 
-    /// Returns the tokens that influence `targets` through the last layer, through the last two layers, and so on.
+    /// Returns the tokens that influence `targets` through the last layer, through the last two layers, and so on up to
+    /// all layers. The first set is `targets`.
     pub fn back(&self, batch: usize, targets: &IntervalSet) -> Vec<IntervalSet> {
         let mut out = vec![targets.clone()];
         for &layer in self.which.iter().rev() {
@@ -235,7 +238,7 @@ impl Flow {
         self.witness_in(batch, &self.reach_runs(batch, sources), targets)
     }
 
-    /// Returns a path as [`witness`](Self::witness) does, from the reach of the sources.
+    /// Returns a path as [`witness`](Self::witness) does. `reach` is the reach of the sources.
     pub(crate) fn witness_in(&self, batch: usize, reach: &ReachRuns, targets: &IntervalSet) -> Option<Path> {
         let mut layers = 0;
         let mut run = reach.iter().position(|(count, set)| {
@@ -258,14 +261,14 @@ impl Flow {
         Some(Path { source: at, steps })
     }
 
-    /// Returns one cut for each layer: the number of cells through which `sources` influence `targets`, and whether hiding these cells is enough to
-    /// stop the influence.
+    /// Returns one cut for each layer: the number of cells through which `sources` influence `targets`, and whether
+    /// hiding these cells is enough to stop the influence. Layers without such cells are left out.
     pub fn cuts(&self, batch: usize, sources: &IntervalSet, targets: &IntervalSet) -> Vec<Cut> {
         self.cuts_of(batch, &[(sources.clone(), targets.clone())])
     }
 
-    /// Returns one cut for each layer, for several pairs (sources, targets) together. A cell counts if the sources of at least one pair influence the
-    /// targets of that pair through the cell.
+    /// Returns one cut for each layer, for several pairs (sources, targets) together. A cell counts if the sources of
+    /// at least one pair influence the targets of that pair through the cell. Layers without such cells are left out.
     pub(crate) fn cuts_of(&self, batch: usize, pairs: &[(IntervalSet, IntervalSet)]) -> Vec<Cut> {
         let reach: Vec<_> = pairs.iter().map(|(sources, _)| self.reach(batch, sources)).collect();
         let back: Vec<_> = pairs.iter().map(|(_, targets)| self.back(batch, targets)).collect();
@@ -307,7 +310,9 @@ impl Flow {
     }
 }
 
-/// Converts products of two sets (`to x from`) to other products with the same union, whose first sets are disjoint.
+/// Splits the tokens of all sets `to` in the pairs (`from`, `to`) into disjoint sets. Returns each of these sets with
+/// the union of `from` over all pairs whose `to` contains it. For example, ({1}, {5, 6}) and ({2}, {6, 7}) become ({5},
+/// {1}), ({6}, {1, 2}) and ({7}, {2}).
 fn classes(pairs: &[(&IntervalSet, &IntervalSet)]) -> Vec<(IntervalSet, IntervalSet)> {
     let mut classes: Vec<(IntervalSet, IntervalSet)> = Vec::new();
     for (from, to) in pairs {

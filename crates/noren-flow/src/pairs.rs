@@ -1,4 +1,5 @@
-//! [`Denied`]: the pairs of tokens that one rule denies in one batch row, as products of sets.
+//! [`Denied`]: the pairs of tokens that one rule denies in one batch row, stored as sets of sources with sets of
+//! targets.
 
 use super::groups::{DocumentTokens, Groups, refuse};
 use super::policy::{Group, Policy, Rule};
@@ -12,11 +13,11 @@ const MOST_RANGES: u64 = 1 << 22;
 /// The maximum number of ranges that are compared to remove the pairs of `allow` lines from a `deny` line.
 const MOST_SPLIT_WORK: u64 = 1 << 28;
 
-/// The pairs of one `deny` line that remain after the pairs of `allow` lines are removed.
+/// The pairs of one `deny` line in one batch row that remain after the pairs of `allow` lines are removed.
 pub(super) struct Denied {
-    /// Number of tokens of the first group of the rule.
+    /// Number of source tokens: the group on the left of `->` in the rule.
     pub(super) sources: u64,
-    /// Number of tokens of the second group of the rule.
+    /// Number of target tokens: the group on the right of `->` in the rule.
     pub(super) targets: u64,
     /// Number of denied pairs.
     pub(super) pairs: u64,
@@ -34,7 +35,7 @@ pub(super) struct Part {
     pub(super) targets: IntervalSet,
 }
 
-/// Selects which pairs of two sets are included.
+/// The rule that selects pairs from a set of sources and a set of targets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// All pairs. The two sets have no common token.
@@ -47,15 +48,17 @@ enum Kind {
     SameDocument,
 }
 
-/// A set of sources and a set of targets: no source may influence a target.
+/// A set of sources and a set of targets. The policy denies every pair of a source and a target, or, if `within` is
+/// true, every such pair in one document.
 pub(super) struct Block {
     pub(super) sources: IntervalSet,
     pub(super) targets: IntervalSet,
-    /// True if only pairs of tokens of one document are denied; false if all pairs are denied.
+    /// True if only pairs of two tokens of one document are denied; false if all pairs are denied.
     pub(super) within: bool,
 }
 
-/// Selects pairs by the documents of the two tokens, as the letters of a rule such as `document(i) -> document(j)` require.
+/// The pairs that the letters of a rule such as `document(i) -> document(j)` select, by the documents of the two
+/// tokens.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Letters {
     /// Whether the rule selects pairs of tokens of the same document.
@@ -155,7 +158,8 @@ fn sets(rule: &Rule, groups: &Groups<'_>, empty: &mut Vec<EmptyGroup>) -> Result
     Ok((of(&rule.from)?, of(&rule.to)?))
 }
 
-/// Removes all pairs of `from` and `to` from a list of products of two sets.
+/// Removes all pairs of a source in `from` and a target in `to`. An entry (sources, targets) of `classes` stands for
+/// all pairs of one of these sources and one of these targets.
 fn split(
     classes: Vec<(IntervalSet, IntervalSet)>,
     from: &IntervalSet,
@@ -168,7 +172,7 @@ fn split(
     classes.into_iter().flat_map(cut).filter(|(s, t)| !s.is_empty() && !t.is_empty()).collect()
 }
 
-/// Merges entries (sources, targets) that have equal targets.
+/// Merges entries (sources, targets) that have equal targets. Returns entries (targets, sources).
 fn by_targets(classes: Vec<(IntervalSet, IntervalSet)>) -> impl Iterator<Item = (IntervalSet, IntervalSet)> {
     let mut together: HashMap<IntervalSet, Vec<std::ops::Range<u32>>> = HashMap::new();
     for (sources, targets) in classes {
@@ -180,7 +184,7 @@ fn by_targets(classes: Vec<(IntervalSet, IntervalSet)>) -> impl Iterator<Item = 
     together.into_iter()
 }
 
-/// Returns the pairs of `sources` and `targets` that `letters` select, as parts.
+/// Adds the pairs of `sources` and `targets` that `letters` select to `parts`.
 fn parts_of(
     letters: Letters,
     sources: IntervalSet,
@@ -211,7 +215,7 @@ fn parts_of(
 }
 
 impl Part {
-    /// Returns the number of pairs.
+    /// Returns the number of pairs of this part.
     fn pairs(&self, documents: Option<&DocumentTokens>) -> u64 {
         let (from, to) = (self.sources.count(), self.targets.count());
         let common = || self.sources.intersect(&self.targets).count();
@@ -294,7 +298,8 @@ impl Blocks {
         }
     }
 
-    /// Adds blocks that contain all pairs of a source and a target of different classes.
+    /// Adds blocks that together contain all pairs of a source and a target with different class numbers. For example,
+    /// all tokens of one document have the same class number.
     ///
     /// `classes` is the number of classes that have both sources and targets. `common` contains the sources and the
     /// targets in these classes. Two different class numbers differ in at least one bit: for each bit `b`, a block has
@@ -320,13 +325,15 @@ impl Blocks {
     }
 }
 
-/// Returns bit number `bit` of the Gray code of `rank`. Codes of consecutive ranks differ in one bit, so the set of all ranks with this bit set has
-/// few intervals.
+/// Returns bit number `bit` of the Gray code of `rank`, an index in a list. The codes of consecutive indices differ in
+/// one bit, so the indices whose code has this bit set form few intervals.
 fn gray_bit(rank: usize, bit: u32) -> bool {
     (rank ^ (rank >> 1)) >> bit & 1 == 1
 }
 
-/// Returns the tokens of `set` for which bit number `bit` of the Gray code of the rank equals `one`. The rank is the index of the token in the set.
+/// Returns the tokens of `set` whose index in the set has a Gray code in which bit number `bit` equals `one`. For
+/// example, the indices in the set {3, 5, 7, 9} have the Gray codes 00, 01, 11 and 10, so bit 0 is set for the tokens 5
+/// and 7.
 fn with_bit(set: &IntervalSet, bit: u32, one: bool) -> impl Iterator<Item = std::ops::Range<u32>> + '_ {
     let tokens = set.iter().flat_map(|i| i.start..i.end).enumerate();
     tokens.filter(move |(rank, _)| gray_bit(*rank, bit) == one).map(|(_, token)| token..token + 1)

@@ -152,7 +152,8 @@ fn group(text: &str) -> Result<Group, String> {
     }
 }
 
-/// Returns NAME from `label(NAME)` or `label("NAME")`. Returns an error if the printed name would not be parsed to the same name.
+/// Returns NAME from `label(NAME)` or `label("NAME")`. Returns an error if the name is empty, contains a quotation
+/// mark, or begins or ends with a space.
 fn label(text: &str) -> Result<String, String> {
     let given = text.split_once('(').map_or("", |(_, argument)| argument).strip_suffix(')').unwrap_or("").trim();
     let name = given.strip_prefix('"').and_then(|name| name.strip_suffix('"')).unwrap_or(given);

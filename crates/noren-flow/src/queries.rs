@@ -5,7 +5,8 @@ use noren_mask::interval::IntervalSet;
 use noren_mask::resolve::{QueryTokens, RowFacts};
 use std::ops::Range;
 
-/// The tokens of all query rows of one batch row, stored as pieces in ascending order of query rows.
+/// The token of each query row of one batch row. Consecutive query rows with consecutive tokens are stored as one
+/// piece; the pieces are in ascending order of query rows.
 #[derive(Clone, Debug)]
 pub(super) struct QueryRows {
     pieces: Vec<QueryTokens>,
@@ -50,7 +51,7 @@ impl QueryRows {
         self.pieces.iter().flat_map(|piece| shifted(piece).collect::<Vec<_>>()).collect()
     }
 
-    /// Returns the tokens of `rows`.
+    /// Returns the tokens of the query rows `rows`.
     pub(super) fn tokens_of(&self, rows: &IntervalSet) -> IntervalSet {
         let ranges = rows.iter().flat_map(|i| self.tokens_in(i.start..i.end).collect::<Vec<_>>());
         ranges.collect()
@@ -65,7 +66,7 @@ impl QueryRows {
         })
     }
 
-    /// Returns the token of one row.
+    /// Returns the token of query row `row`.
     pub(super) fn token_of(&self, row: u32) -> u32 {
         let piece = &self.pieces[self.pieces.partition_point(|piece| piece.rows.end <= row)];
         row - piece.rows.start + piece.token

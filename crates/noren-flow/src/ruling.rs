@@ -4,18 +4,18 @@ use super::Path;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The verdict of a policy for a stack, with the number of pairs that it covers.
+/// The verdict of a policy for a stack of masks, with one verdict for each `deny` line and batch row.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Ruling {
     /// One verdict for each `deny` line and batch row, sorted by line, then by batch row.
     pub rules: Vec<RuleVerdict>,
     /// Number of denied pairs in all rules together. A pair that two lines deny counts twice.
     pub pairs: u64,
-    /// Number of batch rows covered.
+    /// Number of batch rows that the verdict covers.
     pub batch_rows: usize,
-    /// Number of query heads covered.
+    /// Number of query heads that the verdict covers.
     pub heads: usize,
-    /// Number of layers covered.
+    /// Number of layers that the verdict covers.
     pub layers: usize,
     /// The groups without tokens, from lines with `maybe`.
     pub empty: Vec<EmptyGroup>,
@@ -28,9 +28,9 @@ pub struct RuleVerdict {
     pub rule: String,
     /// The batch row.
     pub batch: usize,
-    /// Number of tokens of the first group.
+    /// Number of source tokens: the group on the left of `->` in the rule.
     pub sources: u64,
-    /// Number of tokens of the second group.
+    /// Number of target tokens: the group on the right of `->` in the rule.
     pub targets: u64,
     /// Number of denied pairs of a source and another token, without the pairs of `allow` lines.
     pub pairs: u64,
@@ -38,9 +38,11 @@ pub struct RuleVerdict {
     pub reached_pairs: u64,
     /// Whether `reached_pairs` is exact or a lower bound.
     pub counted: Counted,
-    /// A path to one of the reached targets, over the fewest layers.
+    /// A path from a source to one of the targets that it must not influence, over the fewest layers; `None` if no
+    /// denied pair is reached.
     pub witness: Option<Path>,
-    /// The cheapest cut as (layer, number of cells to hide); `None` if no cut in a single layer stops the influence, or if the cut was not computed.
+    /// The layer in which the fewest cells must be hidden to stop the influence, as (layer, number of these cells);
+    /// `None` if no single layer is sufficient, or if the cut was not computed.
     pub cut: Option<(usize, u64)>,
     /// True if the cheapest cut was computed. False for long sequences with many sets of sources and targets, because the computation would be too
     /// slow.
@@ -50,11 +52,11 @@ pub struct RuleVerdict {
 /// The meaning of the number of reached pairs: exact, or a lower bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Counted {
-    /// The number is exact.
+    /// The number of reached pairs is exact.
     #[default]
     #[serde(rename = "exact")]
     Exact,
-    /// The number is a lower bound.
+    /// The number of reached pairs is a lower bound.
     #[serde(rename = "at least")]
     AtLeast,
 }
@@ -73,10 +75,10 @@ pub struct EmptyGroup {
 /// The verdict of a policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Verdict {
-    /// At least one pair is denied, and no denied pair is reached.
+    /// At least one pair is denied, and no source of a denied pair can influence the target.
     #[serde(rename = "holds")]
     Holds,
-    /// A denied pair is reached.
+    /// The source of at least one denied pair can influence the target.
     #[serde(rename = "broken")]
     Broken,
     /// No pair is denied, so there is nothing to prove.
@@ -110,17 +112,18 @@ impl Ruling {
         Verdict::of(self.pairs, self.violations().next().is_some())
     }
 
-    /// Returns whether at least one pair is denied and no denied pair is reached.
+    /// Returns true if the verdict is [`Verdict::Holds`]: at least one pair is denied, and no source of a denied pair
+    /// can influence the target.
     pub fn holds(&self) -> bool {
         self.verdict() == Verdict::Holds
     }
 
-    /// Returns the lines and batch rows in which a denied pair is reached.
+    /// Returns the verdicts of the lines and batch rows in which the source of a denied pair can influence the target.
     pub fn violations(&self) -> impl Iterator<Item = &RuleVerdict> {
         self.rules.iter().filter(|rule| rule.violated())
     }
 
-    /// Returns the verdict in one sentence, with its scope.
+    /// Returns the verdict in one sentence, with the numbers of layers, heads and batch rows that it covers.
     ///
     /// ```
     /// use noren_flow::{Fill, Flow, Policy};
@@ -152,7 +155,7 @@ impl Ruling {
 }
 
 impl RuleVerdict {
-    /// Returns whether a denied pair is reached.
+    /// Returns true if the source of at least one denied pair can influence the target.
     pub fn violated(&self) -> bool {
         self.reached_pairs > 0
     }

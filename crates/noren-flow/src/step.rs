@@ -26,12 +26,12 @@ pub enum Fill {
 #[derive(Clone, Debug)]
 pub(super) struct Layer {
     plan: Plan,
-    /// The empty rows of each pattern that read every key; no rows if empty rows read no key.
+    /// For each pattern, the empty rows (query rows without an allowed key) if they read every key, otherwise no rows.
     empty: Vec<IntervalSet>,
 }
 
 impl Layer {
-    /// Plans a layer.
+    /// Builds the plan of a layer with the mask `bound`.
     ///
     /// # Errors
     /// Returns [`Error::Budget`] if the plan has too many tiles or takes too long.
@@ -44,7 +44,7 @@ impl Layer {
         Ok(Layer { plan, empty })
     }
 
-    /// Returns each different pattern of the heads of one batch row, with the empty rows of the pattern.
+    /// Returns each different pattern of the heads of batch row `batch`, with the entry of `empty` for the pattern.
     fn patterns(&self, batch: usize) -> impl Iterator<Item = (&PatternPlan, &IntervalSet)> {
         let mut patterns: Vec<usize> =
             (0..self.plan.shape().head_count()).map(|h| self.plan.pattern_of(batch, h)).collect();
@@ -57,7 +57,8 @@ impl Layer {
         self.plan.shape().kv_len() as u32
     }
 
-    /// Returns the tokens of `known` and every token that reads at least one token of `known`.
+    /// Returns the tokens of `known` and every token that reads at least one token of `known` in this layer. `queries`
+    /// has the token of each query row.
     pub(super) fn readers(&self, batch: usize, queries: &QueryRows, known: &IntervalSet) -> IntervalSet {
         let bits = as_bits(known, self.tokens());
         let done = queries.rows_of(known);
@@ -84,7 +85,8 @@ impl Layer {
         known.union(&queries.tokens_of(&as_set(&hit, q_len)))
     }
 
-    /// Returns the tokens of `readers` and every token that at least one of `readers` reads.
+    /// Returns the tokens of `readers` and every token that at least one of `readers` reads in this layer. `queries`
+    /// has the token of each query row.
     pub(super) fn read_by(&self, batch: usize, queries: &QueryRows, readers: &IntervalSet) -> IntervalSet {
         let n = self.tokens();
         let rows = queries.rows_of(readers);
@@ -165,14 +167,14 @@ impl Layer {
     }
 }
 
-/// Returns a set as bits.
+/// Returns a set of numbers below `len` as words of 64 bits: bit `n % 64` of word `n / 64` is set if `n` is in the set.
 fn as_bits(set: &IntervalSet, len: u32) -> Vec<u64> {
     let mut bits = vec![0; len.div_ceil(64) as usize];
     set.iter().for_each(|i| set_range(&mut bits, i.start as usize, i.end.min(len) as usize));
     bits
 }
 
-/// Returns bits as a set.
+/// Returns the numbers below `len` whose bits are set in `bits`. The opposite of `as_bits`.
 fn as_set(bits: &[u64], len: u32) -> IntervalSet {
     let mut set = IntervalSet::new();
     noren_mask::bits::runs(bits, 0, len, |a, z| set.push(a, z));
@@ -194,7 +196,8 @@ fn size(set: &IntervalSet, start: u32, end: u32) -> u64 {
     if start >= end { 0 } else { set.within(start, end).map(|i| u64::from(i.len())).sum() }
 }
 
-/// Writes the cells of all query rows of a tile and the range `keys` to `words`, one bit per cell.
+/// Writes one bit for each cell of a tile and the range `keys` to `words`: whether the query row may read the key. The
+/// bits of each query row begin with a new word of 64 bits.
 fn fill(plan: &PatternPlan, tile: Tile<'_>, keys: Range<u32>, words: &mut Vec<u64>) {
     let wide = (keys.end - keys.start).div_ceil(64) as usize;
     words.clear();
@@ -202,7 +205,8 @@ fn fill(plan: &PatternPlan, tile: Tile<'_>, keys: Range<u32>, words: &mut Vec<u6
     plan.fill_bits(tile.start..tile.end, keys, words);
 }
 
-/// Returns the words of `cells` and `bits` combined by AND. `cells` begin at key `start`, and `bits` begin at key 0.
+/// Returns the bits that are set both in `cells` and in `bits`, as words of 64 bits. The first bit of `cells` stands
+/// for key `start`, and the first bit of `bits` for key 0.
 fn masked<'a>(cells: &'a [u64], bits: &'a [u64], start: u32) -> impl Iterator<Item = u64> + 'a {
     let (word, shift) = (start as usize / 64, start % 64);
     cells.iter().enumerate().map(move |(i, cell)| {

@@ -1,5 +1,5 @@
-//! Arrays of any type from npy, npz and safetensors files. Sizes are compared with the file before memory is allocated,
-//! and pickled data is refused.
+//! Arrays of any type from npy, npz and safetensors files. Sizes in a file are compared with the length of the file
+//! before memory is allocated. Pickled data, which could run code, is refused.
 
 use crate::error::{Error, Result};
 use crate::npy::read_npy;
@@ -10,10 +10,10 @@ use std::fs::File;
 use std::io::{BufReader, Read, Seek};
 use std::path::Path;
 
-/// The maximum number of bytes of memory for all arrays of a compressed file. The limit is needed because a small
-/// compressed file may unpack to any size.
+/// The maximum number of bytes of memory for all arrays of an npz file. The limit exists because a small compressed
+/// file may unpack to any size.
 const MOST_UNPACKED: u64 = 2 << 30;
-/// The maximum number of arrays in a file.
+/// The maximum number of arrays in an npz file.
 const MOST_ARRAYS: usize = 1024;
 
 const FORMS: &str = "give an npy, npz or safetensors file";
@@ -30,7 +30,8 @@ pub fn read_all(path: &Path) -> Result<Vec<(String, Values)>> {
     read_from(file, about.len(), &name)
 }
 
-/// Reads all arrays in the `len` bytes of a file called `name`.
+/// Reads all arrays of the npy, npz or safetensors file `file`, with their names. `len` is the number of bytes of the
+/// file, and `name` is its name in errors.
 pub fn read_from(mut file: impl Read + Seek, len: u64, name: &str) -> Result<Vec<(String, Values)>> {
     let failed = |e: std::io::Error| Error::new(format!("{name}: cannot be read: {e}")).hint(FORMS);
     let mut first = Vec::new();
@@ -55,7 +56,7 @@ pub fn read_from(mut file: impl Read + Seek, len: u64, name: &str) -> Result<Vec
     }
 }
 
-/// Returns the only array of a file. If the file has several arrays, returns the array called `mask`.
+/// Reads the only array of a file, or the array called `mask` if the file has several arrays.
 pub fn read_one(path: &Path) -> Result<Values> {
     let mut all = read_all(path)?;
     let at = if all.len() == 1 { Some(0) } else { all.iter().position(|(name, _)| name == "mask") };

@@ -6,9 +6,9 @@ use std::fmt;
 /// The reason why input is refused.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Error {
-    /// The problem, with the values given and what was expected.
+    /// The problem, with the values that were given and the values that were expected.
     pub message: String,
-    /// A hint on how to fix the input, on a line of its own.
+    /// A hint on how to fix the input, which is printed on a line of its own.
     pub hint: Option<String>,
 }
 

@@ -1,7 +1,8 @@
-//! Readers of input from users and programs: arrays in files, and shapes with sizes left out.
+//! Readers of input from users and programs: arrays in files, and shapes for which the user gives only some sizes.
 //!
-//! Files are not trusted: sizes are compared with the file before memory is allocated, nothing is unpickled, and each error names the
-//! file. The fuzz targets `npy`, `npz` and `safetensors` run these readers.
+//! Files are not trusted. Sizes in a file are compared with the length of the file before memory is allocated. Pickled
+//! data, which could run code, is refused. Each error names the file. The fuzz targets `npy`, `npz` and `safetensors`
+//! run these readers.
 //!
 //! ```
 //! let path = std::env::temp_dir().join("noren-input-crate-page.npy");
@@ -14,7 +15,7 @@
 //! - [`npy`] reads and writes NumPy's npy format
 //! - [`tensors`] reads and writes safetensors files
 //! - [`sizes`] derives sizes from masks and facts if they are not given
-//! - [`request`] completes a shape with sizes left out, and binds masks to it
+//! - [`request`] completes a shape for which the user gave only some sizes, and binds masks to it
 
 pub mod arrays;
 mod error;

@@ -13,11 +13,11 @@ use std::io::{Read, Write};
 const MOST_HEADER: usize = 1 << 16;
 /// The maximum number of dimensions of an array, as in NumPy.
 const MOST_DIMENSIONS: usize = 64;
-/// The number of bytes that are written at a time.
+/// The number of bytes that [`write_npy`] collects before it writes them.
 const PIECE: usize = 1 << 18;
 
-/// Reads one npy array that takes at most `most` bytes of memory. `len` is the number of bytes of the file, if it is
-/// known.
+/// Reads one npy array. Returns an error if its numbers take more than `most` bytes of memory. `len` is the number of
+/// bytes of the file, if it is known; `name` is the name of the file in errors.
 pub fn read_npy(mut reader: impl Read, len: Option<u64>, most: u64, name: &str) -> Result<Values> {
     let refuse = |problem: String| Err(Error::new(format!("{name}: {problem}")));
     let short = |e: std::io::Error| Error::new(format!("{name}: truncated npy header: {e}"));
@@ -105,7 +105,8 @@ fn parse_header(header: &str) -> std::result::Result<(Stored, Vec<usize>), Strin
     Ok((stored, shape))
 }
 
-/// Reads NumPy's name of a number type, such as `<f4`, `|b1` or `>i8`.
+/// Reads NumPy's name of a number type, such as `<f4` (little-endian `float32`), `|b1` (Boolean) or `>i8` (big-endian
+/// `int64`).
 fn parse_descr(descr: &str) -> std::result::Result<Stored, String> {
     let unread =
         || format!("numbers of type {descr:?} are not supported: give bool, integers or floats of up to 64 bits");
@@ -130,7 +131,8 @@ fn parse_descr(descr: &str) -> std::result::Result<Stored, String> {
     Ok(Stored { kind, width: width.into(), big_endian: order == ">" })
 }
 
-/// The part of a Python literal that is not read yet. Every method skips white space first.
+/// A reader of a Python literal, such as the dictionary in the header. It holds the text that is not read yet. Every
+/// method skips white space first.
 struct Literal<'a> {
     rest: &'a str,
 }
@@ -165,7 +167,7 @@ impl<'a> Literal<'a> {
         }
     }
 
-    /// Reads text between quotes. Escapes are refused, because names of number types contain none.
+    /// Reads a text between quotes. Returns an error if it contains escapes, because valid headers contain none.
     fn text(&mut self) -> std::result::Result<&'a str, String> {
         let quote = match self.peek() {
             Some(quote @ ('\'' | '"')) => quote,
@@ -212,7 +214,7 @@ impl<'a> Literal<'a> {
         Ok(sizes)
     }
 
-    /// Reads one size. Files of Python 2 have an `L` after the number.
+    /// Reads one size, an integer. Files of Python 2 have an `L` after the number, which is skipped.
     fn size(&mut self) -> std::result::Result<usize, String> {
         self.peek();
         let digits = self.rest.len() - self.rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
@@ -225,7 +227,8 @@ impl<'a> Literal<'a> {
     }
 }
 
-/// Writes the header of an npy array in row-major order with values of type `descr`, such as `<f4`; the values follow it.
+/// Writes the header of an npy array in row-major order. `descr` is NumPy's name of the number type, such as `<f4`. The
+/// caller writes the values after the header.
 pub fn write_npy_header(out: &mut dyn Write, descr: &str, shape: &[usize]) -> std::io::Result<()> {
     let sizes: String = shape.iter().map(|size| format!("{size}, ")).collect();
     let sizes = if shape.len() == 1 { sizes.trim_end() } else { sizes.trim_end_matches(", ") };
@@ -237,7 +240,7 @@ pub fn write_npy_header(out: &mut dyn Write, descr: &str, shape: &[usize]) -> st
     out.write_all(format!("{dict:<fill$}\n", fill = len - 1).as_bytes())
 }
 
-/// Writes the cells of `keep` as an npy array of Booleans `[batch, heads, q_len, kv_len]`.
+/// Writes the cells of `keep` (true for allowed) as an npy array of Booleans `[batch, heads, q_len, kv_len]`.
 pub fn write_npy(out: &mut dyn Write, keep: &Keep) -> std::io::Result<()> {
     write_npy_header(out, "|b1", &keep.dims())?;
     let mut bytes = Vec::with_capacity(PIECE);

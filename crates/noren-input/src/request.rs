@@ -10,13 +10,14 @@ const MOST_PAIRS: usize = 1 << 20;
 /// The sizes of a shape that the user gave. A size that was not given is `None` or an empty list.
 #[derive(Clone, Debug, Default)]
 pub struct ShapeRequest {
-    /// Number of queries and keys in self-attention; cannot be combined with `q`, `kv`, `past` and `new`.
+    /// Number of tokens in self-attention, so of queries and of keys; cannot be combined with `q`, `kv`, `past` and
+    /// `new`.
     pub len: Option<usize>,
     /// Number of queries; requires `kv`.
     pub q: Option<usize>,
     /// Number of keys; requires `q`.
     pub kv: Option<usize>,
-    /// Number of tokens in the cache, before the new ones.
+    /// Number of tokens in the key-value cache, before the new tokens.
     pub past: Option<usize>,
     /// Number of new tokens, which are the queries [default: 1 if `past` is given].
     pub new: Option<usize>,
@@ -33,25 +34,26 @@ pub struct ShapeRequest {
 /// Masks that are bound to one shape, with the sizes that were assumed for this shape.
 #[derive(Debug)]
 pub struct Bound {
-    /// The given specs, each reduced to the selected layer.
+    /// The specs, as they were given to [`bind`].
     pub specs: Vec<Spec>,
-    /// The masks of the specs, bound to the shape.
+    /// The bound masks, one for each of `specs`.
     pub masks: Vec<BoundMask>,
     /// Sizes that were assumed because the user did not give them, as options of the command: `--len 16`, `--batch 2`.
     pub assumed: Vec<String>,
 }
 
 impl Bound {
-    /// Returns a remark that lists the assumed sizes, or `None` if no size was assumed.
+    /// Returns a text for the user that lists the assumed sizes, or `None` if no size was assumed.
     pub fn remark(&self) -> Option<String> {
         (!self.assumed.is_empty()).then(|| format!("assumed: {}", self.assumed.join(", ")))
     }
 }
 
-/// Parses a spec. If `layer` is given, returns the spec of that layer only.
+/// Parses `text` as a spec (a mask with score modifiers). If `layer` is given, returns the spec of this layer: each
+/// `layers(...)` becomes the mask of the layer.
 ///
 /// # Errors
-/// Returns an error with its place in the text when the text is no spec, or when a parameter makes no sense.
+/// Returns an error with its place in the text if the text is no spec, or if a parameter makes no sense.
 pub fn parse(text: &str, layer: Option<u64>) -> std::result::Result<Spec, noren_mask::Error> {
     let spec: Spec = text.parse()?;
     spec.check()?;
@@ -61,10 +63,12 @@ pub fn parse(text: &str, layer: Option<u64>) -> std::result::Result<Spec, noren_
     })
 }
 
-/// Binds specs to one shape. Each size of the shape is the given size; else the size in `known`; else the default.
+/// Binds the masks of `specs` to one shape, with `facts`. Each size of the shape is the size that the user gave in
+/// `shape`; else the size in `known`, which a mask or facts imply; else the default.
 ///
 /// # Errors
-/// Returns an error when the shape cannot be resolved or a mask lacks a fact.
+/// Returns an error if the shape cannot be completed, or if a mask cannot be bound, for example because a fact is
+/// missing.
 pub fn bind(specs: Vec<Spec>, shape: &ShapeRequest, facts: &Facts, known: &Sizes) -> Result<Bound> {
     let mut assumed = Vec::new();
     let shape = shape.resolve(known, &mut assumed)?;
@@ -73,11 +77,12 @@ pub fn bind(specs: Vec<Spec>, shape: &ShapeRequest, facts: &Facts, known: &Sizes
 }
 
 impl ShapeRequest {
-    /// Returns the shape. Appends each assumed size to `assumed`, as an option of the command such as `--len 16`.
+    /// Returns the complete shape. A size that the user did not give is taken from `known`, or else has its default.
+    /// Appends each size that was assumed to `assumed`, as an option of the command such as `--len 16`.
     ///
     /// # Errors
-    /// Returns an error when queries and keys differ in number and the position of the first query is not given, and when batch
-    /// rows times heads are too many.
+    /// Returns an error if queries and keys differ in number and the position of the first query is not given, or if
+    /// there are too many pairs of batch row and head.
     pub fn resolve(&self, known: &Sizes, assumed: &mut Vec<String>) -> Result<Shape> {
         let given = self.q.zip(self.kv);
         let cross = known.cross.filter(|_| self.len.is_none() && given.is_none() && self.past.is_none());
@@ -129,8 +134,8 @@ impl ShapeRequest {
     }
 }
 
-/// Returns the error for different numbers of queries and keys without the position of the first query. noren never
-/// guesses the alignment.
+/// Returns the error for a shape with different numbers of queries and keys that lacks the position of the first query.
+/// noren never guesses this position.
 pub fn alignment(q_len: usize, kv_len: usize) -> Error {
     let error = Error::new(format!(
         "{q_len} queries over {kv_len} keys: the position of the first query must be given by --query-offset"

@@ -1,4 +1,5 @@
-//! Sizes that a mask and its facts imply, for commands without given sizes.
+//! Sizes that a mask and its facts imply. Commands use them if the user does not give sizes: `documents([5, 3])`
+//! implies 8 tokens.
 
 use noren_mask::atom::AtomRef;
 use noren_mask::atoms::{Dense, Documents, Global, Keys, Neighborhood, Prefix, Queries, Spans, Tree};
@@ -8,10 +9,10 @@ use serde_json::Value;
 /// The default number of tokens.
 pub const DEFAULT_LEN: usize = 16;
 
-/// The sizes that a mask or facts imply. An unknown size is `None`.
+/// The sizes that a mask or facts imply. A size is `None` if they do not imply it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sizes {
-    /// Number of tokens.
+    /// Number of tokens in self-attention, so of queries and of keys.
     pub len: Option<usize>,
     /// Number of batch rows.
     pub batch: Option<usize>,
@@ -22,8 +23,8 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Returns for each size the larger value of `self` and `other`. If only one of them has a value, the result is
-    /// this value. If both have a value of `cross`, the result is the value of `self`.
+    /// Returns the sizes that `self` and `other` imply together. If both have a value for a size, the result has the
+    /// larger value; for `cross`, it has the value of `self`.
     pub fn or(self, other: Sizes) -> Sizes {
         Sizes {
             len: self.len.max(other.len),
@@ -33,8 +34,8 @@ impl Sizes {
         }
     }
 
-    /// Returns the sizes of `self`. Sizes that `self` lacks are taken from `least`, but a length from `least` is used
-    /// only if it exceeds [`DEFAULT_LEN`].
+    /// Returns the sizes of `self`. Sizes that are `None` in `self` are taken from `least`. However, `least.len` is
+    /// used only if it exceeds [`DEFAULT_LEN`].
     pub fn or_else(self, least: &Sizes) -> Sizes {
         Sizes {
             len: self.len.or(least.len.filter(|n| *n > DEFAULT_LEN)),
@@ -49,8 +50,8 @@ impl Sizes {
     }
 }
 
-/// Returns the sizes that the lists inside a mask imply. The sum of documents, and lists of levels, grids and trees,
-/// give a length; arms give a number of heads.
+/// Returns the sizes that the parameters of a mask and its score modifiers imply. For example, the lengths of documents
+/// imply a number of tokens, and the arms of `heads(...)` imply a number of heads.
 pub fn mask_sizes(spec: &Spec) -> Sizes {
     let slopes = spec.scores.iter().filter_map(|score| match score {
         Score::Alibi { slopes: Some(slopes) } => Some(slopes.len()),
@@ -69,7 +70,7 @@ fn sizes_of(mask: &Mask) -> Sizes {
     mask.children().into_iter().fold(own, |sizes, part| sizes.or(sizes_of(part)))
 }
 
-/// Returns the sizes that the lists of one atom imply.
+/// Returns the sizes that the parameters of one atom imply: `neighborhood(grid=[4, 6], ...)` implies 24 tokens.
 fn sizes_of_atom(atom: &AtomRef) -> Sizes {
     let rows = |n: usize| Sizes { batch: Some(n), ..Sizes::default() };
     if let Some(Documents { lengths: Some(lengths) }) = atom.downcast() {
@@ -95,8 +96,8 @@ fn sizes_of_atom(atom: &AtomRef) -> Sizes {
     }
 }
 
-/// Returns the length that spans of positions require, if that length exceeds [`DEFAULT_LEN`]. Spans such as
-/// `keys(0..4)` give only a minimum, because the sequence may be longer.
+/// Returns the number of tokens that ranges of positions need: `keys(0..20)` needs 20 tokens. Returns no size if the
+/// number is below 16 or above 4096.
 fn at_least(spans: &[Span]) -> Sizes {
     match spans.iter().map(|s| s.end.unwrap_or(s.start + 1)).max() {
         Some(end) if (16..=4096).contains(&end) => Sizes::len(end),
@@ -104,10 +105,10 @@ fn at_least(spans: &[Span]) -> Sizes {
     }
 }
 
-/// Returns the smallest number of heads with which every arm applies to at least one head, or `None` if the arms give
-/// no number. An open arm `4..` needs at least one head more than the start of the arm, rounded up to a power of two.
-/// Arms `every` need their largest start plus a common multiple of their steps. The arm `else` needs one head that no
-/// other arm names.
+/// Returns a number of heads (or batch rows) with which each arm applies to at least one, or `None` if there is no such
+/// number from 1 to 1024. An arm with the range `4..` needs 5 heads, rounded up to 8, the next power of two. Arms with
+/// `every` need their largest start plus the least common multiple of their steps. The arm `else` needs a head to which
+/// no other arm applies.
 fn arms_end(arms: &[Arm]) -> Option<usize> {
     let (mut end, mut open, mut period, mut start) = (0u64, false, 1u64, None);
     for arm in arms {
@@ -147,13 +148,13 @@ fn sum(lengths: &[u64]) -> u64 {
     lengths.iter().fold(0, |n, l| n.saturating_add(*l))
 }
 
-/// Returns the names of the arrays that a mask uses.
+/// Returns the names of the arrays that the `dense(...)` atoms of a mask use.
 pub fn array_names(mask: &Mask) -> Vec<String> {
     mask.atoms().into_iter().filter_map(|atom| Some(atom.downcast::<Dense>()?.name.clone())).collect()
 }
 
-/// Returns the sizes that facts imply, from JSON that was already accepted as facts. Only the arrays in `named` are
-/// used.
+/// Returns the sizes that facts imply. `text` is the JSON of the facts, which must be valid. Of the arrays in the
+/// facts, only those whose names are in `named` are used.
 pub fn facts_sizes(text: &str, named: &[String]) -> Sizes {
     let Ok(Value::Object(facts)) = serde_json::from_str(text) else { return Sizes::default() };
     let total = |list: &[Value]| list.iter().fold(0u64, |n, v| n.saturating_add(v.as_u64().unwrap_or(0)));
@@ -181,7 +182,8 @@ pub fn facts_sizes(text: &str, named: &[String]) -> Sizes {
     sizes
 }
 
-/// Returns the sizes of an array in the facts, from its nested lists or from its field `shape`.
+/// Returns the sizes that an array in the facts implies, from its nested lists or from its field `shape`. Returns
+/// `None` if the array does not have two or four dimensions.
 fn array_sizes(array: &Value) -> Option<Sizes> {
     let form = array.as_object()?.values().next()?;
     let mut shape = Vec::new();
@@ -205,7 +207,8 @@ fn array_sizes(array: &Value) -> Option<Sizes> {
     Some(Sizes { len, batch, heads, cross })
 }
 
-/// Returns the sizes of one list for all batch rows, or of one list for each batch row.
+/// Returns the sizes that a list in the facts implies. `list` is one list for all batch rows, or has one list for each
+/// batch row. `len` returns the number of tokens that the list of one batch row implies.
 fn by_row(list: &[Value], len: impl Fn(&[Value]) -> u64) -> Sizes {
     let rows: Vec<&[Value]> = list.iter().filter_map(|row| row.as_array().map(Vec::as_slice)).collect();
     match rows.len() {

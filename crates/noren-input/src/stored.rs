@@ -1,4 +1,4 @@
-//! [`Stored`]: the type of numbers in a file, and a reader that converts them in pieces.
+//! [`Stored`]: the type of the numbers of an array in a file, and a reader that converts the numbers piece by piece.
 
 use crate::error::{Error, Result};
 use noren_doctor::{Dtype, Numbers, Values};
@@ -6,10 +6,10 @@ use std::io::Read;
 
 /// The maximum number of bytes of memory for the numbers of one array. A larger array is refused.
 pub const MOST_MEMORY: u64 = 16 << 30;
-/// The number of bytes that are converted at a time.
+/// The number of bytes of a file that are read and converted at a time.
 const PIECE: usize = 1 << 18;
 
-/// The type of a stored number.
+/// The type of the numbers of an array in a file, such as 4-byte little-endian floats.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Stored {
     pub(crate) kind: Kind,
@@ -18,7 +18,8 @@ pub(crate) struct Stored {
     pub(crate) big_endian: bool,
 }
 
-/// The meaning of the bytes of a number.
+/// The kind of a number in a file: Boolean, integer with or without sign, or floating point. `Real` is IEEE floating
+/// point of 2, 4 or 8 bytes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Kind {
     Bool,
@@ -42,7 +43,8 @@ impl Stored {
         }
     }
 
-    /// Returns the number of bytes of memory that one number takes after it was read.
+    /// Returns the number of bytes that one number takes in memory after it was read. This differs from `width` if the
+    /// number is converted: `f16` becomes `f32`.
     fn memory(self) -> u64 {
         match (self.kind, self.width) {
             (Kind::Bool, _) => 1,
@@ -57,8 +59,8 @@ impl Stored {
         shape.iter().try_fold(self.memory(), |n, &size| n.checked_mul(size as u64))
     }
 
-    /// Reads the numbers of an array of the shape `shape`. The numbers may take at most `most` bytes of memory. Errors
-    /// call the file `name`.
+    /// Reads the numbers of an array of the shape `shape`. Returns an error if they take more than `most` bytes of
+    /// memory. `name` is the name of the file in errors.
     pub(crate) fn read(self, shape: &[usize], reader: &mut impl Read, most: u64, name: &str) -> Result<Values> {
         let count = shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size));
         let bytes = count.and_then(|n| n.checked_mul(self.width));

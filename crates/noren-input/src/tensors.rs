@@ -1,8 +1,9 @@
 //! Safetensors files: reading and writing. The header is checked before other data is read, and only requested tensors
 //! are read.
 //!
-//! The format: 8 bytes, the length of a JSON header, little endian; the header, `name -> dtype, shape, data_offsets`;
-//! the data. Tensors must follow one another without gaps or overlaps, up to the end of the file.
+//! A file consists of the length of the header (8 bytes, little endian), a JSON header with `dtype`, `shape` and
+//! `data_offsets` of each tensor by name, and the data. Tensors must follow one another without gaps or overlaps, up to
+//! the end of the file.
 
 use crate::error::{Error, Result};
 use crate::stored::{Kind, MOST_MEMORY, Stored};
@@ -15,7 +16,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 
 /// The maximum length of a header, in bytes. The crate that parses headers also refuses longer headers.
 const MOST_HEADER: u64 = 100_000_000;
-/// The number of bytes that are converted at a time.
+/// The number of bytes of a file that are converted at a time.
 const PIECE: usize = 1 << 18;
 
 /// The values of one tensor, with its shape.
@@ -32,7 +33,7 @@ pub struct TensorFile<R> {
     reader: R,
     name: String,
     header: Metadata,
-    /// The position in the file at which the data begin, in bytes.
+    /// The number of bytes in the file before the data of the tensors.
     start: u64,
 }
 
@@ -55,7 +56,8 @@ impl TensorFile<std::fs::File> {
 }
 
 impl<R: Read + Seek> TensorFile<R> {
-    /// Checks the header of the `len` bytes in `reader`. Errors call the file `name`.
+    /// Reads and checks the header of a safetensors file. `len` is the number of bytes in `reader`, and `name` is the
+    /// name of the file in errors.
     pub fn new(mut reader: R, len: u64, name: impl Into<String>) -> Result<Self> {
         let name = name.into();
         let refuse = |problem: String| Err(Error::new(format!("{name}: {problem}")));
@@ -112,7 +114,7 @@ impl<R: Read + Seek> TensorFile<R> {
         names
     }
 
-    /// Reads one tensor of 32-bit floats.
+    /// Reads the tensor called `tensor`, which must have 32-bit floats.
     pub fn read(&mut self, tensor: &str) -> Result<Tensor> {
         let Some(info) = self.header.info(tensor) else {
             let names = self.names();
@@ -141,7 +143,7 @@ impl<R: Read + Seek> TensorFile<R> {
 }
 
 impl<R: Read + Seek> TensorFile<R> {
-    /// Reads one tensor of any numeric type.
+    /// Reads the tensor called `tensor`, which may have any numeric type.
     pub fn read_values(&mut self, tensor: &str) -> Result<Values> {
         let Some(info) = self.header.info(tensor) else {
             return Err(Error::new(format!("{}: there is no tensor {tensor:?}", self.name)));
@@ -175,8 +177,8 @@ impl<R: Read + Seek> TensorFile<R> {
     }
 }
 
-/// The names of the tensors in a header, and the name that appears twice, if there is one. The names take no more
-/// memory than the header, whose length is limited.
+/// A name that two tensors in a header have, or `None` if all names differ. To find it, all names of the header are
+/// read; they take no more memory than the header, whose length is limited.
 struct Names {
     twice: Option<String>,
 }
@@ -207,7 +209,7 @@ impl<'de> Deserialize<'de> for Names {
     }
 }
 
-/// Returns a list of names as text: `"a", "b" and 3 more`.
+/// Returns at most eight of the names, and the number of the others, as text for an error: `"a", "b" and 3 more`.
 fn list(names: &[String]) -> String {
     let shown: Vec<String> = names.iter().take(8).map(|n| format!("{n:?}")).collect();
     match names.len() - shown.len() {

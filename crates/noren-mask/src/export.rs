@@ -4,10 +4,12 @@
 //! formats. Each format has exactly the allowed cells of the plan.
 
 mod blocks;
+mod decode;
 mod device;
 mod slices;
 
 pub use blocks::Blocks;
+pub use decode::DecodePlan;
 pub use device::{DevicePlan, DeviceSide};
 pub use slices::{Slice, SliceKind};
 

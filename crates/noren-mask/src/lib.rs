@@ -138,7 +138,7 @@ pub use compare::Cell;
 pub use equivalent::Equivalence;
 pub use error::Error;
 pub use explain::{Explanation, Part};
-pub use export::{Blocks, DevicePlan, DeviceSide, Runs, Slice, SliceKind};
+pub use export::{Blocks, DecodePlan, DevicePlan, DeviceSide, Runs, Slice, SliceKind};
 pub use facts::{Facts, RealTokens};
 pub use grid::{Cover, Grid, GridOptions, checked_range};
 pub use keep::Keep;

@@ -43,11 +43,11 @@ pub enum Node {
     None,
     /// An atom, built in or defined by the user: see [`Mask::atom_as`].
     Atom(AtomRef),
-    /// For each query head, the mask of the arm that names it.
+    /// `heads(...)`: for each query head, the mask of the arm that applies to this head.
     Heads(Vec<Arm>),
-    /// For each batch row, the mask of the arm that names it.
+    /// `batch(...)`: for each batch row, the mask of the arm that applies to this batch row.
     Batch(Vec<Arm>),
-    /// For each layer, the mask of the arm that names it.
+    /// `layers(...)`: for each layer, the mask of the arm that applies to this layer.
     Layers(Vec<Arm>),
     /// The cells that the mask does not allow.
     Not(Mask),
@@ -64,13 +64,13 @@ pub enum Node {
 pub struct Arm {
     /// The indices of the heads, batch rows or layers to which the arm applies.
     pub selector: Selector,
-    /// The mask for these indices.
+    /// The mask of the heads, batch rows or layers that `selector` selects.
     pub mask: Mask,
 }
 
 impl Arm {
-    /// Returns the mask of the arm that names `index`. If no arm names `index`, returns the mask of the arm `else`, or
-    /// `None` without such an arm.
+    /// Returns the mask of the arm whose selector contains `index`, the index of a head, batch row or layer. If there
+    /// is none, returns the mask of the arm `else`, or `None` without such an arm.
     pub fn pick(arms: &[Arm], index: u64) -> Option<&Mask> {
         let named = arms.iter().find(|arm| arm.selector.names(index));
         named.or_else(|| arms.iter().find(|arm| arm.selector == Selector::Else)).map(|arm| &arm.mask)
@@ -154,7 +154,8 @@ impl Mask {
         }
     }
 
-    /// Returns the direct parts of a combination, including the masks of arms; empty for an atom.
+    /// Returns the operands of the outermost operator of the mask, or the masks of its arms: `a` and `b` for `a & b`.
+    /// The result is empty for an atom.
     pub fn children(&self) -> Vec<&Mask> {
         match self.node() {
             Node::Not(a) => vec![a],
@@ -165,7 +166,8 @@ impl Mask {
         }
     }
 
-    /// Returns a copy of the expression in which `f(part)` replaces every direct part; an atom is returned unchanged.
+    /// Returns a copy of the mask in which `f(child)` replaces each of its [`children`](Self::children). An atom is
+    /// returned unchanged.
     pub fn map_children(&self, mut f: impl FnMut(&Mask) -> Mask) -> Mask {
         let mut arms = |arms: &[Arm]| -> Vec<Arm> {
             arms.iter().map(|a| Arm { selector: a.selector.clone(), mask: f(&a.mask) }).collect()
@@ -184,7 +186,7 @@ impl Mask {
 }
 
 impl Node {
-    /// Moves the direct parts of a combination to `out`; an atom stays as it is.
+    /// Moves the operands (or the masks of arms) of the expression to `out`. Does nothing for an atom.
     fn give_up_parts(&mut self, out: &mut Vec<Mask>) {
         match self {
             Node::And(parts) | Node::Or(parts) => out.append(parts),
@@ -222,8 +224,9 @@ impl Drop for Mask {
 /// of type `f64` is held as a [`Real`](crate::Real). Two atoms that are equal must allow the same cells. [`Mask::of`] makes a mask of an atom.
 ///
 /// [`allows`](Self::allows) is the definition: cells, explanations and comparisons call only this function.
-/// [`resolve`](Self::resolve) gives planning a faster form of the same cells. Without this form, planning checks every cell
-/// that the other parts of a mask leave open. [`verify`](crate::atom::verify) compares the two.
+/// [`resolve`](Self::resolve) gives planning a faster form of the same cells. Without this form, planning calls
+/// `allows` for every cell that the other atoms of the mask do not decide. [`verify`](crate::atom::verify) compares the
+/// two.
 pub trait Atom: Value {
     /// Returns the name of the atom in masks.
     fn name(&self) -> &'static str;
@@ -242,8 +245,9 @@ pub trait Atom: Value {
         Ok(())
     }
 
-    /// Returns everything that the cells depend on besides the positions of query and key. Batch rows and heads that an atom does not
-    /// depend on share a plan, so an input that [`allows`](Self::allows) reads and this list lacks gives a wrong plan.
+    /// Returns everything that the cells depend on besides the positions of query and key, such as the head or a label.
+    /// Batch rows and heads share a plan if nothing in this list differs between them. Therefore a plan is wrong if
+    /// [`allows`](Self::allows) reads an input that this list does not contain.
     fn inputs(&self) -> Vec<Input<'_>> {
         Vec::new()
     }
@@ -261,14 +265,16 @@ pub trait Atom: Value {
     /// several threads, after [`check`](Self::check) and [`fits`](Self::fits).
     fn allows(&self, pair: &Pair<'_>) -> bool;
 
-    /// Returns one sentence on why the pair is `allowed` or not, without a capital letter and a full stop.
+    /// Returns one sentence that explains why the query may read the key (`allowed` is true) or may not. The sentence
+    /// has no capital letter at its start and no full stop.
     fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
         let verb = if allowed { "may read" } else { "may not read" };
         format!("query {} {verb} key {}", pair.q, pair.k)
     }
 
-    /// Returns the atom's cells in the form that planning uses, for one batch row and head. With `None`, planning calls
-    /// [`allows`](Self::allows). Facts such as documents and labels are looked up here, once.
+    /// Returns the atom's cells for one batch row and head, in the form that planning uses. If the result is `None`,
+    /// planning calls [`allows`](Self::allows) for each cell. This function looks up facts such as documents and
+    /// labels, so that planning does it only once.
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {
         let _ = site;
         None
@@ -280,19 +286,20 @@ pub trait Atom: Value {
         Simplified::Same
     }
 
-    /// Returns the rank by which [`Mask::simplify`] sorts the operands of `&` and `|`.
+    /// Returns the place of the atom in the order in which [`Mask::simplify`] sorts the operands of `&` and `|`.
     fn rank(&self) -> Rank {
         Family::Own.into()
     }
 
-    /// Returns the data that [`Mask::equivalent`] needs: nothing, the positions and distances at which the atom's cells change, or
-    /// another mask that allows the same cells.
+    /// Returns the data with which [`Mask::equivalent`] compares masks for all lengths: the positions and distances at
+    /// which the atom's cells change, or another mask that allows the same cells, or [`EveryLength::Unknown`].
     fn every_length(&self, case: Case) -> EveryLength {
         let _ = case;
         EveryLength::Unknown
     }
 
-    /// Returns the lengths and the batch size that the atom's lists require.
+    /// Returns the sequence lengths and the number of batch rows that fit the lists among the atom's parameters, such
+    /// as the lengths of documents.
     fn sizes(&self, case: Case) -> Sizes {
         let _ = case;
         Sizes::default()
@@ -305,7 +312,7 @@ pub trait Atom: Value {
 pub enum Simplified {
     /// The atom is already in its simplest form.
     Same,
-    /// This mask allows the same cells and is in its simplest form, perhaps the atom itself.
+    /// A mask in its simplest form that allows the same cells as the atom. It may be the atom itself.
     Mask(Mask),
     /// The cells depend on one number only (a distance, a key or a query), so several such atoms can be joined into one
     /// atom.
@@ -313,7 +320,8 @@ pub enum Simplified {
 }
 
 impl Simplified {
-    /// Returns [`Simplified::Line`] for a given line, or [`Simplified::Same`] for `None`.
+    /// Returns [`Simplified::Line`] with the given set of distances, keys or queries, or [`Simplified::Same`] for
+    /// `None`.
     pub(crate) fn line(line: impl Into<Option<Line>>) -> Self {
         line.into().map_or(Simplified::Same, Simplified::Line)
     }
@@ -323,15 +331,15 @@ impl Simplified {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum EveryLength {
-    /// Nothing is known: the cells depend on more than positions, or change at too many places.
+    /// The atom gives no data: its cells depend on more than positions, or change at too many positions.
     Unknown,
-    /// The cells change only at these positions and distances.
+    /// The positions and distances at which the atom's cells change, for example from allowed to denied.
     Places(Places),
     /// This mask allows the same cells as the atom.
     Mask(Mask),
 }
 
-/// A shared atom of any type. Comparisons use the value of the atom.
+/// A reference to an atom of any type. Two references are equal if the types and values of their atoms are equal.
 #[derive(Clone)]
 pub struct AtomRef(Arc<dyn Atom>);
 
@@ -340,12 +348,12 @@ impl AtomRef {
         AtomRef(Arc::new(atom))
     }
 
-    /// Returns the atom if its type is `A`, else `None`.
+    /// Returns the atom as a value of type `A`, or `None` if it has another type.
     pub fn downcast<A: Atom>(&self) -> Option<&A> {
         self.0.as_any().downcast_ref()
     }
 
-    /// Returns the sort key (rank, name, type) of the atom.
+    /// Returns (rank, name, type), by which atoms are sorted.
     fn order(&self) -> (Rank, &'static str, TypeId) {
         (self.0.rank(), self.0.name(), self.0.as_any().type_id())
     }

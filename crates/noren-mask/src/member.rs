@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// The cells of an atom in one batch row and head, which the atom's function `allows` decides one by one.
+/// The cells of an atom in one batch row and head. The atom's function `allows` is called for each cell.
 #[derive(Clone, Debug)]
 pub(crate) struct Membership {
     atom: AtomRef,
@@ -20,7 +20,8 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// Stores 0 as the batch row or head if the cells do not depend on it, so that patterns with the same cells compare as equal.
+    /// Returns the cells of `atom` in the batch row and head of `site`. If the cells do not depend on the batch row or
+    /// head, 0 is stored for it, so that patterns with the same cells compare as equal.
     pub(crate) fn new(atom: &AtomRef, site: &Site<'_>) -> Self {
         let inputs = atom.inputs();
         let by_head = inputs.iter().any(|i| matches!(i, Input::Head | Input::Array(_) | Input::Closure(_)));

@@ -38,7 +38,8 @@ impl Not for &Mask {
     }
 }
 
-/// Implements an operator on references, and its assignment operator. Clones of a mask only increment a reference count.
+/// Implements an operator such as `&` for references to masks, and its assignment operator such as `&=`. Clones of a
+/// mask only increment a reference count.
 macro_rules! by_reference {
     ($($operator:ident, $function:ident, $assign:ident, $assign_function:ident;)*) => {$(
         impl $operator<&Mask> for &Mask {

@@ -1,8 +1,9 @@
 //! [`Order`]: an order of queries or keys in which more tiles of a mask are full.
 //!
-//! An order is a list of consecutive groups. Inside each group, indices ascend. Therefore the indices of an interval are
-//! consecutive inside each group, and intervals stay intervals. Planning with an order costs as much as planning without
-//! an order.
+//! An order is a list of consecutive groups of indices. Inside each group, indices ascend. Therefore the indices of an
+//! interval are at consecutive places inside each group. For example, 0, 2, 4 and 1, 3, 5 are the groups of an order of
+//! six keys: the keys 2..6 are at places 1 and 2 of the first group, and at places 1 and 2 of the second. Planning with
+//! an order costs as much as planning without an order.
 
 use crate::frame::Frame;
 use crate::interval::{Interval, IntervalSet};
@@ -12,8 +13,9 @@ use std::ops::Range;
 /// order would need much memory.
 pub(crate) const MOST_CLASSES: u32 = 4096;
 
-/// An order of the indices `0..len`, as a list of groups; in each group, the indices ascend. An order of keys that are
-/// read in two orders ([`Reorder::Copies`](crate::Reorder)) has two places for each index; all other orders have one.
+/// An order of query rows or of keys, as a list of groups of indices; in each group, the indices ascend. The place of
+/// an index is its number in the order, from 0. With [`Reorder::Copies`](crate::Reorder), the order of keys contains an
+/// index twice, at two places. All other orders contain each index once.
 ///
 /// ```
 /// use noren_mask::{Facts, Shape, atoms::*};
@@ -27,11 +29,13 @@ pub(crate) const MOST_CLASSES: u32 = 4096;
 pub struct Order {
     runs: Vec<Placed>,
     groups: Vec<Group>,
-    /// The modulus by which positions form the groups, or 1 if groups are not residue classes.
+    /// The modulus of the residue classes: each group has the indices whose positions are equal modulo this number. The
+    /// modulus is 1 if the groups are not residue classes.
     modulus: u32,
 }
 
-/// A run of indices, and the place of the first index of the run. The next indices of the run have the next places.
+/// A sequence of indices, and the place `at` of its first index. The other indices of the sequence have the places
+/// after `at`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Placed {
     at: u32,
@@ -44,17 +48,19 @@ impl Placed {
     }
 }
 
-/// A group of an order: the indices at the places `start..end`, as ascending, disjoint runs.
+/// A group of an order: the indices at the places `start..end`. The indices are stored as disjoint sequences, and
+/// ascend.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Group {
     runs: Range<usize>,
     pub(crate) start: u32,
     pub(crate) end: u32,
-    /// The residue of the group: each of its positions, modulo the modulus of the order, is this number.
+    /// The residue class of the group: the position of each of its indices, modulo the modulus of the order, is this
+    /// number. `None` if the group is no residue class, such as a group of gathered keys.
     pub(crate) class: Option<u32>,
 }
 
-/// The indices `start, start + step, ...`, ascending.
+/// The `len` indices `start`, `start + step`, `start + 2 * step`, and so on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Indices {
     pub(crate) start: u32,
@@ -63,7 +69,7 @@ pub(crate) struct Indices {
 }
 
 impl Indices {
-    /// Returns the index number `i` of the run, counted from 0.
+    /// Returns index number `i` of this sequence, counted from 0.
     pub(crate) fn at(self, i: u32) -> u32 {
         self.start + i * self.step
     }
@@ -76,19 +82,19 @@ impl Indices {
         self.step == 1 || self.len == 1
     }
 
-    /// Returns the number of indices of the run that are less than `index`.
+    /// Returns the number of indices of this sequence that are less than `index`.
     pub(crate) fn below(self, index: u32) -> u32 {
         index.saturating_sub(self.start).div_ceil(self.step).min(self.len)
     }
 }
 
-/// A range of indices `start..end` with their positions, as `(start, end, shift)`: the position of an index is the index
-/// plus `shift`.
+/// A range of indices `start..end` with consecutive positions, as `(start, end, shift)`: the position of an index is
+/// the index plus `shift`.
 type Piece = (u32, u32, i64);
 
 impl Order {
-    /// Returns the order of query rows: first the rows in `gathered`, then the other rows by the residue of their
-    /// position modulo `modulus`.
+    /// Returns the order of query rows: first the rows in `gathered`, then the other rows, sorted by their position
+    /// modulo `modulus`.
     pub(crate) fn of_queries(frame: &Frame, modulus: u32, gathered: &IntervalSet) -> Order {
         let mut order = Order::new(modulus);
         order.group(None, gathered.iter().map(adjacent));
@@ -98,9 +104,9 @@ impl Order {
         order
     }
 
-    /// Returns the order of keys: first the keys in `gathered`, then the other keys by the residue of their position.
-    /// Without residues, the keys in `gathered` begin at the place of the first of these keys, so that all earlier keys
-    /// keep their places. Empty slots come last.
+    /// Returns the order of keys: first the keys in `gathered`, then the other keys, sorted by their position modulo
+    /// `modulus`, and last the empty slots. If `modulus` is 1, only the keys in `gathered` move, to the place of the
+    /// first of them: with keys 2 and 5 of six keys, the order is 0, 1, 2, 5, 3, 4.
     pub(crate) fn of_keys(frame: &Frame, modulus: u32, gathered: &IntervalSet) -> Order {
         let mut order = Order::new(modulus);
         let rest = gathered.complement(frame.kv_len);
@@ -122,8 +128,8 @@ impl Order {
         order
     }
 
-    /// Returns an order that contains every key twice: first all keys in the order of their indices, then all keys by the
-    /// residue of their position. Empty slots are only in the first part.
+    /// Returns an order that contains every key twice: first all keys in the order of their indices, then all keys
+    /// sorted by their position modulo `modulus`. Empty slots are only in the first of these two lists.
     pub(crate) fn twice(frame: &Frame, modulus: u32) -> Order {
         let mut order = Order::new(modulus);
         order.group(None, std::iter::once(Indices { start: 0, step: 1, len: frame.kv_len }));
@@ -133,14 +139,16 @@ impl Order {
         order
     }
 
-    /// Returns the order that lists the sets one after another, with one group for each set.
+    /// Returns the order that contains the indices of the first set, then those of the second set, and so on. Each set
+    /// that is not empty is one group.
     pub(crate) fn of_groups(sets: &[IntervalSet]) -> Order {
         let mut order = Order::new(1);
         sets.iter().for_each(|set| order.group(None, set.iter().map(adjacent)));
         order
     }
 
-    /// Returns the number of the last group of residue class `class`.
+    /// Returns the number of the group of residue class `class`, or `None` if there is no such group. Groups without a
+    /// class must come first, then the classes in ascending order.
     pub(crate) fn class(&self, class: u32) -> Option<usize> {
         // classes ascend; groups without a class come before them
         let at = self.groups.partition_point(|group| group.class.is_none_or(|own| own < class));
@@ -165,7 +173,7 @@ impl Order {
         }
     }
 
-    /// Appends a group unless it is empty. Runs must be in ascending order.
+    /// Appends a group with the indices of `runs`, which must ascend. Appends nothing if there are no indices.
     fn group(&mut self, class: Option<u32>, runs: impl Iterator<Item = Indices>) {
         let (first, start) = (self.runs.len(), self.len());
         let mut at = start;
@@ -178,12 +186,12 @@ impl Order {
         }
     }
 
-    /// Returns the number of indices.
+    /// Returns the number of places. An index that the order contains twice has two places.
     pub fn len(&self) -> u32 {
         self.groups.last().map_or(0, |g| g.end)
     }
 
-    /// Returns whether the order is empty.
+    /// Returns whether the order has no places.
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
@@ -197,7 +205,8 @@ impl Order {
         run.indices.at(place - run.at)
     }
 
-    /// Returns the order as runs `(first index, step, number of indices)`, by ascending place.
+    /// Returns the order as sequences `(first index, step, number of indices)`, by ascending place: (1, 2, 3) is 1, 3,
+    /// 5.
     pub fn runs(&self) -> impl ExactSizeIterator<Item = (u32, u32, u32)> + '_ {
         self.runs.iter().map(|run| (run.indices.start, run.indices.step, run.indices.len))
     }
@@ -220,15 +229,15 @@ impl Order {
         self.groups.partition_point(|g| g.end <= place)
     }
 
-    /// Returns the first place of `group` whose index is at least `index`. Returns the end of the group if all indices of
-    /// the group are less than `index`.
+    /// Returns the first place of `group` whose index is at least `index`. Returns `group.end` if all indices of the
+    /// group are less than `index`.
     pub(crate) fn place(&self, group: &Group, index: u32) -> u32 {
         let runs = &self.runs[group.runs.clone()];
         let before = runs.partition_point(|run| run.indices.start < index).checked_sub(1);
         before.map_or(group.start, |before| runs[before].at + runs[before].indices.below(index))
     }
 
-    /// Returns the indices at the places `places`, as runs in ascending order of place.
+    /// Returns the indices at the places `places`, as sequences in ascending order of place.
     pub(crate) fn indices(&self, places: Range<u32>) -> impl Iterator<Item = Indices> + '_ {
         let first = self.runs.partition_point(|run| run.end() <= places.start);
         self.runs[first..].iter().take_while(move |run| run.at < places.end).map(move |run| {

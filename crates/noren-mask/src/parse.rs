@@ -39,7 +39,7 @@ struct Parser<'a> {
     token: Token,
     /// The end of the previous token, in bytes from the beginning of the text.
     last_end: usize,
-    /// The number of parentheses, arms and complements that are open at the current place.
+    /// The number of parentheses, arms and complements that contain the next token and are not closed yet.
     depth: usize,
     /// True if scores may follow the mask.
     scores: bool,
@@ -112,8 +112,8 @@ impl<'a> Parser<'a> {
         self.chain(Kind::And, Self::difference, Mask::all)
     }
 
-    /// Reads one or more operands with the operator `operator` between them. `operand` reads one operand, and `join`
-    /// joins the masks.
+    /// Reads one or more operands with the operator `operator` between them, such as `a | b | c`. `operand` reads one
+    /// operand, and `join` makes one mask of all operands.
     fn chain(
         &mut self,
         operator: Kind,
@@ -327,7 +327,7 @@ impl<'a> Parser<'a> {
         Ok(Written { value: Value::List(items), span: open.start..self.last_end })
     }
 
-    /// Reads one value of an argument. The value must not be a list.
+    /// Reads one value of an argument, such as `3`, `0..4`, `name` or `"text"`. The value must not be a list.
     fn item(&mut self) -> Parsed<Written> {
         let start = self.token.start;
         let value = match self.token.kind {
@@ -356,7 +356,8 @@ impl<'a> Parser<'a> {
         Ok(Written { value, span: start..self.last_end })
     }
 
-    /// Reads `..` and the end of the range, if the text gives an end. `start` is the number before `..`, or `None`.
+    /// Reads `..` and, if there is one, the number after it. `start` is the number before `..`, which was read already,
+    /// or `None` if there is none.
     fn range(&mut self, start: Option<u64>) -> Parsed<Value> {
         self.advance()?;
         let end = match self.token.kind {

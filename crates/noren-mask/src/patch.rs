@@ -1,7 +1,8 @@
-//! The order of query rows by patches of a grid: rows of a tile are neighbors in every dimension, and read similar keys.
+//! The order of query rows by patches (small rectangles) of a grid, for `neighborhood(..)`. The rows of a patch are
+//! neighbors in every dimension of the grid, so they read mostly the same keys.
 //!
-//! With windows of 7 x 7 cells, 96 queries of one grid line read 14 times the keys of one query, because windows extend above
-//! and below the line. 12 queries of a patch of 3 x 4 cells read less than twice the keys of one query.
+//! For example, each query reads a window of 7 x 7 tokens of the grid. 96 queries in one line of the grid read 14 times
+//! as many keys as one query. 12 queries in a patch of 3 x 4 tokens read less than twice as many keys as one query.
 
 use crate::frame::Frame;
 use crate::interval::IntervalSet;
@@ -9,10 +10,12 @@ use crate::leaf::Neighborhood;
 use crate::order::Order;
 use crate::pattern::Pattern;
 
-/// The maximum number of query rows that are ordered by patches, because an order stores a run for each line of a patch.
+/// The maximum number of query rows that are ordered by patches. The limit exists because an order stores one run for
+/// each grid line of each patch.
 const MOST_ROWS: u32 = 1 << 24;
 
-/// Grid lengths and the lengths of a patch, slowest dimension first.
+/// The lengths of a grid of tokens, and the lengths of the patches into which the grid is divided. The slowest
+/// dimension is first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Patches {
     pub(crate) grid: [i64; 3],
@@ -21,8 +24,9 @@ pub(crate) struct Patches {
 
 impl Patches {
     /// Returns the patches of the first neighborhood in the pattern whose window has two or three dimensions and no
-    /// dilation. Returns `None` if the pattern contains no such neighborhood. A patch has at most `block_q` rows, and as
-    /// many as possible whose keys together are fewer than twice the keys of one row.
+    /// dilation. Returns `None` if the pattern contains no such neighborhood. Of all patches that have at most
+    /// `block_q` rows and together read fewer than twice as many keys as one row, the function chooses the patch with
+    /// the most rows.
     pub(crate) fn of(pattern: &Pattern, frame: &Frame, block_q: u32) -> Option<Patches> {
         match pattern {
             Pattern::Neighborhood(grid) if frame.q_len <= MOST_ROWS => Patches::of_grid(grid, block_q),

@@ -1,4 +1,5 @@
-//! [`Pattern`]: the allowed cells of one (batch, head), after heads, batch rows and facts are resolved.
+//! [`Pattern`]: the allowed cells of one pair of batch row and head. The arms of heads and batch rows are selected, and
+//! the facts are looked up.
 //!
 //! A pattern has three operations: the keys that one row reads (`row`), bounds for a range of rows (`bounds`), and the
 //! exact cells of a rectangle as bits (`fill`). Resolved atoms implement them, and combinations combine the results.
@@ -15,10 +16,12 @@ use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The maximum number of runs of keys in the bounds of a stride. A stride with more runs has unknown bounds.
+/// The maximum number of runs of keys for which the bounds of `stride(..)` are computed. Beyond this maximum, the
+/// bounds are unknown: any key may be allowed.
 pub(crate) const MAX_RUNS: i64 = 1 << 18;
 
-/// A resolved mask of one (batch, head). Equal patterns with equal frames share one plan.
+/// The mask of one pair of batch row and head, with its facts looked up. Pairs with equal patterns and equal frames
+/// share one plan.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Pattern {
     /// Cells with `lo <= k - q <= hi`, where `q` and `k` are positions. With `None`, there is no limit on that side.
@@ -34,12 +37,13 @@ pub(crate) enum Pattern {
     Keys(Arc<IntervalSet>),
     /// Cells whose query row is in this set, for every key.
     Queries(Arc<IntervalSet>),
-    /// Query and key in the same document. Borders of documents, from position 0: `[0, 33, 64]` is 0..33 and 33..64.
+    /// Cells whose query and key are in the same document. The list has the position of the first document and the end
+    /// of each document: `[0, 33, 64]` means the documents 0..33 and 33..64.
     Documents(Arc<[i64]>),
     Neighborhood(Arc<Neighborhood>),
-    /// A resolved atom with its own rows and bounds.
+    /// A resolved atom that computes its own rows (the keys of one query) and bounds.
     Atom(ResolvedRef),
-    /// An atom that decides each cell separately, without runs or bounds.
+    /// An atom that evaluates its function `allows` for one cell at a time. It computes no runs of keys and no bounds.
     Member(ByCellRef),
     Array(Shared<Array>, usize),
     Closure {
@@ -78,7 +82,7 @@ impl<T> std::hash::Hash for Shared<T> {
     }
 }
 
-/// A closure that is compared and hashed by address.
+/// A closure (a function of the user) that is compared and hashed by its address in memory.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct SharedClosure(pub(crate) Closure);
 
@@ -102,8 +106,9 @@ impl Pattern {
         Pattern::And(vec![self, Pattern::Not(Box::new(other.clone()))])
     }
 
-    /// Calls `emit(start, end)` with the allowed keys of query row `row` within `keys`. Runs may have any order and may
-    /// overlap. The pattern must not be a combination.
+    /// Calls `emit(start, end)` for the runs of keys `start..end` that query row `row` may read within
+    /// `keys.0..keys.1`. Runs may have any order and may overlap. The pattern must not be a combination (`Not`, `And`,
+    /// `Or`).
     pub(crate) fn row(&self, frame: &Frame, row: u32, keys: (u32, u32), emit: &mut impl FnMut(u32, u32)) {
         let q = frame.query(row);
         match self {
@@ -154,7 +159,8 @@ impl Pattern {
         }
     }
 
-    /// Returns the first query row after `row` that may read other keys than `row` reads.
+    /// Returns the first query row after `row` that may read other keys than `row` reads, or the number of query rows
+    /// if there is none.
     pub(crate) fn equal_until(&self, frame: &Frame, row: u32) -> u32 {
         let q = frame.query(row);
         let at = |position: Option<i64>| {
@@ -237,7 +243,8 @@ impl Pattern {
         }
     }
 
-    /// Returns the exact union and intersection of rows, which must ascend. The pattern must not be a combination.
+    /// Returns the exact bounds of the query rows `rows`, which must ascend: the union and the intersection of the keys
+    /// that these rows may read. The pattern must not be a combination (`Not`, `And`, `Or`).
     pub(crate) fn bounds_by_rows(&self, frame: &Frame, rows: impl Iterator<Item = u32>) -> Bounds {
         let mut lower: Option<IntervalSet> = None;
         // all pieces are sorted once: a union row by row would take quadratic time
@@ -266,8 +273,9 @@ impl Pattern {
         }
     }
 
-    /// Writes the cells of `rows` x `keys`: bit `i % 64` of word `i / 64` of each row is key `keys.start + i`. Bits
-    /// beyond the keys are 0. Overwrites `words`, which must have `rows.len() * row_words(keys.len())` words.
+    /// Writes the cells of `rows` x `keys` as bits, 1 for allowed. Each row has `row_words(keys.len())` words of 64
+    /// bits, and bit `i % 64` of word `i / 64` of a row is the cell of key `keys.start + i`. Bits beyond `keys` are 0.
+    /// Overwrites `words`, which must have `rows.len() * row_words(keys.len())` words.
     pub(crate) fn fill(&self, frame: &Frame, rows: Range<u32>, keys: Interval, words: &mut [u64]) {
         let stride = row_words(keys.len());
         match self {
@@ -303,7 +311,8 @@ impl Pattern {
         }
     }
 
-    /// Returns whether the rows form blocks: runs of consecutive rows that read the same keys.
+    /// Returns whether this kind of pattern has consecutive query rows that read the same keys, such as the rows of one
+    /// document or chunk.
     pub(crate) fn has_blocks(&self) -> bool {
         match self {
             Pattern::Chunk(_) | Pattern::Documents(_) | Pattern::Queries(_) => true,
@@ -312,7 +321,7 @@ impl Pattern {
         }
     }
 
-    /// Returns whether computing a row takes time for every key of the requested range.
+    /// Returns whether [`row`](Self::row) evaluates every key of the given range one by one.
     pub(crate) fn looks_at_every_key(&self) -> bool {
         match self {
             Pattern::Member(_) | Pattern::Closure { .. } => true,
@@ -321,7 +330,9 @@ impl Pattern {
         }
     }
 
-    /// Returns the last row in `after + 1..=upto` at which a block begins, such as a document, a chunk or a span.
+    /// Returns the last query row in `after + 1..=upto` at which several rows that read the same keys begin (such as a
+    /// document or a chunk), or that is at the position of the first key of an interval of keys. Planning ends tiles at
+    /// such rows. Returns `None` if there is no such row.
     pub(crate) fn last_border(&self, frame: &Frame, after: u32, upto: u32) -> Option<u32> {
         match self {
             Pattern::Not(a) => a.last_border(frame, after, upto),
@@ -352,8 +363,9 @@ impl Pattern {
     }
 }
 
-/// Fills `words` with the bits of the first part, and combines the bits of the other parts with them by `combine`. Each
-/// row has `keys` keys.
+/// Fills `words` with the bits of all `parts` of an `And` or `Or` pattern. `fill` writes the bits of one part, and
+/// `combine` joins two words of 64 bits (`&` or `|`). Each row has `keys` keys. Without parts, every bit is that of
+/// `neutral`.
 pub(crate) fn fill_all(
     parts: &[Pattern],
     words: &mut [u64],
@@ -382,11 +394,12 @@ pub(crate) fn clear_tails(words: &mut [u64], stride: usize, keys: u32) {
     }
 }
 
-/// Selected indices in ascending order: the index at place `i` is selected index number `i`.
+/// The query rows, or the keys, that were selected from a larger mask, by index in the larger mask. The place of an
+/// index is its number among the selected indices: of 3, 4 and 9, index 9 has place 2.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Chosen {
     set: IntervalSet,
-    /// The place of the first index of each interval.
+    /// The place of the first index of each interval in `set`.
     starts: Vec<u32>,
     pub(crate) len: u32,
 }
@@ -402,14 +415,14 @@ impl Chosen {
         Chosen { set, starts, len }
     }
 
-    /// Returns the index at `place`, which must be below the number of selected indices.
+    /// Returns the selected index at place `place`, which must be below the number of selected indices.
     pub(crate) fn origin(&self, place: u32) -> u32 {
         let run = self.starts.partition_point(|&start| start <= place) - 1;
         self.set.as_slice()[run].start + (place - self.starts[run])
     }
 
-    /// Returns the number of selected indices below `index`. This is the place of `index`, or of the first selected
-    /// index after it.
+    /// Returns the number of selected indices below `index`. This number is the place of `index` if `index` is
+    /// selected; otherwise it is the place of the next selected index.
     fn place(&self, index: u32) -> u32 {
         let runs = self.set.as_slice();
         let run = runs.partition_point(|run| run.end <= index);
@@ -422,7 +435,7 @@ impl Chosen {
         places
     }
 
-    /// Returns the indices at `places`, as runs.
+    /// Returns the selected indices at `places`, as runs of consecutive indices.
     fn runs(&self, places: Range<u32>) -> impl Iterator<Item = Interval> + '_ {
         let first = self.starts.partition_point(|&start| start <= places.start).saturating_sub(1);
         let runs = self.set.as_slice()[first..].iter().zip(&self.starts[first..]);
@@ -433,7 +446,8 @@ impl Chosen {
     }
 }
 
-/// The query rows and keys that were selected from a larger mask, with the frame of the larger mask.
+/// The query rows and keys that [`BoundMask::select`](crate::BoundMask::select) took from a larger mask, with the frame
+/// of the larger mask.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Selection {
     pub(crate) frame: Frame,
@@ -442,7 +456,8 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// Applies [`Pattern::row`] to `leaf`. Rows and keys are places in the selection.
+    /// Calls `emit(start, end)` as [`Pattern::row`] does, for the pattern `leaf` of the larger mask. `row`, `keys`,
+    /// `start` and `end` are places: numbers among the selected rows and keys.
     pub(crate) fn row(&self, leaf: &Pattern, row: u32, keys: (u32, u32), emit: &mut dyn FnMut(u32, u32)) {
         if keys.0 >= keys.1 {
             return;
@@ -466,12 +481,14 @@ impl Selection {
         }
     }
 
-    /// Applies [`Pattern::equal_until`] to `leaf`. Rows are places in the selection.
+    /// Returns the result of [`Pattern::equal_until`] for the pattern `leaf` of the larger mask. `row` and the result
+    /// are places: numbers among the selected rows.
     pub(crate) fn equal_until(&self, leaf: &Pattern, row: u32) -> u32 {
         self.rows.place(leaf.equal_until(&self.frame, self.rows.origin(row)))
     }
 
-    /// Applies [`Pattern::bounds`] to `leaf`. Rows and keys are places in the selection.
+    /// Returns the result of [`Pattern::bounds`] for the pattern `leaf` of the larger mask. The rows and the keys of
+    /// the result are places: numbers among the selected rows and keys.
     pub(crate) fn bounds(&self, leaf: &Pattern, rows: Range<u32>) -> Bounds {
         let by_run = self.rows.runs(rows).map(|run| {
             let found = leaf.bounds(&self.frame, run.start..run.end);
@@ -481,7 +498,8 @@ impl Selection {
         all.unwrap_or_else(|| Bounds::unknown(self.keys.len))
     }
 
-    /// Applies [`Pattern::last_border`] to `leaf`. Rows are places in the selection.
+    /// Returns the result of [`Pattern::last_border`] for the pattern `leaf` of the larger mask. `after`, `upto` and
+    /// the result are places: numbers among the selected rows.
     pub(crate) fn last_border(&self, leaf: &Pattern, after: u32, upto: u32) -> Option<u32> {
         let last = self.rows.len - 1;
         let origin = |place: u32| self.rows.origin(place.min(last));
@@ -489,7 +507,7 @@ impl Selection {
         Some(self.rows.place(border)).filter(|place| *place > after)
     }
 
-    /// Returns the pattern restricted to the selected rows and keys.
+    /// Returns `pattern`, a pattern of the larger mask, restricted to the selected rows and keys.
     pub(crate) fn pattern(selection: &Arc<Self>, pattern: &Pattern) -> Pattern {
         let all = |parts: &[Pattern]| parts.iter().map(|part| Self::pattern(selection, part)).collect();
         match pattern {

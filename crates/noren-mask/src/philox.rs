@@ -3,7 +3,7 @@
 //! Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. The known-answer tests
 //! below are from the reference implementation.
 
-/// Returns four random words for a 128-bit counter and a 64-bit key, by Philox 4x32-10 (Salmon et al. 2011).
+/// Returns four random 32-bit numbers for a 128-bit counter and a 64-bit key, by Philox 4x32-10 (Salmon et al. 2011).
 #[inline(always)]
 pub fn philox(counter: [u32; 4], key: u64) -> [u32; 4] {
     const M: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
@@ -19,20 +19,21 @@ pub fn philox(counter: [u32; 4], key: u64) -> [u32; 4] {
     c
 }
 
-/// Returns the random word of the cell with query position `q` and key position `k` for `seed`.
+/// Returns the random 32-bit number of the cell with query position `q` and key position `k` for `seed`.
 pub(crate) fn cell_word(q: i64, k: i64, seed: u64) -> u32 {
     let block = k.div_euclid(4);
     philox([block as u32, (block >> 32) as u32, q as u32, (q >> 32) as u32], seed)[k.rem_euclid(4) as usize]
 }
 
-/// Returns the limit for random words that gives probability `p`: a cell is allowed if its random word is below the
-/// limit. The limit 2^32 allows every cell.
+/// Returns the limit `p * 2^32`, rounded: a cell is allowed if its random 32-bit number is below this limit, so with
+/// probability `p`. The limit 2^32 allows every cell.
 pub(crate) fn threshold(p: f64) -> u64 {
     (p * 4_294_967_296.0).round() as u64
 }
 
-/// Returns `count` distinct block numbers of `0..blocks` in ascending order, for query block `q_block` and `seed`. The
-/// method is Floyd's sampling. Its numbers are products and shifts of successive random words.
+/// Returns the numbers of `count` random blocks of keys, distinct and ascending, from `0..blocks`. These are the blocks
+/// that the block of queries `q_block` reads in `random_blocks`. The method is Floyd's sampling, with random numbers
+/// that `seed` and `q_block` determine.
 pub(crate) fn sample_blocks(q_block: i64, blocks: u64, count: u64, seed: u64) -> Vec<u64> {
     let count = count.min(blocks);
     let mut chosen = std::collections::BTreeSet::new();

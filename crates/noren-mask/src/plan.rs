@@ -39,8 +39,9 @@ impl TileSpan {
     }
 }
 
-/// The query rows `start..end` with the spans of keys that these rows read. Rows and keys are places in the plan's
-/// order. Spans are ascending and disjoint. Keys outside of all spans are not allowed.
+/// The query rows `start..end` with the spans of keys that these rows read. If the plan is reordered, rows and keys are
+/// given by their places in the orders of the [`PatternPlan`], not by their indices. Spans are ascending and disjoint.
+/// Keys outside of all spans are not allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tile<'a> {
     /// The first query row.
@@ -57,7 +58,8 @@ impl Tile<'_> {
         self.end - self.start
     }
 
-    /// Returns the number of cells that a kernel computes: rows times the keys of all spans.
+    /// Returns the number of cells that a kernel computes for this tile: the number of rows times the number of keys of
+    /// all spans.
     pub fn computed(&self) -> u64 {
         self.spans.iter().map(|s| u64::from(s.keys())).sum::<u64>() * u64::from(self.rows())
     }
@@ -70,7 +72,8 @@ impl Tile<'_> {
 pub struct PlanOptions {
     /// The maximum number of query rows of a tile.
     pub block_q: u32,
-    /// The number of keys of a key tile, for statistics and the transposed view.
+    /// The number of keys of a key tile. Statistics and the plan ordered by key ([`PatternPlan::transposed`]) use key
+    /// tiles.
     pub block_kv: u32,
     /// The permitted changes of the order of queries and keys.
     #[cfg_attr(feature = "serde", serde(default = "never"))]
@@ -100,18 +103,20 @@ fn never() -> Reorder {
 pub enum Reorder {
     /// The automatic choice, with three rules:
     ///
-    /// 1. If all distances from queries to their keys are multiples of one number, the plan uses residue classes, for
-    ///    all sizes of the mask. All keys of a query are then in one class, in ascending order.
-    /// 2. If gathering the queries of a `global(..)` reduces the cost, the plan gathers these queries.
+    /// 1. If all distances from queries to their keys are multiples of one number, queries and keys are sorted by their
+    ///    positions modulo this number, for all sizes of the mask. All keys of a query are then in one residue class,
+    ///    in ascending order.
+    /// 2. If it reduces the cost, the queries of a `global(..)` are gathered: they are placed next to one another, so
+    ///    that they are in few tiles.
     /// 3. Any other reordering changes the order in which the keys of a row are added. The plan uses such a reordering
     ///    only if it saves at least 1/8 of the cost and at least 2^20 cells.
     #[default]
     Auto,
     /// No reordering: query rows and keys stay in the order of their indices.
     Never,
-    /// Reordering whenever the structure of the mask allows a reordering, even if no cost is saved.
+    /// A reordering for every mask whose structure allows one, even if it saves no cost.
     Always,
-    /// Residue classes of the positions, for every mask. The number is the modulus, at most 4096.
+    /// Queries and keys sorted by position modulo the given number, for every mask. The number is at most 4096.
     Residues(u32),
     /// Keys in two orders, for masks that combine a stride with other masks. Each cell is read in one of the two orders:
     ///
@@ -139,9 +144,9 @@ pub struct PatternPlan {
     pub(super) resolved: Resolved,
     /// The orders of queries and keys. With `None`, the place of each query row and key equals its index.
     pub(super) reordering: Option<Box<Reordering>>,
-    /// The first query row of each tile; after the last tile, the number of query rows.
+    /// The first query row of each tile. The last element is the number of query rows.
     pub(super) rows: Vec<u32>,
-    /// The index of the first span of each tile; after the last tile, the number of spans.
+    /// The index in `spans` of the first span of each tile. The last element is the number of spans.
     pub(super) first_span: Vec<u32>,
     pub(super) spans: Vec<TileSpan>,
 }
@@ -157,7 +162,8 @@ impl PatternPlan {
         self.reordering.as_ref().and_then(|order| order.keys.as_ref()).filter(|order| !order.is_identity())
     }
 
-    /// Returns the query row at place `place`.
+    /// Returns the index of the query row at place `place` in [`query_order`](Self::query_order). Without an order, the
+    /// result is `place`.
     ///
     /// # Panics
     /// Panics if `place` is not below [`q_len`](Self::q_len) and the plan is reordered.
@@ -165,7 +171,8 @@ impl PatternPlan {
         self.query_order().map_or(place, |order| order.origin(place))
     }
 
-    /// Returns the key at place `place`.
+    /// Returns the index of the key at place `place` in [`key_order`](Self::key_order). Without an order, the result is
+    /// `place`.
     ///
     /// # Panics
     /// Panics if `place` is not below [`key_places`](Self::key_places) and the plan is reordered.
@@ -182,7 +189,8 @@ impl PatternPlan {
         &self.resolved
     }
 
-    /// Applies `error` to each span of the middle tile. Tests of the guard use this function to make a wrong plan.
+    /// Changes each span of the middle tile by the function `error`. Tests use this method to make a wrong plan, which
+    /// a check must find.
     #[cfg(test)]
     pub(crate) fn plant(&mut self, error: impl Fn(&mut TileSpan)) {
         let tile = self.tile_count() / 2;
@@ -190,14 +198,15 @@ impl PatternPlan {
         self.spans[spans].iter_mut().for_each(error);
     }
 
-    /// Applies `error` to the list of the first rows of all tiles; the last entry is the number of rows. Tests of the
-    /// guard use this function to make a wrong plan.
+    /// Changes the list of the first rows of all tiles by the function `error`. The last entry of the list is the
+    /// number of rows. Tests use this method to make a wrong plan, which a check must find.
     #[cfg(test)]
     pub(crate) fn plant_rows(&mut self, error: impl Fn(&mut Vec<u32>)) {
         error(&mut self.rows);
     }
 
-    /// Returns the groups of the order of keys, or an empty slice if keys are not reordered.
+    /// Returns the groups of [`key_order`](Self::key_order), such as one group for each residue class. Returns an empty
+    /// slice if keys are not reordered.
     pub(crate) fn key_groups(&self) -> &[Group] {
         self.reordering.as_ref().and_then(|order| order.keys.as_ref()).map_or(&[], Order::groups)
     }
@@ -212,12 +221,14 @@ impl PatternPlan {
         self.resolved.frame.kv_len
     }
 
-    /// Returns the number of places of keys. It equals the number of keys, or is larger if keys have a second place.
+    /// Returns the number of places in the order of keys. The result equals [`kv_len`](Self::kv_len), or is larger if
+    /// the order contains keys twice ([`Reorder::Copies`]).
     pub fn key_places(&self) -> u32 {
         self.reordering.as_ref().and_then(|order| order.keys.as_ref()).map_or(self.kv_len(), Order::len)
     }
 
-    /// Returns whether the order contains keys at two places. A query row reads each key at only one of its places.
+    /// Returns whether the order of keys contains keys twice, at two places ([`Reorder::Copies`]). A query row reads a
+    /// key at only one of the two places.
     pub(crate) fn has_copies(&self) -> bool {
         self.reordering.as_ref().is_some_and(|order| order.split.is_some())
     }
@@ -243,15 +254,16 @@ impl PatternPlan {
         (0..self.tile_count()).map(|i| self.tile(i))
     }
 
-    /// Returns the smallest range of keys that contains every span, or `0..0` if there is no span.
+    /// Returns the smallest range of key places that contains every span of every tile, or `0..0` if there is no span.
     pub fn covering_keys(&self) -> Range<u32> {
         let ends = self.tiles().filter_map(|t| Some((t.spans.first()?.start, t.spans.last()?.end)));
         ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).map_or(0..0, |(a, z)| a..z)
     }
 
-    /// Writes the exact cells of `rows` x `keys`, as places. Bit `i % 64` of word `i / 64` of row `r` is set if query
-    /// row `rows.start + r` may read key `keys.start + i`. Each row has `keys.len().div_ceil(64)` words, and bits
-    /// beyond `keys` are 0. Overwrites `words`.
+    /// Writes the cells of `rows` x `keys` as bits, 1 for allowed. If the plan is reordered, `rows` and `keys` are
+    /// places. Bit `i % 64` of word `i / 64` of row `r` is set if query row `rows.start + r` may read key
+    /// `keys.start + i`. Each row has `keys.len().div_ceil(64)` words, and bits beyond `keys` are 0. Overwrites
+    /// `words`.
     ///
     /// # Panics
     /// Panics if `words` has another length, or if `rows` or `keys` are outside the shape.
@@ -323,7 +335,8 @@ impl Plan {
         &self.options
     }
 
-    /// Returns this plan without reordering, for code that supports no orders.
+    /// Returns this plan if it has no reordering, else a new plan of the same mask without reordering. Code that does
+    /// not support reordered rows and keys uses the result.
     pub fn in_place(&self) -> Cow<'_, Plan> {
         match self.patterns.iter().any(|p| p.reordering.is_some()) {
             true => Cow::Owned(self.bound.plan_with(&PlanOptions { reorder: Reorder::Never, ..self.options })),

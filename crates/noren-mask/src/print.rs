@@ -6,7 +6,8 @@ use crate::set::Selector;
 use crate::syntax::{List, MAX_DEPTH, MAX_TEXT, Name, write_spans};
 use std::fmt::{self, Display, Formatter, Write};
 
-/// The precedence of an expression. A part with a lower precedence than its place requires gets parentheses.
+/// The precedence of the operator of an expression, lowest first. For example, in `(a | b) & c` the operand `a | b`
+/// gets parentheses, because `|` has a lower precedence than `&`.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 enum Binding {
     Union,
@@ -24,7 +25,7 @@ fn binding(node: &Node) -> Binding {
     }
 }
 
-/// The limit of the parser that the text of a mask exceeds.
+/// The reason why the parser cannot read the text of a mask: the limit that the text exceeds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Oversize {
     /// The mask is nested deeper than [`MAX_DEPTH`].
@@ -53,7 +54,7 @@ pub(crate) fn measure(mask: &Mask) -> Result<(), Oversize> {
 
 struct Printer<'a> {
     out: &'a mut dyn Write,
-    /// Whether the printer omitted a part because the part is nested too deep.
+    /// True if an expression was written as `...` because it is nested deeper than [`MAX_DEPTH`].
     cut: bool,
 }
 
@@ -125,8 +126,8 @@ impl Display for Selector {
     }
 }
 
-/// Writes the text that parses to the same mask, with as few parentheses as possible. Parts nested deeper than the
-/// parser allows appear as `...`.
+/// Writes the text that parses to the same mask, with as few parentheses as possible. Expressions nested deeper than
+/// the parser allows appear as `...`.
 impl Display for Mask {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         Printer { out: f, cut: false }.mask(self, Binding::Union, 1)
@@ -139,7 +140,8 @@ impl fmt::Debug for Mask {
     }
 }
 
-/// Writes a score such as `softcap(5)`. The default name of an array is omitted.
+/// Writes a score modifier such as `softcap(5)`. The name of an array is omitted if it is the default: `bias` for
+/// `bias(bias)`.
 impl Display for Score {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let (own, name) = match self {

@@ -1,8 +1,9 @@
-//! [`Reordering`]: the order in which a pattern is planned, and the operations of the pattern in that order.
+//! [`Reordering`]: the orders of queries and keys in which a pattern is planned, and the operations of the pattern in
+//! these orders.
 //!
-//! The operations are those of [`Pattern`]: bounds for some query rows, and the exact cells of a rectangle. Rows and
-//! keys are places of an [`Order`]. Resolved atoms return indices, and an interval of indices is one interval of places
-//! in each group.
+//! The operations are those of [`Pattern`]: the bounds of some query rows, and the cells of a rectangle. Rows and keys
+//! are given by their places in an [`Order`]. Resolved atoms return keys by index, and this module converts indices to
+//! places: an interval of indices becomes one interval of places in each group.
 
 use crate::bits::{row_words, set_range};
 use crate::bounds::Bounds;
@@ -17,7 +18,7 @@ use smallvec::SmallVec;
 use std::fmt;
 use std::ops::Range;
 
-/// The orders of a pattern's queries and keys.
+/// The orders in which a plan computes the queries and keys of a pattern.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Reordering {
     pub(crate) queries: Order,
@@ -26,15 +27,17 @@ pub(crate) struct Reordering {
     /// True if every query row reads only keys of its own residue class.
     within_class: bool,
     gathered: [u64; 2],
-    /// The two parts of the pattern if keys are read in two orders, one for each part.
+    /// The division of the pattern's cells in two, if keys have two orders: the cells of each half are read in one of
+    /// the orders. `None` if keys have one order.
     pub(crate) split: Option<Box<Split>>,
-    /// The patches that give the order of query rows.
+    /// The patches of a grid by which query rows are ordered, or `None` if they are not ordered by patches.
     pub(crate) patches: Option<Patches>,
 }
 
 impl Reordering {
-    /// Returns the reordering by residue classes of positions modulo `modulus` (1: no classes). The query rows `rows`
-    /// and the keys `keys` are gathered.
+    /// Returns the reordering in which the query rows `rows` and the keys `keys` are gathered (placed next to one
+    /// another), and the others are sorted by their positions modulo `modulus`. With modulus 1, the others are not
+    /// sorted.
     pub(crate) fn new(pattern: &Pattern, frame: &Frame, modulus: u32, rows: &IntervalSet, keys: &IntervalSet) -> Self {
         let order = Order::of_keys(frame, modulus, keys);
         Reordering {
@@ -50,7 +53,8 @@ impl Reordering {
         }
     }
 
-    /// Returns the reordering with these orders of queries and keys.
+    /// Returns the reordering with these orders of queries and keys. `split` divides the cells between the two orders
+    /// of keys, if there are two.
     pub(crate) fn new_parts(queries: Order, keys: Option<Order>, split: Option<Box<Split>>) -> Self {
         Reordering { queries, keys, within_class: false, gathered: [0; 2], split, patches: None }
     }
@@ -59,15 +63,17 @@ impl Reordering {
         self.queries.modulus()
     }
 
-    /// Returns the reordering with query rows by patches of a grid and keys in place.
+    /// Returns the reordering in which query rows are sorted by patches of a grid, and keys keep the order of their
+    /// indices.
     pub(crate) fn with_patches(patches: &Patches, frame: &Frame) -> Self {
         let mut reordering = Reordering::new_parts(patches.order(frame), None, None);
         reordering.patches = Some(*patches);
         reordering
     }
 
-    /// Returns the reordering in which keys have two orders, one for each part of `split`. Query rows are in residue
-    /// classes of their positions if `rows_by_class` is true, else in place.
+    /// Returns the reordering in which keys have two orders, one for the near cells and one for the far cells of
+    /// `split`. If `rows_by_class` is true, query rows are sorted by their positions modulo the step of `split`;
+    /// otherwise they keep the order of their indices.
     pub(crate) fn with_split(split: Split, frame: &Frame, rows_by_class: bool) -> Self {
         let modulus = if rows_by_class { split.step() } else { 1 };
         let keys = Some(split.keys(frame));
@@ -104,7 +110,7 @@ impl fmt::Display for Reordering {
     }
 }
 
-/// Query rows of one group, and the groups of keys that they may read.
+/// Query rows of one group of an order, and the numbers of the groups of keys that these rows may read.
 struct Rows<'a> {
     frame: &'a Frame,
     rows: &'a [Indices],
@@ -117,7 +123,7 @@ impl Rows<'_> {
         self.rows.iter().flat_map(|r| (0..r.len).map(move |i| r.at(i)))
     }
 
-    /// Returns the places of the indices in `set`, in the groups of keys that the rows may read.
+    /// Returns the places of the keys in `set`, restricted to the groups of keys that the rows may read.
     fn places(&self, set: IntervalSet) -> IntervalSet {
         match &self.keys {
             Some((order, groups)) => order.places(&set, groups.clone()),
@@ -126,17 +132,17 @@ impl Rows<'_> {
     }
 }
 
-/// Keys at places `start..end`, all in one group.
+/// The keys at the places `start..end`, which are all in one group of the order of keys.
 struct Keys<'a> {
     order: Option<(&'a Order, &'a Group)>,
     start: u32,
     end: u32,
-    /// The enclosing range of the keys' indices.
+    /// The smallest index and the largest index plus 1 of these keys.
     covering: (u32, u32),
 }
 
 impl<'a> Keys<'a> {
-    /// Returns the places `places`, split into one item for each group of the order.
+    /// Returns the keys at the places `places`, as one value for each group of the order.
     fn of(order: Option<&'a Order>, places: Range<u32>) -> SmallVec<[Self; 4]> {
         let Some(order) = order else {
             let (start, end) = (places.start, places.end);
@@ -150,19 +156,19 @@ impl<'a> Keys<'a> {
         keys.collect()
     }
 
-    /// Returns the place of index `index`, or the place of the next index if these keys do not contain `index`.
+    /// Returns the place of the key `index`. If these keys do not contain it, returns the place of the next key.
     fn place(&self, index: u32) -> u32 {
         self.order.map_or(index, |(order, group)| order.place(group, index)).clamp(self.start, self.end)
     }
 
-    /// Returns the residue class of the keys and the modulus, or `None` if the keys are not a residue class.
+    /// Returns (residue, modulus) of the residue class of the keys, or `None` if the keys are not of a residue class.
     fn class(&self) -> Option<(u32, u32)> {
         self.order.and_then(|(order, group)| Some((group.class?, order.modulus())))
     }
 }
 
 impl Pattern {
-    /// Returns the bounds, as places, for the rows at places `rows`, which must not be empty.
+    /// Returns the bounds of the query rows at the places `rows`, as places of keys. `rows` must not be empty.
     pub(crate) fn ordered_bounds(&self, frame: &Frame, order: &Reordering, rows: Range<u32>) -> Bounds {
         let mut bounds: Option<Bounds> = None;
         let first = order.queries.group_at(rows.start);
@@ -195,7 +201,7 @@ impl Pattern {
         bounds.unwrap_or_else(Bounds::nothing)
     }
 
-    /// Returns the bounds in the groups of keys that `rows` may read.
+    /// Returns the bounds of `rows`, as places of keys in the groups that `rows` may read.
     fn places(&self, rows: &Rows<'_>) -> Bounds {
         let kv_len = rows.frame.kv_len;
         let places = || rows.keys.as_ref().map_or(kv_len, |(order, _)| order.len());
@@ -252,8 +258,9 @@ impl Pattern {
         }
     }
 
-    /// Returns the bounds of a resolved atom, as indices. For rows with gaps, the bounds are exact if rows change in
-    /// blocks, and otherwise mostly those of the enclosing range.
+    /// Returns the bounds of `rows` for a pattern that is no combination, as indices of keys. If the rows are not
+    /// consecutive, the bounds are exact for patterns with [blocks](Self::has_blocks), and otherwise mostly those of
+    /// the smallest range that contains the rows.
     fn bounds_of(&self, rows: &Rows<'_>) -> Bounds {
         let frame = rows.frame;
         let (first, last) = (rows.rows[0].start, rows.rows[rows.rows.len() - 1].last());
@@ -280,7 +287,8 @@ impl Pattern {
         }
     }
 
-    /// Applies [`fill`](Self::fill) to rows and keys at places of `order`.
+    /// Writes the cells of `rows` x `keys` as bits, as [`fill`](Self::fill) does. `rows` and `keys` are places in
+    /// `order`.
     pub(crate) fn ordered_fill(
         &self,
         frame: &Frame,
@@ -311,7 +319,8 @@ impl Pattern {
         }
     }
 
-    /// Returns the bounds, as places, of rows of residue class `class` in the group of keys of that class.
+    /// Returns the bounds of `rows`, which are of residue class `class`, in the group number `group` of the order
+    /// `keys`, as places of keys. The group must have the keys of the same class.
     pub(crate) fn class_bounds(
         &self,
         frame: &Frame,
@@ -325,7 +334,8 @@ impl Pattern {
         Bounds { upper: found.upper.intersect(&reach), lower: found.lower.intersect(&reach) }
     }
 
-    /// Writes the cells of a row of residue class `class` at places of that class.
+    /// Writes the cells of query row `row` as bits, for the keys at the places `places` of the order `keys`. The row
+    /// and these keys must be of residue class `class`.
     pub(crate) fn class_fill(
         &self,
         frame: &Frame,
@@ -375,8 +385,8 @@ impl Pattern {
         }
     }
 
-    /// Calls `emit(start, end)` with the places in `keys` that query row `row` may read. The pattern must not be
-    /// a combination.
+    /// Calls `emit(start, end)` for the ranges of places in `keys` that query row `row` may read. `class` is the
+    /// residue class of the row, if it has one. The pattern must not be a combination.
     fn row_places(
         &self,
         frame: &Frame,
@@ -418,9 +428,9 @@ impl Pattern {
         }
     }
 
-    /// Returns a number that divides the distance `k - q` of every allowed cell. The result is 0 if all distances are
-    /// 0, and 1 if no other divisor is found. The number depends only on the mask, not on sizes or on the first
-    /// positions of keys or documents.
+    /// Returns a number that divides the distance `k - q` of every allowed cell. For example, the result is 8 for
+    /// `causal & stride(8)`. The result is 0 if all distances are 0, and 1 if no other divisor is found. The number
+    /// depends only on the mask, not on sizes or on the first positions of keys or documents.
     pub(crate) fn modulus(&self) -> u64 {
         match self {
             Pattern::Stride(step) => *step as u64,
@@ -439,7 +449,8 @@ impl Pattern {
         }
     }
 
-    /// Returns the largest modulus of a part of the pattern that an order can use, or 1 if there is no such modulus.
+    /// Returns the [`modulus`](Self::modulus) of the whole pattern if an order can use it; otherwise the largest
+    /// modulus of an operand of `&` or `|` that an order can use. Returns 1 if there is no such modulus.
     pub(crate) fn any_modulus(&self) -> u32 {
         let own = self.modulus();
         if (2..=u64::from(MOST_CLASSES)).contains(&own) {
@@ -451,8 +462,8 @@ impl Pattern {
         }
     }
 
-    /// Adds the query rows and the keys that parts of a union such as `global(..)` allow in addition to the other
-    /// parts.
+    /// Adds to `rows` and `keys` the sets of query rows and of keys that are operands of a union, such as the queries
+    /// and keys of `global(..)`.
     pub(crate) fn global(&self, rows: &mut IntervalSet, keys: &mut IntervalSet) {
         match self {
             Pattern::And(parts) => parts.iter().for_each(|p| p.global(rows, keys)),
@@ -471,7 +482,7 @@ impl Pattern {
 }
 
 impl Reordering {
-    /// Returns the groups of keys that the queries of a group may read.
+    /// Returns the numbers of the groups of `keys` that the query rows of the group `queries` may read.
     fn reach(&self, keys: &Order, queries: &Group) -> Range<usize> {
         match queries.class {
             Some(class) if self.within_class => {
@@ -488,7 +499,9 @@ fn divides(step: i64, modulus: u32) -> bool {
     i64::from(modulus) % step == 0
 }
 
-/// Returns whether the keys that a query reads in a grid line are exactly the keys of its own class in a range.
+/// Returns whether a query of residue class `class` reads, in each line of the grid, all keys of its own class in some
+/// range and no other keys. This is so if the dilation along a line equals the modulus of `order` and divides all
+/// distances.
 fn lines_are_classes(grid: &Neighborhood, order: &Order, class: Option<u32>) -> bool {
     // without residues a class may have two groups: before and after the gathered keys
     let modulus = order.modulus();

@@ -1,4 +1,4 @@
-//! [`Resolution`]: an atom for one batch row and head, as a part of a pattern.
+//! [`Resolution`]: the cells of an atom for one batch row and head, in the form that planning uses.
 
 use crate::basis::Site;
 use crate::pattern::Pattern;
@@ -7,45 +7,49 @@ use crate::set::Span;
 use std::ops::{BitAnd, BitOr, Not};
 use std::sync::Arc;
 
-/// The result of [`Atom::resolve`](crate::atom::Atom::resolve): a part that the planner supports, a [`ResolvedAtom`],
-/// or a combination of these with `&`, `|` and `!`.
+/// The result of [`Atom::resolve`](crate::atom::Atom::resolve): the allowed cells in the form that planning uses. It is
+/// an elementary form that planning knows (such as [`band`](Self::band)), a [`ResolvedAtom`], or a combination of these
+/// with `&`, `|` and `!`.
 #[derive(Clone, Debug)]
 pub struct Resolution(pub(crate) Pattern);
 
 impl Resolution {
-    /// Returns the resolution that consists of one resolved atom.
+    /// Returns the cells that `resolved` allows.
     pub fn of(resolved: impl ResolvedAtom) -> Self {
         Resolution(Pattern::Atom(ResolvedRef(Arc::new(resolved))))
     }
 
-    /// Returns a band: cells with `first <= k - q <= last`. `None` means no limit on that side.
+    /// Returns a band: the cells with `first <= k - q <= last`, where `q` and `k` are the positions of query and key.
+    /// With `None`, there is no limit on that side.
     pub fn band(first: Option<i64>, last: Option<i64>) -> Self {
         Resolution(Pattern::Band { lo: first, hi: last })
     }
 
-    /// Returns the cells with query and key in the same chunk of `size` positions, from position 0. `size` must be at
-    /// least 1.
+    /// Returns the cells with query and key in the same chunk. A chunk has `size` positions, and one chunk begins at
+    /// position 0. `size` must be at least 1.
     pub fn chunk(size: i64) -> Self {
         Resolution(Pattern::Chunk(size))
     }
 
-    /// Returns the cells for which `q - k` is a multiple of `step`. `step` must be at least 1.
+    /// Returns the cells for which `q - k`, the distance of positions, is a multiple of `step`. `step` must be at least
+    /// 1.
     pub fn stride(step: i64) -> Self {
         Resolution(Pattern::Stride(step))
     }
 
-    /// Returns all cells of the keys at these positions.
+    /// Returns the cells of every query with the keys whose positions are in `spans`.
     pub fn keys(site: &Site<'_>, spans: &[Span]) -> Self {
         Resolution(Pattern::Keys(Arc::new(site.row.keys_in(spans))))
     }
 
-    /// Returns all cells of the queries at these positions.
+    /// Returns the cells of every key with the queries whose positions are in `spans`.
     pub fn queries(site: &Site<'_>, spans: &[Span]) -> Self {
         Resolution(Pattern::Queries(Arc::new(site.row.queries_in(spans))))
     }
 
-    /// Returns the cells with query and key in the same segment. `borders` are the ends of segments, as positions in
-    /// ascending order.
+    /// Returns the cells with query and key in the same segment. `borders` has the position at which the first segment
+    /// begins and the position at which each segment ends, ascending: `[0, 33, 64]` means the segments 0..33 and
+    /// 33..64.
     pub fn segments(borders: Vec<i64>) -> Self {
         Resolution(Pattern::Documents(borders.into()))
     }

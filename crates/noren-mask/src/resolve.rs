@@ -1,5 +1,4 @@
-//! [`RowFacts`]: the tokens to which the facts of one batch row refer: positions, padding, documents, labels and
-//! levels.
+//! [`RowFacts`]: the tokens that the facts of one batch row describe, such as the tokens of a document or of a label.
 //!
 //! The definition of cells, plans, explanations, flow and policies use this module, so that a document or a label is
 //! the same set of tokens everywhere. Keys are indices `0..kv_len`, and query rows are indices `0..q_len`. Lists in the
@@ -13,7 +12,7 @@ use crate::set::{Set, Span};
 use crate::shape::Shape;
 use std::ops::Range;
 
-/// The facts of one batch row, with its frame.
+/// The facts of one batch row, together with the positions of its queries and keys.
 #[derive(Clone, Copy)]
 pub struct RowFacts<'a> {
     /// The facts of all batch rows.
@@ -31,12 +30,13 @@ pub struct Documents<'a> {
     lengths: &'a [u64],
 }
 
-/// The tokens of query rows: row `rows.start + i` is the token with key index `token + i`.
+/// Consecutive query rows that are consecutive tokens: query row `rows.start + i` is the token with key index
+/// `token + i`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueryTokens {
     /// The query rows.
     pub rows: Range<u32>,
-    /// The key index of the token of the first row.
+    /// The key index of the token of the first query row, `rows.start`.
     pub token: u32,
 }
 
@@ -51,9 +51,9 @@ pub fn frame(shape: &Shape, facts: &Facts, row: usize) -> Frame {
     Frame { q_len: shape.q_len() as u32, kv_len: shape.kv_len() as u32, offset: shape.query_offset(row), runs }
 }
 
-/// Returns the position of the first document, for documents of `sum` tokens in total. The position is that of the
-/// first non-padding token if the row has padding on the left and `sum` is its number of non-padding tokens; otherwise
-/// the position is 0. If the facts give positions of keys, the position is 0.
+/// Returns the position at which the first document of batch row `row` begins, for documents of `sum` tokens in total.
+/// The result is the position of the first non-padding token if the row has padding on the left, `sum` is its number of
+/// non-padding tokens, and the facts give no positions of keys. Otherwise the result is 0.
 pub fn documents_start(facts: &Facts, row: usize, sum: u64, kv_len: u32) -> i64 {
     match &facts.real {
         Some(RealTokens::Lengths { lengths, side: Side::Left })
@@ -65,7 +65,7 @@ pub fn documents_start(facts: &Facts, row: usize, sum: u64, kv_len: u32) -> i64 
     }
 }
 
-/// Returns the sum of lengths, limited to `u64::MAX`.
+/// Returns the sum of `lengths`, or `u64::MAX` if the sum is larger.
 pub fn sum(lengths: &[u64]) -> u64 {
     lengths.iter().fold(0, |n, l| n.saturating_add(*l))
 }
@@ -79,7 +79,8 @@ impl<'a> RowFacts<'a> {
         }
     }
 
-    /// Returns the non-padding keys, from the parameters of the atom or else from the facts.
+    /// Returns the non-padding keys. `lengths` (number of non-padding tokens of each batch row) and `side` (end of the
+    /// row that has the padding) are parameters of the atom `padding`; if one is `None`, the facts give it.
     pub fn real_keys(&self, side: Option<Side>, lengths: Option<&[u64]>) -> IntervalSet {
         let run = |length: u64| {
             let run = real_run(length, side.unwrap_or(self.facts.padding_side()), self.frame.kv_len);
@@ -93,7 +94,8 @@ impl<'a> RowFacts<'a> {
         }
     }
 
-    /// Returns the non-padding query rows for `padding(on=both)`.
+    /// Returns the non-padding query rows, which `padding(on=both)` allows. `side` and `lengths` are as in
+    /// [`real_keys`](Self::real_keys).
     pub fn real_queries(&self, side: Option<Side>, lengths: Option<&[u64]>) -> IntervalSet {
         let frame = self.frame;
         if let Some(lengths) = &self.facts.query_lengths {
@@ -111,14 +113,15 @@ impl<'a> RowFacts<'a> {
         rows.into_iter().collect()
     }
 
-    /// Returns the documents with the lengths `own` or else those of the facts, or `None` if neither gives any.
+    /// Returns the documents of this batch row. `own` has the lengths of the documents, in tokens; with `None`, the
+    /// facts give the lengths. Returns `None` if the facts give none either.
     pub fn documents(&self, own: Option<&'a [u64]>) -> Option<Documents<'a>> {
         let given = || self.facts.documents.as_ref().and_then(|d| d.get(self.row)).map(Vec::as_slice);
         let lengths = own.or_else(given)?;
         Some(Documents { start: documents_start(self.facts, self.row, sum(lengths), self.frame.kv_len), lengths })
     }
 
-    /// Returns the spans of positions in a set.
+    /// Returns the ranges of positions in `set`. A label that the facts do not declare gives no range.
     pub fn spans(&self, set: &'a Set) -> &'a [Span] {
         match set {
             Set::Spans(spans) => spans,
@@ -126,22 +129,22 @@ impl<'a> RowFacts<'a> {
         }
     }
 
-    /// Returns the spans of positions that have `label`, or `None` if the facts do not declare it.
+    /// Returns the ranges of positions that have the label `label`, or `None` if the facts do not declare the label.
     pub fn label(&self, label: &str) -> Option<&'a [Span]> {
         self.facts.labels.get(label).and_then(|rows| rows.get(self.row)).map(Vec::as_slice)
     }
 
-    /// Returns the levels by position, or `None` if the facts give no levels.
+    /// Returns the level (clearance) of each position, from position 0, or `None` if the facts give no levels.
     pub fn levels(&self) -> Option<&'a [i64]> {
         self.facts.levels.as_ref().and_then(|levels| levels.get(self.row)).map(Vec::as_slice)
     }
 
-    /// Returns the level of a position, or `None` if the list has no such position.
+    /// Returns the level (clearance) of the token at `position`, or `None` if the facts give no level for it.
     pub fn level(&self, position: i64) -> Option<i64> {
         self.levels()?.get(usize::try_from(position).ok()?).copied()
     }
 
-    /// Returns the keys at the positions of `spans`.
+    /// Returns the indices of the keys whose positions are in `spans`.
     pub fn keys_in(&self, spans: &[Span]) -> IntervalSet {
         let mut found = Vec::new();
         for span in spans {
@@ -152,7 +155,7 @@ impl<'a> RowFacts<'a> {
         found.into_iter().collect()
     }
 
-    /// Returns the query rows at the positions of `spans`.
+    /// Returns the indices of the query rows whose positions are in `spans`.
     pub fn queries_in(&self, spans: &[Span]) -> IntervalSet {
         let (offset, q_len) = (self.frame.offset, self.frame.q_len);
         let to_row = |p: u64| (p.min(1 << 60) as i64 - offset).clamp(0, q_len.into()) as u32;
@@ -160,7 +163,7 @@ impl<'a> RowFacts<'a> {
         rows.filter(|r| !r.is_empty()).collect()
     }
 
-    /// Returns the keys whose position has `level`.
+    /// Returns the indices of the keys whose tokens have the level (clearance) `level`.
     pub fn keys_of_level(&self, level: i64) -> IntervalSet {
         let levels = self.levels().unwrap_or(&[]);
         let mut found = IntervalSet::new();
@@ -171,8 +174,8 @@ impl<'a> RowFacts<'a> {
         found
     }
 
-    /// Returns the query rows with their tokens (the keys at the same positions), by ascending row. Query rows without
-    /// a key at their position are omitted.
+    /// Returns the query rows and the tokens that they are: a query row is the token whose key has the same position.
+    /// The result is in ascending order of row, without query rows for which no key has the same position.
     pub fn query_tokens(&self) -> Vec<QueryTokens> {
         let (offset, q_len) = (self.frame.offset, i64::from(self.frame.q_len));
         let mut out = Vec::new();
@@ -190,7 +193,7 @@ impl<'a> RowFacts<'a> {
 }
 
 impl Documents<'_> {
-    /// Returns the positions of each document in the order of the list, with empty documents.
+    /// Returns the range of positions of each document, in the order of the list of lengths, including empty documents.
     pub fn ranges(&self) -> impl Iterator<Item = Range<i64>> + '_ {
         self.lengths.iter().scan(self.start, |at, &n| {
             let start = *at;
@@ -199,12 +202,14 @@ impl Documents<'_> {
         })
     }
 
-    /// Returns the beginning of the first document and the ends of the documents that are not empty.
+    /// Returns the first position of the first document, and the end position of each document that is not empty. For
+    /// example, lengths 3, 0, 2 from position 0 give [0, 3, 5].
     pub fn borders(&self) -> Vec<i64> {
         std::iter::once(self.start).chain(self.ranges().filter(|r| !r.is_empty()).map(|r| r.end)).collect()
     }
 
-    /// Returns the index and the positions of the document that contains `position`.
+    /// Returns the index and the range of positions of the document that contains `position`, or `None` if there is
+    /// none.
     pub fn at(&self, position: i64) -> Option<(usize, Range<i64>)> {
         self.ranges().enumerate().find(|(_, range)| range.contains(&position))
     }

@@ -9,18 +9,19 @@ use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// An atom for one batch row and head, with its facts: the positions that each query position reads.
+/// An atom for one batch row and head, with its facts looked up. It gives planning the positions of the keys that each
+/// query reads.
 ///
 /// Positions are those of [`Pair`](crate::atom::Pair). The library maps them to rows and keys, also for ring buffers.
 /// Equal values must allow the same cells, because equal patterns share a plan.
 pub trait ResolvedAtom: Value {
-    /// Calls `emit(start, end)` for runs of positions that the query at position `q` reads. These must be exactly the
-    /// positions that [`Atom::allows`](crate::atom::Atom::allows) allows. Positions outside of `keys` are ignored. Runs
-    /// may have any order and may overlap.
+    /// Calls `emit(start, end)` for ranges of key positions that the query at position `q` reads. Within `keys`, these
+    /// must be exactly the positions that [`Atom::allows`](crate::atom::Atom::allows) allows. Positions outside of
+    /// `keys` are ignored. The ranges may have any order and may overlap.
     fn row(&self, q: i64, keys: Range<i64>, emit: &mut dyn FnMut(i64, i64));
 
-    /// Returns the positions of `keys` that at least one query reads, and those that every query reads. `queries` is
-    /// not empty.
+    /// Returns the bounds of the queries at the positions `queries`: the positions in `keys` that at least one of the
+    /// queries reads, and the positions that every one of them reads. `queries` is not empty.
     fn bounds(&self, queries: Range<i64>, keys: Range<i64>) -> Reach {
         let _ = (queries, keys);
         Reach::Unknown
@@ -32,62 +33,66 @@ pub trait ResolvedAtom: Value {
         q.saturating_add(1)
     }
 
-    /// Returns whether rows change in blocks (see [`next_change`](Self::next_change)). Tiles should end at the borders
-    /// of blocks.
+    /// Returns whether consecutive queries often read the same keys, such as the queries of one document. Planning then
+    /// ends tiles where the keys change, which [`next_change`](Self::next_change) returns.
     fn has_blocks(&self) -> bool {
         false
     }
 
-    /// Returns the bounds of the queries at these positions, which ascend and have gaps. For `None`, planning takes the
-    /// rows one by one if they change in blocks, and otherwise the bounds of their enclosing range.
+    /// Returns the bounds, as [`bounds`](Self::bounds) does, of the queries at the positions `queries`, which ascend
+    /// but are not consecutive. If the result is `None`, planning computes the rows one by one if
+    /// [`has_blocks`](Self::has_blocks) is true, and otherwise uses the bounds of the smallest range that contains the
+    /// queries.
     fn bounds_of(&self, queries: &[i64], keys: Range<i64>) -> Option<Reach> {
         let _ = (queries, keys);
         None
     }
 
-    /// Returns the number of runs of a row, if [`bounds`](Self::bounds) takes rows one by one and may have many runs.
-    /// Planning subtracts the runs from its budget.
+    /// Returns an estimate of the number of ranges that [`row`](Self::row) emits for one query. Only an atom whose
+    /// [`bounds`](Self::bounds) need every row ([`Reach::ByRows`]) and whose rows have many ranges returns more than 1.
+    /// Planning subtracts this work from its budget.
     fn runs_per_row(&self) -> u64 {
         1
     }
 
-    /// Returns the number to which the time of [`row`](Self::row) is proportional.
+    /// Returns the quantity to which the time of [`row`](Self::row) is proportional.
     fn row_work(&self) -> RowWork {
         RowWork::Runs
     }
 }
 
-/// Bounds of some rows, as positions of keys in any order. Bounds that are not exact cost time. Wrong bounds make a
-/// wrong plan.
+/// The bounds of some queries, as positions of keys. Bounds that contain too many keys in `some`, or too few in
+/// `every`, only make planning slower. Bounds with the opposite error make the plan wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reach {
-    /// Unknown bounds: a row may read any key, and no key is known to be read by every row.
+    /// Unknown bounds: a query may read any key, and no key is known to be read by every query.
     Unknown,
-    /// Bounds that planning computes exactly, row by row, or block by block if the rows of a block are equal.
+    /// No bounds. Planning computes them from [`ResolvedAtom::row`], once for each group of consecutive queries that
+    /// read the same keys.
     ByRows,
-    /// The bounds as runs of positions.
+    /// Bounds as ranges of key positions. The ranges may have any order.
     Keys {
-        /// All positions that at least one row reads; may contain more.
+        /// All positions that at least one of the queries reads. Other positions are permitted too.
         some: Vec<Range<i64>>,
-        /// Positions that every row reads; may omit some.
+        /// Positions that every one of the queries reads. Some such positions may be missing.
         every: Vec<Range<i64>>,
     },
 }
 
-/// The number to which the time of [`ResolvedAtom::row`] is proportional. Planning evaluates the parts with the
-/// smallest number first.
+/// The quantity to which the time of [`ResolvedAtom::row`] is proportional. A slow atom is evaluated after other atoms,
+/// or for fewer keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum RowWork {
-    /// Constant: a row is a few runs of keys.
+    /// A constant: each query reads only a few ranges of keys.
     Runs,
-    /// The number of runs of a row, which may be as large as the number of keys.
+    /// The number of ranges of keys that a query reads, which may be as large as the number of keys.
     ManyRuns,
     /// The number of keys in the range `keys` that is passed to [`ResolvedAtom::row`].
     Keys,
 }
 
-/// A shared resolved atom, compared by value.
+/// A reference to a resolved atom. Two references are equal if their atoms are equal.
 #[derive(Clone, Debug)]
 pub(crate) struct ResolvedRef(pub(crate) Arc<dyn ResolvedAtom>);
 
@@ -107,7 +112,7 @@ impl Hash for ResolvedRef {
 }
 
 impl ResolvedRef {
-    /// Calls `emit` with the keys of query row `row` within `keys`, as indices.
+    /// Calls `emit(start, end)` for ranges of key indices that query row `row` may read within `keys.0..keys.1`.
     pub(crate) fn row(&self, frame: &Frame, row: u32, keys: (u32, u32), emit: &mut dyn FnMut(u32, u32)) {
         let q = frame.query(row);
         frame.pieces(keys, &mut |first, last, shift| {
@@ -117,19 +122,22 @@ impl ResolvedRef {
         });
     }
 
-    /// Returns the bounds of `rows`, or `None` if the rows must be taken one by one.
+    /// Returns the bounds of the query rows `rows`, as key indices. Returns `None` if the atom gives no bounds, so that
+    /// they must be computed from each row.
     pub(crate) fn bounds(&self, frame: &Frame, rows: Range<u32>) -> Option<Bounds> {
         let queries = frame.query(rows.start)..frame.query(rows.end);
         by_piece(frame, |keys| self.0.bounds(queries.clone(), keys))
     }
 
-    /// Returns the bounds of rows with gaps, or `None` if the atom has no such bounds.
+    /// Returns the bounds of query rows that are not consecutive, as key indices, or `None` if the atom does not give
+    /// them.
     pub(crate) fn bounds_of(&self, frame: &Frame, rows: impl Iterator<Item = u32>) -> Option<Bounds> {
         let queries: SmallVec<[i64; 64]> = rows.map(|row| frame.query(row)).collect();
         by_piece(frame, |keys| self.0.bounds_of(&queries, keys).unwrap_or(Reach::ByRows))
     }
 
-    /// Returns the first position after `q` whose query may read other keys than the query at position `q`.
+    /// Returns the first position after `q` whose query may read other keys than the query at position `q`, or
+    /// `i64::MAX` if there is none.
     pub(crate) fn next_change(&self, q: i64) -> i64 {
         self.0.next_change(q)
     }
@@ -138,8 +146,8 @@ impl ResolvedRef {
         self.0.has_blocks()
     }
 
-    /// Returns the estimated number of steps to compute the bounds of `rows`. The estimate assumes that all blocks of
-    /// rows are as long as the first block.
+    /// Returns the estimated number of steps to compute the bounds of `rows`, for the budget. The estimate assumes that
+    /// the keys change as often in all rows as after the first row.
     pub(crate) fn bounds_cost(&self, frame: &Frame, rows: &Range<u32>) -> u64 {
         let first = frame.query(rows.start);
         let block = self.0.next_change(first).saturating_sub(first).max(1) as u64;
@@ -156,8 +164,8 @@ impl ResolvedRef {
 
 type Runs = SmallVec<[Range<u32>; 8]>;
 
-/// Returns the bounds over all keys. `reach` returns the bounds over one run of consecutive positions. Returns `None`
-/// if `reach` requires bounds row by row for at least one run.
+/// Returns the bounds over all keys, as indices. Keys are stored as runs of consecutive positions, and `reach` returns
+/// the bounds over one such run. Returns `None` if `reach` returns [`Reach::ByRows`] for a run.
 fn by_piece(frame: &Frame, reach: impl Fn(Range<i64>) -> Reach) -> Option<Bounds> {
     let (mut upper, mut lower) = (Runs::new(), Runs::new());
     let mut by_rows = false;
@@ -182,7 +190,8 @@ fn by_piece(frame: &Frame, reach: impl Fn(Range<i64>) -> Reach) -> Option<Bounds
     (!by_rows).then(|| Bounds { upper: set(upper), lower: set(lower) })
 }
 
-/// Calls `emit` with the intersection of `run` and `piece`, as indices: index = position - `shift`.
+/// Calls `emit(start, end)` with the intersection of `run` and `piece`, which are ranges of positions. `start` and
+/// `end` are indices: an index is the position minus `shift`.
 fn emit_run(run: Range<i64>, piece: &Range<i64>, shift: i64, emit: &mut dyn FnMut(u32, u32)) {
     let (start, end) = (run.start.max(piece.start), run.end.min(piece.end));
     if start < end {
@@ -190,13 +199,13 @@ fn emit_run(run: Range<i64>, piece: &Range<i64>, shift: i64, emit: &mut dyn FnMu
     }
 }
 
-/// An atom of a pattern that decides each cell separately, by index. The atom gives no runs and no bounds.
+/// An atom that evaluates its function `allows` for one cell at a time. It computes no bounds.
 pub(crate) trait ByCell: Value {
-    /// Calls `emit` with the keys of query row `row` within `keys`.
+    /// Calls `emit(start, end)` for ranges of key indices that query row `row` may read within `keys.0..keys.1`.
     fn row(&self, frame: &Frame, row: u32, keys: (u32, u32), emit: &mut dyn FnMut(u32, u32));
 }
 
-/// A shared [`ByCell`], compared by value.
+/// A reference to a [`ByCell`] atom. Two references are equal if their atoms are equal.
 #[derive(Clone, Debug)]
 pub(crate) struct ByCellRef(pub(crate) Arc<dyn ByCell>);
 

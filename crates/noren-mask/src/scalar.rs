@@ -1,4 +1,5 @@
-//! Parameters of atoms and scores: values per batch row, sides, real numbers.
+//! Types of parameters of atoms and score modifiers: one value for each batch row, the side of the padding, real
+//! numbers.
 
 /// One value for all batch rows, or one value per batch row.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -10,7 +11,7 @@ pub enum Rows<T> {
 }
 
 impl<T> Rows<T> {
-    /// Returns the value of batch row `row`, or `None` if the list is shorter.
+    /// Returns the value of batch row `row`, or `None` if the list has no value for it.
     pub fn get(&self, row: usize) -> Option<&T> {
         match self {
             Rows::All(value) => Some(value),
@@ -18,7 +19,7 @@ impl<T> Rows<T> {
         }
     }
 
-    /// Returns the values after applying `f` to each value.
+    /// Returns the values `f(value)` for all values.
     pub(crate) fn map<U>(self, mut f: impl FnMut(T) -> U) -> Rows<U> {
         match self {
             Rows::All(value) => Rows::All(f(value)),
@@ -83,7 +84,7 @@ pub enum Side {
     Right,
 }
 
-/// A finite number that can be compared and hashed by its bits. The value -0 is stored as 0.
+/// A finite real number that, unlike `f64`, has a total order and a hash. The value -0 is stored as 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Real(u64);
 

@@ -1,27 +1,28 @@
-//! Work items of about equal cost, to distribute a plan over threads.
+//! Division of a plan into work items of about equal cost, to distribute them over threads.
 
 use crate::plan::{Kind, PatternPlan, Plan};
 use std::ops::Range;
 
-/// Query tiles of one (batch, head).
+/// A work item: consecutive query tiles of one batch row and query head.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WorkItem {
     /// The batch row.
     pub batch: usize,
     /// The query head.
     pub head: usize,
-    /// The numbers of the tiles in the pattern of this batch row and head.
+    /// The numbers of the tiles, in the [`PatternPlan`] of this batch row and head.
     pub tiles: Range<usize>,
     /// The cost in computed cells. A mixed cell counts 1.5 times.
     pub cost: u64,
 }
 
 impl Plan {
-    /// Splits all tiles of all batch rows and heads into items. The cost of each item is about the total divided by
-    /// `parts`. An item of several tiles exceeds that share by at most half of its last tile. Heads that share keys and
-    /// values are consecutive.
+    /// Divides all tiles of all batch rows and heads into work items, each with a cost of about the total cost divided
+    /// by `parts`. A work item of several tiles exceeds this cost by at most half of its last tile. The work items of
+    /// query heads that share keys and values are consecutive.
     ///
-    /// Every tile is in exactly one item. Tiles that read no key are included, because their rows must be written too.
+    /// Every tile is in exactly one work item. Tiles that read no key are included, because their rows must be written
+    /// too.
     pub fn schedule(&self, parts: usize) -> Vec<WorkItem> {
         let costs: Vec<Vec<u64>> = self.patterns().iter().map(tile_costs).collect();
         let (batch, heads) = (self.shape().batch_len(), self.shape().head_count());

@@ -16,24 +16,26 @@ pub enum Score {
         /// The name of the array.
         name: String,
     },
-    /// Adds an entry of the named table `[heads, 2 * reach + 1]` by distance: entry `clamp(k - q, -reach, reach) +
-    /// reach`. Text: `relative`, `relative(name)`.
+    /// Adds a number that depends on head and distance. The named table `[heads, 2 * reach + 1]` has these numbers for
+    /// the distances `k - q` from `-reach` to `reach`; for larger distances, the number at the nearest of these
+    /// applies: column `clamp(k - q, -reach, reach) + reach`. Text: `relative`, `relative(name)`.
     Relative {
         /// The name of the table.
         name: String,
     },
-    /// Adds `-slope[head] * |q - k|`. [default: `2^(-8 (h + 1) / heads)` for head `h`]. Text: `alibi`,
-    /// `alibi(slopes=[0.5, 0.25])`.
+    /// Adds `-slope[head] * |q - k|` to the scores, where `q` and `k` are the positions of query and key. [default:
+    /// `2^(-8 (h + 1) / heads)` for head `h`]. Text: `alibi`, `alibi(slopes=[0.5, 0.25])`.
     Alibi {
         /// One slope per query head, or `None` for the default.
         slopes: Option<Vec<Real>>,
     },
     /// Replaces the score by `cap * tanh(score / cap)`. Text: `softcap(c)`.
     Softcap {
-        /// The cap, larger than 0.
+        /// The maximum absolute value of a score after the change, larger than 0.
         cap: Real,
     },
-    /// Multiplies `exp(score)` by the named weights in `[0, 1]`; 0 means not allowed. Text: `soft`, `soft(name)`.
+    /// Multiplies `exp(score)` by the array of weights with the given name. Weights are from 0 to 1, and 0 has the
+    /// effect of a denied cell. Text: `soft`, `soft(name)`.
     Soft {
         /// The name of the array.
         name: String,
@@ -45,7 +47,7 @@ pub enum Score {
     },
 }
 
-/// A mask with its score modifiers: the whole text form, `mask ('+' score)*`.
+/// A mask with its score modifiers. Its text form is `mask + modifier + modifier ...`.
 ///
 /// ```
 /// use noren_mask::{Spec, Score, atoms::*};
@@ -67,17 +69,18 @@ impl Score {
         Score::Bias { name: name.into() }
     }
 
-    /// Returns the score modifier that adds the table called `name` by distance.
+    /// Returns the score modifier that adds numbers of the table called `name`, which has one number for each head and
+    /// distance.
     pub fn relative(name: impl Into<String>) -> Self {
         Score::Relative { name: name.into() }
     }
 
-    /// Returns ALiBi with the default slopes.
+    /// Returns the score modifier ALiBi, a bias that falls linearly with the distance, with the default slopes.
     pub fn alibi() -> Self {
         Score::Alibi { slopes: None }
     }
 
-    /// Returns the score modifier `cap * tanh(score / cap)`.
+    /// Returns the score modifier that replaces each score by `cap * tanh(score / cap)`.
     pub fn softcap(cap: f64) -> Self {
         Score::Softcap { cap: Real::new(cap) }
     }
@@ -87,7 +90,8 @@ impl Score {
         Score::Soft { name: name.into() }
     }
 
-    /// Returns the score modifier that adds the logits called `name` to the denominator.
+    /// Returns the score modifier that adds the logits called `name`, one for each query head, to the denominator of
+    /// the softmax.
     pub fn sinks(name: impl Into<String>) -> Self {
         Score::Sinks { name: name.into() }
     }

@@ -1,8 +1,8 @@
 //! [`BoundMask::select`]: a mask of some query rows and keys of another mask.
 //!
-//! Rows and keys keep their order and their positions; only their indices (places) change. The atoms of a pattern work
-//! with the indices of the whole mask, and their results are converted to places. An interval of keys is one interval
-//! of selected keys.
+//! Rows and keys keep their order and their positions; only their indices change. The index in the selected mask is
+//! called place: of the selected keys 3, 4 and 9, key 9 has place 2. The atoms of a pattern compute with the indices of
+//! the whole mask, and their results are converted to places. An interval of indices becomes one interval of places.
 
 use crate::Error;
 use crate::bind::{BoundMask, Resolved, Whole};
@@ -14,12 +14,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl BoundMask {
-    /// Returns the mask of some query rows and keys, for every batch row and head. Place `i` of the result is number
-    /// `i` of the given rows (keys), in ascending order.
+    /// Returns the mask of some query rows and keys of this mask, for every batch row and head. Query row `i` of the
+    /// result is number `i` of the given rows in ascending order, and the same applies to keys.
     ///
     /// A cell of the result is allowed exactly if it is allowed in the whole mask. Positions are those of the whole
-    /// mask, and explanations use the indices of the whole mask. One of several processes computes attention on
-    /// selected rows and keys, and so does a cache that removed keys. The result has no serial form.
+    /// mask, and explanations use the indices of the whole mask. For example, one of several processes uses such a mask
+    /// if it computes only some rows and keys. A cache uses such a mask after it removed keys. The result cannot be
+    /// serialized.
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, atoms::*};

@@ -1,7 +1,7 @@
-//! The serial forms of masks, bound masks and plans.
+//! Serialization of masks, bound masks and plans.
 //!
 //! A mask is serialized as its text. A bound mask is serialized as its mask (as text), its shape and its facts. A plan
-//! has the same entries, its options and, for other programs, its tiles:
+//! is serialized with the same entries, its options and, so that other programs can read them, its tiles:
 //!
 //! ```json
 //! {"version": 1, "mask": "causal", "shape": {"q_len": 4, "...": 0}, "facts": {},
@@ -44,7 +44,8 @@ impl BoundMask {
     /// ```
     ///
     /// # Errors
-    /// Returns an error if the facts have closures, or if the mask was [selected](Self::select) from another mask.
+    /// Returns an error if the facts have closures, if the mask contains an atom that the user implements, or if the
+    /// mask was [selected](Self::select) from another mask.
     pub fn to_json(&self) -> Result<String, Error> {
         self.check_serial()?;
         serde_json::to_string(self).map_err(|e| Error::Plan(e.to_string()))
@@ -62,7 +63,8 @@ impl BoundMask {
 }
 
 impl BoundMask {
-    /// Checks that the mask has a serial form, and returns an error otherwise.
+    /// Returns an error if the mask cannot be written as JSON: if rows and keys were selected, if the mask contains an
+    /// atom that the user implements, or if the facts contain a closure.
     fn check_serial(&self) -> Result<(), Error> {
         if self.whole().is_some() {
             return Err(Error::Plan(
@@ -100,17 +102,18 @@ impl Plan {
     /// ```
     ///
     /// # Errors
-    /// Returns an error if the facts have closures.
+    /// Returns an error if the bound mask cannot be serialized: see [`BoundMask::to_json`].
     pub fn to_json(&self) -> Result<String, Error> {
         self.bound().check_serial()?;
         serde_json::to_string(self).map_err(|e| Error::Plan(e.to_string()))
     }
 
-    /// Reads a mask, shape, facts and options, plans again, and compares the result with the given tiles.
+    /// Reads a mask, shape, facts and options, makes the plan again from them, and compares it with the tiles in
+    /// `text`.
     ///
     /// # Errors
-    /// Returns the errors of [`BoundMask::from_json`]. Returns an error if the version differs, or if the tiles differ
-    /// from those of the mask.
+    /// Returns the errors of [`BoundMask::from_json`]. Returns an error if `text` is of another version of the format,
+    /// or if its tiles are not those of its mask.
     pub fn from_json(text: &str) -> Result<Self, Error> {
         let json = Json::parse(text, "JSON").map_err(of_plan)?;
         read_plan(&At::root(&json)).map_err(of_plan)
@@ -219,7 +222,8 @@ fn read_plan(at: &At<'_>) -> Result<Plan, Error> {
     Ok(plan)
 }
 
-/// Reads `"auto"`, `"never"`, `"always"`, `"copies"` or `{"residues": 8}`. Plans of versions without reordering have none.
+/// Reads the option `reorder`: `"auto"`, `"never"`, `"always"`, `"copies"` or `{"residues": 8}`. Returns
+/// [`Reorder::Never`] if it is missing, as in plans of versions without reordering.
 fn read_reorder(options: &At<'_>) -> Result<Reorder, Error> {
     let Some(at) = options.field("reorder") else { return Ok(Reorder::Never) };
     if let Some(residues) = at.field("residues") {
@@ -284,7 +288,8 @@ fn name(kind: Kind) -> &'static str {
     }
 }
 
-/// Serializes as `{"mask": "..", "shape": {..}, "facts": {..}}`. Returns an error with the name if there is a closure.
+/// Serializes as `{"mask": "..", "shape": {..}, "facts": {..}}`. Returns an error if the mask cannot be serialized, for
+/// example because the facts contain a closure.
 impl Serialize for BoundMask {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.check_serial().map_err(S::Error::custom)?;
@@ -304,8 +309,8 @@ impl<'de> Deserialize<'de> for BoundMask {
     }
 }
 
-/// Serializes the plan in the format that the documentation of this module describes. Returns an error with the name of
-/// a closure if the mask contains one.
+/// Serializes the plan in the format that the documentation of this module describes. Returns an error if the bound
+/// mask cannot be serialized, for example because the facts contain a closure.
 impl Serialize for Plan {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.bound().check_serial().map_err(S::Error::custom)?;
@@ -332,8 +337,8 @@ impl<'de> Deserialize<'de> for Plan {
     }
 }
 
-/// Serializes as `{"rows": [..], "spans": [[[first key, first key after, "full"], ..], ..]}`, with `query_order` and
-/// `key_order` if the pattern is reordered.
+/// Serializes as `{"rows": [..], "spans": [[[first key, first key after the span, "full"], ..], ..]}`, with one list of
+/// spans for each tile, and with `query_order` and `key_order` if the pattern is reordered.
 impl Serialize for PatternPlan {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let rows: Vec<u32> = std::iter::once(0).chain(self.tiles().map(|tile| tile.end)).collect();
@@ -353,7 +358,7 @@ impl Serialize for PatternPlan {
     }
 }
 
-/// Serializes as `[first key, first key after, "full"]`.
+/// Serializes as `[first key, first key after the span, "full" or "mixed"]`.
 impl Serialize for TileSpan {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         (self.start, self.end, name(self.kind)).serialize(serializer)

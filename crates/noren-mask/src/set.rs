@@ -1,4 +1,4 @@
-//! Sets of positions, in the forms of the text: `3`, `0..4`, `[3, 9, 10..14]`, `label="pii"`.
+//! Sets of positions, which the text of a mask writes as `3`, `0..4`, `[3, 9, 10..14]` or `label="pii"`.
 
 /// A range of positions in a mask: `a..b`, `a..`, `..b` or a single `a`.
 ///
@@ -12,7 +12,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// Returns whether the range contains `at`.
+    /// Returns whether the range contains the position `at`.
     pub fn contains(self, at: u64) -> bool {
         self.start <= at && self.end.is_none_or(|end| at < end)
     }
@@ -95,7 +95,8 @@ impl<S: Into<Span>> From<Vec<S>> for Set {
 pub enum Selector {
     /// The indices in these ranges.
     Spans(Vec<Span>),
-    /// Every `step`-th index from `from` on: `every 2` is 0, 2, 4, ...; `every 6 from 5` is 5, 11, ...
+    /// Every `step`-th index, beginning with `from`: `every 2` is 0, 2, 4, and so on; `every 6 from 5` is 5, 11, and so
+    /// on.
     Every {
         /// The distance between two indices, at least 1.
         step: u64,
@@ -112,7 +113,8 @@ impl Selector {
         Selector::Every { step, from: 0 }
     }
 
-    /// Returns whether the selector selects `index`. The result is false for `Else`.
+    /// Returns whether the selector contains `index`, the index of a head, batch row or layer. The result is false for
+    /// `Else`.
     pub fn names(&self, index: u64) -> bool {
         match self {
             Selector::Spans(spans) => spans.iter().any(|s| s.contains(index)),

@@ -121,7 +121,7 @@ impl Shape {
         if self.query_offsets.len() == 1 { self.query_offsets[0] } else { self.query_offsets[row] }
     }
 
-    /// Returns a copy with other lengths and the first query at position 0.
+    /// Returns a copy of the shape with `q_len` queries, `kv_len` keys, and the first query at position 0.
     pub(crate) fn with_lens(&self, q_len: usize, kv_len: usize) -> Self {
         Shape { q_len, kv_len, query_offsets: vec![0], ..self.clone() }
     }

@@ -4,13 +4,14 @@
 //! First, every difference `a - b` becomes `a & !b`, and every complement of an expression becomes complements of atoms:
 //! `!(a & b)` becomes `!a | !b`. Then four rules simplify each `&` and each `|`:
 //!
-//! 1. Bands are joined into one set of bands. Sets of keys are joined in the same manner, and so are sets of queries.
+//! 1. Operands that are ranges of distances, such as `causal` and `window(..)`, are joined into one set of distances.
+//!    Sets of keys are joined in the same manner, and so are sets of queries.
 //! 2. Repeated operands, and operands that follow from other operands, are removed.
 //! 3. An `&` of an expression and its complement becomes `none`; an `|` of both becomes `full`.
 //! 4. The remaining operands are sorted.
 //!
-//! A rule reads only one `&` or `|`, its operands and the operands of these operands. Therefore the result is never much
-//! larger than the input. The rules run until the mask does not change any more.
+//! A rule compares only the operands of one `&` or `|`, and the operands of these operands. Therefore the result is
+//! never much larger than the input. The rules run until the mask does not change any more.
 
 mod axis;
 mod pairs;
@@ -118,7 +119,8 @@ fn atom(mask: &Mask, negate: bool) -> Mask {
     }
 }
 
-/// Returns the canonical form of canonical operands that are joined by `&` or `|`.
+/// Returns the canonical form of the masks `parts`, joined by `&` or `|`. The masks `parts` must have their canonical
+/// form.
 fn joined(join: Join, parts: impl IntoIterator<Item = Mask>) -> Mask {
     let flat = match join.of(parts.into_iter().collect()).node() {
         Node::And(parts) if join == Join::All => parts.clone(),
@@ -162,13 +164,14 @@ fn joined(join: Join, parts: impl IntoIterator<Item = Mask>) -> Mask {
 /// plain. The plain operands simplify the composite operands.
 struct Context {
     join: Join,
-    /// For each axis, the set of the joined operands of this axis.
+    /// The operands that are a set of distances, of keys or of queries, joined into one set for each of the three, in
+    /// this order.
     sets: [Runs; 3],
     literals: HashSet<Mask>,
 }
 
 impl Context {
-    /// Returns whether an operand and its complement are both present.
+    /// Returns whether the plain operands contain some mask and also its complement.
     fn contradicts(&self) -> bool {
         self.literals.iter().any(|literal| match literal.node() {
             Node::Not(inner) => self.literals.contains(inner),
@@ -176,8 +179,9 @@ impl Context {
         })
     }
 
-    /// Returns a composite operand without the parts that the plain operands decide. Returns `None` if the plain operands
-    /// decide the whole composite operand.
+    /// Returns the composite operand `composite` without the parts that the plain operands make superfluous: in
+    /// `a & (!a | b)`, the composite operand becomes `b`. Returns `None` if the whole composite operand is superfluous,
+    /// as in `a & (a | b)`.
     fn reduce(&self, composite: &Mask) -> Option<Mask> {
         // A set with more runs is not compared with every part of every composite.
         const MOST: usize = 256;
@@ -206,8 +210,8 @@ impl Context {
     }
 }
 
-/// Returns the composite operands of one `&` or `|` without redundant ones. A composite operand is redundant if it
-/// contains all parts of another composite operand: `(a | b) & (a | b | c)` becomes `a | b`.
+/// Returns the composite operands (each itself an `&` or `|`) of one `&` or `|`, without redundant ones. A composite
+/// operand is redundant if it contains all parts of another composite operand: `(a | b) & (a | b | c)` becomes `a | b`.
 fn without_implied(join: Join, composites: Vec<Mask>) -> Vec<Mask> {
     // Each operand is compared with each other one; in a longer list only repetitions are searched.
     const MOST: usize = 64;
@@ -235,7 +239,8 @@ fn in_order(join: Join, mut operands: Vec<Mask>) -> Mask {
 }
 
 /// Returns the sort key (class, rank) of an operand. The class is 0 for a plain operand, 1 for a complement and 2 for a
-/// combination. Ranks follow the order of `Family`; then come `batch`, `heads`, `layers` and all other operands.
+/// combination. The rank of an atom is the number of its [`Family`]; larger ranks are for `batch`, `heads`, `layers`
+/// and all other operands, in this order.
 fn reading_order(mask: &Mask) -> (u8, u8) {
     let class = match mask.node() {
         Node::Not(_) => 1,
@@ -256,8 +261,9 @@ fn reading_order(mask: &Mask) -> (u8, u8) {
     (class, rank)
 }
 
-/// Simplifies `heads`, `batch` or `layers`: arms with equal masks are joined, and arms with the mask of `else` are
-/// removed.
+/// Returns the canonical form of `heads`, `batch` or `layers` with the given arms: arms with equal masks are joined,
+/// and arms with the mask of `else` are removed. If `negate` is true, returns the complement of this mask. `wrap` makes
+/// the node of the arms.
 fn simple_arms(mask: &Mask, arms: &[Arm], negate: bool, wrap: fn(Vec<Arm>) -> Node) -> Mask {
     if check_node(mask.node()).is_err() {
         return if negate { !mask.clone() } else { mask.clone() };

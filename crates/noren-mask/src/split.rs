@@ -1,9 +1,11 @@
-//! [`Split`]: a union of near keys and of far keys at multiples of a distance, planned with the keys in two orders.
+//! [`Split`]: the division of a pattern into near cells and into far cells at multiples of a distance, which are
+//! planned with the keys in two orders.
 //!
-//! In `causal & (window(left=256) | stride(512))`, a row reads a run of near keys, and far keys of its residue class
-//! modulo 512. In place, the far keys are scattered. In residue classes, the near keys are scattered. So the order of
-//! keys has every key twice: all keys in place, and after them all keys by residue class. The first copy is read for
-//! the cells that the mask allows without its stride, the second copy for the other cells. No cell is read in both.
+//! In `causal & (window(left=256) | stride(512))`, a query reads 257 consecutive near keys, and every 512th of the far
+//! keys. In the order of indices, the far keys are scattered. If keys are sorted by their position modulo 512, the near
+//! keys are scattered. Therefore the order of keys contains every key twice: first all keys in the order of indices,
+//! then all keys sorted by residue class. The cells that the mask allows without its stride are read in the first half
+//! of this order, the other cells in the second half. No cell is read in both.
 
 use crate::bits::row_words;
 use crate::bounds::Bounds;
@@ -14,23 +16,26 @@ use crate::pattern::Pattern;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// The maximum number of keys. In a split pattern each key has two places, one near and one far, and places are 32-bit
-/// numbers.
+/// The maximum number of keys of a mask that is split. The limit exists because the order of keys contains each key
+/// twice, and places in this order are 32-bit numbers.
 const MOST_KEYS: u32 = 1 << 30;
 
-/// The two parts of a pattern: near cells, which are read in place, and far cells, which are read by residue class.
+/// A pattern, divided into near cells, which are read with keys in the order of indices, and far cells, which are read
+/// with keys sorted by residue class.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Split {
     step: u32,
-    /// The cells that the mask allows without the stride. These cells are read in place.
+    /// The cells that the mask allows if its stride is replaced by `none`. They are read with keys in the order of
+    /// indices.
     pub(crate) near: Pattern,
-    /// The remaining cells, which are allowed at multiples of the step. They are read by residue class.
+    /// The remaining cells. The pattern is evaluated only for keys whose distance to the query is a multiple of `step`.
+    /// These keys are read in the order by residue class.
     pub(crate) far: Pattern,
 }
 
 impl Split {
-    /// Returns the near and far parts for the largest stride of the pattern that can be used, or `None` if no stride
-    /// can be used.
+    /// Returns the near and far cells of `pattern`, for the usable `stride(..)` with the largest step. Returns `None`
+    /// if no stride can be used.
     pub(crate) fn of(pattern: &Pattern, frame: &Frame) -> Option<Split> {
         let mut steps = Vec::new();
         strides(pattern, true, &mut steps);
@@ -46,7 +51,8 @@ impl Split {
         Some(Split { step: step as u32, near, far })
     }
 
-    /// Returns the order of keys: all keys in place, then all keys by residue class of their positions.
+    /// Returns the order of keys: all keys in the order of indices, then all keys sorted by the residue class of their
+    /// positions modulo the step.
     pub(crate) fn keys(&self, frame: &Frame) -> Order {
         Order::twice(frame, self.step)
     }
@@ -55,7 +61,8 @@ impl Split {
         self.step
     }
 
-    /// Returns the bounds, as places, of the rows `rows`. `class` is their residue class if all rows have the same.
+    /// Returns the bounds of the query rows `rows`, as places in the order `keys`. `class` is the residue class of the
+    /// rows, or `None` if they are of several classes.
     pub(crate) fn bounds(&self, frame: &Frame, keys: &Order, rows: &[Indices], class: Option<u32>) -> Bounds {
         let each = || rows.iter().flat_map(|r| (0..r.len).map(move |i| r.at(i)));
         let near = match rows {
@@ -86,7 +93,8 @@ impl Split {
         near.or(&far)
     }
 
-    /// Returns the bounds of the far part, as places, for rows of residue class `class`.
+    /// Returns the bounds of the far cells of the query rows `rows`, which are of residue class `class`, as places in
+    /// the order `keys`.
     fn far_bounds(&self, frame: &Frame, keys: &Order, rows: &[Indices], class: u32) -> Bounds {
         let Some(group) = keys.class(class) else { return Bounds::nothing() };
         let Pattern::Band { lo, hi } = self.far else {
@@ -112,12 +120,13 @@ impl Split {
         Bounds { upper: set(first, last), lower: set(last, first) }
     }
 
-    /// Returns the residue class of the position of query row `row`.
+    /// Returns the residue class of query row `row`: its position modulo the step.
     pub(crate) fn class_of(&self, frame: &Frame, row: u32) -> u32 {
         frame.query(row).rem_euclid(i64::from(self.step)) as u32
     }
 
-    /// Calls `emit(start, end)` with runs of places within `places` whose keys query row `row` reads.
+    /// Calls `emit(start, end)` for ranges of places, within `places` of the order `keys`, whose keys query row `row`
+    /// reads.
     pub(crate) fn row(
         &self,
         frame: &Frame,
@@ -150,8 +159,9 @@ impl Split {
     }
 }
 
-/// Appends (step, positive) to `out` for each stride of the pattern. `positive` is true if the stride is inside an even
-/// number of complements.
+/// Appends (step, positive) to `out` for each `stride(..)` in the pattern. The parameter `positive` is true if
+/// `pattern` is inside an even number of complements; the value `positive` of a stride has the same meaning. For
+/// example, `!stride(8)` gives (8, false).
 fn strides(pattern: &Pattern, positive: bool, out: &mut Vec<(i64, bool)>) {
     match pattern {
         Pattern::Stride(step) => out.push((*step, positive)),
@@ -161,8 +171,8 @@ fn strides(pattern: &Pattern, positive: bool, out: &mut Vec<(i64, bool)>) {
     }
 }
 
-/// Returns the pattern in which every stride of `step` is replaced: by all cells if `with` is true, else by no cell.
-/// Constants and bands are merged.
+/// Returns `pattern`, in which each `stride(step)` is replaced by `full` if `with` is true, and otherwise by `none`.
+/// Operands of `&` that are bands are joined into one band, and operands that are `full` or `none` are simplified.
 fn replaced(pattern: &Pattern, step: i64, with: bool) -> Pattern {
     match pattern {
         Pattern::Stride(own) if *own == step && with => Pattern::FULL,
@@ -206,7 +216,8 @@ fn is_none(pattern: &Pattern) -> bool {
     matches!(pattern, Pattern::Keys(set) if set.is_empty())
 }
 
-/// Returns the cells of a band that are not in a shorter band with the same last distance.
+/// Returns the cells of the band `pattern` that the band `other` does not allow. `pattern` must be without a first
+/// distance, and both must have the same last distance, as in `causal` and `sliding(8)`; otherwise returns `None`.
 fn minus_band(pattern: &Pattern, other: &Pattern) -> Option<Pattern> {
     match (pattern, other) {
         (Pattern::Band { lo: None, hi }, Pattern::Band { lo: Some(lo), hi: end }) if hi == end => {

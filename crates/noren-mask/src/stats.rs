@@ -28,31 +28,33 @@ pub struct Stats {
     pub computed: u128,
     /// The ratio `computed / allowed`. 1 is the best value; 0 means that no cell is allowed.
     pub computed_per_allowed: f64,
-    /// The effect of [`Reorder`](crate::Reorder), or `None` if no pattern is reordered.
+    /// The reordering of queries and keys and its effect, or `None` if no pattern is reordered.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub reordered: Option<Reordered>,
     /// Number of query rows (of all batch rows and heads) that read no key.
     pub empty_rows: u128,
     /// Number of tiles of `block_q` x `block_kv` cells in which every cell is allowed.
     pub full_tiles: u128,
-    /// Number of tiles in which the plan has a mixed span or the border of a span.
+    /// Number of tiles of `block_q` x `block_kv` cells that a span touches and that are not full: they intersect a
+    /// mixed span or the border of a span.
     pub mixed_tiles: u128,
     /// Number of tiles of `block_q` x `block_kv` cells that no span touches. Kernels skip these tiles.
     pub empty_tiles: u128,
     /// Memory of the plan, in bytes.
     pub plan_bytes: usize,
-    /// Memory of a dense mask with one byte per cell, in bytes. Equal batch rows and equal heads are stored once (`[1,
-    /// 1, q, k]`).
+    /// Memory of a dense mask with one byte per cell, in bytes. The dense mask has one batch row if all batch rows are
+    /// equal, and one head if all heads are equal.
     pub dense_bytes: u128,
     /// Time of planning, in seconds.
     pub planning_seconds: f64,
 }
 
-/// The reordering of a plan: the orders of queries and keys, and the cells without them.
+/// The reordering of queries and keys in a plan, and the number of cells that a kernel would compute without
+/// reordering.
 #[derive(Clone, PartialEq, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Reordered {
-    /// The description of each order, such as `8 residue classes`, without duplicates.
+    /// A description of each different reordering in the plan, such as `8 residue classes`.
     pub how: Vec<String>,
     /// Number of distinct patterns that are reordered.
     pub patterns: usize,
@@ -60,7 +62,7 @@ pub struct Reordered {
     pub computed_in_place: u128,
 }
 
-/// The counts of one pattern.
+/// The counts of one pattern, from which [`Stats`] are added up.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     cells: Cells,
@@ -72,17 +74,18 @@ struct Counts {
 }
 
 impl Plan {
-    /// Returns exact counts. Cells are counted by arithmetic on the zones of a mask, not by visiting every pair.
-    /// [`stats_within`](Self::stats_within) lists the masks whose cells are visited, and takes a limit.
+    /// Returns exact counts. Most masks are counted by arithmetic on ranges, without visiting each cell.
+    /// [`stats_within`](Self::stats_within) has a limit of the time, and its documentation lists the masks for which
+    /// cells are visited.
     pub fn stats(&self) -> Stats {
         self.stats_within(&Budget::unlimited()).expect("a budget without limits cannot run out")
     }
 
     /// Returns [`stats`](Self::stats) within a budget. The budget's function receives the progress and can cancel.
     ///
-    /// The time for documents, chunks, sets of keys, levels, bands, strides and neighborhoods is proportional to the
-    /// number of their borders. Single cells (`random`, closures, dense arrays) are visited where the plan has mixed
-    /// spans.
+    /// For documents, chunks, sets of keys, levels, bands, strides and neighborhoods, the time is proportional to the
+    /// number of their borders, not of cells. For `random`, closures and dense arrays, each cell of the mixed spans is
+    /// visited.
     ///
     /// ```
     /// use noren_mask::{Budget, Facts, Shape, atoms::*};
@@ -102,7 +105,8 @@ impl Plan {
         Ok(self.sum(&counts))
     }
 
-    /// Returns the statistics over all batch rows and heads. `counts` has one entry for each distinct pattern.
+    /// Returns the statistics of the plan: the sums over all batch rows and heads. `counts` has the counts of each
+    /// distinct pattern.
     fn sum(&self, counts: &[Counts]) -> Stats {
         let shape = self.shape();
         let [batch, heads] = [shape.batch_len(), shape.head_count()];
@@ -146,7 +150,7 @@ impl Plan {
     }
 }
 
-/// The number of keys that are counted at a time.
+/// The number of keys for which mask bits are computed at a time, to limit memory.
 const KEYS: u32 = 4096;
 
 fn count(plan: &PatternPlan, options: &PlanOptions, meter: &mut Meter<'_>) -> Result<Counts, Error> {
@@ -179,8 +183,9 @@ fn count(plan: &PatternPlan, options: &PlanOptions, meter: &mut Meter<'_>) -> Re
     Ok(counts)
 }
 
-/// Counts the allowed cells of the plan: all cells of full spans, and the set bits of mixed spans. Each word of mask
-/// bits takes `steps` steps of the budget.
+/// Counts the allowed cells of the plan: all cells of full spans, and in mixed spans the bits that
+/// [`PatternPlan::fill_bits`] sets. Also counts the query rows that read no key. Subtracts `steps` from the budget for
+/// each word of 64 mask bits.
 fn visit(plan: &PatternPlan, steps: u64, meter: &mut Meter<'_>) -> Result<Cells, Error> {
     let mut cells = Cells::default();
     let mut words = Vec::new();
@@ -212,7 +217,8 @@ fn visit(plan: &PatternPlan, steps: u64, meter: &mut Meter<'_>) -> Result<Cells,
     Ok(cells)
 }
 
-/// Returns the number of key tiles in full spans, and the number of key tiles that intersect any span.
+/// Returns (full, touched) for the key tiles of `block` keys: the number of key tiles that are inside one full span,
+/// and the number of key tiles that intersect any span.
 fn key_tiles_of(spans: &[crate::TileSpan], block: u32, kv_len: u32) -> (u64, u64) {
     let (mut full, mut touched, mut next) = (0, 0, 0);
     for span in spans {
@@ -227,7 +233,8 @@ fn key_tiles_of(spans: &[crate::TileSpan], block: u32, kv_len: u32) -> (u64, u64
     (full, touched)
 }
 
-/// Returns a short form such as `1.23 M` for `1234567`, in powers of 1000, or of 1024 for bytes.
+/// Returns `value` as a short text with a unit, such as `1.23 M` for 1234567. `base` is 1000, or 1024 for bytes, and
+/// unit number `i` of `units` is for `base` to the power `i`.
 fn short(value: f64, base: f64, units: [&str; 6]) -> String {
     let mut value = value;
     let mut unit = 0;

@@ -1,4 +1,5 @@
-//! Forms of text that several crates write: bytes in hexadecimal, text in XML, the first line of a message.
+//! Functions for text that several crates write: bytes as hexadecimal digits, text escaped for XML, the first line of a
+//! message.
 
 /// Returns the bytes as hexadecimal digits, two for each byte.
 ///

@@ -1,26 +1,28 @@
-//! A plan ordered by key: for each key tile, the queries that read it. The backward pass uses it for dK and dV.
+//! A plan ordered by key: for each key tile (consecutive keys), the query rows that read it. The backward pass uses
+//! such a plan for the gradients of keys and values.
 
 use crate::interval::Interval;
 use crate::plan::{Kind, PatternPlan, TileSpan};
 
-/// Key tiles of a fixed number of keys, with the query rows that read them.
+/// A plan ordered by key: key tiles of a fixed number of keys, each with the query rows that read it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Transposed {
     block_kv: u32,
     kv_len: u32,
-    /// The index in `spans` of the first entry of each key tile; after the last key tile, the number of spans.
+    /// For each key tile, the index in `spans` of its first span. The last element is the number of spans.
     first: Vec<u32>,
     spans: Vec<TileSpan>,
 }
 
-/// Keys `start..end` and the query rows that read them. Runs of rows are ascending and disjoint.
+/// A key tile: the keys `start..end` and the query rows that read at least one of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeyTile<'a> {
     /// The first key.
     pub start: u32,
     /// The first key after the tile.
     pub end: u32,
-    /// Runs of query rows. A run is full if every row of it may read every key of the tile.
+    /// Ranges of query rows, ascending and disjoint. Here `start` and `end` of a [`TileSpan`] are query rows. A range
+    /// is full if every row of it may read every key of the tile.
     pub queries: &'a [TileSpan],
 }
 
@@ -43,7 +45,8 @@ impl Transposed {
     }
 }
 
-/// A run of adjacent key tiles that a query tile reads, with the kind of span that covers them.
+/// Consecutive key tiles, all of which one query tile reads in spans of the same kind: full or mixed. The kind is
+/// `None` if the query tile reads no key of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Covered {
     tiles: Interval,
@@ -53,8 +56,9 @@ struct Covered {
 impl PatternPlan {
     /// Returns the plan ordered by key, in key tiles of `block_kv` keys.
     ///
-    /// Neighboring query tiles usually read a key tile in the same kind of span. Only changes from one query tile to
-    /// the next are visited, so the cost is the number of tiles plus the number of changes, not a product.
+    /// Two neighboring query tiles usually read a key tile in the same way: fully, partly or not. The function visits
+    /// only the key tiles for which this changes from one query tile to the next. Therefore the time is proportional to
+    /// the number of query tiles and spans plus the number of changes, not to query tiles times key tiles.
     pub fn transposed(&self, block_kv: u32) -> Transposed {
         let block_kv = block_kv.max(1);
         let key_tiles = self.key_places().div_ceil(block_kv);
@@ -82,8 +86,9 @@ impl PatternPlan {
     }
 }
 
-/// Returns the spans of a tile as runs of key tiles. A key tile is full if one full span contains all keys of the key
-/// tile.
+/// Returns all key tiles of `block` keys, as runs of key tiles with the same kind in a query tile with the spans
+/// `spans`. A key tile is full if one full span contains all its keys, mixed if spans contain only some keys or are
+/// mixed, and otherwise has the kind `None`.
 fn runs(spans: &[TileSpan], block: u32, kv_len: u32) -> Vec<Covered> {
     let tiles = kv_len.div_ceil(block);
     let mut out: Vec<Covered> = Vec::new();
@@ -134,7 +139,8 @@ fn runs(spans: &[TileSpan], block: u32, kv_len: u32) -> Vec<Covered> {
     out
 }
 
-/// Calls `changed(key tile, new kind)` for each difference between two lists of runs.
+/// Calls `changed(key tile, new kind)` for each key tile whose kind differs between `before`, of one query tile, and
+/// `now`, of the next query tile.
 fn changes(before: &[Covered], now: &[Covered], mut changed: impl FnMut(u32, Option<Kind>)) {
     let (mut b, mut n, mut at) = (0, 0, 0);
     while b < before.len() && n < now.len() {

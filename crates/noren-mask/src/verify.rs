@@ -29,11 +29,13 @@ use std::ops::Range;
 
 /// The maximum number of cells that the check of a reordered plan compares in complete rows.
 const GUARDED_CELLS: usize = 1 << 21;
-/// The maximum number of cells of gathered keys that the check of a reordered plan compares one by one.
+/// The maximum number of cells of gathered keys that the check of a reordered plan compares one by one, in addition to
+/// complete rows. Gathered keys are keys that a reordering put next to one another.
 const GUARDED_KEYS: usize = 1 << 13;
 /// The number of sampled query rows of a pattern that is too large for a complete comparison.
 const SAMPLED_ROWS: u32 = 16;
-/// The number of sampled keys of each sampled query row.
+/// The maximum number of keys at the ends of spans, and the number of random keys, that are compared in each sampled
+/// query row.
 const SAMPLED_KEYS: u32 = 64;
 
 /// The number of cells that [`Plan::verify`] compared. All of them agreed.
@@ -91,20 +93,20 @@ impl Plan {
     }
 }
 
-/// A difference between a plan and the definition.
+/// An error in a plan: a cell that differs from the definition, or wrong tiles, spans or orders.
 #[derive(Debug)]
 enum Wrong {
     /// A cell that the plan executes although the mask hides it (`executed` is true), or that the plan leaves out
     /// although the mask allows it (`executed` is false).
     Cell { row: u32, key: u32, executed: bool },
-    /// Tiles that do not contain every query row exactly once. One tile ends before the place `end`, but the next tile
-    /// begins at the different place `start`.
+    /// Tiles that do not contain every query row exactly once: the tiles up to some tile contain the rows before place
+    /// `end`, but the next tile begins at place `start` instead.
     Rows { end: u32, start: u32 },
     /// A span of the keys `start..end`, in the tile at place `tile`, that is empty, begins before the end of the previous
     /// span, or extends beyond the last key.
     Span { tile: u32, start: u32, end: u32 },
-    /// An order of query rows or keys that contains one index twice and omits another index. The text is the name of
-    /// the ordered elements, such as `keys`.
+    /// An order of query rows or keys that contains one index twice and omits another index. The text is `query rows`
+    /// or `keys`.
     Order(&'static str),
     /// A query row that reads one key twice, because the key has two places in the order of keys.
     Twice { row: u32 },
@@ -163,8 +165,8 @@ impl PatternPlan {
         }
     }
 
-    /// Compares the executed cells with `allowed`, for all cells of the pattern. Returns the number of cells, or the first
-    /// difference as an error.
+    /// Compares each cell of the pattern: a kernel must compute it exactly if `allowed(row, key)` is true. Returns the
+    /// number of cells, or the first difference as an error.
     fn compare(&self, allowed: &impl Fn(u32, u32) -> bool) -> Result<u64, Wrong> {
         let mut read = vec![0; row_words(self.kv_len())];
         for tile in self.tiles() {
@@ -184,8 +186,9 @@ impl PatternPlan {
         Ok(u64::from(self.q_len()) * u64::from(self.kv_len()))
     }
 
-    /// Compares sampled cells with the definition. In each sampled row, these are the keys before and after each end of
-    /// a span, and keys at random places.
+    /// Compares some cells of some query rows with the definition `allowed(row, key)`. In each of these rows, the
+    /// compared keys are the first and the last key of spans, the keys next to them, and keys at random places. Returns
+    /// the number of compared cells, or the first difference as an error.
     fn compare_samples(&self, allowed: &impl Fn(u32, u32) -> bool) -> Result<u64, Wrong> {
         let mut compared = 0;
         for (tile, place) in self.sampled_rows(SAMPLED_ROWS as usize) {
@@ -207,8 +210,8 @@ impl PatternPlan {
         Ok(compared)
     }
 
-    /// Returns about `rows` query rows as pairs (tile, place). The rows are evenly distributed over the tiles, at
-    /// different places in the tiles. Returns all query rows if the plan has at most `rows`.
+    /// Returns about `rows` query rows as pairs (tile, place of the row). The tiles are evenly distributed over the
+    /// plan, and the place within a tile varies. Returns all query rows if the plan has at most `rows`.
     fn sampled_rows(&self, rows: usize) -> impl Iterator<Item = (Tile<'_>, u32)> {
         let (tiles, rows) = (self.tile_count(), rows.clamp(1, (self.q_len() as usize).max(1)));
         let chosen = rows.min(tiles);
@@ -222,8 +225,8 @@ impl PatternPlan {
         })
     }
 
-    /// Sets the bits of the keys, by index, that a kernel reads for the query at place `place` of `tile`. Returns
-    /// whether the kernel reads each of these keys once.
+    /// Sets in `read` the bit of each key, by index, that a kernel reads for the query at place `place`, which is in
+    /// `tile`. The other bits become 0. Returns whether the kernel reads each of these keys only once.
     fn executed_row(&self, tile: Tile<'_>, place: u32, read: &mut [u64]) -> bool {
         read.fill(0);
         let (mut words, mut reads) = (Vec::new(), 0);
@@ -244,7 +247,7 @@ impl PatternPlan {
         reads == count(read)
     }
 
-    /// Sets the bits in `read` of the keys at `places`.
+    /// Sets in `read` the bit of each key at the places `places`. The number of a bit is the index of the key.
     fn set_places(&self, places: Range<u32>, read: &mut [u64]) {
         let Some(order) = self.key_order() else {
             return set_range(read, places.start as usize, places.end as usize);
@@ -257,7 +260,7 @@ impl PatternPlan {
         }
     }
 
-    /// Returns whether a kernel reads the key at place `key` for the query at place `place` of `tile`.
+    /// Returns whether a kernel reads the key at place `key` for the query at place `place`, which is in `tile`.
     fn executes(&self, tile: Tile<'_>, place: u32, key: u32) -> bool {
         let span = tile.spans.iter().find(|s| (s.start..s.end).contains(&key));
         span.is_some_and(|span| {
@@ -269,9 +272,10 @@ impl PatternPlan {
         })
     }
 
-    /// Checks a reordered plan. Every query row must be in one tile, and spans must be disjoint. In each compared row,
-    /// the plan must read the same keys as without reordering. In rows with more keys than [`GUARDED_CELLS`], only
-    /// sampled cells are compared. Gathered keys are compared in one row of every tile.
+    /// Returns whether a reordered plan passes the check of release builds. Every query row must be in one tile, and
+    /// spans must be disjoint. In each compared row, the plan must read the same keys as without reordering. In
+    /// addition, gathered keys are compared in query rows of many tiles. If there are more than [`GUARDED_CELLS`] keys,
+    /// only sampled cells are compared.
     pub(crate) fn agrees_with_rows(&self) -> bool {
         if self.check_tiles().is_err() {
             return false;
@@ -308,8 +312,9 @@ impl PatternPlan {
             })
     }
 
-    /// Returns the second place of key `key` in the order of keys, or `None` if each key has only one place. All second
-    /// places come after all first places.
+    /// Returns the second place of key `key` in an order that contains keys twice
+    /// ([`Reorder::Copies`](crate::Reorder)), or the first place if this key has no second place. Returns `None` if the
+    /// order contains each key once.
     fn second_place(&self, key: u32) -> Option<u32> {
         if !self.has_copies() {
             return None;
@@ -320,8 +325,9 @@ impl PatternPlan {
         order.class(class).filter(|_| position >= 0).map(|group| order.place(&order.groups()[group], key)).or(Some(key))
     }
 
-    /// Returns the places of about `most` gathered keys, which are evenly selected. Returns the places of all gathered
-    /// keys if there are at most `most` of them.
+    /// Returns the places of gathered keys: keys, such as those of `global(..)`, that the order of keys puts next to
+    /// one another. Returns all of them if there are at most `most`, and otherwise about `most` of them, at equal
+    /// distances.
     fn gathered_keys(&self, most: usize) -> Vec<u32> {
         let groups = || self.key_groups().iter().filter(|group| group.class.is_none() && !self.has_copies());
         let total: usize = groups().map(|group| (group.end - group.start) as usize).sum();
@@ -329,8 +335,8 @@ impl PatternPlan {
     }
 }
 
-/// Checks that the first `len` places of `order` contain each index below `len` once. If `len` is more than
-/// [`GUARDED_CELLS`], the order is not checked.
+/// Returns whether `order` contains each index below `len` exactly once. If `len` is more than [`GUARDED_CELLS`], the
+/// order is not checked, and the result is true.
 fn holds_each(order: &Order, len: u32) -> bool {
     if len as usize > GUARDED_CELLS {
         return true;
@@ -351,7 +357,8 @@ fn holds_each(order: &Order, len: u32) -> bool {
     fresh && held == len
 }
 
-/// Returns whether a closure or an atom of the user has its own bounds. If these bounds are wrong, the plan is wrong.
+/// Returns whether the mask contains a closure with bounds that the user gave, or an atom that the user implements. If
+/// such bounds are wrong, the plan is wrong.
 pub(crate) fn has_bounded_closure(bound: &BoundMask, mask: &Mask) -> bool {
     mask.atoms().into_iter().any(|atom| {
         let closures = &bound.facts().closures;
@@ -371,7 +378,8 @@ pub(crate) mod tests {
     use super::*;
     use crate::{Facts, PlanOptions, Reorder, Shape, TileSpan};
 
-    /// Returns a plan with gathered keys and residue classes, and with an error in a span that contains a gathered key.
+    /// Returns a bound mask, options and a wrong plan of this mask, for tests of the checks. The plan has gathered keys
+    /// and residue classes, and an error in a span that contains a gathered key.
     pub(crate) fn planted() -> (BoundMask, PlanOptions, PatternPlan) {
         let mask: Mask =
             "neighborhood(grid=[96], size=[7], dilation=[4]) | global([5, 8, 12, 30, 38])".parse().unwrap();

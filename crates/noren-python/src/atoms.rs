@@ -125,7 +125,8 @@ fn documents(lengths: Option<Given<'_, '_>>) -> PyResult<PyMask> {
     }))
 }
 
-/// Allows keys in the same span as the query, such as an image in text; `spans` is a list of ranges of positions.
+/// Allows keys in the same range of positions as the query, for example the tokens of one image in a text; `spans` is a
+/// list of these ranges.
 #[pyfunction]
 fn spans(spans: Given<'_, '_>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::spans(spans_of(spans, "spans")?)))
@@ -172,9 +173,10 @@ fn random(p: f64, seed: u64) -> PyMask {
     PyMask(atoms::random(p, seed))
 }
 
-/// Allows each block of `block` queries to read `count` random blocks of `block` keys.
+/// Splits queries and keys into groups of `block` consecutive positions, and allows each group of queries to read
+/// `count` random groups of keys.
 ///
-/// The blocks depend on `seed`, the positions and the number of keys, and are equal on every machine.
+/// The random groups depend on `seed`, the positions and the number of keys, and are equal on every machine.
 #[pyfunction]
 fn random_blocks(block: u64, count: u64, seed: u64) -> PyMask {
     PyMask(atoms::random_blocks(block, count, seed))

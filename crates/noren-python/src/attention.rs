@@ -148,7 +148,7 @@ impl Modifiers {
     }
 }
 
-/// Wraps a Python exception in the error type of a Rust function.
+/// A Python exception as the error type of `Options::for_scores`, which needs a type that `noren::Error` converts to.
 struct Raised(PyErr);
 
 impl From<noren::Error> for Raised {

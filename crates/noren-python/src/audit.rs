@@ -10,14 +10,15 @@ pub(crate) fn audit_catalogue() -> String {
     serde_json::json!({ "checks": CHECKS, "lengths": LENGTHS, "most": MOST, "pads": PADS, "rows": ROWS }).to_string()
 }
 
-/// (text of the change, meaning of a failure, changed tokens, true if each token is changed in its own row, compared
-/// (row, position) pairs, true if these outputs must change).
+/// (description of the change, meaning of a failure, changed tokens, true if each token is changed in its own row,
+/// compared (row, position) pairs, true if the compared outputs must change).
 type Change = (String, String, Vec<usize>, bool, Vec<(usize, usize)>, bool);
 
-/// Returns the changes of a check, each as (text of the change, meaning of a failure, changed tokens, true if each
-/// token is changed in its own row, compared (row, position) pairs, true if these outputs must change). `reach` and
-/// `direct` have one byte for each (output, input): 1 if the output may depend on the input over all layers (`reach`),
-/// or if every layer allows the cell (`direct`). Raises `Error` if the check has no changes.
+/// Returns the changes of input tokens that a check makes, each as (description of the change, meaning of a failure,
+/// changed tokens, true if each token is changed in its own row, compared (row, position) pairs, true if the compared
+/// outputs must change). `reach` and `direct` are matrices `[length, length]` with one byte for each (output, input). A
+/// byte of `reach` is 1 if the output may depend on the input over all layers. A byte of `direct` is 1 if every layer's
+/// mask allows the output's query to read the input. Raises `Error` if the check has no changes for these matrices.
 #[pyfunction]
 pub(crate) fn audit_changes(check: &str, length: usize, reach: &[u8], direct: &[u8]) -> PyResult<Vec<Change>> {
     if length == 0 || [reach, direct].iter().any(|cells| cells.len() != length * length) {

@@ -39,7 +39,8 @@ pub(crate) fn bind_to(mask: &Mask, shape: &Bound<'_, PyAny>, facts: Option<&Boun
     mask.bind(&shape, &facts).map_err(raise).map(PyBound)
 }
 
-/// The choice of reordering: `"auto"`, `"never"`, `"always"`, `"copies"` or a modulus.
+/// The value of the argument `reorder` of `Mask.plan`: `"auto"`, `"never"`, `"always"`, `"copies"` or an integer, the
+/// modulus by which positions are sorted.
 #[derive(FromPyObject)]
 pub(crate) enum Order {
     Modulus(u32),
@@ -62,7 +63,7 @@ fn reorder(order: Option<Order>) -> PyResult<Reorder> {
     }
 }
 
-/// Runs a planning or counting function within the default budget. Ctrl-C cancels the call.
+/// Calls `run`, a function that plans or counts, with the default budget. Ctrl-C cancels the call.
 fn within_budget<T: Send>(
     py: Python<'_>,
     run: impl FnOnce(&Budget<'_>) -> Result<T, noren_mask::Error> + Send,
@@ -125,7 +126,7 @@ impl PyBound {
         PyFacts(self.0.facts().clone())
     }
 
-    /// The number of different sets of cells among all pairs of batch row and head.
+    /// The number of distinct patterns. All pairs of batch row and head with equal allowed cells have the same pattern.
     #[getter]
     fn pattern_count(&self) -> usize {
         self.0.pattern_count()
@@ -143,7 +144,8 @@ impl PyBound {
         self.0.explain(batch, head, q, k).map(|why| why.allowed).map_err(raise)
     }
 
-    /// Returns the reason why query row `q` may or may not read key `k`, for the mask and each of its parts.
+    /// Returns the reason why query row `q` may or may not read key `k`, for the whole mask and for each of its
+    /// subexpressions.
     #[pyo3(signature = (q, k, *, batch=0, head=0))]
     pub(crate) fn explain<'py>(
         &self,
@@ -158,13 +160,14 @@ impl PyBound {
         view(py, "Explanation", (why.to_string(), json))
     }
 
-    /// Returns the mask on some of its query rows and keys; both are lists of ranges (first, after the last).
+    /// Returns a smaller mask with only the query rows in `rows` and the keys in `keys`; both are lists of ranges
+    /// (first index, index after the last).
     fn select(&self, rows: Vec<(usize, usize)>, keys: Vec<(usize, usize)>) -> PyResult<PyBound> {
         let ranges = |list: Vec<(usize, usize)>| list.into_iter().map(|(start, end)| start..end);
         self.0.select(ranges(rows), ranges(keys)).map_err(raise).map(PyBound)
     }
 
-    /// Returns the mask on some of its batch rows.
+    /// Returns a smaller mask with only the batch rows in `batch`, a list of indices from 0.
     fn select_batch(&self, batch: Vec<usize>) -> PyResult<PyBound> {
         self.0.select_batch(&batch).map_err(raise).map(PyBound)
     }
@@ -294,7 +297,7 @@ impl PyBound {
     }
 }
 
-/// Writes the cells of one pattern into `plane`, one byte for each.
+/// Writes the cells of one pattern into `plane`, one byte for each cell: 1 if the cell is allowed, else 0.
 fn fill_plane(plan: &Plan, pattern: usize, plane: &mut [u8]) {
     let kv_len = plan.shape().kv_len();
     let pattern = &plan.patterns()[pattern];

@@ -31,7 +31,8 @@ pub(crate) struct PySpec(pub(crate) Spec);
 /// tensor is needed.
 const OF_TENSORS: [&str; 9] = ["ndim", "shape", "dtype", "device", "dim", "size", "to", "bool", "expand"];
 
-/// Returns the error for an attribute that a mask does not have.
+/// Returns the error for the attribute `name`, which an object does not have. `kind` is the object's class and `text`
+/// its text.
 pub(crate) fn no_attribute(kind: &str, text: &str, name: &str) -> PyErr {
     let advice = match OF_TENSORS.contains(&name) {
         true => {

@@ -29,10 +29,10 @@ pub(crate) fn travel_of(name: &str) -> PyResult<Travel> {
 /// Splits a planned mask over `ranks` processes on `nodes` machines.
 ///
 /// `travel="keys"`: each query is computed by the rank that owns it, and keys are sent. `travel="both"`: queries may
-/// also be sent to the keys, and results back. The partition minimises the bytes sent. `objective` limits the cells and
-/// the tokens of each rank, in multiples of the mean over the ranks: `"balanced"`, 1.05 times the mean number of cells
-/// and 1.25 times the mean number of tokens; `"traffic"`, 1.25 and 1.5; `"tokens"`, 1.05 and 1.01. `head_dim` and
-/// `element_bytes` give the sizes of queries, keys and results.
+/// also be sent to the rank that owns the keys, and results back. The partition minimises the bytes sent. `objective`
+/// limits the cells and the tokens of each rank, in multiples of the mean over the ranks: `"balanced"`, 1.05 times the
+/// mean number of cells and 1.25 times the mean number of tokens; `"traffic"`, 1.25 and 1.5; `"tokens"`, 1.05 and 1.01.
+/// `head_dim` and `element_bytes` give the sizes of queries, keys and results.
 #[pyfunction]
 #[pyo3(signature = (plan, ranks, *, nodes=1, travel="both", objective="balanced", head_dim=128, element_bytes=2))]
 #[allow(clippy::too_many_arguments)] // keyword arguments
@@ -63,7 +63,7 @@ pub(crate) fn partition(
 
 #[pymethods]
 impl PyPartition {
-    /// The hash that ranks compare before they exchange data.
+    /// The hash of the partition. Ranks compare this hash before they exchange data.
     #[getter]
     fn hash(&self) -> &str {
         &self.0.hash
@@ -87,7 +87,8 @@ impl PyPartition {
         self.0.nodes
     }
 
-    /// Returns the bytes that a rank receives and sends in the forward pass, then in the backward pass.
+    /// Returns four numbers of bytes for rank `rank`: received and sent in the forward pass, received and sent in the
+    /// backward pass.
     ///
     /// `element_bytes` is the number of bytes of one value; `v` has the width `head_dim` too.
     fn traffic(&self, rank: usize, head_dim: usize, element_bytes: usize) -> PyResult<[u64; 4]> {

@@ -125,7 +125,8 @@ impl FromPyObject<'_, '_> for Tensor {
     }
 }
 
-/// Returns the capsule of `__dlpack__`, in DLPack version 1 if the library supports that version.
+/// Calls `object.__dlpack__()` and returns its result, a capsule with the array: in DLPack version 1 if the library
+/// supports that version.
 fn capsule_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
     // PyTorch exports the stored values of a tensor whose negative bit is set, so the sign is applied first.
@@ -273,7 +274,8 @@ impl Tensor {
         Ok(())
     }
 
-    /// Returns the offsets (lowest, highest) of elements, in elements from the first; `None` if an offset in bytes overflows.
+    /// Returns (lowest, highest) offset of any element from the first element, in elements: (-3, 0) for 4 values with
+    /// stride -1. Returns `None` if an offset in bytes overflows.
     fn reach(&self) -> Option<(isize, isize)> {
         if self.is_empty() {
             return Some((0, 0));
@@ -398,8 +400,9 @@ impl Tensor {
         self.is_empty() || dims.into_iter().all(|((n, stride), dense)| *n == 1 || *stride == dense)
     }
 
-    /// Returns (shape, strides, number of values before the first element, number of values in the array's range);
-    /// shape and strides have 4 dimensions.
+    /// Returns (shape, strides, number of values before the first element, number of values of memory from the lowest
+    /// to the highest element). Shape and strides have 4 dimensions. Strides may be negative, so values may be stored
+    /// before the first element.
     fn layout<T: Element>(&self, name: &str) -> PyResult<([usize; 4], [isize; 4], usize, usize)> {
         if self.dtype(name)? != T::DTYPE {
             return Err(PyTypeError::new_err(format!(
@@ -463,7 +466,8 @@ impl Tensor {
         Ok(())
     }
 
-    /// Calls `each` with the address of the first value of every row of an array that is not empty.
+    /// Calls `each` with the address of the first value of every row along the last dimension. `rows` has the sizes of
+    /// the other dimensions. The array must not be empty.
     fn each_start(&self, rows: &[usize], mut each: impl FnMut(*const u8)) {
         let mut at = vec![0usize; rows.len()];
         loop {

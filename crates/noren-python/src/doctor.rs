@@ -57,8 +57,8 @@ fn cells<'py>(py: Python<'py>, keep: &Keep) -> Cells<'py> {
 
 type Checked<'py> = (String, Vec<String>, String, [Option<Cells<'py>>; 3]);
 
-/// Returns (fields of the report as JSON, classes of its findings, its text, [cells as given, repaired cells, declared
-/// cells]).
+/// Returns (fields of the report as JSON, classes of the report's findings, text of the report, [cells of the given
+/// mask, repaired cells, declared cells]).
 #[pyfunction]
 #[pyo3(signature = (mask, companions, context, meant=None))]
 pub(crate) fn check<'py>(
@@ -177,8 +177,9 @@ fn keep(tensor: &Tensor, convention: &str) -> PyResult<Keep> {
 
 type Found<'py> = (PyMask, PyShape, Vec<[usize; 4]>, u64, String, Cells<'py>);
 
-/// Returns (nearest expression, its shape, some cells in which it differs, number of all such cells, text of the
-/// expression, cells of the array or no cells if the expression is exact).
+/// Returns (mask expression nearest to the array, shape of this mask, some cells in which the mask and the array
+/// differ, number of all such cells, text of the expression, cells of the array). The last value has no cells if the
+/// expression is exact.
 #[pyfunction]
 pub(crate) fn recognise<'py>(py: Python<'py>, array: Tensor, convention: &str) -> PyResult<Found<'py>> {
     let (keep, found) = py.detach(|| {

@@ -26,7 +26,8 @@ fn check(plan: &PyPlan, pattern: usize) -> PyResult<()> {
     }
 }
 
-/// Returns (number of distinct patterns, index of the pattern of each pair of batch row and head, all heads of row 0 first).
+/// Returns (number of distinct patterns, pattern indices). The list has one pattern index for each pair of batch row
+/// and head; all heads of batch row 0 come first.
 #[pyfunction]
 pub(crate) fn patterns(plan: &PyPlan) -> (usize, Vec<usize>) {
     let shape = plan.plan.shape();
@@ -34,7 +35,8 @@ pub(crate) fn patterns(plan: &PyPlan) -> (usize, Vec<usize>) {
     (plan.plan.patterns().len(), pairs.map(|(b, h)| plan.plan.pattern_of(b, h)).collect())
 }
 
-/// Returns the runs of keys of each row, as `indptr` and pairs (first key, key after the last), both `uint32`.
+/// Returns the keys that each query row of a pattern may read, as two `uint32` arrays: `indptr`, and runs (first key,
+/// key after the last). Query row `q` has the runs `indptr[q]..indptr[q + 1]`.
 #[pyfunction]
 pub(crate) fn row_runs<'py>(py: Python<'py>, plan: &PyPlan, pattern: usize) -> PyResult<TwoBytes<'py>> {
     check(plan, pattern)?;
@@ -42,8 +44,9 @@ pub(crate) fn row_runs<'py>(py: Python<'py>, plan: &PyPlan, pattern: usize) -> P
     Ok(runs_of(py, &runs))
 }
 
-/// Returns the runs of masked rows of each key, as `indptr` and pairs (first row, row after the last); `None` if the
-/// masked rows of a key form more than `most` runs.
+/// Returns the query rows that may not read each key of a pattern, as two `uint32` arrays: `indptr`, and runs (first
+/// row, row after the last). Key `k` has the runs `indptr[k]..indptr[k + 1]`. Returns `None` if a key has more than
+/// `most` runs.
 #[pyfunction]
 pub(crate) fn masked_rows<'py>(
     py: Python<'py>,
@@ -56,10 +59,11 @@ pub(crate) fn masked_rows<'py>(
     Ok(runs.map(|runs| runs_of(py, &runs)))
 }
 
-/// Returns (numbers of tiles along rows and along keys, slot of each tile, bits of the mixed tiles as `uint32`). A slot
-/// is an `int32`: -1 for an empty tile, -2 for a full tile, else the index of a mixed tile.
+/// Divides the cells of a pattern into rectangles of `block` = (rows, keys). Returns (numbers of rectangles along rows
+/// and along keys, one `int32` for each rectangle, bits of the mixed rectangles as `uint32`). The `int32` is -1 for an
+/// empty rectangle, -2 for a full one, else the index of a mixed one.
 ///
-/// `cut_may_be_full` is true if a tile that the end of the keys cuts can be a full tile.
+/// `cut_may_be_full` is true if a rectangle that extends beyond the last key may count as full.
 #[pyfunction]
 pub(crate) fn blocks<'py>(
     py: Python<'py>,
@@ -74,8 +78,9 @@ pub(crate) fn blocks<'py>(
     Ok((blocks.shape, slot, bytes(py, blocks.bits.iter().map(|n| n.to_ne_bytes()))))
 }
 
-/// Returns slices as rows of five `uint32`: first row, row after the last, first key, key after the last, kind (0 full,
-/// 1 causal, 2 inverse causal, 3 both).
+/// Returns the allowed cells of a pattern as slices. A slice is five `uint32`: first row, row after the last, first
+/// key, key after the last, kind. Kinds: 0, every row reads all keys of the slice; 1 (causal), each row ends one key
+/// after the row before it; 2 (inverse causal), each row begins one key after the row before it; 3, both.
 #[pyfunction]
 pub(crate) fn slices<'py>(py: Python<'py>, plan: &PyPlan, pattern: usize) -> PyResult<Bound<'py, PyBytes>> {
     check(plan, pattern)?;
@@ -84,12 +89,45 @@ pub(crate) fn slices<'py>(py: Python<'py>, plan: &PyPlan, pattern: usize) -> PyR
     Ok(bytes(py, rows.map(|n| n.to_ne_bytes())))
 }
 
-/// The maximum number of words of the mixed blocks of all patterns.
+/// Returns the arrays that a GPU kernel for decoding reads: the number of rows of a block, then (pattern of each pair of
+/// batch row and key-value head, first chunk of each pattern, indptr, runs, words of mixed blocks), all `int32`.
+#[pyfunction]
+pub(crate) fn decode_plan<'py>(
+    py: Python<'py>,
+    plan: &PyPlan,
+    block_kv: u32,
+    chunk: u32,
+) -> PyResult<(u32, Vec<Bound<'py, PyBytes>>)> {
+    if !matches!(block_kv, 32 | 64 | 128 | 256) || chunk == 0 || !chunk.is_multiple_of(block_kv) {
+        return Err(Error::new_err(format!(
+            "block_kv is {block_kv} and chunk is {chunk}: block_kv must be 32, 64, 128 or 256, and chunk a multiple of block_kv"
+        )));
+    }
+    let decode = py.detach(|| plan.plan.device_decode(block_kv, chunk)).map_err(crate::error::raise)?;
+    let lists =
+        [&decode.pattern_of, &decode.first, &decode.indptr].map(|list| bytes(py, list.iter().map(|n| n.to_ne_bytes())));
+    let runs = bytes(py, decode.runs.iter().flatten().map(|n| n.to_ne_bytes()));
+    let words = bytes(py, decode.words.iter().map(|n| n.to_ne_bytes()));
+    Ok((decode.block[0], lists.into_iter().chain([runs, words]).collect()))
+}
+
+/// Returns the positions of the queries, `[batch, q_len]`, and of the keys, `[batch, kv_len]`, as `int64`.
+#[pyfunction]
+pub(crate) fn positions<'py>(py: Python<'py>, plan: &PyPlan) -> TwoBytes<'py> {
+    let (plan, shape) = (&plan.plan, plan.plan.shape());
+    let rows = || 0..shape.batch_len();
+    let queries = rows().flat_map(|b| (0..shape.q_len()).map(move |i| plan.query_position(b, i).to_ne_bytes()));
+    let keys = rows().flat_map(|b| (0..shape.kv_len()).map(move |j| plan.key_position(b, j).to_ne_bytes()));
+    (bytes(py, queries), bytes(py, keys))
+}
+
+/// The maximum number of `int32` values that hold the mask bits of all mixed rectangles in `device_plan`.
 const MOST_WORDS: usize = 1 << 28;
 
-/// Returns the arrays that a GPU kernel reads, for all patterns: the index of the first row tile and of the first key tile
-/// of each pattern, then (tiles, indptr, runs) by row, the same by key, and the words of mixed blocks. All are `int32`.
-/// Indices count through all patterns.
+/// Returns nine `int32` arrays that a GPU kernel reads; each contains all patterns in order, and indices count through
+/// all patterns. The first two arrays have the index of the first row tile and of the first key tile of each pattern.
+/// Three arrays follow for row tiles: tiles, `indptr` and runs of keys. Three arrays follow for key tiles: tiles,
+/// `indptr` and runs of query rows. The last array has the mask bits of the mixed rectangles of `block` cells.
 #[pyfunction]
 pub(crate) fn device_plan<'py>(py: Python<'py>, plan: &PyPlan, block: [u32; 2]) -> PyResult<Vec<Bound<'py, PyBytes>>> {
     if block.iter().any(|size| !matches!(size, 32 | 64 | 128 | 256)) {

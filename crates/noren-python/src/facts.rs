@@ -24,7 +24,7 @@ fn sized(shape: Shape, batch: Count, heads: Count, kv_heads: Option<Count>) -> P
     Ok(PyShape(shape))
 }
 
-/// A number of rows, heads or tokens.
+/// A number of batch rows, heads or tokens in the arguments of `Shape`; too large numbers raise `Error`.
 struct Count(usize);
 
 impl FromPyObject<'_, '_> for Count {
@@ -254,9 +254,10 @@ impl PyArray {
         Array::cells(q_len, kv_len, &cells).map_err(raise).map(PyArray)
     }
 
-    /// Returns the mask that allows exactly the pairs (query block, key block) in `blocks`.
+    /// Returns the mask that allows exactly the cells of the rectangles in `blocks`.
     ///
-    /// `block` is the size of a block: (queries, keys).
+    /// The queries are divided into groups of `block[0]` queries, the keys into groups of `block[1]` keys. Each entry
+    /// of `blocks` is (index of a group of queries, index of a group of keys), counted from 0.
     #[staticmethod]
     fn blocks(q_len: usize, kv_len: usize, block: (u32, u32), blocks: Vec<(u32, u32)>) -> PyResult<Self> {
         Array::blocks(q_len, kv_len, block, &blocks).map_err(raise).map(PyArray)
@@ -293,8 +294,8 @@ impl PyArray {
 
 /// The data that a mask needs: `lengths`, `documents`, `labels`, `levels`, `positions`, `arrays`, ... (docs/facts.md).
 ///
-/// The keys are keyword arguments. Values are numbers, lists, ranges or arrays. Raises `Error` if facts contradict each
-/// other.
+/// Each fact is a keyword argument with its name. Values are numbers, lists, ranges or arrays. Raises `Error` if facts
+/// contradict each other.
 #[pyclass(name = "Facts", module = "noren", frozen, from_py_object)]
 #[derive(Clone)]
 pub(crate) struct PyFacts(pub(crate) Facts);
@@ -332,7 +333,8 @@ impl PyFacts {
         Ok(format!("Facts.from_json({:?})", self.to_json()?))
     }
 
-    /// Reads facts from a JSON object; `arrays` adds named masks. Raises `Error` for unknown keys and invalid values.
+    /// Reads facts from a JSON object; `arrays` adds masks for the atom `dense(name)`, by name. Raises `Error` for
+    /// unknown facts and invalid values.
     #[staticmethod]
     #[pyo3(signature = (text, arrays=None))]
     fn from_json(text: &str, arrays: Option<BTreeMap<String, PyArray>>) -> PyResult<Self> {

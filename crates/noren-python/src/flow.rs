@@ -21,7 +21,7 @@ pub(crate) struct PyCertificate(Certificate, String);
 
 type Ranges = Vec<(u32, u32)>;
 
-/// In words: (verdict of a ruling, its summary, text of each rule).
+/// The result of a policy check as text: (verdict, summary, one text for each rule).
 type Words = (String, String, Vec<String>);
 
 fn words(ruling: &Ruling) -> Words {
@@ -118,8 +118,8 @@ impl PyFlow {
         self.0.tokens()
     }
 
-    /// Returns the tokens that `sources` can influence: entry `n` after the first `n` layers; entry 0 lists the
-    /// sources.
+    /// Returns the tokens that the tokens `sources` can influence. Entry 0 of the result has the sources, and entry `n`
+    /// has the tokens that they can influence after the first `n` layers.
     ///
     /// Each entry is a list of ranges (first token, token after the last).
     #[pyo3(signature = (sources, *, batch=0))]
@@ -128,7 +128,8 @@ impl PyFlow {
         Ok(py.detach(|| self.0.reach(row, &sources)).iter().map(ranges).collect())
     }
 
-    /// Returns the tokens on which `targets` depend: entry `n` over the last `n` layers; entry 0 lists the targets.
+    /// Returns the tokens on which the tokens `targets` depend. Entry 0 of the result has the targets, and entry `n`
+    /// has the tokens on which they depend over the last `n` layers.
     ///
     /// Each entry is a list of ranges (first token, token after the last).
     #[pyo3(signature = (targets, *, batch=0))]
@@ -173,7 +174,7 @@ impl PyFlow {
         Ok(PyByteArray::new(py, &bytes))
     }
 
-    /// Returns the ruling as JSON and in words.
+    /// Checks the policy, and returns the result as JSON and as text.
     fn _check(&self, py: Python<'_>, policy: &str) -> PyResult<(String, Words)> {
         let policy = policy.parse::<Policy>().map_err(raise)?;
         let ruling = py.detach(|| policy.check(&self.0)).map_err(raise)?;
@@ -223,7 +224,8 @@ impl PyCertificate {
         &self.0.sha256
     }
 
-    /// Returns the ruling as JSON and in words, after a second implementation has checked the certificate.
+    /// Checks the certificate with a second implementation, and returns the result of the policy check as JSON and as
+    /// text.
     fn _verify(&self, py: Python<'_>) -> PyResult<(String, Words)> {
         py.detach(|| noren_verify::verify(&self.1))
             .map_err(|refusal| crate::error::Error::new_err(refusal.to_string()))?;

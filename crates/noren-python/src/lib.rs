@@ -70,6 +70,8 @@ fn _noren(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(export::blocks, module)?,
         wrap_pyfunction!(export::slices, module)?,
         wrap_pyfunction!(export::device_plan, module)?,
+        wrap_pyfunction!(export::decode_plan, module)?,
+        wrap_pyfunction!(export::positions, module)?,
         wrap_pyfunction!(distributed::partition, module)?,
         wrap_pyfunction!(audit::audit_catalogue, module)?,
         wrap_pyfunction!(audit::audit_changes, module)?,

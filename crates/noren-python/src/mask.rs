@@ -83,9 +83,10 @@ impl PyMask {
     /// Returns the block-sparse plan that attention and exports use; arguments and errors as in `bind`.
     ///
     /// `block_q` is the maximum number of query rows in a tile, `block_kv` the width in keys of the tiles that
-    /// statistics count. `reorder`: `"auto"` [default] plans queries and keys in another order where that is clearly
-    /// cheaper, `"never"` keeps their order, `"always"` reorders where possible, `"copies"` reads keys in two orders,
-    /// an integer sorts positions by their residue modulo this number.
+    /// statistics count. `reorder` selects the order of queries and keys in the plan: `"auto"` [default] uses another
+    /// order where that is clearly cheaper, `"never"` keeps the order of indices, `"always"` reorders if the structure
+    /// of the mask allows it, `"copies"` reads keys in two orders (for masks with a stride), and an integer `n` sorts
+    /// positions by `position mod n`: with 2, all even positions come before all odd ones.
     #[pyo3(signature = (shape, facts=None, *, block_q=96, block_kv=64, reorder=None))]
     fn plan(
         &self,
@@ -106,8 +107,8 @@ impl PyMask {
         view(shape.py(), "dense", (bound,))
     }
 
-    /// Returns the reason why query row `q` may or may not read key `k` (indices from 0), for the mask and each of its
-    /// parts.
+    /// Returns the reason why query row `q` may or may not read key `k` (indices from 0), for the whole mask and for
+    /// each of its subexpressions.
     #[pyo3(signature = (q, k, shape, facts=None, *, batch=0, head=0))]
     fn explain<'py>(
         &self,
@@ -194,8 +195,8 @@ impl PyMask {
 }
 
 impl PyMask {
-    /// Returns the number of tokens of a picture without a given length: enough to show the largest number in the
-    /// mask's text.
+    /// Returns the number of tokens for a picture if no shape is given: twice the largest number in the mask's text,
+    /// but at least 16 and at most 65536. For example, 200 for `sliding(100)`.
     fn usual_len(&self) -> usize {
         let text = self.0.to_string();
         let numbers = text.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse::<usize>().ok());

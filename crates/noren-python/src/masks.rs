@@ -7,8 +7,8 @@ use noren::{Array, Dtype};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
-/// Numbers below this limit mean "ignored": -inf and the lowest numbers of float32, bfloat16 and float64, even if such
-/// numbers were added to each other or divided.
+/// A cell with a number below this limit is masked. -inf and the lowest numbers of float32, bfloat16 and float64 are
+/// below the limit, and so are their sums and their quotients by numbers up to 4.
 const LOW: f32 = -6.9e37;
 /// The lowest finite float16, as bits.
 const LOWEST_F16: u16 = 0xfbff;
@@ -29,8 +29,8 @@ struct Seen {
 /// Reads a mask `[batch, heads, q_len or 1, kv_len or 1]`: booleans (true = may attend, or with `drop` true = ignored),
 /// or floats that are added to scores.
 ///
-/// Returns the allowed cells `[batch, heads, q_len or 1, kv_len]`, whether allowed cells hold numbers other than 0, and
-/// whether finite numbers mean "ignored".
+/// A last dimension of 1 applies to all `kv_len` keys. Returns (allowed cells `[batch, heads, q_len or 1, kv_len]`,
+/// true if an allowed cell holds a number other than 0, true if a masked cell holds a finite number instead of -inf).
 #[pyfunction]
 pub(crate) fn read_mask(py: Python<'_>, mask: Tensor, drop: bool, kv_len: usize) -> PyResult<(PyArray, bool, bool)> {
     let [batch, heads, q_len, width] = match mask.shape[..] {
@@ -77,7 +77,8 @@ fn read_rows(mask: &Tensor, drop: bool, mut each: impl FnMut(&[u8])) -> PyResult
     Ok(seen)
 }
 
-/// Converts the bits of a float16: 0, -inf and the lowest number keep their meaning, every other number becomes 1.
+/// Converts the bits of a float16 to a number by which `floats` classifies the cell: 0 stays 0, -inf stays -inf, the
+/// lowest float16 becomes the lowest `f32`, and every other number becomes 1.
 fn half(bits: u16) -> f32 {
     match bits {
         INFINITE_F16 => f32::NEG_INFINITY,
@@ -126,9 +127,11 @@ fn floats<T: Plain>(
     })
 }
 
-/// Appends a row of bytes 0 and 1 as bits.
+/// Appends the cells of one row to `words`, 64 cells in each number. Each byte of `row` is one cell: 1 if the cell is
+/// allowed, else 0.
 fn pack(row: &[u8], words: &mut Vec<u64>) {
-    /// The factor that, in a multiplication, moves bit 0 of byte `i` to bit `56 + i`.
+    /// The factor that collects 8 bytes of value 0 or 1 into one byte: after the multiplication, bit `56 + i` of the
+    /// product is byte `i`.
     const GATHER: u64 = 0x0102_0408_1020_4080;
     for chunk in row.chunks(64) {
         let mut word = 0u64;

@@ -34,7 +34,8 @@ create_exception!(
 
 // --- the link -----------------------------------------------------------------------------------------------------------------
 
-/// A rank's index in its group, and the Python object that carries messages: `carrier.exchange(outgoing, expected)`.
+/// The connection of one rank to the other ranks of its group. The Python object `carrier` sends and receives the
+/// messages: `carrier.exchange(outgoing, expected)`.
 #[pyclass(name = "Link", module = "noren.distributed", frozen)]
 pub(crate) struct PyLink {
     job: Mutex<Job>,
@@ -53,7 +54,8 @@ impl PyLink {
         Ok(PyLink { job: Mutex::new(Job::new(rank, ranks, seconds)), carrier })
     }
 
-    /// Numbers of bytes: arrays sent, arrays received, and messages sent to check that all ranks agree.
+    /// Three numbers of bytes of this rank: arrays sent, arrays received, and messages sent to check that all ranks
+    /// agree.
     #[getter]
     fn traffic(&self) -> (u64, u64, u64) {
         let traffic = self.job().traffic();
@@ -76,7 +78,7 @@ impl PyLink {
         })
     }
 
-    /// Returns the bytes of all ranks, in the order of ranks.
+    /// Sends the bytes `mine` to all ranks, and returns the bytes of all ranks in the order of ranks.
     fn gather(&self, py: Python<'_>, mine: Vec<u8>) -> PyResult<Vec<Py<PyByteArray>>> {
         let all = self.run(py, |link, _| noren_ranks::gather(link, mine))?;
         Ok(all.iter().map(|bytes| PyByteArray::new(py, bytes).unbind()).collect())
@@ -95,7 +97,7 @@ impl PyLink {
         self.job.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a call over the link without the interpreter's lock, and checks for Ctrl-C.
+    /// Calls `work` with the link, without the interpreter's lock, and checks for Ctrl-C.
     fn run<R: Send>(
         &self,
         py: Python<'_>,
@@ -126,17 +128,17 @@ fn raise_ranks(error: noren_ranks::Error, raised: Option<PyErr>) -> PyErr {
     }
 }
 
-/// The link during a call.
+/// A [`PyLink`] that is locked for one call; `noren-ranks` exchanges the messages of this call through it.
 struct GroupLink<'a> {
     job: MutexGuard<'a, Job>,
     carrier: &'a Py<PyAny>,
-    /// The exception that Python's group raised.
+    /// The exception that the Python object `carrier` raised during this call, if any.
     raised: RefCell<Option<PyErr>>,
 }
 
 impl GroupLink<'_> {
-    /// Calls a Python function of the carrier. An exception becomes the error of a lost rank; `what` names the call in
-    /// its message.
+    /// Calls a Python function of the carrier. An exception becomes the error that the group lost a rank; `what` names
+    /// the call in the error message.
     fn call<R>(&self, what: &str, call: impl FnOnce(Python<'_>) -> PyResult<R>) -> Result<R, noren_ranks::Error> {
         Python::attach(|py| {
             call(py).map_err(|error| {
@@ -200,7 +202,7 @@ fn local<'a, T: Element>([q, k, v]: [&'a Tensor; 3]) -> PyResult<Local<'a, T>> {
     Ok(Local { q: q.floats("q")?, k: k.floats("k")?, v: v.floats("v")?, head_dim, v_dim })
 }
 
-/// Writes numbers into a contiguous `float32` tensor.
+/// Copies `values` into the contiguous `float32` tensor `into`; `name` names the tensor in error messages.
 fn write(values: &[f32], name: &str, into: &mut Tensor) -> PyResult<()> {
     let into: &mut [f32] = into.slice_mut(name, &[Kind::Float(Dtype::F32)])?;
     if into.len() != values.len() {
@@ -227,7 +229,8 @@ impl PyAttended {
     }
 }
 
-/// The data of one rank of a mask that is split over the ranks of a `Link`.
+/// The data of one rank for attention that is split over the ranks of a `Link`: the plan, and which rank has which rows
+/// and keys.
 #[pyclass(name = "RankSplit", module = "noren.distributed", frozen)]
 pub(crate) struct PySplit {
     split: Split,
@@ -306,7 +309,9 @@ impl PySplit {
         by_dtype!(arrays[0].dtype("q")?, forward_of(self, py, arrays, scores, gradients))
     }
 
-    /// Writes the gradients of q, k and v into contiguous `float32` tensors.
+    /// Writes the gradients of q, k and v into `into`, three contiguous `float32` tensors. `arrays` is (q, k, v),
+    /// `attended` the result of the forward pass, `dout` the gradient of the output, and `scores` is (scale, softcap,
+    /// slopes of ALiBi).
     fn gradients(
         &self,
         py: Python<'_>,

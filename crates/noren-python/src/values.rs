@@ -40,7 +40,7 @@ pub(crate) fn wholes(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<i64>
     }
 }
 
-/// The maximum number of items of an expanded list.
+/// The maximum number of items of a Python list or range whose items are read one by one.
 const MOST_ITEMS: usize = 1 << 27;
 
 /// Returns an error for lists of more than [`MOST_ITEMS`] items, before they use all memory.
@@ -80,7 +80,7 @@ pub(crate) fn set(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Set> {
     Ok(Set::Spans(spans(object, what)?))
 }
 
-/// Returns the spans of a set; `what` names the set in error messages.
+/// Reads a set of positions like `set` and returns its ranges; `what` names the set in error messages.
 pub(crate) fn spans(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Span>> {
     if let Ok(range) = object.cast::<PyRange>() {
         let (start, stop, step) = (range.start()?, range.stop()?, range.step()?);
@@ -142,7 +142,8 @@ pub(crate) fn arms(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Arm>> 
     pairs.try_iter()?.map(arm).collect()
 }
 
-/// Reads a selector: a set, `"else"`, `"every 2"` or `"every 6 from 5"`.
+/// Reads the selector of one arm, which selects heads, batch rows or layers: a set of indices, `"else"`, `"every 2"` or
+/// `"every 6 from 5"`.
 fn selector(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Selector> {
     let Ok(text) = object.cast::<PyString>() else {
         return Ok(Selector::Spans(spans(object, what)?));

@@ -135,3 +135,75 @@ def test_refusals() -> None:
     )
     with pytest.raises(nr.ExportError, match="contradicts itself in cell"):
         nr.from_flex(lying)
+
+
+# --- one compilation for many masks -------------------------------------------------------------------------------
+
+
+def packed_masks(count: int) -> list[nr.BoundMask]:
+    """Returns masks of packed documents; in some of them both batch rows or all documents are equal."""
+    import random
+
+    drawn = random.Random(3)
+    masks = []
+    for number in range(count):
+        rows = []
+        for _ in range(2):
+            cuts = sorted(drawn.sample(range(1, 256), 1 + number % 6))
+            rows.append([b - a for a, b in zip([0, *cuts], [*cuts, 256], strict=True)])
+        rows = [rows[0]] * 2 if number % 3 == 0 else rows
+        mask = nr.causal() & nr.documents() if number % 4 else nr.causal()
+        masks.append(mask.bind(nr.Shape.square(256, batch=2, heads=2), nr.Facts(documents=rows)))
+    return masks
+
+
+@pytest.mark.parametrize("fixed", [{"capacity": 40}, {"runs": 2}])
+@pytest.mark.filterwarnings("ignore")
+def test_twelve_packed_masks_compile_one_graph(fixed: dict[str, int]) -> None:
+    from torch._dynamo.utils import counters
+
+    masks = packed_masks(12)
+    q, k, v = qkv(masks[0].shape)
+    torch.compiler.reset()
+    counters.clear()
+    compiled = torch.compile(flex_attention, backend="eager", fullgraph=True)
+    for bound in masks:
+        theirs = compiled(q, k, v, block_mask=nr.to_flex(bound, block=64, **fixed))
+        assert (theirs - nr.attention(q, k, v, bound.plan())).abs().max() < 1e-5
+    assert counters["stats"]["unique_graphs"] == 1
+
+
+def test_fixed_sizes_that_are_too_small_are_refused() -> None:
+    bound = packed_masks(6)[5]
+    for fixed, words in [
+        ({"capacity": 1}, "mixed tiles in capacity=1"),
+        ({"runs": 1, "form": "bits"}, 'runs= is for form="endpoints"'),
+        ({"capacity": 9, "form": "endpoints"}, 'capacity= is for form="bits"'),
+        ({"capacity": 9, "runs": 1}, "give runs= for masks with few runs"),
+        ({"capacity": 0}, "capacity is 0: give a whole number of 1 or more"),
+        ({"runs": 2.5}, "runs is 2.5: give a whole number of 1 or more"),
+    ]:
+        with pytest.raises(nr.Error) as error:
+            nr.to_flex(bound, block=64, **fixed)
+        assert words in str(error.value)
+    assert nr.to_flex(bound, block=64, runs=10**9).seq_lengths == nr.to_flex(bound, block=64, capacity=10**12).seq_lengths
+    with pytest.raises(nr.ExportError, match="runs of keys in runs=1"):
+        nr.to_flex((nr.causal() & nr.stride(7)).bind(nr.Shape.square(64)), runs=1)
+
+
+@GOOD
+def test_write_orders_are_pytorchs(case: Any) -> None:
+    if not hasattr(BlockMask, "from_kv_blocks") or "dq_write_order" not in BlockMask.from_kv_blocks.__kwdefaults__:
+        pytest.skip("this PyTorch has no write orders")
+    bound = case.bind()
+    s, dense = bound.shape, torch.from_numpy(bound.dense())
+    ours = nr.to_flex(bound, block=4)
+    batch, heads = ours.kv_num_blocks.shape[:2]
+    theirs = create_block_mask(
+        lambda b, h, q, k: dense[b, h, q, k], batch, heads, s.q_len, s.kv_len, device="cpu", BLOCK_SIZE=4, compute_dq_write_order=True
+    )
+    for counts, name in (("q_num_blocks", "dq_write_order"), ("full_q_num_blocks", "dq_write_order_full")):
+        a, b = getattr(ours, name), getattr(theirs, name)
+        inside = torch.arange(a.shape[-1]) < getattr(ours, counts)[..., None]
+        assert torch.equal(a[inside], b[inside]), name
+    assert ours.dq_kv_order_spt is theirs.dq_kv_order_spt is True

@@ -1,8 +1,9 @@
 //! Agreements: ranks compare their next computation before any array is sent.
 //!
-//! An agreement consists of [`SLOTS`] digests, which every rank sends to every other rank. The format is the same in
-//! every version. Ranks that make different calls, or the same call with different masks, get an error. Without
-//! agreements, the ranks would wait for each other, or add results that do not belong together.
+//! In an agreement, every rank sends [`SLOTS`] digests (short hashes of its next call and of the values of this call)
+//! to every other rank. The format is the same in every version. Ranks that make different calls, or the same call with
+//! different masks, get an error. Without agreements, the ranks would wait for each other, or add results that do not
+//! belong together.
 
 use crate::link::{spread, to_all};
 use crate::{Error, Link};
@@ -10,7 +11,7 @@ use hmac_sha256::Hash;
 
 /// The version of the protocol. It is increased when the content or the order of messages changes.
 const PROTOCOL: u32 = 1;
-/// The number of digests of an agreement: the name of the call, the version, and 14 values.
+/// The number of digests that a rank sends in an agreement: the name of the call, the version, and 14 values.
 const SLOTS: usize = 16;
 /// The length of a digest in bytes.
 const SIZE: usize = 16;
@@ -18,11 +19,11 @@ const REFUSED: &str = "refused its input";
 
 type Word = [u8; SIZE];
 
-/// The values of a rank that must be equal on all ranks, as (name, value).
+/// The values of a rank's next call that must be equal on all ranks, as (name, value).
 pub(crate) type Said = Vec<(&'static str, String)>;
 
-/// Runs `check` on this rank's input, and compares the call between all ranks: its name `what`, and the values that
-/// `check` returns.
+/// Runs `check` on this rank's input, and then checks that all ranks make the same call: the name `what` and the values
+/// `Said` that `check` returns must be equal. Returns the other result of `check`.
 ///
 /// If `check` returns an error on a rank, that rank returns this error, and the other ranks return
 /// [`Error::Disagreement`]. If the names or values differ, every rank returns [`Error::Disagreement`].
@@ -129,7 +130,7 @@ fn digest(bytes: impl AsRef<[u8]>) -> Word {
     std::array::from_fn(|i| hash[i])
 }
 
-/// Returns the digest of `bytes` in hexadecimal digits.
+/// Returns the digest of `bytes` (the first 16 bytes of its SHA-256) in hexadecimal digits.
 pub(crate) fn hex(bytes: impl AsRef<[u8]>) -> String {
     noren_mask::text::hex(&digest(bytes))
 }

@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use noren::{Dtype, Element, View};
 use std::borrow::Cow;
 
-/// A selection of rows of an array: all, or a list of ascending indices.
+/// A selection of rows of an array: all rows, or the rows with the listed indices in ascending order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Places {
     All,
@@ -24,8 +24,8 @@ impl Array {
         Array { data: vec![value; shape.iter().product()], shape }
     }
 
-    /// Returns the first `rows` rows of each batch row in `batch`, converted to `f32`. `values` is an array of the
-    /// shape `shape`.
+    /// Returns the first `rows` rows of the batch rows with the indices `batch`, for all heads and converted to `f32`.
+    /// `values` is an array of the shape `shape`, `[batch, heads, rows, width]`.
     pub(crate) fn part<T: Element>(values: &[T], shape: [usize; 4], batch: &[usize], rows: usize) -> Self {
         let [_, heads, all, width] = shape;
         let mut out = Array::filled([batch.len(), heads, rows, width], 0.0);
@@ -47,7 +47,7 @@ impl Array {
         Ok(View::new(&self.data, self.shape)?)
     }
 
-    /// Copies the rows of `part` to the first rows of each batch row in `batch`, as the inverse of
+    /// Copies `part` over the first rows of the batch rows with the indices `batch`. This is the inverse of
     /// [`part`](Self::part).
     pub(crate) fn put_batch(&mut self, batch: &[usize], part: &Array) {
         let [_, heads, all, width] = self.shape;
@@ -81,7 +81,8 @@ impl Array {
         }
     }
 
-    /// Calls `act` for each row at `places`, with this row and the row of `part` that belongs to it.
+    /// Calls `act` for each row at `places` in each head, with this row and the corresponding row of `part`. `part`
+    /// contains one row for each place.
     fn pairs(&mut self, places: &[usize], part: &Array, act: impl Fn(&mut [f32], &[f32])) {
         let [.., rows, width] = self.shape;
         for (at, other) in part.data.chunks(width).enumerate() {
@@ -90,7 +91,7 @@ impl Array {
         }
     }
 
-    /// Returns an array with the columns of `self`, then those of `other`.
+    /// Returns an array in which each row consists of the row of `self` and the same row of `other`.
     pub(crate) fn beside(&self, other: &Array) -> Self {
         let (a, b) = (self.shape[3], other.shape[3]);
         let rows = self.data.chunks(a).zip(other.data.chunks(b));
@@ -106,8 +107,8 @@ impl Array {
         Array { data, shape: [batch, heads, rows, width] }
     }
 
-    /// Appends the values to `out` in the type `dtype`, little-endian. Values that were converted from this type to
-    /// `f32` are appended exactly.
+    /// Appends the values to the message `out` as little-endian numbers of the type `dtype`. If the values were
+    /// converted from this type to `f32` before, the appended numbers are exact.
     pub(crate) fn write(&self, dtype: Dtype, out: &mut Vec<u8>) {
         match dtype {
             Dtype::F32 => self.data.iter().for_each(|x| out.extend(x.to_le_bytes())),

@@ -98,7 +98,8 @@ pub fn attention<T: Element>(
     Ok(Attended { out: whole.out.data, lse: whole.lse.data, call })
 }
 
-/// Returns the gradients of the sum over all ranks of `out * dout`, where `out` is the output of [`attention`].
+/// Returns the gradients of this rank's queries, keys and values: the derivatives of the sum of `out * dout` over all
+/// ranks, where `out` is the output of [`attention`].
 ///
 /// `attended` is the result of the forward pass. `dout` is the gradient of its output, contiguous and of the type of
 /// `local`. Keys and values are sent again, so that a rank stores no data of other ranks between the passes. Gradients
@@ -169,7 +170,7 @@ pub fn attention_backward<T: Element>(
     Ok(Gradients { dq, dk, dv })
 }
 
-/// Returns the sizes of this rank's queries, keys and values, each as `[batch, heads, rows, width]`.
+/// Returns the shapes of this rank's queries, keys and values, each as `[batch, heads, rows, width]`.
 fn sizes<T>(split: &Split, local: &Local<'_, T>) -> [[usize; 4]; 3] {
     let (shape, [queries, keys]) = (&split.shape, split.lengths());
     let (batch, heads, kv_heads) = (shape.batch_len(), shape.head_count(), shape.kv_head_count());
@@ -180,9 +181,9 @@ fn sizes<T>(split: &Split, local: &Local<'_, T>) -> [[usize; 4]; 3] {
     ]
 }
 
-/// Checks this rank's input, and compares it with the input of the other ranks. Returns the sizes of queries, keys and
-/// values, and the number of this call. `check` may return further errors. It returns the number of the forward call
-/// that computed the given results; `None` in a forward pass.
+/// Checks this rank's input, and compares it with the input of the other ranks. Returns the shapes of queries, keys and
+/// values, and the number of this call. `check` makes the checks that only one kind of pass needs. In a backward pass,
+/// it returns the number of the forward call that computed the given results; in a forward pass, it returns `None`.
 fn begin<T: Element>(
     split: &Split,
     link: &dyn Link,
@@ -210,21 +211,22 @@ fn begin<T: Element>(
 
 // --- exchange of keys and rows ------------------------------------------------------------------------------------------------
 
-/// The interval at which the transport is called while a step is computed.
+/// The time between two calls of the transport while a step is computed, if messages move only during such calls.
 const MOMENT: Duration = Duration::from_micros(200);
 
-/// The arrays of a family on this rank, parts of which are sent to other ranks.
+/// The arrays of this rank for the batch rows of one family. Parts of them are sent to other ranks.
 struct Packed {
-    /// Keys and values: arrays with a row for each key, which are sent in the type of the call.
+    /// Keys and values: arrays with a row for each key. They are sent in the number type of the call's arrays.
     by_key: Vec<Array>,
-    /// Arrays with a row for each query, each with the type in which it is sent.
+    /// Arrays with a row for each query, each with the number type in which it is sent.
     by_row: Vec<(Array, Dtype)>,
 }
 
-/// The data from one rank, by the index of the family: the arrays of keys, and the arrays of query rows, in this order.
+/// The data from one other rank. The map leads from the index of a family to its arrays of keys and its arrays of query
+/// rows, in this order.
 type Opened = BTreeMap<usize, (Vec<Array>, Vec<Array>)>;
 
-/// Data from other ranks. A message is unpacked when its data is first used.
+/// The data that arrives from other ranks during a pass. A message is unpacked when its data is first used.
 struct Received<'a> {
     split: &'a Split,
     packed: &'a [Packed],
@@ -235,9 +237,9 @@ struct Received<'a> {
     foreign: BTreeMap<usize, Vec<Array>>,
 }
 
-/// Returns the messages that this rank sends in an exchange, and the numbers of bytes that it receives. Both are added
-/// to the counted traffic. `write(family, peer, message)` appends the data of a family for a peer to its message.
-/// `size(family, peer)` returns the number of bytes of a family that come from a peer.
+/// Returns the messages that this rank sends to other ranks, and the number of bytes that it receives from each of
+/// them. Both are added to the counted traffic. `write(family, peer, message)` appends the data of a family for the
+/// rank `peer` to `message`. `size(family, peer)` returns the number of bytes of a family that `peer` sends.
 fn letters(
     split: &Split,
     link: &dyn Link,
@@ -259,7 +261,7 @@ fn letters(
 }
 
 /// Sends keys and query rows to the ranks that need them. Meanwhile, `work` computes with the data that arrives on this
-/// rank.
+/// rank. `packed` holds the arrays of each family, and `dtype` is the number type in which keys and values are sent.
 fn around(
     split: &Split,
     link: &dyn Link,
@@ -285,7 +287,8 @@ fn around(
 }
 
 impl Packed {
-    /// Returns the number of bytes in a message with `keys` keys and `rows` query rows.
+    /// Returns the number of bytes of `keys` keys (with their values) and `rows` query rows in a message. `dtype` is
+    /// the number type of keys and values.
     fn sizes(&self, keys: usize, rows: usize, dtype: Dtype) -> usize {
         let of = |x: &Array, rows: usize, dtype: Dtype| x.with_rows(rows).iter().product::<usize>() * dtype.size();
         let by_key: usize = self.by_key.iter().map(|x| of(x, keys, dtype)).sum();
@@ -294,8 +297,8 @@ impl Packed {
 }
 
 impl Received<'_> {
-    /// Runs `compute` while messages are transported. If messages move only while the transport is called, `compute`
-    /// runs on another thread.
+    /// Runs `compute` while messages are sent and received. If messages move only during calls of the transport,
+    /// `compute` runs on another thread, and this thread calls the transport.
     fn while_moving<R: Send>(&mut self, compute: impl FnOnce() -> Result<R, Error> + Send) -> Result<R, Error> {
         if !self.arrivals.poke() {
             return compute();
@@ -337,7 +340,7 @@ impl Received<'_> {
         Ok(held.iter().map(|x| x.select(&step.keys).into_owned()).collect())
     }
 
-    /// Returns the arrays of all query rows of a family that come from other ranks, in ascending order of rows.
+    /// Returns the arrays of the query rows of a family that other ranks sent to this rank, in ascending order of rows.
     fn foreign(&mut self, family: usize) -> Result<&[Array], Error> {
         if !self.foreign.contains_key(&family) {
             let form = &self.split.families[family];
@@ -353,9 +356,9 @@ impl Received<'_> {
     }
 }
 
-/// Sends arrays in `f32` back to the ranks from which keys and query rows came. `outgoing(family, peer)` returns the
-/// arrays for a peer, and `expected(family, peer)` the shapes of the arrays from a peer. Received arrays are given to
-/// `take(family, peer, arrays)`, in ascending order of ranks, then of families.
+/// Sends results or gradients in `f32` back to the ranks from which keys and query rows came. `outgoing(family, peer)`
+/// returns the arrays for a peer, and `expected(family, peer)` the shapes of the arrays from a peer. The function
+/// `take` gets the arrays that arrive, as `take(family, peer, arrays)`, in ascending order of ranks, then of families.
 fn back(
     split: &Split,
     link: &dyn Link,
@@ -401,7 +404,8 @@ fn length(places: &Places, all: usize) -> usize {
 
 // --- forward ------------------------------------------------------------------------------------------------------------------
 
-/// Sends results to the ranks that own the query rows. The owners merge the results in the order of ranks.
+/// Sends the results `theirs` of other ranks' query rows to the ranks that own these rows. Merges the results that
+/// arrive into `mine`, the results of this rank's query rows, in the order of ranks.
 fn take_home(split: &Split, link: &dyn Link, mine: &mut [Results], theirs: &[Results]) -> Result<(), Error> {
     let families = &split.families;
     let shapes: Vec<[[usize; 4]; 2]> = mine.iter().map(|r| [r.out.shape, r.lse.shape]).collect();
@@ -425,8 +429,8 @@ fn take_home(split: &Split, link: &dyn Link, mine: &mut [Results], theirs: &[Res
 
 // --- backward -----------------------------------------------------------------------------------------------------------------
 
-/// The sums of a family's gradients: for own query rows, for query rows of other ranks, for own keys and values, and
-/// for keys and values of other ranks.
+/// The sums of gradients in one family: of this rank's query rows (`queries`), of query rows of other ranks
+/// (`foreign`), of this rank's keys and values (`own`), and of keys and values of each other rank (`others`).
 struct Sums {
     queries: Array,
     foreign: Array,
@@ -470,8 +474,8 @@ fn row_sums(out: &Array, dout: &Array) -> Array {
     Array { data, shape: [batch, heads, rows, 1] }
 }
 
-/// Returns the gradients of the queries, and of the keys and values that `plan` reads. The log-sum-exps `lse` cover the
-/// keys of all ranks, so the attention weights equal those of the whole computation.
+/// Returns the gradients of the queries, and of the keys and values that `plan` reads, `[dq, dk, dv]`. The log-sum-exps
+/// `lse` cover the keys of all ranks, so the attention weights equal those of one computation over all keys.
 fn gradients(
     plan: &Plan,
     q: &Array,
@@ -486,9 +490,10 @@ fn gradients(
     Ok([array(found.dq, q), array(found.dk, &keys[0]), array(found.dv, &keys[1])])
 }
 
-/// Returns the gradients for query rows of another rank, whose outputs are not available here. The kernel needs only
-/// the dot product of each output row with its gradient. An additional column of the outputs holds this dot product
-/// (from `row_sums`) and has the gradient 1. All other output columns, and the additional column of the values, are 0.
+/// Returns the gradients `[dq, dk, dv]` for query rows of another rank. The outputs of these rows are not available
+/// here, but the kernel needs only the dot product of each output row with its gradient. The other rank has sent this
+/// dot product (from `row_sums`). An additional column of the outputs holds it and has a gradient of 1. All other
+/// output columns, and the additional column of the values, are 0.
 fn foreign_gradients(plan: &Plan, rows: &[Array], keys: &[Array], options: &Options) -> Result<[Array; 3], Error> {
     let [q, dout, lse, sums] = rows else {
         unreachable!("rows always come as queries, output gradients, log-sum-exps and sums")
@@ -501,8 +506,8 @@ fn foreign_gradients(plan: &Plan, rows: &[Array], keys: &[Array], options: &Opti
     Ok([dq, dk, dv.columns(v_dim)])
 }
 
-/// Sends gradients to the ranks that own the queries, keys and values. The owners add the gradients in the order of
-/// ranks.
+/// Sends gradients to the ranks that own the queries, keys and values. Adds the gradients that arrive to the `sums` of
+/// this rank, in the order of ranks.
 fn bring_home(split: &Split, link: &dyn Link, sums: &mut [Sums]) -> Result<(), Error> {
     let families = &split.families;
     let here: Vec<(Array, BTreeMap<usize, [Array; 2]>)> =

@@ -34,8 +34,8 @@ impl Shards {
         Shards::with(plan, (0..ranks).map(|rank| vec![run(rank)]).collect(), link)
     }
 
-    /// Splits the keys of the cache as `held` defines. `held` has one list of ranges of keys for each rank, in
-    /// ascending order.
+    /// Splits the keys of the cache as `held` defines: `held[rank]` is the list of ranges of keys that a rank stores,
+    /// in ascending order.
     ///
     /// # Errors
     /// Returns an error if a key is not on exactly one rank, and for masks without a serial form (see

@@ -29,8 +29,8 @@ pub struct Local<'a, T = f32> {
 }
 
 impl<T: Element> Local<'_, T> {
-    /// Returns an error if the arrays do not have the sizes of `[q, k, v]` in `sizes`. `owned` returns the part of the
-    /// message that states the rows of this rank.
+    /// Returns an error if the arrays do not have the shapes `sizes`, in the order `[q, k, v]`. `owned` returns a text
+    /// about the numbers of rows that this rank owns, for the error message.
     pub(crate) fn check(&self, sizes: [[usize; 4]; 3], owned: impl Fn() -> String) -> Result<(), Error> {
         for ((name, values), shape) in [("q", self.q), ("k", self.k), ("v", self.v)].iter().zip(sizes) {
             if values.len() != shape.iter().product::<usize>() || shape[3] == 0 {
@@ -43,13 +43,13 @@ impl<T: Element> Local<'_, T> {
         Ok(())
     }
 
-    /// Returns the first `rows` queries, `keys` keys and `keys` values of each batch row in `batch`, converted to
-    /// `f32`. `[q, k, v]` are the sizes of the arrays.
+    /// Returns the first `rows` queries, `keys` keys and `keys` values of the batch rows with the indices `batch`,
+    /// converted to `f32`. `[q, k, v]` are the shapes of the arrays.
     pub(crate) fn part(&self, [q, k, v]: [[usize; 4]; 3], batch: &[usize], [rows, keys]: [usize; 2]) -> [Array; 3] {
         [Array::part(self.q, q, batch, rows), Array::part(self.k, k, batch, keys), Array::part(self.v, v, batch, keys)]
     }
 
-    /// Returns the values of these arrays and options that must be equal on all ranks.
+    /// Returns the values of these arrays' types and options that must be equal on all ranks, as (name, value).
     pub(crate) fn said(&self, options: &Options) -> Said {
         vec![
             ("types", T::DTYPE.to_string()),
@@ -64,7 +64,7 @@ impl<T: Element> Local<'_, T> {
 /// and dropout are not supported over ranks.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The factor of scores, see [`noren::Options::scale`].
+    /// The number by which scores are multiplied, see [`noren::Options::scale`].
     pub scale: Option<f32>,
     /// The softcap of scores, see [`noren::Options::softcap`].
     pub softcap: Option<f32>,
@@ -88,8 +88,8 @@ impl Options {
         self.alibi.iter().fold(options, |options, slopes| options.bias(Bias::Alibi(slopes.clone())))
     }
 
-    /// Returns the errors that the kernel returns for these options. A rank that computes nothing also returns these
-    /// errors.
+    /// Returns the errors that the kernel returns for these options. A rank on which no kernel runs thus returns the
+    /// same errors as other ranks.
     pub(crate) fn check(&self, shape: &Shape) -> Result<(), Error> {
         let (heads, kv_heads) = (shape.head_count(), shape.kv_head_count());
         let cell = Shape::square(1).heads(heads).kv_heads(kv_heads);

@@ -16,8 +16,7 @@ pub type Sizes = Vec<(usize, usize)>;
 /// arrive in the order in which they were sent. [`threads`](crate::threads) connects threads of a process, `Mpi`
 /// (feature `mpi`) connects processes.
 pub trait Link {
-    /// Returns the state of the job on this rank: the number of this rank, the number of ranks, and the calls and bytes
-    /// so far.
+    /// Returns the state of this rank: its number, the number of ranks, and the calls and bytes so far.
     fn job(&self) -> &Job;
 
     /// Sends each message to its rank, and receives the given number of bytes from each rank of `expected`, while
@@ -63,15 +62,16 @@ pub fn gather(link: &dyn Link, mine: Vec<u8>) -> Result<Vec<Vec<u8>>, Error> {
     spread(link, mine, outgoing, &expected)
 }
 
-/// Returns a copy of the message `mine` for every other rank, and the expected sizes of the messages from these ranks,
-/// which have the length of `mine`.
+/// Returns a copy of the message `mine` for every other rank, and the expected sizes of the messages from these ranks.
+/// All ranks send messages of the same length.
 pub(crate) fn to_all(link: &dyn Link, mine: &[u8]) -> (Messages, Sizes) {
     let others = || (0..link.ranks()).filter(|rank| *rank != link.rank() && !mine.is_empty());
     (others().map(|rank| (rank, mine.to_vec())).collect(), others().map(|rank| (rank, mine.len())).collect())
 }
 
-/// Sends `outgoing` and receives `expected` as [`gather`] does, but does not count the bytes. `mine` is this rank's own
-/// message.
+/// Sends the messages `outgoing`, and returns the messages of all ranks in the order of ranks. `mine` is this rank's
+/// own message, and `expected` holds the sizes of the other ranks' messages. Unlike [`gather`], this function does not
+/// count the bytes.
 pub(crate) fn spread(
     link: &dyn Link,
     mine: Vec<u8>,
@@ -88,7 +88,8 @@ pub(crate) fn spread(
     Ok(found)
 }
 
-/// Exchanges messages with [`Link::carry`]. Returns an error if an earlier exchange failed.
+/// Sends the messages `outgoing` and receives the messages `expected` with [`Link::carry`], while `work` runs. Returns
+/// an error if an earlier exchange failed.
 pub(crate) fn exchange(
     link: &dyn Link,
     outgoing: Messages,
@@ -104,7 +105,7 @@ pub(crate) fn exchange(
     Ok(())
 }
 
-/// The data that arrives during an exchange.
+/// The messages that arrive on this rank during one exchange (one call of [`Link::carry`]).
 pub trait Arrivals {
     /// Waits for the message of a rank and returns its bytes. The message of a rank may be taken only once in an
     /// exchange.
@@ -113,15 +114,15 @@ pub trait Arrivals {
     /// Returns [`Error::Lost`] as [`Link::carry`] does.
     fn take(&mut self, rank: usize) -> Result<Vec<u8>, Error>;
 
-    /// Lets the transport make progress. Returns true if messages move only while the transport is called, and false if
-    /// they move without calls.
+    /// Lets the transport send and receive. Returns true if messages move only during such calls, and false if they
+    /// also move without calls.
     fn poke(&mut self) -> bool {
         false
     }
 }
 
-/// The state of a job on one rank: the number of the rank, the number of calls, the bytes sent, and whether an exchange
-/// failed.
+/// The state of one rank among ranks that run together: the number of the rank, the number of calls, the bytes sent,
+/// and whether an exchange failed.
 #[derive(Clone, Debug)]
 pub struct Job {
     rank: usize,
@@ -133,8 +134,8 @@ pub struct Job {
 }
 
 impl Job {
-    /// Returns the state at the beginning of a job with `ranks` ranks, for the rank with number `rank`. The rank waits
-    /// for other ranks at most `timeout`.
+    /// Returns the state of rank `rank` of `ranks` ranks before the first call. The rank waits for other ranks at most
+    /// `timeout`.
     pub fn new(rank: usize, ranks: usize, timeout: Duration) -> Self {
         Job { rank, ranks, timeout, calls: Cell::default(), broken: Cell::default(), traffic: Cell::default() }
     }
@@ -155,13 +156,13 @@ impl Job {
         self.traffic.get()
     }
 
-    /// Adds the bytes that an agreement sent to the counted traffic.
+    /// Adds the bytes that this rank sent in an agreement to the counted traffic.
     pub(crate) fn agreed(&self, bytes: usize) {
         let before = self.traffic();
         self.traffic.set(Traffic { agreements: before.agreements + bytes as u64, ..before });
     }
 
-    /// Adds the bytes of an exchange to the counted traffic.
+    /// Adds the bytes of the sent messages `outgoing` and of the received messages `expected` to the counted traffic.
     pub(crate) fn moved(&self, outgoing: &Messages, expected: &Sizes) {
         let before = self.traffic();
         let sent = before.sent + outgoing.iter().map(|(_, message)| message.len() as u64).sum::<u64>();

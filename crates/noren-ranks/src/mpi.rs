@@ -1,8 +1,9 @@
 //! [`Mpi`]: ranks that are processes under `mpirun`.
 //!
-//! Requests are posted when an exchange begins and completed while it runs. The Rust bindings do not allow requests
-//! that stay incomplete after a failure. This module therefore calls MPI directly, and stores the buffer of each
-//! request. If a rank is lost, buffers that MPI may still access are never freed.
+//! MPI requests (sends and receives that do not wait) are posted when an exchange begins and completed while it runs.
+//! The Rust bindings do not allow requests that stay incomplete after a failure. This module therefore calls MPI
+//! directly, and stores the buffer of each request. If a rank is lost, buffers that MPI may still access are never
+//! freed.
 
 use crate::link::{Messages, Sizes};
 use crate::{Arrivals, Error, Job, Link};
@@ -13,6 +14,7 @@ use mpi::{Threading, environment::Universe};
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::fmt;
+use std::io::{self, Write};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
@@ -20,7 +22,8 @@ use std::time::{Duration, Instant};
 /// The maximum number of bytes of one MPI message, because MPI counts in C's `int`. Longer messages are sent in several
 /// parts.
 const LONGEST: usize = 1 << 30;
-/// The time that other ranks have to print their errors before this rank ends the job.
+/// The time that this rank waits before it ends the MPI program on all ranks, so that other ranks can print their
+/// errors.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// The link of this process to the other processes of a job under `mpirun`. The link has its own communicator over all
@@ -79,7 +82,9 @@ impl Mpi {
 
     /// Prints `error` on this rank, and ends the whole job with exit status 1.
     pub fn fail(&self, error: &Error) -> ! {
-        eprintln!("error on rank {}: {error}", self.rank());
+        // One write, so that the messages of several processes do not mix within a line.
+        let message = format!("error on rank {}: {error}\n", self.rank());
+        let _ = io::stderr().write_all(message.as_bytes());
         std::thread::sleep(LAST_WORDS);
         self.world.abort(1)
     }

@@ -36,30 +36,32 @@ pub struct Split {
     said: Said,
 }
 
-/// Batch rows with equal partitions, and the computations of this rank for these batch rows.
+/// The batch rows that have equal partitions, and the computations of this rank for these batch rows.
 pub(crate) struct Family {
     /// The indices of the batch rows.
     pub(crate) batch: Vec<usize>,
-    /// The number of queries that this rank owns in each batch row.
+    /// The number of queries that this rank owns in each of these batch rows.
     pub(crate) queries: usize,
-    /// The number of keys that this rank owns in each batch row.
+    /// The number of keys that this rank owns in each of these batch rows.
     pub(crate) keys: usize,
     pub(crate) steps: Vec<Step>,
     /// The data that this rank sends to each peer, in ascending order of peers.
     pub(crate) sends: Vec<Outgoing>,
     /// The data that this rank receives from each peer, in ascending order of peers.
     pub(crate) receives: Vec<Incoming>,
-    /// The number of query rows of other ranks that this rank computes.
+    /// The number of query rows that other ranks own and this rank computes.
     pub(crate) foreign: usize,
 }
 
-/// One computation of this rank, in which own query rows, or query rows of other ranks, read keys of one rank.
+/// One computation of this rank: query rows read keys that one rank owns. The query rows belong either all to this
+/// rank, or all to other ranks.
 pub(crate) struct Step {
     pub(crate) peer: usize,
     pub(crate) foreign: bool,
-    /// The places of the query rows among the own rows, or among all rows from other ranks if `foreign` is true.
+    /// The places of the query rows in the list of this rank's own rows, or, if `foreign` is true, in the list of all
+    /// rows from other ranks.
     pub(crate) rows: Places,
-    /// The places of the keys among the keys from `peer`, or among the own keys if `peer` is this rank.
+    /// The places of the keys in the list of keys from `peer`, or, if `peer` is this rank, in the list of its own keys.
     pub(crate) keys: Places,
     pub(crate) plan: Plan,
 }
@@ -74,12 +76,12 @@ pub(crate) struct Incoming {
     pub(crate) peer: usize,
     /// The number of keys that the peer sends.
     pub(crate) keys: usize,
-    /// The places of the peer's query rows among all query rows from other ranks.
+    /// The places of the peer's query rows in the list of all query rows from other ranks.
     pub(crate) rows: Vec<usize>,
 }
 
 impl Split {
-    /// Splits a plan with the partition of [`noren_dist::partition`].
+    /// Splits a plan over the ranks of `link`, with the partition that [`noren_dist::partition`] chooses.
     ///
     /// # Errors
     /// Returns an error if the mask has no serial form, because ranks compare their masks in this form. A mask of
@@ -89,8 +91,8 @@ impl Split {
         Split::travelling(plan, Travel::Both, link)
     }
 
-    /// Splits a plan as [`new`](Self::new) does. `travel` defines whether only keys are sent, or queries may also be
-    /// sent to keys.
+    /// Splits a plan as [`new`](Self::new) does. `travel` defines whether ranks send only keys and values to each
+    /// other, or queries too.
     ///
     /// # Errors
     /// Returns the errors of [`new`](Self::new).
@@ -233,8 +235,8 @@ impl Split {
         }
     }
 
-    /// Returns the steps of all families, with the index of the family. Steps of own rows are first, so that rows of
-    /// other ranks have time to arrive. Otherwise, the steps of a family keep their order.
+    /// Returns the steps of all families, each with the index of its family. Steps of own rows are first, so that rows
+    /// of other ranks have time to arrive. Apart from this, the steps of a family keep their order.
     pub(crate) fn steps(&self) -> Vec<(usize, &Step)> {
         let all = self.families.iter().enumerate();
         let mut steps: Vec<_> =
@@ -302,7 +304,8 @@ fn indices(runs: &Runs) -> Vec<usize> {
     runs.iter().flat_map(|[start, end]| *start as usize..*end as usize).collect()
 }
 
-/// Returns the places of the indices `wanted` in the list `held`. Both lists are ascending.
+/// Returns the places of the indices `wanted` in the list `held`, for example `[1, 2]` for `[5, 7]` in `[3, 5, 7]`.
+/// Both lists are ascending.
 fn at(wanted: &[usize], held: &[usize]) -> Vec<usize> {
     wanted.iter().map(|index| held.partition_point(|other| other < index)).collect()
 }

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-/// An error of texts, tokenizers or training data. The text names the given value, the expected value, and the repair.
+/// An error of texts, tokenizers or training data. The message of the error names the given value, the expected value,
+/// and the repair.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -26,14 +27,14 @@ pub enum Error {
         problem: String,
     },
 
-    /// A span that is empty or outside the text.
+    /// A range of characters, given by the user, that is empty or outside the text.
     #[error("span {start}..{end} of `{name}`: {problem}")]
     Span {
         /// The name of the detector.
         name: String,
-        /// The first character of the span.
+        /// The index of the first character of the range, from 0.
         start: usize,
-        /// The character after the last character of the span.
+        /// The index of the character after the last character of the range.
         end: usize,
         /// The fault, and how to fix it.
         problem: String,

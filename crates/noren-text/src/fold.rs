@@ -11,10 +11,10 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::LazyLock;
 use unicode_normalization::char::{canonical_combining_class, decompose_compatible, is_combining_mark};
 
-/// The character of a folded text that replaces white space with two or more line breaks.
+/// The character that replaces, in a folded text, consecutive white space with two or more line breaks.
 pub(crate) const PARAGRAPH: char = '\u{2029}';
 
-/// The treatment of characters without width (Unicode's `Default_Ignorable_Code_Point`).
+/// The treatment of characters without width, such as the zero-width space (Unicode's `Default_Ignorable_Code_Point`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Invisible {
     /// Characters without width are ignored, so their neighbours become adjacent.
@@ -23,7 +23,7 @@ pub(crate) enum Invisible {
     Parts,
 }
 
-/// Returns whether a text has characters without width.
+/// Returns whether a text has characters without width, such as the zero-width space.
 pub(crate) fn has_invisible(text: &str) -> bool {
     !text.is_ascii() && text.chars().any(is_invisible)
 }
@@ -51,9 +51,9 @@ impl Folded {
         Folder::new(text.len(), None).fold(text, invisible)
     }
 
-    /// Folds a text for the search of words: as [`new`](Self::new), with full case folding, and with one space for each
-    /// run of white space. Removes Greek accents and the dot after a lower-case i, because upper case has no accents in
-    /// Greek and keeps the dot in Turkish.
+    /// Folds a text for the search of words: as [`new`](Self::new), with full case folding, and with one space for
+    /// consecutive white space. Removes the accents of Greek letters, because Greek upper case has no accents. Removes
+    /// the combining dot of `i`, which remains when the Turkish `İ` becomes lower case.
     pub(crate) fn words(text: &str, invisible: Invisible) -> Self {
         Folder::new(text.len(), Some(CaseMapper::new())).fold(text, invisible)
     }
@@ -76,7 +76,7 @@ impl Folded {
     }
 }
 
-/// A builder of [`Folded`].
+/// A builder of [`Folded`]: the folded text so far, and the marks and white space that are not yet written.
 struct Folder {
     out: Folded,
     /// The case folding, if the text is folded for the search of words; `None` if letters keep their case.
@@ -116,7 +116,7 @@ impl Folder {
         self.out
     }
 
-    /// Adds a decomposed character.
+    /// Adds the character `c` of a decomposition. `from` is the bytes of the original text from which it came.
     fn add(&mut self, c: char, from: &Range<usize>) {
         if is_invisible(c) {
             return;
@@ -173,8 +173,9 @@ impl Folder {
         }
     }
 
-    /// Writes the stored combining marks after their character, in the canonical order. Each of several marks gets the
-    /// byte range of all of them.
+    /// Writes the stored combining marks after the last character, in the canonical order of Unicode. If there are
+    /// several marks, each of them gets the bytes of all of them in the original text. Marks on characters other than
+    /// letters are removed.
     fn flush_marks(&mut self) {
         let (Some((_, first)), Some((_, last))) = (self.marks.first(), self.marks.last()) else { return };
         let from = first.start..last.end;
@@ -210,7 +211,8 @@ impl Folder {
     }
 }
 
-/// Sorts combining marks by their canonical combining class. Marks of class 0 keep their places.
+/// Sorts combining marks by their canonical combining class, as Unicode requires. Marks of class 0 keep their places,
+/// and no mark moves past them.
 fn sort_marks(marks: &mut [(char, Range<usize>)]) {
     for run in marks.split_mut(|(c, _)| canonical_combining_class(*c) == 0) {
         run.sort_by_key(|(c, _)| canonical_combining_class(*c));
@@ -231,8 +233,8 @@ fn is_break(c: char) -> bool {
     matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | PARAGRAPH)
 }
 
-/// Returns the ASCII digit for a decimal digit of any script. Unicode stores the digits of a script as a run of ten
-/// characters, beginning with zero.
+/// Returns the ASCII digit for a decimal digit of any script, such as `3` for the Arabic `٣`. In Unicode, the ten
+/// digits of a script are consecutive characters, beginning with zero.
 fn digit(c: char) -> Option<char> {
     static RUNS: LazyLock<Vec<RangeInclusive<u32>>> = LazyLock::new(|| {
         CodePointMapData::<GeneralCategory>::new().iter_ranges_for_value(GeneralCategory::DecimalNumber).collect()

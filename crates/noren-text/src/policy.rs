@@ -1,5 +1,5 @@
-//! [`Policy`]: a mask with facts that defines which tokens may read private tokens, and the outputs that may be
-//! released.
+//! [`Policy`]: the rule for which tokens may read private tokens, and which outputs may be released. A policy gives a
+//! mask and the facts for this mask.
 
 use crate::detect::{Kind, PRIVATE};
 use crate::private::PrivateTokens;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// not [`released`](Policy::released), and pooling, classification and decoding must leave them out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Policy {
-    /// No other token reads private tokens: `mask - keys(label="private")`.
+    /// No token reads private tokens: `mask - keys(label="private")`.
     Hide,
     /// Each token reads tokens up to its own level: `mask & clearance`. `levels` gives the level of each kind of private
     /// text [default: 1]. A token of several kinds has the highest of their levels. Public tokens have level 0.
@@ -54,8 +54,8 @@ impl Policy {
         }
     }
 
-    /// Adds the labels and levels of the private tokens to `facts`; `rows` holds the tokens of each batch row. A row
-    /// may be shorter than the batch: the padding on the right is public.
+    /// Adds the labels and levels of the private tokens to `facts`. `rows` has the tokens of one text for each batch
+    /// row. A text may be shorter than others; the padding after its tokens is public.
     pub fn facts(&self, rows: &[&PrivateTokens], facts: Facts) -> Facts {
         let mut facts = facts.label_rows(PRIVATE, rows.iter().map(|row| to_spans(&row.positions())).collect());
         let kinds: std::collections::BTreeSet<&Kind> =
@@ -103,7 +103,7 @@ impl Policy {
     }
 }
 
-/// Returns spans that cover exactly the given ascending positions.
+/// Returns the ranges of consecutive numbers in ascending positions: 2..4 and 7..8 for the positions 2, 3 and 7.
 fn to_spans(positions: &[usize]) -> Vec<Span> {
     let mut spans: Vec<std::ops::Range<u64>> = Vec::new();
     for at in positions.iter().map(|at| *at as u64) {

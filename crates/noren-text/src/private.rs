@@ -5,7 +5,7 @@ use crate::tokens::Encoding;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The tokens of one text that contain private text, for each kind.
+/// The tokens of one text that contain private text. Each kind of private text has its own list of tokens.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PrivateTokens {
     len: usize,
@@ -16,7 +16,7 @@ impl PrivateTokens {
     /// Finds the tokens of `encoding` that hold any part of `findings` in `text`.
     ///
     /// * A token is private if it holds any byte of a finding.
-    /// * A byte-level token counts as its whole character: if the character is private, all of its tokens are.
+    /// * If several byte-level tokens share a character, and the character is private, all of these tokens are private.
     /// * Special tokens hold no text and are never private.
     /// * If a character of a finding is in no token (a tokenizer may drop or change it), the tokens on both sides are
     ///   private, because either may hold a trace of it. This does not apply to white space.
@@ -65,7 +65,8 @@ impl PrivateTokens {
     }
 }
 
-/// Sets `marks` to true for each token that contains a part of the byte range `private`.
+/// Sets `marks` to true for each token that contains a part of the byte range `private`. If a character of this range,
+/// other than white space, is in no token, also sets the marks of the tokens before and after it.
 fn mark(marks: &mut [bool], private: &Range<usize>, text: &str, encoding: &Encoding) {
     let holds = |range: &Range<usize>| range.start < private.end && private.start < range.end;
     for (mark, range) in marks.iter_mut().zip(&encoding.ranges) {

@@ -146,7 +146,7 @@ impl Tokenizer for ByteTokenizer {
         id >= 256
     }
 
-    /// Returns a tokenizer.json of byte-level BPE without merges.
+    /// Returns this tokenizer as a tokenizer.json of Hugging Face: a byte-level BPE without merges.
     fn to_json(&self) -> String {
         let mut vocab = serde_json::Map::new();
         for byte in 0..=255u8 {
@@ -178,7 +178,7 @@ impl Tokenizer for ByteTokenizer {
 }
 
 /// Returns the character with which Hugging Face's byte-level tokenizers represent a byte: the character of the byte if
-/// it is printable, otherwise a character from U+0100 on.
+/// it is printable, otherwise a character from U+0100 on, such as `Ġ` for a space.
 fn byte_char(byte: u8) -> char {
     let seen = |b: u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     match seen(byte) {
@@ -190,7 +190,8 @@ fn byte_char(byte: u8) -> char {
     }
 }
 
-/// Returns the bytes that a token of a byte-level tokenizer represents; `None` if the token contains other characters.
+/// Returns the bytes that a token of a byte-level tokenizer represents. `piece` has one character for each byte, as
+/// [`byte_char`] returns it; `None` if the token contains other characters.
 fn piece_bytes(piece: &str) -> Option<Vec<u8>> {
     static BYTES: LazyLock<HashMap<char, u8>> = LazyLock::new(|| (0..=255).map(|b| (byte_char(b), b)).collect());
     piece.chars().map(|c| BYTES.get(&c).copied()).collect()
@@ -335,8 +336,8 @@ impl Tokenizer for HfTokenizer {
     }
 }
 
-/// Returns an error for templates that the crate `tokenizers` cannot apply. The crate does not check templates that it
-/// reads from a file.
+/// Returns an error if the tokenizer's rules for special tokens, `post_processor` in tokenizer.json, have a template
+/// that the crate `tokenizers` cannot apply. The crate does not check templates that it reads from a file.
 fn check_processor(form: &serde_json::Value) -> Result<(), String> {
     let inner = form["processors"].as_array().map(Vec::as_slice).unwrap_or_default();
     inner.iter().try_for_each(check_processor)?;

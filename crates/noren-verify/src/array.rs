@@ -1,12 +1,12 @@
-//! The named arrays in the facts: the allowed keys of each query row, read from dense cells or from a list of keys,
-//! cells or blocks.
+//! The named arrays in the facts: the allowed keys of each query row, read from nested lists of all cells, or from a
+//! list of the allowed keys, cells or blocks of cells.
 
 use crate::json::{At, Value};
 use crate::refusal::{Result, wrong};
 use crate::runs::{Runs, normal};
 use crate::shape::{MOST, Shape};
 
-/// The allowed keys of each query row. Query rows without allowed keys are not stored.
+/// One named array of the facts: the allowed keys of each query row. Query rows without allowed keys are not stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Array {
     /// The shape `[batch, heads, q_len, kv_len]`. A `batch` of 1 applies to all batch rows; a `heads` of 1 applies to
@@ -54,7 +54,7 @@ impl Array {
         self.dims[1] > 1
     }
 
-    /// Returns the allowed keys of query row `q` in a slice.
+    /// Returns the allowed keys of query row `q` in the slice `[q_len, kv_len]` with the index `slice`.
     pub(crate) fn row(&self, slice: i64, q: i64) -> &[(i64, i64)] {
         let list = slice * ((self.dims[2] - 1) / self.block_q + 1) + q / self.block_q;
         match self.rows.binary_search_by_key(&list, |row| row.0) {
@@ -108,7 +108,7 @@ fn dense(at: &At<'_>, kind: &str) -> Result<Array> {
     })
 }
 
-/// The cells of one batch row and head: `(q_len, kv_len, pairs (query row, allowed keys))`.
+/// The cells of one batch row and head: `q_len`, `kv_len`, and a list of pairs `(query row, allowed keys)`.
 type Slice = (i64, i64, Vec<(i64, Runs)>);
 
 fn rows(at: &At<'_>, kind: &str, slices: &mut Vec<Slice>) -> Result<()> {

@@ -7,8 +7,8 @@ use crate::refusal::Result;
 use crate::runs::{Runs, holds, meet, minus, union};
 use crate::work::Work;
 
-/// The maximum of positions per key for the computation of a row by positions. If the end of the key positions is above
-/// `SPARSE * kv_len`, each key of the row is tested separately.
+/// The maximum number of positions per key at which a row is computed from positions. If the largest key position plus
+/// 1 is above `SPARSE * kv_len`, the positions have many gaps, and some atoms test each key of the row separately.
 const SPARSE: i64 = 4;
 
 impl Node {
@@ -166,7 +166,8 @@ impl Node {
         })
     }
 
-    /// Returns the keys that query row `i` may read. During the call, the memory of `other` is counted in `work`.
+    /// Returns the keys that query row `i` may read. `other` is a set of keys that the caller keeps in memory at the
+    /// same time; its size is counted in `work` during the call.
     fn row_beside(&self, other: &Runs, frame: &Frame, i: i64, work: &Work) -> Result<Runs> {
         let space = work.space();
         work.keep(other.len())?;

@@ -58,8 +58,8 @@ pub(crate) struct Claim {
     pub(crate) witness: Option<Witness>,
 }
 
-/// A path by which a source token influences a target token. In the layer of each step, the token of the step reads the
-/// token of the previous step. In the first step, the token reads the source.
+/// A path by which a source token influences a target token. In each step `(layer, token)`, the token reads the token
+/// of the previous step in this layer. In the first step, the token reads the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Witness {
     /// The token at which the path begins.
@@ -75,8 +75,8 @@ pub(crate) struct Entry {
     pub(crate) number: usize,
     pub(crate) row: usize,
     pub(crate) sources: Runs,
-    /// The influenced tokens before the first layer and after each layer, as pairs `(count, set of tokens)`: a set is
-    /// repeated `count` times. The counts sum to the number of layers plus 1.
+    /// The influenced tokens before the first layer and after each layer. A pair `(count, set of tokens)` stands for
+    /// `count` consecutive equal sets. The counts sum to the number of layers plus 1.
     pub(crate) after: Vec<(usize, Runs)>,
 }
 
@@ -106,8 +106,8 @@ pub(crate) struct Certificate {
 }
 
 impl Certificate {
-    /// Reads a certificate from JSON. Checks the names and types of the fields, the hash, and the list of paths that
-    /// are not covered.
+    /// Reads a certificate from JSON. Checks the names and types of the fields, the hash, and the list `not_covered` of
+    /// paths of information that the check does not cover.
     pub(crate) fn read(json: &str) -> Result<Self> {
         let value = Value::read(json)?;
         let fields = At::new(&value, "").object(FIELDS)?;

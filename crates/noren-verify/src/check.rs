@@ -1,4 +1,5 @@
-//! The check of a certificate: every count, set, path and verdict is computed again from the definition.
+//! The check of a certificate: every count, set, path and verdict is computed again from the written definitions of
+//! masks and policies.
 
 use crate::certificate::{Certificate, Claim, Entry, Witness, no_twins, small_enough};
 use crate::frame::Frame;
@@ -74,7 +75,8 @@ struct Row<'a> {
     certificate: &'a Certificate,
     world: &'a World<'a>,
     frame: Frame,
-    /// One layer for each distinct mask of the certificate.
+    /// The distinct masks of the certificate, resolved for this batch row. Layers of the model with equal masks share
+    /// one entry.
     layers: Vec<Layer>,
     /// The entries of `reach` for this batch row.
     entries: Vec<&'a Entry>,
@@ -143,7 +145,8 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    /// Checks every step of the closure in an entry of `reach`.
+    /// Checks one entry of `reach` in the certificate, for every layer: the tokens after the layer must be exactly the
+    /// tokens before the layer and the tokens that read one of these tokens in the layer.
     fn closure(&mut self, entry: &Entry) -> Result<()> {
         let nothing = Runs::new();
         // For each distinct mask, a set of tokens. The checks of earlier layers with this mask have shown that query
@@ -178,8 +181,9 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    /// Checks the claim that a rule is not violated. For each denied pair, an entry of `reach` must have the source
-    /// among its sources, and must not have the target in its set after the last layer.
+    /// Checks the claim that a rule is not violated. For each denied pair in `classes`, an entry of `reach` must have
+    /// the source among its sources, and must not have the target in its set after the last layer. `field` returns the
+    /// path of a field of the claim, for error messages.
     fn kept(&self, claim: &Claim, classes: &[Class], field: &dyn Fn(&str) -> String) -> Result<()> {
         if claim.reached_pairs != 0 || !claim.exact {
             return Err(wrong(
@@ -219,8 +223,9 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    /// Checks the claim that a rule is violated: the witness must be a valid path for a denied pair, and an exact
-    /// number of violated pairs must be correct.
+    /// Checks the claim that a rule is violated: the witness must be a valid path for a denied pair. If the claim calls
+    /// its number of violated pairs exact, this number must be correct. `field` returns the path of a field of the
+    /// claim, for error messages.
     fn violated(&self, claim: &Claim, classes: &[Class], field: &dyn Fn(&str) -> String) -> Result<()> {
         let expected = "a path from the source of a denied pair to the target of the pair";
         let witness = claim.witness.as_ref().ok_or_else(|| wrong(field("witness"), "null", expected))?;
@@ -258,8 +263,8 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    /// Returns the number of violated pairs. Each source token with a denied target needs an entry of `reach`
-    /// whose only source is this token.
+    /// Returns the number of denied pairs in `classes` whose source influences the target. Each source token with a
+    /// denied target needs an entry of `reach` whose only source is this token.
     fn reached(&self, classes: &[Class], field: &dyn Fn(&str) -> String) -> Result<i128> {
         let mut reached = 0;
         for class in classes {
@@ -285,7 +290,8 @@ impl<'a> Row<'a> {
         Ok(reached)
     }
 
-    /// Checks every step of a witness: the layers ascend, and each token reads the token of the previous step.
+    /// Checks every step of a witness: the layers ascend, and each token reads the token of the previous step. `field`
+    /// returns the path of a field of the claim, for error messages.
     fn walk(&self, witness: &Witness, field: &dyn Fn(&str) -> String) -> Result<()> {
         let (mut token, mut next) = (witness.source as i64, 0);
         for &(layer, reader) in &witness.steps {
@@ -316,7 +322,8 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Returns a pair of different tokens `(source, target)`: a token of `sources` and a token of `open`.
+/// Returns a pair of different tokens `(source, target)` for an error message: a token of `sources`, and a token of
+/// `open`, the targets that no entry of `reach` excludes.
 fn open_pair(sources: &Runs, open: &Runs) -> (i64, i64) {
     let target = open[0].0;
     let other = sources.iter().flat_map(|run| [run.0, run.1 - 1]).find(|&source| source != target);

@@ -18,7 +18,7 @@ pub(crate) enum Expr {
     Keys(Set),
     Queries(Set),
     Global(Set),
-    /// The non-padding keys, or the cells of non-padding queries and keys.
+    /// The cells whose key is not padding; if `both` is true, the cells whose query and key are both not padding.
     Padding {
         /// True for padding on the left, false for padding on the right, `None` for the side in the facts.
         left: Option<bool>,
@@ -90,8 +90,8 @@ impl Selector {
         }
     }
 
-    /// Returns the largest end of the ranges in the selector that have an end and are not empty; `None` if the selector
-    /// has no such range.
+    /// Returns the largest exclusive end of the ranges in the selector, such as 8 for the ranges `0..4` and `6..8`.
+    /// Ranges without an end and empty ranges are not considered; `None` if no other range exists.
     pub(crate) fn end(&self) -> Option<i128> {
         match self {
             Selector::Spans(spans) => {

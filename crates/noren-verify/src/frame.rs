@@ -4,7 +4,8 @@ use crate::facts::{Facts, at_end};
 use crate::runs::{Runs, holds, normal};
 use crate::shape::Shape;
 
-/// A run of keys: keys `index..index + len` have the positions `position..position + len`.
+/// Consecutive keys with consecutive positions: keys `index..index + len` have the positions `position..position +
+/// len`.
 #[derive(Debug, Clone, PartialEq)]
 struct Piece {
     index: i64,
@@ -19,10 +20,10 @@ pub(crate) struct Frame {
     pub(crate) q_len: i64,
     pub(crate) kv_len: i64,
     pub(crate) offset: i64,
-    /// The runs of keys, sorted by index. If the facts have no `positions`, one run contains all keys. Keys with a
-    /// negative position are empty slots and are left out.
+    /// The sequences of keys with consecutive positions, sorted by index. If the facts have no `positions`, one entry
+    /// contains all keys. Keys with a negative position are empty slots and are left out.
     pieces: Vec<Piece>,
-    /// The runs of `pieces`, sorted by position.
+    /// The entries of `pieces`, sorted by position.
     by_position: Vec<Piece>,
     /// True if the facts have `positions`.
     placed: bool,
@@ -32,7 +33,8 @@ pub(crate) struct Frame {
     query_length: Option<i64>,
     /// True if padding is on the left.
     left: bool,
-    /// The minimum and the maximum number of positions that the levels or the documents of the batch row may cover.
+    /// The length of the batch row without padding on the right, and its full length, in positions. Lists of levels or
+    /// documents must cover at least the first of these lengths.
     pub(crate) extent: (i64, i64),
 }
 
@@ -113,7 +115,7 @@ impl Frame {
         normal(self.pieces.iter().map(|piece| (piece.index, piece.index + piece.len)).collect())
     }
 
-    /// Returns the number of runs in `pieces`, an estimate of the steps of a search for keys.
+    /// Returns the number of entries of `pieces`, an estimate of the steps of a search for keys.
     pub(crate) fn pieces(&self) -> usize {
         self.pieces.len()
     }
@@ -128,7 +130,7 @@ impl Frame {
         self.key(t).map(|position| position - self.offset).filter(|i| (0..self.q_len).contains(i))
     }
 
-    /// Returns the first query row whose position is not the position of a key; `None` if every query row has a key.
+    /// Returns the first query row whose position is not the position of a key; `None` if there is no such query row.
     pub(crate) fn no_token(&self) -> Option<i64> {
         if !self.placed {
             let fits = self.offset >= 0 && self.query(self.q_len) <= self.kv_len;
@@ -137,8 +139,8 @@ impl Frame {
         (0..self.q_len).find(|&i| self.key_at(self.query(i)).is_none())
     }
 
-    /// Returns true if the keys at the positions of query rows `first..end` are in `set`. Always returns false if the
-    /// facts have `positions`.
+    /// Returns true if the keys at the positions of query rows `first..end` are known to be in `set`. If the facts have
+    /// `positions`, this is not tested and the result is false.
     pub(crate) fn all_within(&self, first: i64, end: i64, set: &[(i64, i64)]) -> bool {
         let (first, end) = (self.query(first), self.query(end));
         let at = set.partition_point(|run| run.1 <= first);
@@ -150,8 +152,9 @@ impl Frame {
         self.offset + self.q_len == self.kv_len
     }
 
-    /// Returns the non-padding query rows for `padding(on=both)`; `None` if they do not follow from the facts. `real`
-    /// contains the non-padding keys, and `left` is true if padding is on the left.
+    /// Returns the non-padding query rows for `padding(on=both)`. `real` contains the non-padding keys, and `left` is
+    /// true if padding is on the left. Returns `None` if the facts have no `query_lengths` and the queries are not the
+    /// last tokens, because then the padding queries are unknown.
     pub(crate) fn real_queries(&self, real: &Runs, left: bool) -> Option<Runs> {
         if let Some(length) = self.query_length {
             return Some(at_end(left, length, self.q_len));

@@ -170,8 +170,8 @@ impl Masks {
         i < frame.q_len && j < frame.kv_len && node.allowed(frame, i, j)
     }
 
-    /// Returns the allowed keys of a query row as half-open ranges `(start, end)`. The ranges are computed for the
-    /// whole query row, not from single cells.
+    /// Returns the allowed keys of a query row as half-open ranges `(start, end)`. For most masks, the ranges are
+    /// computed for the whole query row, not from single cells.
     ///
     /// # Errors
     /// Returns an error if the query row is outside the shape, or if the computation exceeds the limit of steps or of

@@ -1,5 +1,5 @@
 //! [`Layer`]: the tokens that each token reads in one layer of one batch row, over all heads. A layer checks one step
-//! of a closure.
+//! of a closure: from the influenced tokens before the layer to the influenced tokens after it.
 
 use crate::expr::{By, Expr};
 use crate::frame::Frame;
@@ -8,10 +8,11 @@ use crate::refusal::Result;
 use crate::runs::{Runs, coarse, first_common, holds, minus, union};
 use crate::work::Work;
 
-/// Number of query rows in one block of an `Index`. The keys of these query rows are joined to one set.
+/// The number of query rows in one group of an `Index`. The keys of these query rows are joined to one set.
 const BLOCK: i64 = 32;
 
-/// The maximum number of ranges in one set of an `Index`. In a larger set, ranges with the narrowest gaps are joined.
+/// The maximum number of ranges in one set of an `Index`. In a set with more ranges, those with the narrowest gaps
+/// between them are joined, so that the set contains additional keys.
 const COARSE: usize = 16;
 
 /// The maximum number of stored masks with which the mask of a head is compared, so that equal masks are stored once.
@@ -24,17 +25,18 @@ pub(crate) struct Layer {
     heads: Vec<Node>,
     /// True if a query row without allowed keys reads all keys, false if the query row reads nothing.
     finite: bool,
-    /// The keys of the query rows; `None` until a check needs them.
+    /// The keys that the query rows read; `None` until a check needs them.
     index: Option<Index>,
 }
 
-/// The keys of each query row, and for each block of query rows one set that contains the keys of all these rows.
+/// The keys that each query row reads, and sets of keys for groups of query rows, with which a search skips many rows.
 #[derive(Debug)]
 struct Index {
-    /// The keys of each query row; `None` if the keys of all rows take too much memory.
+    /// The keys that each query row reads; `None` if the keys of all rows take too much memory.
     rows: Option<Vec<Runs>>,
-    /// A tree of sets of keys. `sums[0]` has one set for each block of query rows; `sums[n + 1]` has one set for each
-    /// two neighbouring sets of `sums[n]`. A set may contain additional keys.
+    /// A binary tree of sets of keys, with which a search for the rows that read a key skips many rows. `sums[0]` has
+    /// one set for each group of `BLOCK` query rows: the keys that at least one of these rows reads. `sums[n + 1]` has
+    /// one set for each two neighbouring sets of `sums[n]`: the union of these sets. A set may contain additional keys.
     sums: Vec<Vec<Runs>>,
 }
 
@@ -70,7 +72,7 @@ impl Layer {
         Ok(false)
     }
 
-    /// Returns the keys that query row `i` reads in any head.
+    /// Returns the keys that query row `i` reads in at least one head.
     fn row(&self, frame: &Frame, i: i64, work: &Work) -> Result<Runs> {
         let mut out = Runs::new();
         for head in &self.heads {
@@ -83,8 +85,8 @@ impl Layer {
         Ok(out)
     }
 
-    /// Returns the first key of `set` that query row `i` reads in any head; `None` if the query row reads no key of
-    /// `set`.
+    /// Returns the first key of `set` that query row `i` reads in at least one head; `None` if the query row reads no
+    /// key of `set`.
     fn first_read(&self, frame: &Frame, i: i64, set: &Runs, work: &Work) -> Result<Option<i64>> {
         let stored = self.index.as_ref().and_then(|index| index.rows.as_ref());
         let made;
@@ -99,7 +101,7 @@ impl Layer {
         Ok(first_common(row, set))
     }
 
-    /// Builds the index of the query rows, if the index does not exist yet.
+    /// Computes the field `index`, the keys of all query rows, if it was not computed before.
     fn prepare(&mut self, frame: &Frame, work: &Work) -> Result<()> {
         if self.index.is_some() {
             return Ok(());
@@ -133,14 +135,15 @@ impl Layer {
         Ok(())
     }
 
-    /// Drops the index of the query rows.
+    /// Clears the field `index`, the keys of all query rows, to free its memory.
     pub(crate) fn forget(&mut self) {
         self.index = None;
     }
 
-    /// Checks one step of a closure: `to` must contain the tokens of `from`, the tokens that read a token of `from`,
-    /// and no other tokens. Earlier checks have shown that query rows outside `to` do not read the tokens of `done`.
-    /// The inner error describes a missing or an additional token; the outer error is an exceeded limit.
+    /// Checks one step of a closure, from the tokens `from` before this layer to the tokens `to` after it: `to` must
+    /// contain the tokens of `from`, the tokens that read a token of `from`, and no other tokens. Earlier checks have
+    /// shown that query rows outside `to` do not read the tokens of `done`. The inner error describes a missing or an
+    /// additional token. The outer error means that the check exceeds its limit of steps or memory.
     pub(crate) fn step(
         &mut self,
         frame: &Frame,
@@ -176,9 +179,9 @@ impl Layer {
         })
     }
 
-    /// Searches for a token outside `to` that reads a token of `fresh`. Returns the pair `(reading token, token of
-    /// fresh)`, or `None`. The search covers the query rows of the set `sums[level][number]` of the index, where `at`
-    /// is `(level, number)`.
+    /// Searches for a token that is not in `to` and reads a token of `fresh`. Returns the pair `(reading token, token
+    /// of fresh)`, or `None`. `at` is `(level, number)`: the search covers only the query rows of the set
+    /// `sums[level][number]` of the index.
     fn missed(
         &self,
         frame: &Frame,

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Tree {
     parents: Vec<i64>,
-    /// For each node, the first node of the longest run of consecutive nodes that ends at this node. In a run, each
-    /// node is the parent of the next node.
+    /// For each node, the first node of the longest sequence of consecutive nodes that ends at this node and in which
+    /// each node is the parent of the next one. For example, `[0, 0, 0, 3]` for the parents `[-1, 0, 1, 0]`. With it,
+    /// `row` adds a range of positions at once.
     chain: Vec<usize>,
     start: i64,
 }
@@ -127,7 +128,7 @@ impl Levels {
 /// three dimensions; missing leading dimensions have the length 1.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Grid {
-    /// `(length, window, dilation)` for each dimension, in cells.
+    /// `(length, window, dilation)` for each dimension, in grid cells.
     dims: [(i64, i64, i64); 3],
 }
 
@@ -155,8 +156,8 @@ impl Grid {
     }
 
     /// Returns the first coordinate of the window around `x` in dimension `dim`, and the number of coordinates in the
-    /// window. The window contains only coordinates whose distance from `x` is a multiple of the dilation. The
-    /// window begins `size / 2` of these coordinates before `x`; at the edges of the grid, the window is moved inward.
+    /// window. The distance from `x` to each coordinate is a multiple of the dilation. For example, for `x` 4, size 3
+    /// and dilation 2, the window has the coordinates 2, 4 and 6. At the edges of the grid, the window is moved inward.
     fn window(&self, dim: usize, x: i64) -> (i64, i64) {
         let (len, size, dilation) = self.dims[dim];
         let residue = x % dilation;

@@ -109,8 +109,8 @@ fn string(chars: &[char], at: &mut usize) -> Result<Token, String> {
     }
 }
 
-/// Reads an escape. `at` is the index after the backslash, and is moved behind the escape. Returns the character that
-/// the escape encodes.
+/// Reads the rest of an escape sequence such as `\n`, after its backslash, and returns the character that the sequence
+/// encodes. `at` is the index after the backslash; the function moves it to the end of the sequence.
 fn escape(chars: &[char], at: &mut usize) -> Result<char, String> {
     let c = *chars.get(*at).ok_or("a string without a closing quote")?;
     *at += 1;

@@ -11,7 +11,8 @@ use crate::shape::Shape;
 use crate::work::Work;
 use std::sync::Arc;
 
-/// A resolved mask of one batch row, head and layer. Numbers are positions unless the variant has another description.
+/// A mask of one batch row, head and layer, with facts inserted and arms selected. Numbers are positions unless the
+/// comment of a variant names another unit.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Node {
     Full,
@@ -38,7 +39,7 @@ pub(crate) enum Node {
         threshold: u64,
         seed: u64,
     },
-    /// A named array of the facts, and the index of the slice of the array for this batch row and head.
+    /// A named array of the facts, and the index of its slice `[q_len, kv_len]` for this batch row and head.
     Dense(Arc<Array>, i64),
     Not(Box<Node>),
     And(Vec<Node>),
@@ -54,12 +55,13 @@ pub(crate) fn near(value: i128) -> i64 {
     value.clamp(-FAR, FAR) as i64
 }
 
-/// The facts, the shape and the limits of a check, which are equal for all batch rows.
+/// The inputs of a check that are the same for all batch rows: the facts, the shape and the limits of steps and memory.
 pub(crate) struct World<'a> {
     pub(crate) facts: &'a Facts,
     pub(crate) shape: &'a Shape,
     pub(crate) work: &'a Work,
-    /// The maximum number of positions that a list of levels or documents may cover.
+    /// The full length of the longest batch row, in positions. A list of levels or documents may not cover more
+    /// positions.
     longest: i64,
     /// True if an arm of `heads(...)` or `batch(...)` is refused when it applies to no head or batch row of the shape.
     counted: bool,
@@ -193,9 +195,9 @@ impl<'a> World<'a> {
         Ok(Node::Levels(Arc::new(levels)))
     }
 
-    /// Returns the index in `arms` of the arm that applies to batch row `row` or to head `head`, as selected by
-    /// `by`; `None` if no arm applies. Refuses arms that overlap, arms that apply to no batch row or head, and arms
-    /// with an index outside the shape.
+    /// Returns the index in `arms` of the arm that applies to head `head` (if `by` is `Head`) or to batch row `row` (if
+    /// `by` is `Batch`); `None` if no arm applies. Returns an error if arms overlap, if an arm has an index outside the
+    /// shape, or, with `counted`, if an arm applies to no head or batch row.
     fn arm(&self, by: By, arms: &[(Selector, Expr)], row: usize, head: usize, field: &str) -> Result<Option<usize>> {
         let (index, total, what) = match by {
             By::Head => (head, self.shape.heads, "heads"),
@@ -224,8 +226,9 @@ impl<'a> World<'a> {
         Ok(first.or(left_over))
     }
 
-    /// Refuses an arm that applies to no index below `total`. Such an arm is accepted only if another arm with an equal
-    /// mask applies to an index. `what` is the plural noun for the indices in messages.
+    /// Returns an error if an arm applies to no index below `total`, and no arm with an equal mask applies to one. The
+    /// indices are heads or batch rows; `what` is their plural noun for the message. `field` is the path of the mask in
+    /// the certificate.
     fn all_taken(&self, arms: &[(Selector, Expr)], total: i128, what: &str, field: &str) -> Result<()> {
         let other = arms.iter().position(|arm| arm.0 == Selector::Else);
         let taken_by = |index: i128| arms.iter().position(|arm| arm.0.names(index)).or(other);
@@ -304,9 +307,9 @@ impl<'a> World<'a> {
         Ok(runs)
     }
 
-    /// Refuses levels or documents (`what`) that cover too few or too many positions. `given` is the number of covered
-    /// positions. The minimum is the length of the batch row of `frame` without padding on the right; the maximum is
-    /// the length of the longest batch row.
+    /// Returns an error if a list of levels or documents (`what`) covers too few or too many positions. `given` is the
+    /// number of positions that the list covers. The minimum is the length of the batch row of `frame` without padding
+    /// on the right; the maximum is the length of the longest batch row.
     fn covered(&self, frame: &Frame, given: i64, what: &str) -> Result<()> {
         let (fewest, most) = (frame.extent.0, self.longest);
         if (fewest..=most).contains(&given) {
@@ -361,7 +364,8 @@ fn ends(span: &Span) -> (i64, i64) {
     (near(span.0), near(span.1.unwrap_or(FAR)))
 }
 
-/// Returns the resolved mask of `neighborhood`. Refuses a grid with fewer cells than positions.
+/// Returns the resolved mask of the atom `neighborhood`. Returns an error if the grid has fewer grid cells than the
+/// batch row has positions.
 fn neighborhood(grid: Grid, frame: &Frame, field: &str) -> Result<Node> {
     if grid.cells() < frame.extent.0 {
         let given = format!("a grid of {} cells", grid.cells());

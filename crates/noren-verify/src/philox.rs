@@ -2,7 +2,7 @@
 //!
 //! Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 
-/// Returns four random 32-bit words for a counter and a key of the generator.
+/// Returns four random 32-bit numbers for a counter and a key of the generator.
 fn words(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 0..10 {
         let a = 0xD251_1F53_u64 * u64::from(counter[0]);
@@ -13,16 +13,17 @@ fn words(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// Returns one random word for each of the four key positions `4 * group .. 4 * group + 4` and the query position `q`.
-/// The counter of the generator is `group` and then `q`, with 64 bits each and the low word first. `seed` is the key of
-/// the generator.
+/// Returns one random 32-bit number for the query position `q` and each of the four key positions `4 * group .. 4 *
+/// group + 4`. The counter of the generator is `group` and then `q`, with 64 bits each and the low 32 bits first.
+/// `seed` is the key of the generator.
 pub(crate) fn cells(q: i64, group: i64, seed: u64) -> [u32; 4] {
     let halves = |value: i64| [value as u32, (value >> 32) as u32];
     let ([k0, k1], [q0, q1]) = (halves(group), halves(q));
     words([k0, k1, q0, q1], [seed as u32, (seed >> 32) as u32])
 }
 
-/// Returns the threshold for the probability `p`. A cell is allowed if its random word is below the threshold.
+/// Returns the threshold `p * 2^32` for the probability `p`. The atom `random` allows a cell if the random 32-bit
+/// number of the cell is below the threshold.
 pub(crate) fn threshold(p: f64) -> u64 {
     (p * 4_294_967_296.0) as u64
 }

@@ -8,13 +8,13 @@ use crate::runs::{Runs, count, meet, minus, normal};
 use crate::work::Work;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A group of tokens in a rule.
+/// The tokens on one side of a policy rule, such as `label(pii)` or `document(0)`.
 #[derive(Debug, Clone, PartialEq)]
 enum Group {
     Label(String),
     Document(i64),
-    /// The group `document(i)`. The value is the letter `i`. Equal letters in a rule mean the same document, different
-    /// letters mean different documents.
+    /// The group `document(i)`, which stands for every document. The value is the name `i`. In one rule, equal names
+    /// mean the same document, and different names mean different documents.
     Each(String),
     Level(i64),
     Tokens(i64, i64),
@@ -128,8 +128,8 @@ fn inner(text: &str) -> Option<String> {
     Some(inner.trim().to_string()).filter(|inner| !inner.is_empty() && !inner.contains(['(', ')', '"']))
 }
 
-/// The pairs of tokens that a rule covers in one batch row. A block is `(sources, targets)` and covers every pair of a
-/// source and a target of the block. A token is a source in at most one block.
+/// The pairs of tokens that a rule covers in one batch row. An entry `(sources, targets)` of `blocks` stands for every
+/// pair of one of these sources and one of these targets. A token is a source in at most one entry.
 #[derive(Debug)]
 pub(crate) struct Covered {
     pub(crate) sources: Runs,
@@ -137,24 +137,25 @@ pub(crate) struct Covered {
     blocks: Vec<(Runs, Runs)>,
 }
 
-/// A set of source tokens with equal denied targets. A pair of a token and itself is never denied.
+/// A set of source tokens with the same denied target tokens. A pair of a token and itself is never denied.
 #[derive(Debug)]
 pub(crate) struct Class {
     pub(crate) sources: Runs,
     pub(crate) targets: Runs,
-    /// Indices of the sets that contain all these sources, in the argument `marks` of `classes`.
+    /// The indices, in the argument `marks` of the function `classes`, of the sets that contain all sources of this
+    /// class.
     pub(crate) marks: Vec<usize>,
 }
 
 impl Class {
-    /// Returns the number of denied pairs of a source and another token.
+    /// Returns the number of denied pairs: pairs of a source and a target that are different tokens.
     pub(crate) fn pairs(&self) -> i128 {
         let (sources, targets) = (count(&self.sources), count(&self.targets));
         i128::from(sources) * i128::from(targets) - i128::from(count(&meet(&self.sources, &self.targets)))
     }
 }
 
-/// The groups of tokens of one batch row.
+/// A lookup of the tokens that belong to a group of a policy rule, such as `document(0)`, in one batch row.
 pub(crate) struct Groups<'a> {
     pub(crate) world: &'a World<'a>,
     pub(crate) frame: &'a Frame,
@@ -232,16 +233,17 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// Returns the intersection of a short list of runs with a long list of runs.
+/// Returns the intersection of a short list of runs with a long list of runs. Reads only the part of the long list
+/// between the ends of the short list.
 fn meet_near(short: &[(i64, i64)], long: &[(i64, i64)]) -> Runs {
     let (Some(first), Some(last)) = (short.first(), short.last()) else { return Runs::new() };
     let (from, to) = (long.partition_point(|run| run.1 <= first.0), long.partition_point(|run| run.0 < last.1));
     meet(short, &long[from..to.max(from)])
 }
 
-/// Returns the pairs that `deny` covers without the pairs that `allows` cover, as classes of sources with equal
-/// targets. `marks` are sets of tokens. Two sources are in the same class only if the same sets of `marks`
-/// contain them.
+/// Returns the pairs of tokens that `deny` covers without the pairs that `allows` cover. Sources with equal targets
+/// form one class. `marks` are sets of tokens, the sources of each entry of `reach`. Two sources are in the same class
+/// only if the same sets of `marks` contain them.
 pub(crate) fn classes(deny: &Covered, allows: &[Covered], marks: &[&Runs], work: &Work) -> Result<Vec<Class>> {
     // The starts and ends of all runs: (position, true at a start and false at an end, kind of the set, index of the
     // set). The kind is 0 for `deny`, 1 for `allows` and 2 for `marks`.

@@ -24,7 +24,8 @@ pub struct Report {
     pub layers: usize,
     /// Number of distinct masks among the layers.
     pub masks: usize,
-    /// Number of closures in the certificate. Every step of every closure was checked.
+    /// Number of closures in the certificate: sets of source tokens with the tokens that they influence after each
+    /// layer. Every step of every closure was checked.
     pub closures: usize,
     /// Paths of information between tokens that masks do not show, and that the check does not cover.
     pub not_covered: Vec<String>,

@@ -10,7 +10,7 @@ pub(crate) const MOST: i64 = (u32::MAX / 2) as i64;
 /// The maximum number of pairs of batch row and head. A shape with more pairs is refused.
 const MOST_HEADS: i64 = 1 << 16;
 
-/// The sizes of a mask and the positions of its first queries.
+/// The sizes of a mask, and the position of the first query of each batch row.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Shape {
     pub(crate) batch: usize,

@@ -58,8 +58,8 @@ impl Parser {
         out
     }
 
-    /// Parses one or more parts with `sign` between them. `part` parses one part; `join` combines two or more parts
-    /// into one expression.
+    /// Parses one or more parts with `sign` between them, such as `a | b | c` with the sign `|`. `part` parses one
+    /// part; `join` combines two or more parts into one expression.
     fn chain(
         &mut self,
         sign: char,
@@ -205,7 +205,8 @@ impl Parser {
         }
     }
 
-    /// Parses the part of a range after `start`: `..` and the end. The end may be missing.
+    /// Parses the rest of a range such as `3..9` or `3..`: the sign `..` and the end, which may be missing. `start` is
+    /// the start of the range, which was parsed before.
     fn span(&mut self, start: i128) -> Result<Arg, String> {
         self.take();
         let end = match self.peek() {

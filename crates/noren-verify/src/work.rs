@@ -3,11 +3,11 @@
 use crate::refusal::{Result, beyond};
 use std::cell::Cell;
 
-/// The maximum number of steps of a check. These steps take about two seconds on one core.
+/// The maximum number of computation steps of a check. These steps take about two seconds on one core.
 const MOST_STEPS: u64 = 400_000_000;
 
-/// The maximum number of runs that a check may store. The runs take 192 MiB, and at most 512 MiB with the unused
-/// capacity of their lists.
+/// The maximum number of runs (ranges of the sets) that a check may store. The runs take 192 MiB, and at most 512 MiB
+/// with the unused capacity of their lists.
 const MOST_STORED: u64 = 12_000_000;
 
 /// The number of steps that a check may still take, and the number of runs that it may still store.
@@ -22,7 +22,8 @@ impl Work {
         Self { steps: Cell::new(MOST_STEPS), stored: Cell::new(MOST_STORED) }
     }
 
-    /// Subtracts `steps + 1` from the remaining steps. Refuses the certificate if fewer steps remain.
+    /// Subtracts `steps + 1` from the number of computation steps that the check may still take. Refuses the
+    /// certificate if fewer steps remain.
     pub(crate) fn spend(&self, steps: usize) -> Result<()> {
         let left = self.steps.get().checked_sub(steps as u64 + 1);
         self.steps.set(left.ok_or_else(|| {
@@ -34,7 +35,7 @@ impl Work {
         Ok(())
     }
 
-    /// Refuses the certificate if fewer than `steps` steps remain. Subtracts no steps.
+    /// Refuses the certificate if the check may take fewer than `steps` further computation steps. Subtracts no steps.
     pub(crate) fn expect(&self, steps: u128) -> Result<()> {
         if steps <= u128::from(self.steps.get()) {
             return Ok(());
@@ -68,8 +69,8 @@ impl Work {
         ))
     }
 
-    /// Reserves memory for `runs + 1` runs and returns true, if half of all memory remains free. Otherwise reserves
-    /// nothing and returns false.
+    /// Reserves memory for `runs + 1` runs and returns true, if at least half of the total memory is still free after
+    /// that. Otherwise reserves nothing and returns false.
     pub(crate) fn may_keep(&self, runs: usize) -> bool {
         self.stored.get() > MOST_STORED / 2 + runs as u64 && self.try_keep(runs)
     }

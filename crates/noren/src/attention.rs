@@ -88,7 +88,7 @@ pub fn attention_into<T: Element>(
     compute(inputs, plan, options, outputs)
 }
 
-/// Returns an error if the outputs do not have the shape `shape`.
+/// Returns an error if the outputs do not have the shape `shape`, `[batch, heads, q_len, v_dim]`.
 pub(crate) fn check_outputs<T: Element>(outputs: &Outputs<'_, T>, shape: [usize; 4]) -> Result<(), Error> {
     if outputs.out.shape() != shape {
         let expected = format!("the output has shape [batch, heads, q_len, v_dim] = {shape:?}");
@@ -103,7 +103,7 @@ pub(crate) fn check_outputs<T: Element>(outputs: &Outputs<'_, T>, shape: [usize;
     Ok(())
 }
 
-/// Runs the forward pass on checked arguments.
+/// Runs the forward pass. The arguments were checked before.
 fn compute<T: Element>(
     inputs: &Inputs<'_, T>,
     plan: &Plan,
@@ -135,7 +135,8 @@ fn compute<T: Element>(
     cancel.finished()
 }
 
-/// Returns the shape of the output, or an error if arrays or options do not fit the shape of the plan.
+/// Returns the shape of the output, `[batch, heads, q_len, v_dim]`. Returns an error if arrays or options do not fit
+/// the shape of the plan.
 pub(crate) fn check<T: Element>(
     Inputs { q, k, v }: &Inputs<'_, T>,
     shape: &Shape,

@@ -41,8 +41,8 @@ pub struct GradientsMut<'a, T = f32> {
 }
 
 impl<'a, T> GradientsMut<'a, T> {
-    /// Returns memory for the gradients of queries, keys and values, without memory for the gradients of score
-    /// modifiers.
+    /// Returns a `GradientsMut` that has the given memory for the gradients of queries, keys and values, and no memory
+    /// for the gradients of score modifiers.
     pub fn new(dq: ViewMut<'a, T>, dk: ViewMut<'a, T>, dv: ViewMut<'a, T>) -> Self {
         GradientsMut { dq, dk, dv, bias: Vec::new(), soft: None, sinks: None }
     }
@@ -217,7 +217,7 @@ fn check_saved<T: Element>(
     Ok(())
 }
 
-/// Returns an error if a gradient does not have the shape of the array to which it belongs.
+/// Returns an error if the memory for a gradient does not have the shape of the array to which the gradient belongs.
 fn check_gradients<T: Element>(
     inputs: &Inputs<'_, T>,
     options: &Options<'_>,

@@ -119,7 +119,7 @@ pub struct KvCache<T> {
     form: Form,
     store: Store,
     sequences: Vec<Sequence>,
-    /// Pages that no sequence uses.
+    /// The pages (in a paged cache: the blocks of tokens) that no sequence uses.
     free: Vec<u32>,
     element: PhantomData<T>,
 }
@@ -136,8 +136,8 @@ struct Sequence {
     pages: Vec<u32>,
     /// The number of tokens, including overwritten tokens. The position of the next token is equal to this number.
     len: usize,
-    /// The maximum of `len` since the ring was last unused. The ring has overwritten the positions below `written -
-    /// ring.len`.
+    /// In a rotating cache, the maximum of `len` since the ring (the slots in which newer tokens overwrite older ones)
+    /// held no token. Tokens at positions below `written - ring.len` are overwritten, apart from sink tokens.
     written: usize,
 }
 
@@ -316,7 +316,8 @@ impl<T: Element> KvCache<T> {
         self.truncate(sequence, 0)
     }
 
-    /// Returns an error if new keys and values have the wrong shape.
+    /// Returns an error if the new keys `k` or values `v` do not have the shape `[batch, kv_heads, new, ...]` that the
+    /// cache needs.
     fn check_new(&self, k: &View<'_, T>, v: &View<'_, T>, [batch, kv_heads, new]: [usize; 3]) -> Result<(), Error> {
         for (name, given, width, what) in
             [("k", k.shape(), self.shape.head_dim, "head_dim"), ("v", v.shape(), self.shape.v_dim, "v_dim")]
@@ -332,7 +333,8 @@ impl<T: Element> KvCache<T> {
         Ok(())
     }
 
-    /// Returns an error if `cu_seqlens` does not divide `total` tokens into one run for each sequence.
+    /// Returns an error if `cu_seqlens` does not divide `total` new tokens into one range for each sequence. If `total`
+    /// is `None`, the end of the last range is not checked.
     fn check_starts(&self, cu_seqlens: &[usize], total: Option<usize>) -> Result<(), Error> {
         let expected = match self.shape.sequences + 1 {
             n if cu_seqlens.len() != n => format!("the cache has {} sequences: give {n} entries", n - 1),
@@ -415,15 +417,15 @@ impl<T> std::fmt::Debug for KvCache<T> {
     }
 }
 
-/// Returns the ISA and the memory layout of a cache with sizes `shape`.
+/// Returns the processor path of a cache with the sizes `shape`, and the memory layout of its keys and values.
 fn packing<T: Element>(shape: &KvShape) -> Result<(Isa, Packing), Error> {
     shape.check()?;
     let isa = Isa::choose(shape.isa)?;
     Ok((isa, Packing::new(isa, T::DTYPE, shape.head_dim, shape.v_dim)))
 }
 
-/// Returns an error if `given`, a number of tokens, is 0 or too large for a plan. `name` is the name of this number in
-/// the error.
+/// Returns an error if the number of tokens `given` is 0 or too large for a plan. `name` is the name of the checked
+/// option in the error message.
 fn check_tokens(name: &'static str, given: usize) -> Result<(), Error> {
     match (1..=noren_mask::Shape::MAX_LEN / 2).contains(&given) {
         true => Ok(()),

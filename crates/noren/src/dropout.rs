@@ -5,10 +5,10 @@ use noren_mask::philox;
 /// Dropout on attention probabilities. Each probability is dropped with the chance `probability`; the others are
 /// divided by `1 - probability`.
 ///
-/// A word of Philox 4x32-10 (Salmon et al. 2011) decides whether a cell is dropped. The key of Philox is the seed; the
-/// counter consists of the cell's batch row, head, query row and key index. Forward and backward pass therefore drop
-/// the same cells without storing them, and no result depends on threads, tiles or the processor path. Use a new seed
-/// in each training step.
+/// A random number of 32 bits from Philox 4x32-10 (Salmon et al. 2011) decides whether a cell is dropped. The key of
+/// Philox is the seed; the counter consists of the cell's batch row, head, query row and key index. Forward and
+/// backward pass therefore drop the same cells without storing them, and no result depends on threads, tiles or the
+/// processor path. Use a new seed in each training step.
 ///
 /// ```
 /// let dropout = noren::Dropout { probability: 0.25, seed: 7 };
@@ -29,12 +29,13 @@ impl Dropout {
         philox([(key / 4) as u32, row as u32, head as u32, batch as u32], self.seed)[key % 4] >= self.threshold()
     }
 
-    /// Returns the factor of the probabilities that are kept.
+    /// Returns the factor by which kept probabilities are multiplied, `1 / (1 - probability)`.
     pub fn factor(&self) -> f32 {
         (1.0 / (1.0 - f64::from(self.probability))) as f32
     }
 
-    /// Returns the threshold of random words: cells with a word below the threshold are dropped.
+    /// Returns the threshold for the random 32-bit number of a cell. A cell whose number is below the threshold is
+    /// dropped.
     pub(crate) fn threshold(&self) -> u32 {
         (f64::from(self.probability) * 4_294_967_296.0).round().min(f64::from(u32::MAX)) as u32
     }

@@ -72,33 +72,35 @@ pub trait Element: Erase + Copy + Send + Sync + fmt::Debug + PartialEq + 'static
     /// number.
     fn from_f32(value: f32) -> Self;
 
-    /// Converts a slice with [`to_f32`](Self::to_f32). Panics if the lengths differ.
+    /// Converts the values `from` with [`to_f32`](Self::to_f32) and writes them to `into`. Panics if the lengths
+    /// differ.
     fn widen(from: &[Self], into: &mut [f32]);
 
-    /// Converts a slice with [`from_f32`](Self::from_f32). Panics if the lengths differ.
+    /// Converts the values `from` with [`from_f32`](Self::from_f32) and writes them to `into`. Panics if the lengths
+    /// differ.
     fn narrow(from: &[f32], into: &mut [Self]);
 }
 
-/// A slice of values as one variant for each number type.
+/// A slice of values of one of the three number types. The variant names the type.
 pub enum Values<'a> {
     F32(&'a [f32]),
     Bf16(&'a [bf16]),
     F16(&'a [f16]),
 }
 
-/// A mutable slice of values as one variant for each number type.
+/// A mutable slice of values of one of the three number types. The variant names the type.
 pub enum ValuesMut<'a> {
     F32(&'a mut [f32]),
     Bf16(&'a mut [bf16]),
     F16(&'a mut [f16]),
 }
 
-/// A type whose slices can be converted into variants of `Values` and `ValuesMut`. No type outside this crate can
-/// implement this trait.
+/// A number type whose slices can be converted into `Values` and `ValuesMut`, in which the type is a variant. No
+/// type outside this crate can implement this trait.
 pub trait Erase: Sized {
-    /// Returns `values` as the variant of `Values` for this type.
+    /// Returns `values` as the variant of `Values` for this number type.
     fn erased(values: &[Self]) -> Values<'_>;
-    /// Returns `values` as the variant of `ValuesMut` for this type.
+    /// Returns `values` as the variant of `ValuesMut` for this number type.
     fn erased_mut(values: &mut [Self]) -> ValuesMut<'_>;
     /// Returns whether the number is neither infinite nor NaN.
     fn finite(self) -> bool;

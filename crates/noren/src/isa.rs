@@ -21,9 +21,9 @@ pub enum Isa {
     Avx2,
     /// AVX-512 (F, VL, BW, DQ): x86-64 servers since 2017.
     Avx512,
-    /// AVX-512 with AVX512-BF16, for which products of `bf16` take half the time of `f32` products on AMD processors
-    /// since 2022. Intel processors execute these instructions at half that speed; on Intel processors, this path is
-    /// used only if it is selected by name.
+    /// AVX-512 with AVX512-BF16. On AMD processors since 2022, products of `bf16` numbers take half the time of
+    /// products of `f32` numbers on this path. Intel processors execute these instructions at half that speed; there,
+    /// this path is used only if it is selected by name.
     Avx512Bf16,
 }
 
@@ -58,7 +58,7 @@ impl Isa {
         }
     }
 
-    /// Returns this ISA, or an error if the processor does not have the instructions of the ISA.
+    /// Returns this ISA, or an error if the processor does not have its instructions.
     fn check(self) -> Result<Isa, Error> {
         match Self::available().contains(&self) {
             true => Ok(self),
@@ -82,8 +82,8 @@ impl Isa {
         })
     }
 
-    /// Returns whether this processor has the instructions of the path, which the tokens of `kernel/simd` require as a
-    /// proof.
+    /// Returns whether this processor has the instructions of this path. Only then may the vector operations of the
+    /// path in `kernel/simd` be called.
     pub(crate) fn detected(self) -> bool {
         match self {
             Isa::Portable => true,
@@ -113,8 +113,8 @@ impl Isa {
     }
 }
 
-/// Returns whether a product of `bf16` pairs takes as long as a product of `f32`. This is true on AMD processors; on
-/// Intel processors, a product of pairs takes twice as long.
+/// Returns whether one instruction that multiplies pairs of `bf16` numbers takes as long as one that multiplies `f32`
+/// numbers. This is true on AMD processors; on Intel processors, the instruction for pairs takes twice as long.
 fn fast_pairs() -> bool {
     #[cfg(target_arch = "x86_64")]
     {

@@ -38,7 +38,7 @@ pub enum Probe {
     /// Dot products of pairs of `bf16`, added to `f32` (`vdpbf16ps`), with all operands in registers. Each lane counts
     /// as four operations.
     Bf16Dot,
-    /// Powers of two as the kernels compute them, with a relative error of 1e-7 and all values in the L1 cache.
+    /// Powers of two as the kernels compute them, with a relative error of 1e-7. All values are in the L1 cache.
     Exp2(Isa),
     /// The softmax of rows of scores: maximum, scaling, power of two, sum. A row has 256 scores, and all rows are in
     /// the L1 cache.
@@ -58,7 +58,7 @@ pub enum Unit {
     Flop,
     /// Values that a probe computes, such as powers of two.
     Value,
-    /// Bytes that a probe reads.
+    /// Bytes that a probe reads from memory.
     Byte,
 }
 

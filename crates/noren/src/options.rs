@@ -295,7 +295,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Returns the shape of the scores.
+/// Returns the shape of the scores, `[batch, heads, q_len, kv_len]`.
 pub(crate) fn score_shape(shape: &Shape) -> [usize; 4] {
     [shape.batch_len(), shape.head_count(), shape.q_len(), shape.kv_len()]
 }
@@ -311,8 +311,8 @@ fn check_broadcast(name: &'static str, view: &View<'_>, shape: &Shape) -> Result
     }
 }
 
-/// The cancellation state of a call. When a call has read that the flag is set, the call stays cancelled, even if the
-/// flag is cleared.
+/// The cancellation state of a call. Once the call has seen that the flag of the caller is set, the call stays
+/// cancelled, even if the flag is cleared later.
 pub(crate) struct Cancel<'a> {
     flag: Option<&'a AtomicBool>,
     seen: AtomicBool,
@@ -330,7 +330,7 @@ impl<'a> Cancel<'a> {
         self.seen.load(Ordering::Relaxed)
     }
 
-    /// Returns [`Error::Cancelled`] if the call was cancelled: the outputs are then incomplete.
+    /// Returns [`Error::Cancelled`] if the call was cancelled, because its outputs are then incomplete.
     pub(crate) fn finished(&self) -> Result<(), Error> {
         if self.now() { Err(Error::Cancelled) } else { Ok(()) }
     }

@@ -28,7 +28,7 @@ use noren_mask::{BoundMask, Plan, Shape};
 pub trait Cells {
     /// Returns the sizes that the arrays must have, or `None` if any sizes are accepted.
     fn shape(&self) -> Option<&Shape>;
-    /// Returns whether the query may read the key of cell `[batch, head, query row, key]`.
+    /// Returns whether the query of cell `[batch, head, query row, key]` may read its key.
     fn allowed(&self, cell: [usize; 4]) -> bool;
     /// Returns the position of the key minus that of the query, for cell `[batch, head, query row, key]`. ALiBi and
     /// relative biases use this distance.
@@ -64,9 +64,9 @@ impl Cells for Plan {
     }
 }
 
-/// [`Cells`] that two functions define.
+/// The [`Cells`] of a mask that two functions define.
 pub struct FromFns<A, D> {
-    /// The function that returns whether the query may read the key of cell `[batch, head, query row, key]`.
+    /// The function that returns whether the query of cell `[batch, head, query row, key]` may read its key.
     pub allowed: A,
     /// The function that returns the position of the key minus that of the query, for cell `[batch, head, query row,
     /// key]`.
@@ -87,7 +87,8 @@ impl<A: Fn([usize; 4]) -> bool, D: Fn([usize; 4]) -> i64> Cells for FromFns<A, D
     }
 }
 
-/// The result of [`forward`]: `out` is `[batch, heads, q_len, v_dim]`, `lse` is `[batch, heads, q_len]`.
+/// The result of [`forward`], as contiguous arrays: `out` is `[batch, heads, q_len, v_dim]`, `lse` is `[batch, heads,
+/// q_len]`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Forward {
     /// The output.
@@ -117,7 +118,7 @@ pub struct Gradients {
     pub dsinks: Vec<f64>,
 }
 
-/// One row of [`forward`].
+/// The result of [`forward`] for one query row.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Row {
     /// The output, `[v_dim]`.
@@ -233,23 +234,24 @@ pub fn backward<T: Element>(
     Ok(grad)
 }
 
-/// Returns the shape of the output, or an error if the arrays do not fit.
+/// Returns the shape of the output, or an error if the arrays or the options do not fit each other or the cells.
 fn fit<T: Element>(inputs: &Inputs<'_, T>, cells: &impl Cells, options: &Options<'_>) -> Result<[usize; 4], Error> {
     let ([batch, heads, q_len, _], [_, kv_heads, kv_len, _]) = (inputs.q.shape(), inputs.k.shape());
     let own = || Shape::new(q_len, kv_len, 0).batch(batch).heads(heads).kv_heads(kv_heads);
     check(inputs, &cells.shape().cloned().unwrap_or_else(own), options)
 }
 
-/// The softmax of one query.
+/// The softmax of one query row. All lists have one entry for each key.
 struct Softmax {
     allowed: Vec<bool>,
     /// The softmax weight of each key; 0 if the key is not allowed.
     p: Vec<f64>,
-    /// The factor of dropout for each key's weight.
+    /// The factor by which dropout multiplies the weight of each key: 0 if the key is dropped, `1 / (1 - probability)`
+    /// otherwise.
     kept: Vec<f64>,
-    /// The derivative of the softcap for the score of each key; 1 without a softcap.
+    /// For each key, the derivative of the softcap at the score of the key; 1 without a softcap.
     cap_slope: Vec<f64>,
-    /// The weight of the sink in the softmax.
+    /// The softmax weight of the sink of this head; 0 without a sink.
     sink: f64,
     lse: f64,
 }
@@ -326,8 +328,8 @@ fn bias_shape(bias: &Bias<'_>) -> [usize; 4] {
     }
 }
 
-/// Returns the index of the element for `cell` in a contiguous array of shape `shape`. Dimensions of 1 are broadcast
-/// over the cells.
+/// Returns the index of the element that belongs to `cell` in a contiguous array of shape `shape`. A dimension of 1 has
+/// the same element for all cells.
 fn place(shape: [usize; 4], cell: [usize; 4]) -> usize {
     shape.iter().zip(cell).fold(0, |place, (n, i)| place * n + if *n == 1 { 0 } else { i })
 }

@@ -28,15 +28,16 @@ pub struct View<'a, T = f32> {
 
 /// A strided view of values that can be written, `[batch, heads, length, head_dim]`.
 ///
-/// Every element has its own place: constructors return an error if the strides let two elements overlap.
+/// No two elements are at the same place in memory: constructors return an error if the strides let two elements
+/// overlap.
 #[derive(Debug)]
 pub struct ViewMut<'a, T = f32> {
     data: &'a mut [T],
     layout: Layout,
 }
 
-/// The shape, strides and offset of a view. Constructors of views have checked that all elements are inside the memory
-/// of the view.
+/// The places of a view's elements in its memory: shape, strides and the index of the first element. Constructors of
+/// views have checked that all elements are inside the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Layout {
     pub(crate) shape: [usize; 4],
@@ -72,10 +73,12 @@ impl Layout {
         Ok(self)
     }
 
-    /// Returns the layout, or an error if two elements may overlap.
+    /// Returns the layout, or an error if two elements may be at the same place in memory. `len` is the number of
+    /// values in the memory.
     ///
-    /// The stride of each dimension must exceed the range of memory that all dimensions with smaller strides cover.
-    /// Every layout that results from slicing and transposing a dense array is accepted.
+    /// The stride of each dimension must exceed the distance from the first to the last element over all dimensions
+    /// with smaller strides. For example, the shape `[1, 1, 3, 4]` with stride 1 in the last dimension needs a stride
+    /// of at least 4 in the third. Every layout that results from slicing and transposing a dense array is accepted.
     fn check_disjoint(self, len: usize) -> Result<Layout, Error> {
         let mut dims: Vec<(usize, usize)> = (self.strides.iter().zip(&self.shape))
             .filter(|(_, n)| **n > 1)
@@ -97,7 +100,7 @@ impl Layout {
         Error::View { shape, strides, offset, len, problem: problem.to_owned() }
     }
 
-    /// Returns the index in memory of the element at `at`. The index is in bounds if `at` is inside the shape.
+    /// Returns the index in memory of the element at `at`. If `at` is inside the shape, the index is inside the memory.
     #[inline(always)]
     pub(crate) fn index(&self, at: [usize; 4]) -> usize {
         let mut index = self.offset as isize;
@@ -155,8 +158,8 @@ impl<'a, T: Element> View<'a, T> {
         self.data[self.layout.index(at)]
     }
 
-    /// Returns a view of shape `shape` that repeats dimensions of 1. Returns `None` if a dimension other than 1 differs
-    /// from `shape`.
+    /// Returns a view of shape `shape` in which dimensions of 1 are repeated. Returns `None` if a dimension other than
+    /// 1 differs from `shape`.
     pub fn broadcast(&self, shape: [usize; 4]) -> Option<View<'a, T>> {
         let mut layout = self.layout;
         for ((stride, given), asked) in layout.strides.iter_mut().zip(layout.shape).zip(shape) {
@@ -170,7 +173,8 @@ impl<'a, T: Element> View<'a, T> {
         Some(View { data: self.data, layout })
     }
 
-    /// Writes the values `from..from + into.len()` of the last dimension at `[b, h, i]` to `into`, as `f32`.
+    /// Writes the values with indices `from..from + into.len()` in row `i` of batch row `b` and head `h` to `into`, as
+    /// `f32`.
     #[inline(always)]
     pub(crate) fn copy_row(&self, [b, h, i]: [usize; 3], from: usize, into: &mut [f32]) {
         let start = self.layout.index([b, h, i, from]);
@@ -184,7 +188,8 @@ impl<'a, T: Element> View<'a, T> {
         }
     }
 
-    /// Returns the row at `[b, h, i]` without a copy if its values are adjacent and `f32`.
+    /// Returns row `i` of batch row `b` and head `h` without a copy. Returns `None` if its values are not `f32` or not
+    /// adjacent.
     #[inline(always)]
     pub(crate) fn row(&self, [b, h, i]: [usize; 3]) -> Option<&'a [f32]> {
         let start = self.layout.index([b, h, i, 0]);
@@ -192,7 +197,7 @@ impl<'a, T: Element> View<'a, T> {
         adjacent.then(|| as_f32(&self.data[start..start + self.layout.shape[3]])).flatten()
     }
 
-    /// Returns a value for which `wanted` holds, if there is one.
+    /// Returns a value of the view for which `wanted` returns true, or `None` if there is none.
     pub(crate) fn find(&self, wanted: impl Fn(T) -> bool) -> Option<T> {
         let [batch, heads, rows, width] = self.layout.shape;
         let mut rows = (0..batch).flat_map(|b| (0..heads).flat_map(move |h| (0..rows).map(move |i| [b, h, i])));
@@ -203,7 +208,8 @@ impl<'a, T: Element> View<'a, T> {
         })
     }
 
-    /// Returns all rows of `[b, h]` from row `first` on without a copy, if they are `f32` and adjacent without gaps.
+    /// Returns all rows of batch row `b` and head `h` from row `first` on without a copy. Returns `None` if they are
+    /// not `f32`, or not adjacent without gaps.
     #[inline(always)]
     pub(crate) fn dense_rows(&self, b: usize, h: usize, first: usize) -> Option<&'a [f32]> {
         let [.., rows, width] = self.layout.shape;

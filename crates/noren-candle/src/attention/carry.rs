@@ -1,21 +1,23 @@
-//! Gradients for tensors that are not arguments of the operation.
+//! Gradients for biases, soft weights and sinks, which are not arguments of the attention operation.
 //!
 //! An operation of candle has at most three arguments, which are the queries, keys and values here. For each further
 //! tensor that needs a gradient, the values therefore pass through one more operation. The forward pass of this
 //! operation is the identity. Its backward pass runs after the backward pass of attention, and takes the gradient of
-//! the further tensor from a slot.
+//! the further tensor from the [`Slot`] in which attention's backward pass stored it.
 
 use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
 use std::sync::{Arc, Mutex};
 
-/// The place in which attention's backward pass stores a gradient.
+/// The place in which attention's backward pass stores the gradient of one tensor; `None` before it does.
 pub(crate) type Slot = Arc<Mutex<Option<Tensor>>>;
 
-/// The operation that returns its first argument. The gradient of its second argument is the content of the slot.
+/// The operation of candle that returns a copy of its first argument. In the backward pass, the gradient of its second
+/// argument is the tensor in the [`Slot`].
 struct Carry(Slot);
 
-/// Returns a copy of `values`. In the backward pass, the gradient of `tensor` is taken from `slot`.
+/// Returns a copy of `values`, which candle records as a function of `values` and `tensor`. The backward pass of candle
+/// therefore also computes the gradient of `tensor`, which is taken from `slot`.
 pub(crate) fn carry(values: &Tensor, tensor: &Tensor, slot: &Slot) -> Result<Tensor> {
     values.apply_op2(tensor, Carry(slot.clone()))
 }

@@ -76,7 +76,8 @@ pub fn attention_weights(q: &Tensor, k: &Tensor, plan: &Plan, options: &Options)
     Ok(Tensor::from_vec(weights, (batch, heads, q_len, k.dim(2)?), q.device())?)
 }
 
-/// The computation of [`noren::attention_weights`] for every batch row and head.
+/// The computation of [`noren::attention_weights`] for every batch row and head, as a function that is generic over the
+/// number type of the tensors.
 struct WeightsOf<'a> {
     plan: &'a Plan,
     options: &'a options::Owned,

@@ -13,21 +13,24 @@ use std::sync::{Arc, OnceLock};
 pub(crate) struct AttentionOp {
     plan: Arc<Plan>,
     options: Owned,
-    /// Whether a backward pass may follow the forward pass.
+    /// True if `q`, `k`, `v` or a tensor of the options needs a gradient. The forward pass then keeps the log-sum-exps
+    /// for the backward pass.
     tracked: bool,
     /// The log-sum-exps of the forward pass, for the backward pass: `[batch, heads, q_len]`.
     lse: OnceLock<Vec<f32>>,
-    /// The slots for the gradients of the biases, in their order; `None` for a bias that needs no gradient.
+    /// The places in which the backward pass stores the gradients of the biases, in the order of the biases; `None` for
+    /// a bias that needs no gradient.
     bias: Vec<Option<Slot>>,
-    /// The slot for the gradient of the soft weights; `None` if no gradient is needed.
+    /// The place in which the backward pass stores the gradient of the soft weights; `None` if no gradient is needed.
     soft: Option<Slot>,
-    /// The slot for the gradient of the sinks; `None` if no gradient is needed.
+    /// The place in which the backward pass stores the gradient of the sinks; `None` if no gradient is needed.
     sinks: Option<Slot>,
 }
 
 impl AttentionOp {
-    /// Returns a tensor and the operation. The tensor has the values of `v` and must be given to the operation instead
-    /// of `v`, because it connects the gradients of biases, soft weights and sinks.
+    /// Returns a copy of `v` and the operation. The copy must be given to the operation instead of `v`. Through it,
+    /// candle's backward pass reaches the biases, soft weights and sinks, which are not arguments of the operation
+    /// ([`carry`]).
     pub(crate) fn new([q, k, v]: [&Tensor; 3], plan: &Arc<Plan>, options: &Options) -> Result<(Tensor, Self)> {
         let owned = options.own()?;
         let mut v = v.clone();
@@ -62,7 +65,8 @@ impl AttentionOp {
     }
 }
 
-/// Returns a view of `[batch, heads, length, width]` over memory with the order `[batch, length, heads, width]`.
+/// Returns a view of `memory` with the shape `[batch, heads, length, width]`, which is `shape`. The numbers in `memory`
+/// have the order `[batch, length, heads, width]`.
 fn by_token<T: Stored>(memory: &mut [T], shape: [usize; 4]) -> Result<ViewMut<'_, T>> {
     let [_, heads, len, width] = shape.map(|n| n as isize);
     Ok(ViewMut::strided(memory, shape, [len * heads * width, width, heads * width, 1], 0)?)
@@ -113,7 +117,8 @@ impl CustomOp3 for AttentionOp {
     }
 }
 
-/// The backward pass of `op`, which runs for the type of the tensors: `f32`, `bf16` or `f16`.
+/// The backward pass of `op`, as a function that is generic over the number type of the tensors: `f32`, `bf16` or
+/// `f16`.
 struct Backward<'a> {
     op: &'a AttentionOp,
     out: &'a Tensor,
@@ -151,7 +156,7 @@ impl Kind for Backward<'_> {
     }
 }
 
-/// The gradients of biases, soft weights and sinks; `None` for a gradient that is not needed.
+/// The buffers for the gradients of biases, soft weights and sinks; `None` for a gradient that is not needed.
 struct Extra {
     bias: Vec<Option<([usize; 4], Vec<f32>)>>,
     soft: Option<([usize; 4], Vec<f32>)>,
@@ -169,7 +174,8 @@ impl Extra {
         }
     }
 
-    /// Returns `plain` with buffers into which the gradients of biases, soft weights and sinks are written in addition.
+    /// Returns `plain`, which has buffers for the gradients of queries, keys and values, with the buffers of `self`
+    /// added. The backward pass writes all gradients to these buffers.
     fn gradients<'a, T: Stored>(&'a mut self, plain: GradientsMut<'a, T>) -> Result<GradientsMut<'a, T>> {
         let place = |array: &'a mut Option<([usize; 4], Vec<f32>)>| {
             array.as_mut().map(|(shape, memory)| ViewMut::new(memory, *shape)).transpose()
@@ -182,7 +188,7 @@ impl Extra {
         })
     }
 
-    /// Stores the gradients in the slots of `op`, from which the `Carry` operations take them.
+    /// Stores the gradients in the places that `op` has for them. The `Carry` operations take the gradients from there.
     fn leave(self, op: &AttentionOp, device: &Device) -> Result<()> {
         let leave = |slot: &Option<Slot>, memory: Option<Vec<f32>>| -> Result<()> {
             let (Some(slot), Some(memory)) = (slot, memory) else { return Ok(()) };

@@ -11,9 +11,10 @@ use noren::{Dropout, Isa, View};
 /// Gradients flow to the tensors that need them.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Factor of `q . k` [default: `1 / sqrt(head_dim)`].
+    /// The factor by which `q . k` is multiplied [default: `1 / sqrt(head_dim)`].
     pub scale: Option<f32>,
-    /// The cap of scores: `cap * tanh(score / cap)` replaces each score; `None` for no cap.
+    /// The softcap of scores. With a softcap `cap`, each score becomes `cap * tanh(score / cap)`; `None` for no
+    /// softcap.
     pub softcap: Option<f32>,
     /// Biases that are added to the scores.
     pub bias: Vec<Bias>,
@@ -35,15 +36,17 @@ pub enum Bias {
     /// A tensor of four dimensions. Each dimension is 1, or equals the same dimension of
     /// `[batch, heads, q_len, kv_len]`.
     Dense(Tensor),
-    /// A table of biases by distance, `[heads or 1, 2 * reach + 1]`. A query at position `q` and a key at position `k`
-    /// have the bias with index `clamp(k - q, -reach, reach) + reach`.
+    /// A table of biases by distance, `[heads or 1, 2 * most + 1]`. A query at position `q` and a key at position `k`
+    /// have the bias with index `clamp(k - q, -most, most) + most`. A key farther away than `most` therefore has the
+    /// bias of the key at distance `most` on the same side.
     Relative(Tensor),
     /// ALiBi: the bias `-slope * |q - k|` for the positions `q` and `k`, with one slope for each query head.
     Alibi(Vec<f32>),
 }
 
 impl Options {
-    /// Copies the values of all tensors, so that a call and its backward pass can read them.
+    /// Returns a copy of these options in which the tensors are copied to arrays of `f32`. The attention operation
+    /// keeps this copy for its backward pass.
     pub(crate) fn own(&self) -> Result<Owned> {
         let bias = self.bias.iter().map(|bias| match bias {
             Bias::Dense(tensor) => Ok(OwnedBias::Dense(Values::of("bias", tensor, 4)?)),
@@ -59,7 +62,7 @@ impl Options {
     }
 }
 
-/// A copy of options in which arrays of `f32` replace the tensors.
+/// A copy of [`Options`] in which arrays of `f32` replace the tensors.
 pub(crate) struct Owned {
     plain: Options,
     pub(crate) bias: Vec<OwnedBias>,
@@ -83,7 +86,8 @@ impl OwnedBias {
     }
 }
 
-/// A copy of a tensor's values in `f32`, with the shape of the tensor extended to four dimensions.
+/// A copy of a tensor's values in `f32`, with the shape of the tensor extended to four dimensions. For example,
+/// `[heads]` becomes `[1, 1, 1, heads]`.
 pub(crate) struct Values {
     pub(crate) data: Vec<f32>,
     pub(crate) shape: [usize; 4],

@@ -1,4 +1,4 @@
-//! Functions that return tensors as views, without copying them.
+//! Functions that return the values of candle's tensors as noren's views, without copying them.
 
 use crate::error::{Error, Result};
 use candle_core::backend::BackendStorage;
@@ -31,15 +31,17 @@ stored!(f32, F32);
 stored!(bf16, BF16);
 stored!(f16, F16);
 
-/// An operation on three tensors of the same type, for each type that attention supports.
+/// A function of three tensors of one number type. It is generic over this type, so that one definition serves `f32`,
+/// `bf16` and `f16`.
 pub(crate) trait Kind {
-    /// The result of the operation.
+    /// The result of the function.
     type Result;
-    /// Runs the operation on the three tensors.
+    /// Calls the function with the three tensors.
     fn call<T: Stored>(self, views: [View<'_, T>; 3]) -> Self::Result;
 }
 
-/// Calls `kind` with the three tensors as views of their common type.
+/// Calls the function `kind` with views of the three tensors. Returns an error if their number types differ, or if a
+/// tensor is not on the CPU.
 pub(crate) fn with_views<K: Kind>(tensors: [&Tensor; 3], kind: K) -> Result<K::Result> {
     let held = tensors.map(Tensor::storage_and_layout);
     let mut parts = Vec::with_capacity(3);

@@ -7,7 +7,7 @@ use crate::model::Batch;
 use noren::Side;
 use noren_flow::audit::{CHECKS, Change, Check, PADS};
 
-/// Returns the checks that apply to models that read tokens, in the order of the report. Each check comes with the
+/// Returns the checks of the catalogue that this audit can run, in the order of the report. Each check comes with the
 /// function that makes its trials.
 pub(super) fn battery() -> impl Iterator<Item = (&'static Check, fn(&Lab<'_>) -> Trials)> {
     CHECKS.iter().filter_map(|check| Some((check, maker(check.name)?)))
@@ -32,13 +32,13 @@ fn maker(name: &str) -> Option<fn(&Lab<'_>) -> Trials> {
     })
 }
 
-/// Returns one pair for each token index in `at`. The pair compares the output of this token in row 0 with the output
-/// at the same place in the other call.
+/// Returns one pair for each token index in `at`. A pair compares the outputs of this token in row 0 of the two calls.
 fn stay(at: impl IntoIterator<Item = usize>) -> Vec<(Place, Place)> {
     at.into_iter().map(|at| ((0, at), (0, at))).collect()
 }
 
-/// Returns trials in which tokens are changed as the catalogue defines for `check`.
+/// Returns the trials of a check that only changes tokens. The catalogue defines the changed tokens and the compared
+/// outputs.
 fn changed(lab: &Lab<'_>, check: &str) -> Trials {
     let changes = match lab.changes(check) {
         Ok(changes) => changes,
@@ -69,8 +69,9 @@ fn liveness(lab: &Lab<'_>) -> Trials {
     Ok(Ok(trials))
 }
 
-/// Returns pairs of outputs that must be equal: of a text without padding, and of the text with padding on `side`.
-/// Padding on the left moves the outputs, except the outputs of a decoder that reads an encoder.
+/// Returns the pairs of outputs that must be equal: each token of a text alone, and the same token of the text with
+/// padding on `side`. Padding on the left moves a token from index `i` to `i + PADS`. Outputs of a decoder that reads
+/// an encoder are not moved, because only the encoder's text is padded.
 fn shifted(lab: &Lab<'_>, side: Side) -> Vec<(Place, Place)> {
     let by = if side == Side::Left && !lab.crosses() { PADS } else { 0 };
     (0..lab.length).map(|at| ((0, at), (0, at + by))).collect()
@@ -188,8 +189,8 @@ fn documents(lab: &Lab<'_>) -> Trials {
     Ok(Ok(trials))
 }
 
-/// Returns a trial that compares the logits of two computations over the same tokens: a generation with a cache, which
-/// reads the prompt in chunks of `chunk` tokens, and one pass without a cache.
+/// Returns a trial that compares the logits of two computations over the same tokens. One is a generation with a cache,
+/// in which one pass reads at most `chunk` tokens of the prompt. The other is a single pass without a cache.
 fn cached(lab: &Lab<'_>, check: &str, chunk: usize) -> Trials {
     const NEW: usize = 5;
     let Some(steps) = &lab.subject.steps else {

@@ -1,4 +1,5 @@
-//! [`Lab`]: the tested model, with the tokens for trials and the inputs that each output may depend on.
+//! [`Lab`]: the tested model, with functions that make input tokens, run the model, and return the inputs on which each
+//! output may depend.
 
 use super::subject::Subject;
 use crate::error::{Error, Result};
@@ -10,7 +11,7 @@ use noren_flow::audit::{Change, Check, LENGTHS, PADS, Reads, rounding};
 use noren_flow::{Fill, Flow};
 use std::collections::BTreeSet;
 
-/// The tokens of a call of the model.
+/// The input tokens of one call of the model.
 #[derive(Clone)]
 pub(super) struct Input {
     /// The tokens of the encoder, or of a model with only one stack.
@@ -36,7 +37,8 @@ pub(super) type Rows = Vec<Vec<Vec<f32>>>;
 /// The batch row and the token index of an output, in this order.
 pub(super) type Place = (usize, usize);
 
-/// A test of two calls: pairs of their outputs, which must all be equal or must all differ.
+/// One comparison of two calls of the model, `base` and `other`. Each pair has one output of each call. The two outputs
+/// must be equal in all pairs, or must differ in all pairs.
 pub(super) struct Trial {
     pub(super) what: String,
     pub(super) base: Input,
@@ -45,27 +47,30 @@ pub(super) struct Trial {
     pub(super) broken: String,
     /// True if the outputs of every pair must differ, false if they must be equal.
     pub(super) moved: bool,
-    /// The outputs to compare with those of `base`; `None` if they come from a call with `other`.
+    /// The outputs that are compared with those of `base`, if they are already known; `None` if the model is called
+    /// with `other`.
     pub(super) given: Option<Rows>,
 }
 
 impl Trial {
-    /// Returns the trial that compares `base` with `other` as the catalogue of checks defines for `change`.
+    /// Returns the trial that calls the model with `base` and with `other`. `change`, from the catalogue of checks,
+    /// defines which outputs are compared and whether they must differ.
     pub(super) fn of(change: Change, base: Input, other: Input) -> Trial {
         let Change { what, broken, compared, moves, .. } = change;
         let pairs = compared.into_iter().map(|place| (place, place)).collect();
         Trial { what, base, other, pairs, broken, moved: moves, given: None }
     }
 
-    /// Returns whether both calls have the same sizes, so that sums have the same order.
+    /// Returns whether both calls have the same numbers of rows and tokens. If so, the model should add in the same
+    /// order in both calls, and outputs are compared bit by bit.
     pub(super) fn one_shape(&self) -> bool {
         let sizes = |input: &Input| [&input.text, input.main()].map(|batch| (batch.rows(), batch.len()));
         self.given.is_none() && sizes(&self.base) == sizes(&self.other)
     }
 }
 
-/// Returns the sentence of a check that explains a failure. `which` is the index of the sentence, and the texts in
-/// `about` fill its gaps.
+/// Returns a sentence that explains a failure of the check with the name `check`. `which` is the index of the sentence
+/// among the sentences of this check. The texts in `about` replace the placeholders `{}` of the sentence.
 pub(super) fn broken(check: &str, which: usize, about: &[&str]) -> String {
     Check::named(check).map_or_else(String::new, |check| check.sentence(which, about))
 }
@@ -73,16 +78,17 @@ pub(super) fn broken(check: &str, which: usize, about: &[&str]) -> String {
 /// The trials of a check, or the reason why the check does not apply.
 pub(super) type Trials = Result<std::result::Result<Vec<Trial>, String>>;
 
-/// The tested model with its declared masks, and the inputs that each output may depend on.
+/// The tested model with its declared masks, and the inputs on which each output may depend.
 pub(super) struct Lab<'a> {
     pub(super) subject: &'a Subject<'a>,
     pub(super) length: usize,
     pub(super) dtype: DType,
     /// Number of features (values) of an output.
     features: usize,
-    /// The inputs on which each output may depend through all layers, as cells (output, input).
+    /// The pairs (output token, input token) for which the output may depend on the input through all layers, as a
+    /// mask.
     pub(super) reach: Keep,
-    /// The cells that are allowed in every layer by at least one head of the layer.
+    /// The pairs (query, key) that at least one head allows in every layer, as a mask.
     pub(super) direct: Keep,
     main: Declared,
     crosses: bool,
@@ -151,7 +157,7 @@ impl<'a> Lab<'a> {
         (0..self.main.layers).map(bind).collect()
     }
 
-    /// Returns the number of different declared masks among the heads of a layer, as the maximum over all layers.
+    /// Returns the maximum number of different masks that the heads of one layer declare.
     pub(super) fn heads(&self) -> Result<usize> {
         let distinct = |layer: &BoundMask| {
             let plan = layer.plan();
@@ -168,15 +174,16 @@ impl<'a> Lab<'a> {
         }))
     }
 
-    /// Returns the changes for a check of the catalogue, or the reason why the check does not apply.
+    /// Returns the changes of tokens with which the check `check` of the catalogue tests a model, or the reason why the
+    /// check does not apply.
     pub(super) fn changes(&self, check: &str) -> std::result::Result<Vec<Change>, &'static str> {
         let reach = |q: usize, k: usize| self.reach.get([0, 0, q, k]);
         let direct = |q: usize, k: usize| self.direct.get([0, 0, q, k]);
         Reads { length: self.length, reach: &reach, direct: &direct }.changes(check)
     }
 
-    /// Returns the limit of differences that count as rounding between calls of different sizes, as a fraction of the
-    /// largest output.
+    /// Returns the largest difference of outputs that counts as rounding, as a fraction of the largest output. It
+    /// applies to two calls with different numbers of rows or tokens.
     pub(super) fn rounding(&self) -> f32 {
         let width = self.features.max(self.length + PADS);
         let layers = self.subject.masks.iter().map(|declared| declared.layers).sum();
@@ -224,7 +231,7 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// Returns a batch with the row `ids`, in which a token is masked out as padding if `keep` is false for its index.
+    /// Returns a batch with the single row `ids`. A token is marked as padding if `keep` is false for its index.
     pub(super) fn masked(&self, ids: &[u32], keep: impl Fn(usize) -> bool) -> Result<Batch> {
         let keep: Vec<u8> = (0..ids.len()).map(|at| u8::from(keep(at))).collect();
         let row = |values: Vec<u32>| Tensor::new(values, &Device::Cpu)?.unsqueeze(0);
@@ -232,14 +239,14 @@ impl<'a> Lab<'a> {
         Batch::from_tensors(&row(ids.to_vec())?, Some(&keep))
     }
 
-    /// Returns a batch with the row `ids` and `PADS` padding tokens on `side`. `kind` selects the padding token as in
-    /// `pad`.
+    /// Returns a batch with the single row `ids` and `PADS` padding tokens on `side`. The padding tokens have the id
+    /// that [`pad`](Self::pad) returns for `kind`.
     pub(super) fn padded(&self, ids: &[u32], side: Side, kind: usize) -> Result<Batch> {
         self.padded_by(ids, side, kind, PADS)
     }
 
-    /// Returns a batch with the row `ids` and `count` padding tokens on `side`. `kind` selects the padding token as in
-    /// `pad`. `ids` has no padding.
+    /// Returns a batch with the single row `ids`, which has no padding, and `count` padding tokens on `side`. The
+    /// padding tokens have the id that [`pad`](Self::pad) returns for `kind`.
     pub(super) fn padded_by(&self, ids: &[u32], side: Side, kind: usize, count: usize) -> Result<Batch> {
         let pads = vec![self.pad(kind); count];
         let (ids, first) = match side {
@@ -264,8 +271,8 @@ impl<'a> Lab<'a> {
         Ok(self.call(input, None)?.to_dtype(DType::F32)?.to_vec3()?)
     }
 
-    /// Returns the name of the last attention before the first difference of a trial, or `None` if the calls record no
-    /// attention.
+    /// Returns where the two calls of a trial first differ: the name of the last attention before the difference, or
+    /// "the embeddings". Returns `None` if the calls record no attention.
     pub(super) fn place(&self, trial: &Trial) -> Result<Option<String>> {
         if trial.given.is_some() {
             return Ok(None);

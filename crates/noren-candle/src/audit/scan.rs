@@ -5,11 +5,12 @@ use crate::model::Batch;
 use noren::Side;
 use noren_flow::audit::ROWS;
 
-/// Returns trials in which each batch row has one changed token, until every token was changed once. Outputs that must
-/// not depend on the changed token must stay equal.
+/// Returns trials with a batch of equal rows, in which a different token of each row is changed. Together, the trials
+/// change every token of the text by itself. Outputs that may not depend on the changed token of their row must stay
+/// equal.
 ///
-/// This check does not test whether the other outputs change, because rounding may hide a small change. The check
-/// `liveness` tests whether outputs change.
+/// These trials do not compare the outputs that may depend on the changed token, because rounding may hide a small
+/// change. The check `liveness` tests for some tokens whether these outputs change.
 pub(super) fn reach(lab: &Lab<'_>) -> Trials {
     let changes = match lab.changes("reach") {
         Ok(changes) => changes,
@@ -30,8 +31,8 @@ pub(super) fn reach(lab: &Lab<'_>) -> Trials {
 }
 
 /// Returns trials for texts of every length below the tested length. The outputs of a text alone are compared with
-/// those of the same text with padding and, if no token reads a later token, with those of the longest text, which
-/// begins with the same tokens.
+/// those of the same text with padding. If no token reads a later token, they are also compared with the outputs of the
+/// longest text, which begins with the same tokens.
 pub(super) fn lengths(lab: &Lab<'_>) -> Trials {
     let full = lab.input(0)?;
     let begins = (0..lab.length).all(|q| (q + 1..lab.length).all(|k| !lab.reach.get([0, 0, q, k])));

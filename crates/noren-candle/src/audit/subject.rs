@@ -5,15 +5,17 @@ use crate::generate::{GenerateOptions, generate};
 use crate::model::{Batch, Call, Declared, Model, Output, Trace};
 use candle_core::Tensor;
 
-/// A function that runs the tested model. Arguments: tokens, tokens of a decoder that reads an encoder, and a record to
-/// fill. Returns outputs `[rows, length, features]`.
+/// A function that runs the tested model. Arguments: the tokens of the encoder or of the only stack, the tokens of the
+/// decoder if the model has an encoder and a decoder, and a [`Trace`] in which the model records each attention.
+/// Returns outputs `[rows, length, features]`.
 pub(super) type Run<'a> = Box<dyn Fn(&Batch, Option<&Batch>, Option<&mut Trace>) -> Result<Tensor> + 'a>;
 
-/// A function that generates text with the tested model. Arguments: prompt, number of new tokens, number of prompt
-/// tokens in a chunk. Returns the new tokens, and the logits from which each new token was chosen.
+/// A function that generates text with the tested model. Arguments: the prompt, the number of new tokens, and the
+/// maximum number of prompt tokens that one pass reads. Returns the new tokens, and the logits from which each new
+/// token was chosen.
 pub(super) type Steps<'a> = Box<dyn Fn(&[u32], usize, usize) -> Result<(Vec<u32>, Vec<Vec<f32>>)> + 'a>;
 
-/// The tested model or function, with its declared masks.
+/// The tested model or function, with the masks that it should follow (declared masks).
 pub struct Subject<'a> {
     pub(super) masks: Vec<Declared>,
     pub(super) vocab: usize,
@@ -49,8 +51,9 @@ impl<'a> Subject<'a> {
     }
 
     /// Returns a subject for the function `run`, which should follow `masks`. `run` gets the tokens, the tokens of a
-    /// decoder (`None` unless one of `masks` is for attention over an encoder), and a record to fill. It returns
-    /// outputs `[rows, length, features]`. `vocab` is the number of tokens of the vocabulary.
+    /// decoder (`None` unless one of `masks` is for attention over an encoder), and a [`Trace`] in which it may record
+    /// each attention. It returns outputs `[rows, length, features]`. `vocab` is the number of tokens of the
+    /// vocabulary.
     pub fn new(
         masks: Vec<Declared>,
         vocab: usize,
@@ -65,7 +68,7 @@ impl<'a> Subject<'a> {
         Subject { masks, ..self }
     }
 
-    /// Sets the maximum number of tokens of a text to `most`.
+    /// Returns this subject with `most` as the maximum number of tokens of a text that the model accepts.
     #[must_use]
     pub fn positions(self, most: usize) -> Self {
         Subject { positions: Some(most), ..self }

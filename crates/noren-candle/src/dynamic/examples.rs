@@ -1,4 +1,5 @@
-//! Four generators of masks: by token, by domain vocabulary, by sensitivity, by estimated score.
+//! Four generators of masks: [`ByToken`] hides given tokens, [`DomainVocabulary`] separates domains, [`Sensitivity`]
+//! applies levels, and [`TopBlocks`] selects keys by estimated scores.
 
 use super::{DynamicCall, DynamicMask, MaskGenerator};
 use crate::error::{Error, Result};
@@ -46,13 +47,14 @@ impl MaskGenerator for DomainVocabulary {
     }
 }
 
-/// A generator for tokens with levels. A token reads tokens of its own level and below, and never another token above
-/// the reader's clearance.
+/// A generator for tokens with levels. A token reads tokens of its own level and of lower levels. A token with a level
+/// above `clearance` is read only by itself.
 #[derive(Clone, Debug, Default)]
 pub struct Sensitivity {
     /// The level of each token id [default: 0].
     pub levels: HashMap<u32, i64>,
-    /// The clearance of the reader of the output. A token of a higher level is read only by itself.
+    /// The highest level that the reader of the model's output may see. A token of a higher level is read only by
+    /// itself.
     pub clearance: i64,
 }
 
@@ -67,17 +69,18 @@ impl MaskGenerator for Sensitivity {
     }
 }
 
-/// A generator that lets each block of queries read the key blocks with the largest upper bounds of scores, and always
-/// the key block at its own position.
+/// A generator for block-sparse attention. Queries and keys are divided into blocks of `block` tokens. Each block of
+/// queries reads `count` blocks of keys: the block at its own position, and the blocks with the largest upper bounds of
+/// scores.
 ///
 /// The upper bound is computed as in Quest (Tang et al. 2024), from the smallest and the largest value of each
-/// dimension among the keys of a block. No score of a key in the block is larger, apart from the scale. The bounds need
-/// `q_len * kv_len / block` products of vectors; attention itself needs `q_len * kv_len`.
+/// dimension among the keys of a block. The bound is at least as large as `q . k` of every key in the block. The bounds
+/// need `q_len * kv_len / block` products of vectors; full attention needs `q_len * kv_len`.
 #[derive(Clone, Copy, Debug)]
 pub struct TopBlocks {
     /// Number of queries in a query block, and of keys in a key block.
     pub block: usize,
-    /// Number of key blocks that each block of queries reads.
+    /// Number of key blocks that each block of queries reads, including the block at its own position.
     pub count: usize,
 }
 
@@ -112,8 +115,9 @@ impl MaskGenerator for TopBlocks {
 }
 
 impl TopBlocks {
-    /// Returns the indices of `count` key blocks for one block of queries. The block `own` is always selected, then the
-    /// earlier blocks with the largest bounds in `row`. Later blocks are selected only if there are too few earlier
+    /// Returns the indices of `count` key blocks for one block of queries. `row` has the upper bound of scores for each
+    /// key block, and `own` is the index of the key block at the queries' own position. Block `own` is always selected,
+    /// then the earlier blocks with the largest bounds. Later blocks are selected only if there are too few earlier
     /// blocks, because causal masks hide later blocks.
     fn best(&self, row: &[f32], own: usize) -> Vec<u32> {
         let mut order: Vec<usize> = (0..row.len()).filter(|k| *k != own).collect();
@@ -154,7 +158,7 @@ fn extent(keys: &[Vec<f32>]) -> Vec<(f32, f32)> {
     (0..width).map(of).collect()
 }
 
-/// Returns the indices of the tokens for which `wanted` is true, as a list of spans for each batch row.
+/// Returns for each batch row the indices of the tokens for whose id `wanted` is true. Each index is one [`Span`].
 fn spans(call: &DynamicCall<'_>, wanted: impl Fn(u32) -> bool) -> Vec<Vec<Span>> {
     let row = |ids: &Vec<u32>| (0u64..).zip(ids).filter(|(_, id)| wanted(**id)).map(|(at, _)| Span::from(at)).collect();
     call.tokens.iter().map(row).collect()

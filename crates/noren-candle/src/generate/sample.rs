@@ -29,7 +29,7 @@ impl Default for Sampling {
 
 pub(super) struct Sampler {
     sampling: Sampling,
-    /// Number of tokens chosen so far, by row.
+    /// Number of tokens chosen so far, for each prompt.
     counts: Vec<u32>,
 }
 
@@ -52,7 +52,7 @@ impl Sampler {
         Ok(Sampler { sampling: sampling.clone(), counts: vec![0; prompts.len()] })
     }
 
-    /// Chooses the next token of row `row` from `logits`, and returns its id.
+    /// Chooses the next token of the prompt with index `row` from `logits`, and returns its id.
     pub(super) fn choose(&mut self, row: usize, logits: &[f32]) -> u32 {
         let count = self.counts[row];
         self.counts[row] += 1;

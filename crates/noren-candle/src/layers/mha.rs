@@ -8,7 +8,7 @@ use candle_nn::{Init, VarBuilder};
 use noren::Plan;
 use std::sync::Arc;
 
-/// The sizes of a [`MultiHeadAttention`].
+/// The sizes and the dropout of a [`MultiHeadAttention`].
 #[derive(Clone, Debug)]
 pub struct MhaConfig {
     /// The width of the input and output, a multiple of `heads`.
@@ -22,7 +22,7 @@ pub struct MhaConfig {
 }
 
 impl MhaConfig {
-    /// Returns sizes with one key-value head for each query head, and no dropout.
+    /// Returns a configuration with one key-value head for each query head, and no dropout.
     pub fn new(embed_dim: usize, heads: usize) -> Self {
         MhaConfig { embed_dim, heads, kv_heads: heads, dropout: 0.0 }
     }
@@ -77,7 +77,7 @@ impl MultiHeadAttention {
         })
     }
 
-    /// Returns the sizes of this layer.
+    /// Returns the configuration of this layer.
     pub fn config(&self) -> &MhaConfig {
         &self.config
     }
@@ -115,15 +115,15 @@ impl MultiHeadAttention {
     }
 }
 
-/// Splits the last dimension of `x` `[batch, length, heads * width]` into heads: `[batch, heads, length, width]`, in
-/// the same memory.
+/// Splits the last dimension of `x` `[batch, length, heads * width]` into heads. The result is
+/// `[batch, heads, length, width]`. It shares the memory of `x` if `x` is contiguous.
 pub(crate) fn split_heads(x: &Tensor, heads: usize) -> Result<Tensor> {
     let (batch, len, width) = x.dims3()?;
     Ok(x.reshape((batch, len, heads, width / heads))?.transpose(1, 2)?)
 }
 
-/// Joins the heads of `x` `[batch, heads, length, width]`: `[batch, length, heads * width]`. Results of attention are
-/// not copied.
+/// Joins the heads of `x` `[batch, heads, length, width]`. The result is `[batch, length, heads * width]`. If `x` is a
+/// result of [`attention`], the result shares its memory.
 pub(crate) fn join_heads(x: &Tensor) -> Result<Tensor> {
     let (batch, heads, len, width) = x.dims4()?;
     Ok(x.transpose(1, 2)?.reshape((batch, len, heads * width))?)

@@ -1,18 +1,19 @@
-//! [`LayerPlans`]: the plans of all layers. Equal masks are planned only once.
+//! [`LayerPlans`]: the attention plans of all layers of a stack. Layers with equal masks share one plan.
 
 use crate::attention::plan;
 use crate::error::Result;
 use noren::{Facts, Mask, Plan, Shape};
 use std::sync::Arc;
 
-/// One plan for each layer. Layers with equal masks share one plan.
+/// One attention plan for each layer of a stack. Layers with equal masks share one plan.
 #[derive(Clone, Debug)]
 pub struct LayerPlans {
     plans: Vec<Arc<Plan>>,
 }
 
 impl LayerPlans {
-    /// Plans `mask` for each of `layers` layers. The mask may differ by layer: `layers(...)`.
+    /// Makes the plans of `mask` for `layers` layers. The expression `layers(...)` in `mask` selects another mask for
+    /// some layers.
     ///
     /// # Errors
     /// Returns the errors of [`Mask::bind`].

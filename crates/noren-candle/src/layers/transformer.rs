@@ -1,5 +1,5 @@
-//! Encoder and decoder layers, and stacks of these layers. Norms are applied after each part of a layer (PyTorch's
-//! default) or before it.
+//! Encoder and decoder layers, and stacks of these layers. Norms are applied after each sublayer (PyTorch's default) or
+//! before it. A sublayer is an attention or a feed-forward part.
 
 use super::{LayerPlans, MhaConfig, MultiHeadAttention};
 use crate::error::Result;
@@ -12,23 +12,25 @@ use std::sync::Arc;
 /// The sizes and options of a transformer layer.
 #[derive(Clone, Debug)]
 pub struct LayerConfig {
-    /// The sizes of the attention.
+    /// The sizes and the dropout of the attention.
     pub attention: MhaConfig,
     /// Number of values in the hidden layer of the feed-forward part.
     pub feedforward: usize,
     /// The activation of the feed-forward part.
     pub activation: Activation,
-    /// True for a norm before each part of a layer, false for a norm after each part.
+    /// True if each sublayer (attention or feed-forward part) has its norm before it, false if it has its norm after
+    /// it.
     pub norm_first: bool,
     /// The number that norms add to the variance to prevent a division by 0.
     pub eps: f64,
-    /// The probability with which a value is dropped in training.
+    /// The probability with which a value is set to 0 in training, outside of attention weights. `attention` has the
+    /// probability for attention weights.
     pub dropout: f32,
 }
 
 impl LayerConfig {
     /// Returns a configuration with `4 * embed_dim` values in the hidden layer of the feed-forward part, ReLU, norms
-    /// after each part and no dropout.
+    /// after each sublayer (attention or feed-forward part) and no dropout.
     pub fn new(embed_dim: usize, heads: usize) -> Self {
         LayerConfig {
             attention: MhaConfig::new(embed_dim, heads),
@@ -45,8 +47,8 @@ impl LayerConfig {
     }
 }
 
-/// The operations around each part of a layer: dropout of the part's result, its addition to the part's input, and the
-/// norm.
+/// The settings of the operations around each sublayer (attention or feed-forward part): dropout of its result,
+/// addition of the result to its input, and a norm.
 #[derive(Clone, Copy, Debug)]
 struct Around {
     norm_first: bool,
@@ -54,8 +56,8 @@ struct Around {
 }
 
 impl Around {
-    /// Returns the sum of `x` and the result of `part`, with dropout. `norm` is applied to the input of `part` or to
-    /// the sum, as `norm_first` defines.
+    /// Returns the sum of `x` and the result of the sublayer `part`, after dropout of this result. If `norm_first` is
+    /// true, `norm` is applied to the input of `part`; otherwise, it is applied to the sum.
     fn part(
         self,
         x: &Tensor,
@@ -121,7 +123,8 @@ impl TransformerEncoderLayer {
         })
     }
 
-    /// Applies this layer to `x` `[batch, length, embed_dim]`, with the self-attention of `plan`.
+    /// Applies this layer to `x` `[batch, length, embed_dim]`. `plan` defines the keys that each query of the
+    /// self-attention reads.
     ///
     /// # Errors
     /// Returns an error for shapes that do not fit the plan.
@@ -227,8 +230,9 @@ impl TransformerDecoder {
         Ok(TransformerDecoder { layers: (0..layers).map(layer).collect::<Result<_>>()? })
     }
 
-    /// Applies all layers to `x`. `plans` holds the plan of each layer for self-attention, and `cross` the plan of each
-    /// layer for the attention over `memory`.
+    /// Applies all layers to `x` `[batch, length, embed_dim]`. `plans` holds one plan for each layer, for its
+    /// self-attention. `cross` holds one plan for each layer, for its attention over `memory`
+    /// `[batch, memory_length, embed_dim]`.
     ///
     /// # Errors
     /// Returns an error for shapes that do not fit the plans, and if a number of plans is not the number of layers.

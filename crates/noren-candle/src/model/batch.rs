@@ -1,4 +1,4 @@
-//! [`Batch`]: the tokens of a call, their padding, and the facts about them.
+//! [`Batch`]: the input tokens of one call of a model, their padding, and the facts about them.
 
 use crate::attention::keep_rows;
 use crate::error::{Error, Result};
@@ -6,7 +6,8 @@ use candle_core::{DType, Device, Tensor};
 use noren::noren_mask::interval::IntervalSet;
 use noren::{Facts, Mask, Side, atoms};
 
-/// The tokens of a call: rows of equal length with padding at either end, or texts that are packed one after another.
+/// The input tokens of one call of a model: either rows of equal length, which may be padded, or a single row in which
+/// texts are packed one after another.
 ///
 /// Positions are counted from the first non-padding token of a row (or of a text, if texts are packed). A text
 /// therefore has the same positions with any padding.
@@ -31,7 +32,7 @@ pub struct Batch {
     types: Option<Vec<Vec<u32>>>,
     mask: Option<Mask>,
     facts: Facts,
-    /// The lengths of packed texts; `None` if texts are not packed.
+    /// The lengths of packed texts in tokens; `None` if texts are not packed.
     documents: Option<Vec<usize>>,
 }
 
@@ -143,8 +144,9 @@ impl Batch {
         self
     }
 
-    /// Sets the facts for masks: labels, levels, arrays. Facts that were set before are replaced. Facts about padding
-    /// and packed documents are added automatically. Facts that do not fit cause an error when a mask is bound to them.
+    /// Sets the facts that masks need: labels, levels, arrays. Facts that were set before are replaced. Facts about
+    /// padding and packed documents are added automatically. Facts that do not fit cause an error when a mask is bound
+    /// to them.
     #[must_use]
     pub fn facts(mut self, facts: Facts) -> Self {
         self.facts = match &self.documents {
@@ -168,8 +170,8 @@ impl Batch {
         Ok(self)
     }
 
-    /// Counts positions from the start of each document, as [`packed`](Self::packed) does. `documents` holds the
-    /// lengths of the documents by row.
+    /// Sets the positions of all tokens: positions are counted from 0 in each document, as in [`packed`](Self::packed).
+    /// `documents` holds the lengths of the documents in each row, in tokens.
     #[must_use]
     pub(crate) fn positions_by_document(mut self, documents: &[Vec<usize>]) -> Self {
         for (row, documents) in self.positions.iter_mut().zip(documents) {
@@ -194,12 +196,12 @@ impl Batch {
         &self.positions
     }
 
-    /// Returns the segment of each token, by row; `None` if no segments were set.
+    /// Returns the segment (BERT's `token_type_ids`) of each token, by row; `None` if no segments were set.
     pub(crate) fn types(&self) -> Option<&[Vec<u32>]> {
         self.types.as_deref()
     }
 
-    /// Returns the lengths of the packed texts; `None` if texts are not packed.
+    /// Returns the lengths of the packed texts in tokens; `None` if texts are not packed.
     pub fn documents(&self) -> Option<&[usize]> {
         self.documents.as_deref()
     }
@@ -215,7 +217,7 @@ impl Batch {
         self.ids[0].len()
     }
 
-    /// Returns whether a row has padding.
+    /// Returns whether any row has padding.
     pub fn is_padded(&self) -> bool {
         self.keep.iter().flatten().any(|keep| !keep)
     }
@@ -228,7 +230,8 @@ impl Batch {
         self.ids.iter().zip(&self.keep).map(real).collect()
     }
 
-    /// Returns the place of the first non-padding token of each row, or of each packed text, as (row, index).
+    /// Returns the first non-padding token of each row, or the first token of each packed text, as (row, index in the
+    /// row).
     pub fn first_tokens(&self) -> Vec<(usize, usize)> {
         if let Some(lengths) = &self.documents {
             return lengths.iter().scan(0, |at, n| Some((0, std::mem::replace(at, *at + n)))).collect();
@@ -237,20 +240,20 @@ impl Batch {
         self.keep.iter().enumerate().map(first).collect()
     }
 
-    /// Returns `declared` with the restrictions of this batch: padding is hidden, packed texts read only themselves,
-    /// and the caller's mask applies.
+    /// Returns the model's mask `declared`, intersected with the masks of this batch: padding is hidden, packed texts
+    /// do not read each other, and masks that were added with [`mask`](Self::mask) apply.
     pub fn full_mask(&self, declared: &Mask) -> Mask {
         let parts = [Some(declared.clone()), self.mask.clone(), self.is_padded().then(atoms::padding)];
         Mask::all(parts.into_iter().flatten())
     }
 
-    /// Returns the mask of this batch: the masks that the caller added, and `documents` for packed texts; `None` if
-    /// there is no mask.
+    /// Returns the mask of this batch without padding: the masks that were added with [`mask`](Self::mask), and
+    /// `documents` for packed texts; `None` if there is no mask.
     pub fn own_mask(&self) -> Option<&Mask> {
         self.mask.as_ref()
     }
 
-    /// Returns the facts of the caller, together with the padding of this batch.
+    /// Returns the facts that were set with [`facts`](Self::facts), together with the padding of this batch.
     ///
     /// # Errors
     /// Returns the errors of noren. A valid batch causes no error.

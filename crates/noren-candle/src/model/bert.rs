@@ -35,7 +35,8 @@ pub struct BertConfig {
     pub eps: f64,
     /// The activation of the feed-forward part.
     pub activation: Activation,
-    /// Probabilities of dropout in training, as (values between the parts of a layer, attention weights).
+    /// Probabilities of dropout in training, as (probability for embeddings and for the results of attention and
+    /// feed-forward parts, probability for attention weights).
     pub dropout: (f32, f32),
     /// The head of the model.
     pub head: BertHead,
@@ -239,7 +240,8 @@ impl Bert {
         &self.config
     }
 
-    /// Packs the weights of all layers for products of many rows ([`Linear::pack`]).
+    /// Stores packed copies of the weights of all layers, with which inputs of many tokens are computed faster
+    /// ([`Linear::pack`]).
     pub(crate) fn pack(&mut self) -> Result<()> {
         for Block { projections: [q, k, v], out, up, down, .. } in &mut self.blocks {
             [q, k, v, out, up, down].into_iter().try_for_each(Linear::pack)?;
@@ -247,7 +249,7 @@ impl Bert {
         Ok(())
     }
 
-    /// Returns the states after the last layer, `[batch, length, hidden]`.
+    /// Returns the hidden states after the last layer, `[batch, length, hidden]`.
     pub(crate) fn hidden(&self, batch: &Batch, pass: &mut Pass<'_>) -> Result<Tensor> {
         let [words, positions, types] = &self.embeddings;
         let device = words.device();
@@ -283,13 +285,15 @@ impl Bert {
         Ok(x)
     }
 
-    /// Returns the pooled state of each text, `[texts, hidden]`; `None` if the model has no pooler.
+    /// Returns the pooled state of each text, `[texts, hidden]`, which is computed from the state of its first token;
+    /// `None` if the model has no pooler.
     pub(crate) fn pooled(&self, hidden: &Tensor, batch: &Batch) -> Result<Option<Tensor>> {
         let Some(pooler) = &self.pooler else { return Ok(None) };
         Ok(Some(pooler.forward(&rows_at(hidden, &batch.first_tokens())?)?.tanh()?))
     }
 
-    /// Returns the logits of the head; `None` if the model has no head.
+    /// Returns the logits of the head, which reads the hidden states `hidden` or the pooled states `pooled`; `None` if
+    /// the model has no head.
     pub(crate) fn logits(&self, hidden: &Tensor, pooled: Option<&Tensor>) -> Result<Option<Tensor>> {
         match &self.head {
             Head::None => Ok(None),

@@ -1,4 +1,5 @@
-//! [`StackCache`]: the keys and values of all layers of a stack, between the steps of a generation.
+//! [`StackCache`]: the key-value caches of all layers of a stack, which hold keys and values from one step of a
+//! generation to the next.
 
 use crate::attention::storage::{Stored, cpu, view};
 use crate::attention::{Options, Owned};
@@ -8,15 +9,16 @@ use noren::noren_mask::Node;
 use noren::noren_mask::atoms::{Causal, Keys, Sliding};
 use noren::{Facts, KvCache, KvShape, Mask, Outputs, StepPlan, View, ViewMut, bf16, f16};
 
-/// The caches of all layers of a stack. A layer whose mask is a sliding window, with or without sink tokens, stores
-/// only the window and the sink tokens.
+/// The key-value caches of all layers of a stack, such as a decoder's self-attention. A layer whose mask is a sliding
+/// window, with or without sink tokens, stores only the window and the sink tokens.
 #[derive(Debug)]
 pub(crate) struct StackCache {
     layers: Vec<Layer>,
     heads: usize,
     facts: Facts,
     step: Step,
-    /// The plans of this step, as (index of the first layer with the plan's mask, plan).
+    /// The plans that were made in this step. Layers with equal masks share one plan, which is stored with the index of
+    /// the first of these layers.
     plans: Vec<(usize, StepPlan)>,
 }
 
@@ -25,17 +27,18 @@ struct Layer {
     mask: Mask,
     keys: AnyCache,
     /// The index of the first layer with an equal mask. The caches of both layers have the same layout and hold the
-    /// same tokens.
+    /// same tokens, so both layers use the same plan.
     like: usize,
 }
 
-/// The layout of the new tokens of a decoding step.
+/// The number of new tokens of each sequence in a decoding step, and the layout of their queries, keys and values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     /// Every sequence has this number of new tokens. The layout is `[sequences, heads, new, head_dim]`.
     Each(usize),
     /// The sequences have different numbers of new tokens and are packed one after another. The list holds the index of
-    /// each sequence's first token, and the total number at the end. The layout is `[1, heads, total, head_dim]`.
+    /// each sequence's first token, and the total number at the end. For example, `[0, 3, 4]` stands for 3 tokens and 1
+    /// token. The layout is `[1, heads, total, head_dim]`.
     Ragged(Vec<usize>),
 }
 
@@ -49,7 +52,7 @@ pub(crate) struct StackShape {
     pub(crate) head_dim: usize,
     /// Maximum number of tokens that a cache stores for a sequence.
     pub(crate) capacity: usize,
-    /// Maximum number of new tokens of a sequence in one step.
+    /// Maximum number of new tokens that each sequence gets in one step.
     pub(crate) ahead: usize,
     pub(crate) dtype: DType,
 }
@@ -66,7 +69,7 @@ impl StackCache {
         Ok(StackCache { layers, heads: shape.heads, facts, step: Step::Each(0), plans: Vec::new() })
     }
 
-    /// Begins a step with the layout `step`, and discards the plans of the previous step.
+    /// Begins a decoding step with the numbers of new tokens in `step`, and discards the plans of the previous step.
     pub(crate) fn begin(&mut self, step: Step) {
         self.step = step;
         self.plans.clear();
@@ -95,8 +98,8 @@ impl StackCache {
     }
 }
 
-/// Returns (window, number of sink tokens) if the mask is a sliding window, with or without sink tokens; otherwise
-/// `None`.
+/// Returns (window in tokens, number of sink tokens) if the mask is a sliding window, with or without sink tokens;
+/// otherwise `None`. For example, `sliding(8) | causal & keys(0..4)` gives (8, 4).
 fn window_of(mask: &Mask) -> Option<(usize, usize)> {
     let sliding = |mask: &Mask| mask.atom_as::<Sliding>().map(|sliding| sliding.window as usize);
     if let Some(window) = sliding(mask) {

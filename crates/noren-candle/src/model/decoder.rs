@@ -23,7 +23,8 @@ pub struct Decoder {
     head: Option<Linear>,
 }
 
-/// Attention and a feed-forward part, with norms before and, in some families, after each of them.
+/// One layer of a decoder: attention and a feed-forward part, with a norm before each of them and, in some families of
+/// models, also a norm after each of them.
 #[derive(Clone, Debug)]
 struct Block {
     norms: [Norm; 2],
@@ -32,7 +33,7 @@ struct Block {
     feedforward: FeedForward,
 }
 
-/// The names of parameters in a checkpoint, except those inside attention and the feed-forward part.
+/// The names of a decoder's parts in a checkpoint, except the parts of attention and of the feed-forward part.
 struct Outer {
     root: &'static str,
     embeddings: &'static str,
@@ -133,8 +134,8 @@ impl Decoder {
         self.embeddings.dtype()
     }
 
-    /// Returns the states after the last norm, `[batch, length, hidden]`. `ids` is `[batch, length]`, and `positions`
-    /// has one list for each batch row.
+    /// Returns the hidden states after the last norm, `[batch, length, hidden]`. `ids` is `[batch, length]`.
+    /// `positions` holds the position of each token, with one list for each batch row.
     pub(crate) fn hidden(&self, ids: &Tensor, positions: &[Vec<u32>], pass: &mut Pass<'_>) -> Result<Tensor> {
         let config = &self.config;
         let mut x = embed(&self.embeddings, ids)?;
@@ -156,7 +157,7 @@ impl Decoder {
         self.norm.forward(&x)
     }
 
-    /// Returns the logits of the next token for states `[..., hidden]`: `[..., vocab]`.
+    /// Returns the logits of the next token, `[..., vocab]`, for the hidden states `hidden` `[..., hidden]`.
     ///
     /// # Errors
     /// Returns an error for a model without an output layer, and for states with another number of values.
@@ -196,7 +197,8 @@ impl Block {
     }
 }
 
-/// Returns the states at the places `at`, which are given as (batch row, index of the token): `[places, hidden]`.
+/// Returns the hidden states of the tokens `at`, each given as (batch row, index of the token). `hidden` is
+/// `[batch, length, hidden]`, and the result `[tokens, hidden]`.
 pub(crate) fn rows_at(hidden: &Tensor, at: &[(usize, usize)]) -> Result<Tensor> {
     let (_, len, width) = hidden.dims3()?;
     let index: Vec<u32> = at.iter().map(|(row, i)| (row * len + i) as u32).collect();

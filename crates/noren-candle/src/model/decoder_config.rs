@@ -29,16 +29,16 @@ pub struct DecoderConfig {
     pub positions: usize,
     /// The formula of the norms.
     pub norm: NormKind,
-    /// The number that norms add to the variance to prevent a division by 0.
+    /// The number that norms add to the variance or the mean square to prevent a division by 0.
     pub eps: f64,
-    /// Whether the result of attention, and that of the feed-forward part, passes through a norm before it is added to
-    /// the state of the token (Gemma).
+    /// True if a norm is applied to the result of attention and to the result of the feed-forward part, before each is
+    /// added to the residual stream (Gemma).
     pub post_norms: bool,
     /// Whether a norm is applied to the query and to the key of each head (Qwen 3, Gemma 3).
     pub qk_norm: bool,
-    /// The rotation of queries and keys by their positions; `None` if positions are learned (GPT-2).
+    /// The rotary position embeddings; `None` if the model has learned position embeddings (GPT-2).
     pub rope: Option<Rope>,
-    /// The rotation in layers with a window (Gemma 3); `None` if these layers use `rope`.
+    /// The rotary position embeddings of layers with a window (Gemma 3); `None` if these layers use `rope`.
     pub window_rope: Option<Rope>,
     /// The window of each layer, in tokens; `None` for a layer that reads all earlier tokens.
     pub windows: Vec<Option<usize>>,
@@ -53,7 +53,7 @@ pub struct DecoderConfig {
     pub attention_bias: bool,
     /// Whether a gated feed-forward part has biases.
     pub mlp_bias: bool,
-    /// The factor of scores; `None` for `1 / sqrt(head_dim)`.
+    /// The factor by which `q . k` is multiplied; `None` for `1 / sqrt(head_dim)`.
     pub scale: Option<f32>,
     /// Whether scores are also divided by the number of the layer, counted from 1 (an option of GPT-2).
     pub scale_by_layer: bool,
@@ -69,9 +69,10 @@ pub struct DecoderConfig {
     pub lm_head: bool,
     /// Whether the output layer uses the embedding table as its weight.
     pub tied: bool,
-    /// Probabilities of dropout in training, as (values between the parts of a layer, attention weights).
+    /// Probabilities of dropout in training, as (probability for embeddings and for the results of attention and
+    /// feed-forward parts, probability for attention weights).
     pub dropout: (f32, f32),
-    /// Tokens that end a text.
+    /// The ids of the tokens that end a text.
     pub stop: Vec<u32>,
 }
 
@@ -80,21 +81,23 @@ pub struct DecoderConfig {
 pub enum Names {
     /// Names as in `model.layers.0.self_attn.q_proj`.
     Llama,
-    /// Names as in `transformer.h.0.attn.c_attn`. Weights are stored as `[in, out]`, and the projections to queries,
-    /// keys and values as one weight.
+    /// Names as in `transformer.h.0.attn.c_attn`. Weights are stored as `[in, out]`. The projections to queries, keys
+    /// and values are stored as one weight.
     Gpt2,
 }
 
-/// The settings of a mixture of experts: of several feed-forward parts, only some are applied to each token.
+/// The settings of a mixture of experts. Each layer has several feed-forward parts (experts), and only some of them are
+/// applied to each token.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Experts {
     /// Number of experts in each layer.
     pub count: usize,
     /// Number of experts that are chosen for each token.
     pub chosen: usize,
-    /// The factor of the gate inside the sigmoid: `gate * sigmoid(alpha * gate)`.
+    /// The factor `alpha` in the activation of an expert, `gate * sigmoid(alpha * gate)`.
     pub alpha: f64,
-    /// The upper limit of the gate. The other product is limited to the range from `-limit` to `limit`.
+    /// The limit of an expert's hidden values `gate` and `up`. `gate` is limited to at most `limit`, and `up` to the
+    /// range from `-limit` to `limit`.
     pub limit: f64,
 }
 
@@ -288,7 +291,8 @@ impl DecoderConfig {
         spec
     }
 
-    /// Returns a selector of the layers whose window is `kind`: "every n" if possible, otherwise a list of layers.
+    /// Returns the selector, in an expression `layers(...)`, of the layers whose window is `kind` (in tokens; `None`
+    /// for no window). The selector is "every n" if possible, otherwise a list of layers.
     fn layers_of(&self, kind: Option<usize>) -> Selector {
         let at: Vec<u64> = (0..).zip(&self.windows).filter(|(_, window)| **window == kind).map(|(i, _)| i).collect();
         let step = if at.len() > 1 { at[1] - at[0] } else { self.layers as u64 };
@@ -345,8 +349,8 @@ impl Habits {
     }
 }
 
-/// Reads a number of layers from `key`. Returns an error for more than 4096 layers, because such a number would only
-/// fill the memory.
+/// Reads a number of layers from `key`. Returns an error for more than 4096 layers, so that a wrong number does not
+/// exhaust the memory.
 fn layers(raw: &Raw<'_>, key: &str) -> Result<usize> {
     match raw.count(key)? {
         layers @ 1..=4096 => Ok(layers),
@@ -354,8 +358,8 @@ fn layers(raw: &Raw<'_>, key: &str) -> Result<usize> {
     }
 }
 
-/// Returns the rotation of layers that read all earlier tokens, and the rotation of layers with a window; `None` if
-/// both rotations are equal.
+/// Returns the rotary position embeddings of layers that read all earlier tokens, and those of layers with a window;
+/// `None` for the second if all layers have the same.
 fn ropes(raw: &Raw<'_>, family: &str, habits: &Habits, positions: usize) -> Result<(Rope, Option<Rope>)> {
     let by_kind = raw.object("rope_parameters")?;
     let kind = |name: &str| by_kind.as_ref().and_then(|kinds| kinds.object(name).transpose()).transpose();

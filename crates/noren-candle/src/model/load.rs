@@ -158,7 +158,8 @@ fn read_tensors(folder: &Path, dtype: DType) -> Result<HashMap<String, Tensor>> 
     Ok(all)
 }
 
-/// Returns the index and the value of the first number that is NaN or infinite (all bits of its exponent are set).
+/// Returns the index and the value of the first number that is NaN or infinite. `bytes` are the numbers of a tensor of
+/// type `dtype`. All bits of the exponent of such a number are set.
 fn first_non_finite(dtype: Dtype, bytes: &[u8]) -> Option<(usize, f64)> {
     let sixteen = |mask: u16| {
         let values = bytes.as_chunks::<2>().0.iter().map(|bytes| u16::from_le_bytes(*bytes));
@@ -190,8 +191,8 @@ fn current_name(name: &str) -> String {
     name.to_owned()
 }
 
-/// Returns the files of a checkpoint, sorted. Each file comes with the names of its tensors in the index; `None` if the
-/// checkpoint is a single file without an index.
+/// Returns the files of a checkpoint, sorted. Each file comes with the names of the tensors that the index assigns to
+/// it; `None` if the checkpoint is a single file without an index.
 fn files(folder: &Path) -> Result<Vec<(PathBuf, Option<Vec<String>>)>> {
     let single = folder.join("model.safetensors");
     if single.exists() {

@@ -105,10 +105,10 @@ pub enum Model {
     T5(T5),
 }
 
-/// The mask that a model declares for one stack of layers.
+/// The mask that a model declares for one stack, such as the decoder's self-attention in all layers.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Declared {
-    /// The stack that uses the mask.
+    /// The stack that uses the mask: encoder, decoder, or a decoder's attention over an encoder.
     pub stack: Stack,
     /// Number of layers of the stack.
     pub layers: usize,
@@ -121,12 +121,12 @@ pub struct Declared {
 /// The result of a call of a model.
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// The states after the last layer and its norm, `[batch, length, hidden]`; for T5, those of the decoder.
+    /// The hidden states after the last layer and its norm, `[batch, length, hidden]`; for T5, those of the decoder.
     pub last_hidden_state: Tensor,
     /// The logits of each token, `[batch, length, vocab]` or `[batch, length, classes]`, or of each text,
     /// `[texts, classes]`; `None` if the model has no head.
     pub logits: Option<Tensor>,
-    /// The pooled states `[texts, hidden]`; `None` if the model has no pooler.
+    /// The pooled states of BERT, one for each text, `[texts, hidden]`; `None` if the model has no pooler.
     pub pooler_output: Option<Tensor>,
 }
 
@@ -228,8 +228,8 @@ impl Model {
         }
     }
 
-    /// Returns the states after the last layer, without computing the head and the pooler. For a T5, these are the
-    /// states of the encoder.
+    /// Returns the hidden states after the last layer, `[batch, length, hidden]`, without computing the head and the
+    /// pooler. For a T5, these are the states of the encoder.
     ///
     /// # Errors
     /// Returns the errors of [`forward`](Self::forward).
@@ -250,7 +250,7 @@ impl Model {
     }
 
     /// Returns an error for a token outside the vocabulary, a text longer than the maximum number of positions, or a
-    /// segment that the model does not have.
+    /// segment (BERT's `token_type_ids`) that the model does not have.
     pub(crate) fn check(&self, batch: &Batch) -> Result<()> {
         self.check_ids(batch.ids())?;
         let longest = batch.positions().iter().flatten().max().map_or(0, |most| *most as usize + 1);

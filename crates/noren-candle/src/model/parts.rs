@@ -1,4 +1,4 @@
-//! The two parts of a decoder's block, attention and the feed-forward part, with all options of [`DecoderConfig`].
+//! The two parts of a decoder layer: attention and the feed-forward part, with all options of [`DecoderConfig`].
 
 use super::decoder_config::{DecoderConfig, Experts, Names};
 use super::pass::Pass;
@@ -82,14 +82,14 @@ impl Attention {
     }
 }
 
-/// The feed-forward part of a block.
+/// The feed-forward part of a transformer layer.
 #[derive(Clone, Debug)]
 pub(crate) enum FeedForward {
     /// A feed-forward part without a gate: `down(activation(up(x)))`.
     Plain { up: Linear, down: Linear, activation: Activation },
     /// A feed-forward part with a gate: `down(activation(gate(x)) * up(x))`.
     Gated { gate: Linear, up: Linear, down: Linear, activation: Activation },
-    /// A mixture of experts, some of which a router chooses for each token.
+    /// A mixture of experts. For each token, a router chooses some of the experts.
     Mixture(Mixture),
 }
 
@@ -142,8 +142,8 @@ impl FeedForward {
 #[derive(Clone, Debug)]
 pub(crate) struct Mixture {
     router: Linear,
-    /// Two layers for each expert: the gate and up products as one layer, with alternating columns, and the down
-    /// product.
+    /// Two linear layers for each expert. The first computes `gate` and `up` together, in alternating columns of its
+    /// output. The second computes `down`.
     experts: Vec<[Linear; 2]>,
     settings: Experts,
 }
@@ -188,7 +188,8 @@ impl Mixture {
         Ok(sum.reshape(shape)?)
     }
 
-    /// Returns the indices of the experts with the largest logits for each row, in ascending order.
+    /// Returns the chosen experts of each token: the indices of the largest numbers in its row of `logits`, in
+    /// ascending order.
     fn choose(&self, logits: &Tensor) -> Result<Vec<Vec<u32>>> {
         let rows = logits.detach().to_dtype(DType::F32)?.to_vec2::<f32>()?;
         let best = |row: Vec<f32>| {
@@ -201,8 +202,8 @@ impl Mixture {
         Ok(rows.into_iter().map(best).collect())
     }
 
-    /// Returns the weight of each expert for each row: the softmax over the logits of the chosen experts, and 0 for the
-    /// other experts.
+    /// Returns the weights of all experts for each token, `[tokens, experts]`. The weights of the chosen experts are
+    /// the softmax over their logits; the other weights are 0.
     fn weights(&self, logits: &Tensor, chosen: &[Vec<u32>]) -> Result<Tensor> {
         let count = self.settings.count;
         let hidden = chosen
@@ -212,8 +213,8 @@ impl Mixture {
         Ok(candle_nn::ops::softmax(&(logits + hidden)?, D::Minus1)?)
     }
 
-    /// Returns `(up + 1) * gate * sigmoid(alpha * gate)`, after `gate` and `up` were limited. The columns of `gate_up`
-    /// belong alternately to `gate` and `up`.
+    /// Returns `(up + 1) * gate * sigmoid(alpha * gate)`. The columns of `gate_up` belong alternately to `gate` and
+    /// `up`, whose values are first limited as [`Experts::limit`] defines.
     fn gate(&self, gate_up: &Tensor) -> Result<Tensor> {
         let Experts { alpha, limit, .. } = self.settings;
         let (rows, width) = gate_up.dims2()?;

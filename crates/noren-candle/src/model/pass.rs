@@ -1,4 +1,4 @@
-//! [`Pass`]: the data that the attentions of one call share: plans, caches, records.
+//! [`Pass`]: the data that all attentions in one call of a model share: plans, caches and the record for inspection.
 
 use super::batch::Batch;
 use super::cache::StackCache;
@@ -11,18 +11,19 @@ use candle_core::Tensor;
 use noren::{Facts, Mask, Plan, Shape};
 use std::sync::Arc;
 
-/// The options of a call of a model: the mode, a record for inspection, and a generator of masks.
+/// The options of one call of a model: the mode, a record of queries and keys for inspection, and a generator of masks.
 #[derive(Default)]
 pub struct Call<'a> {
     /// The mode of the call: inference, or training with dropout.
     pub mode: Mode,
     /// A record of queries and keys, for inspection; `None` for no record.
     pub trace: Option<&'a mut Trace>,
-    /// A generator of masks, which are intersected with the model's masks; `None` for the model's masks only.
+    /// A generator of masks. Its masks are intersected with the model's masks; `None` for the model's masks only.
     pub generator: Option<&'a dyn MaskGenerator>,
 }
 
-/// A record of the queries and keys in some layers of a call, from which attention weights can be computed afterwards.
+/// A record of the queries and keys in some or all layers of one call of a model. Attention weights can be computed
+/// from them after the call.
 ///
 /// The record shares the tensors of the call. It therefore keeps them in memory, but takes almost no time.
 #[derive(Default, Debug)]
@@ -31,10 +32,10 @@ pub struct Trace {
     records: Vec<Record>,
 }
 
-/// The record of one attention in a call.
+/// The record of one attention: its plan, queries and keys.
 #[derive(Debug)]
 pub struct Record {
-    /// The stack to which the attention belongs.
+    /// The stack to which the attention belongs: encoder, decoder, or a decoder's attention over an encoder.
     pub stack: Stack,
     /// The index of the layer, counted from 0.
     pub layer: usize,
@@ -48,7 +49,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Returns the probabilities of all heads, `[batch, heads, q_len, kv_len]`.
+    /// Returns the attention probabilities of all heads, `[batch, heads, q_len, kv_len]`.
     ///
     /// # Errors
     /// Returns the errors of noren. No error is expected, because the same attention was computed before.
@@ -58,12 +59,12 @@ impl Record {
 }
 
 impl Trace {
-    /// Returns an empty record that will hold every layer.
+    /// Returns an empty record, in which a call of a model records every layer.
     pub fn all() -> Self {
         Self::default()
     }
 
-    /// Returns an empty record that will hold the layers with the given indices.
+    /// Returns an empty record, in which a call of a model records the layers with the indices `layers`.
     pub fn layers(layers: impl Into<Vec<usize>>) -> Self {
         Trace { layers: Some(layers.into()), records: Vec::new() }
     }
@@ -78,14 +79,16 @@ impl Trace {
     }
 }
 
-/// The data that the attentions of one call share.
+/// The data that all attentions in one call of a model share: the mode, the record, and a planner or a cache for each
+/// stack.
 pub(crate) struct Pass<'a> {
     pub(crate) mode: Mode,
     trace: Option<&'a mut Trace>,
     ways: Vec<(Stack, Way<'a>)>,
 }
 
-/// The source of the keys for a stack: either the tokens of the call, whose masks a planner plans, or a cache.
+/// The source of plans and keys for the attentions of a stack. With a planner, queries read only keys of the same call.
+/// With a cache, they also read keys of earlier calls.
 #[allow(clippy::large_enum_variant)] // a call has two or three
 enum Way<'a> {
     Planned(Planner<'a>),
@@ -103,8 +106,8 @@ impl<'a> Pass<'a> {
         self.ways.push((stack, Way::Planned(planner)));
     }
 
-    /// Sets the cache for the attentions of `stack`. They append their keys and values to the cache, and read the
-    /// cache.
+    /// Sets the cache for the attentions of `stack`. Each attention appends its keys and values to the cache, and its
+    /// queries read the cache.
     pub(crate) fn cached(&mut self, stack: Stack, cache: &'a mut StackCache) {
         self.ways.push((stack, Way::Cached(cache)));
     }
@@ -138,7 +141,8 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// A planner of the masks of a stack. Equal masks are planned only once.
+/// A planner, which makes the attention plan of each layer of a stack. Layers with equal masks and facts share one
+/// plan.
 pub(crate) struct Planner<'a> {
     stack: Stack,
     mask: Mask,
@@ -163,7 +167,7 @@ impl<'a> Planner<'a> {
         Ok(Planner { stack, mask, shape, facts, tokens: batch.ids(), generator, known: Vec::new() })
     }
 
-    /// Makes a planner for attention in which the tokens of another sequence read the tokens of `memory`.
+    /// Makes a planner for a decoder's attention over the tokens of its encoder, which are `memory`.
     pub(crate) fn cross(declared: &Mask, memory: &'a Batch, shape: Shape) -> Result<Self> {
         Self::new(Stack::Cross, declared, memory, shape, None)
     }

@@ -5,10 +5,12 @@ use crate::error::{Error, Result};
 use candle_core::{DType, Device, Tensor};
 use std::f64::consts::TAU;
 
-/// The rotation of queries and keys by their positions.
+/// The settings of rotary position embeddings, which rotate pairs of dimensions of queries and keys by angles
+/// proportional to the position.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Rope {
-    /// The base of the frequencies.
+    /// The base of the frequencies. Without scaling, one position rotates pair `i` of dimensions by
+    /// `theta^(-2 i / head_dim)` radians.
     pub theta: f64,
     /// The scaling of the frequencies for texts longer than those of the original training.
     pub scaling: RopeScaling,
@@ -24,31 +26,31 @@ pub enum RopeScaling {
         /// The divisor of the frequencies.
         factor: f64,
     },
-    /// Low frequencies are divided by the factor, high frequencies do not change, and those between change gradually
+    /// Low frequencies are divided by `factor`, high frequencies do not change, and those between change gradually
     /// (Llama 3).
     Llama3 {
         /// The divisor of low frequencies.
         factor: f64,
-        /// Frequencies with a wavelength above `original / low` tokens are divided by the factor.
+        /// Frequencies whose full rotation takes more than `original / low` tokens are divided by `factor`.
         low: f64,
-        /// Frequencies with a wavelength below `original / high` tokens do not change.
+        /// Frequencies whose full rotation takes fewer than `original / high` tokens do not change.
         high: f64,
         /// The maximum length of texts in the original training, in tokens.
         original: f64,
     },
-    /// Low frequencies are divided by the factor, high frequencies do not change, and those between change gradually.
+    /// Low frequencies are divided by `factor`, high frequencies do not change, and those between change gradually.
     /// Cosines and sines are multiplied by `attention` (YaRN, Peng et al. 2023).
     Yarn {
         /// The divisor of low frequencies.
         factor: f64,
-        /// A frequency does not change if it makes more than this number of rotations over the original length.
+        /// A frequency does not change if it makes more than this number of rotations over `original` tokens.
         fast: f64,
-        /// A frequency is divided by the factor if it makes fewer than this number of rotations over the original
-        /// length.
+        /// A frequency is divided by `factor` if it makes fewer than this number of rotations over `original` tokens.
         slow: f64,
         /// The maximum length of texts in the original training, in tokens.
         original: f64,
-        /// Whether the limits `fast` and `slow`, converted to indices of dimensions, are rounded to whole numbers.
+        /// True if the limits `fast` and `slow` are rounded: each is converted to the index of a pair of dimensions,
+        /// and this index is rounded to a whole number.
         truncate: bool,
         /// The factor by which cosines and sines are multiplied.
         attention: f64,
@@ -56,13 +58,13 @@ pub enum RopeScaling {
 }
 
 impl Rope {
-    /// Returns a rotation whose frequencies have the base `theta` and no scaling.
+    /// Returns the settings with the base `theta` and without scaling.
     pub fn new(theta: f64) -> Self {
         Rope { theta, scaling: RopeScaling::None }
     }
 
-    /// Reads the rotation from the key `rope_parameters`, or from the older keys `rope_theta` and `rope_scaling`.
-    /// `theta` and `positions` are defaults for missing keys.
+    /// Reads the settings from the key `rope_parameters`, or from the older keys `rope_theta` and `rope_scaling`. If
+    /// keys are missing, `theta` is the base, and `positions` the maximum length of texts in the original training.
     pub(crate) fn read(raw: &Raw<'_>, theta: f64, positions: usize) -> Result<Self> {
         let parameters = match raw.object("rope_parameters")? {
             Some(parameters) => Some(parameters),
@@ -73,8 +75,8 @@ impl Rope {
         Self::of(&parameters.unwrap_or(Raw(&none)), theta, positions)
     }
 
-    /// Reads a rotation from `parameters`, the settings for one kind of layers. `theta` is the default base, and
-    /// `positions` the default length of texts in the original training.
+    /// Reads the settings from `parameters`, for all layers or for one kind of layers (with or without a window). If
+    /// keys are missing, `theta` is the base, and `positions` the maximum length of texts in the original training.
     pub(crate) fn of(parameters: &Raw<'_>, theta: f64, positions: usize) -> Result<Self> {
         let theta = parameters.real_or("rope_theta", theta)?;
         if parameters.real_or("partial_rotary_factor", 1.0)? != 1.0 {
@@ -153,7 +155,8 @@ impl Rope {
         }
     }
 
-    /// Returns the cosines and sines of the rotation for `positions`, which has one list for each batch row.
+    /// Returns the cosines and sines of the rotation as tensors of `dtype`. `positions` holds the position of each
+    /// token, with one list for each batch row.
     ///
     /// # Errors
     /// Returns an error if rows have different lengths.
@@ -177,8 +180,9 @@ impl Rope {
     }
 }
 
-/// Returns the factor of cosines and sines: the value of `attention_factor`, or else a value from `factor`, `mscale`
-/// and `mscale_all_dim` [default: `0.1 ln(factor) + 1`].
+/// Returns the factor by which YaRN multiplies cosines and sines: the value of `attention_factor` in `parameters`, or
+/// else a value that is computed from `factor` and, if given, `mscale` and `mscale_all_dim` [default:
+/// `0.1 ln(factor) + 1`].
 fn yarn_attention(parameters: &Raw<'_>, factor: f64) -> Result<f64> {
     if let Some(given) = parameters.real_if("attention_factor")? {
         return Ok(given);
@@ -188,7 +192,7 @@ fn yarn_attention(parameters: &Raw<'_>, factor: f64) -> Result<f64> {
     Ok(if by != 0.0 && all != 0.0 { sharper(by) / sharper(all) } else { sharper(1.0) })
 }
 
-/// The cosines and sines of a rotation, each `[batch, 1, length, head_dim / 2]`.
+/// The cosines and sines of the rotation angles of all tokens, each `[batch, 1, length, head_dim / 2]`.
 #[derive(Clone, Debug)]
 pub(crate) struct Rotary {
     cos: Tensor,
@@ -196,7 +200,8 @@ pub(crate) struct Rotary {
 }
 
 impl Rotary {
-    /// Rotates each pair of dimensions `i` and `i + head_dim / 2` of `x`, `[batch, heads, length, head_dim]`.
+    /// Rotates `x` `[batch, heads, length, head_dim]`. Dimensions `i` and `i + head_dim / 2` form a pair, for example 0
+    /// and 4 of 8 dimensions.
     pub(crate) fn turn(&self, x: &Tensor) -> Result<Tensor> {
         let half = x.dim(3)? / 2;
         let (a, b) = (x.narrow(3, 0, half)?, x.narrow(3, half, half)?);

@@ -29,9 +29,10 @@ pub struct T5Config {
     pub layers: [usize; 2],
     /// Number of attention heads.
     pub heads: usize,
-    /// Number of buckets of distances. Distances in the same bucket have the same bias.
+    /// Number of buckets into which the distances between queries and keys are sorted. Distances in the same bucket
+    /// have the same bias.
     pub buckets: usize,
-    /// The distance from which all larger distances have the same bias.
+    /// The distance, in tokens, from which on all distances in the same direction are in one bucket.
     pub most_distance: usize,
     /// The number that norms add to the mean square to prevent a division by 0.
     pub eps: f64,
@@ -42,13 +43,13 @@ pub struct T5Config {
     pub gated: bool,
     /// Whether the output layer uses the embedding table as its weight.
     pub tied: bool,
-    /// Whether states are divided by the square root of their width before the output layer.
+    /// True if hidden states are divided by the square root of `hidden` before the output layer.
     pub scaled_output: bool,
-    /// The probability with which a value is dropped in training.
+    /// The probability with which a hidden value or an attention weight is set to 0 in training.
     pub dropout: f32,
-    /// The token with which the decoder begins.
+    /// The id of the token with which the decoder begins.
     pub start: u32,
-    /// Tokens that end a text.
+    /// The ids of the tokens that end a text.
     pub stop: Vec<u32>,
 }
 
@@ -125,7 +126,7 @@ pub struct T5 {
 struct T5Stack {
     blocks: Vec<Block>,
     norm: Norm,
-    /// The bias of each bucket for each head, `[buckets, heads]`.
+    /// The learned bias of each bucket of distances for each head, `[buckets, heads]`.
     biases: Tensor,
 }
 
@@ -137,7 +138,7 @@ struct Block {
     feedforward_norm: Norm,
 }
 
-/// Attention with a norm before it.
+/// The parameters of one attention in a layer, with the norm before it.
 #[derive(Clone, Debug)]
 struct Part {
     norm: Norm,
@@ -145,7 +146,8 @@ struct Part {
     out: Linear,
 }
 
-/// The keys and values of the encoder's output for every layer of the decoder, each as `[keys, values]`.
+/// For every layer of the decoder, the `[keys, values]` that its attention over the encoder reads. They are computed
+/// from the encoder's output.
 pub(crate) type CrossKeys = Vec<[Tensor; 2]>;
 
 impl T5 {
@@ -183,7 +185,7 @@ impl T5 {
         self.encoder.forward(&x, &self.config, Stack::Encoder, None, pass)
     }
 
-    /// Computes the keys and values of the encoder's output `encoded` for each layer of the decoder.
+    /// Returns the keys and values that each decoder layer computes from the encoder's output `encoded`.
     pub(crate) fn cross_keys(&self, encoded: &Tensor) -> Result<CrossKeys> {
         let keys = |block: &Block| -> Result<Option<[Tensor; 2]>> {
             let Some(cross) = &block.cross else { return Ok(None) };
@@ -194,14 +196,14 @@ impl T5 {
         all.collect()
     }
 
-    /// Returns the decoder's states after the last norm, `[batch, length, hidden]`. `cross` holds the keys and values
-    /// of the encoder's output.
+    /// Returns the decoder's hidden states after the last norm, `[batch, length, hidden]`. `ids` are the decoder's
+    /// tokens `[batch, length]`, and `cross` is a result of [`cross_keys`](Self::cross_keys).
     pub(crate) fn decode(&self, ids: &Tensor, cross: &CrossKeys, pass: &mut Pass<'_>) -> Result<Tensor> {
         let x = embed(&self.embeddings, ids)?;
         self.decoder.forward(&x, &self.config, Stack::Decoder, Some(cross), pass)
     }
 
-    /// Returns the logits of the next token for states `[..., hidden]`: `[..., vocab]`.
+    /// Returns the logits of the next token, `[..., vocab]`, for the hidden states `hidden` `[..., hidden]`.
     pub(crate) fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
         match self.config.scaled_output {
             true => self.head.forward(&(hidden * (self.config.hidden as f64).sqrt().recip())?),
@@ -281,8 +283,8 @@ impl T5Stack {
         mode.at(u64::MAX).dropout(&self.norm.forward(&x)?, dropout)
     }
 
-    /// Returns the table of biases by distance, `[heads, 2 * most_distance + 1]`, as a relative bias of attention
-    /// requires it. `both_sides` is true for the encoder, whose queries also read later keys.
+    /// Returns the bias of each distance from `-most_distance` to `most_distance`, `[heads, 2 * most_distance + 1]`, as
+    /// [`Bias::Relative`] requires it. `both_sides` is true for the encoder, whose queries also read later keys.
     fn relative(&self, config: &T5Config, both_sides: bool, device: &Device) -> Result<Tensor> {
         let reach = config.most_distance as i64;
         let buckets: Vec<u32> = (-reach..=reach)
@@ -295,7 +297,8 @@ impl T5Stack {
 /// Returns the index of the bucket for a distance, which is the position of the key minus that of the query (Raffel et
 /// al. 2020). Each small distance has its own bucket. Larger distances, up to `most`, share buckets on a logarithmic
 /// scale. If `both_sides` is true, half of the buckets are for keys after the query. If it is false, all keys after the
-/// query share the bucket of distance 0.
+/// query share the bucket of distance 0. For example, with 32 buckets for both sides and `most` 128, the distance -7
+/// has bucket 7, and the distance 7 has bucket 23.
 fn bucket(distance: i64, both_sides: bool, buckets: usize, most: usize) -> u32 {
     let (buckets, first, distance) = match both_sides {
         true => (buckets / 2, if distance > 0 { buckets / 2 } else { 0 }, distance.unsigned_abs() as usize),

@@ -1,11 +1,11 @@
-//! [`Finish`]: the operations that follow a product and are applied to its rows while they are in the processor's
-//! cache.
+//! [`Finish`]: the operations that a linear layer applies after its matrix product, while the rows of the product are
+//! still in the processor's cache.
 
 use super::activation::Activation;
 use super::norm::NormOp;
 use super::wide;
 
-/// The operations that follow a product, in the order of these fields.
+/// The operations that are applied to the matrix product `x W^T` of a linear layer, in the order of these fields.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Finish<'a> {
     pub(super) bias: Option<&'a [f32]>,
@@ -24,8 +24,8 @@ impl Finish<'_> {
         self.after_bias(row, out.len(), 0, out);
     }
 
-    /// Applies the activation and the residual to `part`, which is a part of row number `row` from column `column` on.
-    /// The row has `width` numbers.
+    /// Applies the activation and the residual to `part`, which holds consecutive numbers of row number `row` of the
+    /// product, from column `column` on. A whole row has `width` numbers.
     #[inline]
     pub(super) fn after_bias(&self, row: usize, width: usize, column: usize, part: &mut [f32]) {
         if let Some(activation) = self.activation {

@@ -1,4 +1,4 @@
-//! [`Linear`]: `x W^T + b`, in which a row of `x` gives the same bits in any batch.
+//! [`Linear`]: the linear layer `x W^T + b`. The result of a row of `x` has the same bits in any batch.
 
 use super::finish::Finish;
 use super::norm::Parameters;
@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 /// A linear layer `x W^T + b` over the last dimension; the weight is `[out, in]` as in PyTorch.
 ///
-/// The library of matrix products computes small and large products with different kernels, whose last bits may differ.
-/// This layer adds rows of 0 to a small product, so that all products use the same kernel. The result of a row
-/// therefore depends on this row alone.
+/// The crate `gemm` computes small and large matrix products with different kernels, whose results may differ in the
+/// last bits. This layer therefore adds rows of 0 to an input with few rows, so that the same kernel computes all
+/// products. The bits of a result row then depend only on its input row.
 #[derive(Clone, Debug)]
 pub struct Linear {
     weight: Tensor,
@@ -24,7 +24,7 @@ pub struct Linear {
     packed: Option<Arc<Packed>>,
 }
 
-/// The operations that follow a product.
+/// The operations that [`Linear`] applies after the matrix product and the bias, in the order of these fields.
 #[derive(Clone, Copy, Default)]
 struct Then<'a> {
     activation: Option<Activation>,
@@ -74,10 +74,10 @@ impl Linear {
         Ok(Linear::new(self.weight.narrow(0, from, len)?, bias))
     }
 
-    /// Stores a second copy of the weight in a layout that makes products of many rows without gradients faster.
-    /// Nothing is stored where the layout has no advantage: for types other than `f32`, for processors without AVX-512,
-    /// and if the number of outputs is not a multiple of 64. If the weight is changed afterwards, it must be packed
-    /// again.
+    /// Stores a second copy of the weight, in a layout with which inputs of many rows are processed faster if no
+    /// gradient is needed. Nothing is stored where the layout has no advantage: for types other than `f32`, for
+    /// processors without AVX-512, and if the number of outputs is not a multiple of 64. If the weight is changed
+    /// afterwards, it must be packed again.
     ///
     /// # Errors
     /// Returns the errors of candle. A valid weight causes no error.
@@ -185,8 +185,8 @@ impl Linear {
         Ok(result.reshape(shape)?)
     }
 
-    /// Applies the layer and the operations of `then` to `x` in one pass, without gradients. Fewer than `least_rows`
-    /// rows are filled up with rows of 0.
+    /// Applies the layer and the operations of `then` to `x` in one pass, without gradients. If `x` has fewer than
+    /// `least_rows` rows and the weight is not packed, rows of 0 are added for the computation.
     fn at_once(&self, x: &Tensor, then: Then<'_>, least_rows: usize) -> Result<Tensor> {
         let residual = then.residual.map(|residual| residual.contiguous()).transpose()?;
         let residual = residual.as_ref().map(Values::of).transpose()?;
@@ -202,8 +202,8 @@ impl Linear {
         Ok(x.contiguous()?.apply_op2_no_bwd(&self.weight, &op)?)
     }
 
-    /// Applies the layer and the operations of `then` to `x` with operations that have gradients. Fewer than
-    /// `least_rows` rows are filled up with rows of 0.
+    /// Applies the layer and the operations of `then` to `x` with candle's operations, which have gradients. If `x` has
+    /// fewer than `least_rows` rows, rows of 0 are added for the computation.
     fn with_gradients(&self, x: &Tensor, then: Then<'_>, least_rows: usize) -> Result<Tensor> {
         let rows = x.dim(0)?;
         let product = match rows < least_rows {
@@ -223,16 +223,17 @@ impl Linear {
     }
 }
 
-/// Returns the smallest number of rows for which `gemm` uses its general kernel, and adds the products of a sum in the
-/// same order as for more rows.
+/// Returns the smallest number of rows for which the crate `gemm` gives each row the same bits as among more rows. For
+/// fewer rows, `gemm` may use another kernel or another order of additions.
 fn least_rows(outputs: usize, inputs: usize) -> usize {
-    /// `gemm` computes results with at most this number of elements with a separate kernel. A result with a single row
-    /// also has a separate kernel.
+    /// The maximum number of elements of a small result. `gemm` has a separate kernel for small results, and another
+    /// for results with a single row.
     const SMALL: usize = 256;
-    /// If a result has at most this number of rows and of columns, and its sums have more than `DEPTH` products, `gemm`
-    /// splits the sums at other places than for larger results.
+    /// The maximum number of rows, and of columns, of a narrow result. For a narrow result with more than `DEPTH`
+    /// inputs, `gemm` splits each sum at other places than for larger results, so the rounding differs.
     const NARROW: usize = 64;
-    /// `gemm` splits a sum of at most this number of products at the same places for all results.
+    /// The maximum number of inputs for which `gemm` splits the sum of an output at the same places for results of any
+    /// size.
     const DEPTH: usize = 512;
     let general = (SMALL / outputs.max(1) + 1).max(2);
     if outputs <= NARROW && inputs > DEPTH { general.max(NARROW + 1) } else { general }

@@ -2,8 +2,8 @@
 //!
 //! Each layer processes every row of its input by itself; a row is a vector along the last dimension. The result of a
 //! row has the same bits for any number and content of other rows. Attention has the same property. The result of a
-//! token therefore does not depend on the batch, padding and packing, and a step with a cache gives the same bits as
-//! the full pass.
+//! token therefore does not depend on the batch, padding and packing. A token that is generated with a key-value cache
+//! gets the same bits as in one pass over the whole text.
 
 mod activation;
 mod finish;
@@ -21,10 +21,10 @@ pub use linear::Linear;
 pub use mode::Mode;
 pub use norm::{Norm, NormKind};
 
-/// Returns the processor path of these operations, which is also the path of attention: `NOREN_ISA` selects both. If
-/// `NOREN_ISA` is an unknown or unavailable path, attention returns an error, and these operations use the portable
-/// path. Products with gradients, and products of few rows, are computed by the crate `gemm`, which chooses its own
-/// path.
+/// Returns the processor path of the operations in this module. Attention uses the same path: the environment variable
+/// `NOREN_ISA` selects both. If `NOREN_ISA` is an unknown or unavailable path, attention returns an error, and these
+/// operations use the portable path. Products with gradients, and products with a weight that is not packed, are
+/// computed by the crate `gemm`, which chooses its own path.
 fn isa() -> noren::Isa {
     noren::Isa::choose(None).unwrap_or(noren::Isa::Portable)
 }

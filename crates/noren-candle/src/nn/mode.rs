@@ -4,8 +4,8 @@ use crate::error::Result;
 use candle_core::Tensor;
 use noren::noren_mask::philox;
 
-/// The mode of a pass: inference or training. In training, random values are dropped. The same seed drops the same
-/// values on every machine.
+/// The mode in which a model runs: inference, or training with dropout. Dropout sets random values to 0. The same seed
+/// drops the same values on every machine.
 ///
 /// ```
 /// use candle_core::{Device, Tensor};
@@ -29,7 +29,9 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Returns the mode for one place of a model, whose number is `site`. In training, every place gets its own seed.
+    /// Returns this mode with another seed, which is computed from this seed and from the number `site`. For example,
+    /// each place of a model that drops values has its own `site`, so that each place drops other values.
+    /// `Mode::Inference` is returned unchanged.
     pub fn at(self, site: u64) -> Mode {
         match self {
             Mode::Inference => Mode::Inference,
@@ -40,7 +42,7 @@ impl Mode {
         }
     }
 
-    /// Returns the dropout of attention probabilities; `None` in inference or if `probability` is 0.
+    /// Returns the settings for dropout of attention probabilities; `None` in inference or if `probability` is 0.
     pub fn attention(self, probability: f32) -> Option<noren::Dropout> {
         match self {
             Mode::Training { seed } if probability > 0.0 => Some(noren::Dropout { probability, seed }),

@@ -28,7 +28,7 @@ pub struct Norm {
     eps: f64,
 }
 
-/// The parameters of a norm.
+/// The formula and the parameters of a norm, with tensors as slices of `f32`.
 pub(super) struct Parameters<'a> {
     kind: NormKind,
     weight: Values<'a>,
@@ -37,7 +37,7 @@ pub(super) struct Parameters<'a> {
 }
 
 impl Parameters<'_> {
-    /// Returns the operation that applies the norm with these parameters.
+    /// Returns the candle operation that applies the norm with these parameters.
     pub(super) fn op(&self) -> NormOp<'_> {
         let bias = self.bias.as_deref().unwrap_or(&[]);
         NormOp { kind: self.kind, weight: &self.weight, bias, eps: self.eps }
@@ -101,7 +101,7 @@ impl Norm {
     }
 }
 
-/// The operation that applies a norm to every row.
+/// The operation of candle that applies a norm to every row of a tensor, without gradients.
 #[derive(Clone, Copy)]
 pub(super) struct NormOp<'a> {
     pub(super) kind: NormKind,

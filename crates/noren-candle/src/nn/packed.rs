@@ -1,26 +1,28 @@
-//! [`Packed`]: a weight in a layout for products of many rows, on processor paths with AVX-512.
+//! [`Packed`]: a weight in a layout that makes linear layers with many input rows fast, on processor paths with
+//! AVX-512.
 
 use super::finish::Finish;
 use noren::Isa;
 use rayon::prelude::*;
 use std::mem::MaybeUninit;
 
-/// Number of outputs in a panel: four vectors of 16 numbers.
+/// Number of outputs in a panel, which is a part of a packed weight: four AVX-512 vectors of 16 numbers.
 const PANEL: usize = 64;
-/// Number of rows in a tile. Six rows of four vectors use 24 of the 32 registers, and 10 loads are enough for 24
+/// Maximum number of input rows that are multiplied with a panel at a time. The sums of 6 rows by 64 outputs fill 24 of
+/// the 32 AVX-512 registers. For each input, 10 loads (6 numbers of `x`, 4 vectors of weights) are enough for 24 vector
 /// multiplications.
 const ROWS: usize = 6;
-/// Number of inputs that a tile processes at a time. The weights of a panel for these inputs, and the inputs of the
-/// rows, stay in the second-level cache of the processor.
+/// Maximum number of inputs whose products are added at a time. The weights of a panel for these inputs, and these
+/// inputs of all rows, stay in the second-level cache of the processor.
 const DEPTH: usize = 384;
-/// Number of rows that a thread processes at a time.
+/// Number of input rows that a thread processes at a time.
 pub(super) const BLOCK: usize = 96;
 
 /// A weight `[outputs, inputs]` that is stored in panels of 64 outputs. A panel holds the 64 weights of the first
 /// input, then those of the second input, and so on: the order in which products read them.
 ///
-/// The sum of an output begins with the bias. The products are added in the order of the inputs, each by a fused
-/// multiply-add. The sum does not depend on other rows of the input.
+/// The sum for an output begins with the bias. The products are added in the order of the inputs, each by a fused
+/// multiply-add. The bits of a sum therefore do not depend on other rows of `x`.
 #[derive(Debug)]
 pub(super) struct Packed {
     pub(super) inputs: usize,
@@ -48,9 +50,9 @@ impl Packed {
         self.by_blocks(x, self.inputs, |first, x, out| self.block(x, out, then, first))
     }
 
-    /// Returns an array `[rows, outputs]`, which `work` computes in blocks of rows. `x` has `width` numbers for each
-    /// row. `work` gets the index of the block's first row, the rows of `x` for the block, and the memory of the block.
-    /// It must write all of this memory and return it.
+    /// Returns an array `[rows, outputs]`. On all threads, `work` computes groups of up to `BLOCK` rows. `x` has
+    /// `width` numbers for each row. `work` gets the index of the group's first row, the rows of `x` for the group, and
+    /// the memory for its results. It must write all of this memory and return it.
     pub(super) fn by_blocks(
         &self,
         x: &[f32],
@@ -110,9 +112,11 @@ impl Packed {
     }
 }
 
-/// Up to six rows of inputs, and the piece of a panel with which they are multiplied.
+/// One small matrix product: up to six rows of `x`, and the piece of a panel (up to `DEPTH` inputs by 64 outputs) with
+/// which they are multiplied.
 struct Tile<'a> {
-    /// The inputs, beginning at the first row of the tile and the first input of the piece.
+    /// The part of the array `x` that begins at the first row of this product, at the first input of the piece of the
+    /// panel.
     x: &'a [f32],
     inputs: usize,
     panel: &'a [[f32; PANEL]],
@@ -120,20 +124,20 @@ struct Tile<'a> {
     begins: Begins<'a>,
 }
 
-/// The initial value of a tile's sums.
+/// The values with which the sums of a [`Tile`] begin.
 #[derive(Clone, Copy)]
 enum Begins<'a> {
-    /// The initial value 0, for a product without bias.
+    /// The value 0, for the first inputs of a product without bias.
     Zero,
-    /// The biases of the panel's outputs.
+    /// The biases of the panel's 64 outputs, for the first inputs of a product with bias.
     With(&'a [f32]),
-    /// The sums in `out` that were computed from earlier inputs.
+    /// The sums over earlier inputs, which `out` already holds.
     Before,
 }
 
 impl Tile<'_> {
-    /// Computes the sums of the tile for `rows` rows, and writes them to `out`. The sums begin with the values that
-    /// `begins` defines.
+    /// Computes the sums of the products for `rows` rows of `x` (1 to 6), and writes them to `out`. The sums begin with
+    /// the values that `begins` defines.
     fn add_to(&self, out: &mut [MaybeUninit<f32>], rows: usize) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a weight is packed only on ISAs from AVX-512 on, which are chosen only where the processor has them.

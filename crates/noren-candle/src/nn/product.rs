@@ -1,4 +1,4 @@
-//! Products of rows with weights, without gradients, for a linear layer and for a feed-forward part.
+//! Operations of candle without gradients: a linear layer, and the two linear layers of a feed-forward part.
 
 use super::finish::Finish;
 use super::packed::{BLOCK, Packed};
@@ -9,12 +9,14 @@ use gemm::Parallelism;
 use rayon::prelude::*;
 use std::cell::RefCell;
 
-/// The operation `x W^T` with the operations that follow it, for `x` `[rows, in]` and `W` `[out, in]` with any strides.
+/// The operation of candle that computes `x W^T` and the operations of `then`. `x` is `[rows, in]` and contiguous; `W`
+/// is `[out, in]` with any strides.
 pub(super) struct LinearOp<'a> {
     pub(super) then: Finish<'a>,
     /// The packed copy of the weight; `None` if the weight is not packed.
     pub(super) packed: Option<&'a Packed>,
-    /// Minimum number of rows of a product. Fewer rows are filled up with rows of 0, unless the weight is packed.
+    /// Minimum number of rows of a product with a weight that is not packed. If `x` has fewer rows, rows of 0 are added
+    /// for the computation, so that a row has the same bits among any number of rows.
     pub(super) least_rows: usize,
 }
 
@@ -56,8 +58,8 @@ impl CustomOp2 for LinearOp<'_> {
     }
 }
 
-/// The operation `down(activation(up(x)))` with the operations that follow it. The result of `up` stays in the
-/// processor's cache.
+/// The operation of candle that computes `down(activation(up(x)))` and the operations of `then`. Each thread computes a
+/// few rows at a time, so that the result of `up` for these rows stays in the processor's cache.
 pub(super) struct FeedForwardOp<'a> {
     pub(super) up: &'a Packed,
     pub(super) between: Finish<'a>,
@@ -66,7 +68,7 @@ pub(super) struct FeedForwardOp<'a> {
 }
 
 thread_local! {
-    /// The buffer of a thread that holds the result of `up` for one block of rows.
+    /// The buffer of a thread, for the result of `up` for the rows that the thread processes at a time.
     static BETWEEN: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -99,7 +101,7 @@ impl CustomOp1 for FeedForwardOp<'_> {
     }
 }
 
-/// Writes `x W^T` to `out`, `[rows, outputs]`.
+/// Writes `x W^T` to `out` `[rows, outputs]`. `layout` is the layout of `weight`.
 fn product(x: &[f32], rows: usize, weight: &CpuStorage, layout: &Layout, out: &mut [f32]) -> candle_core::Result<()> {
     let CpuStorage::F32(weight) = weight else { candle_core::bail!("a weight of f32 is needed") };
     let ((outputs, inputs), strides) = (layout.shape().dims2()?, layout.stride());

@@ -1,10 +1,10 @@
-//! Functions for operations that have no gradients and process rows on all threads.
+//! Helper functions of the operations that have no gradients and process rows on all threads.
 
 use crate::error::{Error, Result};
 use candle_core::{DType, Device, Tensor};
 
-/// Returns true if all tensors have the type `f32`, are on the CPU and need no gradient. Operations without gradients
-/// accept only such tensors.
+/// Returns true if all tensors have the type `f32`, are on the CPU and need no gradient. The operations of
+/// [`nn`](super) without gradients accept only such tensors.
 pub(super) fn takes(tensors: &[&Tensor]) -> bool {
     tensors.iter().all(|t| t.dtype() == DType::F32 && matches!(t.device(), Device::Cpu) && !t.track_op())
 }

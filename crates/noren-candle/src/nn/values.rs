@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use candle_core::{CpuStorage, Layout, Storage, Tensor};
 use std::ops::{Deref, Range};
 
-/// The numbers of a contiguous tensor of `f32`.
+/// The numbers of a contiguous tensor of `f32` on the CPU, as a borrowed slice.
 pub(super) struct Values<'a> {
     storage: Box<dyn Deref<Target = Storage> + 'a>,
     range: Range<usize>,

@@ -1,4 +1,4 @@
-//! Loops over rows, compiled for each processor path ([`noren::Isa`]).
+//! Norms, activations and additions as loops over rows, compiled for each processor path ([`noren::Isa`]).
 //!
 //! The operations and their order are the same for every width of vectors. A multiplication is fused with an addition
 //! only where the code requests it. All paths therefore give the same bits.
@@ -36,10 +36,10 @@ macro_rules! wide {
     };
 }
 
-/// Number of partial sums in a group. PyTorch adds short rows with the same number of groups and partial sums, so the
-/// results have the same rounding as in PyTorch.
+/// Number of partial sums in a group. [`sum`] adds the numbers of a row in 4 groups of 8 partial sums, as PyTorch does
+/// for short rows. The sums therefore have the same rounding as in PyTorch.
 const LANES: usize = 8;
-/// Number of groups of partial sums.
+/// Number of groups of partial sums with which [`sum`] adds a row.
 const GROUPS: usize = 4;
 
 /// Returns the sum of `f(x)` over the numbers `x` of a row.
@@ -119,7 +119,7 @@ fn exp(x: f32) -> f32 {
 }
 
 /// Returns the error function of `z` with a relative error of 2e-7. Below `|z| = 3.9`, `erf(z) / z` is computed as a
-/// quotient of polynomials in `z^2`. From there on, the result is 1 or -1.
+/// quotient of polynomials in `z^2`. For larger `|z|`, the result is 1 or -1.
 #[inline(always)]
 fn erf(z: f32) -> f32 {
     const LAST: f32 = 3.9;

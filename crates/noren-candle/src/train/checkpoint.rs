@@ -1,4 +1,4 @@
-//! Files of checkpoints and trained models. A file is either complete or missing.
+//! Writes and reads checkpoints, and writes trained models. If a write is interrupted, the previous file stays.
 
 use super::history::History;
 use super::weights::Weights;
@@ -13,10 +13,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 const FILE: &str = "checkpoint.safetensors";
-/// The key in the metadata of the file under which the state of training is stored.
+/// The key in the metadata of the safetensors file under which a [`Checkpoint`] is stored as JSON.
 const KEY: &str = "training";
 
-/// The state from which training continues as if it had not stopped. All random choices depend only on the seed and the
+/// The data of a checkpoint file apart from its tensors. These data, the weights and the averages of the optimiser are
+/// enough to continue training as if it had not stopped, because all random choices depend only on the seed and the
 /// step.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Checkpoint {
@@ -24,18 +25,18 @@ pub(super) struct Checkpoint {
     pub(super) step: u64,
     /// A hash of the configuration, the objective and the text. Training continues only if this hash is unchanged.
     pub(super) fingerprint: u64,
-    /// The losses so far.
+    /// The losses of all completed steps and validations.
     pub(super) history: History,
 }
 
 impl Checkpoint {
-    /// Returns the path of the checkpoint in a folder.
+    /// Returns the path of the checkpoint file in a folder.
     pub(super) fn path(folder: &Path) -> PathBuf {
         folder.join(FILE)
     }
 
-    /// Writes the checkpoint. If the process ends during the write, the folder contains either this checkpoint or the
-    /// previous one.
+    /// Writes the checkpoint with the tensors of `weights` to a file in `folder`. If the process ends during the write,
+    /// the folder contains either this checkpoint or the previous one.
     pub(super) fn write(&self, folder: &Path, weights: &Weights) -> Result<()> {
         // One key only: the order of several keys is not fixed, so equal trainings could write different files.
         let said = serde_json::to_string(self).expect("numbers are JSON");
@@ -43,7 +44,8 @@ impl Checkpoint {
         write_tensors(&Self::path(folder), weights.state()?, Some(metadata))
     }
 
-    /// Reads the checkpoint of a folder into `weights`. Returns `None` if the folder has no checkpoint.
+    /// Reads the checkpoint of a folder, and copies its tensors to `weights`. Returns `None` if the folder has no
+    /// checkpoint.
     pub(super) fn read(folder: &Path, weights: &mut Weights) -> Result<Option<Self>> {
         let path = Self::path(folder);
         let bytes = match fs::read(&path) {
@@ -76,7 +78,8 @@ impl Checkpoint {
     }
 }
 
-/// Writes tensors of `f32`, `bf16` or `f16`. The file is either complete or missing.
+/// Writes tensors of `f32`, `bf16` or `f16` to a safetensors file. If the write is interrupted, a previous file at
+/// `path` stays.
 pub(super) fn write_tensors(
     path: &Path,
     tensors: Vec<(String, Tensor)>,
@@ -88,7 +91,8 @@ pub(super) fn write_tensors(
     write_whole(path, &bytes)
 }
 
-/// Writes `bytes` to a temporary file beside `path`, and renames this file to `path` when it is complete on the disk.
+/// Writes `bytes` to the file `path`. The bytes are first written to a temporary file in the same folder, which is
+/// renamed to `path` when it is complete on the disk.
 pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".part");

@@ -4,7 +4,8 @@ use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Maximum number of tokens of an update. All tokens of an update are in memory at the same time.
+/// Maximum number of tokens that one step of the optimiser reads: `row_len * rows * accumulate`. All batches of a step
+/// are in memory at the same time.
 const MOST_TOKENS: usize = 1 << 26;
 /// Default number of warm-up steps.
 const USUAL_WARMUP: u64 = 50;
@@ -23,16 +24,16 @@ pub struct TrainConfig {
     /// The configuration of the model, as in `config.json` of Hugging Face. If `vocab_size` is missing, the size of the
     /// tokenizer's vocabulary is used.
     pub model: serde_json::Map<String, serde_json::Value>,
-    /// Number of updates (steps).
+    /// Number of steps of the training. In one step, the optimiser updates the weights once.
     #[serde(default = "default_steps")]
     pub steps: u64,
-    /// Number of rows of a batch.
+    /// Number of rows (token sequences) in each batch.
     #[serde(default = "default_rows")]
     pub rows: usize,
-    /// Number of tokens of a row.
+    /// Number of tokens in each row of a batch.
     #[serde(default = "default_row_len")]
     pub row_len: usize,
-    /// Number of batches whose gradients are added for one update.
+    /// Number of batches in each step. Their gradients are added before the weights are updated.
     #[serde(default = "default_accumulate")]
     pub accumulate: usize,
     /// The maximum learning rate.
@@ -41,7 +42,7 @@ pub struct TrainConfig {
     /// Number of steps at the beginning in which the learning rate rises from 0 to its maximum [default: 50, or all
     /// steps if there are fewer]. In the following steps, the learning rate falls along a cosine.
     pub warmup: Option<u64>,
-    /// The learning rate at the end, as a fraction of the maximum learning rate.
+    /// The learning rate at the end of the training, as a fraction of `learning_rate`, from 0 to 1.
     #[serde(default = "default_floor")]
     pub floor: f64,
     /// The weight decay: each step multiplies every matrix by `1 - rate * weight_decay`, where `rate` is the learning
@@ -51,22 +52,25 @@ pub struct TrainConfig {
     /// The decay rates of the running averages of gradients and of squared gradients, in this order (AdamW's betas).
     #[serde(default = "default_betas")]
     pub betas: [f64; 2],
-    /// The maximum norm of the gradients. Gradients with a larger norm are scaled down to this norm.
+    /// The maximum norm of the gradients of all parameters together. If their norm is larger, all gradients are scaled
+    /// down, so that the norm has this value.
     #[serde(default = "default_clip")]
     pub clip: f64,
-    /// The seed of all random choices: initial weights, order of rows, corruption of tokens.
+    /// The seed of all random choices: initial weights, order of rows, dropout, and the choice of tokens that masked LM
+    /// hides.
     #[serde(default)]
     pub seed: u64,
-    /// The text between documents [default: a blank line].
+    /// The string that separates one document from the next in the training text [default: a blank line].
     #[serde(default = "default_separator")]
     pub separator: String,
-    /// One row of every `held_out` rows is held out for validation.
+    /// The last row of every `held_out` rows is used for validation only. For example, 20 holds out the rows 19, 39,
+    /// 59, ..., counted from 0. If there are fewer than `held_out` rows, the last row is held out.
     #[serde(default = "default_held_out")]
     pub held_out: usize,
     /// Number of steps between two validations. A checkpoint is written after each validation.
     #[serde(default = "default_validate_every")]
     pub validate_every: u64,
-    /// Maximum number of rows that a validation reads.
+    /// Maximum number of held-out rows that one validation reads, rounded up to whole batches.
     #[serde(default = "default_validate_rows")]
     pub validate_rows: usize,
 }

@@ -7,16 +7,17 @@ use std::fmt::Write;
 /// The losses of a training run, in nats per predicted token.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct History {
-    /// The entropy of single tokens: the loss of a model that uses only the frequency of each token.
+    /// The loss of a model that predicts each token only from its frequency in the text (the entropy of the token
+    /// frequencies). A trained model should have a lower loss.
     pub unigram: f64,
-    /// The mean training losses, one point for each validation and objective. A point covers the steps since the
-    /// previous validation.
+    /// The mean losses on the training rows. Each validation adds one point for each objective: the mean over the steps
+    /// since the previous validation.
     pub training: Vec<Point>,
-    /// The mean losses on the rows that are held out, one point for each validation and objective.
+    /// The mean losses on the rows that are held out for validation. Each validation adds one point for each objective.
     pub validation: Vec<Point>,
 }
 
-/// A mean loss after a number of steps.
+/// The mean loss of one objective after a number of steps: one point of a loss curve.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Point {
     /// Number of completed steps.
@@ -29,12 +30,12 @@ pub struct Point {
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 360.0;
-/// The left, top, right and bottom edges of the drawing area, in pixels.
+/// The left, top, right and bottom edges of the area in which the loss curves are drawn, in pixels.
 const FRAME: [f64; 4] = [56.0, 40.0, 616.0, 312.0];
 const COLORS: [(Objective, &str); 2] = [(Objective::Clm, "#2563eb"), (Objective::Mlm, "#c2410c")];
 
 impl History {
-    /// Returns the last loss of `objective` on the rows that are held out; `None` if there was no validation.
+    /// Returns the loss of `objective` in the last validation; `None` if there was no validation.
     pub fn last_validation(&self, objective: Objective) -> Option<f64> {
         let name = objective.to_string();
         self.validation.iter().rev().find(|point| point.objective == name).map(|point| point.loss)
@@ -102,8 +103,8 @@ impl History {
     }
 }
 
-/// Moves labels down so that they do not overlap, and returns them from top to bottom. A label is (vertical position,
-/// text, color).
+/// Moves the labels of loss curves down where they would overlap, and returns them from top to bottom. A label is
+/// (vertical position in pixels, text, color).
 fn apart(mut labels: Vec<(f64, String, &str)>) -> Vec<(f64, String, &str)> {
     labels.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut free = f64::MIN;

@@ -1,4 +1,4 @@
-//! [`Learner`]: a model in training, with the mask of the objective.
+//! [`Learner`]: the model that is trained. It computes logits with the mask of the objective (causal LM or masked LM).
 
 use super::config::TrainConfig;
 use crate::error::{Error, Result};
@@ -11,24 +11,25 @@ use noren_text::Tokenizer;
 use noren_text::data::{Batch, Objective};
 use serde_json::{Map, Value};
 
-/// Maximum number of parameters that can be trained. Each parameter takes four numbers of 32 bits, and a checkpoint is
-/// built in memory.
+/// Maximum number of parameters that can be trained. Each parameter takes several numbers of 32 bits (value, gradient,
+/// two running averages), and a checkpoint is made in memory before it is written.
 const MOST_PARAMETERS: f64 = 2e9;
 
-/// A model in training, whose parameters are variables of candle.
+/// The model that is trained. Its parameters are candle variables (`Var`), so that candle computes their gradients.
 pub(super) struct Learner {
     vars: VarMap,
     config: Map<String, Value>,
     dtype: DType,
-    /// The model with the mask that the model declares.
+    /// The model for causal LM. It has its own mask, such as `causal`.
     model: Model,
-    /// A second model with the same parameters, whose own mask allows all cells, so that only the mask of the objective
-    /// applies. A masked token is predicted from both sides.
+    /// The model for masked LM. It has the same parameters, but its own mask allows all cells, so that only the mask of
+    /// the objective applies. A masked token is therefore predicted from the tokens before and after it.
     both_ways: Model,
 }
 
 impl Learner {
-    /// Makes the model of a configuration. If `vocab_size` is missing, the size of the tokenizer's vocabulary is used.
+    /// Makes the model that `config` describes. If `vocab_size` is missing, the size of the tokenizer's vocabulary is
+    /// used.
     pub(super) fn new(config: &TrainConfig, tokenizer: &dyn Tokenizer) -> Result<Self> {
         let mut object = config.model.clone();
         let vocab = tokenizer.vocab_size();
@@ -75,7 +76,7 @@ impl Learner {
         &self.config
     }
 
-    /// Returns the type in which the weights are stored.
+    /// Returns the float type in which the weights of the trained model are written to its file.
     pub(super) fn stored_type(&self) -> DType {
         self.dtype
     }

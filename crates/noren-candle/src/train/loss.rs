@@ -6,8 +6,8 @@ use noren_text::data::Batch;
 
 /// Returns the sum of `-ln p(target)` over all positions that have a target token. `logits` are `[rows, len, vocab]`.
 ///
-/// Positions without a target (padding, ends of documents, tokens that were not masked) are not read. Their gradients
-/// are therefore exactly 0.
+/// The logits at positions without a target (padding, ends of documents, tokens that were not masked) are not read. The
+/// gradients of these logits are therefore exactly 0.
 pub(super) fn sum_of_losses(logits: &Tensor, batch: &Batch) -> Result<Tensor> {
     let targets = batch.targets.iter().flatten().enumerate();
     let (places, tokens): (Vec<u32>, Vec<u32>) = targets.filter_map(|(at, token)| Some((at as u32, (*token)?))).unzip();

@@ -23,9 +23,10 @@ pub struct Progress {
     pub steps: [u64; 2],
     /// The mean loss of this step, in nats per predicted token.
     pub loss: f64,
-    /// The last loss on the rows that are held out; `None` before the first validation.
+    /// The mean loss in the last validation; `None` before the first validation. If both objectives are trained, it is
+    /// the loss of masked LM.
     pub validation: Option<f64>,
-    /// Number of non-padding tokens per second since this run began or continued training.
+    /// Mean number of non-padding tokens per second, since the call of [`Trainer::run`] began its first step.
     pub tokens_per_second: f64,
 }
 
@@ -34,7 +35,7 @@ pub struct Progress {
 pub struct Trained {
     /// The path of the folder with config.json, model.safetensors, tokenizer.json and loss.svg.
     pub folder: PathBuf,
-    /// Number of steps that were already completed when this run began; 0 for a new training.
+    /// Number of completed steps in the checkpoint from which [`Trainer::run`] continued; 0 for a new training.
     pub resumed_at: u64,
     /// The losses of the whole training.
     pub history: History,
@@ -66,7 +67,8 @@ pub struct Trainer<'a> {
 }
 
 impl<'a> Trainer<'a> {
-    /// Packs `text` into rows, holds out some rows for validation, and makes the model with random weights.
+    /// Splits `text` into documents, packs the documents into rows, holds out some rows for validation, and makes the
+    /// model with random weights.
     ///
     /// # Errors
     /// Returns an error for a text that is empty or too short, an objective that the tokenizer does not support, and an
@@ -125,8 +127,9 @@ impl<'a> Trainer<'a> {
     /// `report` is called after every step.
     ///
     /// # Errors
-    /// Returns an error for a folder that cannot be written or that another run uses, for a checkpoint of another
-    /// configuration, objective or text, for a model without a head that predicts tokens, and if the loss diverges.
+    /// Returns an error if `folder` cannot be written, if another training uses it, or if its checkpoint belongs to
+    /// another configuration, objective or text. Returns an error for a model without a head that predicts tokens, and
+    /// if the loss diverges.
     pub fn run(mut self, folder: &Path, mut report: impl FnMut(&Progress)) -> Result<Trained> {
         std::fs::create_dir_all(folder).map_err(|e| Error::file(folder, format!("the folder cannot be made: {e}")))?;
         let _lock = lock(folder)?;
@@ -168,8 +171,9 @@ impl<'a> Trainer<'a> {
         Ok(Trained { folder: folder.to_path_buf(), resumed_at: first, history })
     }
 
-    /// Runs the update with index `step`, and adds its losses to `sums`. Returns the mean loss per predicted token, and
-    /// the number of non-padding tokens.
+    /// Runs step number `step` of the training, counted from 0: computes the gradients of its batches, and updates the
+    /// weights once. Adds the losses to `sums`. Returns the mean loss per predicted token, and the number of
+    /// non-padding tokens.
     fn step(&mut self, step: u64, sums: &mut Sums) -> Result<(f64, usize)> {
         let config = self.config;
         let first = step * config.accumulate as u64;
@@ -192,7 +196,7 @@ impl<'a> Trainer<'a> {
         Ok((loss, batches.iter().map(Batch::real).sum()))
     }
 
-    /// Returns the mean loss on the rows that are held out, for each objective.
+    /// Returns the mean loss on the held-out rows for each objective. `step` is the number of completed steps.
     fn validate(&self, step: u64) -> Result<Vec<Point>> {
         let objectives: &[Objective] = match &self.objective {
             Objective::Both => &[Objective::Clm, Objective::Mlm],
@@ -213,7 +217,8 @@ impl<'a> Trainer<'a> {
     }
 }
 
-/// Locks a folder until the returned file is closed. Returns `None` if the system cannot lock folders.
+/// Locks a folder until the returned file is closed, so that two trainings cannot write to one folder. Returns `None`
+/// if the system cannot lock folders, and an error if another training holds the lock.
 fn lock(folder: &Path) -> Result<Option<File>> {
     let Ok(file) = File::open(folder) else { return Ok(None) };
     match file.try_lock() {
@@ -225,7 +230,8 @@ fn lock(folder: &Path) -> Result<Option<File>> {
     }
 }
 
-/// The sum of losses and the number of predicted tokens, for causal LM and for masked LM, in this order.
+/// The sums from which mean losses are computed. The first pair is for causal LM, the second for masked LM. A pair is
+/// (sum of losses, number of predicted tokens).
 #[derive(Default)]
 struct Sums([(f64, usize); 2]);
 
@@ -244,7 +250,8 @@ impl Sums {
     }
 }
 
-/// Rounds a loss to nine decimals, so that the loss is equal after it was written to a checkpoint and read again.
+/// Rounds a loss to nine decimals. A rounded loss has exactly the same value after it is written to a checkpoint and
+/// read again.
 fn shown(loss: f64) -> f64 {
     (loss * 1e9).round() / 1e9
 }

@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 /// The number that prevents a division by zero in AdamW (Loshchilov and Hutter 2019).
 const EPSILON: f64 = 1e-8;
 
-/// The parameters of a model by name, each with its gradient and its running averages.
+/// The parameters of a model by name, each with its gradient and the two running averages that AdamW needs.
 pub(super) struct Weights {
     parts: BTreeMap<String, Part>,
 }
 
-/// One parameter, with its gradient and its running averages.
+/// One parameter tensor, with its gradient and the two running averages that AdamW needs.
 struct Part {
     var: Var,
     values: Vec<f32>,
@@ -50,9 +50,9 @@ impl Weights {
         self.parts.values().map(|part| part.values.len()).sum()
     }
 
-    /// Fills all matrices with random numbers of a normal distribution with standard deviation `range`. Some matrices
-    /// compute a result that is added to the state of a token. For these, `range` is divided by the square root of
-    /// their number (Radford et al. 2019). Biases become 0, and norms do not change.
+    /// Sets the parameters to their initial values. Matrices get random numbers of a normal distribution with standard
+    /// deviation `range`. For matrices whose result is added to the residual stream, `range` is divided by
+    /// `sqrt(2 * layers)` (Radford et al. 2019). Biases become 0, and norms do not change.
     pub(super) fn draw(&mut self, range: f64, layers: usize, seed: u64) -> Result<()> {
         let writers = ((2 * layers.max(1)) as f64).sqrt();
         for (name, part) in &mut self.parts {
@@ -68,7 +68,7 @@ impl Weights {
         Ok(())
     }
 
-    /// Adds the gradients of one batch to the gradients of this step.
+    /// Adds the gradients of one batch to the stored gradients, which [`step`](Self::step) uses.
     pub(super) fn accumulate(&mut self, gradients: &GradStore) -> Result<()> {
         for part in self.parts.values_mut() {
             let Some(gradient) = gradients.get(part.var.as_tensor()) else { continue };
@@ -78,8 +78,8 @@ impl Weights {
         Ok(())
     }
 
-    /// Runs one step of AdamW with the added gradients, and sets the gradients to 0. Returns the norm of the gradients
-    /// before clipping.
+    /// Updates all parameters by one step of AdamW with the stored gradients, and sets these gradients to 0. Returns
+    /// the norm of all gradients before they are scaled down.
     pub(super) fn step(&mut self, step: &Step) -> Result<f64> {
         let squares = |part: &Part| part.gradient.iter().map(|g| f64::from(*g) * f64::from(*g)).sum::<f64>();
         let norm = self.parts.values().map(squares).sum::<f64>().sqrt();
@@ -112,8 +112,8 @@ impl Weights {
         self.parts.iter().map(|(name, part)| Ok((name.clone(), part.var.as_tensor().to_dtype(dtype)?))).collect()
     }
 
-    /// Restores the tensors that [`state`](Self::state) returns. `take` gets the name and the shape of a tensor, and
-    /// returns its values.
+    /// Sets the parameters and the running averages to the values of a checkpoint. For each tensor that
+    /// [`state`](Self::state) returns, `take` is called with the name and the shape, and returns the values.
     pub(super) fn restore(&mut self, mut take: impl FnMut(&str, &[usize]) -> Result<Vec<f32>>) -> Result<()> {
         for (name, part) in &mut self.parts {
             let shape = part.var.dims().to_vec();
@@ -145,14 +145,14 @@ impl Part {
         }
     }
 
-    /// Copies the values to the variable of the model.
+    /// Copies the values of this parameter to the candle variable that the model reads.
     fn publish(&self) -> Result<()> {
         Ok(self.var.set(&Tensor::from_slice(&self.values, self.var.shape(), self.var.device())?)?)
     }
 }
 
 /// Fills `values` with random numbers of a normal distribution with standard deviation `deviation` (method of Box and
-/// Muller). The random numbers depend only on the name and the seed.
+/// Muller). The random numbers depend only on `name` (of the parameter) and `seed`.
 fn fill_normal(values: &mut [f32], deviation: f64, name: &str, seed: u64) {
     let key = seed ^ fingerprint(name.bytes());
     for (at, pair) in values.chunks_mut(2).enumerate() {

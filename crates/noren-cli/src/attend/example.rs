@@ -41,7 +41,7 @@ struct ExampleReport {
     stored: Option<Check>,
 }
 
-/// The embedded example of `noren run`, with everything that its report on a terminal shows.
+/// The embedded example of `noren attend`, with everything that its report on a terminal shows.
 struct Example<'a> {
     job: &'a Job<'a>,
     sentences: &'a [Sentence],
@@ -138,7 +138,7 @@ impl Example<'_> {
         screen.line("")
     }
 
-    /// Prints the mask of each sentence for the selected head.
+    /// Prints a small picture of the mask of each sentence, for the selected head.
     fn print_masks(&self, report: &Report, screen: &mut Screen) -> Result<()> {
         let mask = self.job.plan.bound();
         let panels = self.sentences.iter().enumerate().map(|(row, sentence)| {

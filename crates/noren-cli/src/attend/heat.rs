@@ -7,9 +7,9 @@ use anstyle::{Ansi256Color, Style};
 const RAMP: [u8; 9] = [234, 17, 18, 19, 25, 31, 37, 43, 50];
 /// Shades for terminals without colour, from probability 0 to probability 1.
 const SHADES: [char; 5] = [' ', '░', '▒', '▓', '█'];
-/// Minimum probability of a key that is listed in the words beside the map.
+/// The minimum attention probability at which a key is named in the text beside the heat map.
 const NOTABLE: f32 = 0.15;
-/// Width of the space for the words beside the map, in columns.
+/// Width of the space for the text beside the heat map, in columns.
 const WORDS: usize = 34;
 
 /// The heat map of one sentence and head.
@@ -28,7 +28,7 @@ pub(crate) struct Heat<'a> {
 }
 
 impl Heat<'_> {
-    /// Draws the map, with one line for each query.
+    /// Draws the heat map: a heading, then one line for each query.
     pub(crate) fn lines(&self) -> Vec<String> {
         let chars = |text: &String| text.chars().count();
         let label = self.tokens.iter().map(chars).max().unwrap_or(0).min(12);
@@ -77,8 +77,8 @@ impl Heat<'_> {
         shade.to_string().repeat(width)
     }
 
-    /// Returns the words beside one row of the map: the keys that the query reads with the highest probabilities. `row`
-    /// has the probability of each key.
+    /// Returns the text beside the line of one query in the heat map: the keys that the query reads with the highest
+    /// probabilities. `row` has the probability of each key.
     fn words(&self, row: &[f32]) -> String {
         let mut order: Vec<usize> = (0..self.tokens.len()).collect();
         order.sort_by(|a, b| row[*b].total_cmp(&row[*a]));

@@ -7,7 +7,7 @@ use noren_mask::{Score, Spec};
 use std::collections::BTreeMap;
 use std::io::{Read, Seek};
 
-/// The arrays `q`, `k` and `v`, and the tensors that the scores of the spec name.
+/// The arrays `q`, `k` and `v`, and the tensors that the score modifiers of a spec name.
 pub(crate) struct Inputs {
     q: Tensor,
     k: Tensor,
@@ -28,7 +28,8 @@ pub(crate) struct Dims {
 }
 
 impl Inputs {
-    /// Reads `q`, `k`, `v` and the tensors that the scores of the spec name. Other tensors in the file are not read.
+    /// Reads `q`, `k`, `v` and the tensors that the score modifiers of the spec name. Other tensors in the file are not
+    /// read.
     pub(crate) fn read<R: Read + Seek>(file: &mut TensorFile<R>, spec: &Spec) -> Result<Self> {
         let [q, k, v] = [file.read("q")?, file.read("k")?, file.read("v")?];
         let mut tables = BTreeMap::new();
@@ -103,8 +104,8 @@ impl Inputs {
         tensors.map(|t| 4 * t.data.len() as u64).sum()
     }
 
-    /// Returns a four-dimensional view of the tensor that a score names; `None` if the score names no tensor, or if the
-    /// tensor is missing.
+    /// Returns a four-dimensional view of the tensor that a score modifier names; `None` if the score modifier names no
+    /// tensor, or if the tensor is missing.
     pub(crate) fn table(&self, score: &Score) -> Result<Option<View<'_>>> {
         let Some((name, tensor)) = table_name(score).and_then(|name| self.tables.get_key_value(name)) else {
             return Ok(None);
@@ -156,7 +157,7 @@ fn view(tensor: &Tensor) -> Result<View<'_>> {
     Ok(View::new(&tensor.data, [a, b, c, d])?)
 }
 
-/// Returns the name of the tensor that a score reads; `None` if the score reads no tensor.
+/// Returns the name of the tensor that a score modifier reads; `None` if the score modifier reads no tensor.
 fn table_name(score: &Score) -> Option<&str> {
     match score {
         Score::Bias { name } | Score::Relative { name } | Score::Soft { name } | Score::Sinks { name } => Some(name),

@@ -1,4 +1,4 @@
-//! One job: arrays, a bound mask, its plan and the options of the kernels.
+//! One attention computation: arrays, a bound mask, its plan and the options of the kernels.
 
 use super::args::AttendArgs;
 use super::inputs::{Dims, Inputs};
@@ -10,7 +10,7 @@ use noren_input::tensors;
 use noren_mask::{Facts, Plan, PlanOptions, Shape, Spec};
 use std::time::{Duration, Instant};
 
-/// Maximum number of threads. For most jobs, to start more threads takes longer than to compute.
+/// Maximum number of threads. To start more threads takes longer than most attention computations.
 const MOST_THREADS: usize = 256;
 
 /// One attention computation: the arrays, the bound mask, the plan and the kernel options.
@@ -22,7 +22,7 @@ pub(crate) struct Job<'a> {
     pool: rayon::ThreadPool,
 }
 
-/// The result of a job: the attention output and the times.
+/// The result of one attention computation: the output, and the time, the ISA and the number of threads.
 pub(crate) struct Done {
     pub(crate) output: Attention,
     pub(crate) time: Duration,
@@ -40,13 +40,13 @@ impl Done {
 }
 
 impl<'a> Job<'a> {
-    /// Creates a job: binds the mask of the spec to the shapes of the arrays, and finds the tensors that the scores
-    /// name.
+    /// Creates an attention computation: binds the mask of the spec to the shapes of the arrays, and finds the tensors
+    /// that the score modifiers of the spec name.
     pub(crate) fn new(inputs: &'a Inputs, spec: &'a Spec, facts: &Facts, args: &AttendArgs) -> Result<Self> {
         Self::with_blocks(inputs, spec, facts, args, &PlanOptions::default())
     }
 
-    /// Creates a job with the tile sizes in `blocks`.
+    /// Creates an attention computation as `new` does, with the tile sizes in `blocks`.
     pub(crate) fn with_blocks(
         inputs: &'a Inputs,
         spec: &'a Spec,
@@ -69,7 +69,7 @@ impl<'a> Job<'a> {
         Ok(Job { inputs, spec, plan, options, pool })
     }
 
-    /// Computes the attention of the job.
+    /// Computes the attention.
     pub(crate) fn run(&self) -> Result<Done> {
         let inputs = self.inputs.arrays()?;
         let isa = Isa::choose(None)?;
@@ -78,7 +78,7 @@ impl<'a> Job<'a> {
         Ok(Done { output, time: start.elapsed(), isa, threads: self.pool.current_num_threads() })
     }
 
-    /// Runs `work` on the thread pool of this job.
+    /// Runs `work` on the thread pool of this computation.
     pub(crate) fn install<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.pool.install(work)
     }
@@ -95,7 +95,7 @@ fn shape(dims: &Dims, query_offset: &[i64]) -> Result<Shape> {
     })
 }
 
-/// Returns the kernel options that apply the scores of a spec.
+/// Returns the kernel options that apply the score modifiers of a spec.
 fn options<'a>(inputs: &'a Inputs, spec: &Spec) -> Result<Options<'a>> {
     Options::for_scores(&spec.scores, inputs.dims().heads, |score, _| {
         inputs.table(score)?.ok_or_else(|| Failure::new(format!("`{score}`: the file has no such tensor")))

@@ -5,8 +5,8 @@ use noren_mask::{BoundMask, Cover, GridOptions};
 
 /// The bit of each dot in the code of a braille character, `[row][column]`.
 const DOTS: [[u32; 2]; 4] = [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]];
-/// Maximum number of dots per side. For longer sequences, each dot represents several cells, and the dot is drawn if at
-/// least one of the cells is allowed.
+/// Maximum number of dots in each row and each column of a picture. For longer sequences, each dot represents several
+/// cells, and the dot is drawn if at least one of the cells is allowed.
 const MOST: usize = 48;
 
 /// Draws the mask of one batch row and head as lines of equal width.

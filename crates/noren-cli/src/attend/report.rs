@@ -1,4 +1,4 @@
-//! The report of a job, as text and as JSON.
+//! The report of an attention computation, as text and as JSON.
 
 use super::args::AttendArgs;
 use super::job::{Done, Job};
@@ -8,10 +8,10 @@ use crate::output::{BAD, GOOD, Screen, paint};
 use noren_mask::{Stats, short_bytes, short_count};
 use serde::Serialize;
 
-/// The report of a job.
+/// The report of one attention computation.
 #[derive(Serialize)]
 pub(crate) struct Report {
-    /// The mask and its scores.
+    /// The mask and its score modifiers, as text.
     pub(crate) spec: String,
     kv_heads: usize,
     head_dim: usize,
@@ -20,9 +20,9 @@ pub(crate) struct Report {
     gflops_on_allowed: f64,
     isa: String,
     threads: usize,
-    /// Fraction of all cells that are in skipped tiles, which no kernel computes.
+    /// The fraction of cells that are in tiles without an allowed cell. No kernel computes these tiles.
     skipped_cells: f64,
-    /// Fraction of all tiles that are skipped, which no kernel computes.
+    /// The fraction of tiles without an allowed cell, which no kernel computes.
     skipped_tiles: f64,
     /// Memory of the input arrays, in bytes.
     input_bytes: u64,
@@ -110,7 +110,8 @@ pub(crate) fn line(screen: &mut Screen, label: &str, text: impl std::fmt::Displa
     screen.line(format!("{label:<9} {text}"))
 }
 
-/// Prints the differences between the output and `what`, and whether all differences count as rounding.
+/// Prints the differences between the output and a reference, and whether all differences count as rounding. `what`
+/// names the reference, such as `the 64-bit reference`.
 pub(crate) fn print_check(screen: &mut Screen, label: &str, what: &str, check: &Check) -> Result<()> {
     let verdict = match check.holds {
         true => paint(GOOD, "ok"),
@@ -119,8 +120,8 @@ pub(crate) fn print_check(screen: &mut Screen, label: &str, what: &str, check: &
     line(screen, label, format!("{verdict}: {}", differences(what, check)))
 }
 
-/// Formats the differences between the output and `what`: first the number of values that are NaN or infinite on one
-/// side only, then the largest differences.
+/// Formats the differences between the output and a reference, which `what` names: first the number of values that are
+/// NaN or infinite in only one of the two, then the largest differences.
 fn differences(what: &str, check: &Check) -> String {
     let one_sided = match check.one_sided {
         0 => "largest".to_string(),
@@ -136,8 +137,8 @@ fn differences(what: &str, check: &Check) -> String {
     format!("{one_sided} difference to {what} {:.1e}{lse} (at most {worst} the tolerance of its row)", check.out)
 }
 
-/// Memory of the input arrays, in bytes, above which the ratio of used memory to input memory is shown. For smaller
-/// arrays, the program itself uses most of the memory.
+/// The ratio of peak memory to input memory is shown if the input arrays take more than this number of bytes. For
+/// smaller arrays, the program itself uses most of the memory.
 const TELLING: u64 = 16 << 20;
 
 /// Formats the peak memory of the process. For large inputs, adds the ratio of peak memory to input memory. `peak` and

@@ -8,7 +8,8 @@ use serde::Serialize;
 
 /// Maximum relative difference from the reference that counts as rounding, for rows without large scores.
 const TOLERANCE: f64 = 1e-5;
-/// Magnitude of the scores of a mask row. If the scores are larger, the tolerance of the row grows with the scores.
+/// Size of the scores of a mask row (the absolute value of the log-sum-exp) up to which the tolerance of the row is
+/// `TOLERANCE`. Above this size, the tolerance grows in proportion to the size.
 const ORDINARY: f64 = 20.0;
 
 /// The differences between an attention output and the reference. The tolerance of each mask row depends only on the
@@ -29,13 +30,13 @@ pub(crate) struct Check {
     pub(crate) holds: bool,
 }
 
-/// The largest differences and values of the rows that were compared.
+/// The largest differences and values of the mask rows that were compared.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     out: f64,
     lse: f64,
-    /// The largest quotient of an output difference and the tolerance of its row. `Check::worst` is computed from this
-    /// quotient and the largest reference value of all rows.
+    /// The largest output difference divided by the relative tolerance of its row. `Check::new` divides this quotient
+    /// by the largest reference value of all rows, and uses the result for `Check::worst`.
     worst_out: f64,
     /// The largest difference of a log-sum-exp, divided by the tolerance for the log-sum-exp of its row.
     worst_lse: f64,
@@ -76,7 +77,8 @@ impl Seen {
         }
     }
 
-    /// Returns the absolute difference of two values, or 0 if both values are NaN or the same infinity.
+    /// Returns the absolute difference of two values, or 0 if both values are NaN or the same infinity. If the values
+    /// differ and at least one of them is not finite, adds 1 to `one_sided` and returns 0.
     fn difference(&mut self, given: f32, reference: f64) -> f64 {
         let given = f64::from(given);
         if given == reference || (given.is_nan() && reference.is_nan()) {
@@ -104,7 +106,7 @@ impl Check {
     }
 }
 
-/// Computes the reference and compares the output in `done` with the reference.
+/// Computes the 64-bit reference of an attention computation, and compares the output in `done` with this reference.
 pub(crate) fn against_reference(job: &Job<'_>, done: &Done) -> Result<Check> {
     let [batch, heads, q_len, v_dim] = done.output.shape;
     let inputs = job.inputs.arrays()?;

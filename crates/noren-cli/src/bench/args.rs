@@ -66,13 +66,14 @@ Examples:
   noren bench --threads 1,2 --budget 3 --json > bench.json";
 
 impl BenchArgs {
-    /// Returns the memory to read. With `--quick`, at most 1 GiB is available, because all of it must be written first.
+    /// Returns the memory sizes for the measurements of the read bandwidth. With `--quick`, they use at most 1 GiB,
+    /// because they write all of the memory before they read it.
     pub(super) fn memory(&self) -> Memory {
         let memory = machine::memory();
         Memory { available: memory.available.min(if self.quick { 1 << 30 } else { usize::MAX }), ..memory }
     }
 
-    /// Returns the duration of a probe and the duration of a row of the table.
+    /// Returns two time budgets: for the measurement of one limit of the machine, and for the measurement of one case.
     pub(super) fn times(&self) -> Result<(Duration, Duration)> {
         let (probe, row) = if self.quick { (0.01, 0.05) } else { (0.15, 1.0) };
         let row = self.budget.unwrap_or(row);

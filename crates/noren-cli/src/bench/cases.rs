@@ -14,7 +14,7 @@ const QUICK_MASKS: &str = "full, causal, sliding(256)";
 /// Default masks of the operation decode. With one query, other masks often allow the same cells as one of these masks.
 const DECODE_MASKS: &str = "causal, sliding(256)";
 
-/// Lengths of the documents, in sixteenths of the sequence length.
+/// Lengths of the documents in the facts of a case, in sixteenths of the sequence length.
 const DOCUMENTS: [usize; 8] = [1, 2, 1, 3, 4, 2, 2, 1];
 
 /// Maximum number of threads of a case.
@@ -129,7 +129,7 @@ impl Case {
         Facts::new().documents(vec![documents]).lengths([self.len.div_ceil(2)])
     }
 
-    /// Returns the kernel options that apply the scores of the spec.
+    /// Returns the kernel options that apply the score modifiers of the spec.
     pub(super) fn options(&self) -> Result<Options<'static>> {
         Options::for_scores(&self.spec.scores, self.heads, |score, name| {
             let failure = Failure::new(format!("`{score}`: noren bench has no array {name:?} to measure with"));

@@ -5,7 +5,7 @@ use noren::{Dtype, Isa};
 use serde::Serialize;
 use std::time::Duration;
 
-/// The minimum work of one measured case.
+/// The minimum arithmetic and memory traffic of one measured case.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Work {
     /// Number of floating-point operations of all matrix products over the allowed cells.
@@ -30,13 +30,14 @@ pub(super) enum Bound {
 pub(super) struct Limits {
     /// The instruction set that the kernels use.
     pub(super) isa: Isa,
-    /// The memory sizes that the probes of the read bandwidth use.
+    /// The sizes of the caches and of the free memory, which the measurements of the read bandwidth use.
     pub(super) memory: Memory,
     /// The measurements in the order in which they ran, as (probe, number of threads, rate).
     pub(super) rates: Vec<(Probe, usize, Rate)>,
 }
 
-/// Returns the probes in the order in which they run, as (probe, number of threads). Probes that read memory are last.
+/// Returns the probes (measurements of limits of the machine) in the order in which they run, as (probe, number of
+/// threads). Probes that read memory are last.
 pub(super) fn probes(memory: &Memory, threads: &[usize]) -> Vec<(Probe, usize)> {
     let mut probes: Vec<_> =
         threads.iter().flat_map(|&n| Probe::all(memory, n).into_iter().map(move |p| (p, n))).collect();
@@ -56,7 +57,7 @@ impl Limits {
         Limits { isa, memory, rates: Vec::new() }
     }
 
-    /// Runs one probe for about `time` and stores the measured rate.
+    /// Runs one probe (a measurement of one limit of the machine) for about `time`, and stores the measured rate.
     pub(super) fn measure(&mut self, probe: Probe, threads: usize, time: Duration) {
         self.rates.extend(probe.measure(threads, time).map(|rate| (probe, threads, rate)));
     }
@@ -67,9 +68,9 @@ impl Limits {
         found.map(|(_, _, rate)| rate.median)
     }
 
-    /// Returns the shortest possible time of `work` in seconds, and the limit that determines this time. Measures for
-    /// about `time` how fast `threads` threads read as many bytes as the work has. Returns `None` if a needed rate was
-    /// not measured.
+    /// Returns the shortest possible time of `work` in seconds, and the limit that determines this time. Returns `None`
+    /// if a needed rate was not measured. The function measures for about `time` how fast `threads` threads read as
+    /// many bytes as `work` has.
     pub(super) fn least_seconds(
         &self,
         work: &Work,

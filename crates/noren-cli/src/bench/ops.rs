@@ -20,7 +20,7 @@ const MOST_RUNS: usize = 1000;
 pub(super) struct Measured {
     /// The times of the runs, shortest first; the list has at least one time.
     pub(super) times: Vec<Duration>,
-    /// The counts of the plan.
+    /// The statistics of the plan: numbers of cells and tiles.
     pub(super) stats: Stats,
     /// Computed cells divided by allowed cells; 0 if no cell is allowed.
     pub(super) computed_per_allowed: f64,
@@ -45,7 +45,7 @@ pub(super) fn measure(case: &Case, budget: Duration) -> Result<Measured> {
     Ok(Measured { times, work: case.work(&stats), stats, computed_per_allowed })
 }
 
-/// The data that every operation needs.
+/// The mask, plan, kernel options and time budget of one case, which every measured operation needs.
 struct Setup<'a> {
     case: &'a Case,
     plan: Plan,
@@ -133,8 +133,9 @@ impl Case {
         [[1, self.heads, self.q_len(), self.dim], [1, self.kv_heads, self.len, self.dim]]
     }
 
-    /// Returns computed cells divided by allowed cells. Kernels omit parts of the tiles of a plan; the count knows this for
-    /// the forward pass, and counts whole tiles for the backward pass.
+    /// Returns the number of computed cells divided by the number of allowed cells. Kernels omit parts of tiles. The
+    /// number of computed cells considers this for the forward pass and for decode steps; for the backward pass, it
+    /// counts whole tiles.
     fn computed_per_allowed(&self, plan: &Plan, stats: &Stats) -> Result<f64> {
         Ok(match self.op {
             Op::Backward => stats.computed_per_allowed,
@@ -143,7 +144,7 @@ impl Case {
         })
     }
 
-    /// Returns the minimum work of the case, from the counts of its plan.
+    /// Returns the minimum work of the case. `stats` are the statistics of its plan.
     fn work(&self, stats: &Stats) -> Work {
         let pairs = stats.allowed as f64;
         // Rows of head_dim numbers that are read or written per query, and per key.

@@ -45,9 +45,9 @@ pub(super) struct Row {
     allowed: u128,
     computed_per_allowed: f64,
     planning_ms: f64,
-    /// Operations on allowed pairs in the median run, in billions per second.
+    /// Floating-point operations on allowed cells in the run with the median time, in billions per second.
     gflops: f64,
-    /// Necessary reads and writes in the median run, in billions of bytes per second.
+    /// Bytes of arrays that must be read or written, divided by the median time, in billions per second.
     gb_per_s: f64,
     /// The shortest possible time under the limits of the machine, in milliseconds; `None` if a limit was not measured.
     limit_ms: Option<f64>,
@@ -113,7 +113,8 @@ impl Report {
 }
 
 impl Row {
-    /// Returns the row of a measured case. Measures the read bandwidth for the bytes of the case for about `probe_time`.
+    /// Returns the row of a measured case in the table. Measures for about `probe_time` how fast the machine reads as
+    /// many bytes as the case has.
     pub(super) fn new(case: &Case, measured: &Measured, limits: &Limits, probe_time: Duration) -> Row {
         let Measured { times, stats, work, computed_per_allowed } = measured;
         let median = times[times.len() / 2].as_secs_f64().max(1e-9);

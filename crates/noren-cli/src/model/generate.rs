@@ -117,7 +117,7 @@ struct Text {
 
 impl Text {
     /// Appends `piece` to the text. If the text then contains a stop text, cuts the text off before the stop text and
-    /// returns `false`.
+    /// returns `false`; otherwise returns `true`.
     fn push(&mut self, piece: &str, stops: &[String]) -> bool {
         self.made.push_str(piece);
         let end = stops.iter().filter_map(|stop| self.made.find(stop.as_str())).min();
@@ -125,8 +125,8 @@ impl Text {
         end.is_none()
     }
 
-    /// Returns the part of the text that can now be shown. An end of the text that may be the beginning of a stop text
-    /// is not returned yet.
+    /// Returns the part of the text that was not shown yet and can be shown now. An end of the text that may be the
+    /// beginning of a stop text is not returned yet, such as `EN` with the stop text `END`.
     fn ready(&mut self, stops: &[String]) -> &str {
         let begins = |at: &usize| stops.iter().any(|stop| stop.starts_with(&self.made[*at..]));
         let places = self.made.char_indices().map(|(at, _)| at);

@@ -53,7 +53,8 @@ pub(crate) fn run(args: &InspectArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
-/// Draws the masks of the layers of an attention stack. Layers with equal masks share one picture.
+/// Draws the masks of all layers for one kind of attention of a model, such as the self-attention of the encoder.
+/// Layers with equal masks share one picture.
 fn draw(declared: &Declared, len: usize, screen: &mut Screen) -> Result<()> {
     let Declared { stack, layers, heads: [heads, kv_heads], spec } = declared;
     let about = format!("{} attention, {layers} layers, {heads} query heads, {kv_heads} key-value heads", stack.name());

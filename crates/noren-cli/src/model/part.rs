@@ -5,13 +5,13 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// Length of the file header, in bytes. The header is the text `about`, padded with spaces.
+/// Length of the file header, in bytes. The header is the text `about` of `Part::open`, padded with spaces.
 const HEAD: usize = 256;
-/// Length of a mark, in bytes. In the file, each vector follows the mark of its line.
+/// Length of a mark, in bytes. A mark is the hash of a line. In the file, each vector follows the mark of its line.
 const MARK: usize = 8;
 
-/// A file `OUT.part`, which stores the mark and the vector of each finished line. If a run is interrupted, the next run
-/// continues from this file, if the lines have not changed.
+/// A file `OUT.part`, which stores the vector of each finished line and the mark (hash) of the line. If a run is
+/// interrupted, the next run continues from this file, if the lines have not changed.
 pub(crate) struct Part {
     path: PathBuf,
     file: File,
@@ -87,7 +87,7 @@ impl Part {
         Ok(())
     }
 
-    /// Calls `vector` with the bytes of each stored vector, in order.
+    /// Calls `vector` with the bytes of each stored vector, in the order of the lines.
     pub(crate) fn copy(&mut self, mut vector: impl FnMut(&[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
         self.file.seek(SeekFrom::Start(HEAD as u64))?;
         let mut reader = BufReader::with_capacity(1 << 20, &self.file);

@@ -31,7 +31,7 @@ impl Form {
         }
     }
 
-    /// Writes all vectors of `part` to `out`. Each vector has `width` numbers.
+    /// Writes all vectors that the file `part` stores to `out`. Each vector has `width` numbers.
     pub(crate) fn write(self, part: &mut Part, width: usize, out: &mut dyn Write) -> IoResult<()> {
         let rows = part.marks().len();
         match self {

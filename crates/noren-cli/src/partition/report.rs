@@ -23,7 +23,8 @@ pub(super) fn everything(found: &Search, others: &[Baseline], simulated: &Simula
     json!({"partition": found.partition, "search": found.rows, "others": others, "simulation": simulated})
 }
 
-/// Returns the slices for MagiAttention as JSON, `[batch row][rank]`.
+/// Returns the ranges of queries and keys that each rank computes, in the format of MagiAttention, as JSON `[batch
+/// row][rank]`.
 pub(super) fn magi(split: &Partition, plan: &Plan) -> Result<Value> {
     let mut rows = Vec::new();
     for batch in 0..split.shape[0] {

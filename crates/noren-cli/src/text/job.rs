@@ -15,12 +15,12 @@ use std::ops::Range;
 
 /// Maximum number of tokens of a text. The number of cells of an attention map grows with the square of this number.
 const MOST_TOKENS: usize = 2048;
-/// Number of runs of the proof. In each run, other secrets replace the secrets of the text.
+/// Number of runs of the model in the proof. In each run, other tokens replace the hidden tokens of the text.
 const TRIALS: usize = 3;
 /// Number of candidate tokens that are shown for a prediction.
 const CANDIDATES: usize = 5;
 
-/// The settings of a run over a text.
+/// The settings of a run of a model over a text.
 pub(crate) struct Job<'a> {
     pub(crate) source: &'a Source,
     pub(crate) text: &'a str,
@@ -34,7 +34,7 @@ pub(crate) struct Job<'a> {
     pub(crate) new_tokens: usize,
 }
 
-/// The result of a run over a text.
+/// The result of a run of a model over a text.
 pub(crate) struct Ran<'a> {
     pub(crate) source: &'a Source,
     pub(crate) text: &'a str,
@@ -49,7 +49,7 @@ pub(crate) struct Ran<'a> {
     pub(crate) not_looked_for: String,
     /// The tokens of all private text that was found.
     pub(crate) private: PrivateTokens,
-    /// The tokens that are hidden.
+    /// The tokens that are hidden: no other token may read them.
     pub(crate) hidden: PrivateTokens,
     pub(crate) units: Vec<Unit>,
     pub(crate) layers: usize,
@@ -64,7 +64,7 @@ pub(crate) struct Ran<'a> {
     pub(crate) attention: Vec<Vec<f32>>,
     /// For each pair of units, the fraction of allowed cells, `[queries][keys]`.
     pub(crate) allowed: Vec<Vec<f32>>,
-    /// The mean of the states of the released tokens.
+    /// The mean of the final states of the tokens that are not hidden; empty if all tokens are hidden.
     pub(crate) state: Vec<f32>,
     pub(crate) guesses: Vec<Guess>,
     /// The score of each class; `None` if the model is not a classifier.

@@ -148,7 +148,8 @@ impl TextArgs {
         }
     }
 
-    /// Returns two sets of detectors: the detectors of text to hide, and all detectors.
+    /// Returns two sets of detectors: the detectors of the private text to hide, and all detectors. Private text that
+    /// only the second set finds is reported but not hidden.
     fn detectors(&self) -> Result<(Detectors, Detectors)> {
         let kinds = match (&self.hide, &self.text) {
             (Some(names), _) if names.iter().all(|name| name.trim().is_empty()) => {

@@ -1,4 +1,4 @@
-//! The result of a text, as JSON.
+//! The result of a run of a model over a text, as JSON.
 
 use super::job::{Guess, Ran};
 use serde::Serialize;
@@ -18,7 +18,7 @@ pub(crate) struct Outline<'a> {
     head: usize,
     /// Attention weights between tokens, `[queries][keys]`.
     attention: &'a [Vec<f32>],
-    /// The mean of the states of the released tokens.
+    /// The mean of the final states of the tokens that are not hidden.
     state: &'a [f32],
     #[serde(skip_serializing_if = "Option::is_none")]
     classes: Option<&'a [f32]>,
@@ -57,11 +57,11 @@ struct Candidate<'a> {
 #[derive(Serialize)]
 struct Proof<'a> {
     holds: bool,
-    /// Number of runs in which other secrets replaced the secrets of the text.
+    /// Number of runs of the model in which other tokens replaced the hidden tokens of the text.
     trials: usize,
-    /// Number of values that were compared in each run.
+    /// Number of values that were compared in each run: all output values of the tokens that are not hidden.
     compared: usize,
-    /// The indices of the released tokens whose output changed.
+    /// The indices of the tokens that are not hidden and whose output changed in at least one run.
     leaks: &'a [usize],
     /// Number of private tokens whose own output changed. A number above 0 shows that the secrets were replaced.
     secret_changed: usize,

@@ -1,5 +1,5 @@
-//! Draws the result of a text as one SVG picture: the text, the allowed cells, the attention, the predictions, and the
-//! hidden text.
+//! Draws the result of a run of a model over a text as one SVG picture: the text, the allowed cells, the attention, the
+//! predictions, and the hidden text.
 
 use super::job::Ran;
 use super::units::Unit;
@@ -19,7 +19,8 @@ const MOST_LABEL: usize = 12;
 const LABELS: usize = 96;
 /// Space between the two maps, in pixels.
 const GAP: usize = 24;
-/// Maximum number of units that are drawn. For a longer text, only the last units are drawn.
+/// Maximum number of units (tokens, words or private texts) in a map. For a longer text, the maps show only the last
+/// units.
 const MOST_UNITS: usize = 120;
 
 /// The style sheet, with light and dark colours. Class names have a prefix, so that one page can contain several
@@ -33,7 +34,7 @@ const STYLE: &str = "\
 .nrt-page{fill:#14161f}.nrt text{fill:#e7e7ee}.nrt .nrt-soft{fill:#9a9db3}.nrt-word{fill:#212432}.nrt-secret{fill:#8a6a2e}\
 .nrt-denied{fill:#212432}.nrt-allowed{fill:#7f9ff0}.nrt-read{fill:#f08a70}.nrt-bar{fill:#45b8a8}}";
 
-/// Returns an SVG picture of the result of a text.
+/// Returns an SVG picture of the result of a run over a text.
 pub(super) fn svg(ran: &Ran<'_>) -> String {
     let mut page = Page { body: String::new(), y: MARGIN + 14 };
     page.text(MARGIN, "nrt-title", &ran.bound.mask().to_string());
@@ -164,7 +165,7 @@ impl Page {
         }
     }
 
-    /// Draws the kinds of private text that are hidden, and the result of the proof.
+    /// Adds the kinds of private text that are hidden, and the result of the proof, to the page.
     fn secrets(&mut self, ran: &Ran<'_>) {
         let kinds: Vec<&str> = ran.hidden.kinds().map(|(kind, _)| kind.as_str()).collect();
         if let Some(proof) = &ran.proof {

@@ -1,4 +1,4 @@
-//! The result of a text, as text for a terminal.
+//! The result of a run of a model over a text, as text for a terminal.
 
 use super::job::{Guess, Ran};
 use super::units::printable;
@@ -14,15 +14,15 @@ use std::path::Path;
 const SECRET: Style = AnsiColor::Yellow.on_default().bold();
 /// Width of the captions at the left of the report, in columns.
 const CAPTION: usize = 11;
-/// Width of the text at the left and at the right of the attention map, in columns: the longest label, the gaps, and
-/// the words at the right.
+/// Width of everything at the left and at the right of the attention map, in columns: the longest label, the gaps, and
+/// the text at the right, which names the keys with the highest probabilities.
 const BESIDE: usize = 12 + 2 + 34;
 /// Width of a bar that shows a probability, in columns.
 const BAR: usize = 24;
 /// Number of values of a state vector that are shown.
 const NUMBERS: usize = 6;
 
-/// Prints the whole report.
+/// Prints the whole report of a run over a text.
 pub(super) fn print(ran: &Ran<'_>, picture: Option<&Path>, screen: &mut Screen) -> Result<()> {
     print_text(ran, screen)?;
     print_mask(ran, screen)?;
@@ -62,8 +62,8 @@ fn print_text(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     screen.line("")
 }
 
-/// Splits the text into pieces; a line break is possible after each piece. The second value of a piece is true for
-/// private text.
+/// Splits the text into words and private texts. A line can be broken after each of these pieces. The second value of a
+/// piece is true for private text.
 fn pieces(ran: &Ran<'_>) -> Vec<(String, bool)> {
     let words =
         |text: &str| text.split_inclusive(char::is_whitespace).map(|word| (printable(word), false)).collect::<Vec<_>>();
@@ -245,7 +245,7 @@ fn verdict(proof: &Proof) -> String {
     }
 }
 
-/// Formats positions in ascending order as ranges, such as `3..9, 12`.
+/// Formats token indices in ascending order as ranges, such as `3..9, 12`.
 fn runs(at: &[usize]) -> String {
     let mut spans: Vec<std::ops::Range<usize>> = Vec::new();
     for &at in at {

@@ -17,8 +17,8 @@ pub(crate) struct Unit {
     pub(crate) private: bool,
 }
 
-/// The piece of text to which a token belongs. Neighbouring tokens with equal values are joined to one unit; `Sign`
-/// tokens are not joined.
+/// The piece of text to which a token belongs. Neighbouring tokens with equal values form one unit, but each `Sign`
+/// token forms a unit of its own.
 #[derive(PartialEq)]
 enum Part {
     Private(String),

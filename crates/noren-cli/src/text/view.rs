@@ -15,7 +15,7 @@ const MOST_TOKENS: usize = 256;
 /// Number of tokens that a decoder generates after the text.
 const NEW_TOKENS: usize = 24;
 
-/// The text view. The model is loaded at the first request.
+/// The text view of the explorer, which runs a model over texts. The model is loaded at the first request.
 pub(crate) struct View {
     folder: Option<PathBuf>,
     source: Option<Source>,
@@ -35,7 +35,7 @@ impl View {
     }
 }
 
-/// Converts an error of the command to the error type of the explorer.
+/// Converts an error of a command to the error type of the explorer.
 fn error(failure: Failure) -> Error {
     match failure {
         Failure::Input { message, hint } => Error { message, hint },

@@ -24,7 +24,7 @@ pub struct Class {
     pub example: Option<Example>,
 }
 
-/// A mask with the mistake and the correct mask.
+/// An example of a mistake: the expressions of the faulty mask and of the correct mask, with their shape.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Example {
     /// The expression of the mask with the mistake.

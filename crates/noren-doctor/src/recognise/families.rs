@@ -14,10 +14,10 @@ use std::ops::Range;
 /// Half-open ranges of positions.
 type Ranges = Vec<Range<u64>>;
 
-/// Maximum number of distinct mask rows that become the terms of an expression.
+/// Maximum number of distinct mask rows in an expression of `repeated_rows`, which has one term for each distinct row.
 const MOST_TERMS: usize = 64;
-/// Minimum number of mask rows for each range in an expression of distinct mask rows; an expression with more ranges is
-/// too long to be useful.
+/// Limit on the length of an expression of `repeated_rows`. The function returns no expression if the expression needs
+/// more than one range of keys or queries for every `ROWS_PER_RUN` mask rows.
 const ROWS_PER_RUN: usize = 4;
 
 /// Returns the first expression that allows exactly the cells of `slice`, if one is found. `simple` holds the simple
@@ -31,8 +31,8 @@ pub(super) fn exact(slice: &Slice<'_>, simple: &[Mask]) -> Option<Mask> {
         .or_else(|| positive(slice, simple).into_iter().find_map(accept).or_else(|| complement(slice)))
 }
 
-/// Returns the first exact expression of three: `mask`, `mask` restricted to the keys that at least one query reads,
-/// and `mask` also restricted to the queries that read at least one key.
+/// Returns the first of three expressions that allows exactly the cells of `slice`: `mask`, `mask` restricted to the
+/// keys that at least one query reads, and `mask` also restricted to the queries that read at least one key.
 fn accepted(slice: &Slice<'_>, mask: Mask) -> Option<Mask> {
     let restricted = [false, true].map(|rows| slice.restricted(&mask, rows));
     std::iter::once(mask).chain(restricted).find(|mask| slice.is(mask))
@@ -56,8 +56,8 @@ fn positive(slice: &Slice<'_>, simple: &[Mask]) -> Vec<Mask> {
     out
 }
 
-/// Returns the greatest number that divides the distance between query and key of every allowed cell; `None` if this
-/// number is 1 or every distance is 0.
+/// Returns the greatest common divisor of `key - position of the query` over all allowed cells, as the parameter of a
+/// `stride` atom; `None` if this number is 1 or every difference is 0.
 fn stride_of(slice: &Slice<'_>) -> Option<u64> {
     let mut all = 0;
     for &i in &slice.rows {
@@ -71,14 +71,16 @@ fn stride_of(slice: &Slice<'_>) -> Option<u64> {
     (all > 1).then_some(all)
 }
 
-/// Returns the narrowest band around the diagonal that contains all allowed cells.
+/// Returns the narrowest mask of the form `q - left <= k <= q + ahead` that contains all allowed cells.
 fn nearest_band(slice: &Slice<'_>) -> Option<Mask> {
     let left = slice.reading().map(|(i, e)| slice.position(i) - e.0 as i64).max()?;
     let ahead = slice.furthest_ahead();
     (ahead >= -left).then(|| band(Some(ahead), Some(left)))
 }
 
-/// Returns an expression for blocks of equal size, in which a query reads its own block and all earlier blocks.
+/// Returns the expression `causal | chunk(n)`, in which a query reads its own chunk of `n` keys and all earlier chunks.
+/// `n` is the distance between the last keys of the first two rows with different last keys. `None` if the rows give no
+/// such number.
 fn blocks(slice: &Slice<'_>) -> Option<Mask> {
     let mut ends: Vec<usize> = slice.ends.iter().map(|e| e.1 + 1).collect();
     ends.dedup();
@@ -86,8 +88,8 @@ fn blocks(slice: &Slice<'_>) -> Option<Mask> {
     Some(Mask::any([atoms::causal(), atoms::chunk(size as u64)]))
 }
 
-/// Returns candidates with spans: spans alone, spans that are causal inside, and spans in union with a causal mask or a
-/// window.
+/// Returns candidates with the atom `spans` (ranges of tokens that read each other): spans alone, spans in intersection
+/// with a causal mask, and spans in union with a causal mask or a window.
 fn spans(slice: &Slice<'_>) -> Vec<Mask> {
     let mut alone: Vec<Span> = Vec::new();
     let mut causal: Vec<(u64, u64)> = Vec::new();
@@ -124,9 +126,9 @@ fn spans(slice: &Slice<'_>) -> Vec<Mask> {
     out
 }
 
-/// Returns two distances: the most frequent distance from a query to the first key of the run of keys around the query,
+/// Returns two distances from a query: the most frequent distance to the first key of the run of keys around the query,
 /// and the most frequent distance to the last key of this run. A run that begins at the first key or ends at the last
-/// key of the slice does not count for that end.
+/// key that the slice reads is not counted for that end.
 fn usual(slice: &Slice<'_>) -> (Option<i64>, Option<i64>) {
     let Some((first, last)) = slice.seen_ends() else { return (None, None) };
     let (mut left, mut right) = (HashMap::new(), HashMap::new());
@@ -144,7 +146,7 @@ fn usual(slice: &Slice<'_>) -> (Option<i64>, Option<i64>) {
     (most(left), most(right))
 }
 
-/// Returns candidates in which a band or chunks are in union with global tokens (which read all keys, or which all
+/// Returns candidates in which a window or chunks are in union with global tokens (which read all keys, or which all
 /// queries read) or with a stride.
 fn beside_bands(slice: &Slice<'_>) -> Vec<Mask> {
     let (left, right) = usual(slice);
@@ -173,8 +175,9 @@ fn usual_step(mut numbers: Vec<usize>) -> Option<u64> {
     (step > 1).then_some(step as u64)
 }
 
-/// Returns candidates in which `base` is in union with an expression of the cells that `base` does not allow: sets of
-/// keys and queries, or a stride. If `causal` is true, these cells are restricted to earlier keys.
+/// Returns candidates in which `base` is in union with an expression of the cells that `base` does not allow. This
+/// expression has global keys and queries, or a stride. If `causal` is true, this expression allows no key after the
+/// query.
 fn beside(slice: &Slice<'_>, base: &Mask, causal: bool) -> Vec<Mask> {
     let Some(rest) = slice.without(base) else { return Vec::new() };
     let rest = Slice::new(&rest, 0, 0, slice.offset);
@@ -256,7 +259,8 @@ fn repeated_rows(slice: &Slice<'_>) -> Option<Mask> {
     Some(Mask::any(terms.into_iter().map(|(keys, rows)| Mask::all([atoms::queries(rows), atoms::keys(keys)]))))
 }
 
-/// Returns an exact expression that subtracts the missing cells from the causal mask or the full mask.
+/// Returns an exact expression of the form `causal & !x` or `!x`. The term `x` describes the cells that are missing
+/// from the causal mask or from the full mask.
 fn complement(slice: &Slice<'_>) -> Option<Mask> {
     let causal = (slice.furthest_ahead() <= 0).then(atoms::causal);
     [causal, Some(atoms::full())].into_iter().flatten().find_map(|whole| {

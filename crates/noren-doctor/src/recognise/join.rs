@@ -14,9 +14,10 @@ pub(super) struct Fit {
     pub(super) real: Option<(usize, usize)>,
 }
 
-/// Returns one mask for all slices. Padding becomes one term with a length for each batch row; other differences become
-/// arms. `which[b * heads + h]` is the index in `fits` for batch row `b` and head `h`. `dims` is `[batch, heads, q_len,
-/// kv_len]`.
+/// Returns one mask for all batch rows and heads. `fits` has the expressions of the distinct slices (a slice is the
+/// cells of one batch row and head), and `which[b * heads + h]` is the index in `fits` for batch row `b` and head `h`.
+/// `dims` is `[batch, heads, q_len, kv_len]`. Padding becomes one term with a length for each batch row; other
+/// differences become arms.
 pub(super) fn join(fits: &[Fit], which: &[usize], dims: [usize; 4]) -> Mask {
     let [batch, heads, _, kv_len] = dims;
     let by_head = (0..batch).any(|b| (1..heads).any(|h| which[b * heads + h] != which[b * heads]));
@@ -48,8 +49,8 @@ pub(super) fn join(fits: &[Fit], which: &[usize], dims: [usize; 4]) -> Mask {
     by_arms(fits, which, dims)
 }
 
-/// Returns one mask for all slices, with an arm for each run of equal batch rows or heads. The parameters are those of
-/// `join`.
+/// Returns one mask for all batch rows and heads, with one arm for each range of consecutive batch rows or heads with
+/// equal masks. The parameters are those of `join`.
 pub(super) fn by_arms(fits: &[Fit], which: &[usize], [batch, heads, ..]: [usize; 4]) -> Mask {
     let of = |f: &Fit| match f.real {
         Some((a, z)) => f.mask.clone() & atoms::keys(a as u64..z as u64),
@@ -81,8 +82,8 @@ fn uniform_but_prefix(rows: &[&Fit]) -> bool {
     rows.iter().all(|f| prefix_of(&f.mask).is_some())
 }
 
-/// Returns a mask with one arm for each run of equal masks in `masks`. `node` makes the arms apply to heads or to batch
-/// rows.
+/// Returns a mask with one arm for each range of consecutive equal masks in `masks`, which has one mask for each head
+/// or for each batch row. `node` is `Node::Heads` or `Node::Batch`.
 fn arms(masks: &[Mask], node: fn(Vec<Arm>) -> Node) -> Mask {
     let mut arms = Vec::new();
     let mut start = 0;

@@ -173,8 +173,9 @@ pub fn recognise(keep: &Keep) -> Recognised {
     best.expect("`full` binds to every shape with cells")
 }
 
-/// Returns the number of cells in which `keep` and `bound` differ, and the list of these cells, which is empty for more
-/// than `MOST_EXCEPTIONS` cells. `which` gives the slice of each batch row and head.
+/// Returns the number of cells in which `keep` and `bound` differ, and these cells as `[batch, head, query, key]`. The
+/// list is empty for more than `MOST_EXCEPTIONS` cells. `which[b * heads + h]` is the index of the distinct slice that
+/// batch row `b`, head `h` has; a slice is the cells of one batch row and head.
 fn differences(keep: &Keep, bound: &BoundMask, which: &[usize]) -> (u64, Vec<[usize; 4]>) {
     let [batch, heads, q_len, kv_len] = keep.dims();
     if cfg!(debug_assertions) {

@@ -8,8 +8,8 @@ use noren_mask::bits::{bit, count, ones};
 use noren_mask::{Span, atoms};
 use std::collections::BTreeMap;
 
-/// Returns the mask of the cells with `k <= q + causal` and `q - left <= k`, as the atom with the shortest name. `None`
-/// means no limit.
+/// Returns the mask of the cells with `k <= q + causal` and `q - left <= k`, as the atom with the shortest name: for
+/// example, `causal` for 0 and `None`. `None` means no limit.
 pub(super) fn band(causal: Option<i64>, left: Option<i64>) -> Mask {
     match (causal, left) {
         (Some(0), Some(left)) if left >= 0 => atoms::sliding(left as u64 + 1),
@@ -25,8 +25,8 @@ pub(super) fn and(mask: &Mask, other: Mask) -> Mask {
     if *mask == atoms::full() { other } else { Mask::all([mask.clone(), other]) }
 }
 
-/// Returns candidate expressions, the simplest first: bands, prefixes, windows with first keys, chunks and documents.
-/// The candidates leave out padding and empty rows.
+/// Returns candidate expressions, the simplest first: causal masks and windows, prefixes, windows with first keys,
+/// chunks and documents. The candidates leave out padding and empty rows.
 pub(super) fn candidates(slice: &Slice<'_>) -> Vec<Mask> {
     let Some((first_real, _)) = slice.seen_ends() else { return vec![atoms::none()] };
     let reach = |(i, e): (usize, (usize, usize))| e.1 as i64 - slice.position(i);
@@ -70,14 +70,16 @@ fn most_common(numbers: impl Iterator<Item = i64>) -> Option<i64> {
     counts.into_iter().rev().max_by_key(|(_, count)| *count).map(|(n, _)| n)
 }
 
-/// Returns a causal mask with a prefix that every row reads; `None` if the rows show no prefix.
+/// Returns a causal mask with a prefix that every row reads; `None` if the rows show no prefix. `first_real` is the
+/// first key that a row reads, and `right` is the greatest distance from a query to its last key.
 fn prefixed(slice: &Slice<'_>, first_real: usize, right: i64) -> Option<Mask> {
     let prefix = common_start(slice, first_real, false);
     let beyond = slice.reading().any(|(i, e)| e.1 >= prefix && slice.position(i) < e.1 as i64);
     (prefix > first_real && right > 0 && !beyond).then(|| Mask::any([atoms::causal(), atoms::prefix(prefix as u64)]))
 }
 
-/// Returns candidates in which a window is in union with the first keys, which every later query reads.
+/// Returns candidates in which a window is in union with the first keys, which every later query reads. `first_real` is
+/// the first key that a row reads, and `right` is the greatest distance from a query to its last key.
 fn first_keys(slice: &Slice<'_>, first_real: usize, right: i64) -> Vec<Mask> {
     let first_keys = common_start(slice, first_real, true);
     if first_keys <= first_real {
@@ -116,8 +118,8 @@ fn chunked(slice: &Slice<'_>) -> Option<Mask> {
     (starts[0] as i64 % size == 0).then(|| atoms::chunk(size as u64))
 }
 
-/// Returns documents that begin at the first keys of the rows. Returns spans if some positions are in no document, and
-/// `None` if the first keys do not show documents.
+/// Returns the mask of documents that begin at the first keys of the rows. Returns the atom `spans` instead of
+/// `documents` if some positions are in no document, and `None` if the first keys do not show documents.
 fn documented(slice: &Slice<'_>) -> Option<Mask> {
     let (kv_len, end) = (slice.kv_len(), (slice.offset + slice.q_len() as i64).max(0) as usize);
     // for each position: the first key of its document plus 1, or 0 outside of all documents

@@ -1,5 +1,4 @@
-//! One batch row and head of an array, and the number of cells in which an expression differs from this part of the
-//! array.
+//! The cells of one batch row and head of an array, and their comparison with expressions.
 
 use noren_mask::Keep;
 use noren_mask::Mask;
@@ -10,7 +9,7 @@ use noren_mask::{Facts, Shape, atoms};
 use std::cell::OnceCell;
 use std::ops::Range;
 
-/// Number of mask rows whose bits are computed in one call.
+/// Number of mask rows that `Slice::differences` computes in one call.
 const ROWS: usize = 32;
 
 /// The cells of one batch row and head, with properties of their rows.
@@ -74,7 +73,7 @@ impl<'a> Slice<'a> {
         i as i64 + self.offset
     }
 
-    /// Returns the query rows that read at least one key, each as the row and its first and last key.
+    /// Returns (query row, (first key, last key)) for each query row that reads at least one key.
     pub(super) fn reading(&self) -> impl Iterator<Item = (usize, (usize, usize))> + '_ {
         self.rows.iter().copied().zip(self.ends.iter().copied())
     }
@@ -104,7 +103,8 @@ impl<'a> Slice<'a> {
         Some((start, end))
     }
 
-    /// Returns the greatest distance `key - position` of an allowed cell; 0 without allowed cells.
+    /// Returns the maximum of `key - position of the query` over all allowed cells, for example 0 for a causal mask; 0
+    /// if no cell is allowed.
     pub(super) fn furthest_ahead(&self) -> i64 {
         self.reading().map(|(i, (_, last))| last as i64 - self.position(i)).max().unwrap_or(0)
     }
@@ -186,7 +186,7 @@ impl<'a> Slice<'a> {
     }
 }
 
-/// Returns ascending numbers as half-open ranges of consecutive numbers.
+/// Returns ascending numbers as half-open ranges of consecutive numbers: for example, 0..2 and 5..6 for 0, 1, 5.
 pub(super) fn runs_of(numbers: impl IntoIterator<Item = u32>) -> Vec<Range<u64>> {
     let mut set = IntervalSet::new();
     numbers.into_iter().for_each(|n| set.push(n, n + 1));

@@ -119,8 +119,8 @@ export async function masks(scene, options) {
 }
 
 /**
- * Requests a tile. Returns `{rows, cols, firstQuery, firstKey, cells}`; `cells` has one byte for each cell, whose bits `/openapi.json`
- * describes.
+ * Requests a tile of a mask's picture. Returns `{rows, cols, firstQuery, firstKey, cells}`; `cells` has one byte for each pixel of the
+ * tile, whose bits `/openapi.json` describes.
  */
 export async function tile(id, level, row, col, { batch = 0, head = 0, plan, other, signal } = {}) {
   const path = `masks/${id}/tiles/${level}/${row}/${col}${query({ batch, head, plan: plan ? 1 : null, other })}`;
@@ -139,7 +139,7 @@ export const explain = (id, { batch = 0, head = 0, q, k, other, signal }) =>
 export const difference = (id, other, { signal } = {}) =>
   json([id, other], `masks/${id}/difference${query({ other })}`, { signal });
 
-/** Requests the predicted cost of a mask, and the cost of attention without skipping cells. */
+/** Requests the predicted cost of a mask, and the cost of attention that computes all cells. */
 export const cost = (id, { signal } = {}) => json([id], `masks/${id}/cost`, { signal });
 
 /** Requests the predicted cost of a mask at several lengths. */

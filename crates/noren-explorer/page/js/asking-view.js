@@ -23,8 +23,9 @@ export class AskingView {
   }
 
   /**
-   * Cancels the previous request and runs `ask(signal)`. `busy` is an element that is marked as busy meanwhile. `refused(error)` is called
-   * after an error. Returns true if the request ended with an answer or an error, and was not replaced by a newer request.
+   * Cancels the previous request of the view and runs `ask(signal)`, which sends a new request. The element `busy` is marked as busy until
+   * the end of the request. `refused(error)` is called after an error. Returns true if the request ended with an answer or an error, and
+   * was not replaced by a newer request.
    */
   async askAlone(busy, ask, refused) {
     this.giveUp();

@@ -12,8 +12,8 @@ const LONG = 4000; // characters of facts; longer facts are not written into a c
 const PAUSE = 150; // ms after which the next keystroke counts as a first one
 
 /**
- * Returns a binder, which binds scenes on the server one at a time. A new scene cancels the previous request. Calls `onBound(bound, scene)`
- * or `onError(error, scene)`.
+ * Returns an object with which the server binds masks: `bind(scene)` sends a mask with its shape and facts, and cancels the previous
+ * request; `stop()` cancels the request. Calls `onBound(bound, scene)` with the server's answer, or `onError(error, scene)`.
  */
 export function createBinder(api, { onBound, onError }) {
   let running = null;
@@ -50,11 +50,14 @@ export function createBinder(api, { onBound, onError }) {
   };
 }
 
-/** Shows an error of the server in the editor. If the error has a position, that part of the text is marked. */
+/** Shows an error of the server in the editor. If the error has a position, the text at this position is marked. */
 export const showError = (editor, error) =>
   editor.setError({ message: error.message, hint: error.hint, start: error.start, end: error.end });
 
-/** Returns a command that takes the masks, shape, facts and layer of a state. `name` is the command, for example `show`. */
+/**
+ * Returns a command line: the command `name`, for example `show`, the texts `masks` of one or more masks, and options for the shape, facts
+ * and layer of a state.
+ */
 export function sceneCommand([name, ...masks], { shape, facts, layer }) {
   const line = command(name, ...masks, ...shapeOptions(shape), ["--layer", layer]);
   if (Object.keys(facts).length === 0) return line;
@@ -64,7 +67,8 @@ export function sceneCommand([name, ...masks], { shape, facts, layer }) {
 
 /**
  * Returns the mask editor with its documentation and its controls for shape and facts. `onBound(bound, scene)` is called after the server
- * has bound the scene, `onBroken(error)` after an error. `asCommand(state)` returns the words of the equivalent command.
+ * has bound the scene, `onBroken(error)` after an error. `asCommand(state)` returns the command and its masks, such as `["show", mask]`,
+ * with which a terminal shows the same.
  */
 export function createBench(ctx, { onBound, onBroken, asCommand }) {
   let bound = null;

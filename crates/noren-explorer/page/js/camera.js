@@ -55,7 +55,10 @@ export class Camera {
     return this.scale * this.stretch;
   }
 
-  /** Convert positions in the mask to pixels on the canvas (`x`, `y`), and pixels to positions (`keyAt`, `queryAt`). */
+  /**
+   * Returns the pixel of a key on the canvas. In the same way, `y(q)` returns the pixel of a query; `keyAt(x)` and `queryAt(y)` return the
+   * position in the mask at a pixel.
+   */
   x = (k) => this.left + this.width / 2 + (k - this.k) * this.scale;
   y = (q) => this.top + this.height / 2 + (q - this.q) * this.down;
   keyAt = (x) => this.k + (x - this.left - this.width / 2) / this.scale;

@@ -235,7 +235,10 @@ export class MaskCanvas {
     else this.redraw();
   }
 
-  /** Replaces the tiles if the source of the picture changed. Returns whether the tiles changed. */
+  /**
+   * Replaces the tiles if the picture shows another mask, batch row or head than before. `resizing` is true if the picture has another
+   * size; otherwise the old tiles stay visible until the new tiles arrive. Returns whether the tiles were replaced.
+   */
   #replaceTiles(resizing) {
     const tiles = new Tiles(this.#api, this.#source, (error) => {
       if (error) this.#on.onError?.(error);
@@ -259,7 +262,7 @@ export class MaskCanvas {
     if (this.#place) this.camera.place = this.#place;
   }
 
-  /** Sets the reason why the picture does not show the requested mask. An empty text means that the picture is up to date. */
+  /** Sets the reason why the picture does not show the mask of the current text. An empty text means that the picture is up to date. */
   outdate(words) {
     if (this.#outdated === words) return;
     this.#outdated = words;
@@ -273,7 +276,10 @@ export class MaskCanvas {
     this.redraw();
   }
 
-  /** Moves the camera to the place `[query, key, number of keys across]`. Null shows the whole mask. */
+  /**
+   * Moves the camera to the place `[query, key, number of keys across]`: the position in the middle of the picture, and the number of keys
+   * that fit into its width. Null shows the whole mask.
+   */
   go(to) {
     this.#place = to;
     if (this.#source && JSON.stringify(this.camera.place) !== JSON.stringify(to)) {
@@ -294,7 +300,10 @@ export class MaskCanvas {
     return this.#cursor;
   }
 
-  /** Returns the byte of a cell in the finest loaded tile, as `{level, byte}`. Returns null if no tile with this cell is loaded. */
+  /**
+   * Returns `{level, byte}` for a cell: the byte of the pixel that shows the cell, in the loaded tile with the lowest level. Returns null
+   * if no tile with this cell is loaded.
+   */
   cell(q, k) {
     for (let level = 0; this.#tiles && level <= this.#tiles.top; level += 1) {
       const byte = this.#tiles.byte(level, q, k);

@@ -3,7 +3,7 @@
 import { copyButton } from "./dialog.js";
 import { el } from "./dom.js";
 
-/** Returns a word in a form that a shell reads as one word, quoted if necessary. */
+/** Returns a text as one word of a shell command, with quotes if necessary. */
 export const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${String(word).replaceAll("'", "'\\''")}'`);
 
 /**
@@ -59,7 +59,7 @@ export function doctorCommand(name, context, meant, dims) {
   return command("check", name.startsWith("-") ? `./${name}` : name, ...Object.entries(context).map(given), ["--meant", meant || null], ...sizes);
 }
 
-/** Returns a section that shows a command and can be folded, as `{root, show(line)}`. */
+/** Returns a section with a command that the user can show or hide, as `{root, show(line)}`. */
 export function commandFold(toast) {
   const code = el("code", {});
   const root = el("details", { class: "fold" }, el("summary", {}, "As a command"),

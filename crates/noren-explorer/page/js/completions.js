@@ -37,7 +37,7 @@ export class Completions {
     this.#locate();
   }
 
-  /** Handles a key press. Returns false if the list does not use this key. */
+  /** Handles a press of the key `name` while completions are listed. Returns false if the list does not use this key. */
   key(name) {
     if (!this.#offered) return false;
     const { length } = this.#offered.items;
@@ -84,7 +84,10 @@ export class Completions {
     this.#input.setAttribute("aria-activedescendant", id(this.#chosen));
   }
 
-  /** Moves the list below the word that is completed. The mirror of the text gives the position of the word. */
+  /**
+   * Moves the list of completions below the word that is completed. The position of the word comes from the element `mirror`, which has the
+   * same text as the text field.
+   */
   #locate() {
     const range = document.createRange();
     let left = this.#offered.from;

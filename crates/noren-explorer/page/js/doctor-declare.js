@@ -4,8 +4,8 @@ import { button, iconButton } from "./dialog.js";
 import { el, fill, uid } from "./dom.js";
 
 /**
- * The declarations that have their own field, each as `[key, label, choices or type, kinds]`. With `kinds`, the field is shown only for
- * masks of these kinds.
+ * The declarations that have their own field, each as `[key, label, choices or type, kinds]`. `kinds` is a pattern: the field is shown only
+ * if the kind of the mask matches it.
  */
 const FIELDS = [
   ["kind", "Kind", [
@@ -27,7 +27,7 @@ const FIELDS = [
 ];
 const KNOWN = new Set(FIELDS.map(([key]) => key));
 
-/** The names of declarations that have no field and are offered as suggestions. */
+/** The names of declarations without their own field. The form offers them as suggestions. */
 const FURTHER = [
   "api", "role", "batch", "heads", "q_len", "kv_len", "bos_token_id", "special_token_ids", "kv_written", "lengths", "sinks", "bias",
   "position_encoding", "layout", "redactions", "layers", "layer", "layer_types", "is_causal", "max_seqlen", "ignore_index", "pooling",
@@ -44,7 +44,10 @@ function valueOf(typed) {
 }
 
 export class Declaration {
-  /** `onContext(object)` is called with the changed declarations, `onMeant(text)` with the changed text of the intended mask. */
+  /**
+   * `onContext(object)` is called with the changed declarations. `editor` is the element in which the user writes the complete intended
+   * mask.
+   */
   constructor({ onContext, editor }) {
     this.onContext = onContext;
     this.context = {};

@@ -2,7 +2,7 @@
 
 import { bools, floats, integers, npy, safetensors } from "./doctor-files.js";
 
-/** Returns a list of `q_len * kv_len` cells, query by query: the values of `keep(q, k)`. */
+/** Returns the values `keep(q, k)` of all `q_len * kv_len` cells as one list, query by query. */
 const cells = (q_len, kv_len, keep) => Array.from({ length: q_len * kv_len }, (_, at) => keep(Math.floor(at / kv_len), at % kv_len));
 
 const square = (len, keep) => bools([len, len], cells(len, len, keep));

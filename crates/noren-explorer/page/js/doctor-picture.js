@@ -19,7 +19,7 @@ const LEGENDS = {
 /** The maximum number of entries in the menu for the batch row and in the menu for the head. */
 const MOST_OFFERED = 256;
 
-/** The kinds of pictures that the doctor view offers. The first kind is the default. */
+/** The names of the kinds of pictures that the doctor view offers. The first kind is the default. */
 export const sides = Object.keys(SIDES);
 
 export class DoctorPicture {
@@ -49,7 +49,10 @@ export class DoctorPicture {
       this.offered, this.command.root);
   }
 
-  /** Shows the pictures for a file's report. Hides the picture if the report is null or has no mask. */
+  /**
+   * Shows the pictures for the doctor's report about the file `name`, with the settings `set` of the view. Hides the picture if the report
+   * is null or has no mask.
+   */
   take(report, name, set) {
     this.unlike = false;
     this.report = report?.given && report.dims ? report : null;
@@ -152,8 +155,8 @@ export class DoctorPicture {
 }
 
 /**
- * Describes a cell by its tile byte. Bits 0 and 1 are the cover; bits 4 and 5 mark cells that only the first or only the second mask
- * allows.
+ * Describes a cell by the byte of its pixel in a tile. Bits 0 and 1 are 2 if the mask allows the cell; bits 4 and 5 mean that only the
+ * first or only the second of two compared masks allows the cell.
  */
 function byteInWords(byte) {
   if (byte & 16) return "visible, should be hidden";

@@ -53,8 +53,8 @@ let ids = 0;
 export const uid = (prefix = "n") => `${prefix}-${(ids += 1)}`;
 
 /**
- * Returns a function that calls `fn` when it was not called again for `wait` ms. `.now()` calls `fn` at once, `.cancel()` cancels the
- * waiting call.
+ * Returns a function that calls `fn` after a pause: `wait` ms after the last call of the returned function. `.now()` calls `fn` at once,
+ * `.cancel()` cancels the waiting call.
  */
 export function debounce(fn, wait) {
   let timer = 0;

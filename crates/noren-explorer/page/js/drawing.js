@@ -11,7 +11,7 @@ export class Drawing {
   #frame = 0;
   #resized = new ResizeObserver(() => this.redraw());
 
-  /** `space` is the element whose size changes lead to a new drawing. */
+  /** The canvas is drawn again when the size of the element `space` changes. */
   constructor(canvas, space = canvas) {
     this.canvas = canvas;
     this.context = canvas.getContext("2d");

@@ -167,7 +167,10 @@ export class Editor {
   }
 }
 
-/** Splits a token at the positions where an error begins and ends, so that the faulty part can be marked. Returns pairs `[start, end]`. */
+/**
+ * Splits a token at the positions where the faulty part `bad` of the text begins and ends, so that this part can be marked. Returns pairs
+ * `[start, end]`.
+ */
 function cuts({ start, end }, bad) {
   const at = [start, ...(bad ?? []).filter((place) => place > start && place < end), end];
   return at.slice(1).map((to, i) => [at[i], to]);

@@ -4,8 +4,10 @@ import { button } from "./dialog.js";
 import { el, fill, inline, number } from "./dom.js";
 
 /**
- * Returns the parts of an explanation that decide its result. These are the parts with the same result as the whole node. If all parts have
- * this result, all of them are returned; otherwise only the first of them. Parts of these parts are examined in the same way.
+ * Returns the parts of a mask expression that decide whether a cell is allowed. A node of an explanation has an expression, its result, and
+ * its parts as nodes. If all parts have the result of the node, all of them decide. Otherwise the first part with this result decides, for
+ * example the first false part of `a & b`. If no part has this result, as in `!a`, the first part decides. The parts of a deciding part are
+ * examined in the same way.
  */
 export function deciding(node) {
   const parts = node.parts ?? [];
@@ -29,8 +31,8 @@ export const sentence = ({ q, k }, { allowed, root }) =>
     .join("; ")}`;
 
 /**
- * Returns the text of the mask as elements. Parts that were evaluated are marked as true or false, and the parts that decide are
- * underlined.
+ * Returns the text of the mask as elements, from the root node of an explanation. Parts that were evaluated are marked as true or false,
+ * and the parts that decide the result are underlined.
  */
 function expression(root) {
   const chosen = deciding(root);
@@ -110,7 +112,7 @@ export function paintExplanation(panel, { cell, answer, pinned, onUnpin, names }
   );
 }
 
-/** Shows a help text in a panel. */
+/** Shows in the panel for explanations how the user chooses a cell. */
 export function paintHint(panel) {
   fill(
     panel,

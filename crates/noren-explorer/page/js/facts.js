@@ -11,8 +11,8 @@ const KINDS = { self: "Self", cross: "Cross", decode: "Decode" };
 const kindOf = (shape) => ("q" in shape || "kv" in shape ? "cross" : "past" in shape || "new" in shape ? "decode" : "self");
 
 /**
- * The controls for the shape, the facts and the layer. When the user changes a control, `onChange` is called with `{shape}`, `{facts}` or
- * `{layer}`.
+ * The controls for the shape, the facts and the layer of a mask. When the user changes a control, `onChange` is called with `{shape}`,
+ * `{facts}` or `{layer}`.
  */
 export class Facts {
   #onChange;
@@ -46,7 +46,10 @@ export class Facts {
     this.#onChange({ facts: tidy({ ...this.#now.facts, ...patch }) });
   }
 
-  /** Returns controls under a title line that the user can fold. The title line also shows the text that `says(values)` returns. */
+  /**
+   * Returns controls that the user can show or hide by a click on their title. The line of the title also shows the text that
+   * `says(values)` returns.
+   */
   #fold(title, says, children, open = false) {
     const note = el("span", { class: "note" });
     this.#controls.push((now) => {
@@ -56,8 +59,8 @@ export class Facts {
   }
 
   /**
-   * Returns a field of the controls. `write(values)` returns the text of the field; the text is not replaced while the user is typing in
-   * the field.
+   * Returns a field of the controls. `write(values)` returns the text of the field for the values of the state; the text is not replaced
+   * while the user is typing in the field. The other parameters are those of `field`.
    */
   #field(label, { write, read, set, hint, tag = "input", ...props }) {
     const input = el(tag, { type: tag === "input" && "text", autocomplete: "off", spellcheck: "false", ...props });

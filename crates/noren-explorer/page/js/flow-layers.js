@@ -14,7 +14,7 @@ const ICONS = {
 export class LayersPanel {
   /**
    * `onLayers(texts)` is called when the user changes the masks, `onDepth(number)` when the user changes the number of layers, and
-   * `onFill(word)` when the user changes the fill of empty rows.
+   * `onFill(word)` when the user changes the fill: the result of a query that may read no key.
    */
   constructor({ language, labels, onLayers, onDepth, onFill }) {
     Object.assign(this, { language, labels, onLayers });

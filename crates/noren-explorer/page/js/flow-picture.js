@@ -7,17 +7,20 @@ import { Drawing } from "./drawing.js";
 import { count, has, shared } from "./flow-sets.js";
 
 const PADDING = { top: 26, right: 18, bottom: 30 };
-/** The maximum number of curves that are bent. With more curves, straight lines are drawn, because the bend would not be visible. */
+/**
+ * The maximum number of allowed cells that are drawn as curves. With more cells, straight lines are drawn, because the bend would not be
+ * visible.
+ */
 const MOST_CURVES = 3000;
-/** The maximum number of line segments in one drawn path. One long path is slower to draw than many short paths. */
+/** The maximum number of allowed cells whose lines form one path of the canvas. Many short paths are drawn faster than one long path. */
 const CHUNK = 400;
 /** The maximum width of a token's column, in pixels. */
 const WIDEST = 64;
 
 export class FlowPicture extends Drawing {
   /**
-   * `inks()` returns the colours of the theme. `onToken` is called with the token that the user clicks, `onView` after panning and zooming,
-   * and `onHover` with the token under the pointer.
+   * `inks()` returns the colours of the theme. `onToken(token)` is called when the user clicks a token, `onView(view)` after panning and
+   * zooming, and `onHover(token, level)` with the token and level under the pointer, or with nulls.
    */
   constructor(canvas, { inks, onToken, onView, onHover }) {
     super(canvas);
@@ -30,8 +33,9 @@ export class FlowPicture extends Drawing {
   }
 
   /**
-   * Shows an answer of POST /api/flow. `shown` has the token, the directions, the path (`{source, steps}`) and the cut; `layers` are the
-   * texts of the masks. Returns true if the number of tokens changed; the picture then shows all tokens.
+   * Shows an answer of POST /api/flow. `shown` selects the parts of it that are drawn: the token, the tokens that reach it (`back`), the
+   * tokens that it reaches (`reach`), one path (`{source, steps}`), and the layer of a cut. `layers` are the texts of the masks. Returns
+   * true if the number of tokens changed; the picture then shows all tokens.
    */
   show(answer, shown, layers) {
     const other = !this.answer || this.answer.tokens !== answer.tokens;
@@ -65,7 +69,7 @@ export class FlowPicture extends Drawing {
     return this.column(token + 0.5);
   }
 
-  /** Returns the y coordinate of the middle of a level; level 0 is the inputs. */
+  /** Returns the y coordinate of a level. Level 0 is the inputs, and level `l` is the tokens after `l` layers. */
   y(level) {
     const { top, height, step } = this.area;
     return this.bands ? top + height - (level + 0.5) * step : top + height - level * step;
@@ -223,8 +227,8 @@ export class FlowPicture extends Drawing {
   }
 
   /**
-   * Draws a flow with many tokens: one band for each level. A band has the ranges of tokens that reach the shown token, and the ranges of
-   * tokens that the shown token reaches.
+   * Draws a flow with many tokens: one band for each level, where level `l` is the tokens after `l` layers. A band shows, in two colours,
+   * the ranges of tokens that reach the shown token and the ranges of tokens that the shown token reaches.
    */
   drawBands() {
     const { context: c, answer, ink, shown, area } = this;
@@ -245,8 +249,8 @@ export class FlowPicture extends Drawing {
   }
 
   /**
-   * Clears the part of a band in which ranges may be missing. `ends` has for each set the token up to which its ranges are complete, or
-   * false if the set is not drawn.
+   * Clears the part of a band in which ranges may be missing. `ends` has one element for each set of ranges: the token up to which the
+   * ranges are complete, or false if the set is not drawn. `top` and `high` are the y coordinate and the height of the band.
    */
   blank(ends, top, high) {
     const { context: c, view, area, ink } = this;
@@ -294,7 +298,10 @@ export class FlowPicture extends Drawing {
     c.setLineDash([]);
   }
 
-  /** Draws a path of information through the layers. The path stays at a token until the layer in which the next token reads this token. */
+  /**
+   * Draws a path of information through the layers. Each step of the path is a layer in which a token reads the previous token. Between the
+   * steps, the path stays at its token.
+   */
   drawPath() {
     if (!this.shown.path) return;
     const { context: c, ink } = this;
@@ -442,14 +449,17 @@ export class FlowPicture extends Drawing {
 }
 
 /**
- * Returns the token up to which the listed ranges of a set are complete. `tokens` is the number of tokens in the whole set; Infinity means
- * that no range is missing.
+ * Returns the token up to which the ranges in `set` are complete: the end of the last range if ranges are missing, otherwise Infinity.
+ * `tokens` is the number of tokens in the whole set, of which the server may have sent only the first ranges.
  */
 const known = (set, tokens = 0) => (count(set) < tokens ? set.at(-1)?.[1] ?? 0 : Infinity);
 
 const byLayer = (depth) => Array.from({ length: depth }, () => []);
 
-/** Returns the points of a path from the inputs to the outputs, `{level, token, stop}`. `stop` is true where the path enters a token. */
+/**
+ * Returns the points `{level, token, stop}` of a path from the inputs to the outputs. The path begins at the token `source`; after each
+ * step `[layer, token]`, it is at another token. `stop` is true at the beginning of the path and after each step.
+ */
 export function waypoints({ source, steps }, depth) {
   const points = [{ level: 0, token: source, stop: true }];
   let token = source;

@@ -14,12 +14,12 @@ export function has(set, token) {
   return low < set.length && set[low][0] <= token;
 }
 
-/** Returns the number of tokens of each set. `given` has the known numbers; missing numbers are counted. */
+/** Returns the number of tokens of each set. `given` has the numbers that the server sent; missing numbers are counted. */
 export const counts = (sets, given) => sets.map((set, index) => given?.[index] ?? count(set));
 
 /**
- * Returns whether a set with `tokens` tokens contains the token. Returns null if the token is after the listed ranges and some ranges are
- * missing.
+ * Returns whether a set of `tokens` tokens contains a token. The list `set` may lack the last ranges of the set; returns null if these
+ * ranges decide.
  */
 export function holds(set, token, tokens) {
   if (has(set, token)) return true;
@@ -27,7 +27,7 @@ export function holds(set, token, tokens) {
 }
 
 /**
- * Describes a set of ranges: `3, 7..12, 20..64`, with excluded ends and at most `most` runs. `tokens` is the number of tokens in the set;
+ * Describes a set of ranges: `3, 7..12, 20..64`, with excluded ends and at most `most` ranges. `tokens` is the number of tokens in the set;
  * if it is larger than the number in the given ranges, some ranges are missing.
  */
 export function inWords(set, most = 4, tokens = 0) {
@@ -39,7 +39,10 @@ export function inWords(set, most = 4, tokens = 0) {
   return set.length > most ? `${given}, … (${set.length} runs)` : given;
 }
 
-/** Returns how many sets to show: all sets up to the first of the equal sets at the end, so that equal sets are shown once. */
+/**
+ * Returns the number of sets to show. If the last sets are equal, only the first of them is shown: for the sets A, B, C, C, C, the result
+ * is 3.
+ */
 export function changing(sets, tokens = counts(sets)) {
   const same = (a, b) => a.length === b.length && a.every(([x, y], at) => x === b[at][0] && y === b[at][1]);
   let last = sets.length;

@@ -21,7 +21,10 @@ export class Glide {
     else this.#next(Math.log(factor), x, y);
   }
 
-  /** Takes the next step of a zoom. `left` is the logarithm of the factor that is still left. */
+  /**
+   * Takes the next step of a zoom around the pixel (`x`, `y`). `left` is the logarithm of the zoom factor that the following steps must
+   * reach.
+   */
   #next(left, x, y) {
     const part = Math.abs(left) < 0.02 ? left : left * 0.3;
     this.#step(Math.exp(part), x, y);
@@ -39,8 +42,9 @@ export class Glide {
 }
 
 /**
- * Moves a camera by mouse, pen and fingers on `element`: drag, wheel and pinch. `moved()` is called after each change of the camera,
- * `hover(cell or null)` when the pointer moves, and `pick(cell)` on a click. `cell(x, y)` returns the cell under a pixel, or null.
+ * Connects mouse, pen and fingers on `element` with a camera: dragging moves it, wheel and pinch zoom. `moved()` is called after each
+ * change of the camera, `hover(cell or null)` when the pointer moves, and `pick(cell)` on a click. `cell(x, y)` returns the cell under a
+ * pixel, or null.
  */
 export function pointers(element, camera, { hover, moved, pick, cell }) {
   const down = new Map(); // pointer -> {x, y}

@@ -48,7 +48,10 @@ export function atomAt(text, caret, language) {
   return name ? entry(name) : undefined;
 }
 
-/** Returns the innermost call that contains the caret: the name of the call, and the position at which its arguments begin. */
+/**
+ * Returns the innermost call, such as `stride(...)`, whose brackets contain the caret: the name of the call, and the position at which its
+ * arguments begin. `all` are the tokens of the text.
+ */
 function enclosing(all, caret) {
   const open = [];
   let last = null;
@@ -63,8 +66,7 @@ function enclosing(all, caret) {
 
 /**
  * Returns the completions at the caret as `{from, to, items: [{insert, name, says, caret}]}`. `insert` replaces the text from `from` to
- * `to`; `caret` is the position of the caret in `insert` afterwards. If `all` is true, completions are offered before a letter is typed
- * too.
+ * `to`; `caret` is the position of the caret in `insert` afterwards. If `all` is false, names are offered only after at least one letter.
  */
 export function complete(text, caret, language, labels, { all = false } = {}) {
   const before = tokens(text.slice(0, caret));
@@ -96,7 +98,7 @@ export function complete(text, caret, language, labels, { all = false } = {}) {
   return { from, to, items: found };
 }
 
-/** Returns a list with the completion that inserts an atom. Brackets are added unless the atom can be used without brackets. */
+/** Returns a list with one completion, which inserts an atom. Brackets are added unless the atom can be used without brackets. */
 function calls(atom) {
   const { name, title } = atom;
   const bare = title.includes(`\`${name}\``);

@@ -29,7 +29,7 @@ const ctx = {
   state,
   toast,
   language: { atoms: [], scores: [], operators: [] },
-  /** Opens a view, and changes the keys of the state that `patch` contains. */
+  /** Opens the view with the name `view`, and changes the keys of the state that `patch` contains. */
   go: (view, patch = {}) => state.set({ ...patch, view }),
 };
 

@@ -1,6 +1,6 @@
 // Parts of the mask view: exports, keys, icons, legends, and the bars along the rulers.
 
-/** The formats of exports, each as `[name in the API, title, note]`. */
+/** The formats in which a mask can be downloaded, each as `[name in the API, title, note]`. */
 export const EXPORTS = [
   ["svg", "SVG", "a picture that stays sharp at any size"],
   ["png", "PNG", "a picture"],
@@ -11,7 +11,7 @@ export const EXPORTS = [
   ["json", "JSON", "mask, shape and facts"],
   ["npy", "NumPy array", "every cell"],
 ];
-/** The formats of exports that are pictures. If the picture is zoomed, an export contains only the visible part. */
+/** The formats of downloads that are pictures. If the picture on the page is zoomed, the download contains only the visible part. */
 export const PICTURES = ["svg", "png", "txt"];
 /** The keyboard shortcuts of the picture, each as `[keys, effect]`. */
 export const SHORTCUTS = [
@@ -37,7 +37,10 @@ export const ICONS = {
   keys: "M9.5 9a2.6 2.6 0 1 1 3.7 2.3c-.8.4-1.2 1-1.2 1.9v.3M12 17v.01",
 };
 
-/** The entries of the legend `[colour, meaning]`, for each kind of picture. */
+/**
+ * The entries of the legend `[colour, meaning]`, for each kind of picture: the cells, the tiles of the plan, and the difference of two
+ * masks.
+ */
 export const LEGENDS = {
   cells: [
     ["allowed", "allowed"],
@@ -59,7 +62,10 @@ export const LEGENDS = {
   ],
 };
 
-/** Returns the documents, the labels, or the non-padding tokens of a batch row as bars along the rulers. */
+/**
+ * Returns the documents, the labels, or the non-padding tokens of a batch row as bars along the rulers. `bound` is the answer of POST
+ * /api/masks, and `side` is `left` if the padding is before the other tokens.
+ */
 export function bandsOf(bound, batch, side) {
   const bands = [];
   const ends = bound.document_ends?.[Math.min(batch, bound.document_ends.length - 1)];
@@ -83,7 +89,7 @@ export function bandsOf(bound, batch, side) {
 
 /**
  * Returns the ranges `[start, end]` of a label in a batch row. `positions` is one list for all batch rows, or one list for each batch row.
- * An entry is a position, a text `"a..b"`, or a range.
+ * An element of such a list is a position, a text `"a..b"`, or a range.
  */
 function rangesOf(positions, batch) {
   if (!Array.isArray(positions)) return [];

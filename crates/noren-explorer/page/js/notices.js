@@ -10,7 +10,7 @@ export class Notices {
   #onLate;
   #timer = 0;
 
-  /** Whether tiles have been missing for longer than PATIENCE. */
+  /** Whether tiles of the picture have been missing for longer than PATIENCE. */
   late = false;
   elements = [this.#veil, this.#status];
 
@@ -19,7 +19,10 @@ export class Notices {
     this.#onLate = onLate;
   }
 
-  /** Starts the timer for late tiles if tiles are missing. Stops the timer if the picture is `complete`. */
+  /**
+   * Stops the timer for missing tiles if the picture is `complete`. Otherwise starts the timer, which calls `onLate` after the time
+   * PATIENCE.
+   */
   wait(complete) {
     if (complete) this.reset();
     else this.#timer ||= setTimeout(() => this.#run(), PATIENCE);
@@ -30,7 +33,7 @@ export class Notices {
     this.#onLate();
   }
 
-  /** Stops the timer for late tiles. */
+  /** Stops the timer for missing tiles. */
   reset() {
     clearTimeout(this.#timer);
     this.#timer = 0;
@@ -38,8 +41,8 @@ export class Notices {
   }
 
   /**
-   * Shows the notices over the picture. `outdated` is the reason why the picture is out of date, or empty. `complete` is true if no tile is
-   * missing. `failures` describes tiles that failed, or is null.
+   * Shows the notices over the picture. `outdated` is the reason why the picture does not show the current mask, or empty. `complete` is
+   * true if no tile is missing. `failures` describes tiles that failed, or is null.
    */
   show(outdated, complete, failures) {
     write(this.#veil, outdated || (this.late && !complete && !failures ? "Drawing …" : ""));

@@ -22,7 +22,7 @@ function ink(name) {
 
 const faded = (name, share) => ink(name).replace(")", ` / ${share})`);
 
-/** Returns the hatched pattern for cells whose tile is not loaded. No colour of the legend is hatched. */
+/** Returns the hatched pattern for cells whose tile is not loaded. The colours of the legend are not hatched. */
 function missing(context) {
   if (hatch) return hatch;
   const side = 12;
@@ -42,8 +42,8 @@ function missing(context) {
 }
 
 /**
- * Returns the level at which one cell of a tile is one to two screen pixels wide. `ratio` is the number of screen pixels per page pixel,
- * and `top` the maximum level.
+ * Returns the level of the tiles for a camera: the level at which one pixel of a tile is one to two screen pixels wide. `ratio` is the
+ * number of screen pixels per page pixel, and `top` the maximum level.
  */
 export function levelFor(camera, top, ratio) {
   const finest = Math.max(camera.scale, Math.min(camera.down, camera.scale)) * ratio;
@@ -63,8 +63,8 @@ export function tilesSeen(camera, level) {
 }
 
 /**
- * Draws the cells in the window. If a tile is not loaded, draws a coarser tile, or a tile of `before`, which are the tiles of the previous
- * picture.
+ * Draws the cells in the window from the tiles of `level`. If a tile is not loaded, draws a tile of a higher level, or a tile of `before`,
+ * which are the tiles of the previous picture.
  */
 export function drawCells(context, camera, tiles, before, level) {
   const [x0, y0] = [Math.max(camera.left, camera.x(0)), Math.max(camera.top, camera.y(0))];
@@ -98,8 +98,8 @@ function place(context, camera, image, { firstQuery, firstKey, rows, cols }, lev
 }
 
 /**
- * Draws the part of a coarser tile that covers the missing tile `[level, row, col]`. Uses the nearest loaded level, at least `from` levels
- * coarser. Returns false if no such tile is loaded.
+ * Draws a missing tile `[level, row, col]` from a tile with a higher level, whose pixels show more cells each. Uses the nearest loaded
+ * level that is at least `from` levels higher. Returns false if no such tile is loaded.
  */
 function drawCoarser(context, camera, tiles, [level, row, col], from = 1) {
   for (let up = from; level + up <= tiles.top; up += 1) {
@@ -129,7 +129,10 @@ function drawCoarser(context, camera, tiles, [level, row, col], from = 1) {
   return false;
 }
 
-/** Draws cells that are large enough for gaps and round corners. With two masks, cells that only one mask allows also have a sign. */
+/**
+ * Draws the visible cells of a tile as rectangles with round corners and gaps between them. If two masks are compared, a cell that only the
+ * first mask allows has a minus sign, and a cell that only the second mask allows has a plus sign.
+ */
 function drawSingles(context, camera, tile, mode) {
   const { q0, q1, k0, k1 } = camera.seen();
   const { colours } = palette(mode);
@@ -278,7 +281,7 @@ function slanted(context, words, x, y) {
   context.restore();
 }
 
-/** Returns the distance between two numbers on a ruler: the smallest power of two that is at least `least`. */
+/** Returns the distance between two neighbouring numbers on a ruler: the smallest power of two that is at least `least`. */
 function step(least) {
   for (const value of [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]) if (value >= least) return value;
   return 2 ** Math.ceil(Math.log2(least));

@@ -5,7 +5,10 @@ import { el, fill, svg } from "./dom.js";
 const [width, height] = [620, 380];
 const [left, right, top, bottom] = [82, 18, 18, 46]; // margins
 
-/** Returns the powers of `base` within a range. If there are more than `most`, only every second or every n-th power is returned. */
+/**
+ * Returns the powers of `base` from `low` to `high`, which are the numbers on an axis. If there are more than `most` powers, only every
+ * n-th power is returned.
+ */
 function ticks([low, high], base, most) {
   const [from, to] = [Math.ceil(Math.log(low) / Math.log(base) - 1e-9), Math.floor(Math.log(high) / Math.log(base) + 1e-9)];
   const every = Math.max(1, Math.ceil((to - from + 1) / most));
@@ -15,9 +18,10 @@ function ticks([low, high], base, most) {
 }
 
 /**
- * Returns a plot. `series` is a list of lines `{name, tone, dashed, points: [[x, y]]}` with positive numbers; `tone` is the name of a
- * colour, such as `--accent`. `x` and `y` describe the axes: `{label, format, base}`, and `tick` if the numbers on the axis have another
- * format. `mark` is an x value that is highlighted.
+ * Returns a plot with logarithmic axes. `series` is a list of lines `{name, tone, dashed, points: [[x, y]]}` with positive numbers; `tone`
+ * is the name of a colour, such as `--accent`. `x` and `y` describe the axes: `label` is a text, `format` a function that writes a number,
+ * `tick` another such function for the numbers on the axis, and `base` the number whose powers are on the axis. `mark` is an x value that
+ * is highlighted.
  */
 export function plot({ title, series, x, y, mark = null }) {
   const points = series.flatMap((line) => line.points).filter(([, value]) => value > 0);
@@ -55,7 +59,10 @@ export function plot({ title, series, x, y, mark = null }) {
   return el("figure", { class: "plot" }, el("figcaption", {}, el("h2", {}, title), legend), picture);
 }
 
-/** Returns the scales of a plot, `{xs, ys, px(x), py(y)}`: the range of each axis, and functions that convert numbers to pixels. */
+/**
+ * Returns the scales of a plot, `{xs, ys, px(x), py(y)}`. `xs` and `ys` are the ranges of the axes; `px` and `py` convert numbers to
+ * pixels. The range of y is extended to powers of `base`.
+ */
 function scalesOf(points, base) {
   const range = (at) => [Math.min(...points.map((point) => point[at])), Math.max(...points.map((point) => point[at]))];
   const scale =
@@ -110,7 +117,7 @@ function marker(at) {
   );
 }
 
-/** Returns list items with the name of each line and the value of the line at the x value `at`. */
+/** Returns list items for the legend: the x value `at`, and for each line its name and its y value at `at`. */
 const values = (series, x, y, at) => [
   el("li", { class: "plot-at" }, `${x.label} ${x.format(at)}`),
   series.map(({ name, tone, dashed, points }) => {

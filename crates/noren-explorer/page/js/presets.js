@@ -4,7 +4,7 @@ import { el, fill } from "./dom.js";
 import { openDialog } from "./dialog.js";
 import { thumbnail } from "./tiles.js";
 
-/** Returns the changes of the state with which the page shows a preset. */
+/** Returns the changes of the page's state that show a preset, which is the mask or the stack of masks of a real model. */
 export function presetState({ scene, layers, depth }) {
   const { mask, shape = {}, facts = {}, layer = null } = scene;
   return {

@@ -11,7 +11,7 @@ const flag = (value) => typeof value === "boolean";
 const several = (of, length) => (value) => value === null || (Array.isArray(value) && value.length === length && value.every(of));
 const finite = (value) => typeof value === "number" && Number.isFinite(value);
 
-/** The keys of the state, each with `[default, function that checks a value]`. */
+/** The keys of the page's state, each with `[default, function that checks a value]`. */
 const KEYS = {
   view: ["mask", text(16)],
   mask: ["sliding(6) | causal & keys(0..2) | spans([9..14])", text(Infinity)], // the server refuses texts that are too long
@@ -30,7 +30,10 @@ const KEYS = {
   doctor: [{}, plain],
 };
 
-/** The keys in the settings of each view that stay in memory and never enter an address. */
+/**
+ * The keys in the settings of each view that the page does not write to its address: the user's text and the words to hide. A link contains
+ * them only if the user chooses this.
+ */
 const SECRETS = { text: ["text", "words"] };
 
 const same = (a, b) => a === b || JSON.stringify(a) === JSON.stringify(b);
@@ -47,7 +50,7 @@ export function sound(from, otherwise = {}) {
   return kept;
 }
 
-/** Returns the state without the keys in `SECRETS`, which addresses must not contain. */
+/** Returns the state without the keys in `SECRETS`. */
 function withoutSecrets(value) {
   const kept = { ...value };
   for (const [view, keys] of Object.entries(SECRETS)) {
@@ -59,8 +62,8 @@ function withoutSecrets(value) {
 const holdsSecrets = (value) => Object.entries(SECRETS).some(([view, keys]) => keys.some((key) => Object.hasOwn(value[view], key)));
 
 /**
- * Returns the state for the fragment of an address. Addresses contain no secrets, so secrets keep their current value unless the fragment
- * contains them.
+ * Returns the state for the fragment of an address. Most fragments do not contain the keys in `SECRETS`; these keys then keep their current
+ * values.
  */
 function arrived(fragment) {
   const next = decode(fragment);
@@ -77,7 +80,7 @@ function arrived(fragment) {
 // JSON with quotes and apostrophes exchanged, spaces as +, and without the outer braces: readable, and chat programs do not break it.
 const swap = (json) => json.replace(/["']/g, (sign) => (sign === '"' ? "'" : '"'));
 
-/** Returns the fragment of an address that encodes a state. */
+/** Returns the fragment of an address (the part after `#`) that encodes a state. */
 export function encode(value) {
   const told = Object.entries(value).filter(([key, to]) => KEYS[key] && !same(to, KEYS[key][0]));
   const json = swap(JSON.stringify(Object.fromEntries(told)).slice(1, -1));
@@ -118,7 +121,7 @@ function write() {
   if (to !== location.hash) history.replaceState(null, "", to);
 }
 
-/** Removes secrets from the address of the page, for example after a link with secrets was opened. */
+/** Removes the keys in `SECRETS` from the address of the page, for example after the user opened a link that contains them. */
 function forget() {
   if (holdsSecrets(decode(location.hash))) write();
 }
@@ -167,7 +170,10 @@ export const state = {
     return `#${encode(secrets ? to : withoutSecrets(to))}`;
   },
 
-  /** Returns the scene of the state in the format of POST /api/masks. The argument may be a changed copy of the state. */
+  /**
+   * Returns the scene of the state: the mask, its shape, its facts and its layer, in the format of POST /api/masks. The argument may be a
+   * changed copy of the state.
+   */
   scene: ({ mask, shape, facts, layer } = current) => (layer === null ? { mask, shape, facts } : { mask, shape, facts, layer }),
 };
 

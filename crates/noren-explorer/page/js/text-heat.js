@@ -10,7 +10,8 @@ const LARGEST = 30;
 export class HeatMap extends Drawing {
   /**
    * `inks()` returns the colours as `{strong, none, ground, label, cross, secret, font}`, each colour as [r, g, b]. `onCell(row, col)` is
-   * called with the cell under the pointer, or with nulls.
+   * called with the cell of the attention map under the pointer, and `onPick(row, col)` with the cell that the user clicks; outside of the
+   * map, with nulls.
    */
   constructor(canvas, { inks, onCell, onPick }) {
     super(canvas, canvas.parentElement);
@@ -119,7 +120,10 @@ export class HeatMap extends Drawing {
     }
   }
 
-  /** Returns the indices of the words whose labels fit without overlap: highlighted words first, then private words, then other words. */
+  /**
+   * Returns the indices of the words of the attention map whose labels fit without overlap. Highlighted words are first, then private
+   * words, then other words. `count` is the number of words.
+   */
   labelled(count) {
     const { lit, answer } = this;
     const apart = (FONT + 2) / this.area.cell;

@@ -16,7 +16,7 @@ function listed(parts) {
   return said.length < 2 ? said.join("") : `${said.slice(0, -1).join(", ")} and ${said.at(-1)}`;
 }
 
-/** Shows a dialog with the link to the view. At first the link does not contain the text. */
+/** Shows a dialog with the link to the view. The link contains the user's text only after the user chooses this in the dialog. */
 export function openLink({ state, toast }, settings) {
   const held = el("p", { role: "status" });
   const address = el("input", { type: "text", readonly: true, "aria-label": "Link" });

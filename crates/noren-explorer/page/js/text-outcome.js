@@ -2,7 +2,7 @@
 
 import { el, number, percent, plural } from "./dom.js";
 
-/** Returns sorted positions as a text of runs: `3..9, 12`; the end of a run is excluded. */
+/** Returns sorted positions as a text of ranges: `3..9, 12`; the end of a range is excluded. */
 export function runs(places) {
   const spans = [];
   for (const at of places) {
@@ -12,7 +12,7 @@ export function runs(places) {
   return spans.map(([a, b]) => (b - a === 1 ? `${a}` : `${a}..${b}`)).join(", ");
 }
 
-/** Describes the result of the test for leaks in a sentence. */
+/** Describes in a sentence the result of the test for leaks, which exchanges hidden text and compares the model's outputs. */
 export function proofInWords({ holds, trials, compared, leaks, secret_changed: swapped }) {
   const changed = leaks.length;
   const told = `${plural(trials, "run")} with other secrets in the same places: ${plural(compared, "number")} compared, `;

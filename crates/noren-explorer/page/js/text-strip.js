@@ -6,7 +6,10 @@ import { drawSmall } from "./text-heat.js";
 import { request } from "./text-settings.js";
 
 export class Strip {
-  /** `onPlace(layer, head)` is called when the user chooses the map of a layer and head. */
+  /**
+   * `inks()` returns the colours of the theme. `onPlace(layer, head)` is called when the user chooses the small attention map of a layer
+   * and head.
+   */
   constructor({ api, inks, onPlace }) {
     Object.assign(this, { api, inks, onPlace });
     this.grid = el("div", { class: "text-strip" });
@@ -21,7 +24,10 @@ export class Strip {
     });
   }
 
-  /** Shows the small maps for these settings. `answer` is the map that is already loaded. */
+  /**
+   * Shows one small attention map for each layer and head of the model, for the text and mask of the settings `set`. `answer` is the
+   * server's answer for one layer and head, whose map needs no request.
+   */
   update(set, answer) {
     const key = JSON.stringify(request({ ...set, layer: 0, head: 0 }));
     const size = `${set.layers}x${set.heads}`;
@@ -66,7 +72,7 @@ export class Strip {
     for (const answer of this.answers?.values() ?? []) this.keep(answer);
   }
 
-  /** Requests the missing small maps that are visible on the screen, one after another. */
+  /** Requests the small attention maps that are visible on the screen and not yet loaded, one after another. */
   async ask() {
     if (this.asking || !this.root.open) return;
     const place = [...this.places.keys()].find((one) => this.seen.has(one) && !this.answers.has(one));

@@ -2,7 +2,7 @@
 
 import { el, fill, percent, uid } from "./dom.js";
 
-/** The maximum number of words that the description of a row of attention names. */
+/** The maximum number of words that `readsInWords` names. */
 const TOLD = 5;
 
 export class Words {
@@ -21,7 +21,7 @@ export class Words {
     });
   }
 
-  /** Shows the words of a text. `units` has one object for each word, with its text and what is known about it. */
+  /** Shows the words of a text. `units` has one object for each word: its text, its kind of private text, and whether it is hidden. */
   show({ units }) {
     this.units = units;
     this.items = units.map((unit, index) =>
@@ -34,8 +34,8 @@ export class Words {
   }
 
   /**
-   * Shows the attention of the word at `index` as the background of the words. `row` has one weight for each word; null removes the
-   * background.
+   * Shows with the background of each word how strongly the word at `index` attends to it. `row` has one attention weight for each word;
+   * null removes the background.
    */
   light(index, row) {
     this.at = index;
@@ -68,7 +68,9 @@ export class Words {
 
 const shown = (text) => (text.trim() === "" ? "␣" : text);
 
-/** Describes which words a word reads most: `“Jane” reads “Dear” 41 %, “,” 12 %`. */
+/**
+ * Describes which words the word at `index` reads most: `“Jane” reads “Dear” 41 %, “,” 12 %`. `row` has the attention weight of each word.
+ */
 export function readsInWords(units, index, row) {
   const order = [...row.keys()].filter((at) => row[at] > 0).sort((a, b) => row[b] - row[a]);
   const name = (at) => `“${shown(units[at].text)}”`;

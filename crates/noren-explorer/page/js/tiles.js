@@ -2,7 +2,7 @@
 
 import { colour, onTheme } from "./theme.js";
 
-/** The number of cells along each side of a tile, at every level. */
+/** The number of pixels along each side of a tile, at every level. At level `l`, a pixel shows `2^l` by `2^l` cells of the mask. */
 export const SIDE = 256;
 const KEPT = 384; // tiles; a third of a MiB each
 const AT_ONCE = 4;
@@ -12,8 +12,8 @@ const FINAL = [408, 410, 507]; // after all of AGAIN, a tile that failed with on
 const kept = new Map(); // key -> tile, the oldest first
 
 /**
- * Returns the cover of a tile's cell, from bits 0 and 1 of the byte: 0 if the mask allows no cell there, 1 if some cells, 2 if all cells, 3
- * if the cover is unknown.
+ * Returns 0 if the mask allows none of the cells of the mask under a pixel of the tile, 1 if some, 2 if all, 3 if this is unknown. `byte`
+ * is the byte of the pixel; bits 0 and 1 have this value.
  */
 export const cover = (byte) => byte & 3;
 export const planned = (byte) => (byte >> 2) & 3;
@@ -28,8 +28,8 @@ onTheme(() => {
 });
 
 /**
- * Returns the colour of each value of a tile's byte, as `[r, g, b]` in `colours` and as a pixel in `pixels`. `mode` is the kind of picture:
- * `cells`, `plan` or `difference`.
+ * Returns the colours for all 256 values of a tile's byte: as `[r, g, b]` in `colours`, and as 32-bit numbers for image data in `pixels`.
+ * `mode` is the kind of picture: `cells`, `plan` or `difference`.
  */
 export function palette(mode) {
   palettes ??= {};
@@ -76,7 +76,10 @@ function ofDifference(byte) {
   return ["denied", "both-some", "both"][cover(byte)];
 }
 
-/** Returns the tile as a picture with one pixel per cell. Cells whose cover is unknown are hatched. */
+/**
+ * Returns the tile as an image with one pixel for each byte of the tile, in the colours for `mode` (`cells`, `plan` or `difference`).
+ * Pixels whose value is unknown are hatched.
+ */
 export function picture(tile, mode) {
   if (tile.bitmap && tile.mode === mode) return tile.bitmap;
   const { rows, cols, cells } = tile;
@@ -94,7 +97,7 @@ export function picture(tile, mode) {
   return tile.bitmap;
 }
 
-/** Returns the lowest level at which one tile covers the whole mask. */
+/** Returns the lowest level at which one tile covers the whole mask. At level `l`, a pixel of a tile shows `2^l` by `2^l` cells. */
 export const topLevel = (qLen, kvLen) => Math.max(0, Math.ceil(Math.log2(Math.max(qLen, kvLen, 1) / SIDE)));
 
 /**
@@ -125,7 +128,7 @@ export class Tiles {
     return this.#source.plan ? "plan" : "cells";
   }
 
-  /** Returns whether these tiles and the tiles `other` show the same cells. */
+  /** Returns whether these tiles and the tiles `other` show the same masks, for the same batch row and head. */
   same = (other) => this.#name === other.#name;
 
   #key = (level, row, col) => `${this.#name} ${level} ${row} ${col}`;
@@ -141,7 +144,9 @@ export class Tiles {
     return tile;
   }
 
-  /** Returns the byte of the cell at query `q` and key `k` in the tile of this level. Returns undefined if the tile is not loaded. */
+  /**
+   * Returns the byte of the pixel that shows query `q` and key `k`, in the tile of this level. Returns undefined if the tile is not loaded.
+   */
   byte(level, q, k) {
     const at = (place) => Math.floor(place / (SIDE * 2 ** level));
     const tile = this.get(level, at(q), at(k));
@@ -151,8 +156,8 @@ export class Tiles {
   }
 
   /**
-   * Requests the tiles `[level, row, col]` in this order, and cancels requests for other tiles. `place` is the position of the camera. When
-   * the tiles or the place change, tiles that failed finally may be requested again.
+   * Requests the tiles `[level, row, col]` in this order, and cancels requests for other tiles. `place` is the position of the camera. A
+   * tile that failed too often is requested again only after the list of tiles or the place has changed.
    */
   want(tiles, place = null) {
     const now = performance.now();
@@ -187,7 +192,10 @@ export class Tiles {
     return { count: found.length, error: found.at(-1).error, over: found.every(({ over }) => over) };
   }
 
-  /** Allows another attempt for a failed tile, and draws again when the waiting time of the tile is over. */
+  /**
+   * Allows one more request for a tile that failed too often. Draws the picture again when the waiting time of the tile is over, because
+   * the drawing requests missing tiles. `failure` has the time of the next attempt.
+   */
   #later(failure, now) {
     failure.over = false;
     setTimeout(() => this.#onTile(null), Math.max(0, failure.at - now) + 50);

@@ -212,7 +212,7 @@ function plots(points, here) {
 }
 
 const cells = (count) => told(short, count);
-/** The columns of the table, each as `[title, key of a point, format]`. */
+/** The columns of the table of predicted costs, each as `[title, key in a point of the cost curve, format]`. */
 const COLUMNS = [
   ["Tokens", "len", number],
   ["Allowed", "allowed", cells],

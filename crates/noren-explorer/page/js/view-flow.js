@@ -28,7 +28,7 @@ const INKS = {
   back: "--allowed", reach: "--cross", warn: "--only-this", edge: "--strong-line", dot: "--strong-line", band: "--denied",
   label: "--soft", strong: "--ink", ground: "--raised", column: "--accent-wash", hover: "--sunken",
 };
-/** The maximum number of rows of the table with one row per layer. */
+/** The maximum number of rows of the table with the tokens that are reached after each layer. */
 const MOST_ROWS = 64;
 
 class FlowView extends AskingView {
@@ -123,7 +123,7 @@ class FlowView extends AskingView {
         button("Save PNG", () => this.save())));
   }
 
-  /** Builds the table of layers, the list of channels that flow does not cover, and the command. */
+  /** Builds the table of the tokens that are reached after each layer, the list of channels that flow does not cover, and the command. */
   buildNotes() {
     this.levels = el("tbody");
     this.assumed = el("p", { class: "soft small", hidden: true });
@@ -166,8 +166,8 @@ class FlowView extends AskingView {
   }
 
   /**
-   * Returns the server's answer to a flow request. If the request is refused and is not about the first batch row, repeats the request for
-   * the first batch row, because the batch row may belong to an earlier mask.
+   * Returns the server's answer to a flow request. If the server refuses a request for another batch row than 0, repeats the request for
+   * batch row 0: an earlier mask may have had more batch rows than this mask.
    */
   async answerTo(body, signal) {
     const told = async (row) => {
@@ -203,7 +203,7 @@ class FlowView extends AskingView {
 
   // --- display ------------------------------------------------------------------------------------------------------------------
 
-  /** Returns the shown token: the token of the settings, limited to the tokens of the answer. */
+  /** Returns the index of the token whose flow is shown: the token in the settings, but at most the last token of the answer. */
   chosen() {
     const { tokens } = this.answer;
     return Math.min(this.set.token ?? tokens - 1, tokens - 1);
@@ -242,7 +242,10 @@ class FlowView extends AskingView {
     this.assumed.textContent = `Assumed: ${(answer.assumed ?? []).join(", ")}`;
   }
 
-  /** Shows the range of tokens that the settings contain, unless the picture itself set this range. */
+  /**
+   * Shows the range of tokens `window` of the settings, unless this range comes from zooming or panning of the picture itself. `resized` is
+   * true if the number of tokens changed; then a range of the picture is removed from the settings.
+   */
   lookAt(window, resized) {
     const wanted = JSON.stringify(window);
     const own = wanted === this.window;

@@ -150,7 +150,7 @@ class MaskView {
     );
   }
 
-  /** Builds the section with the pictures and their tools. */
+  /** Builds the section with the picture of the mask, the second picture for a comparison, and their tools. */
   #stage() {
     this.legend = el("ul", { class: "legend", "aria-label": "Colours" });
     this.patterns = new Patterns(this.#ctx.api, (at, options) => state.set({ at }, options));
@@ -271,7 +271,10 @@ class MaskView {
     this.explainSoon(this.#pinned() ?? this.picture.cursor(), false);
   }
 
-  /** Stores which texts have an error, and marks the displays that no longer match the texts. */
+  /**
+   * Stores which of the two mask texts have an error, and marks the displays that no longer match the texts. `which` has `first` or
+   * `second` with true for an error.
+   */
   #breaks(which) {
     Object.assign(this.#broken, which);
     const { first, second } = this.#broken;

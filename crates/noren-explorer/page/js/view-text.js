@@ -81,7 +81,7 @@ class TextView extends AskingView {
       this.who, el("div", {}, link), this.command.root);
   }
 
-  /** Builds the elements that show the answer. */
+  /** Builds the elements that show the server's answer: the words of the text, the private text, the attention and the mask. */
   buildSeen() {
     const { api } = this.ctx;
     this.problem = el("p", { class: "notice bad", role: "alert", hidden: true });
@@ -178,7 +178,7 @@ class TextView extends AskingView {
     this.problem.textContent = errorWords(error);
   }
 
-  /** Replaces the proof by the text `instead`, because the proof belongs to an earlier request. */
+  /** Shows the text `instead` in place of the result of the test for leaks, because this result belongs to an earlier request. */
   prove(instead) {
     fill(this.proof, el("p", { class: "soft" }, instead));
   }
@@ -260,7 +260,10 @@ class TextView extends AskingView {
 const panel = (name, heading, ...children) =>
   el("section", { class: `panel ${name}`, "aria-label": heading }, el("h2", {}, heading), children);
 
-/** Returns an input for a number from 0 to a count minus 1. Up to 8 numbers have a button each; larger counts have a field. */
+/**
+ * Returns an input for the index of a layer or head, as `{root, show(value, count)}`. If `count` is up to 8, each index has a button;
+ * otherwise the input is a field.
+ */
 function stepper(name, onChange) {
   const root = el("div", { class: "field text-step" });
   let size = 0;

@@ -52,7 +52,8 @@ export function openWords({ language }, insert) {
 }
 
 /**
- * Returns the words without repeated documentation: `keys`, `queries` and `global` share one documentation, so only the first is listed.
+ * Returns the words of the mask language, but only the first of several words that share one documentation, such as `keys`, `queries` and
+ * `global`.
  */
 const unique = (words) => words.filter((word, i) => words.findIndex(({ title }) => title === word.title) === i);
 

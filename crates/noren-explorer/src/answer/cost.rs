@@ -1,4 +1,5 @@
-//! The cost view: the cost of a mask on this machine, and its growth with length.
+//! The answers for the cost view: the predicted cost of a mask on this machine, and the growth of the cost with the
+//! number of tokens.
 
 use super::number::number;
 use crate::call::Speeds;
@@ -13,18 +14,20 @@ use std::time::{Duration, Instant};
 
 /// The head dimension for which times are predicted: the columns of queries, keys and values.
 const HEAD_DIM: usize = 64;
-/// The number of query rows per tile in the measurement of this machine's speed.
+/// The number of query rows per tile of the plans with which this machine's speed is measured.
 const BLOCK_Q: u32 = 96;
-/// The maximum number of mixed cells that are counted one by one.
+/// The maximum number of cells in mixed spans for which the allowed cells are counted. With more such cells, the answer
+/// has a lower and an upper bound of the number of allowed cells. In a cost curve, the maximum is 1/64 of this number.
 const MOST_COUNTED: u128 = 1 << 31;
-/// The maximum number of lengths of a curve.
+/// The maximum number of lengths in a request for a cost curve.
 const MOST_LENGTHS: usize = 24;
-/// The time limit of a curve. After this time, no further point is computed.
+/// The time after which the cost of no further length is predicted for a cost curve.
 const LONGEST: Duration = Duration::from_secs(4);
 /// The number of tokens in the measurement of this machine's speed.
 const MEASURED: usize = 2048;
 
-/// Measures attention without a mask and with a causal mask. Returns the speeds of this machine.
+/// Measures the time of attention without a mask and with a causal mask. Returns the speeds of this machine, from which
+/// costs are predicted.
 pub(crate) fn calibrate() -> Answer {
     let values: Vec<f32> = (0..2 * MEASURED * HEAD_DIM).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
     let time = |len: usize, causal: bool| -> Result<(f64, Cells)> {
@@ -100,8 +103,8 @@ impl Cells {
     }
 }
 
-/// Returns the number of cells in mixed spans, which must be tested one by one. A pattern that several batch rows and
-/// heads share is counted once.
+/// Returns the number of cells in mixed spans. To count the allowed cells, each of these cells is tested. A pattern
+/// that several batch rows and heads share is counted once.
 fn undecided(plan: &Plan) -> u128 {
     Cells::by_pattern(plan).iter().map(|cells| cells.mixed).sum()
 }
@@ -113,7 +116,8 @@ fn dense_bytes(plan: &Plan) -> u128 {
     plan.patterns().len() as u128 * shape.q_len() as u128 * shape.kv_len() as u128
 }
 
-/// Returns the predicted cost of a plan as JSON. `cells` are the cells of all batch rows and heads.
+/// Returns the predicted cost of a plan as JSON. `cells` has the numbers of computed cells over all batch rows and
+/// heads.
 fn predicted(plan: &Plan, cells: Cells, speeds: &Speeds) -> Value {
     let all = plan.shape().cells();
     object!({
@@ -154,7 +158,8 @@ pub(crate) fn cost(state: &mut State, id: &str, speeds: &Speeds) -> Answer {
     json(&value)
 }
 
-/// Returns the predicted cost of a mask at several lengths. `body` is a scene, which may have a list of lengths.
+/// Returns the predicted cost of a mask at several lengths. `body` is a scene: a mask with its shape and facts, and
+/// optionally a list of lengths.
 pub(crate) fn curve(body: &[u8], speeds: &Speeds) -> Answer {
     let scene: Scene = serde_json::from_slice(body)?;
     let spec = parse(&scene.mask, scene.layer)?;
@@ -231,9 +236,9 @@ fn lengths(asked: Option<&[usize]>) -> Result<Vec<usize>> {
     Ok(lengths)
 }
 
-/// Changes facts that describe `own` tokens so that they describe `len` tokens: documents are repeated or cut, lengths
-/// of batch rows are scaled. Returns the new facts, and a note about the change; `None` means that the facts are
-/// unchanged.
+/// Changes facts that describe `own` tokens so that they describe `len` tokens: documents are repeated or cut, and
+/// lengths of batch rows are scaled. Returns the new facts, and a note for the user about the change; the note is
+/// `None` if the facts are unchanged.
 fn stretched(facts: &Facts, own: usize, len: usize) -> (Facts, Option<String>) {
     let mut value = serde_json::to_value(facts).unwrap_or_default();
     let mut note = None;

@@ -1,4 +1,4 @@
-//! The doctor view: a file, the mistakes of its mask, and the repair.
+//! The answers for the doctor view: the diagnosis of a mask in a file, and the catalogue of mistakes.
 
 use crate::call::DoctorRequest;
 use crate::message::{JSON, Reply};
@@ -42,7 +42,7 @@ pub(crate) fn doctor(request: &DoctorRequest, file: &[u8]) -> Answer {
     Ok(Frame { head: Reply::of(JSON), blobs })
 }
 
-/// Returns the list of a file's arrays as text.
+/// Returns text with the names of a file's arrays, for an error message.
 fn listed(names: &[String]) -> String {
     match names {
         [] => "no array".to_string(),
@@ -50,7 +50,8 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// Returns the intended mask `text`, bound to the sizes of the given mask: batch rows, heads, queries, keys.
+/// Returns the intended mask, bound to the sizes of the mask in the file. `text` is the expression of the intended
+/// mask, and the sizes are batch rows, heads, queries and keys.
 fn meant(text: &str, [batch, heads, q, kv]: [usize; 4]) -> Result<Known> {
     let shape = match q == kv {
         true => Shape::square(q),

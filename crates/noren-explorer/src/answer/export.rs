@@ -1,4 +1,4 @@
-//! The download of a mask as a picture, an expression, code, or its cells.
+//! The answers for downloads: a mask as a picture, an expression, code, or an array of its cells.
 
 use super::mask::spec_text;
 use crate::call::{ExportRequest, Pair};
@@ -15,7 +15,8 @@ use serde_json::json as object;
 /// The maximum number of cells of a downloaded array.
 const MOST_CELLS: u128 = 1 << 28;
 
-/// Returns a mask in the requested form.
+/// Returns the mask `id` as a file in the format that the request names: a picture, an expression, code, or an array of
+/// its cells.
 pub(crate) fn export(state: &mut State, id: &str, request: &ExportRequest) -> Answer {
     let known = state.mask(id)?;
     let other = request.other.as_deref().map(|id| state.mask(id)).transpose()?;

@@ -1,4 +1,5 @@
-//! The flow view: the tokens that influence each other over layers, and the result of a policy.
+//! The answer for the flow view: the tokens that influence a token over the layers, the tokens that it influences, and
+//! the result of a policy.
 
 use crate::problem::{Problem, Result};
 use crate::scene::{SceneShape, check_sizes, facts, parse};
@@ -15,14 +16,16 @@ use serde_json::{Value, json as object};
 const MOST_LAYERS: usize = 512;
 /// The maximum size of a policy, in bytes.
 const MOST_POLICY: usize = 16 << 10;
-/// The maximum size of a stack, as (tokens, layers), for which the allowed cells of every layer are listed.
+/// The maximum size of a stack, as (tokens, layers), for which the answer also lists the allowed cells of every layer.
 const MOST_DRAWN: (usize, usize) = (64, 16);
-/// The maximum number of ranges that are listed for one set of tokens.
+/// The maximum number of ranges that the answer lists for one set of tokens: the tokens that influence the requested
+/// token, or that the requested token influences, at one layer.
 const MOST_RANGES: usize = 4096;
-/// The maximum number of violations that are listed.
+/// The maximum number of violations of a policy that the answer lists.
 const MOST_VIOLATIONS: usize = 50;
 
-/// The body of a request: a stack of layers with a shape, facts, a policy and a token.
+/// The body of a request for a flow: the masks of a stack, a shape, facts, a policy, and the token whose flow is
+/// computed. `depth` is the number of layers; if there are fewer masks than layers, the masks are repeated.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stack {

@@ -1,4 +1,5 @@
-//! The data of the editor: the words of the language with their pictures, and masks of real models.
+//! The answers for the editor: the documentation of the mask language, with a small picture of each atom, and masks of
+//! real models.
 
 use crate::message::{JSON, Reply};
 use crate::state::{Answer, json};
@@ -8,13 +9,13 @@ use noren_mask::{Array, Facts, Mask, Shape};
 use noren_picture::Draw;
 use serde_json::{Value, json as object};
 
-/// Masks of real models, with the values of their configurations.
+/// Masks of real models as JSON, with the parameters of their configurations.
 pub(crate) const PRESETS: &str = include_str!("../presets.json");
 
-/// The number of tokens of a small picture.
+/// The number of tokens in the small picture that documents an atom.
 const SMALL: usize = 16;
 
-/// Returns the words of the language with their meanings.
+/// Returns the atoms, the score modifiers and the operators of the mask language with their meanings, as JSON.
 pub(crate) fn language() -> Answer {
     let entry = |word: &Word| {
         let mut value = object!(word);
@@ -33,7 +34,8 @@ pub(crate) fn language() -> Answer {
     }))
 }
 
-/// Returns the example of a word whose picture shows the word's pattern with few tokens.
+/// Returns the expression for the small picture that documents `word`, a name of the mask language. For example,
+/// returns `sliding(4)` for `sliding`, because a larger window would not be visible with few tokens.
 fn small(word: &Word) -> &'static str {
     match word.name {
         "sliding" => "sliding(4)",
@@ -45,8 +47,8 @@ fn small(word: &Word) -> &'static str {
     }
 }
 
-/// Returns a picture of an example with few tokens, as SVG. The facts of the picture suit most atoms; `None` if the
-/// example needs other facts.
+/// Returns a small picture of the expression `example` as SVG. The mask is bound to fixed example facts, which suit
+/// most atoms; returns `None` if the expression needs other facts.
 fn thumbnail(example: &str) -> Option<String> {
     let mask: Mask = example.parse().ok()?;
     let cells: Vec<bool> = (0..SMALL * SMALL).map(|i| (i / SMALL + i % SMALL * 3) % 5 < 2).collect();
@@ -62,7 +64,7 @@ fn thumbnail(example: &str) -> Option<String> {
     })
 }
 
-/// Returns the masks of real models.
+/// Returns the masks of real models as JSON. The page offers them as examples.
 pub(crate) fn presets() -> Answer {
     Ok(Frame { head: Reply::of(JSON), blobs: vec![PRESETS.as_bytes().to_vec()] })
 }

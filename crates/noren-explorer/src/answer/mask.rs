@@ -1,4 +1,5 @@
-//! The mask view: the bound mask, tiles of cells, explanations, differences.
+//! The answers for the mask view: the summary of a bound mask, tiles of its picture, the explanation of a cell, and the
+//! difference of two masks.
 
 use super::number::number;
 use crate::call::{CellRequest, Pair, TileRequest};
@@ -18,21 +19,24 @@ use std::collections::BTreeMap;
 const MOST_PATTERNS: usize = 256;
 /// The maximum number of pairs of batch row and head that are listed for one pattern.
 const MOST_LISTED: usize = 64;
-/// The number of cells along each side of a tile.
+/// The maximum number of pixels along each side of a tile of the picture.
 const SIDE: u64 = 256;
-/// The maximum level of a tile. One tile of this level covers more cells than any mask has.
+/// The maximum level of a tile of the picture. At this level, one pixel shows `2^22` queries and keys, which is the
+/// maximum size of a mask.
 const MOST_LEVEL: u32 = 22;
 
-/// Binds a scene, stores its mask and returns its summary.
+/// Reads the scene `body`, which is a mask with its shape and facts. Stores the bound mask under the identity `id`, and
+/// returns its summary.
 pub(crate) fn read(state: &mut State, id: &str, body: &[u8]) -> Answer {
     let known = state.define(id, body)?;
     json(&summary(id, &known))
 }
 
-/// The pairs of batch row and head that have the same cells, and so share one picture.
+/// The pairs of batch row and head whose cells are equal, so that one picture shows all of them. `count` is the number
+/// of these pairs.
 #[derive(Default, Serialize)]
 struct Pattern {
-    /// The first pairs `[batch row, head]` with this pattern; the list has a maximum length.
+    /// The first pairs `[batch row, head]` with this pattern, at most [`MOST_LISTED`] pairs.
     pairs: Vec<[usize; 2]>,
     count: usize,
     caption: Option<String>,
@@ -93,8 +97,9 @@ fn facts_value(facts: &Facts) -> Value {
     value
 }
 
-/// Returns the positions at which documents end, one list for each batch row, from the mask or from the facts. If all
-/// batch rows are equal, there may be only one list. `None` means that the mask has no documents.
+/// Returns the positions at which documents end, one list for each batch row, from the lengths of documents in the mask
+/// or in the facts. If all batch rows are equal, there may be only one list. `None` means that neither the mask nor the
+/// facts have such lengths.
 fn document_ends(bound: &BoundMask) -> Option<Vec<Vec<u64>>> {
     let ends = |lengths: &[u64]| {
         let mut end = 0;
@@ -121,8 +126,8 @@ fn document_ends(bound: &BoundMask) -> Option<Vec<Vec<u64>>> {
     }
 }
 
-/// Returns the ranges of each label, as one list of ranges for each batch row. If all batch rows are equal, there is
-/// only one list.
+/// Returns the positions of each label as JSON, such as `{"pii": [[[3, 9]]]}`: for each batch row, a list of ranges
+/// whose end is excluded. If the facts have one list of positions for all batch rows, there is only one list of ranges.
 fn labels(facts: &Facts) -> Value {
     let Value::Object(labels) = facts_value(facts).get("labels").cloned().unwrap_or_default() else {
         return object!({});
@@ -137,8 +142,8 @@ fn labels(facts: &Facts) -> Value {
     labels.iter().map(|(name, spans)| (name.clone(), object!(by_row(spans)))).collect::<serde_json::Map<_, _>>().into()
 }
 
-/// Returns the start and the end (excluded) of a span in facts, such as `3`, `"3..9"` or `"3.."`; `None` if the span
-/// has another format.
+/// Returns the start and the end (excluded) of one entry of a label in the facts: `3` is from 3 to 4, `"3..9"` is from
+/// 3 to 9, and `"3.."` is from 3 to the maximum length. Returns `None` if the entry has another format.
 fn ends(span: &Value) -> Option<[u64; 2]> {
     if let Some(at) = span.as_u64() {
         return Some([at, at + 1]);
@@ -147,7 +152,7 @@ fn ends(span: &Value) -> Option<[u64; 2]> {
     Some([start.parse().unwrap_or(0), end.parse().unwrap_or(noren_mask::Shape::MAX_LEN as u64)])
 }
 
-/// Returns a tile of a mask's picture, with one byte for each cell.
+/// Returns a tile of a mask's picture, with one byte for each pixel.
 pub(crate) fn tile(state: &mut State, id: &str, request: &TileRequest) -> Answer {
     let known = state.mask(id)?;
     let other = request.other.as_deref().map(|id| state.mask(id)).transpose()?;
@@ -156,8 +161,10 @@ pub(crate) fn tile(state: &mut State, id: &str, request: &TileRequest) -> Answer
 }
 
 /// Returns the bytes of a tile: four little-endian `u32` numbers (rows, columns, first query, first key), and then one
-/// byte for each cell. Bits 0 and 1 are the cover, and bits 2 and 3 show how the plan computes the cell. With a second
-/// mask, bits 4 and 5 are the difference, and bits 6 and 7 the cover of the second mask.
+/// byte for each pixel. A pixel shows one or more cells of the mask. Bits 0 and 1 are 0 if the mask allows none of
+/// these cells, 1 if some, 2 if all. Bits 2 and 3 are 0 if the plan computes none of them, 1 if the plan has a mixed
+/// span there, otherwise 2. With a second mask, bit 4 means that only the first mask allows one of the cells, bit 5
+/// that only the second mask does, and bits 6 and 7 are the bits 0 and 1 of the second mask.
 fn draw(known: &Known, other: Option<&Known>, request: &TileRequest) -> Result<Vec<u8>> {
     let (bound, shape, Pair { batch, head }) = (&known.bound, known.bound.shape(), request.pair);
     let rows = borders("row", request.row, request.level, shape.q_len())?;

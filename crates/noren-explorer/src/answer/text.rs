@@ -1,4 +1,4 @@
-//! The text view: runs a text through the model that the program provides.
+//! The answers for the text view: the description of the model, and the result of running a text through the model.
 
 use crate::message::{JSON, Reply};
 use crate::problem::Problem;

@@ -18,7 +18,8 @@ pub(super) enum Residues {
     /// Every distance.
     Always,
     /// The distances for which a sum is 1. The list has pairs `(modulus, factor)`, and the sum adds `factor` for each
-    /// `modulus` that divides the distance. Moduli ascend and no factor is 0.
+    /// `modulus` that divides the distance. For example, `[(2, 1), (6, -1)]` are the even distances that 3 does not
+    /// divide. Moduli ascend and no factor is 0.
     ///
     /// A distance is divisible by two moduli if it is divisible by their least common multiple. So `and`, `or` and
     /// `not` of sums are sums.
@@ -44,7 +45,7 @@ impl Residues {
         self.terms().iter().filter(|(modulus, _)| distance % modulus == 0).map(|(_, factor)| factor).sum::<i64>() > 0
     }
 
-    /// Returns a number that divides every distance in the set.
+    /// Returns a number that divides every distance in the set, for example 2 for the even distances.
     pub(super) fn common(&self) -> i64 {
         self.terms().iter().fold(0, |all, (modulus, _)| gcd(all, *modulus as u64)) as i64
     }

@@ -136,16 +136,15 @@ impl Counting<'_> {
 /// The form in which a pattern lists its allowed cells, ascending by cost.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Listed {
-    /// The pattern has no part that lists single cells. Its parts are ranges of keys, distances, and lists of a few
-    /// positions.
+    /// No atom of the pattern lists single cells. Its atoms are ranges of keys, distances, and lists of a few positions.
     No,
-    /// At least one part of the pattern gives words of 64 cells.
+    /// At least one atom of the pattern gives its cells as words of 64 bits, one bit for each of 64 consecutive keys.
     Words,
-    /// At least one part of the pattern decides cells one by one.
+    /// At least one atom of the pattern, such as a closure, decides each cell by a call.
     Cells,
 }
 
-/// Returns the most costly form in which a part of the pattern lists its cells.
+/// Returns the most costly way in which an atom of the pattern gives its cells.
 pub(crate) fn listed(pattern: &Pattern) -> Listed {
     match pattern {
         leaf if leaf.looks_at_every_key() => Listed::Cells,

@@ -37,8 +37,9 @@ impl Rectangle {
 
     /// Returns the number of cells whose distance is a multiple of `modulus` in `from..to`.
     ///
-    /// The number of cells with distance `d` is a sum of four ramps, one for each corner of the rectangle. A ramp is 0
-    /// up to the distance of the corner, and linear in `d` after that distance.
+    /// The number of cells with distance `d` rises, stays equal and falls again, as in a trapezoid. It is a sum of four
+    /// functions of `d`, one for each corner of the rectangle. Each function is 0 up to the distance of its corner, and
+    /// `d` minus that distance after it, with the sign + or -.
     fn multiples(&self, modulus: i64, from: i64, to: i64) -> i128 {
         let Rectangle { queries, keys } = self;
         let ramp = |corner: i64| ramp_sum(corner, modulus, to) - ramp_sum(corner, modulus, from);
@@ -101,8 +102,8 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    /// Returns two sets of the query rows `0..rows`: all rows except those in `reading`, and the rows of the first set
-    /// that are in `unclear`.
+    /// Returns two sets of the query rows `0..rows`: the rows that are not known to read a key, and those of them that may
+    /// read a key (the others read no key).
     pub(super) fn open(self, rows: u32) -> (IntervalSet, IntervalSet) {
         let reading: IntervalSet = self.reading.into_iter().collect();
         let rest = reading.complement(rows);

@@ -10,7 +10,8 @@ use crate::pattern::Pattern;
 use crate::resolved::RowWork;
 use std::rc::Rc;
 
-/// The keys `start..end`; a query reads those keys whose distance from the query is in `distances`.
+/// A segment: consecutive keys `start..end` for which one set of distances decides the cells. A query reads those keys
+/// of the segment whose distance `key position - query position` is in `distances`.
 #[derive(Clone, Debug)]
 pub(super) struct Segment {
     pub(super) start: u32,
@@ -18,10 +19,11 @@ pub(super) struct Segment {
     pub(super) distances: Distances,
 }
 
-/// Segments in ascending order, disjoint. Keys outside of all segments are not allowed.
+/// The segments (see [`Segment`]) of some query rows, in ascending order and disjoint. Keys outside of all segments are
+/// not allowed.
 pub(super) type Segments = Vec<Segment>;
 
-/// The segments of a zone, and the first query row after the zone.
+/// A zone of query rows: the [`Segment`]s of keys that its rows read, and the first query row after the zone.
 #[derive(Clone)]
 pub(super) struct Zone {
     /// The allowed keys of the zone, as segments.
@@ -29,8 +31,9 @@ pub(super) struct Zone {
     pub(super) end: u32,
 }
 
-/// The search for the zones of a pattern. Query rows must be requested in ascending order. Each part of the pattern
-/// keeps its last zone, because most parts change at few rows.
+/// The search for the zones of a pattern. Query rows must be requested in ascending order. The zone that was found last
+/// is stored for the pattern and for each of its operands (`a` and `b` in `a & b`), because it often contains the next
+/// row too.
 pub(super) struct Zones<'a> {
     pattern: &'a Pattern,
     parts: Vec<Zones<'a>>,
@@ -184,7 +187,7 @@ fn leaf_zone(leaf: &Pattern, frame: &Frame, row: u32, keys: (u32, u32), meter: &
     Ok(Zone { segments: segments.into(), end: u32::MAX })
 }
 
-/// Returns the zone of a resolved atom that lists the keys or runs of each query row.
+/// Returns the zone of query row `row` for a resolved atom that lists, for each query row, its keys or its runs of keys.
 fn rows_zone(leaf: &Pattern, frame: &Frame, row: u32, keys: (u32, u32), meter: &mut Meter<'_>) -> Result<Zone, Error> {
     let mut pieces = Vec::new();
     leaf.row(frame, row, keys, &mut |start, end| pieces.push(start..end));

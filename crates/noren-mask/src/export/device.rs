@@ -85,7 +85,7 @@ impl Plan {
         let lists = plan.row_runs(pattern);
         let kv_len = self.shape().kv_len() as u32;
         let pieces = self.pieces(pattern, &lists);
-        let mut words = Words { block, known: HashMap::new(), words: Vec::new() };
+        let mut words = Words::new(block);
         let mut rows = DeviceSide { indptr: vec![0], ..DeviceSide::default() };
         let mut keys = ByKey::new(&pieces, block[1], kv_len);
         for piece in &pieces {
@@ -101,7 +101,7 @@ impl Plan {
                 keys.add(tile, piece.rows.start, &lists, (&any, &all), &mut words);
             }
         }
-        Ok(DevicePlan { block, rows, keys: keys.finish(), words: words.words })
+        Ok(DevicePlan { block, rows, keys: keys.finish(), words: words.finish() })
     }
 
     /// Cuts the query rows into pieces of content. A piece begins where the keys of a row are wholly before or after the
@@ -161,7 +161,7 @@ struct Piece {
 }
 
 /// Appends the runs of a tile of query rows. `any` and `all` are the keys that some row reads and that every row reads.
-fn row_runs(
+pub(super) fn row_runs(
     out: &mut Vec<[i32; 3]>,
     words: &mut Words,
     lists: &[&[[u32; 2]]],
@@ -186,13 +186,22 @@ fn row_runs(
 }
 
 /// The cells of mixed blocks.
-struct Words {
+pub(super) struct Words {
     block: [u32; 2],
     known: HashMap<Vec<u32>, i32>,
     words: Vec<u32>,
 }
 
 impl Words {
+    pub(super) fn new(block: [u32; 2]) -> Self {
+        Words { block, known: HashMap::new(), words: Vec::new() }
+    }
+
+    /// Returns the words of all blocks.
+    pub(super) fn finish(self) -> Vec<u32> {
+        self.words
+    }
+
     /// Returns the number of the block with the cells of the query rows in `lists` and the keys `keys`.
     fn block(&mut self, lists: &[&[[u32; 2]]], keys: Range<u32>) -> i32 {
         let per_row = (self.block[1] / 32) as usize;
@@ -338,7 +347,7 @@ fn without(range: &Range<usize>, others: &[Range<usize>]) -> Vec<Range<usize>> {
 }
 
 /// Returns the runs of keys that at least one list contains.
-fn union(lists: &[&[[u32; 2]]]) -> Vec<[u32; 2]> {
+pub(super) fn union(lists: &[&[[u32; 2]]]) -> Vec<[u32; 2]> {
     let mut all: Vec<[u32; 2]> = lists.concat();
     all.sort_unstable();
     let mut out: Vec<[u32; 2]> = Vec::new();
@@ -352,7 +361,7 @@ fn union(lists: &[&[[u32; 2]]]) -> Vec<[u32; 2]> {
 }
 
 /// Returns the runs of keys that every list contains.
-fn intersection(lists: &[&[[u32; 2]]]) -> Vec<[u32; 2]> {
+pub(super) fn intersection(lists: &[&[[u32; 2]]]) -> Vec<[u32; 2]> {
     let mut out = lists.first().map_or(Vec::new(), |list| list.to_vec());
     for list in lists.iter().skip(1) {
         let (mut a, mut b, mut both) = (0, 0, Vec::new());

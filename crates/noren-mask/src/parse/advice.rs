@@ -1,11 +1,11 @@
-//! Errors of the grammar: the found text, the expected text and a fix.
+//! Functions that make the parser's errors: each error names the found text, the expected text and a fix.
 
 use super::{Parser, vocabulary};
 use crate::atoms;
 use crate::definition::Definition;
 use crate::syntax::{Entry, Kind, MAX_DEPTH, ParseError, Parsed, Token, clip, nearest, synonym};
 
-/// Functions that build the errors of the grammar.
+/// Functions that make the errors of the parser.
 impl Parser<'_> {
     /// Returns a description of the next token, for a message.
     fn found(&self) -> String {
@@ -41,7 +41,8 @@ impl Parser<'_> {
         Err(if kind == Kind::RightParen { self.after_mask(&["`)`"]) } else { self.unexpected(&["`,`", closing]) })
     }
 
-    /// Returns the error for a token that cannot follow a complete mask.
+    /// Returns the error for a next token that cannot follow a complete mask. `closing` lists the tokens that may
+    /// follow, in addition to the operators.
     pub(super) fn after_mask(&self, closing: &[&str]) -> Box<ParseError> {
         if let Some(error) = self.foreign_operator() {
             return error;
@@ -90,7 +91,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Returns the error for an operator of another language, with the operator of this language.
+    /// Returns the error if the next token is an operator of another language, such as `&&`. The error suggests the
+    /// operator of the mask language.
     fn foreign_operator(&self) -> Option<Box<ParseError>> {
         let text = self.slice(self.token);
         let word = self.token.kind == Kind::Name;

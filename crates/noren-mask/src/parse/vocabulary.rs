@@ -1,10 +1,11 @@
-//! The scores: their names and parameters, and the function that reads them.
+//! The score modifiers of the text form, such as `softcap(5)`: their names and parameters, and the function that reads
+//! them.
 
 use crate::scalar::Real;
 use crate::score::Score;
 use crate::syntax::{Arguments, Entry, Parsed, may, need};
 
-/// All scores with their parameters.
+/// All score modifiers with their parameters.
 pub(crate) const SCORES: &[Entry] = &[
     Entry::new("bias", "bias(name)", &[may("name", "name of the array")]),
     Entry::new("relative", "relative(name)", &[may("name", "name of the table")]),
@@ -14,12 +15,12 @@ pub(crate) const SCORES: &[Entry] = &[
     Entry::new("sinks", "sinks(name)", &[may("name", "name of the array")]),
 ];
 
-/// Returns the entry of the score `name`.
+/// Returns the parameters of the score modifier called `name`, or `None` if there is no such score modifier.
 pub(crate) fn score(name: &str) -> Option<&'static Entry> {
     SCORES.iter().find(|entry| entry.name == name)
 }
 
-/// Returns the score with these arguments.
+/// Returns the score modifier with these arguments; `arguments.entry` names it.
 pub(crate) fn read(arguments: &Arguments) -> Parsed<Score> {
     let a = arguments;
     let name = || a.get(0).map_or_else(|| Ok(a.entry.name.to_string()), |given| given.name());

@@ -1,4 +1,4 @@
-//! The serial form of a [`Shape`]: an object of its sizes.
+//! Serialization of a [`Shape`] as a JSON object with its sizes.
 
 use super::Shape;
 use crate::Error;
@@ -65,7 +65,8 @@ impl Shape {
     }
 }
 
-/// Converts an error of the JSON reader to an error of the shape; its place may be in a larger object.
+/// Converts an error of the JSON reader to [`Error::Shape`]. The error keeps the name of the wrong field, also if the
+/// shape is inside a larger JSON object.
 fn of_shape(error: Error) -> Error {
     let Error::Fact { fact, problem } = error else { return error };
     match fact.strip_prefix("shape").map(|rest| rest.trim_start_matches('.')) {
@@ -74,7 +75,7 @@ fn of_shape(error: Error) -> Error {
     }
 }
 
-/// Writes the format of [`Shape::from_json`].
+/// Serializes as the JSON object that [`Shape::from_json`] reads.
 impl Serialize for Shape {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut object = serializer.serialize_struct("Shape", 6)?;
@@ -91,7 +92,7 @@ impl Serialize for Shape {
     }
 }
 
-/// Reads the format of [`Shape::from_json`].
+/// Deserializes as [`Shape::from_json`] does.
 impl<'de> Deserialize<'de> for Shape {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let json = Json::deserialize(deserializer)?;

@@ -1,12 +1,12 @@
-//! Atoms that depend on one number only: the distance `k - q`, the key, or the query. Each is a set of integers, so any
-//! number of them can be joined into one set.
+//! Simplification of atoms that depend on one number only: the distance `k - q`, the key, or the query. Each such atom
+//! is a set of integers, so several of them can be joined into one set.
 
 use crate::atoms;
 use crate::basis::{Axis, Line, Runs};
 use crate::mask::{Mask, Node, Simplified};
 use crate::set::Set;
 
-/// All axes, in the order in which their atoms are written in an expression.
+/// The three numbers on which an atom can depend, in the order in which such atoms are written in an expression.
 pub(super) const AXES: [Axis; 3] = [Axis::Distance, Axis::Key, Axis::Query];
 
 /// The operator that joins masks: `&` or `|`.
@@ -25,20 +25,21 @@ impl Join {
         if self == Join::All { Mask::all(masks) } else { Mask::any(masks) }
     }
 
-    /// Returns the mask that determines the result for any other operand: `none` for `&`, `full` for `|`.
+    /// Returns the mask that makes the other operands superfluous: `none` for `&`, because `a & none` is `none`, and
+    /// `full` for `|`.
     pub(super) fn zero(self) -> Mask {
         Mask::new(if self == Join::All { Node::None } else { Node::Full })
     }
 }
 
-/// Joins sets of an [`Axis`] and writes them as masks.
+/// Functions of an [`Axis`]: joining sets of its numbers, and writing such a set as masks.
 pub(super) trait Joined: Sized {
     fn join<'a>(self, join: Join, sets: impl IntoIterator<Item = &'a Runs>) -> Runs;
     fn write(self, runs: &Runs, join: Join) -> Vec<Mask>;
 }
 
 impl Joined for Axis {
-    /// Returns the intersection or union of many sets.
+    /// Returns the intersection (for `&`) or the union (for `|`) of `sets`.
     fn join<'a>(self, join: Join, sets: impl IntoIterator<Item = &'a Runs>) -> Runs {
         match join {
             Join::Any => Runs::of(sets.into_iter().flat_map(|set| set.as_slice().iter().copied())),
@@ -49,8 +50,8 @@ impl Joined for Axis {
         }
     }
 
-    /// Returns masks of the axis that allow exactly `runs` when `join` joins them. The list is empty if joining no masks
-    /// gives the same cells.
+    /// Returns masks that allow exactly the distances, keys or queries `runs` if they are joined by `join`. The list is
+    /// empty if `join` without operands gives the same cells: all cells for `&`, no cell for `|`.
     fn write(self, runs: &Runs, join: Join) -> Vec<Mask> {
         if runs.is_empty() {
             return if join == Join::All { vec![join.zero()] } else { Vec::new() };
@@ -69,8 +70,9 @@ impl Joined for Axis {
     }
 }
 
-/// Returns distances as bands: for a union, one band per run; for an intersection, the covering band and the complements
-/// of its holes.
+/// Returns bands that allow exactly the distances `runs` if they are joined by `join`. For `|`, there is usually one
+/// band per run. For `&`, there is one band from the first to the last distance, and the complement of a band for each
+/// gap between two runs.
 fn write_bands(runs: &[(i64, i64)], join: Join) -> Vec<Mask> {
     let (first, last) = (runs[0], runs[runs.len() - 1]);
     let holes = runs.windows(2).map(|pair| (pair[0].1 + 1, pair[1].0 - 1));
@@ -86,7 +88,7 @@ fn write_bands(runs: &[(i64, i64)], join: Join) -> Vec<Mask> {
     inner.iter().map(|&(first, last)| band(first, last)).chain([!band(first.1 + 1, last.0 - 1)]).collect()
 }
 
-/// Returns `first <= k - q <= last` as the most readable atom.
+/// Returns the mask of the cells with `first <= k - q <= last`, as `causal`, `sliding` or `window`.
 fn band(first: i64, last: i64) -> Mask {
     let left = (first != i64::MIN).then(|| -first);
     let right = (last != i64::MAX).then_some(last);
@@ -97,8 +99,8 @@ fn band(first: i64, last: i64) -> Mask {
     }
 }
 
-/// Returns the axis and the set of an atom or its complement; `None` if the atom depends on more than one number, or if
-/// its complement does not fit the integer range.
+/// Returns (axis, set) for an atom or the complement of an atom: the set of distances, keys or queries that the mask
+/// allows. Returns `None` if the mask is no such atom or complement.
 pub(super) fn read(mask: &Mask) -> Option<(Axis, Runs)> {
     match mask.node() {
         Node::Not(inner) => {
@@ -119,7 +121,7 @@ fn read_atom(mask: &Mask) -> Option<(Axis, Runs)> {
     }
 }
 
-/// Returns the complement: `!a`, or `a` for `!a`.
+/// Returns the complement of a mask: `!a` for `a`, and `a` for `!a`.
 pub(super) fn complement(literal: &Mask) -> Mask {
     match literal.node() {
         Node::Not(inner) => inner.clone(),

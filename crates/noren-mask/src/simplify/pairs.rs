@@ -1,4 +1,5 @@
-//! Operands that differ in one part and its complement: `a & b | a & !b` is `a`, and `(a | b) & (a | !b)` is `a`.
+//! Simplification of two operands that are equal except for a mask in one and its complement in the other:
+//! `a & b | a & !b` becomes `a`, and `(a | b) & (a | !b)` becomes `a`.
 
 use super::axis::complement;
 use super::axis::{Join, read};
@@ -9,8 +10,8 @@ use std::collections::HashSet;
 /// all others.
 const MOST: usize = 64;
 
-/// Joins operands of one `|` (or `&`) that differ only in one part and its complement. No result is longer than the operands
-/// that it replaces.
+/// Returns the operands of one `|` (or `&`), in which two operands are replaced by one if they differ only in a mask
+/// and its complement: `a & b` and `a & !b` become `a`.
 pub(super) fn paired(join: Join, mut operands: Vec<Mask>) -> Vec<Mask> {
     if operands.len() > MOST {
         return operands;
@@ -22,8 +23,8 @@ pub(super) fn paired(join: Join, mut operands: Vec<Mask>) -> Vec<Mask> {
     operands
 }
 
-/// Returns (first index, second index, joined operand) of two operands that can be joined, or `None`. The first index
-/// is below the second.
+/// Returns (first index, second index, joined operand) for two operands that differ only in a mask and its complement,
+/// or `None` if there are no such operands. The first index is below the second.
 fn pair(join: Join, operands: &[Mask]) -> Option<(usize, usize, Mask)> {
     let parts: Vec<HashSet<&Mask>> = operands.iter().map(|operand| parts_of(join, operand)).collect();
     for first in 0..parts.len() {

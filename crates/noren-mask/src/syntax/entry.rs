@@ -1,6 +1,7 @@
-//! [`Entry`] and [`Picture`]: a word of the text language, its parameters and its picture.
+//! [`Entry`]: the name and parameters of an atom or a score modifier in the text language. [`Picture`]: a picture of an
+//! atom in the documentation.
 
-/// A parameter of an atom or a score.
+/// A parameter of an atom or a score modifier.
 pub(crate) struct Param {
     pub(crate) name: &'static str,
     /// A description of the parameter without an article, such as "number of keys". Messages add "the" before it.
@@ -8,55 +9,56 @@ pub(crate) struct Param {
     pub(crate) required: bool,
 }
 
-/// The name and the parameters of an atom or a score.
+/// The name and the parameters of an atom or a score modifier, from which its text is parsed.
 pub(crate) struct Entry {
     pub(crate) name: &'static str,
     pub(crate) params: &'static [Param],
-    /// The number of parameters that may be given without their names, from the first one on.
+    /// The number of parameters, beginning with the first, that may be given without their names.
     pub(crate) positional: usize,
-    /// True if the first parameter is a list. Then several values must be given as one list in brackets.
+    /// True if the first parameter is a list. Several values must be given as one list in brackets, as in
+    /// `keys([0, 2..4])`.
     pub(crate) lists: bool,
-    /// An example of the atom or score, as valid text.
+    /// An example of the atom or score modifier as valid text, such as `softcap(5)`. Error messages show it.
     pub(crate) example: &'static str,
 }
 
-/// Returns a required parameter.
+/// Returns a required parameter with the name `name` and the description `what`.
 pub(crate) const fn need(name: &'static str, what: &'static str) -> Param {
     Param { name, what, required: true }
 }
 
-/// Returns an optional parameter.
+/// Returns an optional parameter with the name `name` and the description `what`.
 pub(crate) const fn may(name: &'static str, what: &'static str) -> Param {
     Param { name, what, required: false }
 }
 
 impl Entry {
-    /// Returns a word whose parameters may all be given without their names.
+    /// Returns an entry whose parameters may all be given without their names.
     pub(crate) const fn new(name: &'static str, example: &'static str, params: &'static [Param]) -> Self {
         Entry { name, params, positional: params.len(), lists: false, example }
     }
 
-    /// Returns the word with `count` parameters that may be given without their names.
+    /// Returns this entry, changed so that only the first `count` parameters may be given without their names.
     pub(crate) const fn positional(mut self, count: usize) -> Self {
         self.positional = count;
         self
     }
 
-    /// Returns the word with a list as its first parameter.
+    /// Returns this entry, with the mark that its first parameter is a list.
     pub(crate) const fn lists(mut self) -> Self {
         self.lists = true;
         self
     }
 }
 
-/// A picture of an atom in the documentation.
+/// A picture of the cells of a mask, which the documentation of an atom shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Picture {
     /// The mask, as text.
     pub mask: &'static str,
     /// (Number of queries, number of keys, position of the first query).
     pub size: (usize, usize, i64),
-    /// The facts, as JSON.
+    /// The facts to which the mask is bound, as JSON.
     pub facts: &'static str,
 }
 
@@ -66,7 +68,7 @@ impl Picture {
         Picture { mask, size: (len, len, 0), facts: "{}" }
     }
 
-    /// Returns the picture with facts, as JSON.
+    /// Returns this picture with the facts `facts`, as JSON.
     pub(crate) const fn facts(mut self, facts: &'static str) -> Self {
         self.facts = facts;
         self

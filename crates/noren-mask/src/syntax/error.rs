@@ -1,13 +1,13 @@
-//! [`ParseError`]: an error of a text, its place, and a fix.
+//! [`ParseError`]: the error for a text that cannot be parsed, with the place of the error and a fix.
 
 use std::fmt;
 use std::ops::Range;
 
-/// The maximum number of characters of a source line that an error shows; a longer line is cut around the place of the
-/// error.
+/// The maximum number of characters of the wrong line that an error message shows. A longer line is shortened to the
+/// characters around the error.
 const SHOWN: usize = 120;
 
-/// An error of a text that is not a mask, with its place.
+/// The error for a text that is not a mask or spec, with the place of the error in the text.
 ///
 /// ```
 /// use noren_mask::Mask;
@@ -24,9 +24,9 @@ const SHOWN: usize = 120;
 pub struct ParseError {
     /// The text that was parsed; only its beginning if the text was refused because it is too long.
     pub text: String,
-    /// The range of bytes of `text` that are wrong. The range is empty if the error is at the end of the text.
+    /// The range of the wrong bytes in `text`. The range is empty if the error is at the end of the text.
     pub span: Range<usize>,
-    /// The problem: the found text and the reason why it is wrong.
+    /// The problem, such as the text that was found and the reason why it is wrong.
     pub message: String,
     /// The texts that are valid at this place, if they are a short list or a list of names.
     pub expected: Vec<String>,
@@ -34,11 +34,12 @@ pub struct ParseError {
     pub suggestion: Option<String>,
 }
 
-/// A result of the parser. The error is boxed, because large results make the stack frames of the recursion large.
+/// The result type of the parser's functions. The error is in a `Box`, because the functions call each other
+/// recursively, and large results would take much stack.
 pub(crate) type Parsed<T> = Result<T, Box<ParseError>>;
 
 impl ParseError {
-    /// Returns an error at `span`; the parser sets the text at the end.
+    /// Returns an error about the bytes `span` of the text. The field `text` stays empty until the parser sets it.
     pub(crate) fn at(span: Range<usize>, message: impl Into<String>) -> Box<Self> {
         Box::new(ParseError {
             text: String::new(),
@@ -59,7 +60,8 @@ impl ParseError {
         self
     }
 
-    /// Returns (line, column) of the place, both counted from 1; the column counts characters.
+    /// Returns (line, column) of the first wrong character in the text, both counted from 1. The column counts
+    /// characters, not bytes.
     ///
     /// ```
     /// let error = "causal &\n  paddin".parse::<noren_mask::Mask>().unwrap_err();
@@ -71,8 +73,9 @@ impl ParseError {
         (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
     }
 
-    /// Returns (text of the line, number of blanks before the carets, number of carets) to show the place. A long line
-    /// is cut around the place.
+    /// Returns (the line of the error, number of blanks before the carets, number of carets), for a message that marks
+    /// the wrong characters with carets `^` below the line. A long line is shortened to the characters around the
+    /// error.
     fn excerpt(&self) -> (String, usize, usize) {
         let start = self.span.start.min(self.text.len());
         let line_start = self.text[..start].rfind('\n').map_or(0, |i| i + 1);
@@ -97,7 +100,7 @@ impl ParseError {
     }
 }
 
-/// Returns the words as a list: `a`, `a or b`, `a, b or c`.
+/// Returns the texts `words` joined to one text: `a`, `a or b`, `a, b or c`.
 pub(crate) fn or_list(words: &[String]) -> String {
     match words {
         [] => String::new(),

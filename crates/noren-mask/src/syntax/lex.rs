@@ -3,7 +3,7 @@
 use super::error::{ParseError, Parsed};
 use std::ops::Range;
 
-/// The kind of a token. The text of a token is the slice of the source at its span.
+/// The kind of a token: a name, a number, an operator and so on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Name,
@@ -24,12 +24,12 @@ pub(crate) enum Kind {
     Not,
     Minus,
     Plus,
-    /// An operator of other languages, or a character that this language does not use.
+    /// An operator of other languages, such as `&&`, or a character that the mask language does not use.
     Foreign,
     End,
 }
 
-/// A token and its range of bytes in the source.
+/// A token (name, number, operator, ...), with its range of bytes in the text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Token {
     pub(crate) kind: Kind,
@@ -58,10 +58,11 @@ pub(crate) fn is_name(text: &str) -> bool {
     text.chars().next().is_some_and(begins_name) && text.chars().all(continues_name)
 }
 
-/// Operators of other languages, longest first.
+/// Operators of other languages, longest first. The lexer reads them as one token, so that an error can name the
+/// operator of the mask language.
 const FOREIGN: &[&str] = &["..=", "...", "&&", "||", "==", "!=", "<=", ">=", "=>", "->", "**", "//"];
 
-/// Reads tokens from a text, one by one.
+/// A lexer: it reads the tokens of a text one by one.
 pub(crate) struct Lexer<'a> {
     text: &'a str,
     at: usize,
@@ -209,7 +210,7 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// Returns the beginning of a long text, for a message.
+/// Returns `text`, shortened to 40 characters and `...` if it is longer, for a message.
 pub(crate) fn clip(text: &str) -> String {
     match text.char_indices().nth(40) {
         Some((end, _)) => format!("{}...", &text[..end]),
@@ -217,7 +218,8 @@ pub(crate) fn clip(text: &str) -> String {
     }
 }
 
-/// Returns the text of a quoted token without quotes and escapes; `start` is its first byte in the source.
+/// Returns the text of the quoted token `token`, without its quotes and with its escapes replaced: `"a\n"` becomes `a`
+/// and a line break. `start` is the place of its first byte in the parsed text, for errors.
 pub(crate) fn unquote(token: &str, start: usize) -> Parsed<String> {
     let inner = &token[1..token.len() - 1];
     let mut out = String::with_capacity(inner.len());
@@ -243,7 +245,8 @@ pub(crate) fn unquote(token: &str, start: usize) -> Parsed<String> {
     Ok(out)
 }
 
-/// Reads `u{1f600}` at the beginning of `rest`. Returns (character, number of bytes).
+/// Reads an escape such as `u{1f600}` at the beginning of `rest`. Returns (character, number of bytes of the escape),
+/// or `None` if the escape is not valid.
 fn unicode_escape(rest: &str) -> Option<(char, usize)> {
     let digits = rest.strip_prefix("u{")?;
     let end = digits.find('}').filter(|end| (1..=6).contains(end))?;

@@ -1,4 +1,4 @@
-//! Tokens, arguments and parameters: the parts of a text from which masks are parsed.
+//! The text form of masks, below the level of expressions: tokens, arguments, parameters, errors.
 
 mod entry;
 mod error;
@@ -17,8 +17,9 @@ pub(crate) use suggest::synonym;
 pub(crate) use values::{Argument, Arguments, Value, Written};
 pub(crate) use write::{Call, List, Name, write_spans};
 
-/// The maximum depth of nesting in a mask, so that no text can exhaust the stack.
+/// The maximum depth of nested expressions in a mask. The limit exists so that no text exhausts the stack of the
+/// recursive parser.
 pub(crate) const MAX_DEPTH: usize = 256;
 
-/// The maximum length of a text in bytes; larger data belongs in facts.
+/// The maximum length of the text of a mask, in bytes. Long lists are given as facts instead.
 pub(crate) const MAX_TEXT: usize = 4 << 20;

@@ -1,6 +1,7 @@
-//! Suggestions: the known name that is nearest to an unknown name.
+//! Suggestions for error messages: the known name that is most similar to an unknown name.
 
-/// Returns the candidate nearest to `word`, if it is near enough to be a typing error.
+/// Returns the candidate with the smallest edit distance to `word`, if `word` may be a typing error of it. Otherwise
+/// returns `None`.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // No known name is near a longer one; the limit also bounds the cost of hostile names.
     if word.len() > 64 {
@@ -35,7 +36,8 @@ fn distance(a: &[char], b: &[char]) -> usize {
     last[b.len()]
 }
 
-/// Returns the expression of this language for a word of other systems.
+/// Returns the expression of the mask language for a name that other systems use: `causal` for `tril`. Returns `None`
+/// if the name is unknown.
 pub(crate) fn synonym(word: &str) -> Option<&'static str> {
     let word = if word.len() <= 32 { word.to_lowercase() } else { return None };
     Some(match word.as_str() {

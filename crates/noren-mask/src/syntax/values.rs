@@ -1,4 +1,4 @@
-//! Argument values, and their conversion to the types of parameters.
+//! Arguments of atoms and score modifiers in the text form of masks, and their conversion to the types of parameters.
 
 use super::entry::{Entry, Param};
 use super::error::{ParseError, Parsed, or_list};
@@ -17,7 +17,7 @@ pub(crate) enum Value {
     Name(String),
 }
 
-/// A value and its range of bytes in the source.
+/// The value of an argument, with its range of bytes in the text.
 #[derive(Debug)]
 pub(crate) struct Written {
     pub(crate) value: Value,
@@ -30,10 +30,10 @@ pub(crate) struct Argument {
     pub(crate) written: Written,
 }
 
-/// The arguments of an atom, sorted by parameter.
+/// The arguments of an atom or a score modifier, one optional value for each parameter.
 pub(crate) struct Arguments {
     pub(crate) entry: &'static Entry,
-    /// The range of bytes of the whole atom.
+    /// The range of bytes in the text of the whole atom or score modifier, with its name and arguments.
     pub(crate) span: Range<usize>,
     values: Vec<Option<Written>>,
 }
@@ -46,7 +46,8 @@ pub(crate) struct Given<'a> {
 }
 
 impl Arguments {
-    /// Assigns each argument to its parameter.
+    /// Returns the arguments, each assigned to its parameter. Returns an error if a parameter is unknown, is given
+    /// twice, or is required and missing. `span` is the range of bytes of the whole atom in the text.
     pub(crate) fn assign(entry: &'static Entry, span: Range<usize>, arguments: Vec<Argument>) -> Parsed<Self> {
         let mut values: Vec<Option<Written>> = entry.params.iter().map(|_| None).collect();
         for (position, argument) in arguments.into_iter().enumerate() {
@@ -131,7 +132,7 @@ impl Value {
 }
 
 impl Given<'_> {
-    /// Returns the error with the values that this parameter takes.
+    /// Returns the error for the wrong value `item`. `wanted` describes the values that the parameter takes.
     fn wrong(&self, item: &Written, wanted: &str) -> Box<ParseError> {
         let message =
             format!("`{}`: `{}` must be {wanted}, found {}", self.entry.name, self.param.name, item.value.describe());
@@ -196,27 +197,28 @@ impl Given<'_> {
         }
     }
 
-    /// Returns an integer of at least 0.
+    /// Returns the value as an integer of at least 0.
     pub(crate) fn whole(&self) -> Parsed<u64> {
         self.whole_of(self.written)
     }
 
-    /// Returns an integer, which may be negative.
+    /// Returns the value as an integer, which may be negative.
     pub(crate) fn integer(&self) -> Parsed<i64> {
         self.integer_of(self.written)
     }
 
-    /// Returns a real number.
+    /// Returns the value as a real number.
     pub(crate) fn real(&self) -> Parsed<f64> {
         self.real_of(self.written)
     }
 
-    /// Returns a list of integers of at least 0.
+    /// Returns the value as a list of integers of at least 0.
     pub(crate) fn wholes(&self) -> Parsed<Vec<u64>> {
         self.list("a list of whole numbers", Self::whole_of)
     }
 
-    /// Returns a list of integers of at least 0; a single number is repeated for all `dimensions`.
+    /// Returns the value as a list of integers of at least 0, one for each dimension. A single number applies to all of
+    /// the `dimensions` dimensions.
     pub(crate) fn wholes_or_one(&self, dimensions: usize) -> Parsed<Vec<u64>> {
         match self.written.value {
             Value::Int(_) => Ok(vec![self.whole()?; dimensions]),
@@ -224,17 +226,17 @@ impl Given<'_> {
         }
     }
 
-    /// Returns a list of integers, which may be negative.
+    /// Returns the value as a list of integers, which may be negative.
     pub(crate) fn integers(&self) -> Parsed<Vec<i64>> {
         self.list("a list of whole numbers", Self::integer_of)
     }
 
-    /// Returns a list of real numbers.
+    /// Returns the value as a list of real numbers.
     pub(crate) fn reals(&self) -> Parsed<Vec<f64>> {
         self.list("a list of numbers", Self::real_of)
     }
 
-    /// Returns one number for all batch rows, or a list with one number per batch row.
+    /// Returns the value as one integer for all batch rows, or as a list with one integer for each batch row.
     pub(crate) fn per_row(&self) -> Parsed<Rows<u64>> {
         match self.written.value {
             Value::List(_) => Ok(Rows::Each(self.wholes()?)),
@@ -242,7 +244,7 @@ impl Given<'_> {
         }
     }
 
-    /// Returns the spans of a position, a range, or a list of these.
+    /// Returns the ranges of positions that the text gives as a position, a range, or a list of these.
     pub(crate) fn spans(&self) -> Parsed<Vec<Span>> {
         match self.written.value {
             Value::List(_) => self.list("a list of ranges", Self::span_of),
@@ -251,7 +253,7 @@ impl Given<'_> {
         }
     }
 
-    /// Returns a name. In the text, the name may have quotes.
+    /// Returns the value as a name. In the text, the name may have quotes.
     pub(crate) fn name(&self) -> Parsed<String> {
         match &self.written.value {
             Value::Name(name) | Value::Quoted(name) => Ok(name.clone()),
@@ -260,7 +262,8 @@ impl Given<'_> {
         }
     }
 
-    /// Returns the index in `words` of the argument's word. Returns an error if `words` does not contain the word.
+    /// Returns the index in `words` of the name that the text gives, such as `left` of `left` and `right`. Returns an
+    /// error if `words` does not contain the name.
     pub(crate) fn word(&self, words: &[&str]) -> Parsed<usize> {
         let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
         match &self.written.value {

@@ -5,7 +5,7 @@ use crate::scalar::Real;
 use crate::set::{Set, Span};
 use std::fmt::{self, Display, Formatter, Write};
 
-/// Writes `name(key=value, ...)`; without parentheses if there are no parameters.
+/// Writes an atom as `name(key=value, ...)`, or as `name` if no parameter is written.
 pub(crate) struct Call<'a, 'b> {
     f: &'a mut Formatter<'b>,
     empty: bool,
@@ -29,7 +29,7 @@ impl<'a, 'b> Call<'a, 'b> {
     }
 }
 
-/// Writes `[a, b, c]`.
+/// Writes a list of values as `[a, b, c]`.
 pub(crate) struct List<'a, T>(pub(crate) &'a [T]);
 
 impl<T: Display> Display for List<'_, T> {
@@ -43,7 +43,8 @@ impl<T: Display> Display for List<'_, T> {
     }
 }
 
-/// Writes a name; in quotes unless the lexer reads it as a name.
+/// Writes a name of the user, such as the name of an array. The name gets quotes if the lexer would otherwise not read
+/// it as one name.
 pub(crate) struct Name<'a>(pub(crate) &'a str);
 
 impl Display for Name<'_> {

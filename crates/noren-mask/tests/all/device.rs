@@ -1,5 +1,6 @@
 //! The arrays for GPU kernels contain exactly the cells of the mask, and their blocks begin at the borders of the content.
 
+use noren_mask::interval::IntervalSet;
 use noren_mask::{BoundMask, DevicePlan, DeviceSide, Facts, Mask, Plan, Shape, Side, atoms::*};
 use noren_testing::cases::{masks, worlds};
 use noren_testing::check;
@@ -174,4 +175,76 @@ fn long_masks_take_memory_of_their_tiles() {
     assert_eq!(device.rows.tiles.len(), n / 128);
     assert!(device.rows.runs.len() <= 3 * n / 128 && device.keys.runs.len() <= 3 * n / 64);
     assert!(device.words.len() <= 8 * 128 * 2);
+}
+
+/// Tests that the chunks of a decode plan have each allowed cell once, and no other cell.
+fn decode_holds_the_cells(bound: &BoundMask, block_kv: u32, chunk: u32) {
+    let (plan, shape) = (bound.plan(), bound.shape());
+    let group = shape.head_count() / shape.kv_head_count();
+    let decode = match plan.device_decode(block_kv, chunk) {
+        Ok(decode) => decode,
+        Err(error) => {
+            assert!(group * shape.q_len() > 64 && error.to_string().contains("at most 64 rows"), "{error}");
+            return;
+        }
+    };
+    assert_eq!(decode.pattern_of.len(), shape.batch_len() * shape.kv_head_count());
+    for (pair, &pattern) in decode.pattern_of.iter().enumerate() {
+        let (b, kv_head) = (pair / shape.kv_head_count(), pair % shape.kv_head_count());
+        let mut times = vec![vec![0; shape.kv_len()]; group * shape.q_len()];
+        for number in decode.first[pattern as usize]..decode.first[pattern as usize + 1] {
+            let runs =
+                &decode.runs[decode.indptr[number as usize] as usize..decode.indptr[number as usize + 1] as usize];
+            assert!(!runs.is_empty() && runs.is_sorted_by(|a, b| a[1] <= b[0]), "{runs:?}");
+            assert!(runs[runs.len() - 1][1] - runs[0][0] <= chunk as i32, "{runs:?}");
+            for &[start, end, block] in runs {
+                assert!(block == DevicePlan::FULL || end - start <= block_kv as i32);
+                for (row, times) in times.iter_mut().enumerate() {
+                    for key in start..end {
+                        let bit = (key - start) as usize;
+                        let word = |block: usize| {
+                            let line = block * decode.block[0] as usize + row;
+                            decode.words[line * block_kv as usize / 32 + bit / 32]
+                        };
+                        if block == DevicePlan::FULL || word(block as usize) >> (bit % 32) & 1 == 1 {
+                            times[key as usize] += 1;
+                        }
+                    }
+                }
+            }
+        }
+        for (row, times) in times.iter().enumerate() {
+            let (head, query) = (kv_head * group + row / shape.q_len(), row % shape.q_len());
+            for (key, times) in times.iter().enumerate() {
+                let allowed = bound.allowed(b, head, query, key);
+                assert_eq!(*times, u32::from(allowed), "{}: {b}, {head}, {query}, {key}", bound.mask());
+            }
+        }
+    }
+}
+
+#[test]
+fn decode_plans_of_random_masks_have_their_cells_once() {
+    let sizes = prop_oneof![Just((32, 32)), Just((32, 96)), Just((64, 128))];
+    let case = (worlds(80, 8_000), sizes).prop_flat_map(|(world, sizes)| {
+        let masks = masks(&world);
+        (Just(world), masks, Just(sizes))
+    });
+    check(400, case, |(world, mask, (block_kv, chunk))| decode_holds_the_cells(&world.bind(&mask), block_kv, chunk));
+}
+
+#[test]
+fn cached_keys_have_the_same_chunks_with_padding_on_the_left() {
+    let runs = |padding: usize, mask: &Mask| {
+        let real = padding as u32..padding as u32 + 700;
+        let facts = Facts::new().real_keys(vec![IntervalSet::from(real)]);
+        let shape = Shape::cached(padding + 698, 2).heads(4).kv_heads(2);
+        let plan = mask.clone().bind(&shape, &facts).expect("a mask").plan();
+        let decode = plan.device_decode(64, 256).expect("few rows");
+        let moved: Vec<_> = decode.runs.iter().map(|run| [run[0] - padding as i32, run[1] - padding as i32]).collect();
+        (decode.first, decode.indptr, moved, decode.words)
+    };
+    for mask in [causal() & padding(), sliding(300) & padding(), stride(3) & causal() & padding()] {
+        assert_eq!(runs(0, &mask), runs(137, &mask), "{mask}");
+    }
 }

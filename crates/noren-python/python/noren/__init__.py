@@ -157,7 +157,7 @@ _WHERE |= {"audit": "battery", "guard": "_guard", "MaskFault": "_guard"}
 
 
 def __getattr__(name: str) -> _Any:
-    """Imports the functions of formats and of model tests when they are first used."""
+    """Returns the function or class `name` of the formats or model tests, whose modules are imported on first use."""
     if name in _WHERE:
         from importlib import import_module
 

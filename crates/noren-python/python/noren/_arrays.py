@@ -8,12 +8,16 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from ._noren import Error
+
 Array = Any
 """A NumPy array, a PyTorch tensor on the CPU, or another array with `__dlpack__`."""
 
 
 def _refuse_kind(name: str, kind: str, fix: str) -> None:
-    """Raises a TypeError for an array of a score modifier that does not hold floats, because the caller may mean a mask."""
+    """Raises a TypeError for an array of a score modifier that does not hold floats. `kind` is its type; the message for
+    booleans explains how to give a mask.
+    """
     if kind == "bool":
         raise TypeError(
             f"{name} holds bool, but its numbers change scores: give an array of allowed cells as a mask, "
@@ -76,6 +80,8 @@ class Torch:
         from ._tensors import check_floats
 
         check_floats(name, array)
+        if array.device.type != "cpu":
+            raise Error(f"{name} is on {array.device}: noren.attention computes on the CPU; call noren.torch.attention, or move the tensor to the CPU (.cpu())")
 
     def lend(self, array: Array) -> Any:
         import torch

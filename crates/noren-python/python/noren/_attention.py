@@ -195,7 +195,7 @@ def _named(kind: str, array: Array) -> Array:
 
 
 def _table(array: Array | None) -> Array | None:
-    """Returns a table `[heads, distances]` as `[1, heads, 1, distances]`."""
+    """Returns the table of the modifier `relative`, `[heads, distances]`, as `[1, heads, 1, distances]`."""
     if array is None or len(array.shape) != 2:
         return array
     return array.reshape(1, array.shape[0], 1, array.shape[1])

@@ -56,7 +56,7 @@ class Question:
     """A question whose answer decides the verdict. The caller answers it with a further declaration."""
 
     question: str
-    """The question, and the declaration that answers it."""
+    """The question as text, with the declaration (an argument of `noren.check`) that answers it."""
     readings: tuple[str, ...]
     """The possible readings of the array, and the mask that each reading gives."""
 
@@ -74,7 +74,7 @@ class Report:
     compared: int
     """Number of cells compared."""
     questions: tuple[Question, ...]
-    """The questions that the declarations leave open."""
+    """The questions that the given declarations do not answer."""
     description: str
     """A description of the mask in words."""
     expression: str | None
@@ -311,7 +311,7 @@ def _lent(array: Array) -> Any:
 
 
 def _array(cells: tuple[list[int], bytearray] | None, like: Array | None) -> Array | None:
-    """Returns cells as booleans of the library of `like`."""
+    """Converts cells (sizes and bytes) to an array of booleans of the library of `like`; None stays None."""
     if cells is None:
         return None
     import numpy as np

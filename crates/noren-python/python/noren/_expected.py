@@ -19,15 +19,15 @@ IDS = ("input_ids", "src", "tokens", "ids", "x")
 
 @dataclass
 class Batch:
-    """The arguments of the model in this step."""
+    """The arguments of one forward pass of the model: token ids, padding mask, positions, ..."""
 
     given: dict[str, Any]
     """The arguments by name."""
     pad: int | None = None
     """The padding id, if it is known."""
     spare: int = 0
-    """Number of tokens that have the padding id and are next to the padding, but can be text: 1 if the id also has another
-    meaning, else 0."""
+    """1 if the padding id also has another meaning, such as end of text, else 0. With 1, the padding id next to the text counts
+    as text."""
     _real: dict[bool, Tensor | None] = field(default_factory=dict, repr=False)
 
     @staticmethod
@@ -110,7 +110,7 @@ class Batch:
 def ends(ids: Tensor, pad: int, spare: int) -> Tensor:
     """Returns booleans `[batch, length]` that mark the padding ids at the beginning and the end of each row.
 
-    The `spare` tokens next to the text are not marked.
+    The innermost `spare` padding ids at each end, which are next to the text, are not marked (see `Batch.spare`).
     """
     here = (ids == pad).long()
     left, right = here.cumprod(1).bool(), here.flip(1).cumprod(1).flip(1).bool()
@@ -126,17 +126,20 @@ class Expected:
     """The cells that a mask must allow, and the query rows in which masks are compared."""
 
     cells: list[Tensor]
-    """The allowed cells `[batch, heads, q_len, kv_len]` of each correct reading of the intent; an axis may be 1."""
+    """The allowed cells `[batch, heads, q_len, kv_len]`; an axis may be 1. The list has several entries if several masks are
+    correct, for example with and without separate documents."""
     rows: Tensor
     """`[batch, q_len]`: true for non-padding queries."""
 
     def wrong(self, keep: Tensor) -> int:
-        """Returns the smallest number of cells in which `keep` differs from a correct reading, in rows of non-padding queries."""
+        """Returns the number of cells in which `keep` differs from the nearest entry of `cells`, in rows of non-padding
+        queries.
+        """
         rows = self.rows[:, None, :, None]
         return min(int(((keep != cells) & rows).sum()) for cells in self.cells)
 
     def bound(self) -> BoundMask:
-        """Returns the first reading as a mask."""
+        """Returns the first entry of `cells` as a bound mask."""
         return as_bound(self.cells[0])
 
 
@@ -185,10 +188,12 @@ def expected_cross(batch: Batch, q_len: int, kv_len: int) -> Expected | None:
 
 
 def kept(mask: Tensor) -> list[Tensor]:
-    """Returns the cells `[batch, heads, q_len, kv_len]` that a boolean or additive mask allows, one array for each reading.
+    """Returns the cells `[batch, heads, q_len, kv_len]` that a boolean or additive mask allows, one array for each possible
+    meaning of the numbers.
 
-    An additive mask has two readings if they differ: only the lowest numbers of the type hide a cell (a bias such as ALiBi can
-    be far below 0), or every value below `HIDDEN` does (`-1e4`, `-1e9`). The doctor checks whether a value is low enough.
+    An additive mask has two possible meanings: only -inf and the lowest numbers of the type hide a cell (a bias such as ALiBi
+    can be far below 0), or every value up to `HIDDEN` hides a cell (`-1e4`, `-1e9`). If both give equal cells, one array is
+    returned. The doctor checks whether a value is low enough.
     """
     mask = mask.detach().cpu()
     mask = mask.reshape((1,) * (4 - mask.dim()) + tuple(mask.shape))
@@ -199,7 +204,7 @@ def kept(mask: Tensor) -> list[Tensor]:
 
 
 HIDDEN = -1e3
-"""An additive mask has a second reading, in which every value below this limit hides a cell: see `kept`."""
+"""The limit of the second meaning of an additive mask in `kept`: every value up to this limit hides its cell."""
 
 
 def as_bound(cells: Tensor) -> BoundMask:

@@ -57,9 +57,9 @@ class RuleVerdict:
     batch: int
     """The batch row."""
     sources: int
-    """Number of source tokens of the line in this batch row."""
+    """Number of source tokens of the `deny` line in this batch row."""
     targets: int
-    """Number of target tokens of the line in this batch row."""
+    """Number of target tokens of the `deny` line in this batch row."""
     pairs: int
     """Number of denied pairs (a source and another token as its target), without those of `allow` lines."""
     reached_pairs: int
@@ -87,7 +87,7 @@ class RuleVerdict:
 
 @dataclass(frozen=True)
 class EmptyGroup:
-    """A group without tokens in a batch row. Its line has the word `maybe`, which permits empty groups."""
+    """A group of a `deny` line that has no tokens in a batch row. The line has the word `maybe`, which permits empty groups."""
 
     rule: str
     """The text of the `deny` line."""
@@ -115,7 +115,7 @@ class Ruling:
     layers: int
     """Number of layers."""
     empty: tuple[EmptyGroup, ...]
-    """The groups without tokens."""
+    """The groups of `deny maybe` lines that have no tokens in a batch row."""
     text: str
     """The verdict as a sentence."""
 
@@ -126,7 +126,7 @@ class Ruling:
 
     @property
     def violations(self) -> tuple[RuleVerdict, ...]:
-        """The verdicts of the lines and batch rows that are broken."""
+        """The verdicts in which at least one denied pair is reached."""
         return tuple(rule for rule in self.rules if rule.violated)
 
     def __bool__(self) -> bool:

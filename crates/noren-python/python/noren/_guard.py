@@ -63,7 +63,7 @@ class Guard:
     step: int = 0
     """Number of forward passes so far."""
     seen: list[Seen] = field(default_factory=list)
-    """One entry for each different mask of each step, with the doctor's report."""
+    """One entry for each different mask of each forward pass, with the doctor's report."""
 
     _hooks: ExitStack = field(default_factory=ExitStack, repr=False)
     _watching: ExitStack | None = field(default=None, repr=False)
@@ -161,7 +161,9 @@ class Guard:
         return inside(self.model)
 
     def _padding_id(self) -> tuple[int | None, int]:
-        """Returns (padding id, spare): the declared or configured padding id, and the value for `Batch.spare`."""
+        """Returns (padding id, value for `Batch.spare`). The padding id is declared by the user or read from the configuration;
+        None if it is unknown.
+        """
         config: Any = getattr(self.core, "config", None)
         ids = {name: getattr(config, f"{name}_token_id", None) for name in ("pad", "eos", "bos")}
         ids |= {name: self.declared[f"{name}_token_id"] for name in ids if self.declared.get(f"{name}_token_id") is not None}
@@ -209,7 +211,8 @@ class Guard:
     def _look(
         self, mask: Tensor, q_len: int, kv_len: int, dtype: torch.dtype, made_of: tuple[Tensor, ...] = (), key: tuple[Any, ...] = ()
     ) -> None:
-        """Compares a mask with the intent and runs the doctor on the mask, once in a step for each mask and kind of layer.
+        """Compares a mask with the intent and runs the doctor on the mask, once in a forward pass for each different mask and
+        intended mask.
 
         `made_of` are the tensors from which the mask was made, and `key` the other arguments: both identify the mask in later calls.
         """
@@ -242,7 +245,9 @@ class Guard:
         self._judge(name, mask, report, wrong)
 
     def _expected(self, meant: Mask | None, stream: str, cross: bool, sizes: tuple[int, int, int]) -> Expected | None:
-        """Returns the cells that must be allowed, or None if the intent and the batch do not define them."""
+        """Returns the cells that the mask of a call must allow; None if the intent and the batch do not define these cells.
+        `sizes` is (q_len, kv_len, number of tokens in the cache).
+        """
         if self.intent is None:
             return None
         q_len, kv_len, past = sizes
@@ -285,9 +290,10 @@ class Guard:
         return masks[layer if layer < len(masks) else 0].at_layer(layer)
 
     def _said(self, meant: Mask | None) -> dict[str, Any]:
-        """Returns the declaration of the intended mask: its kind if the doctor has this kind, else the mask itself.
+        """Returns the argument of `noren.check` that declares the intended mask: `kind` if the doctor has a name for this mask,
+        such as `causal`, else `meant`.
 
-        With a kind, the doctor recognises the usual mistakes.
+        With `kind`, the doctor recognises the usual mistakes.
         """
         packed = "_packed" if self.intent is not None and self.intent.documents else ""
         if meant is None:
@@ -387,7 +393,7 @@ def _hidden(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
 
 
 class _Calls(TorchFunctionMode):
-    """Reports the arguments of each call of `scaled_dot_product_attention`."""
+    """A mode in which `see` is called with the arguments of each call of `scaled_dot_product_attention`."""
 
     def __init__(self, see: Callable[[Tensor, Tensor, Tensor, Tensor | None, bool], None]) -> None:
         super().__init__()

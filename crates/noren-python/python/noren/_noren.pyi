@@ -53,17 +53,20 @@ class Mask:
     ) -> Plan:
         """Returns the block-sparse plan that attention and exports use; arguments and errors as in `bind`.
 
-        `block_q` is the maximum number of query rows in a tile, `block_kv` the width in keys of the tiles that statistics count.
-        `reorder`: `"auto"` [default] plans queries and keys in another order where that is clearly cheaper, `"never"` keeps
-        their order, `"always"` reorders where possible, `"copies"` reads keys in two orders, an integer sorts positions by
-        their residue modulo this number.
+        `block_q` is the maximum number of query rows in a tile, `block_kv` the width in keys of the tiles that statistics
+        count. `reorder` selects the order of queries and keys in the plan: `"auto"` [default] uses another order where that is
+        clearly cheaper, `"never"` keeps the order of indices, `"always"` reorders if the structure of the mask allows it,
+        `"copies"` reads keys in two orders (for masks with a stride), and an integer `n` sorts positions by `position mod n`:
+        with 2, all even positions come before all odd ones.
         """
     def dense(self, shape: Shape | int, facts: Known = None) -> NDArray[np.bool_]:
         """Returns the cells `[batch, heads, q_len, kv_len]` as booleans. True means that the query may read the key."""
     def explain(
         self, q: int, k: int, shape: Shape | int, facts: Known = None, *, batch: int = 0, head: int = 0
     ) -> Explanation:
-        """Returns the reason why query row `q` may or may not read key `k` (indices from 0), for the mask and each of its parts."""
+        """Returns the reason why query row `q` may or may not read key `k` (indices from 0), for the whole mask and for each of
+        its subexpressions.
+        """
     def diff(self, other: Mask | str, shape: Shape | int, facts: Known = None) -> Difference:
         """Returns the cells that only this mask or only `other` allows."""
     def stats(self, shape: Shape | int, facts: Known = None) -> Stats:
@@ -219,13 +222,16 @@ class Shape:
 class Facts:
     """The data that a mask needs: `lengths`, `documents`, `labels`, `levels`, `positions`, `arrays`, ... (docs/facts.md).
 
-    The keys are keyword arguments. Values are numbers, lists, ranges or arrays. Raises `Error` if facts contradict each other.
+    Each fact is a keyword argument with its name. Values are numbers, lists, ranges or arrays. Raises `Error` if facts
+    contradict each other.
     """
 
     def __new__(cls, **facts: Any) -> Facts: ...
     @staticmethod
     def from_json(text: str, arrays: Mapping[str, Array] | None = None) -> Facts:
-        """Reads facts from a JSON object; `arrays` adds named masks. Raises `Error` for unknown keys and invalid values."""
+        """Reads facts from a JSON object; `arrays` adds masks for the atom `dense(name)`, by name. Raises `Error` for unknown
+        facts and invalid values.
+        """
     def to_json(self) -> str:
         """Returns the facts as JSON."""
     @property
@@ -253,9 +259,10 @@ class Array:
         """Returns the mask that allows exactly the (query, key) pairs in `cells`."""
     @staticmethod
     def blocks(q_len: int, kv_len: int, block: tuple[int, int], blocks: Sequence[tuple[int, int]]) -> Array:
-        """Returns the mask that allows exactly the pairs (query block, key block) in `blocks`.
+        """Returns the mask that allows exactly the cells of the rectangles in `blocks`.
 
-        `block` is the size of a block: (queries, keys).
+        The queries are divided into groups of `block[0]` queries, the keys into groups of `block[1]` keys. Each entry of
+        `blocks` is (index of a group of queries, index of a group of keys), counted from 0.
         """
     def __hash__(self) -> int: ...
     @property
@@ -279,7 +286,7 @@ class BoundMask:
         """The facts with which the mask is bound."""
     @property
     def pattern_count(self) -> int:
-        """The number of different sets of cells among all pairs of batch row and head."""
+        """The number of distinct patterns. All pairs of batch row and head with equal allowed cells have the same pattern."""
     @property
     def varies(self) -> tuple[bool, bool]:
         """Two booleans: whether the cells differ between batch rows, and whether they differ between the heads of a batch row."""
@@ -288,11 +295,15 @@ class BoundMask:
     def allowed(self, batch: int, head: int, q: int, k: int) -> bool:
         """Whether query row `q` may read key `k` (indices from 0). Raises `Error` for an index outside the shape."""
     def explain(self, q: int, k: int, *, batch: int = 0, head: int = 0) -> Explanation:
-        """Returns the reason why query row `q` may or may not read key `k`, for the mask and each of its parts."""
+        """Returns the reason why query row `q` may or may not read key `k`, for the whole mask and for each of its
+        subexpressions.
+        """
     def select(self, rows: Sequence[tuple[int, int]], keys: Sequence[tuple[int, int]]) -> BoundMask:
-        """Returns the mask on some of its query rows and keys; both are lists of ranges (first, after the last)."""
+        """Returns a smaller mask with only the query rows in `rows` and the keys in `keys`; both are lists of ranges (first
+        index, index after the last).
+        """
     def select_batch(self, batch: Sequence[int]) -> BoundMask:
-        """Returns the mask on some of its batch rows."""
+        """Returns a smaller mask with only the batch rows in `batch`, a list of indices from 0."""
     def dense(self) -> NDArray[np.bool_]:
         """Returns the cells `[batch, heads, q_len, kv_len]` as booleans. True means that the query may read the key."""
     def diff(self, other: BoundMask) -> Difference:
@@ -401,12 +412,14 @@ class _Flow:
     def tokens(self) -> int:
         """The number of tokens in a batch row."""
     def reach(self, sources: Any, *, batch: int = 0) -> list[list[tuple[int, int]]]:
-        """Returns the tokens that `sources` can influence: entry `n` after the first `n` layers; entry 0 lists the sources.
+        """Returns the tokens that the tokens `sources` can influence. Entry 0 of the result has the sources, and entry `n` has
+        the tokens that they can influence after the first `n` layers.
 
         Each entry is a list of ranges (first token, token after the last).
         """
     def receptive_field(self, targets: Any, *, batch: int = 0) -> list[list[tuple[int, int]]]:
-        """Returns the tokens on which `targets` depend: entry `n` over the last `n` layers; entry 0 lists the targets.
+        """Returns the tokens on which the tokens `targets` depend. Entry 0 of the result has the targets, and entry `n` has the
+        tokens on which they depend over the last `n` layers.
 
         Each entry is a list of ranges (first token, token after the last).
         """
@@ -462,8 +475,8 @@ def read_mask(mask: Any, drop: bool, kv_len: int) -> tuple[Array, bool, bool]:
     """Reads a mask `[batch, heads, q_len or 1, kv_len or 1]`: booleans (true = may attend, or with `drop` true = ignored), or
     floats that are added to scores.
 
-    Returns the allowed cells `[batch, heads, q_len or 1, kv_len]`, whether allowed cells hold numbers other than 0, and whether
-    finite numbers mean "ignored".
+    A last dimension of 1 applies to all `kv_len` keys. Returns (allowed cells `[batch, heads, q_len or 1, kv_len]`, true if an
+    allowed cell holds a number other than 0, true if a masked cell holds a finite number instead of -inf).
     """
 
 def patterns(plan: Plan) -> tuple[int, list[int]]: ...
@@ -474,6 +487,8 @@ def blocks(
 ) -> tuple[tuple[int, int], bytes, bytes]: ...
 def slices(plan: Plan, pattern: int) -> bytes: ...
 def device_plan(plan: Plan, block: tuple[int, int]) -> list[bytes]: ...
+def decode_plan(plan: Plan, block_kv: int, chunk: int) -> tuple[int, list[bytes]]: ...
+def positions(plan: Plan) -> tuple[bytes, bytes]: ...
 
 _Cells = tuple[list[int], bytearray]
 
@@ -535,7 +550,9 @@ def documents(lengths: Iterable[int] | None = None) -> Mask:
     """Allows keys in the query's own document (packed sequences); `lengths` of the documents [default: from the facts]."""
 
 def spans(spans: Positions) -> Mask:
-    """Allows keys in the same span as the query, such as an image in text; `spans` is a list of ranges of positions."""
+    """Allows keys in the same range of positions as the query, for example the tokens of one image in a text; `spans` is a list
+    of these ranges.
+    """
 
 def tree(parents: Iterable[int], start: int = 0) -> Mask:
     """Allows each node of a tree to read itself and its ancestors (draft trees of speculative decoding).
@@ -557,9 +574,10 @@ def random(p: float, seed: int) -> Mask:
     """Allows each cell with probability `p`; the cells depend on `seed` and the positions, and are equal on every machine."""
 
 def random_blocks(block: int, count: int, seed: int) -> Mask:
-    """Allows each block of `block` queries to read `count` random blocks of `block` keys.
+    """Splits queries and keys into groups of `block` consecutive positions, and allows each group of queries to read `count`
+    random groups of keys.
 
-    The blocks depend on `seed`, the positions and the number of keys, and are equal on every machine.
+    The random groups depend on `seed`, the positions and the number of keys, and are equal on every machine.
     """
 
 def dense(name: str) -> Mask:
@@ -603,7 +621,7 @@ class Partition:
 
     @property
     def hash(self) -> str:
-        """The hash that ranks compare before they exchange data."""
+        """The hash of the partition. Ranks compare this hash before they exchange data."""
     @property
     def method(self) -> str:
         """The name of the method that made the partition, such as "contiguous"."""
@@ -614,7 +632,8 @@ class Partition:
     def nodes(self) -> int:
         """The number of machines over which the ranks are placed."""
     def traffic(self, rank: int, head_dim: int, element_bytes: int) -> list[int]:
-        """Returns the bytes that a rank receives and sends in the forward pass, then in the backward pass.
+        """Returns four numbers of bytes for rank `rank`: received and sent in the forward pass, received and sent in the
+        backward pass.
 
         `element_bytes` is the number of bytes of one value; `v` has the width `head_dim` too.
         """
@@ -636,12 +655,16 @@ class Disagreement(GroupError):
 
 @final
 class Link:
-    """A rank's index in its group, and the Python object that carries messages: `carrier.exchange(outgoing, expected)`."""
+    """The connection of one rank to the other ranks of its group. The Python object `carrier` sends and receives the messages:
+    `carrier.exchange(outgoing, expected)`.
+    """
 
     def __new__(cls, carrier: Any, rank: int, ranks: int, timeout: float) -> Link: ...
     @property
     def traffic(self) -> tuple[int, int, int]:
-        """Numbers of bytes: arrays sent, arrays received, and messages sent to check that all ranks agree."""
+        """Three numbers of bytes of this rank: arrays sent, arrays received, and messages sent to check that all ranks
+        agree.
+        """
     def agree(self, what: str, said: Sequence[tuple[str, str]]) -> None:
         """Raises `Disagreement` on every rank unless the (name, value) pairs in `said` are equal on all ranks.
 
@@ -650,7 +673,7 @@ class Link:
     def refuse(self) -> None:
         """Sends the other ranks a message that this rank rejects its input. They receive the message before their next call."""
     def gather(self, mine: bytes) -> list[bytearray]:
-        """Returns the bytes of all ranks, in the order of ranks."""
+        """Sends the bytes `mine` to all ranks, and returns the bytes of all ranks in the order of ranks."""
     def lost(self, what: str) -> str:
         """Returns the message of a `GroupError` on this rank, in which `what` describes the failure."""
 
@@ -681,7 +704,9 @@ class RankSplit:
         """Returns (bytes sent, bytes received) for a forward pass, and the same pair for a backward pass."""
     def attention(self, arrays: Any, scores: Any, gradients: bool) -> Attended: ...
     def gradients(self, arrays: Any, attended: Attended, dout: Any, scores: Any, into: Any) -> None:
-        """Writes the gradients of q, k and v into contiguous `float32` tensors."""
+        """Writes the gradients of q, k and v into `into`, three contiguous `float32` tensors. `arrays` is (q, k, v), `attended`
+        the result of the forward pass, `dout` the gradient of the output, and `scores` is (scale, softcap, slopes of ALiBi).
+        """
 
 @final
 class RankShards:
@@ -704,11 +729,11 @@ def partition(
 ) -> Partition:
     """Splits a planned mask over `ranks` processes on `nodes` machines.
 
-    `travel="keys"`: each query is computed by the rank that owns it, and keys are sent. `travel="both"`: queries may also be sent
-    to the keys, and results back. The partition minimises the bytes sent. `objective` limits the cells and the tokens of each
-    rank, in multiples of the mean over the ranks: `"balanced"`, 1.05 times the mean number of cells and 1.25 times the mean
-    number of tokens; `"traffic"`, 1.25 and 1.5; `"tokens"`, 1.05 and 1.01. `head_dim` and `element_bytes` give the sizes of
-    queries, keys and results.
+    `travel="keys"`: each query is computed by the rank that owns it, and keys are sent. `travel="both"`: queries may also be
+    sent to the rank that owns the keys, and results back. The partition minimises the bytes sent. `objective` limits the cells
+    and the tokens of each rank, in multiples of the mean over the ranks: `"balanced"`, 1.05 times the mean number of cells and
+    1.25 times the mean number of tokens; `"traffic"`, 1.25 and 1.5; `"tokens"`, 1.05 and 1.01. `head_dim` and `element_bytes`
+    give the sizes of queries, keys and results.
     """
 
 def audit_catalogue() -> str:
@@ -717,11 +742,13 @@ def audit_catalogue() -> str:
 def audit_changes(
     check: str, length: int, reach: bytes, direct: bytes
 ) -> list[tuple[str, str, list[int], bool, list[tuple[int, int]], bool]]:
-    """Returns the changes of a check, each as (text of the change, meaning of a failure, changed tokens, true if each token is
-    changed in its own row, compared (row, position) pairs, true if these outputs must change).
+    """Returns the changes of input tokens that a check makes, each as (description of the change, meaning of a failure, changed
+    tokens, true if each token is changed in its own row, compared (row, position) pairs, true if the compared outputs must
+    change).
 
-    `reach` and `direct` have one byte for each (output, input): 1 if the output may depend on the input over all layers
-    (`reach`), or if every layer allows the cell (`direct`). Raises `Error` if the check has no changes.
+    `reach` and `direct` are matrices `[length, length]` with one byte for each (output, input). A byte of `reach` is 1 if the
+    output may depend on the input over all layers. A byte of `direct` is 1 if every layer's mask allows the output's query to
+    read the input. Raises `Error` if the check has no changes for these matrices.
     """
 
 def audit_not_tested(

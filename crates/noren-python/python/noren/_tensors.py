@@ -13,20 +13,24 @@ from ._noren import Error
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
+DEVICES = ("cpu", "cuda")
+"""The types of devices that noren computes on; ROCm's devices are called `cuda` too."""
+
+
 def check_dense(name: str, x: Any) -> None:
-    """Raises an error unless `x` is a dense tensor on the CPU."""
+    """Raises an error unless `x` is a dense tensor on a device that noren supports."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} is a {type(x).__name__}: give a tensor")
     if x.is_nested:
         raise Error(f"{name} is a nested tensor: give {name}.to_padded_tensor(0.0), and give the lengths as a mask")
     if x.layout is not torch.strided:
         raise Error(f"{name} is sparse ({x.layout}): give {name}.to_dense()")
-    if x.device.type != "cpu":
-        raise Error(f"{name} is on {x.device}: noren computes on the CPU, so move the tensor to the CPU (.cpu()) or call PyTorch's own function")
+    if x.device.type not in DEVICES:
+        raise Error(f"{name} is on {x.device}: noren computes on CPUs and CUDA devices, so move the tensor to one of these (.cpu()) or call PyTorch's own function")
 
 
 def check_floats(name: str, x: Tensor) -> None:
-    """Raises an error unless `x` is a dense tensor on the CPU of type float32, bfloat16 or float16."""
+    """Raises an error unless `x` is a dense tensor of type float32, bfloat16 or float16."""
     check_dense(name, x)
     if x.dtype not in FLOATS:
         raise TypeError(f"{name} holds {x.dtype}: noren computes float32, bfloat16 and float16, so convert the tensor first")

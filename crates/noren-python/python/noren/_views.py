@@ -28,7 +28,7 @@ def dense(bound: BoundMask) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """The reason why one cell is allowed or denied, for the mask and each of its parts.
+    """The reason why one cell is allowed or denied, for the whole mask and for each of its subexpressions.
 
     As a condition, an `Explanation` is true if the cell is allowed.
     """
@@ -39,7 +39,9 @@ class Explanation:
 
     @property
     def parts(self) -> dict[str, Any]:
-        """The mask and its parts as nested dicts with the keys `mask`, `allowed`, `why` and `parts`."""
+        """The whole mask as a dict with the entries `mask`, `allowed`, `why` and `parts`. `parts` lists one dict of the same
+        form for each subexpression.
+        """
         root: dict[str, Any] = json.loads(self._json)["root"]
         return root
 
@@ -110,7 +112,7 @@ class Stats:
     shape: tuple[int, int, int, int]
     """Numbers of (batch rows, heads, queries, keys)."""
     patterns: int
-    """Number of different sets of cells among all pairs of batch row and head."""
+    """Number of distinct patterns; all pairs of batch row and head with equal allowed cells have the same pattern."""
     cells: int
     """Number of cells: batch rows x heads x queries x keys."""
     allowed: int
@@ -138,13 +140,16 @@ class Stats:
     text: str
     """The counts as lines of text."""
     reordered: dict[str, Any] | None = None
-    """The order of queries and keys, and the cost without it; None if the plan keeps their order."""
+    """The order in which the plan reads queries and keys, and the cost in the order of indices; None if the plan keeps that
+    order."""
 
     def __repr__(self) -> str:
         return self.text
 
 
 def stats(text: str, values: str) -> Stats:
-    """Returns statistics from their text and their values as JSON; the extension module makes both texts."""
+    """Returns a `Stats` from `text`, the counts as lines of text, and `values`, the counts as JSON. The extension module makes
+    both.
+    """
     fields = json.loads(values)
     return Stats(**{**fields, "shape": tuple(fields["shape"]), "text": text})

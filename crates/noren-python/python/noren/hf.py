@@ -21,9 +21,10 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 from torch.overrides import TorchFunctionMode
 
+from ._call import Call, Extras
 from ._noren import Array, Error, Facts, Mask, Plan, Shape, batch, causal, dense, full, keys, none, padding, queries, spans, window
 from ._tensors import check_dropout
-from .torch._function import Call, Extras, lower, new_seed, run
+from .torch._function import lower, new_seed, run
 from .torch._masks import Given, planned, simple, sizes_of
 
 TILE = 256
@@ -446,9 +447,11 @@ def _weights(
 ) -> Tensor:
     from ._attention import attention
 
+    sinks = None if extras.sinks is None else extras.sinks.cpu()
     with torch.no_grad():
         _, weights = attention(
-            q, k, v, plan, scale=scale, softcap=softcap, bias=extras.bias or None, sinks=extras.sinks, return_weights=True
-        )
-    found: Tensor = weights.to(q.dtype)
+            q.cpu(), k.cpu(), v.cpu(), plan, scale=scale, softcap=softcap, bias=[bias.cpu() for bias in extras.bias] or None,
+            sinks=sinks, return_weights=True,
+        )  # fmt: skip
+    found: Tensor = weights.to(q.device, q.dtype)
     return found

@@ -62,7 +62,7 @@ impl Kind {
     }
 }
 
-/// Calls `each` with `n` values, at a distance of `stride` values.
+/// Calls `each` with `n` values: those at `data`, `data + stride`, `data + 2 * stride`, ..., counted in values.
 ///
 /// # Safety
 /// `n` values are readable from `data` on, at a distance of `stride` values.

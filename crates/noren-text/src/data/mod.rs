@@ -1,9 +1,9 @@
 //! Training data: documents packed into rows, and the tokens that a model predicts in them.
 //!
-//! [`Rows::pack`] splits documents and places them one after another into rows of one length; the mask (`causal & documents &
-//! padding`) separates them. A [`Sampler`] draws batches of rows, shuffled again for each epoch, and corrupted again
-//! each time for masked-LM. All random choices are a function of the seed and the number of the batch, so a training
-//! run that was stopped continues with the same data.
+//! [`Rows::pack`] splits documents and places them one after another into rows of one length; the mask (`causal &
+//! documents & padding`) separates them. A [`Sampler`] draws batches of rows in an order that is shuffled for each
+//! epoch. For masked language modelling, it replaces other tokens each time it draws a row. All random choices depend
+//! only on the seed and the number of the batch, so a training run that was stopped continues with the same data.
 //!
 //! ```
 //! use noren_text::ByteTokenizer;

@@ -35,8 +35,8 @@ impl Objective {
         }
     }
 
-    /// Returns the mask, without padding: tokens of the same document, and with [`Objective::Clm`] only the query and
-    /// earlier ones.
+    /// Returns the mask of the objective. A query reads the keys of its document: all of them with [`Objective::Mlm`],
+    /// otherwise only those up to itself. Padding is not a part of this mask.
     pub fn mask(self) -> Mask {
         match self {
             Objective::Mlm => atoms::documents(),
@@ -68,7 +68,7 @@ impl fmt::Display for Objective {
     }
 }
 
-/// Packed rows with the tokens to predict.
+/// Packed rows of one training step, with the tokens to predict.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Batch {
     /// The objective: [`Objective::Clm`] or [`Objective::Mlm`].
@@ -77,7 +77,7 @@ pub struct Batch {
     pub ids: Vec<Vec<u32>>,
     /// The token to predict at each position, `[rows, len]`; `None` at positions without a prediction.
     pub targets: Vec<Vec<Option<u32>>>,
-    /// Lengths of the documents of each row. Tokens after the last document are padding.
+    /// The lengths of the documents of each row. The tokens after the last document are padding.
     pub documents: Vec<Vec<usize>>,
 }
 
@@ -93,7 +93,7 @@ impl Batch {
     }
 }
 
-/// A source of batches. The batch with a given number is always the same.
+/// A source of training batches. The batch with a given number is always the same.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     rows: Rows,
@@ -155,7 +155,7 @@ impl Sampler {
         })
     }
 
-    /// Returns the order of the rows in an epoch (Fisher and Yates).
+    /// Returns the random order in which the rows are drawn in an epoch (the shuffle of Fisher and Yates).
     fn shuffled(&self, epoch: u64) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.rows.len()).collect();
         for at in (1..order.len()).rev() {
@@ -169,8 +169,8 @@ impl Sampler {
         Batch { objective, ids: Vec::new(), targets: Vec::new(), documents: Vec::new() }
     }
 
-    /// Adds row `at` to a batch: the tokens that the model reads, and the tokens to predict. `draw` is the number of
-    /// the draw, which determines the random choices.
+    /// Adds row `at` to a batch: the tokens that the model reads, and the tokens to predict. `draw` counts all rows
+    /// that were drawn before; it determines the random choices.
     fn add_row(&self, batch: &mut Batch, at: usize, draw: u64) {
         let row = self.rows.get(at);
         let (ids, targets) = match batch.objective {
@@ -220,7 +220,7 @@ fn next_tokens(row: &Row) -> Vec<Option<u32>> {
     targets
 }
 
-/// Converts a random 32-bit number to a number below `bound`, by multiplication and shift.
+/// Returns a number from 0 to `bound - 1`, from the random 32-bit number `word`: the upper 32 bits of `word * bound`.
 fn below(word: u32, bound: u32) -> u32 {
     ((u64::from(word) * u64::from(bound)) >> 32) as u32
 }

@@ -4,12 +4,12 @@ use crate::Error;
 use crate::tokens::{Role, Tokenizer};
 use std::collections::BTreeMap;
 
-/// One row: documents, or parts of them, one after another.
+/// One row: documents, or pieces of long documents, one after another.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Row {
     /// Tokens, with padding on the right.
     pub ids: Vec<u32>,
-    /// Lengths of the documents, or of their parts, from the first token on. Tokens after the last document are
+    /// The lengths of the documents in the row, or of their pieces, in order. The tokens after the last document are
     /// padding.
     pub documents: Vec<usize>,
 }
@@ -21,7 +21,7 @@ impl Row {
     }
 }
 
-/// Packed rows.
+/// Rows of equal length with packed documents.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rows {
     len: usize,
@@ -31,12 +31,13 @@ pub struct Rows {
 impl Rows {
     /// Tokenises `documents` and packs them, in their order, into rows of `len` tokens.
     ///
-    /// A document that is longer than the rest of a row continues in the next row. Each part begins with the
-    /// tokenizer's begin token, and the last part of a document ends with its end token, if the tokenizer has them. If
-    /// less than an eighth of a row remains, the row is filled with padding.
+    /// A document that does not fit into the rest of a row continues in the next row. Each piece of a document begins
+    /// with the tokenizer's begin token, and the last piece ends with its end token, if the tokenizer has them. If less
+    /// than an eighth of a row or fewer than 4 tokens remain, the rest of the row is padding.
     ///
     /// # Errors
-    /// Returns [`Error::Data`] if there is no text, if `len` is below 8, or if there is no padding token.
+    /// Returns [`Error::Data`] if there is no text, if `len` is below 8, or if the tokenizer has neither a padding
+    /// token nor an end token.
     pub fn pack<S: AsRef<str>>(documents: &[S], tokenizer: &dyn Tokenizer, len: usize) -> Result<Self, Error> {
         if len < 8 {
             return Err(Error::Data(format!("rows of {len} tokens are too short: give at least 8")));
@@ -115,8 +116,8 @@ impl Rows {
         Ok((of(train), of(held)))
     }
 
-    /// Returns the entropy in nats of the frequencies of single tokens, without special tokens. A model that knows only
-    /// the frequency of each token reaches this loss.
+    /// Returns the entropy in nats of the frequencies of single tokens, without special tokens. This is the loss of a
+    /// model that predicts each token only from its frequency.
     pub fn unigram_entropy(&self, tokenizer: &dyn Tokenizer) -> f64 {
         let mut counts = BTreeMap::new();
         let tokens = self.rows.iter().flat_map(|row| &row.ids[..row.real()]);

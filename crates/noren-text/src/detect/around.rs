@@ -1,4 +1,4 @@
-//! Functions on the characters around a finding, and on groups of digits, for several detectors.
+//! Functions on the characters before and after private text, and on groups of digits, for several detectors.
 
 use crate::fold::Folded;
 use regex::Regex;
@@ -6,11 +6,12 @@ use std::ops::Range;
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
-/// The maximum number of letters between a number and other digits that is examined. A longer run of letters is treated
-/// as encoded data.
+/// The maximum number of letters between a number and the other digits of an identifier. More consecutive letters next
+/// to a number are treated as encoded data.
 const LONGEST_WORD: usize = 32;
 
-/// Compiles a pattern for a folded text. The letters of the pattern are decomposed, as in the folded text.
+/// Compiles a regular expression for folded texts. The letters of the expression are decomposed (NFKD), as in a folded
+/// text.
 pub(super) fn pattern(pattern: &str) -> Regex {
     Regex::new(&pattern.nfkd().collect::<String>()).expect("a pattern that compiles")
 }
@@ -21,20 +22,21 @@ pub(super) fn goes_on(folded: &Folded, range: &Range<usize>) -> bool {
     [before, after].into_iter().flatten().any(adjoins)
 }
 
-/// Returns whether a number next to the character `c` is a part of a longer word or number. False for letters of
-/// scripts without spaces.
+/// Returns whether a number that touches the character `c` is a part of a longer word or number. Returns false for
+/// letters of scripts without spaces.
 pub(super) fn adjoins(c: char) -> bool {
     (c.is_alphanumeric() || c == '_') && !is_spaceless(c)
 }
 
-/// Returns whether `range` is a part of an identifier: other digits touch it, or letters connect it with other digits.
-/// A word that touches the range (`4111111111111111USD`) does not count.
+/// Returns whether the number at `range` is a part of an identifier: other digits touch it, or letters connect it with
+/// other digits. A word that touches the number (`4111111111111111USD`) does not make it an identifier.
 pub(super) fn is_embedded(folded: &Folded, range: &Range<usize>) -> bool {
     leads_to_digits(folded.text[..range.start].chars().rev()) || leads_to_digits(folded.text[range.end..].chars())
 }
 
-/// Returns whether `chars` are letters followed by a digit, or a very long run of letters. `chars` begin at a finding
-/// and lead away from it, in either direction.
+/// Returns whether a digit is the first of `chars` or follows their first letters, or whether `chars` begin with more
+/// than [`LONGEST_WORD`] letters. Then a number beside them is a part of an identifier. `chars` are the characters
+/// before or after the number, beginning with the nearest.
 pub(super) fn leads_to_digits(chars: impl Iterator<Item = char>) -> bool {
     for (at, c) in chars.enumerate() {
         if c.is_numeric() || at > LONGEST_WORD {
@@ -47,7 +49,7 @@ pub(super) fn leads_to_digits(chars: impl Iterator<Item = char>) -> bool {
     false
 }
 
-/// Returns the letters at the end of `text`, before a finding.
+/// Returns the letters at the end of `text`, the text that precedes a piece of private text.
 pub(super) fn word_before(text: &str) -> &str {
     let rest = text.trim_end_matches(|c: char| c.is_alphabetic() && !is_spaceless(c));
     &text[rest.len()..]
@@ -60,20 +62,23 @@ pub(super) fn word_after(text: &str) -> &str {
 }
 
 /// Returns whether a character is a letter of Thai, Lao, Myanmar, Khmer, Chinese, Japanese, Korean or Tangut, in
-/// composed or decomposed form. Korean writes spaces, but no space between a word and its suffixes.
+/// composed or decomposed form. A number that touches such a letter is not a part of a word. Korean writes spaces, but
+/// no space between a word and its suffixes.
 pub(super) fn is_spaceless(c: char) -> bool {
     matches!(c as u32, 0x0e00..=0x0eff | 0x1000..=0x109f | 0x1780..=0x17ff | 0x2e80..=0x9fff | 0x1100..=0x11ff
         | 0xa960..=0xa97f | 0xac00..=0xd7ff | 0xf900..=0xfaff | 0x16fe0..=0x1b2ff | 0x20000..=0x3ffff)
 }
 
-/// Groups of digits with separators between them.
+/// A part of a text that consists of groups of digits and separators between them, such as `030 123-45`. `groups` are
+/// the byte ranges of the groups in `text`.
 pub(super) struct Run<'a> {
     pub(super) text: &'a str,
     pub(super) groups: Vec<Range<usize>>,
 }
 
 impl<'a> Run<'a> {
-    /// Creates the list of the groups of digits in `range` of a text.
+    /// Returns the groups of digits in the byte range `range` of a text. All other characters of the range are
+    /// separators.
     pub(super) fn new(text: &'a str, range: Range<usize>) -> Self {
         let mut groups: Vec<Range<usize>> = Vec::new();
         for (at, byte) in text.as_bytes()[range.clone()].iter().enumerate() {
@@ -87,18 +92,18 @@ impl<'a> Run<'a> {
         Run { text, groups }
     }
 
-    /// Returns the digits of a group.
+    /// Returns the digits of the group with the index `group`.
     pub(super) fn digits(&self, group: usize) -> &'a str {
         &self.text[self.groups[group].clone()]
     }
 
-    /// Returns the characters between group `group` and the next group.
+    /// Returns the characters between the group with the index `group` and the next group.
     pub(super) fn separator(&self, group: usize) -> &'a str {
         &self.text[self.groups[group].end..self.groups[group + 1].start]
     }
 
-    /// Returns whether the groups of digits `groups` can be one number: they contain at most one line break, or the text
-    /// has no other groups of digits next to them.
+    /// Returns whether the groups of digits with the indices `groups` can be one number: they contain at most one line
+    /// break, or there are no other groups.
     pub(super) fn is_one_number(&self, groups: Range<usize>) -> bool {
         let breaks = (groups.start..groups.end - 1).filter(|group| self.separator(*group).contains('\n')).count();
         breaks <= 1 || groups == (0..self.groups.len())

@@ -7,8 +7,8 @@ use std::ops::Range;
 /// The lengths of account numbers in characters: from the shortest number (Norway) to the maximum of the standard.
 const LENGTHS: std::ops::RangeInclusive<usize> = 15..=34;
 
-/// Finds account numbers; any text may touch them (`IBANDE89...`). The checksum and the country's format distinguish
-/// account numbers from other text.
+/// Returns the ranges of account numbers. Other text may touch a number (`IBANDE89...`), because the checksum and the
+/// country's format distinguish account numbers from other text.
 pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     let bytes = folded.text.as_bytes();
     let mut found: Vec<Range<usize>> = Vec::new();

@@ -7,8 +7,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 use std::sync::LazyLock;
 
-/// A sequence of numbers with dots between them. Longer sequences are matched too, so that a part of `1.2.3.4.5` is not
-/// an address.
+/// The pattern of numbers with dots between them. A sequence of more than four numbers is matched as a whole, so that a
+/// part of `1.2.3.4.5` is not found as an address.
 static V4: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"[0-9]+(?:\.[0-9]+)+").expect("a pattern that compiles"));
 static V6: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"[0-9A-Fa-f:][0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*").expect("a pattern that compiles"));
@@ -27,8 +27,8 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// Returns the byte range of a version 6 address, without punctuation after it; `None` if there is no address. `a::b`
-/// is not an address but a path in a program.
+/// Returns the byte range of a version 6 address at the start of `text`, without punctuation after it; `None` if there
+/// is no address. `at` is the index of `text` in the folded text. `a::b` is not an address but a path in a program.
 fn version_6(text: &str, at: usize) -> Option<Range<usize>> {
     let text = text.trim_end_matches('.');
     let fits = |text: &str| text.len() <= 45 && text.parse::<Ipv6Addr>().is_ok();
@@ -38,7 +38,8 @@ fn version_6(text: &str, at: usize) -> Option<Range<usize>> {
     is_address.then_some(at..at + text.len())
 }
 
-/// Returns whether the address is the number of a version, because letters touch it: `v1.2.3.4`, `1.2.3.4rc`.
+/// Returns whether an IP address at `range` is a version number or a part of an identifier, because letters touch it:
+/// `v1.2.3.4`, `1.2.3.4rc`.
 fn is_piece(folded: &Folded, range: &Range<usize>) -> bool {
     let (before, after) = (&folded.text[..range.start], &folded.text[range.end..]);
     let (before, after) = (word_before(before).to_lowercase(), word_after(after).to_lowercase());

@@ -7,7 +7,7 @@ use regex::Regex;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-/// Patterns of keys whose beginning no ordinary word has.
+/// Patterns of keys in the formats of known issuers, which ordinary text does not contain.
 const FORMS: [&str; 14] = [
     // Amazon
     r"(?-u:\b)(?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA|AGPA|AIDA|AROA|AIPA|ANPA|ANVA|APKA)[A-Z0-9]{16}(?-u:\b)",
@@ -36,10 +36,10 @@ const FORMS: [&str; 14] = [
 ];
 
 static KEYS: LazyLock<Regex> = LazyLock::new(|| pattern(&FORMS.join("|")));
-/// Keys of OpenAI, Anthropic, OpenRouter and others. Names in style sheets may also begin with `sk-`; [`is_mixed`]
-/// excludes such names.
+/// The pattern of keys of OpenAI, Anthropic, OpenRouter and others. Names in style sheets may also begin with `sk-`;
+/// [`is_mixed`] excludes such names.
 static SK: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?-u:\b)sk-[A-Za-z0-9_\-]{20,}"));
-/// A value after a name such as `key` or `token`.
+/// The pattern of a value after a name such as `key` or `token`.
 static NAMED: LazyLock<Regex> = LazyLock::new(|| {
     let names = [
         r"api[ _\-]?(?:key|token|secret)|(?:secret|access|auth|client|account|encryption|signing|master|service|private|license)",
@@ -69,8 +69,8 @@ fn is_of_40(value: &str) -> bool {
     value.len() == 40 && small >= 5 && large >= 5 && !value.contains(['.', '-', '_'])
 }
 
-/// Returns whether a value looks random: it contains digits and letters, and after a split at `-`, `_`, `/` and `.`, at
-/// least half of its characters are in parts of 6 or more characters with a digit.
+/// Returns whether a value looks random, like a key: it contains digits and letters, and after a split at `-`, `_`, `/`
+/// and `.`, at least half of its characters are in pieces of 6 or more characters with a digit.
 fn is_mixed(value: &str) -> bool {
     let digits = value.bytes().filter(u8::is_ascii_digit).count();
     let letters = value.bytes().filter(u8::is_ascii_alphabetic).count();

@@ -7,8 +7,8 @@ use regex::Regex;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-/// A row of any number of bytes. Longer rows are matched too, so that six bytes of a fingerprint or a dump are not an
-/// address.
+/// The pattern of a sequence of hexadecimal bytes of any length. A sequence that is longer than an address is matched
+/// as a whole, so that six bytes of a fingerprint or of a memory dump are not found as an address.
 static ROWS: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"[0-9A-Fa-f]{2}(?:[:\-][0-9A-Fa-f]{2})+|[0-9A-Fa-f]{4}(?:\.[0-9A-Fa-f]{4})+"));
 
@@ -17,14 +17,16 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     rows.filter(|range| !goes_on(folded, range) && !continues(&folded.text[range.end..])).collect()
 }
 
-/// Returns whether a row has six bytes or three groups, with one kind of separator.
+/// Returns whether a sequence of bytes is as long as an address: six bytes, or three groups of four digits, with one
+/// kind of separator.
 fn is_address(row: &str) -> bool {
     let separators: Vec<char> = row.chars().filter(|c| !c.is_ascii_hexdigit()).collect();
     let count = if row.contains('.') { 2 } else { 5 };
     separators.len() == count && separators.iter().all(|c| *c == separators[0])
 }
 
-/// Returns whether `after` begins with a separator and another digit.
+/// Returns whether `after` begins with a separator and a hexadecimal digit. Then the bytes before it are a part of a
+/// longer sequence and no address.
 fn continues(after: &str) -> bool {
     after.strip_prefix([':', '-', '.']).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_hexdigit()))
 }

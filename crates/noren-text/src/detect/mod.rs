@@ -48,7 +48,8 @@ pub const BUILT_IN: [&str; 13] = [
 /// model looked for.
 const OTHERS: [(&str, &str); 3] = [("name", "names"), ("place", "places"), ("organization", "organizations")];
 
-/// The kind of a finding: the name of the detector that found it, which is also the label of its tokens.
+/// The kind of private text, such as `email`: the name of the detector that finds it. This name is also the label of
+/// the tokens that contain the text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kind(Arc<str>);
 
@@ -71,12 +72,13 @@ impl fmt::Debug for Kind {
     }
 }
 
-/// A private piece of a text.
+/// A piece of private text that a detector found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
     /// The kind of private text.
     pub kind: Kind,
-    /// The bytes of the finding in the text. The range begins and ends between characters and is never empty.
+    /// The byte range of the private text in the whole text. The range begins and ends between characters and is never
+    /// empty.
     pub range: Range<usize>,
 }
 
@@ -98,8 +100,8 @@ impl Finding {
 /// A detector of one kind of private text.
 ///
 /// The detectors of [`BUILT_IN`] accept the forms that people write: digits of all scripts, full-width letters, all
-/// kinds of dashes and white space, and characters without width in between. If a kind of number has a checksum or a
-/// valid range, it is checked.
+/// kinds of dashes and white space, and characters without width in between. If numbers of a kind have a checksum or
+/// valid ranges, the detector checks them.
 #[derive(Clone, Debug)]
 pub struct Detector {
     kind: Kind,
@@ -118,7 +120,7 @@ impl Detector {
     /// Returns the built-in detector `name`; [`BUILT_IN`] lists the names.
     ///
     /// # Errors
-    /// Returns [`Error::UnknownDetector`] with the nearest name if there is none.
+    /// Returns [`Error::UnknownDetector`], with the most similar name, if no detector has this name.
     pub fn built_in(name: &str) -> Result<Self, Error> {
         let search: fn(&Folded) -> Vec<Range<usize>> = match name {
             "email" => email::find,
@@ -164,7 +166,7 @@ impl Detector {
         Ok(Detector { kind: own_name(name)?, search: Search::Pattern(own::pattern(name, pattern)?) })
     }
 
-    /// Returns a detector of the given spans, in characters of the text.
+    /// Returns a detector that finds the given ranges, which count characters of the text from 0.
     ///
     /// # Errors
     /// Returns [`Error::Detector`] for an invalid name and [`Error::Span`] for an empty span. A span outside the text
@@ -178,7 +180,8 @@ impl Detector {
         &self.kind
     }
 
-    /// Returns the findings in `text`, sorted by their start.
+    /// Returns the findings in `text`. If the text has characters without width, it is searched in two forms, and a
+    /// finding may occur twice.
     fn find(&self, text: &Text<'_>) -> Result<Vec<Finding>, Error> {
         let back = |folded: &Folded, found: Vec<Range<usize>>| -> Vec<Range<usize>> {
             found.into_iter().map(|range| folded.origin(range)).collect()
@@ -231,9 +234,9 @@ pub trait Recognizer: Send + Sync + fmt::Debug {
     fn find(&self, text: &str) -> Result<Vec<(usize, Range<usize>)>, String>;
 }
 
-/// Several detectors.
+/// A list of detectors and recognisers.
 ///
-/// Parses from names of [`BUILT_IN`] with commas between; `all` selects all of them.
+/// Parses from names of [`BUILT_IN`] with commas between, such as `email,card`; `all` selects all built-in detectors.
 #[derive(Clone, Debug, Default)]
 pub struct Detectors {
     detectors: Vec<Detector>,
@@ -267,7 +270,8 @@ impl Detectors {
         self.detectors.is_empty() && self.recognizers.is_empty()
     }
 
-    /// Returns each kind of findings once, in the order in which the detectors were added.
+    /// Returns each kind of private text that is searched for, once: first the kinds of the detectors, then those of
+    /// the recognisers, each in the order in which they were added.
     pub fn kinds(&self) -> Vec<Kind> {
         let mut kinds: Vec<Kind> = Vec::new();
         let of_models = self.recognizers.iter().flat_map(|(kinds, _)| kinds);
@@ -422,7 +426,8 @@ fn unknown(name: &str) -> Error {
     }
 }
 
-/// Returns the name of the built-in detector for a name that other tools use; `None` for other names.
+/// Returns the name of the built-in detector for a name that other tools use, such as `card` for `creditcard`; `None`
+/// for other names.
 fn synonym(name: &str) -> Option<&'static str> {
     Some(match name.to_lowercase().replace(['-', '_', ' '], "").as_str() {
         "mail" | "emailaddress" => "email",

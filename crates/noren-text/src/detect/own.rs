@@ -1,4 +1,4 @@
-//! Private text that the user defines: words, patterns, spans.
+//! Private text that the user defines: words, patterns, or ranges of characters.
 
 use super::around::is_spaceless;
 use crate::Error;
@@ -49,8 +49,8 @@ fn stands_alone(folded: &Folded, range: &Range<usize>) -> bool {
     !joined(word.chars().next(), before) && !joined(word.chars().next_back(), after)
 }
 
-/// Returns whether a character belongs to the same word as an adjacent character of this type. False for letters of
-/// scripts without spaces between words.
+/// Returns whether `c` is a letter, a digit, `_` or a combining mark. If two such characters are adjacent, they belong
+/// to the same word. Returns false for letters of scripts without spaces between words.
 fn joins(c: char) -> bool {
     (c.is_alphanumeric() || c == '_' || unicode_normalization::char::is_combining_mark(c)) && !is_spaceless(c)
 }
@@ -78,7 +78,7 @@ pub(super) fn spans(name: &str, spans: impl IntoIterator<Item = Range<usize>>) -
     }
 }
 
-/// Converts spans of characters to spans of bytes of `text`. `name` is the name of the detector, for errors.
+/// Converts ranges of characters of `text` to ranges of bytes. `name` is the name of the detector, for errors.
 pub(super) fn find_spans(name: &str, spans: &[Range<usize>], text: &str) -> Result<Vec<Range<usize>>, Error> {
     let borders: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
     let length = borders.len() - 1;

@@ -51,11 +51,11 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// Punctuation that may follow a password in a sentence and is not a part of the password.
+/// Characters at the end of a word that are not a part of a password, such as the full stop of a sentence.
 const ENDS: [char; 9] = ['.', ',', ';', ':', '?', ')', ']', '}', '>'];
 /// The maximum number of words of a passphrase.
 const LONGEST: usize = 24;
-/// The maximum number of characters of a line that are examined.
+/// The maximum number of characters after the name of a secret, such as `password:`, that are searched for the secret.
 const READ: usize = 400;
 
 /// Returns the first line of a text, up to [`READ`] characters.
@@ -64,9 +64,9 @@ fn line(text: &str) -> &str {
     &text[..ends.map_or(text.len(), |(_, (at, _))| at)]
 }
 
-/// Returns the length in bytes of a passphrase at the start of `line`; `None` if there is no passphrase. It ends at the
-/// end of the sentence or line, or before the next name of a secret. `first` is the first word, `separator` the text
-/// before the passphrase.
+/// Returns the length in bytes of a passphrase at the start of `line`; `None` if there is no passphrase. The passphrase
+/// ends at the end of the sentence or line, or before the next word that ends with `:` or contains `=`. `first` is the
+/// first word, and `separator` the text before the passphrase, such as `: `.
 fn phrase(first: &str, line: &str, separator: &str) -> Option<usize> {
     let mut end = 0;
     for word in line.split_inclusive(char::is_whitespace).take(LONGEST) {
@@ -88,9 +88,9 @@ fn phrase(first: &str, line: &str, separator: &str) -> Option<usize> {
     (!is_word_of_code(first) && !is_filled_in(line)).then_some(whole.len())
 }
 
-/// Returns the length in bytes of a password without quotes; `None` if `word` is no password. Punctuation after the
-/// password does not count. `line` is the text from the word on, `name` the word for a password before it, and
-/// `separator` the text between the two.
+/// Returns the length in bytes of a password without quotes, without punctuation after it; `None` if `word` is no
+/// password. `line` is the text from the word on, `name` is the word that announces the password, such as `Passwort`,
+/// and `separator` the text between this word and the password.
 fn plain(word: &str, line: &str, name: &str, separator: &str) -> Option<usize> {
     let value = word.trim_end_matches(ENDS);
     let is_varied = value.chars().any(|c| !c.is_alphabetic());

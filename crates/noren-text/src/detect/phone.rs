@@ -1,5 +1,5 @@
-//! Telephone numbers: international (`+44 20 7946 0958`), with a national 0 (`030 1234567`) and of the North American
-//! plan (`(555) 123-4567`). An extension may follow.
+//! Telephone numbers: international numbers (`+44 20 7946 0958`), national numbers that begin with 0 (`030 1234567`),
+//! and North American numbers (`(555) 123-4567`). An extension may follow.
 
 use super::around::{Run, adjoins, goes_on, leads_to_digits, pattern};
 use crate::fold::Folded;
@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 static RUN: LazyLock<Regex> = LazyLock::new(|| pattern(r"[0-9]+(?:[ \n./()\-_·•]{1,3}[0-9]+)*"));
-/// An extension after a telephone number (`ext. 12`, `x12`).
+/// The pattern of an extension after a telephone number (`ext. 12`, `x12`).
 static EXTENSION: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"^(?:x|[ ,;]{1,2}(?i:x|ext\.?|extension|#)[ .:]{0,2})[0-9]{1,6}(?-u:\b)"));
 /// Numbers that are frequent in programs and are no telephone numbers: the digits in order, and the limits of 32-bit
@@ -42,12 +42,12 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// A run of groups of digits that may contain telephone numbers.
+/// Groups of digits with separators between them, which may contain several telephone numbers.
 struct Number<'a>(Run<'a>);
 
 impl Number<'_> {
-    /// Returns the index after the last group of the telephone number that begins with group `at`; `None` if no number
-    /// begins there. `fresh` is true if a number that starts with 0 may begin at this group.
+    /// Returns the index after the last group of the telephone number that begins with group `at` of the digits; `None`
+    /// if no number begins there. `fresh` is true if a number that starts with 0 may begin at this group.
     fn number(&self, folded: &Folded, at: usize, fresh: bool) -> Option<usize> {
         let signed = self.0.text[..self.0.groups[at].start].trim_end_matches('(').ends_with('+');
         let first = self.0.digits(at);
@@ -60,15 +60,15 @@ impl Number<'_> {
         (self.0.is_one_number(at..end) && self.alone(folded, at, end)).then_some(end)
     }
 
-    /// Returns whether the groups `at..end` look like a column of a table: a line break precedes the first group, and
-    /// another line break is between the groups.
+    /// Returns whether the groups `at..end` are numbers of a column of a table and not one telephone number: a line
+    /// break precedes the first group, and another line break is between the groups.
     fn is_column(&self, at: usize, end: usize) -> bool {
         let broken = |group: usize| self.0.separator(group).contains('\n');
         broken(at - 1) && (at..end - 1).any(broken)
     }
 
-    /// Returns whether a new number may begin at group `at`: the group starts with 0 and follows another number and
-    /// white space. False inside a date or a sequence of groups of equal length.
+    /// Returns whether a new telephone number may begin at group `at`: the group starts with 0 and follows another
+    /// number and white space. Returns false inside a date or a sequence of groups of equal length.
     fn restarts(&self, at: usize) -> bool {
         let Some(before) = at.checked_sub(1) else { return true };
         let len = |group: usize| self.0.groups.get(group).map_or(0, Range::len);
@@ -82,8 +82,8 @@ impl Number<'_> {
         self.0.digits(at).starts_with('0') && spaced && !row && !(date && follows(before) == follows(at))
     }
 
-    /// Collects groups from `at` on that may belong to one number of at most `most` digits. Returns `(index after the
-    /// last group, number of digits)`.
+    /// Selects consecutive groups from group `at` on that may be one telephone number of at most `most` digits. Returns
+    /// `(index after the last group, number of digits)`.
     fn take(&self, at: usize, most: usize) -> (usize, usize) {
         let count = |end: usize| self.0.groups[at..end].iter().map(Range::len).sum::<usize>();
         let mut end = at;
@@ -99,8 +99,8 @@ impl Number<'_> {
         (end, count(end))
     }
 
-    /// Returns whether group `group` follows white space and begins another number: with a 0, or with an area code in
-    /// parentheses.
+    /// Returns whether the group with the index `group` follows white space and begins another telephone number: with a
+    /// 0, or with an area code in parentheses.
     fn begins(&self, group: usize) -> bool {
         let separator = self.0.separator(group - 1);
         let lens: Vec<usize> = self.0.groups[group..].iter().take(3).map(Range::len).collect();
@@ -108,8 +108,8 @@ impl Number<'_> {
         separator.starts_with([' ', '\n']) && (town || separator.ends_with('(') && lens == [3, 3, 4])
     }
 
-    /// Returns the index after the last group of an international number with the prefix 00; `None` if no such number
-    /// begins with group `at`. No country code begins with 0.
+    /// Returns the index after the last group of digits of an international number with the prefix 00; `None` if no
+    /// such number begins with group `at`. No country code begins with 0.
     fn abroad(&self, at: usize) -> Option<usize> {
         let code = match &self.0.digits(at)[2..] {
             "" if at + 1 < self.0.groups.len() => self.0.digits(at + 1),
@@ -119,7 +119,7 @@ impl Number<'_> {
     }
 
     /// Returns the index after the last group of an international number; `None` if no such number begins with group
-    /// `at`. The country code follows after the first `prefix` digits.
+    /// `at`. The country code begins after the first `prefix` digits of the group: 2 digits for `00`, otherwise 0.
     fn international(&self, at: usize, prefix: usize) -> Option<usize> {
         if self.0.digits(at)[prefix..].starts_with('1') {
             let (end, digits) = self.take(at, prefix + 11);
@@ -131,8 +131,8 @@ impl Number<'_> {
         (digits >= prefix + INTERNATIONAL.start()).then_some(end)
     }
 
-    /// Returns the index after the last group of a national number, which begins with 0; `None` if no such number
-    /// begins with group `at`. Dates, decimals and years are not accepted.
+    /// Returns the index after the last group of digits of a national number, which begins with 0; `None` if no such
+    /// number begins with group `at`. Dates, decimals and years are not accepted.
     fn national(&self, at: usize) -> Option<usize> {
         let (end, digits) = self.take(at, 12);
         let lens: Vec<usize> = self.0.groups[at..end].iter().map(Range::len).collect();
@@ -153,9 +153,9 @@ impl Number<'_> {
             && !before[..before.len() - 2].ends_with(char::is_alphanumeric)
     }
 
-    /// Returns the index after the last group of a North American number: three, three and four digits, with or without
-    /// a leading 1. `None` if no such number begins with group `at`. A number without separators must be in the ranges
-    /// of the numbering plan.
+    /// Returns the index after the last group of a North American number: groups of three, three and four digits, with
+    /// or without a leading 1, or all digits in one group. `None` if no such number begins with group `at`. A number in
+    /// one group must be in the ranges of the numbering plan.
     fn north_american(&self, at: usize) -> Option<usize> {
         let first = at + usize::from(self.0.digits(at) == "1");
         let lens: Vec<usize> = self.0.groups.iter().skip(first).take(3).map(Range::len).collect();
@@ -176,8 +176,8 @@ impl Number<'_> {
         (digits.len() == 10 && leads(0) && leads(3) && !COUNTS.contains(&digits)).then_some(at + 1)
     }
 
-    /// Returns whether the number of groups `at..end` is not a part of an identifier. A number without separators must
-    /// not touch a letter. An extension may follow the number.
+    /// Returns whether the groups `at..end` are a whole number and not a part of an identifier. A number without
+    /// separators must not touch a letter. An extension may follow the number.
     fn alone(&self, folded: &Folded, at: usize, end: usize) -> bool {
         let range = self.with_sign(at)..self.0.groups[end - 1].end;
         let (head, tail) = (&self.0.text[..range.start], &self.0.text[range.end..]);
@@ -193,8 +193,8 @@ impl Number<'_> {
         !(goes_on(folded, &range) || pieces)
     }
 
-    /// Returns the byte index at which the number of group `at` begins, including a `+` or parenthesis before the
-    /// digits.
+    /// Returns the byte index at which a telephone number begins whose first group of digits is `at`. A `+` or a
+    /// parenthesis before the digits belongs to the number.
     fn with_sign(&self, at: usize) -> usize {
         self.0.text[..self.0.groups[at].start].trim_end_matches(['(', '+']).len()
     }

@@ -1,5 +1,5 @@
-//! Private keys in the formats of PEM (RFC 7468, OpenSSH, PGP) and PuTTY. The finding is the whole block with its first
-//! and last line.
+//! Private keys in the formats of PEM (RFC 7468, OpenSSH, PGP) and PuTTY. The whole key with its first and last line is
+//! private.
 
 use super::around::pattern;
 use crate::fold::Folded;
@@ -36,8 +36,8 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// Returns the index after the encoded lines of a private key that has no last line. The index is at most `limit`;
-/// `start` is the index after the first line. In quoted text, `\n` ends a line.
+/// Returns the index after the encoded lines of a private key whose last line is missing. The index is at most `limit`;
+/// `start` is the index after the first line. In quoted text, the two characters `\n` may end a line.
 fn body_end(text: &str, start: usize, limit: usize) -> usize {
     let inner = |c: char| c.is_ascii_alphanumeric() || c.is_whitespace() || "+/=:,-\\".contains(c);
     start + text[start..limit].trim_start_matches(inner).as_ptr() as usize - text[start..limit].as_ptr() as usize

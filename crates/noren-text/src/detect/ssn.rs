@@ -6,7 +6,8 @@ use regex::Regex;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-/// A number with separators, or a number after words that announce it.
+/// The pattern of a social security number: digits with separators (`123-45-6789`), or nine digits after words that
+/// announce them (`SSN 123456789`).
 static FORMS: LazyLock<Regex> = LazyLock::new(|| {
     let separator = r"(?: ?[-._/] ?|[ \n])";
     let said = r"(?i:(?-u:\b)ssn|(?-u:\b)social security(?: number| no\.?| #)?)[^0-9\u{2029}]{0,12}(?P<plain>[0-9]{9})";
@@ -33,8 +34,9 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// Returns whether the number is in a range that is issued. Areas 000, 666 and 900 to 999, group 00 and serial 0000 are
-/// never issued. Both separators must be equal.
+/// Returns whether the number is in a range that is issued. The first three digits are the area, the next two the
+/// group, the last four the serial number. Areas 000, 666 and 900 to 999, group 00 and serial 0000 are never issued.
+/// Both separators must be equal.
 fn given_out(text: &str) -> bool {
     let mut separators = text.split(|c: char| c.is_ascii_digit()).map(str::trim).filter(|s| !s.is_empty());
     let spaced = text.contains([' ', '\n']);
@@ -48,7 +50,8 @@ fn given_out(text: &str) -> bool {
     same && area != "000" && area != "666" && !area.starts_with('9') && group != "00" && serial != "0000"
 }
 
-/// Returns whether a number is not a part of a longer number with separators.
+/// Returns whether the number at `range` is complete. It is a part of a longer number if another digit is before or
+/// after it, with one `-`, `.` or `/` between.
 fn alone(folded: &Folded, range: &Range<usize>) -> bool {
     let digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
     let before = folded.text[..range.start].strip_suffix(['-', '.', '/']).map(|rest| rest.chars().next_back());

@@ -1,4 +1,4 @@
-//! Addresses that contain credentials: `scheme://user:password@host`, and query parameters that hold tokens or
+//! Internet addresses that contain credentials: `scheme://user:password@host`, or query parameters with tokens or
 //! passwords. The whole address is private.
 
 use super::around::pattern;
@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 static SCHEME: LazyLock<Regex> = LazyLock::new(|| pattern(r"[A-Za-z][A-Za-z0-9+.\-]{1,30}://"));
-/// The maximum number of characters of a user name with password that may contain characters which usually end an
-/// address.
+/// The maximum number of characters after `://` among which an `@` is searched. A user name and a password before the
+/// `@` may contain characters that usually end an address.
 const LONGEST_USER: usize = 256;
 static PARAMETER: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
@@ -37,9 +37,9 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// Returns the number of bytes of `rest` up to and including the last `@` before white space or a quote that ends the
-/// address; 0 without `@`. Such a part may be a user name and a password. A quote in a password must be followed by a
-/// letter or digit.
+/// Returns the number of bytes of `rest`, the text after `://`, up to and including the last `@`; 0 without `@`. The
+/// text before the `@` may be a user name and a password. The search ends at white space, `"`, `<` or `>`, and after a
+/// single quote or backtick that no letter or digit follows.
 fn user(rest: &str) -> usize {
     let (mut end, mut quoted) = (0, false);
     for (at, c) in rest.char_indices().take(LONGEST_USER) {

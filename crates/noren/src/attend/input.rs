@@ -15,14 +15,14 @@ pub trait IntoView<'a> {
     /// The element type of the array.
     type Value: Element;
 
-    /// Returns the values with their layout, borrowed if possible.
+    /// Returns a view of the values, or a copy of the values if they cannot be borrowed.
     ///
     /// # Errors
     /// Returns an error if the shape does not fit the values.
     fn into_view(self) -> Result<CowView<'a, Self::Value>, Error>;
 }
 
-/// A [`View`], or a copy of values that no view can borrow.
+/// A [`View`] of borrowed values, or a contiguous copy of values that a view cannot describe.
 #[derive(Clone, Debug)]
 pub struct CowView<'a, T = f32>(Kind<'a, T>);
 
@@ -103,7 +103,7 @@ pub trait IntoViewMut<'a> {
     /// The element type of the array.
     type Value: Element;
 
-    /// Returns the memory with its layout.
+    /// Returns a view through which the array can be written.
     ///
     /// # Errors
     /// Returns an error if the shape does not fit the memory.

@@ -4,7 +4,7 @@ use crate::Error;
 use noren_mask::{Mask, Plan, Spec};
 use std::sync::Arc;
 
-/// The mask of a call: a mask with or without scores, or a finished plan.
+/// The mask of a call: a mask with or without score modifiers, or a plan that the caller has made.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Masking<'a> {
@@ -17,7 +17,7 @@ pub enum Masking<'a> {
 }
 
 /// A mask for [`attend`](crate::attend()) and [`Attend`](crate::Attend): a text, a [`Mask`], a [`Spec`] (a mask with
-/// scores), or a finished [`Plan`].
+/// score modifiers), or a [`Plan`].
 pub trait IntoMasking<'a> {
     /// Returns the mask or the plan.
     ///

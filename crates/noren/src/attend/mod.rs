@@ -81,7 +81,7 @@ pub struct Attend<'a> {
     planned: Mutex<Option<Arc<Plan>>>,
 }
 
-/// A plan that the caller gave, or the plan of the last shape.
+/// The plan that a call uses: a plan that the caller gave, or the plan that [`Attend`] made for the last shape.
 enum Ready<'a> {
     Given(&'a Plan),
     Kept(Arc<Plan>),
@@ -216,7 +216,7 @@ impl<'a> Attend<'a> {
         self
     }
 
-    /// Removes the stored plan, which does not fit the changed settings.
+    /// Removes the stored plan after a setting on which plans depend has changed.
     fn replanned(mut self) -> Self {
         self.planned = Mutex::new(None);
         self
@@ -401,7 +401,7 @@ impl Attend<'_> {
 }
 
 impl<'a> Attend<'a> {
-    /// Returns the plan for the shapes of `inputs`.
+    /// Returns the plan that the caller gave, or a plan of the mask for the shapes of `inputs`.
     fn fit<T: Element>(&self, inputs: &Inputs<'_, T>) -> Result<Ready<'_>, Error> {
         let spec = match &self.masking {
             Masking::Spec(spec) => spec,
@@ -419,7 +419,8 @@ impl<'a> Attend<'a> {
         Ok(Ready::Kept(self.planned(spec, &shape)?))
     }
 
-    /// Returns `plan`, the plan that the caller gave. Returns an error if facts or query offsets are also set.
+    /// Returns `plan`, the plan that the caller gave as the mask. Returns an error if facts or query offsets are also
+    /// set, because a plan already contains them.
     fn given<'s>(&'s self, plan: Ready<'s>) -> Result<Ready<'s>, Error> {
         for (name, given) in [("facts", self.facts.is_some()), ("query_offset", self.query_offsets.is_some())] {
             if given {
@@ -430,7 +431,7 @@ impl<'a> Attend<'a> {
         Ok(plan)
     }
 
-    /// Returns the plan of the last call if it has shape `shape`, otherwise a new plan.
+    /// Returns the plan of the last call if it was made for `shape`, otherwise a new plan of the mask in `spec`.
     fn planned(&self, spec: &Spec, shape: &Shape) -> Result<Arc<Plan>, Error> {
         let mut kept = self.planned.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(plan) = kept.as_ref().filter(|plan| plan.shape() == shape) {
@@ -443,7 +444,8 @@ impl<'a> Attend<'a> {
         Ok(plan)
     }
 
-    /// Returns the options, with the score modifiers of the mask added.
+    /// Returns the options of a call with `heads` query heads: the score modifiers of the mask are added to the options
+    /// that the caller set.
     fn options_for(&self, heads: usize) -> Result<Options<'_>, Error> {
         let Masking::Spec(spec) = &self.masking else { return Ok(self.options.clone()) };
         let mut options: Options<'_> = self.options.clone();
@@ -461,7 +463,7 @@ impl<'a> Attend<'a> {
     }
 }
 
-/// Returns an error if the shapes of the arrays do not fit each other.
+/// Returns an error if the shapes of queries, keys and values do not fit each other.
 fn check_shapes<T: Element>(Inputs { q, k, v }: &Inputs<'_, T>) -> Result<(), Error> {
     let ([batch, _, _, head_dim], [_, kv_heads, kv_len, _], [.., v_dim]) = (q.shape(), k.shape(), v.shape());
     for (name, given, expected, sizes) in [

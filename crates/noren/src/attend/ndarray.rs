@@ -4,7 +4,7 @@ use super::input::{CowView, IntoView, IntoViewMut};
 use crate::{Attention, Element, Error, View, ViewMut};
 use ndarray::{Array4, ArrayBase, ArrayView, ArrayViewMut, Data, DataMut, Dimension};
 
-/// Returns the shape as four dimensions, or an error if there are not four.
+/// Returns `shape` as an array of four dimensions, or an error if there are not four.
 fn four(shape: &[usize]) -> Result<[usize; 4], Error> {
     shape.try_into().map_err(|_| Error::Shape {
         name: "an array",
@@ -14,8 +14,8 @@ fn four(shape: &[usize]) -> Result<[usize; 4], Error> {
     })
 }
 
-/// Returns the strides as an array, and the distance from the element with the lowest address to element `[0, 0, 0, 0]`, in
-/// elements; it is not 0 if strides are negative.
+/// Returns the strides as an array, and the index in memory of element `[0, 0, 0, 0]`, counted in elements from the
+/// lowest address. This index is not 0 if strides are negative: for example, 2 for three elements in reversed order.
 fn places(shape: [usize; 4], strides: &[isize]) -> ([isize; 4], usize) {
     let strides: [isize; 4] = std::array::from_fn(|axis| strides[axis]);
     let before = |(n, stride): (usize, isize)| if stride < 0 { (n - 1) * stride.unsigned_abs() } else { 0 };
@@ -25,8 +25,8 @@ fn places(shape: [usize; 4], strides: &[isize]) -> ([isize; 4], usize) {
 impl<'a, T: Element, D: Dimension> IntoView<'a> for ArrayView<'a, T, D> {
     type Value = T;
 
-    /// Borrows memory without gaps, for any order and direction of the axes. Slices with gaps and broadcast arrays are
-    /// copied: another owner may write to the elements in the gaps.
+    /// Borrows memory without gaps between elements, for any order and direction of the axes. Slices with gaps and
+    /// broadcast arrays are copied: in a slice with gaps, another owner may write to the elements in the gaps.
     fn into_view(self) -> Result<CowView<'a, T>, Error> {
         let shape = four(self.shape())?;
         match self.to_slice_memory_order() {

@@ -23,7 +23,7 @@ pub struct StepPlan {
     held: Vec<Held>,
 }
 
-/// The number of queries of each sequence in a step.
+/// The number of queries (new tokens) of each sequence in a step.
 #[derive(Clone, Debug)]
 enum New {
     /// The number of queries, equal for every sequence.
@@ -43,22 +43,25 @@ impl New {
     }
 }
 
-/// The keys of a sequence that a step reads.
+/// The keys of one sequence that the queries of a step may read: `len` is the number of tokens of the sequence, and
+/// `ring` leads from indices of keys to places in the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Held {
     len: usize,
-    /// The first position that the step reads, apart from the sink tokens.
+    /// The lowest position that the queries of the step read, apart from the sink tokens.
     first: usize,
     ring: Ring,
 }
 
 impl Held {
-    /// Returns the number of key indices, including the gap between the sink tokens and the window.
+    /// Returns the number of indices of keys, from which a plan is made. In a rotating cache, some indices between the
+    /// sink tokens and the window have no key.
     fn kv_len(&self) -> usize {
         if self.len <= self.ring.sink_tokens { self.len } else { self.ring.kept + self.len - self.ring.first }
     }
 
-    /// Returns the ranges of indices that hold a key, each with the position of its first key.
+    /// Returns the ranges of indices that have a key, each with the position of its first key: the sink tokens, and the
+    /// window of the last tokens.
     fn runs(&self) -> Vec<(Range<u32>, i64)> {
         let Held { len, first, ring } = *self;
         let index = |position: usize| (ring.kept + position - ring.first) as u32;
@@ -145,8 +148,9 @@ impl<T: Element> KvCache<T> {
         Ok(StepPlan { plan, new, held })
     }
 
-    /// Returns the mask restricted to the window of a rotating cache. The memory of a rotating cache may hold keys that
-    /// are older than the window of a step's last queries.
+    /// Returns the mask of a step with at most `new` queries in each sequence. If a step of a rotating cache has
+    /// several queries, the memory may contain keys that are older than the window of the last queries. The returned
+    /// mask hides these keys.
     fn windowed<'a>(&self, mask: &'a Mask, new: usize) -> Cow<'a, Mask> {
         match self.form {
             Form::Rotating { window, ring, .. } if new > 1 => {
@@ -158,7 +162,8 @@ impl<T: Element> KvCache<T> {
         }
     }
 
-    /// Returns `facts`. If the numbers of queries differ between sequences, they are added to the facts.
+    /// Returns the facts of a step. If the numbers of queries differ between sequences, these numbers are added to
+    /// `facts`.
     fn counted<'a>(&self, facts: &'a Facts, new: &New) -> Cow<'a, Facts> {
         match new {
             New::Ragged(starts) if !facts.has_query_lengths() && facts.padding_side() == Side::Right => {
@@ -169,7 +174,8 @@ impl<T: Element> KvCache<T> {
         }
     }
 
-    /// Returns the keys that the last `new` tokens of sequence `b` read.
+    /// Returns the keys that the queries of the last `new` tokens of sequence `b` may read. Returns an error if some of
+    /// these keys are overwritten.
     fn held(&self, b: usize, new: usize) -> Result<Held, Error> {
         let sequence = &self.sequences[b];
         let len = sequence.len;

@@ -30,13 +30,13 @@ pub fn memory() -> Memory {
 }
 
 impl Memory {
-    /// The number of bytes that a measurement of main memory reads on machines with small caches. With larger caches, a
-    /// measurement reads four times the third-level cache. A quarter of the free memory is the upper limit.
+    /// The number of bytes that the measurement of main memory reads at least. It reads four times the third-level
+    /// cache if this is more. A quarter of the free memory is the upper limit in both cases.
     const BEYOND: usize = 1 << 30;
 
-    /// Returns names and sizes to measure, as `(name, bytes)`, smallest first. Each size, for `threads` threads
-    /// together, fits well into one level of memory: `L1`, `L2`, `L3` or `DRAM`. A level that is not larger than the
-    /// previous level is omitted.
+    /// Returns the numbers of bytes with which reads are measured, as `(name, bytes)`, smallest first. The bytes that
+    /// `threads` threads read together fit well into one level of memory: `L1`, `L2`, `L3` or `DRAM`. A level is
+    /// omitted if its number is not larger than that of the previous level.
     pub fn sizes(&self, threads: usize) -> impl Iterator<Item = (&'static str, usize)> + use<> {
         let threads = threads.max(1);
         // The first-level cache also holds some other data, and the shared cache is also used by other programs.
@@ -51,7 +51,8 @@ impl Memory {
     }
 }
 
-/// Returns the size of the data or unified cache of level `level` of the first processor, in bytes.
+/// Returns the size in bytes of the cache of level `level` (1, 2 or 3) for data on the first processor. Returns `None`
+/// if the system does not report it.
 fn cache(level: u32) -> Option<usize> {
     (0..8).find_map(|index| {
         let read = |name| {
@@ -63,7 +64,7 @@ fn cache(level: u32) -> Option<usize> {
     })
 }
 
-/// Returns the bytes of a size such as `48K` or `32M`.
+/// Returns the number of bytes that a text such as `48K` or `32M` names.
 fn kib(text: &str) -> Option<usize> {
     let (digits, shift) = match text.strip_suffix('K') {
         Some(digits) => (digits, 10),

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The maximum number of rounds of a measurement. A measurement has fewer rounds, but at least `LEAST_ROUNDS`, if one
-/// repetition takes longer than one round should take.
+/// The maximum number of rounds of a measurement; the work is timed once in each round. If one repetition of the work
+/// takes longer than one round should take, there are fewer rounds, but at least `LEAST_ROUNDS`.
 const ROUNDS: usize = 12;
 const LEAST_ROUNDS: usize = 3;
 
@@ -22,14 +22,15 @@ pub struct Rate {
 pub(super) struct Stage {
     barrier: Barrier,
     time: Duration,
-    /// The number of repetitions of the work in one round.
+    /// The number of times that a thread repeats the measured work in one round.
     repetitions: AtomicUsize,
     rounds: AtomicUsize,
-    /// The rate of all threads together for each round, in units per second.
+    /// For each round, the sum of the rates of all threads, in units per second.
     rates: Mutex<Vec<f64>>,
 }
 
-/// Calls `part` on `threads` threads and returns the rate. Each call must call [`Stage::turns`] exactly once.
+/// Calls `part` on `threads` threads at the same time, and returns the rate of all threads together. `part` must call
+/// [`Stage::turns`] exactly once; the measurement takes about `time`.
 pub(super) fn measure(threads: usize, time: Duration, part: impl Fn(&Stage) + Sync) -> Rate {
     let stage = Stage {
         barrier: Barrier::new(threads),
@@ -48,8 +49,9 @@ pub(super) fn measure(threads: usize, time: Duration, part: impl Fn(&Stage) + Sy
 }
 
 impl Stage {
-    /// Measures the time of `work(n)`, which repeats an operation `n` times. One operation counts as `units` units
-    /// (operations, values or bytes). All threads begin each round together.
+    /// Measures on this thread how fast `work(n)` repeats an operation `n` times, and adds the rate to those of the
+    /// other threads. One operation counts as `units` units (operations, values or bytes). All threads begin each round
+    /// together.
     pub(super) fn turns(&self, units: f64, mut work: impl FnMut(usize)) {
         work(1);
         // All threads find the number of repetitions at the same time, because they slow each other down. The result of
@@ -77,7 +79,8 @@ impl Stage {
     }
 }
 
-/// Returns how many repetitions of `work` fit into `time`, at least 1, and the seconds of one repetition.
+/// Returns how many repetitions of `work` fit into `time`, at least 1, and the seconds of one repetition. `work(n)`
+/// repeats an operation `n` times.
 fn fit(time: Duration, work: &mut impl FnMut(usize)) -> (usize, f64) {
     let mut repetitions = 1;
     loop {

@@ -1,4 +1,4 @@
-//! The work of the probes, written once over [`Simd`] like the kernels.
+//! The operations that the probes repeat and measure, written once over [`Simd`] like the kernels.
 
 use super::stage::Stage;
 use crate::kernel::dispatch::Task;
@@ -6,15 +6,16 @@ use crate::kernel::exp::exp2_minus_all;
 use crate::kernel::simd::{Kernel, Simd, floats_mut, zeroed};
 use std::hint::black_box;
 
-/// The number of values that a probe computes in one repetition. These values and their results fit in the first-level
-/// cache.
+/// The number of values that the probes of powers of two and of softmax compute in one repetition. These values and
+/// their results fit in the first-level cache.
 const VALUES: usize = 2048;
-/// The number of scores in a row.
+/// The number of scores in a row of the probe `SoftmaxRow`.
 const ROW: usize = 256;
-/// The maximum number of chains: independent accumulators of a register tile.
+/// The maximum number of chains. A chain is a sum in a register to which products are added one after another; the
+/// chains are independent of each other.
 const MOST_CHAINS: usize = 24;
 
-/// The work of the probe `Fma`: multiplication and addition, `a * x + y`, in registers.
+/// The work of the probe `Fma`: multiplications and additions, `a * x + y`, with all operands in registers.
 pub(super) struct Fma<'a> {
     pub(super) stage: &'a Stage,
 }
@@ -30,8 +31,8 @@ impl Task for Fma<'_> {
     }
 }
 
-/// Returns the number of chains, which are independent accumulators: as many as the kernels keep in registers, but at
-/// least six. Six chains hide the latency of a multiplication and an addition.
+/// Returns the number of chains (independent sums in registers): as many as the kernels use, but at least six. Six
+/// chains are enough that the processor does not wait for the result of a multiplication and addition.
 const fn chains<S: Simd>() -> usize {
     let chains = S::ROWS * S::VECTORS;
     assert!(chains <= MOST_CHAINS);
@@ -57,7 +58,8 @@ impl<S: Simd> Kernel<S> for FmaRounds {
     }
 }
 
-/// The work of the probe `Bf16Dot`: products of pairs of `bf16`, added to `f32`, in registers.
+/// The work of the probe `Bf16Dot`: products of pairs of `bf16` numbers, added to `f32` sums, with all operands in
+/// registers.
 pub(super) struct Dot<'a> {
     pub(super) stage: &'a Stage,
 }
@@ -179,7 +181,7 @@ impl<S: Simd> Kernel<S> for SoftmaxRounds<'_, S::V> {
     }
 }
 
-/// Returns [`VALUES`] scores from -25 to 0, as vectors.
+/// Returns [`VALUES`] example scores from -25 to 0, as vectors.
 fn scores<S: Simd>(_: S) -> Vec<S::V> {
     let mut vectors = zeroed::<S::V>(VALUES / S::LANES);
     for (i, x) in floats_mut(&mut vectors).iter_mut().enumerate() {
@@ -208,7 +210,7 @@ impl Task for Read<'_> {
     }
 }
 
-/// The number of vectors that one iteration of the loop reads and adds.
+/// The number of vectors that `ReadRounds` reads and adds in one iteration of its loop.
 const STREAM: usize = 8;
 
 struct ReadRounds<'a, V> {

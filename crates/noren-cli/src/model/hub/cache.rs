@@ -55,8 +55,8 @@ impl Repo {
         Ok([folder.join(etag), folder.join(format!("{etag}.part"))])
     }
 
-    /// Creates a link from the file name in a commit to a blob, and writes the commit to `refs/main`. Returns the path
-    /// of the link.
+    /// Creates the link `snapshots/COMMIT/FILE` to the file `blob` in the folder `blobs`, and writes the commit to
+    /// `refs/main`. Returns the path of the link.
     pub(super) fn link(&self, commit: &str, file: &str, blob: &Path) -> Result<PathBuf> {
         let path = self.0.join("snapshots").join(commit).join(file);
         if let Some(folder) = path.parent() {

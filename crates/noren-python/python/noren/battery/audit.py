@@ -218,7 +218,7 @@ SEARCHES = 3
 
 
 class _Run:
-    """A run of all trials: all trials in the model's dtype, then all in float64. Then the verdicts are computed."""
+    """The execution of an audit: all trials in the model's dtype, then all trials in float64, then the verdicts."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab, self.subject = lab, lab.subject

@@ -14,9 +14,10 @@ _CATALOGUE: dict[str, Any] = json.loads(audit_catalogue())
 PADS: int = _CATALOGUE["pads"]
 """The number of padding tokens that checks add at one end of a sequence."""
 LENGTHS: tuple[int, ...] = tuple(_CATALOGUE["lengths"])
-"""The sequence lengths that are tested, in ascending order, until some output is beyond the reach of all windows."""
+"""The possible lengths of the test sequence, in ascending order. `Lab.pick_length` takes the first length that shows the effect
+of all windows."""
 ROWS: int = _CATALOGUE["rows"]
-"""The number of rows of a pass that tests one token or length in each row."""
+"""The number of batch rows of a pass in which each row tests another token or another length."""
 MOST: float = _CATALOGUE["most"]
 """A difference of this size or more, as a fraction of the largest output, is never called rounding."""
 

@@ -23,7 +23,7 @@ Trials = Iterator[Trial]
 
 
 def _changed(lab: Lab, check: str) -> Trials:
-    """Changes the tokens that the catalogue lists for a check."""
+    """Yields one trial for each change of tokens that the catalogue lists for the check named `check`."""
     call = lab.call()
     for change in lab.changes(check):
         other = call.with_tokens(lab.maker.changed(call.main.tokens, change.tokens))
@@ -52,7 +52,7 @@ def window(lab: Lab) -> Trials:
 
 
 def liveness(lab: Lab) -> Trials:
-    """Changes one token; every output that reads this token directly must change."""
+    """Changes one token. Every output that may read this token in every layer must change."""
     call = lab.call()
     try:
         yield from _changed(lab, "liveness")
@@ -116,7 +116,7 @@ def _name(lab: Lab, kind: int) -> str:
 
 
 def mask_liveness(lab: Lab) -> Trials:
-    """Runs a padded sequence with its mask and with a mask of ones; outputs must differ."""
+    """Runs a padded sequence with its mask and with a mask of ones. Outputs must differ, or the model ignores the mask."""
     names, side = lab.subject.arguments, lab.side()
     call, broken = lab.call(), CHECKS["mask_liveness"].sentence
     done = False

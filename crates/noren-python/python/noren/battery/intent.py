@@ -68,7 +68,7 @@ class Intent:
         return Intent(tuple(full() if m == "bidirectional" else Mask(m) for m in mask), depth=len(mask), **more)
 
     def masks(self, stream: str, depth: int | None = None) -> tuple[Mask, ...]:
-        """Returns the masks of a stream, one for each layer.
+        """Returns the masks of the stream `main` or `source`, one for each layer.
 
         If one mask applies to all layers and `depth` is None, returns this mask alone.
         """
@@ -78,17 +78,19 @@ class Intent:
         return masks * depth if len(masks) == 1 and depth is not None else masks
 
     def known_depth(self, stream: str) -> int | None:
-        """Returns the number of layers of a stream; None if the intent does not give this number."""
+        """Returns the number of layers of the stream `main` or `source`; None if the intent does not give this number."""
         masks = self.masks(stream)
         return len(masks) if len(masks) > 1 else self.depth if stream == "main" else None
 
     def cells(self, stream: str, layer: int, length: int, depth: int | None = None) -> Bits:
-        """Returns the cells `[query, key]` of one layer: true where at least one head may read."""
+        """Returns booleans `[query, key]` for layer `layer` of a stream: true where at least one head may read the key. `depth`
+        is the number of layers.
+        """
         return _cells(self.masks(stream, depth)[layer].at_layer(layer), length, self.heads)
 
     def reach(self, stream: str, length: int, depth: int | None = None) -> Bits:
-        """Returns booleans `[output, input]`: true if the output may depend on the input, through all layers and the residual
-        stream.
+        """Returns booleans `[output, input]` for a stream of `length` tokens: true if the output may depend on the input, over
+        all layers and through the residual connections.
 
         If the number of layers is not known (a single mask and no `depth`), the result holds for any number of layers.
         """

@@ -36,7 +36,7 @@ class Maker:
     """The ids to draw from, without special tokens; None if tokens are rows of floats."""
     width: int
     pads: tuple[int, ...]
-    """The ids of padding tokens, one for each kind of padding."""
+    """The token ids that are used as padding; checks test one id after another."""
     rng: np.random.Generator
 
     def tokens(self, batch: int, length: int) -> Tensor:
@@ -58,7 +58,9 @@ class Maker:
         return out
 
     def padding(self, turn: int, batch: int, count: int) -> Tensor:
-        """Returns padding tokens `[batch, count]` of kind number `turn`, from 0."""
+        """Returns padding tokens `[batch, count]`. `turn` selects the id: `pads[0]`, `pads[1]`, ... If tokens are rows of
+        floats, 0 selects zeros and any other number selects random floats.
+        """
         if self.vocab is None:
             return self.tokens(batch, count) * (0.0 if turn == 0 else 10.0)
         return torch.full((batch, count), self.pads[turn % len(self.pads)])
@@ -152,7 +154,7 @@ class Lab:
         return found
 
     def changes(self, check: str, stream: str = "main", length: int | None = None) -> list[Change]:
-        """Returns the token changes of a check of the catalogue."""
+        """Returns the changes of tokens that the check named `check` makes in a stream of `length` tokens."""
         length = length or self.length
         return changes(check, self.reach(stream, length), self.direct(stream, length))
 
@@ -167,10 +169,11 @@ class Lab:
         return bool(np.triu(self.reach(stream, 24), 1).any())
 
     def side(self) -> str | None:
-        """Returns the side for padding where a check needs only one side, None if padding is not possible.
+        """Returns the side, `left` or `right`, on which a check adds padding if it uses only one side; None if padding is not
+        possible.
 
-        If outputs may read later tokens, the right side is preferred, else the left side, because a fault is visible on that
-        side.
+        The preferred side is the one where an unmasked padding token changes outputs: the right side if outputs may read later
+        tokens, else the left side.
         """
         if self.intent.padding == "none" or not self.subject.arguments.masked:
             return None
@@ -178,12 +181,13 @@ class Lab:
         return next(side for side in order if self.intent.padding in (side, "both"))
 
     def sides(self, side: str) -> None:
-        """Raises `Skip` if the intent does not allow padding on a side."""
+        """Raises `Skip` if the intent does not allow padding on the side `side` (`left` or `right`)."""
         if self.intent.padding not in (side, "both"):
             raise Skip(f"the intent does not allow padding on this side of a sequence: the intent has padding={self.intent.padding!r}")
 
     def shows(self, stream: str, length: int) -> bool:
-        """Whether every layer's mask differs from causal and from full attention at a length.
+        """Whether `length` tokens are enough to show every layer's mask: at this length, the mask differs from causal and from
+        full attention.
 
         Masks that are `causal()` or `full()` themselves are not compared with themselves.
         """
@@ -216,7 +220,8 @@ class Lab:
 def stacks(module: nn.Module, call: Call, intent: Intent, run: Callable[[Call], Any]) -> list[Layer]:
     """Returns the layers of each stream of the intent.
 
-    If a stream has several stacks of layers, the largest stack with the intent's number of layers is returned.
+    A stream is `main`, or `source` for an encoder. If a stream has several stacks of layers, the largest stack with the
+    intent's number of layers is returned.
     """
     found: dict[tuple[str, str], list[Layer]] = {}
     for layer in find_layers(module, call, run):
@@ -240,9 +245,10 @@ def poisoned(module: nn.Module, call: Call, at: dict[str, tuple[int, ...]]) -> I
     lengths = {stream.length: name for name, stream in call.streams().items() if name in at}
 
     def enlarge(keys: Tensor, name: str, axis: int = 1) -> Tensor:
-        """Returns `keys` with the poisoned positions of axis `axis` scaled to a fixed size, and records `name`.
+        """Returns `keys` in which the keys at the positions `at` are scaled until their largest number is 1e6. `axis` is the
+        axis of positions. `name` is added to the yielded names.
 
-        A second call does not scale these positions further.
+        A second call does not scale these keys further.
         """
         if keys.dim() != axis + 2 or keys.shape[axis] not in lengths:
             return keys

@@ -63,7 +63,7 @@ def _through(inputs: list[Tensor], outputs: list[Tensor]) -> bool:
 
 @dataclass
 class Column:
-    """The change of each output of a layer, after one token of its input was changed."""
+    """A measurement of one layer: the change of each output after token `token` of the layer's input was changed."""
 
     layer: Layer
     token: int
@@ -72,7 +72,8 @@ class Column:
 
 
 def columns(layers: list[Layer], call: Call, tokens: Sequence[int], run: Callable[[Call], Any]) -> list[Column]:
-    """Changes the token `tokens[r]` in row `r` of every layer's input, and returns the measured columns.
+    """Changes token `tokens[r]` in batch row `r` of every layer's input. Returns one `Column` for each layer and token: the
+    change of all outputs of the layer.
 
     All layers of a stream are measured in one pass.
     """
@@ -124,9 +125,10 @@ def _with_hidden(args: tuple[Any, ...], kwargs: dict[str, Any], value: Tensor) -
 
 
 def against(intent: Intent, column: Column, own: Column | None, depth: int, rounding: Rounding) -> str | None:
-    """Returns the fault of a column as a sentence, None if the column fits the intent.
+    """Returns a sentence with the outputs that change although the layer's mask denies the token, or do not change although it
+    allows the token. Returns None if there are no such outputs. `depth` is the number of layers.
 
-    `column` was measured in float64. `own` was measured in the model's dtype and shows only faults that float64 does not show.
+    `column` was measured in float64. `own`, the same measurement in the model's dtype, is used only if float64 shows no fault.
     """
     layer, length = column.layer, len(column.gaps)
     cells: Bits = intent.cells(layer.stream, layer.index, length, depth)

@@ -44,7 +44,9 @@ def batch(lab: Lab) -> Trials:
 
 
 def _padded(lab: Lab, alone: list[Call]) -> Trials:
-    """Tests batches of several lengths; every row is padded in at least one of them."""
+    """Tests batches of sequences with different lengths, in two orders, so that every batch row is padded in at least one
+    order.
+    """
     if not lab.subject.arguments.masked:
         return
     short = [_shorter(call, by) for call, by in zip(alone, SHORTER, strict=True)]
@@ -83,7 +85,9 @@ def _padded_sources(lab: Lab, alone: list[Call]) -> Trials:
 
 
 def _cells(call: Call, row: int, shift: int, pooled: bool) -> dict[str, Cells]:
-    """Returns the places to compare: a sequence alone, and the same sequence in row `row` of a batch, `shift` positions later."""
+    """Returns the places to compare: the sequence alone, and the same sequence in row `row` of a batch, where it begins `shift`
+    positions later. If `pooled` is true, pooled outputs are compared too.
+    """
     cells = {"main": Cells.shifted([0], range(call.main.length), [row], shift)}
     if pooled:
         cells["pooled"] = Cells.shifted([0], [0], [row], 0)
@@ -118,5 +122,5 @@ def _cut(stream: Stream, by: int) -> Stream:
 
 
 def _pads(lab: Lab, main: Stream) -> torch.Tensor:
-    """Returns padding tokens of kind 1 in the shape of `main`."""
+    """Returns one padding token for each token of `main`, with the id that `Maker.padding` returns for `turn` 1."""
     return lab.maker.padding(1, main.batch, main.length)

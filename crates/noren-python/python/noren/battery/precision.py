@@ -39,7 +39,8 @@ def _widened(value: Any) -> Any:
 
 @contextmanager
 def in_double(module: nn.Module | None) -> Iterator[None]:
-    """Converts weights, buffers and computations of `module` to float64 within its block; afterwards all bits are as before.
+    """Converts weights, buffers and computations of `module` to float64 within the `with` block; afterwards all bits are as
+    before.
 
     The original data is kept and restored, not converted back, so nothing is rounded. The tensor objects stay and only their data
     is replaced, so functions that refer to the module compute in float64 too.
@@ -88,7 +89,9 @@ _DROPOUTS = {
 
 
 class Selections(TorchFunctionMode):
-    """A mode that records whether an operation selects by comparison, such as experts by their scores."""
+    """A mode in which `met` becomes true if an operation selects elements by comparison, such as experts by their scores
+    (`topk`, `argmax`, `sort`).
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,8 +110,8 @@ _SELECTIONS = {torch.topk, Tensor.topk, torch.sort, Tensor.sort, torch.argsort, 
 _SELECTIONS |= {torch.kthvalue, Tensor.kthvalue, torch.bucketize, torch.searchsorted, torch.round, Tensor.round}
 _SELECTIONS |= {torch.argmax, Tensor.argmax, torch.argmin, Tensor.argmin, torch.median, Tensor.median, torch.mode, Tensor.mode}
 _EXTREMES = {torch.max, Tensor.max, torch.min, Tensor.min}
-"""Functions that return the index of the selected element only if they are called along a dimension; a call without a dimension
-selects nothing."""
+"""Functions that return indices of selected elements only if they are called with a dimension: `x.max(0)` does, `x.max()` does
+not."""
 
 
 def _of_all(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -118,7 +121,7 @@ def _of_all(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 @contextmanager
 def at_rest(module: nn.Module | None, training: bool, own_modes: bool = False) -> Iterator[None]:
-    """Turns off gradients, dropout and compiled code within its block, and sets training or evaluation mode.
+    """Turns off gradients, dropout and compiled code within the `with` block, and sets training or evaluation mode.
 
     Modes and, in training mode, buffers such as running statistics are restored afterwards. With `own_modes`, each module
     keeps its own mode, for example frozen norms in a model in training.

@@ -16,7 +16,9 @@ Trials = Iterator[Trial]
 
 
 def turns(length: int) -> list[list[int]]:
-    """Returns all positions in groups of `ROWS`; the last group is completed with the first positions."""
+    """Returns all positions in groups of `ROWS`. The first positions fill up the last group: with 4 rows and length 6, the
+    groups are [0, 1, 2, 3] and [4, 5, 0, 1].
+    """
     return [[(start + i) % length for i in range(ROWS)] for start in range(0, length, ROWS)]
 
 

@@ -18,7 +18,9 @@ from .wrappers import TOKENS, inside, parameters, passes_on
 
 @dataclass(frozen=True)
 class Stream:
-    """A batch of sequences: tokens, with padding, positions and documents."""
+    """A batch of sequences that one input of the model holds: tokens, with padding, positions and documents. A model has the
+    stream `main`, and the stream `source` if it has an encoder.
+    """
 
     tokens: Tensor
     """Token ids `[batch, length]`, or token vectors `[batch, length, width]` of floats."""
@@ -59,7 +61,7 @@ class Call:
     all_real: bool = False
     """True to pass an attention mask in which all tokens are non-padding, although some are padding."""
     poison: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """For each stream, the positions whose keys are made very large."""
+    """For each stream, the positions whose keys are made very large, to test whether the mask hides them."""
 
     def streams(self) -> dict[str, Stream]:
         return {"main": self.main} if self.source is None else {"main": self.main, "source": self.source}
@@ -69,7 +71,8 @@ class Call:
 
 
 Output = dict[str, Tensor]
-"""For each stream, an output `[batch, length, features]`; `pooled` has length 1."""
+"""The outputs of a pass by name: `main` and `source` (the encoder) are `[batch, length, features]`, `pooled` is `[batch, 1,
+features]`."""
 
 KEEP = ("attention_mask",)
 DROP = ("key_padding_mask", "src_key_padding_mask")
@@ -96,7 +99,7 @@ class Arguments:
     def of(function: Callable[..., Any], encoder_decoder: bool, core: nn.Module | None = None) -> Arguments:
         """Returns the parameters of a function.
 
-        If the function passes its arguments on, these are the parameters of `core`, the module inside.
+        If the function passes its arguments on, these are the parameters of `core`, the module inside the wrappers.
         """
         names = list(parameters(core if core is not None and passes_on(function) else function))
         cache, use_cache = "past_key_values" in names, "use_cache" in names
@@ -179,7 +182,7 @@ class Subject:
 
     @contextmanager
     def exactly(self) -> Iterator[None]:
-        """Computes all passes within its block in float64."""
+        """Returns a context in which all passes are computed in float64."""
         config = getattr(self.core, "config", None)
         experts = getattr(config, "_experts_implementation", None)
         try:

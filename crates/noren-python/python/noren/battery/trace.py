@@ -16,7 +16,7 @@ from .trial import LEAK, Cells, Trial
 
 @dataclass
 class Record:
-    """The tensors of one run of one module."""
+    """The inputs and outputs of one execution of one module."""
 
     name: str
     module: nn.Module
@@ -26,14 +26,19 @@ class Record:
 
 @dataclass
 class Recorder:
-    """A recording of one pass: the tensors of every run of every module. A module may run several times in a pass."""
+    """A recording of one pass: the tensors of every execution of every module. A module may be executed several times in a
+    pass.
+    """
 
     parts: int = 1
     """The number of calls of the model in a pass. The outputs of a module in these calls are joined along the sequence."""
     runs: dict[str, list[Record]] = field(default_factory=dict)
 
     def records(self) -> list[tuple[str, Record]]:
-        """Returns (key, record) pairs, in which the outputs of several calls are joined. A run has the same key in both passes."""
+        """Returns (key, record) pairs. The key is the module's name and the number of its execution, such as `layers.0#1`, and
+        is equal in both compared passes. If the pass has several calls of the model, their tensors are joined along the
+        sequence.
+        """
         found = []
         for name, runs in self.runs.items():
             repeats = max(1, len(runs) // self.parts)
@@ -70,7 +75,7 @@ def flat(value: Any) -> Iterator[Tensor]:
 
 @contextmanager
 def recorded(module: nn.Module, parts: int = 1) -> Iterator[Recorder]:
-    """Returns a context that records the inputs and outputs of every module that runs in the block."""
+    """Returns a context that records the inputs and outputs of every module that runs in the `with` block."""
     recorder = Recorder(parts)
 
     def hook(name: str) -> Callable[..., None]:
@@ -120,7 +125,9 @@ def _differs(trial: Trial, base: list[Tensor], other: list[Tensor]) -> bool | No
 
 
 def _gap(trial: Trial, a: Tensor, b: Tensor) -> float | None:
-    """Returns the largest difference of two tensors as a fraction of the largest entry; None if the tensors belong to no stream."""
+    """Returns the largest difference of `a` and `b` at the compared places, as a fraction of the largest entry of `a`. Returns
+    None if the tensors belong to no stream (see `_at`).
+    """
     pair = _at(trial, a, b)
     if pair is None or not pair[0].numel():
         return None
@@ -130,7 +137,8 @@ def _gap(trial: Trial, a: Tensor, b: Tensor) -> float | None:
 
 
 def _at(trial: Trial, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Returns two tensors at the compared places of their stream; None if the tensors belong to no stream.
+    """Returns the values of tensor `a` of the first pass and tensor `b` of the second pass at the compared places. The shapes
+    show to which stream the tensors belong; None if to no stream.
 
     Tensors are `[batch, length, ...]`, or `[batch, channels, length]` as in convolutions.
     """
@@ -151,9 +159,10 @@ def _at(trial: Trial, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor] | None:
 
 
 def _heads(trial: Trial, culprit: Record, base: Recorder, other: Recorder) -> str:
-    """Returns text with the differing heads; an empty text if these heads are not found or if all heads differ.
+    """Returns the heads that differ between the two passes, as text such as `, head 2 of 8`; an empty text if the heads are not
+    found or if all heads differ.
 
-    The heads are found in the input of an output projection within `culprit`.
+    `culprit` is the first module with different outputs. Its heads are compared in the input of a linear layer within it.
     """
     module: Any = culprit.module
     config = getattr(module, "config", None)

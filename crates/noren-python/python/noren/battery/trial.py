@@ -25,7 +25,7 @@ Most kernels add in the same order for equal shapes, so that the difference is z
 RATIO = 8.0
 """The largest ratio between the rounding errors of two passes that is still called rounding."""
 FEATURES = 64
-"""The number of features of each compared output that are kept to compare a dtype with float64."""
+"""The approximate number of features of each compared output that are stored to compare the model's dtype with float64."""
 
 
 class Verdict(str, Enum):
@@ -91,7 +91,8 @@ class Trial:
     base: Call
     other: Call
     cells: Mapping[str, Cells]
-    """The compared places of each stream. Streams for which the model returns no output are skipped."""
+    """For each stream (`main`, `source` or `pooled`), the outputs that are compared. A stream for which the model returns no
+    output is skipped."""
     broken: str
     """The meaning of a failure of this trial, as text."""
     moved: bool = False
@@ -142,7 +143,7 @@ class Measure:
 
 @dataclass
 class Outcome:
-    """The verdict on a trial, with its measurements."""
+    """The verdict on one trial, with the measured differences in the model's dtype (`own`) and in float64 (`double`)."""
 
     what: str
     verdict: Verdict

@@ -1,4 +1,4 @@
-"""`Split`: the data that one rank has of a mask that is split over the ranks of a group."""
+"""`Split`: a planned mask that is split over the ranks of a group, with the query rows and keys that each rank owns."""
 
 from __future__ import annotations
 
@@ -100,7 +100,8 @@ class Split:
         return self.portion.queries_travel
 
     def predicted(self, head_dim: int, v_dim: int | None = None, element_bytes: int = 4) -> dict[str, Traffic]:
-        """Computes, without a run, the bytes that this rank sends and receives in one `"forward"` and one `"backward"` pass.
+        """Computes, without any communication, the bytes that this rank sends and receives in one `"forward"` and one
+        `"backward"` pass.
 
         Keys, values, queries and gradients of outputs are sent in their own type, all other data in `float32`.
         `element_bytes` is the number of bytes of one value of that type.
@@ -109,7 +110,7 @@ class Split:
         return {"forward": Traffic(*forward), "backward": Traffic(*backward)}
 
     def check(self, q: Tensor, k: Tensor, v: Tensor) -> None:
-        """Raises `Error` if the tensors do not have the shapes of this rank's part."""
+        """Raises `Error` if the tensors do not have as many query rows and keys as this rank owns."""
         shape, (queries, keys) = self.plan.shape, self.lengths
         check_tensors(
             (q, k, v),

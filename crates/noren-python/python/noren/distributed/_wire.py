@@ -102,7 +102,7 @@ class Wire:
 
     @contextmanager
     def checked(self) -> Iterator[None]:
-        """A context for the block that checks this rank's input before a call.
+        """Returns a context for a `with` block that checks this rank's input before a call.
 
         An error in the block is also sent to the other ranks.
         """

@@ -27,7 +27,9 @@ MOST_CELLS = 1 << 30
 
 
 def refuse(target: str, part: str, advice: str) -> NoReturn:
-    """Raises the error of all exporters for a part of a mask that the target format cannot express."""
+    """Raises `ExportError` because the format `target` cannot express `part`, a property of the mask; `advice` is the fix in
+    the message.
+    """
     raise ExportError(f"{target} cannot express {part}: {advice}")
 
 
@@ -58,14 +60,16 @@ class Runs:
         return np.repeat(np.arange(len(self.indptr) - 1), self.counts)
 
     def cells(self, width: int) -> Bools:
-        """Returns the lists as rows of `width` booleans."""
+        """Returns one row of `width` booleans for each list: true where the index is in one of the list's runs."""
         steps = np.zeros((len(self.indptr) - 1, width + 1), np.int8)
         steps[self.owners, self.runs[:, 0]] = 1
         steps[self.owners, self.runs[:, 1]] = -1
         return np.cumsum(steps[:, :width], axis=1, dtype=np.int8).astype(np.bool_)
 
     def table(self, most: int, fill: int) -> NDArray[np.int64]:
-        """Returns the lists as an array `[lists, most, 2]` of (start, end); the place of a missing run holds (`fill`, `fill`)."""
+        """Returns the lists as an array `[lists, most, 2]` of (start, end). A list with fewer than `most` runs is completed
+        with (`fill`, `fill`).
+        """
         out = np.full((len(self.indptr) - 1, most, 2), fill, np.int64)
         out[self.owners, np.arange(len(self.runs)) - self.indptr[self.owners]] = self.runs
         return out
@@ -73,7 +77,7 @@ class Runs:
 
 @dataclass(frozen=True)
 class Source:
-    """A mask to be exported: its plan, the name of the target format, and score modifiers."""
+    """A mask to be exported: its plan, the name of the target format (`target`), and the score modifiers of the mask."""
 
     plan: Plan
     target: str
@@ -85,7 +89,9 @@ class Source:
 
     @cached_property
     def patterns(self) -> NDArray[np.int64]:
-        """The pattern of each batch row and head, `[batch, heads]`; a dimension is 1 if all its entries are equal."""
+        """The index of the pattern of each batch row and head, `[batch, heads]`. The first dimension is 1 if all batch rows are
+        equal, the second is 1 if all heads are equal.
+        """
         _, of = _noren.patterns(self.plan)
         all_of = np.array(of, np.int64).reshape(self.shape.batch, self.shape.heads)
         if (all_of == all_of[:, :1]).all():
@@ -141,7 +147,9 @@ def read(
     target: str,
     scores: Sequence[str] = (),
 ) -> Source:
-    """Returns the plan of an exported mask. Score modifiers of other kinds than `scores` raise `ExportError`."""
+    """Returns the plan of an exported mask. `target` names the format in errors. Raises `ExportError` for a score modifier
+    whose kind is not in `scores`.
+    """
     found: tuple[Score, ...] = ()
     spec = Spec(mask) if isinstance(mask, str) else mask
     if isinstance(spec, Spec):
@@ -170,7 +178,7 @@ def read(
 def found(cells: Array, source: str) -> BoundMask:
     """Returns the smallest mask with exactly these cells `[batch, heads, q_len, kv_len]`.
 
-    `source` names the cells in error messages.
+    `source` is a name for the array `cells` in error messages.
     """
     count = math.prod(cells.shape)
     if count > MOST_CELLS:

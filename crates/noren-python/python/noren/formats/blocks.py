@@ -1,4 +1,4 @@
-"""Formats of tiles: FlashInfer's packed bits and BSR, JAX Splash's `MaskInfo`."""
+"""Formats of bits and of rectangles of cells: FlashInfer's packed bits and BSR, JAX Splash's `MaskInfo`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ EMPTY, FULL = -1, -2
 
 
 def _tiles(source: Source, pattern: int, block: tuple[int, int]) -> tuple[Ints, Bools]:
-    """Returns a number for each tile (`EMPTY`, `FULL`, or the index of its cells) and the cells of mixed tiles."""
+    """Divides the cells into rectangles of `block` = (queries, keys). Returns a number for each rectangle (`EMPTY`, `FULL`, or
+    an index) and the cells of the mixed rectangles, to which the index refers.
+    """
     (rows, columns), slot, bits = _noren.blocks(source.plan, pattern, block, True)
     words = -(-block[1] // 32)
     octets = np.frombuffer(bits, np.uint8).reshape(-1, block[0], 4 * words)
@@ -83,12 +85,14 @@ def from_flashinfer(mask: FlashInferMask) -> BoundMask:
 
 @dataclass(frozen=True)
 class BsrMask:
-    """The arguments of `plan` of FlashInfer's `BlockSparseAttentionWrapper`: blocks in SciPy's BSR format."""
+    """The arguments of `plan` of FlashInfer's `BlockSparseAttentionWrapper`: rectangles of cells ("blocks") in SciPy's BSR
+    format. Empty blocks are not stored.
+    """
 
     indptr: Ints
-    """Number of blocks before each row of blocks, followed by the number of all blocks."""
+    """Number of stored blocks before each row of blocks, followed by the number of all stored blocks."""
     indices: Ints
-    """The column of each block."""
+    """The column of each stored block, in numbers of blocks: column `j` has the keys from `j * C` to `(j + 1) * C - 1`."""
     M: int
     """Number of queries."""
     N: int
@@ -128,7 +132,7 @@ def to_flashinfer_bsr(mask: Exported, shape: Sizes = None, facts: Known = None, 
 
 
 def from_flashinfer_bsr(mask: BsrMask) -> BoundMask:
-    """Returns the mask of FlashInfer's blocks."""
+    """Returns the mask of FlashInfer's BSR arrays."""
     return found(mask.dense()[None, None], "the blocks")
 
 
@@ -140,9 +144,11 @@ class SplashMaskInfo:
     """The fields of Splash attention's `MaskInfo` for one shard, with the whole grid of blocks."""
 
     data_next: NDArray[Any]
-    """The key block to load for each pair of blocks, as in `MaskInfo`."""
+    """For each (query block, key block), the index of the key block to load: of this block, or of the next block that is not
+    empty. With `dkv=True`, the index of a query block."""
     mask_next: NDArray[Any] | None
-    """The index in `partial_mask_blocks` for each pair of blocks, as in `MaskInfo`."""
+    """For each (query block, key block), the index in `partial_mask_blocks` of this block, or of the next partial block. None
+    if no block is partial."""
     block_mask: NDArray[Any]
     """The kind of each block, `[1 or heads, query blocks, key blocks]`: 0 empty, 1 partial, 2 full."""
     partial_mask_blocks: Bools | None
@@ -174,7 +180,7 @@ def to_splash(
 ) -> SplashMaskInfo:
     """Converts a mask to the result of Splash attention's `process_mask` (`process_mask_dkv` with `dkv=True`).
 
-    The N x N cells are not visited. Raises `ExportError` for a mask that differs between batch rows, for rows without an allowed
+    No array of all cells is made. Raises `ExportError` for a mask that differs between batch rows, for rows without an allowed
     key (their result is undefined in Splash), and for lengths that are not multiples of the block.
     """
     source = read(mask, shape, facts, "Splash attention")
@@ -216,7 +222,7 @@ def _index(shape: tuple[int, ...], axis: int) -> Ints:
 
 
 def _next(which: Bools, values: NDArray[Any], order: tuple[int, int, int]) -> Ints:
-    """Returns, for each block, the value of the next marked block; 0 if no block is marked.
+    """Returns, for each block of a grid, the value in `values` of the next block that `which` marks; 0 if no block is marked.
 
     The next marked block is the first one at or after the block in the order `order` of the grid. After the last block, the
     search continues at the first block.
@@ -238,7 +244,9 @@ def _small(array: Ints) -> NDArray[Any]:
 
 
 def from_splash(info: SplashMaskInfo, *, dkv: bool = False) -> BoundMask:
-    """Returns the mask of a `MaskInfo` whose grid was not reduced."""
+    """Returns the mask of Splash attention's `MaskInfo`. Its arrays must have one entry for each block, including empty
+    blocks.
+    """
     return found(info.dense(dkv=dkv), "the MaskInfo")
 
 

@@ -150,7 +150,7 @@ def from_jax(
     query_seq_lengths: Array | None = None,
     key_value_seq_lengths: Array | None = None,
 ) -> BoundMask:
-    """Returns the mask that these arguments of `jax.nn.dot_product_attention` define together."""
+    """Returns the mask that the given arguments of `jax.nn.dot_product_attention` define together."""
     parts = _noren.full()
     if is_causal:
         parts = parts & _noren.causal()
@@ -189,7 +189,7 @@ def to_keras(mask: Exported, shape: Sizes = None, facts: Known = None) -> dict[s
 
 
 def from_keras(q_len: int, kv_len: int, *, attention_mask: Array | None = None, use_causal_mask: bool = False) -> BoundMask:
-    """Returns the mask that these arguments of `keras.layers.MultiHeadAttention` define together."""
+    """Returns the mask that the given arguments of `keras.layers.MultiHeadAttention` define together."""
     cells = (_noren.causal() if use_causal_mask else _noren.full()).dense(Shape.cross(q_len, kv_len))
     if attention_mask is not None:
         given = np.asarray(attention_mask, np.bool_)
@@ -223,7 +223,7 @@ def to_onnx(
 
 
 def from_onnx(q_len: int, kv_len: int, *, attn_mask: Array | None = None, is_causal: int = 0) -> BoundMask:
-    """Returns the mask that these inputs of ONNX's Attention define together.
+    """Returns the mask that the given inputs of ONNX's Attention define together.
 
     Keys beyond the last dimension of `attn_mask` are denied.
     """
@@ -296,7 +296,7 @@ def _refuse_slopes(source: Source, score: Score) -> None:
 
 
 def from_llama_cpp(mask: LlamaCppMask | Array, q_len: int) -> BoundMask:
-    """Returns the mask of the first `q_len` rows.
+    """Returns the mask of the first `q_len` query rows of llama.cpp's array; the rows after them are padding.
 
     If `max_bias` is not 0, the finite numbers of the mask are distances, and their cells are allowed.
     """

@@ -30,6 +30,8 @@ def to_flex(
     *,
     block: int | tuple[int, int] = 128,
     form: Literal["auto", "bits", "endpoints"] = "auto",
+    capacity: int | None = None,
+    runs: int | None = None,
     device: Any = "cpu",
 ) -> BlockMask:
     """Converts a mask to a `BlockMask` for `torch.nn.attention.flex_attention.flex_attention`.
@@ -38,7 +40,15 @@ def to_flex(
     cell. `form="bits"` stores the cells of mixed tiles as words of 32 keys, for any mask. `form="endpoints"` stores the first key
     and the end of each run of keys of each row. `form="auto"` [default] selects endpoints if no row has more than four runs.
     `block` is the size of a tile, one integer or (queries, keys): 128 on Hopper and CPUs, (256, 128) for the FLASH backend on
-    Blackwell. Raises `ExportError` for score modifiers: export these by `to_score_mod`.
+    Blackwell.
+
+    torch.compile compiles again if sizes inside `mask_mod` change. `capacity` and `runs` keep the sizes equal for all masks of one
+    shape, so that new documents need no compilation: `runs` gives every row room for that many runs of keys (form "endpoints"),
+    `capacity` gives room for that many mixed tiles in all (form "bits"). Give one of the two.
+
+    The `BlockMask` contains PyTorch's write orders for a deterministic backward pass (`dq_write_order`), where the installed version
+    has these. Raises `ExportError` for score modifiers: export these by `to_score_mod`. Raises `ExportError` if the mask needs more
+    than `capacity` or `runs`.
     """
     source = read(mask, shape, facts, "FlexAttention's BlockMask")
     sizes = (block, block) if isinstance(block, int) else block
@@ -47,44 +57,99 @@ def to_flex(
     tiles = [_noren.blocks(source.plan, pattern, sizes, False) for pattern in range(source.count)]
     q_blocks, kv_blocks = tiles[0][0]
     slots = np.stack([np.frombuffer(slot, np.int32).reshape(q_blocks, kv_blocks) for _, slot, _ in tiles])
+    if capacity is not None and runs is not None:
+        raise Error("capacity and runs are both given: give runs= for masks with few runs of keys in each row, otherwise capacity=")
+    for name, value in (("capacity", capacity), ("runs", runs)):
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise Error(f"{name} is {value}: give a whole number of 1 or more")
+    if form == "auto" and (capacity is not None or runs is not None):
+        form = "bits" if runs is None else "endpoints"
     if form == "auto":
         form = "endpoints" if all(rows.most <= MOST_RUNS for rows in source.all_rows()) else "bits"
     if form == "endpoints":
-        mask_mod = _endpoints(source, q_blocks * sizes[0], device)
+        if capacity is not None:
+            raise Error('capacity= is for form="bits": give runs= for form="endpoints"')
+        mask_mod = _endpoints(source, q_blocks * sizes[0], runs, device)
     elif form == "bits":
-        mask_mod = _bits(source, slots, [bits for _, _, bits in tiles], sizes, device)
+        if runs is not None:
+            raise Error('runs= is for form="endpoints": give capacity= for form="bits"')
+        mask_mod = _bits(source, slots, [bits for _, _, bits in tiles], sizes, capacity, device)
     else:
         raise Error(f'form is {form!r}: give "bits", "endpoints" or "auto"')
-    by_pair = slots[source.patterns]
+    by_pair = slots[source.patterns if capacity is None and runs is None else _all_pairs(source)]
     partial, full = (_lists(which, device) for which in (by_pair >= 0, by_pair == FULL))
+    lens = (source.shape.q_len, source.shape.kv_len)
+    made = BlockMask.from_kv_blocks(*partial, *full, BLOCK_SIZE=sizes, mask_mod=mask_mod, seq_lengths=lens)
+    if not hasattr(made, "dq_write_order"):
+        return made
+    orders: dict[str, Any] = {
+        "dq_write_order": _write_order(by_pair, made.q_indices, device),
+        "dq_write_order_full": _write_order(by_pair, made.full_q_indices, device),
+        "dq_kv_order": True,
+    }
     return BlockMask.from_kv_blocks(
-        *partial, *full, BLOCK_SIZE=sizes, mask_mod=mask_mod, seq_lengths=(source.shape.q_len, source.shape.kv_len)
+        *partial, *full, BLOCK_SIZE=sizes, mask_mod=mask_mod, seq_lengths=lens, **orders
     )
 
 
+def _all_pairs(source: Source) -> NDArray[np.int64]:
+    """Returns the pattern of each batch row and head, `[batch, heads]`, whether or not they are equal."""
+    return np.broadcast_to(source.patterns, (source.shape.batch, source.shape.heads))
+
+
+def _write_order(slots: NDArray[np.int32], queries: torch.Tensor | None, device: Any) -> torch.Tensor | None:
+    """Returns the place of each listed tile among the tiles that add to the same query tile, in descending order of keys: PyTorch's default.
+
+    `slots` is `[batch, heads, query tiles, key tiles]`, `queries` lists the query tiles of each key tile.
+    """
+    if queries is None:
+        return None
+    adds = slots != EMPTY
+    place = (adds.sum(-1, keepdims=True) - np.cumsum(adds, -1)).astype(np.int32)
+    listed = queries.cpu().numpy().astype(np.int64)
+    by_key = np.broadcast_to(place, (*listed.shape[:2], *place.shape[2:])).swapaxes(2, 3)
+    return torch.from_numpy(np.take_along_axis(by_key, listed, 3)).to(device)
+
+
 def _lists(which: NDArray[np.bool_], device: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the number of true entries of each row, and the row's indices with those of true entries first."""
+    """Returns, for each row of booleans, the number of true entries, and all column indices with those of the true entries
+    first: for [0, 1, 1], 2 and [1, 2, 0].
+    """
     counts = which.sum(-1, dtype=np.int32)
     indices = np.argsort(~which, axis=-1, kind="stable").astype(np.int32)
     return torch.from_numpy(counts).to(device), torch.from_numpy(indices).to(device)
 
 
-def _pattern(source: Source, device: Any) -> Callable[[Any, Any], Any]:
-    """Returns a function from batch row and head to the index of their pattern."""
-    which = torch.from_numpy(source.patterns.astype(np.int32)).to(device)
+def _pattern(source: Source, fixed: bool, device: Any) -> Callable[[Any, Any], Any]:
+    """Returns a function of (batch row, head) that returns the index of the pattern of this pair.
+
+    With `fixed`, the function reads a table `[batch, heads]`, whose size is the same for all masks of one shape.
+    """
+    patterns = _all_pairs(source) if fixed else source.patterns
+    which = torch.from_numpy(patterns.astype(np.int32)).to(device)
     by_row, by_head = (n > 1 for n in which.shape)
     return lambda b, h: which[b if by_row else b * 0, h if by_head else h * 0]
 
 
-def _bits(source: Source, slots: NDArray[np.int32], parts: list[bytes], block: tuple[int, int], device: Any) -> MaskMod:
+def _bits(
+    source: Source, slots: NDArray[np.int32], parts: list[bytes], block: tuple[int, int], capacity: int | None, device: Any
+) -> MaskMod:
     block_q, block_kv = block
     words = -(-block_kv // 32)
     bits = [np.frombuffer(part, np.uint32).view(np.int32).reshape(-1, block_q, words) for part in parts]
     first = np.cumsum([0, *(len(part) for part in bits[:-1])])
     numbered = np.where(slots >= 0, slots + first[:, None, None], slots).astype(np.int32)
+    room = 1
+    if capacity is not None:
+        capacity = min(capacity, source.shape.batch * source.shape.heads * slots[0].size)  # there are no more tiles
+        room = capacity + 1 - sum(len(part) for part in bits)
+        if room < 1:
+            source.refuse(f"{capacity + 1 - room} mixed tiles in capacity={capacity}", "give a larger capacity")
+        missing = source.shape.batch * source.shape.heads - len(numbered)
+        numbered = np.concatenate([numbered, np.full((missing, *numbered.shape[1:]), EMPTY, np.int32)])
     slot = torch.from_numpy(numbered).to(device)
-    bit = torch.from_numpy(np.concatenate([*bits, np.zeros((1, block_q, words), np.int32)])).to(device)
-    pattern = _pattern(source, device)
+    bit = torch.from_numpy(np.concatenate([*bits, np.zeros((room, block_q, words), np.int32)])).to(device)
+    pattern = _pattern(source, capacity is not None, device)
 
     def mask_mod(b: Any, h: Any, q: Any, kv: Any) -> Any:
         tile = slot[pattern(b, h), q // block_q, kv // block_kv]
@@ -95,14 +160,17 @@ def _bits(source: Source, slots: NDArray[np.int32], parts: list[bytes], block: t
     return mask_mod
 
 
-def _endpoints(source: Source, padded: int, device: Any) -> MaskMod:
+def _endpoints(source: Source, padded: int, runs: int | None, device: Any) -> MaskMod:
     rows = source.all_rows()
     most = max(max(row.most for row in rows), 1)
-    ends = np.zeros((source.count, 2 * most, padded), np.int32)
+    if runs is not None and most > runs:
+        source.refuse(f"rows with {most} runs of keys in runs={runs}", "give larger runs, or capacity=")
+    most = most if runs is None else min(runs, -(-source.shape.kv_len // 2))  # no row has more runs
+    ends = np.zeros((source.count if runs is None else source.shape.batch * source.shape.heads, 2 * most, padded), np.int32)
     for number, row in enumerate(rows):
         ends[number, :, : source.shape.q_len] = row.table(most, 0).reshape(source.shape.q_len, 2 * most).T
     borders = torch.from_numpy(ends).to(device)
-    pattern = _pattern(source, device)
+    pattern = _pattern(source, runs is not None, device)
 
     def mask_mod(b: Any, h: Any, q: Any, kv: Any) -> Any:
         p = pattern(b, h)
@@ -138,7 +206,9 @@ def from_flex(block_mask: BlockMask) -> BoundMask:
 
 
 def _spread(counts: torch.Tensor, indices: torch.Tensor, block_mask: BlockMask) -> NDArray[np.bool_]:
-    """Returns the cells that are in listed tiles, `[batch, heads, q_len, kv_len]` as booleans."""
+    """Returns booleans `[batch, heads, q_len, kv_len]`: true for the cells of the tiles that `indices` lists. `counts` has the
+    number of listed tiles in each row of tiles.
+    """
     q_len, kv_len = block_mask.seq_lengths
     block_q, block_kv = block_mask.BLOCK_SIZE
     lists, numbers = indices.cpu().numpy(), counts.cpu().numpy()

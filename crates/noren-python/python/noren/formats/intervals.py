@@ -1,4 +1,5 @@
-"""Formats of intervals: cuDNN's endpoints by query, FlashMask's masked rows by key, MagiAttention's slices."""
+"""Formats of ranges: cuDNN's ranges of allowed keys for each query, FlashMask's ranges of masked queries for each key,
+MagiAttention's slices."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def to_cudnn(mask: Exported, shape: Sizes = None, facts: Known = None, *, nfunc:
 
 
 def _endpoints(rows: Runs, kv_len: int) -> Ints:
-    """Returns the endpoints `[q_len, odd number]` of each row's runs.
+    """Returns the ends of the runs of keys that each query row reads, `[q_len, odd number]`, in the form of `to_cudnn`.
 
     The first endpoint is the end of the run that begins at key 0, or 0. The start and the end of each other run follow. A row
     with fewer runs repeats its last endpoint.
@@ -57,7 +58,7 @@ def _endpoints(rows: Runs, kv_len: int) -> Ints:
 
 
 def from_cudnn(mask_func: Array, q_len: int, kv_len: int) -> BoundMask:
-    """Returns the mask of cuDNN's endpoints."""
+    """Returns the mask of cuDNN's array `mask_func`, as `to_cudnn` returns it."""
     ends = np.asarray(mask_func)
     heads, nfunc, total = ends.shape
     if total % q_len or nfunc % 2 == 0:
@@ -102,7 +103,7 @@ class FlashMask:
 
 
 def to_flashmask(mask: Exported, shape: Sizes = None, facts: Known = None) -> FlashMask:
-    """Converts a mask to FlashMask's masked rows by key, in the smallest of its four forms.
+    """Converts a mask to FlashMask's ranges of masked query rows for each key, in the smallest of FlashMask's four forms.
 
     Raises `ExportError` if a key is masked for more than two runs of rows (with `causal`, one run below the diagonal), if query
     heads that share a key-value head differ, or if the numbers of queries and keys differ.
@@ -135,7 +136,9 @@ def _masked(source: Source, pattern: int) -> Runs:
 
 
 def _columns(masked: Runs, length: int, causal: bool, width: int) -> Ints | None:
-    """Returns FlashMask's start and end rows, `[length, width]`, for one pattern; `None` if `width` columns cannot express it."""
+    """Returns FlashMask's first and last masked rows of each key, `[length, width]`, for one pattern. `masked` lists the masked
+    rows of each key. Returns `None` if `width` numbers for each key cannot express the pattern.
+    """
     table = np.full((length, 4), length, np.int64)
     table[:, 2:] = 0  # an empty upper run
     for key in range(length):

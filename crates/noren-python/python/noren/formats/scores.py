@@ -92,8 +92,10 @@ def _distances(source: Source, score: Score) -> NDArray[np.int64]:
     return distances
 
 
-def refuse_positions(target: str, score: Score, facts: Facts) -> None:
-    """Raises `ExportError` for a score modifier by distance if the facts give positions of keys."""
+def refuse_positions(target: str, score: Score | str, facts: Facts) -> None:
+    """Raises `ExportError` for a score modifier that depends on distances, such as `alibi`, if the facts give positions of
+    keys.
+    """
     if facts.place_keys:
         refuse(target, f"`{score}` for keys whose positions differ from their indices", "first sort the keys by position")
 
@@ -155,7 +157,9 @@ def to_score_mod(
 
 
 def _cap(cap: Any) -> ScoreMod:
-    """Returns the step of `softcap`. The limit is a tensor, because torch.compile would compile again for another number."""
+    """Returns the `score_mod` of `softcap` with the limit `cap`. The limit is a tensor, because torch.compile would compile
+    again for another number.
+    """
     return lambda score, b, h, q, kv: cap * (score / cap).tanh()
 
 

@@ -25,9 +25,9 @@ class Varlen:
     cu_seqlens_k: Ints
     """Number of keys before each sequence, followed by the number of all keys."""
     causal: bool
-    """Whether a query reads no key after itself."""
+    """True if no query may read a key after its own position."""
     window_size: tuple[int, int]
-    """Number of keys before and after a query; -1 is unbounded."""
+    """Number of keys (before, after) its own key that a query may read; -1 means no limit."""
     q_indices: NDArray[np.int64]
     """Indices, in the flattened batch of `batch * q_len` tokens, of the queries of all sequences: gather these tokens, and
     scatter the output to these indices. All other queries read nothing."""
@@ -101,7 +101,8 @@ def to_varlen(mask: Exported, shape: Sizes = None, facts: Known = None) -> Varle
 class _Segment:
     """The query rows and keys of one sequence.
 
-    `start` and `end` are the range of keys of each row, counted from the first key of the sequence.
+    For each query row, `start` is the first key that the row reads and `end` the key after the last, counted from the first key
+    of the sequence.
     """
 
     row: int
@@ -114,12 +115,14 @@ class _Segment:
 
     @property
     def aligned(self) -> NDArray[np.int64]:
-        """The key index of each row if the last row is aligned with the last key."""
+        """For each query row, the index of the key at the query's position, if the last query has the position of the last key:
+        [3, 4] for 2 queries and 5 keys.
+        """
         return np.arange(self.rows) + self.keys - self.rows
 
 
 def _segments(source: Source, runs: Runs, row: int) -> list[_Segment]:
-    """Splits a batch row into segments; query rows with overlapping keys are in one segment."""
+    """Splits a batch row (`row`) into segments. Consecutive query rows that read common keys are in one segment."""
     several = np.flatnonzero(runs.counts > 1)
     if len(several):
         source.refuse(f"query {several[0]} of batch row {row}, which reads {runs.counts[several[0]]} separate runs of keys", "use FlexAttention")
@@ -142,7 +145,7 @@ def _segments(source: Source, runs: Runs, row: int) -> list[_Segment]:
 
 
 def _one_reach(source: Source, segments: list[_Segment]) -> tuple[int, int]:
-    """Returns (keys to the left, keys to the right) that query rows read; -1 is unbounded.
+    """Returns (number of keys before a query, number of keys after it) that the query reads; -1 means no limit.
 
     These numbers are equal in all segments. Raises `ExportError` if they are not.
     """
@@ -164,7 +167,9 @@ def _one_reach(source: Source, segments: list[_Segment]) -> tuple[int, int]:
 
 
 def _refuse_bent_alibi(source: Source, segments: list[_Segment]) -> None:
-    """Raises `ExportError` if ALiBi's positions differ from those of flash-attention, which are aligned at the ends of sequences."""
+    """Raises `ExportError` if ALiBi's distances differ from those of flash-attention, where the last query and the last key of
+    a sequence have the same position.
+    """
     for s in segments:
         stands = s.first_row + source.shape.query_offsets[s.row]
         if stands - s.first_key != s.keys - s.rows:
@@ -186,7 +191,7 @@ def _indices(starts: list[int], sizes: list[int]) -> NDArray[np.int64]:
 def from_varlen(
     cu_seqlens_q: Array, cu_seqlens_k: Array | None = None, *, causal: bool = False, window_size: tuple[int, int] = (-1, -1)
 ) -> BoundMask:
-    """Returns the mask that these arguments of `flash_attn_varlen_func` define, over all tokens as one batch row."""
+    """Returns the mask that the given arguments of `flash_attn_varlen_func` define, over all tokens as one batch row."""
     q = np.asarray(cu_seqlens_q)
     k = q if cu_seqlens_k is None else np.asarray(cu_seqlens_k)
     if q.dtype.kind not in "iu" or k.dtype.kind not in "iu":

@@ -1,15 +1,48 @@
 """Attention on GPUs: Triton kernels that read noren's plans.
 
-The kernels have run in Triton's interpreter only, on CPUs; no GPU has run them yet. `attention(q, k, v, plan)` takes tensors of
-PyTorch on one device:
+The functions of `noren.torch` and `noren.hf` use these kernels for tensors on a GPU. The kernels have run in Triton's interpreter
+only, on CPUs; no GPU has run them yet.
 
-    plan = nr.causal().plan(nr.Shape.square(1024, heads=8))
-    out, log_sum_exp = noren.gpu.attention(q, k, v, plan)
+>>> import noren as nr, noren.torch as nt
+>>> out = nt.attention(q, k, v, nr.causal() & nr.documents(), facts={"documents": [3000, 1096]})  # doctest: +SKIP
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .. import _call
+from .._noren import Error
 
 try:
     import triton as _triton  # noqa: F401
 except ModuleNotFoundError as missing:
     raise ImportError("noren.gpu needs Triton, which is not installed: pip install triton (Linux)") from missing
 
-from ._attention import attention as attention
+from ._paged import paged_attention as paged_attention
+from ._plan import replace as replace
+
+
+@contextmanager
+def simulate() -> Iterator[None]:
+    """Within this context, calls with CPU tensors run the GPU kernels in Triton's interpreter: slow, for tests.
+
+    Raises `Error` unless the environment variable TRITON_INTERPRET was 1 when Triton was imported.
+    """
+    from . import _kernels
+
+    if not type(_kernels.forward).__name__.startswith("Interpreted"):
+        raise Error("Triton's interpreter is off: set the environment variable TRITON_INTERPRET=1 before Triton is imported (PyTorch may import it)")
+    from ._interpreter import widen_bf16
+
+    widen_bf16()
+    before = _call.simulated
+    _call.simulated = True
+    try:
+        yield
+    finally:
+        _call.simulated = before
+
+
+__all__ = ["paged_attention", "replace", "simulate"]

@@ -1,216 +1,318 @@
-"""Attention on a device: the arrays of a plan, and calls of the kernels."""
+"""Attention on a device: the arguments of the kernels, and gradients."""
 
 from __future__ import annotations
 
-import weakref
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
-import triton
 from torch import Tensor
 
-from .. import _noren
-from .._noren import Error, Plan
-from . import _kernels
+from .._call import Call, Extras
+from .._noren import Error
+from . import _decode_kernels, _kernels, _plan
+from ._launch import CHUNK, Config, config, launch
 
-LN2 = 0.6931471805599453
-MOST_PAIRS = 65535
-"""The maximum number of programs along the second dimension of a grid."""
-
-
-@dataclass(frozen=True)
-class Side:
-    """The tiles along one side of the mask, on a device; indices count through all patterns."""
-
-    first: Tensor
-    tiles: Tensor
-    indptr: Tensor
-    runs: Tensor
-    most: int
-    """The number of tiles of the pattern with the most tiles."""
-
-
-@dataclass(frozen=True)
-class DevicePlan:
-    """The arrays of a plan on a device."""
-
-    block: tuple[int, int]
-    pattern_of: Tensor
-    rows: Side
-    keys: Side
-    words: Tensor
-
-
-_PLANS: weakref.WeakKeyDictionary[Plan, dict[Any, DevicePlan]] = weakref.WeakKeyDictionary()
-
-
-def _on(device: torch.device, array: Any) -> Tensor:
-    """Returns a copy of the numbers on a device, with at least one element: a kernel gets no pointer to nothing."""
-    return torch.from_numpy(array.copy() if len(array) else np.zeros(1, np.int32)).to(device)
-
-
-def device_plan(plan: Plan, block: tuple[int, int], device: torch.device) -> DevicePlan:
-    """Returns the arrays of `plan` on `device`. They are made and copied once for each plan, block and device."""
-    known = _PLANS.setdefault(plan, {})
-    key = (block, device)
-    if key not in known:
-        first, first_key, *arrays = (np.frombuffer(part, np.int32) for part in _noren.device_plan(plan, block))
-        put = [_on(device, array) for array in arrays]
-        known[key] = DevicePlan(
-            block,
-            _on(device, np.array(_noren.patterns(plan)[1], np.int32)),
-            Side(_on(device, first), put[0], put[1], put[2], int(np.diff(first).max())),
-            Side(_on(device, first_key), put[3], put[4], put[5], int(np.diff(first_key).max())),
-            put[6],
-        )
-    return known[key]
-
-
-@dataclass(frozen=True)
-class Call:
-    plan: Plan
-    scale: float
-    softcap: float | None
+MOST_DECODE_ROWS = 64
+"""The maximum number of rows of a decode kernel: queries times the query heads of a key-value head."""
+MOST_DIM = 256
 
 
 def _width(dim: int) -> int:
     return max(16, 1 << (dim - 1).bit_length())
 
 
-def _sizes(call: Call, q: Tensor, k: Tensor, v: Tensor) -> tuple[tuple[float, ...], dict[str, Any]]:
+def _four(name: str, x: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Returns a view that broadcasts to `sizes`, with strides of 0 for broadcast dimensions."""
+    given = x
+    x = x[(None,) * (4 - x.dim())] if x.dim() < 4 else x
+    if x.dim() != 4 or any(n not in (1, size) for n, size in zip(x.shape, sizes, strict=True)):
+        raise Error(f"{name} has shape {tuple(given.shape)}, which does not broadcast to {list(sizes)}")
+    return x.expand(*sizes)
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 32) if word >= 1 << 31 else word
+
+
+def check(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras) -> None:
+    """Raises `Error` if the tensors do not fit the plan or the kernels."""
+    shape = call.plan.shape
+    if len({q.dtype, k.dtype, v.dtype}) > 1:
+        raise TypeError(f"q, k and v hold {q.dtype}, {k.dtype} and {v.dtype}: give tensors of one type")
+    expected = {"q": (shape.batch, shape.heads, shape.q_len), "k": (shape.batch, shape.kv_heads, shape.kv_len)}
+    expected["v"] = expected["k"]
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.dim() != 4 or tuple(x.shape[:3]) != expected[name]:
+            raise Error(f"{name} has shape {tuple(x.shape)}: the mask needs {list(expected[name])} and the head dimension")
+    if q.shape[3] != k.shape[3] or not 1 <= q.shape[3] <= MOST_DIM or not 1 <= v.shape[3] <= MOST_DIM:
+        raise Error(f"q, k and v have head dimensions {q.shape[3]}, {k.shape[3]} and {v.shape[3]}: those of q and k must be equal, and all from 1 to {MOST_DIM}")
+    check_numbers(call)
+    if extras.relative is not None:
+        table = extras.relative.shape
+        if len(table) != 2 or table[0] not in (1, shape.heads) or table[1] % 2 == 0:
+            raise Error(f"relative has shape {tuple(table)}: give [{shape.heads} heads, 2 * reach + 1 distances]")
+    if extras.sinks is not None and tuple(extras.sinks.shape) != (shape.heads,):
+        raise Error(f"sinks has shape {tuple(extras.sinks.shape)}: give one logit for each of the {shape.heads} query heads")
+    if call.alibi is not None and len(call.alibi) != shape.heads:
+        raise Error(f"alibi has {len(call.alibi)} slopes: give one slope for each of the {shape.heads} query heads")
+    if call.partial:
+        raise Error("noren.distributed computes on the CPU: move the tensors to the CPU (.cpu())")
+
+
+def check_numbers(call: Call) -> None:
+    """Raises `Error` for a scale, softcap or slope that the kernels cannot compute with."""
+    if call.scale is not None and not abs(call.scale) <= 1e30:
+        raise Error(f"scale is {call.scale}: give a finite number with an absolute value of at most 1e30")
+    if call.softcap is not None and not 1e-30 <= call.softcap <= 1e30:
+        raise Error(f"softcap is {call.softcap}: give a number from 1e-30 to 1e30, or omit the softcap")
+    for slope in call.alibi or ():
+        if not abs(slope) <= 1e30:
+            raise Error(f"alibi has the slope {slope}: give finite numbers with an absolute value of at most 1e30")
+
+
+@lru_cache(maxsize=64)
+def _slopes(alibi: tuple[float, ...], device: torch.device) -> Tensor:
+    return torch.tensor(alibi, dtype=torch.float32).to(device)
+
+
+def _arguments(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the arguments that all kernels take, and their constants."""
     batch, heads, q_len, dim = q.shape
-    numbers = (heads, heads // k.shape[1], q_len, k.shape[2], call.scale, call.softcap or 1.0)
     v_dim = v.shape[3]
-    return numbers, {"DIM": dim, "D": _width(dim), "V_DIM": v_dim, "DV": _width(v_dim), "SOFTCAP": call.softcap is not None}
+    kv_heads, kv_len = call.plan.shape.kv_heads, call.plan.shape.kv_len
+    none = q  # a pointer that the kernel does not read
+    arguments: dict[str, Any] = {"q_ptr": q, "k_ptr": k, "v_ptr": v}
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        arguments |= dict(zip((f"{name}_b", f"{name}_h", f"{name}_s", f"{name}_d"), x.stride(), strict=True))
+    bias = _bias(extras, (batch, heads, q_len, kv_len))
+    soft = None if extras.soft is None else _four("soft", extras.soft.detach(), (batch, heads, q_len, kv_len))
+    for name, added in (("bias", bias), ("soft", soft)):
+        arguments[f"{name}_ptr"] = none if added is None else added
+        strides = (0, 0, 0, 0) if added is None else added.stride()
+        arguments |= dict(zip((f"{name}_b", f"{name}_h", f"{name}_q", f"{name}_k"), strides, strict=True))
+    table = None if extras.relative is None else extras.relative.detach().float().contiguous()
+    slopes = None if call.alibi is None else _slopes(call.alibi, q.device)
+    by_distance = table is not None or slopes is not None
+    q_pos, k_pos = _plan.positions(call.plan, q.device) if by_distance else (none, none)
+    dropout = call.dropout if extras.seed is not None else 0.0
+    seed = 0 if extras.seed is None else int(extras.seed)
+    arguments |= {
+        "table_ptr": none if table is None else table, "slopes_ptr": none if slopes is None else slopes,
+        "q_pos": q_pos, "k_pos": k_pos,
+        "heads": heads, "group": heads // kv_heads, "q_len": q_len, "kv_len": kv_len,
+        "reach": 0 if table is None else table.shape[1] // 2, "table_heads": 1 if table is None else table.shape[0],
+        "scale": float(dim**-0.5 if call.scale is None else call.scale), "softcap": float(call.softcap or 1.0),
+        "seed_lo": _signed(seed & 0xFFFFFFFF), "seed_hi": _signed(seed >> 32 & 0xFFFFFFFF),
+        "threshold": _signed(min(round(dropout * 4294967296.0), 0xFFFFFFFF)),
+        "factor": float(np.float32(1.0 / (1.0 - float(np.float32(dropout))))),
+    }  # fmt: skip
+    constants = {
+        "DIM": dim, "D": _width(dim), "V_DIM": v_dim, "DV": _width(v_dim), "SOFTCAP": call.softcap is not None,
+        "BIAS": bias is not None, "RELATIVE": table is not None, "ALIBI": slopes is not None, "SOFT": soft is not None,
+        "DROPOUT": dropout > 0.0, "PRECISION": "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32",
+    }  # fmt: skip
+    return arguments, constants
 
 
-def _side(side: Side, plan: DevicePlan) -> tuple[Tensor, ...]:
-    return (plan.pattern_of, side.first, side.tiles, side.indptr, side.runs, plan.words)
+def _bias(extras: Extras, sizes: Sequence[int]) -> Tensor | None:
+    """Returns the sum of the biases, as a view that broadcasts to `sizes`."""
+    biases = [_four("bias", bias.detach(), sizes) for bias in extras.bias]
+    if len(biases) < 2:
+        return biases[0] if biases else None
+    total = extras.bias[0].detach().float()
+    for bias in extras.bias[1:]:
+        total = total + bias.detach().float()
+    return _four("bias", total, sizes)
 
 
-def _block(q: Tensor) -> tuple[int, int]:
-    return (64, 64) if q.shape[3] <= 128 else (64, 32)
+def _sinks(extras: Extras, none: Tensor) -> tuple[Tensor, bool]:
+    return (none, False) if extras.sinks is None else (extras.sinks.detach().float().contiguous(), True)
 
 
-def forward(call: Call, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Returns the output and the log-sum-exps in base 2."""
-    batch, heads, q_len, _ = q.shape
-    out = torch.empty((batch, heads, q_len, v.shape[3]), dtype=q.dtype, device=q.device)
-    lse = torch.empty((batch, heads, q_len), dtype=torch.float32, device=q.device)
-    block = _block(q)
-    plan = device_plan(call.plan, block, q.device)
-    numbers, sizes = _sizes(call, q, k, v)
-    strides = (*q.stride(), *k.stride(), *v.stride(), *out.stride())
-    _kernels.forward[plan.rows.most, batch * heads](
-        q, k, v, out, lse, lse if sinks is None else sinks, *_side(plan.rows, plan), *strides, *numbers,
-        BM=block[0], BN=block[1], **sizes, SINKS=sinks is not None,
+def _config(name: str, q: Tensor, v: Tensor) -> Config:
+    return config(name, q, max(q.shape[3], v.shape[3]))
+
+
+def _whole(*tensors: Tensor) -> list[Tensor]:
+    """Returns tensors with the dimensions of batch and heads, which the caller may leave out."""
+    return [x[(None,) * (4 - x.dim())] if x.dim() in (2, 3) else x for x in tensors]
+
+
+def forward(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras) -> tuple[Tensor, Tensor]:
+    """Returns the output and the log-sum-exps in base e."""
+    if q.dim() in (2, 3):
+        q_, k_, v_ = _whole(q, k, v)
+        out, lse = forward(call, q_, k_, v_, extras)
+        return out.reshape(*q.shape[:-1], v.shape[-1]), lse.reshape(q.shape[:-1])
+    check(call, q, k, v, extras)
+    shape = call.plan.shape
+    if shape.q_len * (shape.heads // shape.kv_heads) <= MOST_DECODE_ROWS and max(shape.query_offsets) > 0:
+        return decode(call, q, k, v, extras, None)
+    out = torch.empty((*q.shape[:3], v.shape[3]), dtype=q.dtype, device=q.device)
+    lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+    chosen = _config("forward", q, v)
+    arguments, constants = _arguments(call, q, k, v, extras)
+    count, plan = _plan.tiles(call.plan, chosen.block, q.device, by_key=False)
+    pairs = shape.batch * shape.heads
+    sinks, with_sinks = _sinks(extras, q)
+    arguments |= plan | {"out_ptr": out, "lse_ptr": lse, "sinks_ptr": sinks, "pairs": pairs, "pair_0": 0}
+    arguments |= dict(zip(("out_b", "out_h", "out_s", "out_d"), out.stride(), strict=True))
+    constants |= {"BM": chosen.block[0], "BN": chosen.block[1], "SINKS": with_sinks}
+    launch(_kernels.forward, count * pairs, arguments, constants, chosen)
+    return out, lse
+
+
+def decode(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, pages: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Returns the output and the log-sum-exps of a few queries.
+
+    With `pages` `[batch, pages]`, k and v are `[pages, kv_heads, page_size, dim]`.
+    """
+    shape = call.plan.shape
+    out = torch.empty((*q.shape[:3], v.shape[3]), dtype=q.dtype, device=q.device)
+    lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+    chosen = _config("decode", q, v)
+    arguments, constants = _arguments(call, q, k, v, extras)
+    rows, count, plan = _plan.chunks(call.plan, chosen.block[1], CHUNK, q.device)
+    pairs = shape.batch * shape.kv_heads
+    acc = torch.empty((pairs, count, rows, constants["DV"]), dtype=torch.float32, device=q.device)
+    most, total = (torch.empty((pairs, count, rows), dtype=torch.float32, device=q.device) for _ in range(2))
+    parts = {"acc_ptr": acc, "most_ptr": most, "total_ptr": total, "chunks": count}
+    paged = {"pages": q if pages is None else pages, "max_pages": 0 if pages is None else pages.shape[1]}
+    page = 0 if pages is None else k.shape[2]
+    launch(
+        _decode_kernels.chunks_forward, count * pairs, arguments | plan | parts | paged | {"pairs": pairs},
+        constants | {"BM": rows, "BN": chosen.block[1], "PAGE": page}, chosen,
+    )  # fmt: skip
+    sinks, with_sinks = _sinks(extras, q)
+    join = {name: plan[name] for name in ("pattern_of", "first_chunk")}
+    join |= {name: arguments[name] for name in ("heads", "group", "q_len")}
+    join |= dict(zip(("out_b", "out_h", "out_s", "out_d"), out.stride(), strict=True))
+    launch(
+        _decode_kernels.chunks_join, pairs, join | parts | {"out_ptr": out, "lse_ptr": lse, "sinks_ptr": sinks},
+        {"BM": rows, "V_DIM": constants["V_DIM"], "DV": constants["DV"], "SINKS": with_sinks}, chosen,
     )  # fmt: skip
     return out, lse
 
 
 def gradients(
-    call: Call, q: Tensor, k: Tensor, v: Tensor, saved: tuple[Tensor, Tensor], dout: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns the gradients of q, k and v, and the sums of output times gradient."""
-    out, lse = saved
+    call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, saved: tuple[Tensor, Tensor, Tensor], wanted: Sequence[bool]
+) -> list[Tensor | None]:
+    """Returns the gradients of q, k and v, and the requested ones of `extras.differentiable()`."""
+    if q.dim() in (2, 3):
+        out, lse, dout = saved
+        q_, k_, v_, out, dout = _whole(q, k, v, out, dout)
+        given = gradients(call, q_, k_, v_, extras, (out, lse.reshape(q_.shape[:3]), dout), wanted)
+        return [g.reshape(x.shape) for g, x in zip(given[:3], (q, k, v), strict=True) if g is not None] + given[3:]
+    check(call, q, k, v, extras)
+    out, lse, dout = saved
+    shape = call.plan.shape
     batch, heads, q_len, dim = q.shape
-    kv_heads, kv_len, v_dim = k.shape[1], k.shape[2], v.shape[3]
-    block = _block(q)
-    plan = device_plan(call.plan, block, q.device)
-    numbers, sizes = _sizes(call, q, k, v)
+    kv_heads, kv_len, v_dim = shape.kv_heads, shape.kv_len, v.shape[3]
+    pairs = batch * heads
+    arguments, constants = _arguments(call, q, k, v, extras)
+    rows = _config("query_gradients", q, v)
     delta = torch.empty_like(lse)
-    _kernels.row_sums[triton.cdiv(q_len, block[0]), batch * heads](
-        out, dout, delta, *out.stride(), *dout.stride(), heads, q_len, BM=block[0], V_DIM=v_dim, DV=sizes["DV"]
-    )
-    dq = torch.empty_like(q, memory_format=torch.contiguous_format)
-    inputs = (q.stride(), k.stride(), v.stride(), dout.stride())
-    strides = tuple(stride for strides in inputs for stride in strides)
-    _kernels.query_gradients[plan.rows.most, batch * heads](
-        q, k, v, dout, lse, delta, dq, *_side(plan.rows, plan), *strides, *dq.stride(), *numbers,
-        BM=block[0], BN=block[1], **sizes,
-    )  # fmt: skip
+    sums: dict[str, Any] = {"out_ptr": out, "dout_ptr": dout, "delta_ptr": delta, "heads": heads, "q_len": q_len, "pairs": pairs}
+    sums |= dict(zip(("out_b", "out_h", "out_s", "out_d"), out.stride(), strict=True))
+    of_dout = dict(zip(("dout_b", "dout_h", "dout_s", "dout_d"), dout.stride(), strict=True))
+    widths = {"V_DIM": v_dim, "DV": constants["DV"]}
+    launch(_kernels.row_sums, -(-q_len // 64) * pairs, sums | of_dout, {"BM": 64, **widths}, rows)
+
+    arguments |= of_dout | {"dout_ptr": dout, "lse_ptr": lse, "delta_ptr": delta, "pairs": pairs, "pair_0": 0}
+    by_row = dict(arguments)
+    dq = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    count, plan = _plan.tiles(call.plan, rows.block, q.device, by_key=False)
+    by_row |= plan | {"dq_ptr": dq, "ds_ptr": q} | dict(zip(("dq_b", "dq_h", "dq_s", "dq_d"), dq.stride(), strict=True))
+    row_constants = constants | {"BM": rows.block[0], "BN": rows.block[1], "SCORES": False}
+    others = extras.differentiable()
+    of_scores = [want and t is not None for t, want in zip(others[:-1], wanted[:-1], strict=True)]
+    rest: list[Tensor | None] = [None] * len(others)
+    if any(of_scores):
+        added = [t if want else None for t, want in zip(others[:-1], of_scores, strict=True)]
+        grads = [None if t is None else torch.zeros(t.shape, dtype=torch.float32, device=q.device) for t in added]
+        for pair_0, several in _parts(added, batch, heads):
+            ds = torch.zeros((several, q_len, kv_len), dtype=torch.float32, device=q.device)
+            part = by_row | {"ds_ptr": ds, "pairs": several, "pair_0": pair_0}
+            launch(_kernels.query_gradients, count * several, part, row_constants | {"SCORES": True}, rows)
+            _add_score_gradients(call, extras, ds, divmod(pair_0, heads), grads)
+        rest[:-1] = [None if t is None or g is None else g.to(t.dtype) for t, g in zip(added, grads, strict=True)]
+    else:
+        launch(_kernels.query_gradients, count * pairs, by_row, row_constants, rows)
+
+    keys = _config("key_gradients", q, v)
+    count, plan = _plan.tiles(call.plan, keys.block, q.device, by_key=True)
     dk = torch.empty((batch, heads, kv_len, dim), dtype=torch.float32, device=q.device)
     dv = torch.empty((batch, heads, kv_len, v_dim), dtype=torch.float32, device=q.device)
-    _kernels.key_gradients[plan.keys.most, batch * heads](
-        q, k, v, dout, lse, delta, dk, dv, *_side(plan.keys, plan), *strides, *numbers,
-        BM=block[0], BN=block[1], **sizes,
-    )  # fmt: skip
+    key_constants = constants | {"BM": keys.block[0], "BN": keys.block[1]}
+    launch(_kernels.key_gradients, count * pairs, arguments | plan | {"dk_ptr": dk, "dv_ptr": dv}, key_constants, keys)
     group = heads // kv_heads
     if group > 1:
-        # One head after another, so that the order of the sum does not depend on the shape.
-        dk, dv = (_summed(x.view(batch, kv_heads, group, kv_len, -1)) for x in (dk, dv))
-    return dq, dk.to(k.dtype), dv.to(v.dtype), delta
+        dk, dv = (_summed(x.view(batch, kv_heads, group, kv_len, x.shape[3])) for x in (dk, dv))
+    if extras.sinks is not None and wanted[-1]:
+        weight = torch.where(lse == -torch.inf, 0.0, torch.exp(extras.sinks.detach().float()[None, :, None] - lse))
+        rest[-1] = -(weight * delta).sum((0, 2)).to(extras.sinks.dtype)
+    return [dq, dk.to(k.dtype), dv.to(v.dtype), *rest]
 
 
 def _summed(parts: Tensor) -> Tensor:
+    """Returns the sum over dimension 2, one head after another: the order does not depend on the shape."""
     total = parts[:, :, 0]
     for head in range(1, parts.shape[2]):
         total = total + parts[:, :, head]
     return total
 
 
-class _Attention(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, call: Call, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> tuple[Tensor, Tensor]:
-        out, lse = forward(call, q, k, v, sinks)
-        ctx.call = call
-        ctx.save_for_backward(q, k, v, out, lse, sinks)
-        natural = lse * LN2
-        ctx.mark_non_differentiable(natural)
-        return out, natural
+def _parts(added: Sequence[Tensor | None], batch: int, heads: int) -> Iterator[tuple[int, int]]:
+    """Gives pairs (first pair of batch row and head, number of pairs) whose score gradients are in memory together.
 
-    @staticmethod
-    def backward(ctx: Any, dout: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, out, lse, sinks = ctx.saved_tensors
-        dq, dk, dv, delta = gradients(ctx.call, q, k, v, (out, lse), dout)
-        dsinks = None
-        if sinks is not None and ctx.needs_input_grad[4]:
-            weight = torch.exp2(sinks[None, :, None] / LN2 - torch.where(lse == -torch.inf, torch.inf, lse))
-            dsinks = -(weight * delta).sum((0, 2))
-        return None, dq, dk, dv, dsinks
-
-
-def attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    plan: Plan,
-    *,
-    scale: float | None = None,
-    softcap: float | None = None,
-    sinks: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Returns the attention of `q` to `k` and `v` under `plan`, and the log-sum-exps of the rows in base e.
-
-    Shapes: q [batch, heads, q_len, dim], k [batch, kv_heads, kv_len, dim], v [batch, kv_heads, kv_len, v_dim], sinks [heads];
-    out [batch, heads, q_len, v_dim] in the type of q, log-sum-exps [batch, heads, q_len] in f32. A row without an allowed
-    key is 0, with the log-sum-exp -inf. All tensors are on one device, in f32, bf16 or f16 (sinks in f32). Gradients flow
-    to q, k, v and sinks.
-
-    Raises `Error` if the shapes, types or devices do not fit.
+    These are all heads of a batch row if an array has values for each head, otherwise one pair.
     """
-    tensors = {"q": q, "k": k, "v": v} | ({} if sinks is None else {"sinks": sinks})
-    devices = {name: str(t.device) for name, t in tensors.items()}
-    if len(set(devices.values())) > 1:
-        raise Error(f"the tensors are on several devices: {devices}: move all to one device")
-    types = {name: t.dtype for name, t in tensors.items() if name != "sinks"}
-    if len(set(types.values())) > 1 or q.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-        raise Error(f"the types are {types}: q, k and v must all be float32, bfloat16 or float16")
-    shape = plan.shape
-    if shape.batch * shape.heads > MOST_PAIRS:
-        raise Error(f"{shape.batch} batch rows times {shape.heads} heads: a kernel takes at most {MOST_PAIRS} pairs; split the batch")
-    expected = {"q": (shape.batch, shape.heads, shape.q_len), "k": (shape.batch, shape.kv_heads, shape.kv_len)}
-    expected["v"] = expected["k"]
-    for name, sizes in expected.items():
-        t = tensors[name]
-        if t.dim() != 4 or tuple(t.shape[:3]) != sizes:
-            raise Error(f"{name} has the shape {tuple(t.shape)}: the plan needs {sizes} and the head dimension")
-    if q.shape[3] != k.shape[3] or not 1 <= q.shape[3] <= 256 or not 1 <= v.shape[3] <= 256:
-        raise Error(f"q, k and v have head dimensions {q.shape[3]}, {k.shape[3]}, {v.shape[3]}: q and k must agree, at most 256")
-    if sinks is not None and (tuple(sinks.shape) != (shape.heads,) or sinks.dtype != torch.float32):
-        raise Error(f"sinks has the shape {tuple(sinks.shape)} and the type {sinks.dtype}: give float32 [{shape.heads}]")
-    call = Call(plan, q.shape[3] ** -0.5 if scale is None else float(scale), softcap)
-    out, lse = _Attention.apply(call, q, k, v, sinks)  # type: ignore[no-untyped-call]
-    return out, lse
+    by_head = any(t is not None and t.dim() == 4 and t.shape[1] == heads for t in added)
+    several = heads if by_head else 1
+    for first in range(0, batch * heads, several):
+        yield first, several
+
+
+def _add_score_gradients(call: Call, extras: Extras, ds: Tensor, at: tuple[int, int], grads: Sequence[Tensor | None]) -> None:
+    """Adds the score gradients `[heads, q_len, kv_len]`, from head `at[1]` of batch row `at[0]` on, to those of biases and soft weights."""
+    *of_bias, of_relative, of_soft = grads
+    b, head = at
+    heads = slice(head, head + ds.shape[0])
+    for grad in of_bias:
+        if grad is not None:
+            _add_reduced(grad, ds, b, heads)
+    if of_soft is not None and extras.soft is not None:
+        shape = call.plan.shape
+        weights = _four("soft", extras.soft.detach(), (shape.batch, shape.heads, shape.q_len, shape.kv_len))[b, heads].float()
+        _add_reduced(of_soft, torch.where(weights >= 2.0**-100, ds / weights, 0.0), b, heads)
+    if of_relative is not None:
+        _add_by_distance(call, of_relative, ds, b, heads)
+
+
+def _add_reduced(grad: Tensor, ds: Tensor, b: int, heads: slice) -> None:
+    """Adds `ds` to a part of `grad`, summed over the dimensions that `grad` broadcasts."""
+    grad = grad[(None,) * (4 - grad.dim())]
+    part = grad[b if grad.shape[0] > 1 else 0]
+    part = part[heads] if part.shape[0] > 1 else part
+    for dimension in range(3):
+        if part.shape[dimension] == 1 and ds.shape[dimension] > 1:
+            ds = ds.sum(dimension, keepdim=True)
+    part += ds
+
+
+def _add_by_distance(call: Call, grad: Tensor, ds: Tensor, b: int, heads: slice) -> None:
+    """Adds `ds` to the gradient of a table `[heads or 1, 2 * reach + 1]` by distance."""
+    q_pos, k_pos = _plan.positions(call.plan, ds.device)
+    q_len, kv_len = ds.shape[1:]
+    reach = grad.shape[1] // 2
+    distance = k_pos[b * kv_len : (b + 1) * kv_len][None, :] - q_pos[b * q_len : (b + 1) * q_len][:, None]
+    entry = distance.clamp(-reach, reach) + reach
+    # One entry after another: additions by index would be atomic, in an order that changes between runs.
+    sums = torch.stack([torch.where(entry == i, ds, 0.0).sum((1, 2)) for i in range(grad.shape[1])], 1)
+    if grad.shape[0] == 1:
+        grad += sums.sum(0, keepdim=True)
+    else:
+        grad[heads] += sums

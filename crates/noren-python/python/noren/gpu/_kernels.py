@@ -1,10 +1,12 @@
 # mypy: ignore-errors
 # The functions are written in Triton's language, whose values have no types in Python.
-"""The Triton kernels: forward, gradients of queries, gradients of keys and values.
+"""The Triton kernels for many queries: forward, gradients of queries, gradients of keys and values.
 
 A program computes one tile of the device plan for one head of one batch row. It adds full blocks first, then mixed blocks,
 each in ascending order. Scores are in base 2, and the running maximum is a whole number: rescaling is an exact power of
 two, so blocks in which a row reads no key change no bit.
+
+Numbers that differ between batches are not specialised (`COUNTS`): new lengths use the same compiled kernel.
 """
 
 from __future__ import annotations
@@ -13,7 +15,15 @@ import triton
 import triton.language as tl
 
 LOG2E = tl.constexpr(1.4426950408889634)
-LN2 = tl.constexpr(0.6931471805599453)
+LOWEST = tl.constexpr(-1e38)
+"""Scores in base 2 below this number count as minus infinity."""
+LEAST_WEIGHT = tl.constexpr(2.0**-100)
+"""Soft weights below this number hide the cell."""
+
+COUNTS = [
+    "heads", "group", "q_len", "kv_len", "pairs", "pair_0", "reach", "table_heads", "seed_lo", "seed_hi", "threshold",
+    "max_pages", "chunks",
+]  # fmt: skip
 
 
 @triton.jit
@@ -24,25 +34,74 @@ def _matrix(base, start, line, column, stride_line, stride_column, count, dim: t
 
 
 @triton.jit
-def _scores(q, k, scale, softcap, SOFTCAP: tl.constexpr):
-    """Returns the scores in base 2, and tanh(score / softcap) with SOFTCAP."""
-    s = tl.dot(q, tl.trans(k), out_dtype=tl.float32, input_precision="ieee") * scale
+def _products(q, k, scale, softcap, SOFTCAP: tl.constexpr, PRECISION: tl.constexpr):
+    """Returns the scores after scale and softcap, and tanh(score / softcap) with SOFTCAP."""
+    s = tl.dot(q, tl.trans(k), out_dtype=tl.float32, input_precision=PRECISION) * scale
     bent = s
     if SOFTCAP:
         x = s / softcap
-        # tanh(x), without overflow
+        # tanh(x): a series for small x, where 1 - e would cancel, otherwise a quotient without overflow
         e = tl.exp2(tl.abs(x) * (-2.0 * LOG2E))
-        bent = tl.where(x < 0, -1.0, 1.0) * (1.0 - e) / (1.0 + e)
+        x2 = tl.minimum(x * x, 1.0)
+        series = x * (1.0 + x2 * (-0.33333334 + x2 * (0.13333334 + x2 * (-0.053968254 + x2 * 0.021869488))))
+        bent = tl.where(tl.abs(x) < 0.25, series, tl.where(x < 0, -1.0, 1.0) * (1.0 - e) / (1.0 + e))
         s = bent * softcap
-    return s * LOG2E, bent
+    return s, bent
+
+
+@triton.jit
+def _scores(
+    s, key, inside, bias_row, bias_k, soft_row, soft_k, table_row, reach, slope, q_place, k_pos,
+    BIAS: tl.constexpr, RELATIVE: tl.constexpr, ALIBI: tl.constexpr, SOFT: tl.constexpr,
+):  # fmt: skip
+    """Adds biases and soft weights to scores [rows, keys]; returns the scores in base 2, and the cells with a soft weight.
+
+    `bias_row`, `soft_row` and `table_row` are the pointers of each row, `slope` and `q_place` its slope and position.
+    """
+    if BIAS:
+        at = bias_row[:, None] + key[None, :].to(tl.int64) * bias_k
+        s += tl.load(at, mask=inside, other=0.0).to(tl.float32)
+    if RELATIVE or ALIBI:
+        distance = tl.load(k_pos + key[None, :], mask=inside, other=0) - q_place[:, None]
+        if RELATIVE:
+            entry = tl.minimum(tl.maximum(distance, -reach), reach) + reach
+            s += tl.load(table_row[:, None] + entry)
+        if ALIBI:
+            s -= slope[:, None] * tl.abs(distance).to(tl.float32)
+    s = s * LOG2E
+    if BIAS or RELATIVE or ALIBI:
+        s = tl.where(s < LOWEST, -float("inf"), s)
+    seen = inside
+    if SOFT:
+        at = soft_row[:, None] + key[None, :].to(tl.int64) * soft_k
+        soft = tl.load(at, mask=inside, other=0.0).to(tl.float32)
+        seen = soft >= LEAST_WEIGHT
+        s = tl.where(seen, s + tl.log2(tl.where(seen, soft, 1.0)), -float("inf"))
+    return s, seen
+
+
+@triton.jit
+def _kept(b, head, row, key, seed_lo, seed_hi, threshold, factor):
+    """Returns the dropout factors of cells [rows, keys]; `head` is one number or one for each row. See `noren::Dropout`."""
+    zero = tl.zeros([row.shape[0], key.shape[0]], tl.uint32)
+    c0 = (key // 4)[None, :].to(tl.uint32) + zero
+    c1 = row[:, None].to(tl.uint32) + zero
+    c2 = head.to(tl.uint32) + zero
+    c3 = b.to(tl.uint32) + zero
+    k0 = seed_lo.to(tl.uint32, bitcast=True)
+    k1 = seed_hi.to(tl.uint32, bitcast=True)
+    w0, w1, w2, w3 = tl.philox_impl(c0, c1, c2, c3, k0, k1)
+    part = (key % 4)[None, :] + zero.to(tl.int32)
+    word = tl.where(part == 0, w0, tl.where(part == 1, w1, tl.where(part == 2, w2, w3)))
+    return tl.where(word < threshold.to(tl.uint32, bitcast=True), 0.0, factor)
 
 
 @triton.jit
 def _allowed(words, block, BM: tl.constexpr, BN: tl.constexpr):
     line = tl.arange(0, BM)
     bit = tl.arange(0, BN)
-    word = tl.load(words + block * (BM * BN // 32) + line[:, None] * (BN // 32) + (bit // 32)[None, :])
-    return ((word >> (bit % 32)[None, :]) & 1) != 0
+    at = block.to(tl.int64) * (BM * BN // 32) + line[:, None] * (BN // 32) + (bit // 32)[None, :]
+    return ((tl.load(words + at) >> (bit % 32)[None, :]) & 1) != 0
 
 
 @triton.jit
@@ -52,24 +111,26 @@ def _finite(x):
 
 
 @triton.jit
-def _special(readers, x):
-    """Returns what the infinities and NaN of x add to the sums of their readers.
+def _with_special(acc, readers, x, SIGNED: tl.constexpr):
+    """Adds what the infinities and NaN of x [lines, columns] add to the sums acc [rows, columns] of their readers.
 
-    readers [rows, lines] is not 0 where a row reads a line of x [lines, columns]; its sign is that of the weight.
+    readers [rows, lines] is not 0 where a row reads a line; its sign, with SIGNED, is that of the weight. One product counts
+    plus infinities in units of 2^-9, minus infinities in units of 1 and NaN in units of 2^9: numbers that are exact in f16.
     """
     wide = x.to(tl.float32)
-    reads = (readers != 0).to(tl.float32)
-    nan = tl.dot(reads, (wide != wide).to(tl.float32), input_precision="ieee")
-    up = tl.dot((readers > 0).to(tl.float32), (wide == float("inf")).to(tl.float32), input_precision="ieee")
-    up += tl.dot((readers < 0).to(tl.float32), (wide == -float("inf")).to(tl.float32), input_precision="ieee")
-    down = tl.dot((readers > 0).to(tl.float32), (wide == -float("inf")).to(tl.float32), input_precision="ieee")
-    down += tl.dot((readers < 0).to(tl.float32), (wide == float("inf")).to(tl.float32), input_precision="ieee")
-    unknown = tl.dot((readers != readers).to(tl.float32), tl.full(x.shape, 1.0, tl.float32), input_precision="ieee")
-    return (
-        tl.where((nan > 0) | (unknown > 0), float("nan"), 0.0)
-        + tl.where(up > 0, float("inf"), 0.0)
-        + tl.where(down > 0, -float("inf"), 0.0)
-    )
+    nan = tl.where(wide != wide, 512.0, 0.0)
+    up = wide == float("inf")
+    down = wide == -float("inf")
+    code = tl.where(up, 0.001953125, tl.where(down, 1.0, nan)).to(tl.float16)
+    count = tl.dot((readers > 0).to(tl.float16), code)
+    if SIGNED:
+        code = tl.where(down, 0.001953125, tl.where(up, 1.0, nan)).to(tl.float16)
+        count = tl.dot((readers < 0).to(tl.float16), code, count)
+    whole = tl.floor(count)
+    # A row that reads none of them keeps its bits, also those of -0.
+    acc = tl.where(count > whole, acc + float("inf"), acc)
+    acc = tl.where((whole > 0) & (whole < 512), acc - float("inf"), acc)
+    return tl.where(whole >= 512, float("nan"), acc)
 
 
 @triton.jit
@@ -78,244 +139,332 @@ def _any_special(x):
 
 
 @triton.jit
-def _update(s, v, m, total, acc):
-    """Adds one block to the running maximum m, the sum of weights and the weighted values."""
+def _rescaled(s, m):
+    """Returns the weights of a block, the new running maximum, and the factor of earlier sums."""
     most = tl.maximum(m, tl.ceil(tl.max(s, 1)))
     base = tl.where(most == -float("inf"), 0.0, most)
-    weight = tl.exp2(s - base[:, None]).to(v.dtype)
-    keep = tl.exp2(m - base)
-    total = total * keep + tl.sum(weight.to(tl.float32), 1)
-    acc = tl.dot(weight, v, acc * keep[:, None], input_precision="ieee")
-    return weight, most, total, acc
+    return tl.exp2(s - base[:, None]), most, tl.exp2(m - base)
 
 
 @triton.jit
-def forward(
-    q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, sinks_ptr,
-    pattern_of, first_tile, tiles, indptr, runs, words,
-    sq_b, sq_h, sq_s, sq_d, sk_b, sk_h, sk_s, sk_d, sv_b, sv_h, sv_s, sv_d, so_b, so_h, so_s, so_d,
-    heads, group, q_len, kv_len, scale, softcap,
-    BM: tl.constexpr, BN: tl.constexpr, DIM: tl.constexpr, D: tl.constexpr, V_DIM: tl.constexpr, DV: tl.constexpr,
-    SOFTCAP: tl.constexpr, SINKS: tl.constexpr,
-):  # fmt: skip
-    pair = tl.program_id(1)
+def _with_sink(m, total, acc, sink):
+    """Adds a sink, a logit in base e, to the denominator of rows that read a key; other rows stay empty."""
+    sink = sink * LOG2E
+    most = tl.maximum(m, tl.ceil(sink))
+    base = tl.where(m == -float("inf"), 0.0, most)
+    keep = tl.exp2(m - base)
+    more = tl.where(m == -float("inf"), 0.0, tl.exp2(sink - base))
+    return tl.where(m == -float("inf"), m, most), total * keep + more, acc * keep[:, None]
+
+
+@triton.jit
+def _tile(pattern_of, first_tile, order, tiles, pairs, pair_0):
+    """Returns the pair of batch row and head, the number of the tile, its first line and its lines; no lines if there is no tile."""
+    rank = tl.program_id(0) // pairs
+    pair = pair_0 + tl.program_id(0) % pairs
     pattern = tl.load(pattern_of + pair)
-    tile = tl.load(first_tile + pattern) + tl.program_id(0)
-    if tile < tl.load(first_tile + pattern + 1):
+    first = tl.load(first_tile + pattern)
+    there = rank < tl.load(first_tile + pattern + 1) - first
+    tile = tl.load(order + first + rank, mask=there, other=0)
+    start = tl.load(tiles + 2 * tile)
+    count = tl.where(there, tl.load(tiles + 2 * tile + 1) - start, 0)
+    return pair, tile, start, count
+
+
+@triton.jit
+def _steps(run, block, MIXED: tl.constexpr):
+    """Returns the first and the end of a run of the kind that is being computed; an empty range for the other kind."""
+    first = tl.load(run)
+    end = tl.load(run + 1)
+    if MIXED:
+        return first, tl.where(block >= 0, end, first)
+    else:
+        return first, tl.where(block < 0, end, first)
+
+
+@triton.jit(do_not_specialize=COUNTS)
+def forward(
+    q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, bias_ptr, soft_ptr, table_ptr, slopes_ptr, sinks_ptr, q_pos, k_pos,
+    pattern_of, first_tile, order, tiles, indptr, runs, words,
+    q_b, q_h, q_s, q_d, k_b, k_h, k_s, k_d, v_b, v_h, v_s, v_d, out_b, out_h, out_s, out_d,
+    bias_b, bias_h, bias_q, bias_k, soft_b, soft_h, soft_q, soft_k,
+    heads, group, q_len, kv_len, pairs, pair_0, reach, table_heads, scale, softcap, seed_lo, seed_hi, threshold, factor,
+    BM: tl.constexpr, BN: tl.constexpr, DIM: tl.constexpr, D: tl.constexpr, V_DIM: tl.constexpr, DV: tl.constexpr,
+    SOFTCAP: tl.constexpr, BIAS: tl.constexpr, RELATIVE: tl.constexpr, ALIBI: tl.constexpr, SOFT: tl.constexpr,
+    SINKS: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Writes the outputs of a tile of query rows, and the log-sum-exps in base e."""
+    pair, tile, start, count = _tile(pattern_of, first_tile, order, tiles, pairs, pair_0)
+    if count > 0:
         b = (pair // heads).to(tl.int64)
         h = (pair % heads).to(tl.int64)
-        start = tl.load(tiles + 2 * tile)
-        count = tl.load(tiles + 2 * tile + 1) - start
         line = tl.arange(0, BM)
-        key = tl.arange(0, BN)
+        lane = tl.arange(0, BN)
         d = tl.arange(0, D)
         dv = tl.arange(0, DV)
-        q = _matrix(q_ptr + b * sq_b + h * sq_h, start, line, d, sq_s, sq_d, count, DIM)
-        k_ptr += b * sk_b + h // group * sk_h
-        v_ptr += b * sv_b + h // group * sv_h
+        row = start + line
+        real = line < count
+        q = _matrix(q_ptr + b * q_b + h * q_h, start, line, d, q_s, q_d, count, DIM)
+        k_ptr += b * k_b + h // group * k_h
+        v_ptr += b * v_b + h // group * v_h
+        bias_row = bias_ptr + b * bias_b + h * bias_h + row.to(tl.int64) * bias_q
+        soft_row = soft_ptr + b * soft_b + h * soft_h + row.to(tl.int64) * soft_q
+        table_row = table_ptr + tl.minimum(h, table_heads - 1) * (2 * reach + 1) + line * 0
+        slope = tl.zeros([BM], tl.float32)
+        if ALIBI:
+            slope += tl.load(slopes_ptr + h)
+        q_place = line
+        if RELATIVE or ALIBI:
+            q_place = tl.load(q_pos + b * q_len + row, mask=real, other=0)
+            k_pos += b * kv_len
         m = tl.full([BM], -float("inf"), tl.float32)
         total = tl.zeros([BM], tl.float32)
         acc = tl.zeros([BM, DV], tl.float32)
         first = tl.load(indptr + tile)
         last = tl.load(indptr + tile + 1)
-        for run in range(first, last):
-            k0 = tl.load(runs + 3 * run)
-            k1 = tl.load(runs + 3 * run + 1)
-            k1 = tl.where(tl.load(runs + 3 * run + 2) < 0, k1, k0)
-            for at in range(k0, k1, BN):
-                k = _matrix(k_ptr, at, key, d, sk_s, sk_d, BN, DIM)
-                v = _matrix(v_ptr, at, key, dv, sv_s, sv_d, BN, V_DIM)
-                s, _ = _scores(q, k, scale, softcap, SOFTCAP)
-                _, m, total, acc = _update(s, v, m, total, acc)
-        special = tl.zeros([BM, DV], tl.float32)
-        for run in range(first, last):
-            block = tl.load(runs + 3 * run + 2)
-            if block >= 0:
-                at = tl.load(runs + 3 * run)
-                k = _matrix(k_ptr, at, key, d, sk_s, sk_d, kv_len - at, DIM)
-                v = _matrix(v_ptr, at, key, dv, sv_s, sv_d, kv_len - at, V_DIM)
-                s, _ = _scores(q, k, scale, softcap, SOFTCAP)
-                s = tl.where(_allowed(words, block, BM, BN), s, -float("inf"))
-                weight, m, total, acc = _update(s, _finite(v), m, total, acc)
-                if _any_special(v):
-                    special += _special(weight.to(tl.float32), v)
+        for MIXED in tl.static_range(2):
+            for run in range(first, last):
+                block = tl.load(runs + 3 * run + 2)
+                k0, k1 = _steps(runs + 3 * run, block, MIXED)
+                for at in range(k0, k1, BN):
+                    limit = BN
+                    inside = real[:, None] & (lane >= 0)[None, :]
+                    if MIXED:
+                        limit = kv_len - at
+                        inside = _allowed(words, block, BM, BN)
+                    k = _matrix(k_ptr, at, lane, d, k_s, k_d, limit, DIM)
+                    v = _matrix(v_ptr, at, lane, dv, v_s, v_d, limit, V_DIM)
+                    s, _ = _products(q, k, scale, softcap, SOFTCAP, PRECISION)
+                    s, _ = _scores(
+                        s, at + lane, inside, bias_row, bias_k, soft_row, soft_k, table_row, reach, slope, q_place, k_pos,
+                        BIAS, RELATIVE, ALIBI, SOFT,
+                    )  # fmt: skip
+                    if MIXED:
+                        s = tl.where(inside, s, -float("inf"))
+                    weight, m, keep = _rescaled(s, m)
+                    weight = weight.to(v.dtype)
+                    total = total * keep + tl.sum(weight.to(tl.float32), 1)
+                    acc = acc * keep[:, None]
+                    if DROPOUT:
+                        kept = _kept(b, h, row, at + lane, seed_lo, seed_hi, threshold, factor)
+                        weight = (weight * kept).to(v.dtype)
+                    if MIXED or SOFT:
+                        acc = tl.dot(weight, _finite(v), acc, input_precision=PRECISION)
+                        if _any_special(v):
+                            acc = _with_special(acc, weight.to(tl.float32), v, False)
+                    else:
+                        acc = tl.dot(weight, v, acc, input_precision=PRECISION)
         if SINKS:
-            sink = tl.load(sinks_ptr + h) * LOG2E
-            most = tl.maximum(m, tl.ceil(sink))
-            base = tl.where(most == -float("inf"), 0.0, most)
-            keep = tl.exp2(m - base)
-            total = total * keep + tl.exp2(sink - base)
-            acc = acc * keep[:, None]
-            m = most
+            m, total, acc = _with_sink(m, total, acc, tl.load(sinks_ptr + h))
         some = (total > 0) | (total != total)
         divisor = tl.where(some, total, 1.0)
-        out = tl.where(some[:, None], acc / divisor[:, None], 0.0) + special
-        inside = (line < count)[:, None] & (dv < V_DIM)[None, :]
-        at = out_ptr + b * so_b + h * so_h + (start + line)[:, None].to(tl.int64) * so_s + dv[None, :] * so_d
-        tl.store(at, out.to(out_ptr.dtype.element_ty), mask=inside)
-        lse = tl.where(some, m + tl.log2(divisor), -float("inf"))
-        tl.store(lse_ptr + pair.to(tl.int64) * q_len + start + line, lse, mask=line < count)
+        out = tl.where(some[:, None], acc / divisor[:, None], 0.0)
+        at = out_ptr + b * out_b + h * out_h + row[:, None].to(tl.int64) * out_s + dv[None, :] * out_d
+        tl.store(at, out.to(out_ptr.dtype.element_ty), mask=real[:, None] & (dv < V_DIM)[None, :])
+        lse = tl.where(some, (m + tl.log2(divisor)) / LOG2E, -float("inf"))
+        tl.store(lse_ptr + pair.to(tl.int64) * q_len + row, lse, mask=real)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def row_sums(
-    out_ptr, dout_ptr, delta_ptr, so_b, so_h, so_s, so_d, sg_b, sg_h, sg_s, sg_d, heads, q_len,
+    out_ptr, dout_ptr, delta_ptr, out_b, out_h, out_s, out_d, dout_b, dout_h, dout_s, dout_d, heads, q_len, pairs,
     BM: tl.constexpr, V_DIM: tl.constexpr, DV: tl.constexpr,
 ):  # fmt: skip
     """Writes the sum of out * dout for each row."""
-    pair = tl.program_id(1)
+    pair = tl.program_id(0) % pairs
     b = (pair // heads).to(tl.int64)
     h = (pair % heads).to(tl.int64)
     line = tl.arange(0, BM)
     dv = tl.arange(0, DV)
-    start = tl.program_id(0) * BM
-    out = _matrix(out_ptr + b * so_b + h * so_h, start, line, dv, so_s, so_d, q_len - start, V_DIM)
-    dout = _matrix(dout_ptr + b * sg_b + h * sg_h, start, line, dv, sg_s, sg_d, q_len - start, V_DIM)
+    start = tl.program_id(0) // pairs * BM
+    out = _matrix(out_ptr + b * out_b + h * out_h, start, line, dv, out_s, out_d, q_len - start, V_DIM)
+    dout = _matrix(dout_ptr + b * dout_b + h * dout_h, start, line, dv, dout_s, dout_d, q_len - start, V_DIM)
     delta = tl.sum(out.to(tl.float32) * dout.to(tl.float32), 1)
     tl.store(delta_ptr + pair.to(tl.int64) * q_len + start + line, delta, mask=line < q_len - start)
 
 
 @triton.jit
-def _cells(q, k, v, dout, lse, delta, scale, softcap, allowed, MIXED: tl.constexpr, SOFTCAP: tl.constexpr):
-    """Returns the weights of a block and the gradients of its scaled scores."""
-    s, bent = _scores(q, k, scale, softcap, SOFTCAP)
-    p = tl.exp2(s - lse[:, None])
-    dp = tl.dot(dout, tl.trans(v), out_dtype=tl.float32, input_precision="ieee")
-    ds = p * (dp - delta[:, None])
-    if SOFTCAP:
-        ds = ds * (1.0 - bent * bent)
-    if MIXED:
-        p = tl.where(allowed, p, 0.0)
-        ds = tl.where(allowed, ds, 0.0)
-    return p, ds
+def _log_sums(lse_ptr, at, real):
+    """Returns log-sum-exps in base 2; plus infinity for rows that read no key, so that their weights are 0."""
+    lse = tl.load(lse_ptr + at, mask=real, other=-float("inf")) * LOG2E
+    return tl.where(lse == -float("inf"), float("inf"), lse)
 
 
 @triton.jit
+def _softmax_gradients(s, bent, v, dout, lse, delta, kept, SOFTCAP: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr):
+    """Returns the factors of the values, the gradients of the scores after biases, and those of the scores before the softcap."""
+    p = tl.exp2(s - lse[:, None])
+    dp = tl.dot(dout, tl.trans(v), out_dtype=tl.float32, input_precision=PRECISION)
+    used = p
+    if DROPOUT:
+        used = p * kept
+        dp = dp * kept
+    ds = p * (dp - delta[:, None])
+    before = ds
+    if SOFTCAP:
+        before = ds * (1.0 - bent * bent)
+    return used, ds, before
+
+
+@triton.jit(do_not_specialize=COUNTS)
 def query_gradients(
-    q_ptr, k_ptr, v_ptr, dout_ptr, lse_ptr, delta_ptr, dq_ptr,
-    pattern_of, first_tile, tiles, indptr, runs, words,
-    sq_b, sq_h, sq_s, sq_d, sk_b, sk_h, sk_s, sk_d, sv_b, sv_h, sv_s, sv_d, sg_b, sg_h, sg_s, sg_d, sx_b, sx_h, sx_s, sx_d,
-    heads, group, q_len, kv_len, scale, softcap,
+    q_ptr, k_ptr, v_ptr, dout_ptr, lse_ptr, delta_ptr, dq_ptr, ds_ptr, bias_ptr, soft_ptr, table_ptr, slopes_ptr, q_pos, k_pos,
+    pattern_of, first_tile, order, tiles, indptr, runs, words,
+    q_b, q_h, q_s, q_d, k_b, k_h, k_s, k_d, v_b, v_h, v_s, v_d, dout_b, dout_h, dout_s, dout_d, dq_b, dq_h, dq_s, dq_d,
+    bias_b, bias_h, bias_q, bias_k, soft_b, soft_h, soft_q, soft_k,
+    heads, group, q_len, kv_len, pairs, pair_0, reach, table_heads, scale, softcap, seed_lo, seed_hi, threshold, factor,
     BM: tl.constexpr, BN: tl.constexpr, DIM: tl.constexpr, D: tl.constexpr, V_DIM: tl.constexpr, DV: tl.constexpr,
-    SOFTCAP: tl.constexpr,
+    SOFTCAP: tl.constexpr, BIAS: tl.constexpr, RELATIVE: tl.constexpr, ALIBI: tl.constexpr, SOFT: tl.constexpr,
+    DROPOUT: tl.constexpr, PRECISION: tl.constexpr, SCORES: tl.constexpr,
 ):  # fmt: skip
-    pair = tl.program_id(1)
-    pattern = tl.load(pattern_of + pair)
-    tile = tl.load(first_tile + pattern) + tl.program_id(0)
-    if tile < tl.load(first_tile + pattern + 1):
+    """Writes the gradients of a tile of query rows; with SCORES also those of the scores, [pairs, q_len, kv_len] in f32."""
+    pair, tile, start, count = _tile(pattern_of, first_tile, order, tiles, pairs, pair_0)
+    if count > 0:
         b = (pair // heads).to(tl.int64)
         h = (pair % heads).to(tl.int64)
-        start = tl.load(tiles + 2 * tile)
-        count = tl.load(tiles + 2 * tile + 1) - start
         line = tl.arange(0, BM)
-        key = tl.arange(0, BN)
+        lane = tl.arange(0, BN)
         d = tl.arange(0, D)
         dv = tl.arange(0, DV)
-        q = _matrix(q_ptr + b * sq_b + h * sq_h, start, line, d, sq_s, sq_d, count, DIM)
-        dout = _matrix(dout_ptr + b * sg_b + h * sg_h, start, line, dv, sg_s, sg_d, count, V_DIM)
-        of_row = pair.to(tl.int64) * q_len + start + line
-        lse = tl.load(lse_ptr + of_row, mask=line < count, other=float("inf"))
-        lse = tl.where(lse == -float("inf"), float("inf"), lse)
-        delta = tl.load(delta_ptr + of_row, mask=line < count, other=0.0)
-        k_ptr += b * sk_b + h // group * sk_h
-        v_ptr += b * sv_b + h // group * sv_h
+        row = start + line
+        real = line < count
+        q = _matrix(q_ptr + b * q_b + h * q_h, start, line, d, q_s, q_d, count, DIM)
+        dout = _matrix(dout_ptr + b * dout_b + h * dout_h, start, line, dv, dout_s, dout_d, count, V_DIM)
+        of_row = pair.to(tl.int64) * q_len + row
+        lse = _log_sums(lse_ptr, of_row, real)
+        delta = tl.load(delta_ptr + of_row, mask=real, other=0.0)
+        k_ptr += b * k_b + h // group * k_h
+        v_ptr += b * v_b + h // group * v_h
+        bias_row = bias_ptr + b * bias_b + h * bias_h + row.to(tl.int64) * bias_q
+        soft_row = soft_ptr + b * soft_b + h * soft_h + row.to(tl.int64) * soft_q
+        table_row = table_ptr + tl.minimum(h, table_heads - 1) * (2 * reach + 1) + line * 0
+        slope = tl.zeros([BM], tl.float32)
+        if ALIBI:
+            slope += tl.load(slopes_ptr + h)
+        q_place = line
+        if RELATIVE or ALIBI:
+            q_place = tl.load(q_pos + b * q_len + row, mask=real, other=0)
+            k_pos += b * kv_len
+        ds_row = ds_ptr + ((pair - pair_0).to(tl.int64) * q_len + row) * kv_len
         acc = tl.zeros([BM, D], tl.float32)
-        none = tl.zeros([BM, BN], tl.int1)
+        kept = 1.0
         first = tl.load(indptr + tile)
         last = tl.load(indptr + tile + 1)
-        for run in range(first, last):
-            k0 = tl.load(runs + 3 * run)
-            k1 = tl.load(runs + 3 * run + 1)
-            k1 = tl.where(tl.load(runs + 3 * run + 2) < 0, k1, k0)
-            for at in range(k0, k1, BN):
-                k = _matrix(k_ptr, at, key, d, sk_s, sk_d, BN, DIM)
-                v = _matrix(v_ptr, at, key, dv, sv_s, sv_d, BN, V_DIM)
-                _, ds = _cells(q, k, v, dout, lse, delta, scale, softcap, none, False, SOFTCAP)
-                acc = tl.dot(ds.to(k.dtype), k, acc, input_precision="ieee")
-        special = tl.zeros([BM, D], tl.float32)
-        for run in range(first, last):
-            block = tl.load(runs + 3 * run + 2)
-            if block >= 0:
-                at = tl.load(runs + 3 * run)
-                k = _matrix(k_ptr, at, key, d, sk_s, sk_d, kv_len - at, DIM)
-                v = _matrix(v_ptr, at, key, dv, sv_s, sv_d, kv_len - at, V_DIM)
-                allowed = _allowed(words, block, BM, BN)
-                _, ds = _cells(q, k, v, dout, lse, delta, scale, softcap, allowed, True, SOFTCAP)
-                acc = tl.dot(ds.to(k.dtype), _finite(k), acc, input_precision="ieee")
-                if _any_special(k):
-                    special += _special(ds, k)
-        inside = (line < count)[:, None] & (d < DIM)[None, :]
-        at = dq_ptr + b * sx_b + h * sx_h + (start + line)[:, None].to(tl.int64) * sx_s + d[None, :] * sx_d
-        tl.store(at, (acc * scale + special).to(dq_ptr.dtype.element_ty), mask=inside)
+        for MIXED in tl.static_range(2):
+            for run in range(first, last):
+                block = tl.load(runs + 3 * run + 2)
+                k0, k1 = _steps(runs + 3 * run, block, MIXED)
+                for at in range(k0, k1, BN):
+                    limit = BN
+                    inside = real[:, None] & (lane >= 0)[None, :]
+                    if MIXED:
+                        limit = kv_len - at
+                        inside = _allowed(words, block, BM, BN)
+                    k = _matrix(k_ptr, at, lane, d, k_s, k_d, limit, DIM)
+                    v = _matrix(v_ptr, at, lane, dv, v_s, v_d, limit, V_DIM)
+                    s, bent = _products(q, k, scale, softcap, SOFTCAP, PRECISION)
+                    s, seen = _scores(
+                        s, at + lane, inside, bias_row, bias_k, soft_row, soft_k, table_row, reach, slope, q_place, k_pos,
+                        BIAS, RELATIVE, ALIBI, SOFT,
+                    )  # fmt: skip
+                    if DROPOUT:
+                        kept = _kept(b, h, row, at + lane, seed_lo, seed_hi, threshold, factor)
+                    _, ds, before = _softmax_gradients(s, bent, v, dout, lse, delta, kept, SOFTCAP, DROPOUT, PRECISION)
+                    if MIXED or SOFT:
+                        ds = tl.where(inside & seen, ds, 0.0)
+                        before = tl.where(inside & seen, before, 0.0)
+                        acc = tl.dot(before.to(k.dtype), _finite(k), acc, input_precision=PRECISION)
+                        if _any_special(k):
+                            acc = _with_special(acc, before, k, True)
+                    else:
+                        acc = tl.dot(before.to(k.dtype), k, acc, input_precision=PRECISION)
+                    if SCORES:
+                        tl.store(ds_row[:, None] + (at + lane)[None, :], ds, mask=inside)
+        at = dq_ptr + b * dq_b + h * dq_h + row[:, None].to(tl.int64) * dq_s + d[None, :] * dq_d
+        tl.store(at, (acc * scale ).to(dq_ptr.dtype.element_ty), mask=real[:, None] & (d < DIM)[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def key_gradients(
-    q_ptr, k_ptr, v_ptr, dout_ptr, lse_ptr, delta_ptr, dk_ptr, dv_ptr,
-    pattern_of, first_tile, tiles, indptr, runs, words,
-    sq_b, sq_h, sq_s, sq_d, sk_b, sk_h, sk_s, sk_d, sv_b, sv_h, sv_s, sv_d, sg_b, sg_h, sg_s, sg_d,
-    heads, group, q_len, kv_len, scale, softcap,
+    q_ptr, k_ptr, v_ptr, dout_ptr, lse_ptr, delta_ptr, dk_ptr, dv_ptr, bias_ptr, soft_ptr, table_ptr, slopes_ptr, q_pos, k_pos,
+    pattern_of, first_tile, order, tiles, indptr, runs, words,
+    q_b, q_h, q_s, q_d, k_b, k_h, k_s, k_d, v_b, v_h, v_s, v_d, dout_b, dout_h, dout_s, dout_d,
+    bias_b, bias_h, bias_q, bias_k, soft_b, soft_h, soft_q, soft_k,
+    heads, group, q_len, kv_len, pairs, pair_0, reach, table_heads, scale, softcap, seed_lo, seed_hi, threshold, factor,
     BM: tl.constexpr, BN: tl.constexpr, DIM: tl.constexpr, D: tl.constexpr, V_DIM: tl.constexpr, DV: tl.constexpr,
-    SOFTCAP: tl.constexpr,
+    SOFTCAP: tl.constexpr, BIAS: tl.constexpr, RELATIVE: tl.constexpr, ALIBI: tl.constexpr, SOFT: tl.constexpr,
+    DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Writes the gradients of keys and values for each query head, in f32: [batch, heads, kv_len, dim]."""
-    pair = tl.program_id(1)
-    pattern = tl.load(pattern_of + pair)
-    tile = tl.load(first_tile + pattern) + tl.program_id(0)
-    if tile < tl.load(first_tile + pattern + 1):
+    """Writes the gradients of a tile of keys and values for each query head, in f32: [batch, heads, kv_len, dim]."""
+    pair, tile, start, count = _tile(pattern_of, first_tile, order, tiles, pairs, pair_0)
+    if count > 0:
         b = (pair // heads).to(tl.int64)
         h = (pair % heads).to(tl.int64)
-        start = tl.load(tiles + 2 * tile)
-        count = tl.load(tiles + 2 * tile + 1) - start
         line = tl.arange(0, BM)
-        key = tl.arange(0, BN)
+        lane = tl.arange(0, BN)
         d = tl.arange(0, D)
         dv = tl.arange(0, DV)
-        k = _matrix(k_ptr + b * sk_b + h // group * sk_h, start, key, d, sk_s, sk_d, count, DIM)
-        v = _matrix(v_ptr + b * sv_b + h // group * sv_h, start, key, dv, sv_s, sv_d, count, V_DIM)
-        q_ptr += b * sq_b + h * sq_h
-        dout_ptr += b * sg_b + h * sg_h
+        key = start + lane
+        real = lane < count
+        k = _matrix(k_ptr + b * k_b + h // group * k_h, start, lane, d, k_s, k_d, count, DIM)
+        v = _matrix(v_ptr + b * v_b + h // group * v_h, start, lane, dv, v_s, v_d, count, V_DIM)
+        q_ptr += b * q_b + h * q_h
+        dout_ptr += b * dout_b + h * dout_h
         lse_ptr += pair.to(tl.int64) * q_len
         delta_ptr += pair.to(tl.int64) * q_len
+        bias_ptr += b * bias_b + h * bias_h
+        soft_ptr += b * soft_b + h * soft_h
+        table_row = table_ptr + tl.minimum(h, table_heads - 1) * (2 * reach + 1) + line * 0
+        slope = tl.zeros([BM], tl.float32)
+        if ALIBI:
+            slope += tl.load(slopes_ptr + h)
+        if RELATIVE or ALIBI:
+            q_pos += b * q_len
+            k_pos += b * kv_len
         acc_k = tl.zeros([BN, D], tl.float32)
         acc_v = tl.zeros([BN, DV], tl.float32)
-        none = tl.zeros([BM, BN], tl.int1)
+        kept = 1.0
         first = tl.load(indptr + tile)
         last = tl.load(indptr + tile + 1)
-        for run in range(first, last):
-            r0 = tl.load(runs + 3 * run)
-            r1 = tl.load(runs + 3 * run + 1)
-            end = tl.where(tl.load(runs + 3 * run + 2) < 0, r1, r0)
-            for at in range(r0, end, BM):
-                q = _matrix(q_ptr, at, line, d, sq_s, sq_d, r1 - at, DIM)
-                dout = _matrix(dout_ptr, at, line, dv, sg_s, sg_d, r1 - at, V_DIM)
-                lse = tl.load(lse_ptr + at + line, mask=line < r1 - at, other=float("inf"))
-                lse = tl.where(lse == -float("inf"), float("inf"), lse)
-                delta = tl.load(delta_ptr + at + line, mask=line < r1 - at, other=0.0)
-                p, ds = _cells(q, k, v, dout, lse, delta, scale, softcap, none, False, SOFTCAP)
-                acc_v = tl.dot(tl.trans(p.to(dout.dtype)), dout, acc_v, input_precision="ieee")
-                acc_k = tl.dot(tl.trans(ds.to(q.dtype)), q, acc_k, input_precision="ieee")
-        special_k = tl.zeros([BN, D], tl.float32)
-        special_v = tl.zeros([BN, DV], tl.float32)
-        for run in range(first, last):
-            block = tl.load(runs + 3 * run + 2)
-            if block >= 0:
-                at = tl.load(runs + 3 * run)
-                rows = tl.load(runs + 3 * run + 1) - at
-                q = _matrix(q_ptr, at, line, d, sq_s, sq_d, rows, DIM)
-                dout = _matrix(dout_ptr, at, line, dv, sg_s, sg_d, rows, V_DIM)
-                lse = tl.load(lse_ptr + at + line, mask=line < rows, other=float("inf"))
-                lse = tl.where(lse == -float("inf"), float("inf"), lse)
-                delta = tl.load(delta_ptr + at + line, mask=line < rows, other=0.0)
-                allowed = _allowed(words, block, BM, BN)
-                p, ds = _cells(q, k, v, dout, lse, delta, scale, softcap, allowed, True, SOFTCAP)
-                acc_v = tl.dot(tl.trans(p.to(dout.dtype)), _finite(dout), acc_v, input_precision="ieee")
-                acc_k = tl.dot(tl.trans(ds.to(q.dtype)), _finite(q), acc_k, input_precision="ieee")
-                if _any_special(dout):
-                    special_v += _special(tl.trans(p), dout)
-                if _any_special(q):
-                    special_k += _special(tl.trans(ds), q)
-        at = (pair.to(tl.int64) * kv_len + start + key)[:, None]
-        inside = (key < count)[:, None]
-        tl.store(dk_ptr + at * DIM + d[None, :], acc_k * scale + special_k, mask=inside & (d < DIM)[None, :])
-        tl.store(dv_ptr + at * V_DIM + dv[None, :], acc_v + special_v, mask=inside & (dv < V_DIM)[None, :])
+        for MIXED in tl.static_range(2):
+            for run in range(first, last):
+                block = tl.load(runs + 3 * run + 2)
+                r0, r1 = _steps(runs + 3 * run, block, MIXED)
+                for at in range(r0, r1, BM):
+                    row = at + line
+                    there = line < r1 - at
+                    inside = there[:, None] & real[None, :]
+                    if MIXED:
+                        inside = _allowed(words, block, BM, BN)
+                    q = _matrix(q_ptr, at, line, d, q_s, q_d, r1 - at, DIM)
+                    dout = _matrix(dout_ptr, at, line, dv, dout_s, dout_d, r1 - at, V_DIM)
+                    lse = _log_sums(lse_ptr, row, there)
+                    delta = tl.load(delta_ptr + row, mask=there, other=0.0)
+                    q_place = line
+                    if RELATIVE or ALIBI:
+                        q_place = tl.load(q_pos + row, mask=there, other=0)
+                    bias_row = bias_ptr + row.to(tl.int64) * bias_q
+                    soft_row = soft_ptr + row.to(tl.int64) * soft_q
+                    s, bent = _products(q, k, scale, softcap, SOFTCAP, PRECISION)
+                    s, seen = _scores(
+                        s, key, inside, bias_row, bias_k, soft_row, soft_k, table_row, reach, slope, q_place, k_pos,
+                        BIAS, RELATIVE, ALIBI, SOFT,
+                    )  # fmt: skip
+                    if DROPOUT:
+                        kept = _kept(b, h, row, key, seed_lo, seed_hi, threshold, factor)
+                    p, _, ds = _softmax_gradients(s, bent, v, dout, lse, delta, kept, SOFTCAP, DROPOUT, PRECISION)
+                    if MIXED or SOFT:
+                        p = tl.where(inside & seen, p, 0.0)
+                        ds = tl.where(inside & seen, ds, 0.0)
+                        acc_v = tl.dot(tl.trans(p.to(dout.dtype)), _finite(dout), acc_v, input_precision=PRECISION)
+                        acc_k = tl.dot(tl.trans(ds.to(q.dtype)), _finite(q), acc_k, input_precision=PRECISION)
+                        if _any_special(dout):
+                            acc_v = _with_special(acc_v, tl.trans(p), dout, True)
+                        if _any_special(q):
+                            acc_k = _with_special(acc_k, tl.trans(ds), q, True)
+                    else:
+                        acc_v = tl.dot(tl.trans(p.to(dout.dtype)), dout, acc_v, input_precision=PRECISION)
+                        acc_k = tl.dot(tl.trans(ds.to(q.dtype)), q, acc_k, input_precision=PRECISION)
+        at = (pair.to(tl.int64) * kv_len + key)[:, None]
+        tl.store(dk_ptr + at * DIM + d[None, :], acc_k * scale, mask=real[:, None] & (d < DIM)[None, :])
+        tl.store(dv_ptr + at * V_DIM + dv[None, :], acc_v, mask=real[:, None] & (dv < V_DIM)[None, :])

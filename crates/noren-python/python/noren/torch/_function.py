@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from .. import _noren
+from .. import _call, _noren
 from .._attention import Masking, _table, parsed, plan_of
+from .._call import Call, Extras
 from .._noren import Error, Facts, Mask, Modifiers, Plan, Spec
 from .._tensors import check_added, check_dropout, check_floats, lend
 from ._masks import Given, Lowest, planned, sizes_of
@@ -29,35 +30,18 @@ NO_SECOND = (
     "(torch.nn.attention.sdpa_kernel(SDPBackend.MATH)) for gradients of gradients"
 )
 
-
-@dataclass(frozen=True)
-class Call:
-    """The arguments of a call that are not tensors."""
-
-    plan: Plan
-    scale: float | None = None
-    softcap: float | None = None
-    alibi: tuple[float, ...] | None = None
-    dropout: float = 0.0
-    partial: bool = False
-    """Whether the call has only some of the keys that its query rows read, so that its gradients are partial sums."""
-
-
-@dataclass
-class Extras:
-    """The tensors of a call other than q, k and v, as given by the caller."""
-
-    bias: list[Tensor]
-    relative: Tensor | None = None
-    soft: Tensor | None = None
-    sinks: Tensor | None = None
-    seed: Tensor | None = None
-
-    def differentiable(self) -> list[Tensor | None]:
-        return [*self.bias, self.relative, self.soft, self.sinks]
-
-
 _PLAIN = Modifiers()
+
+
+def _on_gpu(q: Tensor, k: Tensor, v: Tensor, extras: Extras) -> bool:
+    """Returns whether a call uses the GPU kernels. Raises `Error` for tensors on several devices."""
+    device = q.device
+    if any(t is not None and t.device != device for t in (k, v, *extras.differentiable())):
+        names = ["q", "k", "v", *("bias" for _ in extras.bias), "relative", "soft", "sinks"]
+        given = zip(names, (q, k, v, *extras.differentiable()), strict=True)
+        places = ", ".join(f"{name} on {t.device}" for name, t in given if t is not None)
+        raise Error(f"the tensors are on several devices ({places}): move all tensors to one device")
+    return _call.simulated or device.type != "cpu"
 
 
 def _floats(tensor: Tensor | None) -> Tensor | None:
@@ -84,6 +68,10 @@ def _modifiers(call: Call, extras: Extras) -> Modifiers:
 
 def forward(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, lse: bool) -> tuple[Tensor, Tensor | None]:
     """Returns the output and, if requested, the log-sum-exps."""
+    if _on_gpu(q, k, v, extras):
+        from ..gpu import _attention as gpu
+
+        return gpu.forward(call, q, k, v, extras)
     out = torch.empty((*q.shape[:-1], v.shape[-1]), dtype=q.dtype)
     sums = torch.empty(q.shape[:-1], dtype=torch.float32) if lse else None
     _noren.forward(
@@ -97,6 +85,10 @@ def gradients(
     call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, saved: tuple[Tensor, Tensor, Tensor], wanted: Sequence[bool]
 ) -> list[Tensor | None]:
     """Returns the requested gradients of q, k, v and of `extras.differentiable()`."""
+    if _on_gpu(q, k, v, extras):
+        from ..gpu import _attention as gpu
+
+        return gpu.gradients(call, q, k, v, extras, saved, wanted)
     grads = [torch.empty(t.shape, dtype=t.dtype) for t in (q, k, v)]
     rest = [
         torch.empty(t.shape, dtype=torch.float32) if t is not None and want else None
@@ -195,7 +187,7 @@ def number_of(
     return number
 
 
-@torch.library.custom_op("noren::attention", mutates_args=(), device_types="cpu")
+@torch.library.custom_op("noren::attention", mutates_args=())
 def operator(
     q: Tensor, k: Tensor, v: Tensor, bias: list[Tensor], relative: Tensor | None, soft: Tensor | None, sinks: Tensor | None,
     seed: Tensor | None, masks: list[Tensor], source: int,
@@ -211,7 +203,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty(q.shape[:-1], dtype=torch.float32)
 
 
-@torch.library.custom_op("noren::attention_backward", mutates_args=(), device_types="cpu")
+@torch.library.custom_op("noren::attention_backward", mutates_args=())
 def _backward_operator(
     dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, bias: list[Tensor], relative: Tensor | None,
     soft: Tensor | None, sinks: Tensor | None, seed: Tensor | None, masks: list[Tensor], source: int, wanted: list[int],
@@ -222,7 +214,7 @@ def _backward_operator(
     wants = [*own[: len(bias)], *(False for _ in added), *own[len(bias) :]]
     grads = gradients(call, q, k, v, extras, (out, lse, dout), wants)
     del grads[3 + len(bias) : 3 + len(bias) + len(added)]
-    return [torch.empty(0) if grad is None else grad for grad in grads]
+    return [q.new_empty(0, dtype=torch.float32) if grad is None else grad for grad in grads]
 
 
 @_backward_operator.register_fake
@@ -257,10 +249,10 @@ def _refuse(ctx: Any, *_: Any) -> Any:
     raise RuntimeError(NO_SECOND)
 
 
-@torch.library.custom_op("noren::cells", mutates_args=(), device_types="cpu")
+@torch.library.custom_op("noren::cells", mutates_args=())
 def cells_operator(q: Tensor, k: Tensor, masks: list[Tensor], source: int) -> Tensor:
     """Returns the allowed cells `[batch, heads, q_len, kv_len]` as booleans; `source` is a number returned by `number_of`."""
-    return torch.from_numpy(_SOURCES[source].call(q, k, masks)[0].plan.bound.dense())
+    return torch.from_numpy(_SOURCES[source].call(q, k, masks)[0].plan.bound.dense()).to(q.device)
 
 
 @cells_operator.register_fake
@@ -284,9 +276,9 @@ def run(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, lse: bool =
 
 def lower(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Converts tensors to the type of `torch.autocast`, as PyTorch does for the inputs of SDPA."""
-    if not torch.is_autocast_enabled("cpu"):
+    if not torch.is_autocast_enabled(q.device.type):
         return q, k, v
-    kind = torch.get_autocast_dtype("cpu")
+    kind = torch.get_autocast_dtype(q.device.type)
     return q.to(kind), k.to(kind), v.to(kind)
 
 
@@ -312,12 +304,19 @@ def attention(
     facts: Facts | Mapping[str, Any] | None = None,
     query_offset: int | Sequence[int] | None = None,
     return_lse: bool = False,
+    engine: Literal["auto", "noren", "flex"] = "auto",
 ) -> Any:
     """Returns masked attention with gradients of q, k, v, biases, soft weights and sinks.
 
-    Shapes, arguments and errors are those of `noren.attention`, for tensors. noren computes both passes. The seed of `dropout`
-    comes from PyTorch's generator. The log-sum-exps have no gradient, and a second derivative raises RuntimeError.
+    Shapes, arguments and errors are those of `noren.attention`, for tensors. All tensors are on the CPU or on one CUDA device.
+    noren computes both passes. The seed of `dropout` comes from PyTorch's generator of the CPU; the same seed drops the same
+    probabilities on every device. The log-sum-exps have no gradient, and a second derivative raises RuntimeError.
+
+    `engine` selects the kernels: "noren" [default, "auto"], or "flex" for PyTorch's FlexAttention with the exact `BlockMask` and
+    score functions of this call, for comparison. FlexAttention has no sinks and no dropout, and keeps none of noren's guarantees.
     """
+    if engine not in ("auto", "noren", "flex"):
+        raise Error(f"engine is {engine!r}: give \"auto\", \"noren\" or \"flex\"")
     biases = [] if bias is None else [bias] if isinstance(bias, Tensor) else list(bias)
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         check_floats(name, tensor)
@@ -329,6 +328,8 @@ def attention(
     slopes = None if alibi is None else tuple(alibi)
     q, k, v = lower(q, k, v)
     if torch.compiler.is_compiling():
+        if engine == "flex":
+            raise Error('engine="flex" compiles FlexAttention itself: call nt.attention outside of torch.compile')
         if facts is not None or isinstance(mask, Spec):
             raise Error(
                 "under torch.compile, facts= and score modifiers in the mask are not supported: give a mask or its text, or a plan "
@@ -341,5 +342,11 @@ def attention(
         if spec is not None:
             raise Error(SCORES.format(mask))
         call = Call(plan, scale, softcap, slopes, dropout)
-        out, lse = run(call, q, k, v, Extras(biases, relative, soft, sinks, seed), return_lse)
+        extras = Extras(biases, relative, soft, sinks, seed)
+        if engine == "flex":
+            from ._flex import flex
+
+            out, lse = flex(call, q, k, v, extras, return_lse)
+        else:
+            out, lse = run(call, q, k, v, extras, return_lse)
     return (out, lse) if return_lse else out

@@ -118,7 +118,7 @@ def planned(
         tensor = mask.tensor
         if tensor.shape[2] == 1 and i != last and sizes[3] > 1:
             tensor = tensor.expand(-1, -1, sizes[3], -1)
-        array, added, lowest_found = _noren.read_mask(lend(tensor), mask.drop, kv_len)
+        array, added, lowest_found = _noren.read_mask(lend(tensor.cpu()), mask.drop, kv_len)  # the plan needs the content
         arrays.append(array)
         if added or (mask.tensor.requires_grad and torch.is_grad_enabled()):
             biases.append(mask.tensor.masked_fill(ignored(mask.tensor), 0.0))

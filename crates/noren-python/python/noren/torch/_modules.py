@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
 from .._attention import parsed
+from .._call import Call, Extras
 from .._noren import Error, Mask, Plan, Spec, full
 from .._tensors import check_dropout, check_mask
-from ._function import SCORES, Call, Extras, cells_operator, lower, new_seed, number_of, operator, run
+from ._function import SCORES, cells_operator, lower, new_seed, number_of, operator, run
 from ._masks import Given, Lowest, ignored, planned, sizes_of
 
 PADDING = "key_padding_mask (src_key_padding_mask, tgt_key_padding_mask or memory_key_padding_mask of PyTorch's transformers)"
@@ -198,7 +199,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             base = full() if masks.base == "full" else _mask_of(masks.base)
             plan, biases = planned(base, masks.given, sizes_of(q, k), extra=masks.extra, lowest=masks.lowest)
         out, _ = run(Call(plan, dropout=self.dropout), q, k, v, Extras(biases, seed=seed))
-        return out, self._weights(q, k, masks, torch.from_numpy(plan.bound.dense())) if need_weights else None
+        return out, self._weights(q, k, masks, torch.from_numpy(plan.bound.dense()).to(q.device)) if need_weights else None
 
     def _weights(self, q: Tensor, k: Tensor, masks: _Masks, cells: Tensor) -> Tensor:
         """Computes the probabilities `[batch, heads, length, keys]` with operations of PyTorch, so that they have gradients."""

@@ -7,9 +7,10 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from .. import _noren
+from .._call import Call, Extras
 from .._noren import Error
 from .._tensors import check_dropout, check_floats, check_mask
-from ._function import Call, Extras, lower, new_seed, number_of, operator, run
+from ._function import lower, new_seed, number_of, operator, run
 from ._masks import Given, planned, simple, sizes_of
 
 _NONE = Extras([])

@@ -1,0 +1,124 @@
+//! [`DecodePlan`]: the flat arrays that a GPU kernel for decoding reads.
+//!
+//! In decoding, few queries read many keys. A kernel therefore splits the keys into chunks that run in parallel, and
+//! processes the queries of all heads of a key-value head together. Chunks begin at fixed distances from the first key
+//! that is read, so that a row has the same chunks in any batch and with any padding.
+
+use super::Runs;
+use super::device::{Words, intersection, row_runs, union};
+use crate::Error;
+use crate::plan::Plan;
+use std::collections::HashMap;
+
+/// The maximum number of rows of a decode kernel: queries times the query heads of a key-value head.
+const MOST_ROWS: u32 = 64;
+
+/// The keys that the queries of each key-value head read, in chunks, for kernels with `block[1]` keys per step.
+///
+/// Row `group_head * q_len + query` of a block is one query of one head of the group of heads that share a key-value
+/// head.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DecodePlan {
+    /// The number of rows of a block, a power of two of at least 16, and the number of keys of a block.
+    pub block: [u32; 2],
+    /// The index of the pattern of each pair of batch row and key-value head. All key-value heads of batch row 0 come
+    /// first. Pairs whose queries read the same keys share a pattern.
+    pub pattern_of: Vec<u32>,
+    /// The index of the first chunk of each pattern; after the last pattern, the number of chunks.
+    pub first: Vec<u32>,
+    /// The index of the first run of each chunk; after the last chunk, the number of runs.
+    pub indptr: Vec<u32>,
+    /// Each run as (first key, end, block), as in [`DeviceSide::runs`](super::DeviceSide::runs).
+    pub runs: Vec<[i32; 3]>,
+    /// The cells of the mixed blocks as bits, `[blocks][block[0]][block[1] / 32]`, as in
+    /// [`DevicePlan::words`](super::DevicePlan::words).
+    pub words: Vec<u32>,
+}
+
+impl Plan {
+    /// Returns the arrays for a GPU kernel that splits the keys into chunks of `chunk` keys and computes `block_kv` keys
+    /// in one step.
+    ///
+    /// ```
+    /// use noren_mask::{DevicePlan, Facts, Shape, atoms::*};
+    /// let shape = Shape::cached(299, 1).heads(8).kv_heads(2); // one query reads 300 keys
+    /// let plan = causal().bind(&shape, &Facts::new())?.plan();
+    /// let decode = plan.device_decode(64, 128)?;
+    /// assert_eq!(decode.pattern_of, [0, 0]);
+    /// assert_eq!(decode.first, [0, 3]); // chunks of keys 0..128, 128..256, 256..300
+    /// assert_eq!(decode.runs[0], [0, 128, DevicePlan::FULL]);
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns an error if the queries of the heads of a group are more than 64 rows.
+    ///
+    /// # Panics
+    /// Panics if `block_kv` is not a multiple of 32 above 0, or if `chunk` is not a multiple of `block_kv` above 0.
+    pub fn device_decode(&self, block_kv: u32, chunk: u32) -> Result<DecodePlan, Error> {
+        assert!(block_kv > 0 && block_kv.is_multiple_of(32), "blocks of {block_kv} keys");
+        assert!(chunk > 0 && chunk.is_multiple_of(block_kv), "chunks of {chunk} keys with blocks of {block_kv}");
+        let shape = self.shape();
+        let group = shape.head_count() / shape.kv_head_count();
+        let rows = group * shape.q_len();
+        if rows > MOST_ROWS as usize {
+            return Err(Error::Budget(format!(
+                "{} queries of {group} heads are {rows} rows, and a GPU kernel for decoding gets at most {MOST_ROWS} rows: use the kernel for many queries",
+                shape.q_len()
+            )));
+        }
+        let lists: Vec<Runs> = (0..self.patterns().len()).map(|pattern| self.row_runs(pattern)).collect();
+        let block = [(rows as u32).next_power_of_two().max(16), block_kv];
+        let mut words = Words::new(block);
+        let mut known: HashMap<Vec<usize>, u32> = HashMap::new();
+        let mut out = DecodePlan {
+            block,
+            pattern_of: Vec::new(),
+            first: vec![0],
+            indptr: vec![0],
+            runs: Vec::new(),
+            words: Vec::new(),
+        };
+        for b in 0..shape.batch_len() {
+            for heads in (0..shape.head_count()).collect::<Vec<_>>().chunks(group) {
+                let patterns: Vec<usize> = heads.iter().map(|&h| self.pattern_of(b, h)).collect();
+                let next = known.len() as u32;
+                let number = *known.entry(patterns).or_insert_with_key(|patterns| {
+                    let rows = patterns.iter().flat_map(|&pattern| lists[pattern].lists());
+                    out.add_pattern(&rows.collect::<Vec<_>>(), &mut words, shape.kv_len() as u32, chunk);
+                    next
+                });
+                out.pattern_of.push(number);
+            }
+        }
+        out.words = words.finish();
+        Ok(out)
+    }
+}
+
+impl DecodePlan {
+    /// Adds the chunks of one pattern; `rows` are the keys of each row.
+    fn add_pattern(&mut self, rows: &[&[[u32; 2]]], words: &mut Words, kv_len: u32, chunk: u32) {
+        let all = union(rows);
+        if let (Some(first), Some(last)) = (all.first(), all.last()) {
+            for start in (first[0]..last[1]).step_by(chunk as usize) {
+                let keys = [start, kv_len.min(start.saturating_add(chunk))];
+                let inside: Vec<Vec<[u32; 2]>> = rows.iter().map(|list| clipped(list, keys)).collect();
+                let lists: Vec<&[[u32; 2]]> = inside.iter().map(Vec::as_slice).collect();
+                let before = self.runs.len();
+                row_runs(&mut self.runs, words, &lists, (&union(&lists), &intersection(&lists)), start, kv_len);
+                if self.runs.len() > before {
+                    self.indptr.push(self.runs.len() as u32);
+                }
+            }
+        }
+        self.first.push(self.indptr.len() as u32 - 1);
+    }
+}
+
+/// Returns the parts of the runs `list` inside of the range `keys`.
+fn clipped(list: &[[u32; 2]], keys: [u32; 2]) -> Vec<[u32; 2]> {
+    let first = list.partition_point(|run| run[1] <= keys[0]);
+    let inside = list[first..].iter().take_while(|run| run[0] < keys[1]);
+    inside.map(|run| [run[0].max(keys[0]), run[1].min(keys[1])]).collect()
+}

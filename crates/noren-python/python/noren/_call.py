@@ -1,0 +1,39 @@
+"""The arguments of one call of attention on tensors of PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ._noren import Plan
+
+simulated = False
+"""Whether calls with CPU tensors use the GPU kernels, in Triton's interpreter (`noren.gpu.simulate`)."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """The arguments of a call that are not tensors."""
+
+    plan: Plan
+    scale: float | None = None
+    softcap: float | None = None
+    alibi: tuple[float, ...] | None = None
+    dropout: float = 0.0
+    partial: bool = False
+    """Whether the call has only some of the keys that its query rows read, so that its gradients are partial sums."""
+
+
+@dataclass
+class Extras:
+    """The tensors of a call other than q, k and v, as given by the caller."""
+
+    bias: list[Tensor]
+    relative: Tensor | None = None
+    soft: Tensor | None = None
+    sinks: Tensor | None = None
+    seed: Tensor | None = None
+
+    def differentiable(self) -> list[Tensor | None]:
+        return [*self.bias, self.relative, self.soft, self.sinks]

@@ -1,0 +1,166 @@
+"""The start of kernels: block sizes, warps and pipeline stages, and one function that starts every kernel."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .._noren import Error
+
+
+@dataclass(frozen=True)
+class Config:
+    """The configuration of a kernel. Block sizes decide the order of sums, and so the last bits of results."""
+
+    block: tuple[int, int]
+    """The number of query rows and of keys of a block."""
+    warps: int
+    stages: int
+
+
+PASSES = ("forward", "query_gradients", "key_gradients", "decode")
+DIMS = (64, 128, 256)
+"""Configurations are for head dimensions up to one of these."""
+
+TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
+"""The kinds of devices with configurations of their own: Ampere and Ada, Hopper, Blackwell, and AMD's CDNA 3."""
+
+_Four = tuple[int, int, int, int]
+_Three = tuple[_Four, _Four, _Four]
+Table = dict[tuple[str, str, int, int], Config]
+"""Configurations by target, pass, bytes of a number, and head dimension."""
+
+
+def _rows(target: str, size: int, forward: _Three, query: _Three, key: _Three, decode: _Three) -> Table:
+    """Returns the rows of a target: for each pass (query rows, keys, warps, stages) for each of `DIMS`."""
+    passes = zip(PASSES, (forward, query, key, decode), strict=True)
+    return {
+        (target, name, size, dim): Config((rows, keys), warps, stages)
+        for name, three in passes
+        for dim, (rows, keys, warps, stages) in zip(DIMS, three, strict=True)
+    }
+
+
+_F32: dict[str, _Three] = {  # products in f32 have no matrix instructions: small blocks
+    "forward": ((32, 32, 4, 2), (32, 32, 4, 2), (32, 32, 8, 1)),
+    "query": ((32, 32, 4, 1), (32, 32, 4, 1), (32, 32, 8, 1)),
+    "key": ((32, 32, 4, 1), (32, 32, 8, 1), (32, 32, 8, 1)),
+    "decode": ((16, 32, 4, 2), (16, 32, 4, 1), (16, 32, 4, 1)),
+}
+
+TABLE: Table = {
+    **{key: value for target in TARGETS for key, value in _rows(target, 4, **_F32).items()},
+    **_rows(
+        "sm_80", 2,
+        forward=((128, 32, 8, 2), (64, 64, 8, 2), (32, 32, 8, 2)),
+        query=((64, 32, 4, 2), (64, 64, 8, 2), (64, 32, 8, 2)),
+        key=((32, 32, 8, 2), (32, 32, 8, 2), (32, 32, 8, 2)),
+        decode=((16, 64, 4, 3), (16, 64, 4, 2), (16, 64, 4, 3)),
+    ),
+    **_rows(
+        "sm_90", 2,
+        forward=((128, 64, 8, 3), (128, 64, 8, 3), (64, 32, 8, 2)),
+        query=((128, 64, 8, 2), (64, 32, 8, 2), (32, 32, 8, 2)),
+        key=((64, 32, 8, 2), (32, 32, 8, 2), (32, 32, 8, 2)),
+        decode=((16, 64, 4, 3), (16, 64, 4, 2), (16, 64, 8, 2)),
+    ),
+    **_rows(
+        "sm_100", 2,
+        forward=((128, 64, 8, 3), (128, 64, 8, 3), (64, 32, 8, 2)),
+        query=((128, 64, 8, 2), (64, 64, 8, 2), (32, 32, 8, 2)),
+        key=((64, 64, 8, 2), (32, 32, 8, 2), (32, 32, 8, 2)),
+        decode=((16, 64, 4, 3), (16, 64, 4, 2), (16, 64, 8, 2)),
+    ),
+    **_rows(
+        "gfx942", 2,
+        forward=((128, 32, 8, 1), (128, 32, 8, 1), (64, 32, 8, 1)),
+        query=((64, 32, 4, 1), (64, 32, 4, 1), (32, 32, 4, 1)),
+        key=((32, 32, 4, 1), (32, 32, 4, 1), (32, 32, 4, 1)),
+        decode=((16, 64, 4, 1), (16, 64, 4, 1), (16, 64, 4, 1)),
+    ),
+}  # fmt: skip
+"""Configurations that were chosen without a GPU: the largest blocks that Triton compiles without spilled registers."""
+
+VARIABLE = "NOREN_GPU_TABLE"
+"""The environment variable with the path of a table that replaces these configurations; `noren.gpu.tune` writes it."""
+
+CHUNK = 512
+"""The number of keys of a chunk in decoding."""
+
+
+@lru_cache(maxsize=64)
+def target(device: torch.device) -> str:
+    """Returns the target of `TARGETS` for a device. Triton's interpreter uses that of `sm_80`."""
+    if device.type == "cpu":
+        return "sm_80"
+    if torch.version.hip is not None:
+        return "gfx942"
+    major = torch.cuda.get_device_capability(device)[0]
+    return "sm_100" if major >= 10 else "sm_90" if major == 9 else "sm_80"
+
+
+def config(name: str, x: torch.Tensor, dim: int) -> Config:
+    """Returns the configuration of a pass for tensors like `x` and head dimensions up to `dim`."""
+    key = (target(x.device), name, x.element_size(), next(width for width in DIMS if dim <= width))
+    return _REPLACED.get(key) or _table(os.environ.get(VARIABLE))[key]
+
+
+_REPLACED: Table = {}
+
+
+@contextmanager
+def replaced(key: tuple[str, str, int, int], chosen: Config) -> Iterator[None]:
+    """Within this context, one configuration is replaced by another."""
+    _REPLACED[key] = chosen
+    try:
+        yield
+    finally:
+        del _REPLACED[key]
+
+
+@lru_cache(maxsize=8)
+def _table(path: str | None) -> Table:
+    return TABLE if path is None else TABLE | read_table(Path(path))
+
+
+def write_table(path: Path, table: Table, device: str) -> None:
+    """Writes configurations as JSON, one row for each target, pass, size of numbers and head dimension."""
+    rows = [
+        {"target": key[0], "pass": key[1], "bytes": key[2], "dim": key[3], "block": list(c.block), "warps": c.warps, "stages": c.stages}
+        for key, c in table.items()
+    ]
+    path.write_text(json.dumps({"device": device, "configurations": rows}, indent=1) + "\n")
+
+
+def read_table(path: Path) -> Table:
+    """Reads configurations that `write_table` wrote. Raises `Error` for another file."""
+    try:
+        rows = json.loads(path.read_text())["configurations"]
+        table = {
+            (str(row["target"]), str(row["pass"]), int(row["bytes"]), int(row["dim"])): Config(
+                (int(row["block"][0]), int(row["block"][1])), int(row["warps"]), int(row["stages"])
+            )
+            for row in rows
+        }
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise Error(
+            f"{VARIABLE} names {path}, which is not a table of configurations ({error!r}): write one with python -m noren.gpu.tune"
+        ) from None
+    for key, found in table.items():
+        if key not in TABLE or any(size not in (16, 32, 64, 128, 256) for size in found.block):
+            raise Error(f"{path} has the configuration {found} for {key}: targets are {TARGETS}, passes {PASSES}, blocks 16 to 256")
+    return table
+
+
+def launch(kernel: Any, programs: int, arguments: dict[str, Any], constants: dict[str, Any], chosen: Config) -> None:
+    """Starts `programs` programs of a kernel on the current stream of the device."""
+    # Fused multiply-add is named, because its default differs between versions of Triton and changes bits.
+    kernel[(programs,)](**arguments, **constants, num_warps=chosen.warps, num_stages=chosen.stages, enable_fp_fusion=True)

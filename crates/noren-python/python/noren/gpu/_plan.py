@@ -1,0 +1,182 @@
+"""Plans on a device: flat arrays in one buffer, copied once for each plan."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .. import _noren
+from .._noren import Error, Plan
+
+Numbers = NDArray[np.int32]
+
+
+def capacity(count: int) -> int:
+    """Returns the capacity of an array of `count` numbers: the next of 4, 6, 8, 12, 16, 24, ...
+
+    Batches of similar size have the same capacities, so that CUDA graphs can be replayed with another plan.
+    """
+    size = 4
+    while size < count:
+        size = size * 3 // 2 if size & (size - 1) == 0 else size // 3 * 4
+    return size
+
+
+@dataclass(frozen=True)
+class Made:
+    """The arrays of a plan on the host."""
+
+    arrays: list[Numbers]
+    most: list[int]
+    """The maximum numbers of tiles of a pattern."""
+    least: list[int]
+    """The least capacity of each array, so that plans of similar batches fit."""
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """Arrays on a device: parts of one buffer, each with a capacity."""
+
+    buffer: Tensor
+    parts: tuple[Tensor, ...]
+    most: tuple[int, ...]
+    """Maximum numbers of tiles, rounded up to capacities."""
+
+    def check(self, made: Made) -> None:
+        """Raises `Error` if an array of `made` is larger than its capacity."""
+        sizes = [(len(array), part.numel()) for array, part in zip(made.arrays, self.parts, strict=True)]
+        sizes += list(zip(made.most, self.most, strict=True))
+        for size, limit in sizes:
+            if size > limit:
+                raise Error(f"the new plan has an array of {size} numbers, and the old one has room for {limit}: make a new graph")
+
+    def overwrite(self, made: Made) -> None:
+        """Overwrites the arrays in place."""
+        sizes = [part.numel() for part in self.parts]
+        self.buffer.copy_(_upload(made.arrays, sizes, torch.device("cpu")), non_blocking=True)
+
+
+def _upload(arrays: Sequence[Numbers], sizes: Sequence[int], device: torch.device) -> Tensor:
+    """Returns one buffer on the device with the arrays, each from a multiple of four numbers on."""
+    host = np.zeros(sum(sizes), np.int32)
+    at = 0
+    for array, size in zip(arrays, sizes, strict=True):
+        host[at : at + len(array)] = array
+        at += size
+    buffer = torch.from_numpy(host)
+    if device.type == "cuda":
+        buffer = buffer.pin_memory()
+    return buffer.to(device, non_blocking=True)
+
+
+def _arrays(made: Made, device: torch.device) -> Arrays:
+    sizes = [-(-capacity(max(len(array), least)) // 4) * 4 for array, least in zip(made.arrays, made.least, strict=True)]
+    buffer = _upload(made.arrays, sizes, device)
+    ends = np.cumsum(sizes).tolist()
+    parts = tuple(buffer[end - size : end] for size, end in zip(sizes, ends, strict=True))
+    return Arrays(buffer, parts, tuple(capacity(n) for n in made.most))
+
+
+Key = tuple[str, tuple[int, int], torch.device]
+_KEPT: weakref.WeakKeyDictionary[Plan, dict[Key, Arrays]] = weakref.WeakKeyDictionary()
+
+
+def _kept(plan: Plan, key: Key) -> Arrays:
+    known = _KEPT.setdefault(plan, {})
+    if key not in known:
+        name, block, device = key
+        known[key] = _arrays(MAKERS[name](plan, block), device)
+    return known[key]
+
+
+def replace(old: Plan, new: Plan) -> None:
+    """Overwrites the arrays of `old` on all devices by those of `new`, which has the same shape.
+
+    A CUDA graph that was captured with `old` then computes the mask of `new`. Raises `Error`, and changes nothing, if an array of
+    `new` is larger than its capacity.
+    """
+    if repr(old.shape) != repr(new.shape):
+        raise Error(f"the plans have the shapes {old.shape} and {new.shape}: give plans of equal shapes")
+    made = [(arrays, MAKERS[name](new, block)) for (name, block, _), arrays in _KEPT.get(old, {}).items()]
+    for arrays, new_arrays in made:
+        arrays.check(new_arrays)
+    for arrays, new_arrays in made:
+        arrays.overwrite(new_arrays)
+
+
+def _order(first: Numbers, indptr: Numbers, runs: Numbers) -> Numbers:
+    """Returns the tiles of each pattern with those that read most first, so that no long tile begins last."""
+    lengths = np.concatenate(([0], np.cumsum(runs[1::3].astype(np.int64) - runs[::3])))
+    work = np.diff(lengths[indptr])
+    pattern = np.repeat(np.arange(len(first) - 1), np.diff(first))
+    return np.lexsort((-work, pattern)).astype(np.int32)
+
+
+MOST_ROOM = 1 << 16
+"""The maximum number of words for which a plan with fewer words has room."""
+
+
+def _tiles(plan: Plan, block: tuple[int, int]) -> Made:
+    first, first_key, *arrays = (np.frombuffer(part, np.int32) for part in _noren.device_plan(plan, block))
+    rows, keys, words = arrays[:3], arrays[3:6], arrays[6]
+    patterns = np.array(_noren.patterns(plan)[1], np.int32)
+    most = [int(np.diff(side).max()) for side in (first, first_key)]
+    sides = [[one, _order(one, side[1], side[2]), *side] for one, side in ((first, rows), (first_key, keys))]
+    # Room for three runs and one mixed block of its own for each tile.
+    counts = [int(one[-1]) for one in (first, first_key)]
+    room = min(counts[0] * block[0] * block[1] // 32, MOST_ROOM)
+    return Made([patterns, *sides[0], *sides[1], words], most, [0, 0, 0, 0, 0, 9 * counts[0], 0, 0, 0, 0, 9 * counts[1], room])
+
+
+def _decode(plan: Plan, block: tuple[int, int]) -> Made:
+    rows, parts = _noren.decode_plan(plan, *block)
+    arrays = [np.frombuffer(part, np.int32) for part in parts]
+    chunks = int(arrays[1][-1])
+    room = min(2 * chunks * rows * block[0] // 32, MOST_ROOM)
+    return Made(arrays, [rows, max(int(np.diff(arrays[1]).max()), 1)], [0, 0, 0, 9 * chunks, room])
+
+
+def _positions(plan: Plan, _: tuple[int, int]) -> Made:
+    return Made([_int32(np.frombuffer(part, np.int64)) for part in _noren.positions(plan)], [], [0, 0])
+
+
+def _int32(positions: NDArray[np.int64]) -> Numbers:
+    if len(positions) and max(-int(positions.min()), int(positions.max())) >= 1 << 30:
+        raise Error(f"positions reach from {positions.min()} to {positions.max()}: score modifiers by distance on a GPU take positions below 2^30")
+    return positions.astype(np.int32)
+
+
+MAKERS: dict[str, Callable[[Plan, tuple[int, int]], Made]] = {
+    "tiles": _tiles,
+    "decode": _decode,
+    "positions": _positions,
+}
+
+
+def tiles(plan: Plan, block: tuple[int, int], device: torch.device, by_key: bool) -> tuple[int, dict[str, Any]]:
+    """Returns the number of tiles of the longest pattern, and the arguments of a kernel by rows or by keys."""
+    kept = _kept(plan, ("tiles", block, device))
+    names = ("first_tile", "order", "tiles", "indptr", "runs")
+    side = kept.parts[6:11] if by_key else kept.parts[1:6]
+    return kept.most[by_key], {"pattern_of": kept.parts[0], **dict(zip(names, side, strict=True)), "words": kept.parts[11]}
+
+
+def chunks(plan: Plan, block_kv: int, chunk: int, device: torch.device) -> tuple[int, int, dict[str, Any]]:
+    """Returns the rows of a block, the number of chunks of the longest pattern, and the arguments of a decode kernel."""
+    kept = _kept(plan, ("decode", (block_kv, chunk), device))
+    names = ("pattern_of", "first_chunk", "indptr", "runs", "words")
+    rows = int(kept.most[0])
+    return rows, kept.most[1], dict(zip(names, kept.parts, strict=True))
+
+
+def positions(plan: Plan, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Returns the positions of queries and keys, `[batch * q_len]` and `[batch * kv_len]`."""
+    kept = _kept(plan, ("positions", (0, 0), device))
+    return kept.parts[0], kept.parts[1]
