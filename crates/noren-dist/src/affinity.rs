@@ -41,8 +41,8 @@ pub(crate) enum Axis {
     Tokens(u32),
 }
 
-/// The maximum number of grains that change their owner in `State::relieve`: the first number, plus the second number
-/// for each rank.
+/// The maximum number of times that the search gives a run of consecutive positions to another rank: the first number, plus
+/// the second number for each rank.
 const MOVES: [usize; 2] = [2000, 2];
 
 /// Returns the owners of all positions of `axis`, chosen so that ranks receive few bytes if each rank computes its

@@ -353,7 +353,7 @@ impl AtomRef {
         self.0.as_any().downcast_ref()
     }
 
-    /// Returns (rank, name, type), by which atoms are sorted.
+    /// Returns the sort key of atoms: (place of the kind of atom in the text of a mask, name, type).
     fn order(&self) -> (Rank, &'static str, TypeId) {
         (self.0.rank(), self.0.name(), self.0.as_any().type_id())
     }

@@ -130,8 +130,10 @@ const MOST_WORDS: usize = 1 << 28;
 /// `indptr` and runs of query rows. The last array has the mask bits of the mixed rectangles of `block` cells.
 #[pyfunction]
 pub(crate) fn device_plan<'py>(py: Python<'py>, plan: &PyPlan, block: [u32; 2]) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-    if block.iter().any(|size| !matches!(size, 32 | 64 | 128 | 256)) {
-        return Err(Error::new_err(format!("block is {block:?}: each size must be 32, 64, 128 or 256")));
+    if !matches!(block, [16 | 32 | 64 | 128 | 256, 32 | 64 | 128 | 256]) {
+        return Err(Error::new_err(format!(
+            "block is {block:?}: the number of rows must be 16, 32, 64, 128 or 256, and that of keys 32, 64, 128 or 256"
+        )));
     }
     let plans: Result<Vec<DevicePlan>, _> =
         py.detach(|| (0..plan.plan.patterns().len()).map(|pattern| plan.plan.device(pattern, block)).collect());

@@ -45,7 +45,7 @@ def calls(dtype: Any, dim: int, target: str = "sm_80") -> list[Any]:
     """Returns the launches of a training step with packed documents, and of a decoding step."""
     _launch.target = lambda _: target
     found: list[Any] = []
-    _attention.launch = lambda *call: found.append(call)
+    _launch.launch = lambda *call: found.append(call)
     _call.simulated = True
     shape = nr.Shape.square(256, heads=4, kv_heads=2)
     plan = (nr.causal() & nr.documents()).plan(shape, nr.Facts(documents=[100, 156]))

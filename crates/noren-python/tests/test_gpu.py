@@ -304,6 +304,30 @@ def test_runs_have_the_same_bits_and_batch_rows_are_independent() -> None:
     same_bits(own, [x[2:3] for x in first], "batch of 1")
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("group", [2, 3, 4, 8])
+def test_groups_share_tiles(group: int, dtype: Any) -> None:
+    """Equal masks of a group share tiles, also of other rows and heads; a mask that differs in one head is computed head by head."""
+    shape = nr.Shape.square(90, batch=2, heads=2 * group, kv_heads=2)
+    tensors = drawn(shape, 16, 24, dtype, group)
+    more = modifiers(shape, group)
+    facts = nr.Facts(documents=[[60, 30], [7, 83]])
+    for text in ("causal & documents", f"heads({group - 1}: sliding(9), else: causal & documents)"):
+        plan = nr.Mask(text).plan(shape, facts)
+        close(run(plan, tensors, **more), expected(plan, tensors, **more), dtype, f"{text}, {group} heads")
+
+
+def test_the_same_mask_gives_the_same_bits_in_groups_and_in_single_heads() -> None:
+    """With one head for each key-value head, tiles have other rows. Rows of one block of keys have equal sums in both."""
+    shape = nr.Shape.square(32, heads=4, kv_heads=1)
+    q, k, v, dout = drawn(shape, 16, 16, torch.float32, 3)
+    grouped = run(nr.causal().plan(shape), [q, k, v, dout])
+    single = run(nr.causal().plan(nr.Shape.square(32, heads=4)), [q, k.expand(1, 4, 32, 16), v.expand(1, 4, 32, 16), dout])
+    same_bits(grouped[:3], single[:3], "out, lse and dq")
+    for i in (3, 4):
+        assert (grouped[i] - single[i].sum(1, keepdim=True)).abs().max() < 1e-5
+
+
 # --- decoding -----------------------------------------------------------------------------------------------------
 
 DECODE = [

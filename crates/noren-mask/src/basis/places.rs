@@ -106,7 +106,7 @@ fn ends(spans: &[Span], to: &mut Vec<i64>) {
     }
 }
 
-/// The lengths and the number of batch rows that the lists of an atom fit.
+/// The sequence lengths and the number of batch rows with which an atom can be bound.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Sizes {

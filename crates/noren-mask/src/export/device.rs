@@ -68,9 +68,13 @@ impl Plan {
     /// Returns an error if the mixed spans of the plan have more than 2^31 cells.
     ///
     /// # Panics
-    /// Panics if the plan has no pattern with this index, or if `block` is not two multiples of 32 above 0.
+    /// Panics if the plan has no pattern with this index, or if `block` is not a multiple of 16 and a multiple of 32, both above 0.
     pub fn device(&self, pattern: usize, block: [u32; 2]) -> Result<DevicePlan, Error> {
-        assert!(block.iter().all(|size| *size > 0 && size.is_multiple_of(32)), "blocks of {block:?} cells");
+        let [rows, keys] = block;
+        assert!(
+            rows > 0 && rows.is_multiple_of(16) && keys > 0 && keys.is_multiple_of(32),
+            "blocks of {block:?} cells"
+        );
         let plan = self.in_place();
         let mixed = |tile: Tile<'_>| {
             let spans = tile.spans.iter().filter(|span| span.kind == Kind::Mixed);

@@ -74,7 +74,7 @@ fn holds_the_cells(bound: &BoundMask, block: [u32; 2]) {
 }
 
 fn case() -> impl Strategy<Value = (noren_testing::cases::World, Mask, [u32; 2])> {
-    let block = prop_oneof![Just([32, 32]), Just([64, 32]), Just([32, 64]), Just([128, 64])];
+    let block = prop_oneof![Just([16, 32]), Just([32, 32]), Just([64, 32]), Just([32, 64]), Just([128, 64])];
     (worlds(200, 20_000), block).prop_flat_map(|(world, block)| {
         let masks = masks(&world);
         (Just(world), masks, Just(block))

@@ -284,8 +284,8 @@ impl Detectors {
     }
 
     /// Returns a sentence that names the kinds of private text for which there is no detector. Every report of findings
-    /// should contain it. Names, places and organizations need a [`Recognizer`]; a user's list of words with the name
-    /// `name` finds only those words.
+    /// should contain it. Names, places and organizations are named unless a [`Recognizer`] finds them: a list of words
+    /// does not count, even if its kind is `name`, because it finds only its own words.
     ///
     /// ```
     /// let detectors = "all".parse::<noren_text::Detectors>()?;

@@ -85,8 +85,8 @@ def _padded_sources(lab: Lab, alone: list[Call]) -> Trials:
 
 
 def _cells(call: Call, row: int, shift: int, pooled: bool) -> dict[str, Cells]:
-    """Returns the places to compare: the sequence alone, and the same sequence in row `row` of a batch, where it begins `shift`
-    positions later. If `pooled` is true, pooled outputs are compared too.
+    """Returns, by the name of an output, the positions that are compared: those of the sequence alone, and those of the same sequence
+    in row `row` of a batch, where it begins `shift` positions later. If `pooled` is true, pooled outputs are compared too.
     """
     cells = {"main": Cells.shifted([0], range(call.main.length), [row], shift)}
     if pooled:

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from .._call import Call, Extras
 from .._noren import Error
-from . import _decode_kernels, _kernels, _plan
-from ._launch import CHUNK, Config, config, launch
+from . import _decode_kernels, _kernels, _launch, _plan
+from ._launch import CHUNK, Config, config
 
 MOST_DECODE_ROWS = 64
 """The maximum number of rows of a decode kernel: queries times the query heads of a key-value head."""
@@ -155,13 +155,13 @@ def forward(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras) -> tupl
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
     chosen = _config("forward", q, v)
     arguments, constants = _arguments(call, q, k, v, extras)
-    count, plan = _plan.tiles(call.plan, chosen.block, q.device, by_key=False)
-    pairs = shape.batch * shape.heads
+    tiles = _plan.tiles(call.plan, chosen, q.device, by_key=False)
+    pairs = shape.batch * shape.heads // tiles.packed
     sinks, with_sinks = _sinks(extras, q)
-    arguments |= plan | {"out_ptr": out, "lse_ptr": lse, "sinks_ptr": sinks, "pairs": pairs, "pair_0": 0}
+    arguments |= tiles.arguments | {"out_ptr": out, "lse_ptr": lse, "sinks_ptr": sinks, "pairs": pairs, "pair_0": 0}
     arguments |= dict(zip(("out_b", "out_h", "out_s", "out_d"), out.stride(), strict=True))
-    constants |= {"BM": chosen.block[0], "BN": chosen.block[1], "SINKS": with_sinks}
-    launch(_kernels.forward, count * pairs, arguments, constants, chosen)
+    constants |= {"PACK": tiles.packed, "BM": chosen.block[0], "BN": chosen.block[1], "SINKS": with_sinks}
+    _launch.launch(_kernels.forward, tiles.count * pairs, arguments, constants, chosen)
     return out, lse
 
 
@@ -182,7 +182,7 @@ def decode(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, pages: T
     parts = {"acc_ptr": acc, "most_ptr": most, "total_ptr": total, "chunks": count}
     paged = {"pages": q if pages is None else pages, "max_pages": 0 if pages is None else pages.shape[1]}
     page = 0 if pages is None else k.shape[2]
-    launch(
+    _launch.launch(
         _decode_kernels.chunks_forward, count * pairs, arguments | plan | parts | paged | {"pairs": pairs},
         constants | {"BM": rows, "BN": chosen.block[1], "PAGE": page}, chosen,
     )  # fmt: skip
@@ -190,7 +190,7 @@ def decode(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, pages: T
     join = {name: plan[name] for name in ("pattern_of", "first_chunk")}
     join |= {name: arguments[name] for name in ("heads", "group", "q_len")}
     join |= dict(zip(("out_b", "out_h", "out_s", "out_d"), out.stride(), strict=True))
-    launch(
+    _launch.launch(
         _decode_kernels.chunks_join, pairs, join | parts | {"out_ptr": out, "lse_ptr": lse, "sinks_ptr": sinks},
         {"BM": rows, "V_DIM": constants["V_DIM"], "DV": constants["DV"], "SINKS": with_sinks}, chosen,
     )  # fmt: skip
@@ -211,45 +211,50 @@ def gradients(
     shape = call.plan.shape
     batch, heads, q_len, dim = q.shape
     kv_heads, kv_len, v_dim = shape.kv_heads, shape.kv_len, v.shape[3]
-    pairs = batch * heads
     arguments, constants = _arguments(call, q, k, v, extras)
     rows = _config("query_gradients", q, v)
     delta = torch.empty_like(lse)
-    sums: dict[str, Any] = {"out_ptr": out, "dout_ptr": dout, "delta_ptr": delta, "heads": heads, "q_len": q_len, "pairs": pairs}
+    sums: dict[str, Any] = {"out_ptr": out, "dout_ptr": dout, "delta_ptr": delta, "heads": heads, "q_len": q_len, "pairs": batch * heads}
     sums |= dict(zip(("out_b", "out_h", "out_s", "out_d"), out.stride(), strict=True))
     of_dout = dict(zip(("dout_b", "dout_h", "dout_s", "dout_d"), dout.stride(), strict=True))
     widths = {"V_DIM": v_dim, "DV": constants["DV"]}
-    launch(_kernels.row_sums, -(-q_len // 64) * pairs, sums | of_dout, {"BM": 64, **widths}, rows)
+    _launch.launch(_kernels.row_sums, -(-q_len // 64) * batch * heads, sums | of_dout, {"BM": 64, **widths}, rows)
 
-    arguments |= of_dout | {"dout_ptr": dout, "lse_ptr": lse, "delta_ptr": delta, "pairs": pairs, "pair_0": 0}
+    arguments |= of_dout | {"dout_ptr": dout, "lse_ptr": lse, "delta_ptr": delta, "pair_0": 0}
     by_row = dict(arguments)
     dq = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    count, plan = _plan.tiles(call.plan, rows.block, q.device, by_key=False)
-    by_row |= plan | {"dq_ptr": dq, "ds_ptr": q} | dict(zip(("dq_b", "dq_h", "dq_s", "dq_d"), dq.stride(), strict=True))
-    row_constants = constants | {"BM": rows.block[0], "BN": rows.block[1], "SCORES": False}
+    tiles = _plan.tiles(call.plan, rows, q.device, by_key=False)
+    by_row |= tiles.arguments | {"dq_ptr": dq, "ds_ptr": q} | dict(zip(("dq_b", "dq_h", "dq_s", "dq_d"), dq.stride(), strict=True))
+    row_constants = constants | {"PACK": tiles.packed, "BM": rows.block[0], "BN": rows.block[1], "SCORES": False}
     others = extras.differentiable()
     of_scores = [want and t is not None for t, want in zip(others[:-1], wanted[:-1], strict=True)]
     rest: list[Tensor | None] = [None] * len(others)
     if any(of_scores):
         added = [t if want else None for t, want in zip(others[:-1], of_scores, strict=True)]
         grads = [None if t is None else torch.zeros(t.shape, dtype=torch.float32, device=q.device) for t in added]
-        for pair_0, several in _parts(added, batch, heads):
+        for pair_0, several in _parts(added, batch, heads, tiles.packed):
             ds = torch.zeros((several, q_len, kv_len), dtype=torch.float32, device=q.device)
-            part = by_row | {"ds_ptr": ds, "pairs": several, "pair_0": pair_0}
-            launch(_kernels.query_gradients, count * several, part, row_constants | {"SCORES": True}, rows)
+            pairs = several // tiles.packed
+            part = by_row | {"ds_ptr": ds, "pairs": pairs, "pair_0": pair_0}
+            _launch.launch(_kernels.query_gradients, tiles.count * pairs, part, row_constants | {"SCORES": True}, rows)
             _add_score_gradients(call, extras, ds, divmod(pair_0, heads), grads)
         rest[:-1] = [None if t is None or g is None else g.to(t.dtype) for t, g in zip(added, grads, strict=True)]
     else:
-        launch(_kernels.query_gradients, count * pairs, by_row, row_constants, rows)
+        pairs = batch * heads // tiles.packed
+        _launch.launch(_kernels.query_gradients, tiles.count * pairs, by_row | {"pairs": pairs}, row_constants, rows)
 
     keys = _config("key_gradients", q, v)
-    count, plan = _plan.tiles(call.plan, keys.block, q.device, by_key=True)
-    dk = torch.empty((batch, heads, kv_len, dim), dtype=torch.float32, device=q.device)
-    dv = torch.empty((batch, heads, kv_len, v_dim), dtype=torch.float32, device=q.device)
-    key_constants = constants | {"BM": keys.block[0], "BN": keys.block[1]}
-    launch(_kernels.key_gradients, count * pairs, arguments | plan | {"dk_ptr": dk, "dv_ptr": dv}, key_constants, keys)
+    tiles = _plan.tiles(call.plan, keys, q.device, by_key=True)
     group = heads // kv_heads
-    if group > 1:
+    summed = 1 if tiles.by_head else group
+    kinds = (k.dtype, v.dtype) if summed == group else (torch.float32, torch.float32)
+    dk = torch.empty((batch, heads // summed, kv_len, dim), dtype=kinds[0], device=q.device)
+    dv = torch.empty((batch, heads // summed, kv_len, v_dim), dtype=kinds[1], device=q.device)
+    pairs = batch * heads // summed
+    by_key = arguments | tiles.arguments | {"dk_ptr": dk, "dv_ptr": dv, "pairs": pairs, "summed": summed}
+    key_constants = constants | {"PACK": tiles.packed, "BM": keys.block[0], "BN": keys.block[1]}
+    _launch.launch(_kernels.key_gradients, tiles.count * pairs, by_key, key_constants, keys)
+    if summed < group:
         dk, dv = (_summed(x.view(batch, kv_heads, group, kv_len, x.shape[3])) for x in (dk, dv))
     if extras.sinks is not None and wanted[-1]:
         weight = torch.where(lse == -torch.inf, 0.0, torch.exp(extras.sinks.detach().float()[None, :, None] - lse))
@@ -265,13 +270,13 @@ def _summed(parts: Tensor) -> Tensor:
     return total
 
 
-def _parts(added: Sequence[Tensor | None], batch: int, heads: int) -> Iterator[tuple[int, int]]:
+def _parts(added: Sequence[Tensor | None], batch: int, heads: int, packed: int) -> Iterator[tuple[int, int]]:
     """Gives pairs (first pair of batch row and head, number of pairs) whose score gradients are in memory together.
 
-    These are all heads of a batch row if an array has values for each head, otherwise one pair.
+    These are all heads of a batch row if an array has values for each head, otherwise the `packed` heads of a tile.
     """
     by_head = any(t is not None and t.dim() == 4 and t.shape[1] == heads for t in added)
-    several = heads if by_head else 1
+    several = heads if by_head else packed
     for first in range(0, batch * heads, several):
         yield first, several
 

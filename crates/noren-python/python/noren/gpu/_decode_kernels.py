@@ -96,7 +96,7 @@ def chunks_forward(
                 for at in range(k0, k1, BN):
                     inside = real[:, None] & (lane >= 0)[None, :]
                     if MIXED:
-                        inside = _allowed(words, block, BM, BN)
+                        inside = _allowed(words, block, BM, BN, 1)
                     if PAGE == 0:
                         k = _matrix(k_ptr, at, lane, d, k_s, k_d, kv_len - at, DIM)
                         v = _matrix(v_ptr, at, lane, dv, v_s, v_d, kv_len - at, V_DIM)

@@ -2,9 +2,10 @@
 # The functions are written in Triton's language, whose values have no types in Python.
 """The Triton kernels for many queries: forward, gradients of queries, gradients of keys and values.
 
-A program computes one tile of the device plan for one head of one batch row. It adds full blocks first, then mixed blocks,
-each in ascending order. Scores are in base 2, and the running maximum is a whole number: rescaling is an exact power of
-two, so blocks in which a row reads no key change no bit.
+A program computes one tile of the device plan. A tile has BM lines: PACK query heads of a group, each with
+BM // PACK query rows, so that short tiles still fill the matrix instructions and keys are read once for PACK heads. It adds
+full blocks first, then mixed blocks, each in ascending order. Scores are in base 2, and the running maximum is a whole number:
+rescaling is an exact power of two, so blocks in which a row reads no key change no bit.
 
 Numbers that differ between batches are not specialised (`COUNTS`): new lengths use the same compiled kernel.
 """
@@ -22,7 +23,7 @@ LEAST_WEIGHT = tl.constexpr(2.0**-100)
 
 COUNTS = [
     "heads", "group", "q_len", "kv_len", "pairs", "pair_0", "reach", "table_heads", "seed_lo", "seed_hi", "threshold",
-    "max_pages", "chunks",
+    "max_pages", "chunks", "summed",
 ]  # fmt: skip
 
 
@@ -31,6 +32,12 @@ def _matrix(base, start, line, column, stride_line, stride_column, count, dim: t
     """Reads the lines start + line with line < count; other lines and columns are 0."""
     at = base + (start + line)[:, None].to(tl.int64) * stride_line + column[None, :] * stride_column
     return tl.load(at, mask=(line < count)[:, None] & (column < dim)[None, :], other=0.0)
+
+
+@triton.jit
+def _gathered(base, column, stride_column, real, dim: tl.constexpr):
+    """Reads lines at the pointers `base`; lines that are not `real`, and columns from `dim` on, are 0."""
+    return tl.load(base[:, None] + column[None, :] * stride_column, mask=real[:, None] & (column < dim)[None, :], other=0.0)
 
 
 @triton.jit
@@ -97,10 +104,11 @@ def _kept(b, head, row, key, seed_lo, seed_hi, threshold, factor):
 
 
 @triton.jit
-def _allowed(words, block, BM: tl.constexpr, BN: tl.constexpr):
-    line = tl.arange(0, BM)
+def _allowed(words, block, BM: tl.constexpr, BN: tl.constexpr, PACK: tl.constexpr):
+    """Returns the allowed cells of a mixed block [lines, keys]; all heads of the lines have the same cells."""
+    line = tl.arange(0, BM) % (BM // PACK)
     bit = tl.arange(0, BN)
-    at = block.to(tl.int64) * (BM * BN // 32) + line[:, None] * (BN // 32) + (bit // 32)[None, :]
+    at = block.to(tl.int64) * (BM // PACK * BN // 32) + line[:, None] * (BN // 32) + (bit // 32)[None, :]
     return ((tl.load(words + at) >> (bit % 32)[None, :]) & 1) != 0
 
 
@@ -158,10 +166,13 @@ def _with_sink(m, total, acc, sink):
 
 
 @triton.jit
-def _tile(pattern_of, first_tile, order, tiles, pairs, pair_0):
-    """Returns the pair of batch row and head, the number of the tile, its first line and its lines; no lines if there is no tile."""
+def _tile(pattern_of, first_tile, order, tiles, pairs, pair_0, several):
+    """Returns the first pair of batch row and head, the number of the tile, its first line and its lines; no lines if there is no tile.
+
+    `several` is the number of heads of a program, `pairs` the number of programs of a tile.
+    """
     rank = tl.program_id(0) // pairs
-    pair = pair_0 + tl.program_id(0) % pairs
+    pair = pair_0 + tl.program_id(0) % pairs * several
     pattern = tl.load(pattern_of + pair)
     first = tl.load(first_tile + pattern)
     there = rank < tl.load(first_tile + pattern + 1) - first
@@ -189,34 +200,35 @@ def forward(
     q_b, q_h, q_s, q_d, k_b, k_h, k_s, k_d, v_b, v_h, v_s, v_d, out_b, out_h, out_s, out_d,
     bias_b, bias_h, bias_q, bias_k, soft_b, soft_h, soft_q, soft_k,
     heads, group, q_len, kv_len, pairs, pair_0, reach, table_heads, scale, softcap, seed_lo, seed_hi, threshold, factor,
-    BM: tl.constexpr, BN: tl.constexpr, DIM: tl.constexpr, D: tl.constexpr, V_DIM: tl.constexpr, DV: tl.constexpr,
+    PACK: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, DIM: tl.constexpr, D: tl.constexpr, V_DIM: tl.constexpr, DV: tl.constexpr,
     SOFTCAP: tl.constexpr, BIAS: tl.constexpr, RELATIVE: tl.constexpr, ALIBI: tl.constexpr, SOFT: tl.constexpr,
     SINKS: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Writes the outputs of a tile of query rows, and the log-sum-exps in base e."""
-    pair, tile, start, count = _tile(pattern_of, first_tile, order, tiles, pairs, pair_0)
+    pair, tile, start, count = _tile(pattern_of, first_tile, order, tiles, pairs, pair_0, PACK)
     if count > 0:
         b = (pair // heads).to(tl.int64)
-        h = (pair % heads).to(tl.int64)
         line = tl.arange(0, BM)
         lane = tl.arange(0, BN)
         d = tl.arange(0, D)
         dv = tl.arange(0, DV)
-        row = start + line
-        real = line < count
-        q = _matrix(q_ptr + b * q_b + h * q_h, start, line, d, q_s, q_d, count, DIM)
-        k_ptr += b * k_b + h // group * k_h
-        v_ptr += b * v_b + h // group * v_h
+        real = line % (BM // PACK) < count
+        row = start + line % (BM // PACK)
+        head = pair % heads + line // (BM // PACK)
+        h = head.to(tl.int64)
+        q = _gathered(q_ptr + b * q_b + h * q_h + row.to(tl.int64) * q_s, d, q_d, real, DIM)
+        kv_head = (pair % heads // group).to(tl.int64)
+        k_head = k_ptr + b * k_b + kv_head * k_h
+        v_head = v_ptr + b * v_b + kv_head * v_h
         bias_row = bias_ptr + b * bias_b + h * bias_h + row.to(tl.int64) * bias_q
         soft_row = soft_ptr + b * soft_b + h * soft_h + row.to(tl.int64) * soft_q
-        table_row = table_ptr + tl.minimum(h, table_heads - 1) * (2 * reach + 1) + line * 0
+        table_row = table_ptr + tl.minimum(head, table_heads - 1) * (2 * reach + 1)
         slope = tl.zeros([BM], tl.float32)
         if ALIBI:
-            slope += tl.load(slopes_ptr + h)
+            slope += tl.load(slopes_ptr + head)
         q_place = line
         if RELATIVE or ALIBI:
             q_place = tl.load(q_pos + b * q_len + row, mask=real, other=0)
-            k_pos += b * kv_len
         m = tl.full([BM], -float("inf"), tl.float32)
         total = tl.zeros([BM], tl.float32)
         acc = tl.zeros([BM, DV], tl.float32)
@@ -231,12 +243,12 @@ def forward(
                     inside = real[:, None] & (lane >= 0)[None, :]
                     if MIXED:
                         limit = kv_len - at
-                        inside = _allowed(words, block, BM, BN)
-                    k = _matrix(k_ptr, at, lane, d, k_s, k_d, limit, DIM)
-                    v = _matrix(v_ptr, at, lane, dv, v_s, v_d, limit, V_DIM)
+                        inside = _allowed(words, block, BM, BN, PACK)
+                    k = _matrix(k_head, at, lane, d, k_s, k_d, limit, DIM)
+                    v = _matrix(v_head, at, lane, dv, v_s, v_d, limit, V_DIM)
                     s, _ = _products(q, k, scale, softcap, SOFTCAP, PRECISION)
                     s, _ = _scores(
-                        s, at + lane, inside, bias_row, bias_k, soft_row, soft_k, table_row, reach, slope, q_place, k_pos,
+                        s, at + lane, inside, bias_row, bias_k, soft_row, soft_k, table_row, reach, slope, q_place, k_pos + b * kv_len,
                         BIAS, RELATIVE, ALIBI, SOFT,
                     )  # fmt: skip
                     if MIXED:
@@ -246,7 +258,7 @@ def forward(
                     total = total * keep + tl.sum(weight.to(tl.float32), 1)
                     acc = acc * keep[:, None]
                     if DROPOUT:
-                        kept = _kept(b, h, row, at + lane, seed_lo, seed_hi, threshold, factor)
+                        kept = _kept(b, head[:, None], row, at + lane, seed_lo, seed_hi, threshold, factor)
                         weight = (weight * kept).to(v.dtype)
                     if MIXED or SOFT:
                         acc = tl.dot(weight, _finite(v), acc, input_precision=PRECISION)
@@ -255,14 +267,14 @@ def forward(
                     else:
                         acc = tl.dot(weight, v, acc, input_precision=PRECISION)
         if SINKS:
-            m, total, acc = _with_sink(m, total, acc, tl.load(sinks_ptr + h))
+            m, total, acc = _with_sink(m, total, acc, tl.load(sinks_ptr + head))
         some = (total > 0) | (total != total)
         divisor = tl.where(some, total, 1.0)
         out = tl.where(some[:, None], acc / divisor[:, None], 0.0)
-        at = out_ptr + b * out_b + h * out_h + row[:, None].to(tl.int64) * out_s + dv[None, :] * out_d
+        at = (out_ptr + b * out_b + h * out_h + row.to(tl.int64) * out_s)[:, None] + dv[None, :] * out_d
         tl.store(at, out.to(out_ptr.dtype.element_ty), mask=real[:, None] & (dv < V_DIM)[None, :])
         lse = tl.where(some, (m + tl.log2(divisor)) / LOG2E, -float("inf"))
-        tl.store(lse_ptr + pair.to(tl.int64) * q_len + row, lse, mask=real)
+        tl.store(lse_ptr + (b * heads + h) * q_len + row, lse, mask=real)
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -313,39 +325,40 @@ def query_gradients(
     q_b, q_h, q_s, q_d, k_b, k_h, k_s, k_d, v_b, v_h, v_s, v_d, dout_b, dout_h, dout_s, dout_d, dq_b, dq_h, dq_s, dq_d,
     bias_b, bias_h, bias_q, bias_k, soft_b, soft_h, soft_q, soft_k,
     heads, group, q_len, kv_len, pairs, pair_0, reach, table_heads, scale, softcap, seed_lo, seed_hi, threshold, factor,
-    BM: tl.constexpr, BN: tl.constexpr, DIM: tl.constexpr, D: tl.constexpr, V_DIM: tl.constexpr, DV: tl.constexpr,
+    PACK: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, DIM: tl.constexpr, D: tl.constexpr, V_DIM: tl.constexpr, DV: tl.constexpr,
     SOFTCAP: tl.constexpr, BIAS: tl.constexpr, RELATIVE: tl.constexpr, ALIBI: tl.constexpr, SOFT: tl.constexpr,
     DROPOUT: tl.constexpr, PRECISION: tl.constexpr, SCORES: tl.constexpr,
 ):  # fmt: skip
-    """Writes the gradients of a tile of query rows; with SCORES also those of the scores, [pairs, q_len, kv_len] in f32."""
-    pair, tile, start, count = _tile(pattern_of, first_tile, order, tiles, pairs, pair_0)
+    """Writes the gradients of a tile of query rows; with SCORES also those of the scores, [heads, q_len, kv_len] in f32."""
+    pair, tile, start, count = _tile(pattern_of, first_tile, order, tiles, pairs, pair_0, PACK)
     if count > 0:
         b = (pair // heads).to(tl.int64)
-        h = (pair % heads).to(tl.int64)
         line = tl.arange(0, BM)
         lane = tl.arange(0, BN)
         d = tl.arange(0, D)
         dv = tl.arange(0, DV)
-        row = start + line
-        real = line < count
-        q = _matrix(q_ptr + b * q_b + h * q_h, start, line, d, q_s, q_d, count, DIM)
-        dout = _matrix(dout_ptr + b * dout_b + h * dout_h, start, line, dv, dout_s, dout_d, count, V_DIM)
-        of_row = pair.to(tl.int64) * q_len + row
+        real = line % (BM // PACK) < count
+        row = start + line % (BM // PACK)
+        head = pair % heads + line // (BM // PACK)
+        h = head.to(tl.int64)
+        q = _gathered(q_ptr + b * q_b + h * q_h + row.to(tl.int64) * q_s, d, q_d, real, DIM)
+        dout = _gathered(dout_ptr + b * dout_b + h * dout_h + row.to(tl.int64) * dout_s, dv, dout_d, real, V_DIM)
+        of_row = (b * heads + h) * q_len + row
         lse = _log_sums(lse_ptr, of_row, real)
         delta = tl.load(delta_ptr + of_row, mask=real, other=0.0)
-        k_ptr += b * k_b + h // group * k_h
-        v_ptr += b * v_b + h // group * v_h
+        kv_head = (pair % heads // group).to(tl.int64)
+        k_head = k_ptr + b * k_b + kv_head * k_h
+        v_head = v_ptr + b * v_b + kv_head * v_h
         bias_row = bias_ptr + b * bias_b + h * bias_h + row.to(tl.int64) * bias_q
         soft_row = soft_ptr + b * soft_b + h * soft_h + row.to(tl.int64) * soft_q
-        table_row = table_ptr + tl.minimum(h, table_heads - 1) * (2 * reach + 1) + line * 0
+        table_row = table_ptr + tl.minimum(head, table_heads - 1) * (2 * reach + 1)
         slope = tl.zeros([BM], tl.float32)
         if ALIBI:
-            slope += tl.load(slopes_ptr + h)
+            slope += tl.load(slopes_ptr + head)
         q_place = line
         if RELATIVE or ALIBI:
             q_place = tl.load(q_pos + b * q_len + row, mask=real, other=0)
-            k_pos += b * kv_len
-        ds_row = ds_ptr + ((pair - pair_0).to(tl.int64) * q_len + row) * kv_len
+        ds_row = ds_ptr + (of_row - pair_0.to(tl.int64) * q_len) * kv_len
         acc = tl.zeros([BM, D], tl.float32)
         kept = 1.0
         first = tl.load(indptr + tile)
@@ -359,16 +372,16 @@ def query_gradients(
                     inside = real[:, None] & (lane >= 0)[None, :]
                     if MIXED:
                         limit = kv_len - at
-                        inside = _allowed(words, block, BM, BN)
-                    k = _matrix(k_ptr, at, lane, d, k_s, k_d, limit, DIM)
-                    v = _matrix(v_ptr, at, lane, dv, v_s, v_d, limit, V_DIM)
+                        inside = _allowed(words, block, BM, BN, PACK)
+                    k = _matrix(k_head, at, lane, d, k_s, k_d, limit, DIM)
+                    v = _matrix(v_head, at, lane, dv, v_s, v_d, limit, V_DIM)
                     s, bent = _products(q, k, scale, softcap, SOFTCAP, PRECISION)
                     s, seen = _scores(
-                        s, at + lane, inside, bias_row, bias_k, soft_row, soft_k, table_row, reach, slope, q_place, k_pos,
+                        s, at + lane, inside, bias_row, bias_k, soft_row, soft_k, table_row, reach, slope, q_place, k_pos + b * kv_len,
                         BIAS, RELATIVE, ALIBI, SOFT,
                     )  # fmt: skip
                     if DROPOUT:
-                        kept = _kept(b, h, row, at + lane, seed_lo, seed_hi, threshold, factor)
+                        kept = _kept(b, head[:, None], row, at + lane, seed_lo, seed_hi, threshold, factor)
                     _, ds, before = _softmax_gradients(s, bent, v, dout, lse, delta, kept, SOFTCAP, DROPOUT, PRECISION)
                     if MIXED or SOFT:
                         ds = tl.where(inside & seen, ds, 0.0)
@@ -380,8 +393,8 @@ def query_gradients(
                         acc = tl.dot(before.to(k.dtype), k, acc, input_precision=PRECISION)
                     if SCORES:
                         tl.store(ds_row[:, None] + (at + lane)[None, :], ds, mask=inside)
-        at = dq_ptr + b * dq_b + h * dq_h + row[:, None].to(tl.int64) * dq_s + d[None, :] * dq_d
-        tl.store(at, (acc * scale ).to(dq_ptr.dtype.element_ty), mask=real[:, None] & (d < DIM)[None, :])
+        at = (dq_ptr + b * dq_b + h * dq_h + row.to(tl.int64) * dq_s)[:, None] + d[None, :] * dq_d
+        tl.store(at, (acc * scale).to(dq_ptr.dtype.element_ty), mask=real[:, None] & (d < DIM)[None, :])
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -390,81 +403,79 @@ def key_gradients(
     pattern_of, first_tile, order, tiles, indptr, runs, words,
     q_b, q_h, q_s, q_d, k_b, k_h, k_s, k_d, v_b, v_h, v_s, v_d, dout_b, dout_h, dout_s, dout_d,
     bias_b, bias_h, bias_q, bias_k, soft_b, soft_h, soft_q, soft_k,
-    heads, group, q_len, kv_len, pairs, pair_0, reach, table_heads, scale, softcap, seed_lo, seed_hi, threshold, factor,
-    BM: tl.constexpr, BN: tl.constexpr, DIM: tl.constexpr, D: tl.constexpr, V_DIM: tl.constexpr, DV: tl.constexpr,
+    heads, group, q_len, kv_len, pairs, pair_0, summed, reach, table_heads, scale, softcap, seed_lo, seed_hi, threshold, factor,
+    PACK: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, DIM: tl.constexpr, D: tl.constexpr, V_DIM: tl.constexpr, DV: tl.constexpr,
     SOFTCAP: tl.constexpr, BIAS: tl.constexpr, RELATIVE: tl.constexpr, ALIBI: tl.constexpr, SOFT: tl.constexpr,
     DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Writes the gradients of a tile of keys and values for each query head, in f32: [batch, heads, kv_len, dim]."""
-    pair, tile, start, count = _tile(pattern_of, first_tile, order, tiles, pairs, pair_0)
+    """Writes the gradients of a tile of keys and values, summed over `summed` query heads: [batch, heads / summed, kv_len, dim].
+
+    The heads are added in ascending order, PACK at a time. `summed` is the size of a group if its heads have equal masks, else 1.
+    """
+    pair, tile, start, count = _tile(pattern_of, first_tile, order, tiles, pairs, pair_0, summed)
     if count > 0:
         b = (pair // heads).to(tl.int64)
-        h = (pair % heads).to(tl.int64)
         line = tl.arange(0, BM)
         lane = tl.arange(0, BN)
         d = tl.arange(0, D)
         dv = tl.arange(0, DV)
         key = start + lane
         real = lane < count
-        k = _matrix(k_ptr + b * k_b + h // group * k_h, start, lane, d, k_s, k_d, count, DIM)
-        v = _matrix(v_ptr + b * v_b + h // group * v_h, start, lane, dv, v_s, v_d, count, V_DIM)
-        q_ptr += b * q_b + h * q_h
-        dout_ptr += b * dout_b + h * dout_h
-        lse_ptr += pair.to(tl.int64) * q_len
-        delta_ptr += pair.to(tl.int64) * q_len
-        bias_ptr += b * bias_b + h * bias_h
-        soft_ptr += b * soft_b + h * soft_h
-        table_row = table_ptr + tl.minimum(h, table_heads - 1) * (2 * reach + 1) + line * 0
-        slope = tl.zeros([BM], tl.float32)
-        if ALIBI:
-            slope += tl.load(slopes_ptr + h)
-        if RELATIVE or ALIBI:
-            q_pos += b * q_len
-            k_pos += b * kv_len
+        kv_head = (pair % heads // group).to(tl.int64)
+        k = _matrix(k_ptr + b * k_b + kv_head * k_h, start, lane, d, k_s, k_d, count, DIM)
+        v = _matrix(v_ptr + b * v_b + kv_head * v_h, start, lane, dv, v_s, v_d, count, V_DIM)
         acc_k = tl.zeros([BN, D], tl.float32)
         acc_v = tl.zeros([BN, DV], tl.float32)
         kept = 1.0
         first = tl.load(indptr + tile)
         last = tl.load(indptr + tile + 1)
-        for MIXED in tl.static_range(2):
-            for run in range(first, last):
-                block = tl.load(runs + 3 * run + 2)
-                r0, r1 = _steps(runs + 3 * run, block, MIXED)
-                for at in range(r0, r1, BM):
-                    row = at + line
-                    there = line < r1 - at
-                    inside = there[:, None] & real[None, :]
-                    if MIXED:
-                        inside = _allowed(words, block, BM, BN)
-                    q = _matrix(q_ptr, at, line, d, q_s, q_d, r1 - at, DIM)
-                    dout = _matrix(dout_ptr, at, line, dv, dout_s, dout_d, r1 - at, V_DIM)
-                    lse = _log_sums(lse_ptr, row, there)
-                    delta = tl.load(delta_ptr + row, mask=there, other=0.0)
-                    q_place = line
-                    if RELATIVE or ALIBI:
-                        q_place = tl.load(q_pos + row, mask=there, other=0)
-                    bias_row = bias_ptr + row.to(tl.int64) * bias_q
-                    soft_row = soft_ptr + row.to(tl.int64) * soft_q
-                    s, bent = _products(q, k, scale, softcap, SOFTCAP, PRECISION)
-                    s, seen = _scores(
-                        s, key, inside, bias_row, bias_k, soft_row, soft_k, table_row, reach, slope, q_place, k_pos,
-                        BIAS, RELATIVE, ALIBI, SOFT,
-                    )  # fmt: skip
-                    if DROPOUT:
-                        kept = _kept(b, h, row, key, seed_lo, seed_hi, threshold, factor)
-                    p, _, ds = _softmax_gradients(s, bent, v, dout, lse, delta, kept, SOFTCAP, DROPOUT, PRECISION)
-                    if MIXED or SOFT:
-                        p = tl.where(inside & seen, p, 0.0)
-                        ds = tl.where(inside & seen, ds, 0.0)
-                        acc_v = tl.dot(tl.trans(p.to(dout.dtype)), _finite(dout), acc_v, input_precision=PRECISION)
-                        acc_k = tl.dot(tl.trans(ds.to(q.dtype)), _finite(q), acc_k, input_precision=PRECISION)
-                        if _any_special(dout):
-                            acc_v = _with_special(acc_v, tl.trans(p), dout, True)
-                        if _any_special(q):
-                            acc_k = _with_special(acc_k, tl.trans(ds), q, True)
-                    else:
-                        acc_v = tl.dot(tl.trans(p.to(dout.dtype)), dout, acc_v, input_precision=PRECISION)
-                        acc_k = tl.dot(tl.trans(ds.to(q.dtype)), q, acc_k, input_precision=PRECISION)
-        at = (pair.to(tl.int64) * kv_len + key)[:, None]
-        tl.store(dk_ptr + at * DIM + d[None, :], acc_k * scale, mask=real[:, None] & (d < DIM)[None, :])
-        tl.store(dv_ptr + at * V_DIM + dv[None, :], acc_v, mask=real[:, None] & (dv < V_DIM)[None, :])
+        for first_head in range(0, summed, PACK):
+            head = pair % heads + first_head + line // (BM // PACK)
+            h = head.to(tl.int64)
+            table_row = table_ptr + tl.minimum(head, table_heads - 1) * (2 * reach + 1)
+            slope = tl.zeros([BM], tl.float32)
+            if ALIBI:
+                slope += tl.load(slopes_ptr + head)
+            for MIXED in tl.static_range(2):
+                for run in range(first, last):
+                    block = tl.load(runs + 3 * run + 2)
+                    r0, r1 = _steps(runs + 3 * run, block, MIXED)
+                    for at in range(r0, r1, BM // PACK):
+                        there = line % (BM // PACK) < r1 - at
+                        row = at + line % (BM // PACK)
+                        inside = there[:, None] & real[None, :]
+                        if MIXED:
+                            inside = _allowed(words, block, BM, BN, PACK)
+                        q = _gathered(q_ptr + b * q_b + h * q_h + row.to(tl.int64) * q_s, d, q_d, there, DIM)
+                        dout = _gathered(dout_ptr + b * dout_b + h * dout_h + row.to(tl.int64) * dout_s, dv, dout_d, there, V_DIM)
+                        of_row = (b * heads + h) * q_len + row
+                        lse = _log_sums(lse_ptr, of_row, there)
+                        delta = tl.load(delta_ptr + of_row, mask=there, other=0.0)
+                        q_place = line
+                        if RELATIVE or ALIBI:
+                            q_place = tl.load(q_pos + b * q_len + row, mask=there, other=0)
+                        bias_row = bias_ptr + b * bias_b + h * bias_h + row.to(tl.int64) * bias_q
+                        soft_row = soft_ptr + b * soft_b + h * soft_h + row.to(tl.int64) * soft_q
+                        s, bent = _products(q, k, scale, softcap, SOFTCAP, PRECISION)
+                        s, seen = _scores(
+                            s, key, inside, bias_row, bias_k, soft_row, soft_k, table_row, reach, slope, q_place,
+                            k_pos + b * kv_len, BIAS, RELATIVE, ALIBI, SOFT,
+                        )  # fmt: skip
+                        if DROPOUT:
+                            kept = _kept(b, head[:, None], row, key, seed_lo, seed_hi, threshold, factor)
+                        p, _, ds = _softmax_gradients(s, bent, v, dout, lse, delta, kept, SOFTCAP, DROPOUT, PRECISION)
+                        if MIXED or SOFT:
+                            p = tl.where(inside & seen, p, 0.0)
+                            ds = tl.where(inside & seen, ds, 0.0)
+                            acc_v = tl.dot(tl.trans(p.to(dout.dtype)), _finite(dout), acc_v, input_precision=PRECISION)
+                            acc_k = tl.dot(tl.trans(ds.to(q.dtype)), _finite(q), acc_k, input_precision=PRECISION)
+                            if _any_special(dout):
+                                acc_v = _with_special(acc_v, tl.trans(p), dout, True)
+                            if _any_special(q):
+                                acc_k = _with_special(acc_k, tl.trans(ds), q, True)
+                        else:
+                            acc_v = tl.dot(tl.trans(p.to(dout.dtype)), dout, acc_v, input_precision=PRECISION)
+                            acc_k = tl.dot(tl.trans(ds.to(q.dtype)), q, acc_k, input_precision=PRECISION)
+        at = (((b * heads + pair % heads) // summed) * kv_len + key)[:, None]
+        tl.store(dk_ptr + at * DIM + d[None, :], (acc_k * scale).to(dk_ptr.dtype.element_ty), mask=real[:, None] & (d < DIM)[None, :])
+        tl.store(dv_ptr + at * V_DIM + dv[None, :], acc_v.to(dv_ptr.dtype.element_ty), mask=real[:, None] & (dv < V_DIM)[None, :])

@@ -21,9 +21,20 @@ class Config:
     """The configuration of a kernel. Block sizes decide the order of sums, and so the last bits of results."""
 
     block: tuple[int, int]
-    """The number of query rows and of keys of a block."""
+    """The number of lines and of keys of a block. The lines are the query rows of one or several heads, see `packed`."""
     warps: int
     stages: int
+
+    def packed(self, group: int) -> int:
+        """Returns the number of query heads of a tile, if all heads of a group of `group` heads have equal masks.
+
+        It divides `group`, and leaves at least 32 query rows in a tile of 64 lines or more, else 16.
+        """
+        rows = 32 if self.block[0] > 32 else 16
+        several = 1
+        while group % (2 * several) == 0 and 2 * several * rows <= self.block[0]:
+            several *= 2
+        return several
 
 
 PASSES = ("forward", "query_gradients", "key_gradients", "decode")
@@ -69,14 +80,14 @@ TABLE: Table = {
         "sm_90", 2,
         forward=((128, 64, 8, 3), (128, 64, 8, 3), (64, 32, 8, 2)),
         query=((128, 64, 8, 2), (64, 32, 8, 2), (32, 32, 8, 2)),
-        key=((64, 32, 8, 2), (32, 32, 8, 2), (32, 32, 8, 2)),
+        key=((32, 64, 8, 2), (32, 32, 8, 2), (32, 32, 8, 2)),
         decode=((16, 64, 4, 3), (16, 64, 4, 2), (16, 64, 8, 2)),
     ),
     **_rows(
         "sm_100", 2,
-        forward=((128, 64, 8, 3), (128, 64, 8, 3), (64, 32, 8, 2)),
+        forward=((128, 64, 8, 3), (128, 32, 8, 3), (64, 32, 8, 2)),
         query=((128, 64, 8, 2), (64, 64, 8, 2), (32, 32, 8, 2)),
-        key=((64, 64, 8, 2), (32, 32, 8, 2), (32, 32, 8, 2)),
+        key=((64, 32, 8, 2), (32, 32, 8, 2), (32, 32, 8, 2)),
         decode=((16, 64, 4, 3), (16, 64, 4, 2), (16, 64, 8, 2)),
     ),
     **_rows(

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from .. import _noren
 from .._noren import Error, Plan
+from ._launch import Config
 
 Numbers = NDArray[np.int32]
 
@@ -38,6 +39,8 @@ class Made:
     """The maximum numbers of tiles of a pattern."""
     least: list[int]
     """The least capacity of each array, so that plans of similar batches fit."""
+    by_head: bool = False
+    """Whether query heads that share a key-value head have different masks."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,13 @@ class Arrays:
     parts: tuple[Tensor, ...]
     most: tuple[int, ...]
     """Maximum numbers of tiles, rounded up to capacities."""
+    by_head: bool
+    """Whether query heads that share a key-value head have different masks."""
 
     def check(self, made: Made) -> None:
-        """Raises `Error` if an array of `made` is larger than its capacity."""
+        """Raises `Error` if an array of `made` is larger than its capacity, or if kernels for these arrays do not fit `made`."""
+        if made.by_head and not self.by_head:
+            raise Error("in the new plan, query heads that share a key-value head have different masks, in the old one not: make a new graph")
         sizes = [(len(array), part.numel()) for array, part in zip(made.arrays, self.parts, strict=True)]
         sizes += list(zip(made.most, self.most, strict=True))
         for size, limit in sizes:
@@ -81,7 +88,7 @@ def _arrays(made: Made, device: torch.device) -> Arrays:
     buffer = _upload(made.arrays, sizes, device)
     ends = np.cumsum(sizes).tolist()
     parts = tuple(buffer[end - size : end] for size, end in zip(sizes, ends, strict=True))
-    return Arrays(buffer, parts, tuple(capacity(n) for n in made.most))
+    return Arrays(buffer, parts, tuple(capacity(n) for n in made.most), made.by_head)
 
 
 Key = tuple[str, tuple[int, int], torch.device]
@@ -127,12 +134,14 @@ def _tiles(plan: Plan, block: tuple[int, int]) -> Made:
     first, first_key, *arrays = (np.frombuffer(part, np.int32) for part in _noren.device_plan(plan, block))
     rows, keys, words = arrays[:3], arrays[3:6], arrays[6]
     patterns = np.array(_noren.patterns(plan)[1], np.int32)
+    groups = patterns.reshape(-1, plan.shape.heads // plan.shape.kv_heads)
     most = [int(np.diff(side).max()) for side in (first, first_key)]
     sides = [[one, _order(one, side[1], side[2]), *side] for one, side in ((first, rows), (first_key, keys))]
     # Room for three runs and one mixed block of its own for each tile.
     counts = [int(one[-1]) for one in (first, first_key)]
     room = min(counts[0] * block[0] * block[1] // 32, MOST_ROOM)
-    return Made([patterns, *sides[0], *sides[1], words], most, [0, 0, 0, 0, 0, 9 * counts[0], 0, 0, 0, 0, 9 * counts[1], room])
+    least = [0, 0, 0, 0, 0, 9 * counts[0], 0, 0, 0, 0, 9 * counts[1], room]
+    return Made([patterns, *sides[0], *sides[1], words], most, least, bool((groups != groups[:, :1]).any()))
 
 
 def _decode(plan: Plan, block: tuple[int, int]) -> Made:
@@ -160,12 +169,31 @@ MAKERS: dict[str, Callable[[Plan, tuple[int, int]], Made]] = {
 }
 
 
-def tiles(plan: Plan, block: tuple[int, int], device: torch.device, by_key: bool) -> tuple[int, dict[str, Any]]:
-    """Returns the number of tiles of the longest pattern, and the arguments of a kernel by rows or by keys."""
-    kept = _kept(plan, ("tiles", block, device))
+@dataclass(frozen=True)
+class Tiles:
+    """The tiles of a plan for one kernel."""
+
+    count: int
+    """The number of tiles of the pattern with most tiles."""
+    packed: int
+    """The number of query heads of a tile."""
+    by_head: bool
+    """Whether query heads that share a key-value head have different masks."""
+    arguments: dict[str, Any]
+
+
+def tiles(plan: Plan, chosen: Config, device: torch.device, by_key: bool) -> Tiles:
+    """Returns the tiles for a kernel by rows or by keys."""
+    packed = chosen.packed(plan.shape.heads // plan.shape.kv_heads)
+    lines, keys = chosen.block
+    kept = _kept(plan, ("tiles", (lines // packed, keys), device))
+    if kept.by_head and packed > 1:
+        packed = 1
+        kept = _kept(plan, ("tiles", (lines, keys), device))
     names = ("first_tile", "order", "tiles", "indptr", "runs")
     side = kept.parts[6:11] if by_key else kept.parts[1:6]
-    return kept.most[by_key], {"pattern_of": kept.parts[0], **dict(zip(names, side, strict=True)), "words": kept.parts[11]}
+    arguments = {"pattern_of": kept.parts[0], **dict(zip(names, side, strict=True)), "words": kept.parts[11]}
+    return Tiles(kept.most[by_key], packed, kept.by_head, arguments)
 
 
 def chunks(plan: Plan, block_kv: int, chunk: int, device: torch.device) -> tuple[int, int, dict[str, Any]]:
