@@ -22,6 +22,7 @@ from torch.nn.attention.flex_attention import BlockMask
 from torch.overrides import TorchFunctionMode
 
 from ._call import Call, Extras
+from ._hf_support import check_arguments, refuse_when_made, unsupported as unsupported
 from ._noren import Array, Error, Facts, Mask, Plan, Shape, batch, causal, dense, full, keys, none, padding, queries, spans, window
 from ._tensors import check_dropout
 from .torch._function import lower, new_seed, run
@@ -35,12 +36,19 @@ def register(name: str = "noren") -> None:
     """Registers the attention and its masks in transformers as `attn_implementation=name`.
 
     transformers needs the attention and the masks: with the attention alone, it silently drops every mask, padding included.
+    A model that cannot use noren is refused when it is made, with the reason (`unsupported` returns it).
     """
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
 
     AttentionInterface.register(name, attention_forward)
     AttentionMaskInterface.register(name, make_mask)
+    _NAMES.add(name)
+    refuse_when_made(_NAMES)
+
+
+_NAMES: set[str] = set()
+"""The names that `register` was called with."""
 
 
 # --- masks --------------------------------------------------------------------------------------------------------
@@ -385,13 +393,14 @@ def attention_forward(
     position_bias: Tensor | None = None,
     position_ids: Tensor | None = None,
     output_attentions: bool = False,
-    **__: Any,
+    **others: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """Computes attention for a layer of transformers; called by `AttentionInterface`.
 
     `query` is `[batch, heads, q_len, head_dim]`, `key` and `value` are `[batch, kv_heads, kv_len, head_dim]`. Returns the output
     `[batch, q_len, heads, head_dim]`, and the probabilities if `output_attentions` is true.
     """
+    check_arguments(module, others)
     query, key, value = lower(query, key, value)
     extras = Extras([] if position_bias is None else [position_bias], sinks=s_aux)
     if isinstance(attention_mask, Masked):

@@ -1,0 +1,105 @@
+"""Models of transformers that cannot compute their attention with noren: found and refused when a model is made."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from functools import lru_cache
+from typing import Any
+
+from ._noren import Error
+
+_OWN = "its layers compute attention in their own code, and not through transformers' AttentionInterface"
+_READS_MASK = "it changes masks in its own code, which needs an array"
+
+REASONS = {
+    "deepseek_v32": f"its indexer selects keys: {_READS_MASK}",
+    "deepseek_v4": f"its layers add compressed keys: {_READS_MASK}",
+    "doge": f"it adds learned numbers to masks: {_READS_MASK}",
+    "axk2": f"its indexer selects keys: {_READS_MASK}",
+    "git": "its text layers select attention from a list of their own",
+    "glm_moe_dsa": f"its indexer selects keys: {_READS_MASK}",
+    "hy_v4": f"its indexer selects keys: {_READS_MASK}",
+    "mpt": _OWN,
+    "inkling2": "its softmax has one sink for each query and head; noren has one for each head",
+    "inkling2_text": "its softmax has one sink for each query and head; noren has one for each head",
+    "t5gemma2": f"its decoder joins the masks of its own keys and of the encoder's keys: {_READS_MASK}",
+    "t5gemma2_decoder": f"its decoder joins the masks of its own keys and of the encoder's keys: {_READS_MASK}",
+}
+"""Reasons for model types that use `AttentionInterface`. The tests try all text architectures."""
+
+HARMLESS = frozenset(
+    ("cache_position", "cu_seq_lens_k", "cu_seq_lens_q", "encoder_attention_mask", "encoder_hidden_states", "position_embeddings")
+)
+"""Keyword arguments of attention functions with tensors that transformers' eager attention does not read."""
+
+
+def unsupported(model: Any) -> str | None:
+    """Returns the reason why `attn_implementation="noren"` is refused for a model or a class of models, or None.
+
+    >>> from transformers import BloomForCausalLM, LlamaForCausalLM
+    >>> unsupported(BloomForCausalLM)
+    "its layers compute attention in their own code, and not through transformers' AttentionInterface"
+    >>> unsupported(LlamaForCausalLM) is None
+    True
+    """
+    return _reason(model if isinstance(model, type) else type(model))
+
+
+@lru_cache(maxsize=1024)
+def _reason(kind: type) -> str | None:
+    config = getattr(kind, "config_class", None)
+    if config is None:
+        return None
+    known = REASONS.get(getattr(config, "model_type", ""))
+    if known is not None:
+        return known
+    # A model that consists of other models has no attention of its own: the other models are checked when they are made.
+    if getattr(config, "sub_configs", None):
+        return None
+    modules = {parent.__module__ for parent in kind.__mro__ if parent.__module__.startswith("transformers.models.")}
+    if not modules or any(_mentions_interface(name) for name in modules):
+        return None
+    return _OWN
+
+
+@lru_cache(maxsize=1024)
+def _mentions_interface(module: str) -> bool:
+    """Returns whether a module of transformers uses `AttentionInterface`; true if its source is not available."""
+    try:
+        return "ALL_ATTENTION_FUNCTIONS" in inspect.getsource(sys.modules[module])
+    except (OSError, TypeError):
+        return True
+
+
+def refuse_when_made(names: set[str]) -> None:
+    """Makes transformers refuse these names for models that do not support them, when a model is made or its attention is set."""
+    from transformers import PreTrainedModel
+
+    original = PreTrainedModel.get_correct_attn_implementation
+    if getattr(original, "names_of_noren", None) is names:
+        return
+
+    def checked(self: Any, requested_attention: str | None, *args: Any, **kwargs: Any) -> Any:
+        if requested_attention in names and (reason := unsupported(self)) is not None:
+            raise Error(
+                f'{type(self).__name__} does not support attn_implementation="{requested_attention}": {reason}. Give "eager" or '
+                f'"sdpa"; for a part of a larger model, give one name for each part, as {{"text_config": "{requested_attention}", '
+                '"vision_config": "eager"}'
+            )
+        return original(self, requested_attention, *args, **kwargs)
+
+    checked.names_of_noren = names  # type: ignore[attr-defined]
+    PreTrainedModel.get_correct_attn_implementation = checked
+
+
+def check_arguments(module: Any, given: dict[str, Any]) -> None:
+    """Raises `Error` if a layer gives the attention a tensor that noren does not know, because the tensor might change scores."""
+    import torch
+
+    unknown = [name for name, value in given.items() if isinstance(value, torch.Tensor) and name not in HARMLESS]
+    if unknown:
+        raise Error(
+            f"{type(module).__name__} gives its attention {', '.join(unknown)}, which noren does not know: without it, outputs would "
+            'be wrong; use attn_implementation="eager"'
+        )
