@@ -164,8 +164,8 @@ impl State<'_> {
         self.len(grain) * self.sizes.result * (self.grains[grain].computing - u64::from(own))
     }
 
-    /// Returns the bytes that `rank` would receive for a grain if another rank owned the grain: the queries and keys
-    /// that the cells of `rank` use.
+    /// Returns the bytes that `rank` would receive for a grain, a run of consecutive positions, if another rank owned the
+    /// grain: the queries and keys that the cells of `rank` use.
     fn reading(&self, grain: usize, rank: u32) -> u64 {
         let Some(reader) = self.reader(grain, rank) else { return 0 };
         let query = if reader.computes { self.sizes.query } else { 0 };

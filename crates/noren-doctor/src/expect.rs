@@ -156,8 +156,8 @@ fn windowed(kind: MaskKind, context: &Context) -> Vec<(MaskKind, f64, Option<Rc<
     }
 }
 
-/// Returns the possible kinds, each with its cost, if no kind is declared. The other declarations determine the kind.
-/// If they do not show whether the mask is causal, both a causal and a non-causal kind are returned.
+/// Returns the kinds of mask that the other declarations allow if no kind is declared, each with a cost: the kind with the lowest
+/// cost is preferred. If the declarations do not show whether the mask is causal, a causal and a non-causal kind are returned.
 fn guesses(known: &Known, context: &Context) -> Vec<(MaskKind, f64)> {
     let mut kind = MaskKind {
         causal: true,

@@ -63,7 +63,7 @@ impl Case<'_> {
     }
 
     /// Reports only the query rows without visible keys, because the other cells cannot be judged. `intent` is the
-    /// intended mask, if it is known. The report has no repair.
+    /// intended mask, if it is known. The report has no repair. Returns the cells and the intended mask for later checks.
     pub(super) fn undecided(&self, given: Keep, intent: Option<&Intent>, report: &mut Report) -> Held {
         self.empty_rows(intent, report);
         report.given = Some(self.as_read(&given));

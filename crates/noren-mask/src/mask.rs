@@ -252,6 +252,12 @@ pub trait Atom: Value {
         Vec::new()
     }
 
+    /// Returns whether the cells depend on the position of the query, which is its row plus the query offset. An atom that reads
+    /// only keys or rows returns false.
+    fn uses_query_offset(&self) -> bool {
+        true
+    }
+
     /// Checks that the atom can be bound to the shape and facts.
     ///
     /// # Errors

@@ -63,6 +63,14 @@ pub struct Spec {
     pub scores: Vec<Score>,
 }
 
+impl Spec {
+    /// Returns whether the query offset may change the cells or the scores: see [`Mask::uses_query_offset`].
+    pub fn uses_query_offset(&self) -> bool {
+        let by_distance = |score: &Score| matches!(score, Score::Relative { .. } | Score::Alibi { .. });
+        self.mask.uses_query_offset() || self.scores.iter().any(by_distance)
+    }
+}
+
 impl Score {
     /// Returns the score modifier that adds the array called `name`.
     pub fn bias(name: impl Into<String>) -> Self {

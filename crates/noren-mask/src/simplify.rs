@@ -77,6 +77,23 @@ impl Mask {
     pub fn has_layers(&self) -> bool {
         matches!(self.node(), Node::Layers(_)) || self.children().into_iter().any(Mask::has_layers)
     }
+
+    /// Returns whether the query offset may change the cells. If it may not, as for `full`, `padding` and `keys`, a mask of
+    /// different numbers of queries and keys, such as that of cross-attention, needs no query offset: see
+    /// [`Shape::cross`](crate::Shape::cross).
+    ///
+    /// ```
+    /// use noren_mask::Mask;
+    /// let uses = |text: &str| text.parse::<Mask>().unwrap().uses_query_offset();
+    /// assert!(!uses("padding - keys(0..4)"));
+    /// assert!(uses("padding & causal"));
+    /// ```
+    pub fn uses_query_offset(&self) -> bool {
+        match self.node() {
+            Node::Atom(atom) => atom.uses_query_offset(),
+            _ => self.children().into_iter().any(Mask::uses_query_offset),
+        }
+    }
 }
 
 /// Returns the mask after each rule was applied once, first to the atoms and then to the expressions that contain them.

@@ -170,6 +170,11 @@ impl PyMask {
         }
     }
 
+    /// Returns whether the query offset may change the cells.
+    fn uses_query_offset(&self) -> bool {
+        self.0.uses_query_offset()
+    }
+
     /// Returns a canonical form that allows the same cells.
     fn simplify(&self) -> Self {
         PyMask(self.0.simplify())
@@ -279,6 +284,11 @@ impl PySpec {
     #[new]
     fn new(text: &str) -> PyResult<Self> {
         text.parse().map_err(Error::from).map_err(raise).map(PySpec)
+    }
+
+    /// Returns whether the query offset may change the cells or the scores.
+    fn uses_query_offset(&self) -> bool {
+        self.0.uses_query_offset()
     }
 
     /// The mask without the score modifiers.

@@ -156,7 +156,7 @@ Q = np.ones((1, 2, 4, 8), np.float32)
     ("given", "kind", "words"),
     [
         (lambda: nr.attention(Q, Q, Q, 3), TypeError, "int is not a mask"),
-        (lambda: nr.attention(Q, Q, Q, np.ones((4, 4), bool)), TypeError, "for a dense array give"),
+        (lambda: nr.attention(Q, Q, Q, np.ones((4, 4), bool)), TypeError, "give keep=mask"),
         (lambda: nr.attention(Q, Q[:, :, :3], Q[:, :, :3], "causal"), nr.Error, "give the position of the first query"),
         (lambda: nr.attention(Q, Q, Q[:, :, :3], "causal"), nr.Error, "v has shape [1, 2, 3, 8]"),
         (lambda: nr.attention(Q, Q, Q, nr.causal().plan(5)), nr.Error, "bind the mask to the arrays' sizes"),

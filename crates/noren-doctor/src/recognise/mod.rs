@@ -21,7 +21,7 @@ use std::collections::HashMap;
 /// Maximum number of differing cells that a result lists.
 const MOST_EXCEPTIONS: usize = 64;
 
-/// The result of [`recognise`].
+/// An expression that [`recognise`] found for the cells of an array: the exact one, or the nearest with the cells that differ.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Recognised {
     nearest: Mask,

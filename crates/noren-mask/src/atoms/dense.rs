@@ -55,6 +55,10 @@ impl Atom for Dense {
         binding.refuse(format!("the array's shape is {:?} but {needed} is needed", array.shape()))
     }
 
+    fn uses_query_offset(&self) -> bool {
+        false
+    }
+
     fn allows(&self, pair: &Pair<'_>) -> bool {
         let array = pair.facts().arrays.get(&self.name);
         array.is_some_and(|array| array.allowed(pair.batch, pair.head, pair.row, pair.key))

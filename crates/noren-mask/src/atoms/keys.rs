@@ -28,6 +28,10 @@ pub fn keys(set: impl Into<Set>) -> Mask {
 impl Atom for Keys {
     atom_of_a_set!("keys");
 
+    fn uses_query_offset(&self) -> bool {
+        false
+    }
+
     fn allows(&self, pair: &Pair<'_>) -> bool {
         in_set(&self.0, pair, pair.k)
     }

@@ -86,6 +86,10 @@ impl Atom for Padding {
         }
     }
 
+    fn uses_query_offset(&self) -> bool {
+        self.both
+    }
+
     fn fits(&self, binding: &Binding<'_>) -> Result<(), Error> {
         let (shape, facts) = (binding.shape(), binding.facts());
         match (&self.lengths, &facts.real) {

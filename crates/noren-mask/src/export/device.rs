@@ -231,8 +231,9 @@ struct ByKey {
     tiles: Vec<[u32; 2]>,
     /// Ranges of tiles of which the last query rows read every key, each with the first of these query rows.
     open: Vec<(Range<usize>, u32)>,
-    /// The piece of content of the open ranges, and the end of their query rows.
+    /// The index of the piece (a run of query rows with one origin of key blocks) to which the query rows of `open` belong.
     piece: u32,
+    /// The end of the query rows of `open`.
     end: u32,
     /// (tile, run)
     runs: Vec<(u32, [i32; 3])>,

@@ -113,3 +113,40 @@ fn what_cannot_be_selected_is_refused() {
     );
     assert!(part.plan().to_json().is_err() && serde_json::to_string(&part.plan()).is_err());
 }
+
+#[test]
+fn the_query_offset_changes_no_cell_of_masks_that_do_not_use_it() {
+    let part = prop_oneof![
+        masks_of(&["full", "none", "padding", "keys(1..3)", "keys([0, 4..6])", "dense(cells)", "padding(side=left)"]),
+        masks_of(&["causal", "sliding(3)", "queries(2..5)", "padding(on=both)", "documents"]),
+    ];
+    let cases = (proptest::collection::vec((part, 0..4u8), 1..5), -3..12i64);
+    let facts = || {
+        let cells = (0..2 * 5 * 8).map(|i| i % 3 != 0).collect::<Vec<_>>();
+        let cells = noren_mask::Array::keep(&[2, 1, 5, 8], &cells).unwrap();
+        Facts::new().lengths(vec![5, 8]).array("cells", cells)
+    };
+    let unused = std::cell::Cell::new(0);
+    check(2000, cases, |(parts, offset)| {
+        let mask = parts.into_iter().fold(atoms::full(), |mask, (part, join)| match join {
+            0 => mask & part,
+            1 => mask | part,
+            2 => mask - part,
+            _ => !part & mask,
+        });
+        if mask.uses_query_offset() {
+            return;
+        }
+        unused.set(unused.get() + 1);
+        let cells = |offset| {
+            let shape = Shape::new(5, 8, offset).batch(2);
+            Cells::of(&mask.bind(&shape, &facts()).unwrap())
+        };
+        assert_eq!(cells(0), cells(offset), "{mask} at {offset}");
+    });
+    assert!(unused.get() > 100, "{} masks", unused.get());
+}
+
+fn masks_of(texts: &'static [&'static str]) -> BoxedStrategy<Mask> {
+    proptest::sample::select(texts).prop_map(|text| text.parse().unwrap()).boxed()
+}

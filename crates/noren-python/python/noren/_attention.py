@@ -8,18 +8,23 @@ from typing import Any
 
 from . import _noren
 from ._arrays import Array, NumPy, Others, Torch, library
-from ._noren import Error, Facts, Mask, Modifiers, Plan, Shape, Spec
+from ._doctor import Recognised
+from ._masking import Sizes, broadcast, given_arrays, refuse_array, with_arrays
+from ._noren import BoundMask, Error, Facts, Mask, Modifiers, Plan, Shape, Spec
 
-Masking = Mask | Spec | Plan | str
-"""The types of a mask argument: a mask, a mask with score modifiers, a plan, or the text of a mask."""
+Masking = Mask | Spec | Plan | BoundMask | Recognised | str
+"""The types of a mask argument: a mask, a mask with score modifiers, a plan, a bound or recognised mask, or the text of a mask."""
 
 
 def attention(
     q: Array,
     k: Array,
     v: Array,
-    mask: Masking,
+    mask: Masking | None = None,
     *,
+    keep: Array | None = None,
+    drop: Array | None = None,
+    additive: Array | None = None,
     scale: float | None = None,
     softcap: float | None = None,
     bias: Array | Sequence[Array] | None = None,
@@ -46,8 +51,13 @@ def attention(
     The output `[batch, heads, q_len, v_dim]` has the library and type of `q`. `return_lse` adds the log-sum-exps `[batch, heads,
     q_len]` in float32, `return_weights` the probabilities `[batch, heads, q_len, kv_len]`; the result is then a tuple.
 
-    `mask` is a mask, a mask with score modifiers (`arrays` holds the arrays that it names), a plan, or a text. If `q_len` and
-    `kv_len` differ, a mask needs `query_offset`, the position of the first query. `facts` are those of `Mask.bind`.
+    `mask` is a mask, a mask with score modifiers (`arrays` holds the arrays that it names), a plan, a text, or a bound or recognised
+    mask, which is repeated over batch rows and heads. `facts` are those of `Mask.bind`. If `q_len` and `kv_len` differ, a mask that
+    depends on the positions of queries needs `query_offset`, the position of the first query.
+
+    An array is a mask by its convention: `keep` (true = may attend), `drop` (true = ignored), `additive` (floats that are added to
+    scores; -inf hides). Its shape is `[q_len, kv_len]`, `[batch, q_len, kv_len]`, `[batch * heads, q_len, kv_len]` or
+    `[batch, heads, q_len, kv_len]`; every dimension may be 1. A key is read only if `mask` and all arrays allow it.
 
     Scores are changed in this order: `scale` [default: 1 / sqrt(head_dim)]; `softcap`; the biases `bias` (arrays that broadcast
     to `[batch, heads, q_len, kv_len]`), `relative` (a table `[heads, 2 * reach + 1]` by distance) and `alibi` (one slope for
@@ -68,7 +78,13 @@ def attention(
                 "with __dlpack__"
             )
         library(array).check(name, array)
-    plan, spec = plan_of(mask, q, k, facts, query_offset)
+    by_distance = relative is not None or alibi is not None
+    given = given_arrays(keep=keep, drop=drop, additive=additive)
+    for array in given.values():
+        library(array).lend(array)  # refuses tensors whose gradients would be lost
+    plan, spec, added = plan_with_arrays(mask, q, k, facts, query_offset, given, by_distance)
+    if added:
+        bias = [*added, *(bias if isinstance(bias, (list, tuple)) else [] if bias is None else [bias])]
     out = lib.empty((*q.shape[:-1], v.shape[-1]), q)
     modifiers = modifiers_of(
         lib, scale=scale, softcap=softcap, bias=bias, relative=relative, alibi=alibi, soft=soft, sinks=sinks,
@@ -87,34 +103,69 @@ def attention(
     return results[0] if len(results) == 1 else tuple(results)
 
 
+def plan_with_arrays(
+    mask: Masking | None,
+    q: Array,
+    k: Array,
+    facts: Facts | Mapping[str, Any] | None,
+    query_offset: int | Sequence[int] | None,
+    given: Mapping[str, Array],
+    by_distance: bool = False,
+) -> tuple[Plan, Spec | None, list[Array]]:
+    """Returns (plan, `mask` if it is a `Spec`, arrays that are added to scores) of a mask and mask arrays by their conventions."""
+    if not given:
+        if mask is None:
+            raise TypeError('no mask was given: give a mask, "full" to read every key, or an array by keep=, drop= or additive=')
+        return *plan_of(mask, q, k, facts, query_offset, by_distance), []
+    if mask is None:
+        mask = _noren.full()
+    elif isinstance(mask, str):
+        mask = parsed(mask)
+    spec = mask if isinstance(mask, Spec) else None
+    base = mask.mask if isinstance(mask, Spec) else mask
+    if not isinstance(base, Mask):
+        raise TypeError(f"a {type(base).__name__} and {', '.join(f'{name}=' for name in given)} were given: give a mask or its text beside an array")
+    both, known, added = with_arrays(base, given, _sizes(q, k), facts)
+    moves = by_distance or (base.uses_query_offset() if spec is None else spec.uses_query_offset())
+    return both.plan(shape_of(q, k, _offsets(query_offset), moves), known), spec, added
+
+
 def plan_of(
     mask: Masking,
     q: Array,
     k: Array,
     facts: Facts | Mapping[str, Any] | None = None,
     query_offset: int | Sequence[int] | None = None,
+    by_distance: bool = False,
 ) -> tuple[Plan, Spec | None]:
-    """Returns (plan for these arrays, `mask` with its score modifiers if `mask` is a `Spec`, else None)."""
-    if isinstance(mask, Plan):
+    """Returns (plan for these arrays, `mask` with its score modifiers if `mask` is a `Spec`, else None).
+
+    `by_distance` states that score modifiers depend on the distance of query and key.
+    """
+    if isinstance(mask, (Plan, BoundMask, Recognised)):
         if facts is not None or query_offset is not None:
-            raise Error("a plan already contains its facts and query offset: leave out facts= and query_offset=, or give a mask instead of the plan")
-        return mask, None
+            what = "plan" if isinstance(mask, Plan) else "bound mask"
+            raise Error(f"a {what} already contains its facts and query offset: leave out facts= and query_offset=, or give a mask instead of the {what}")
+        return (mask if isinstance(mask, Plan) else broadcast(mask, _sizes(q, k))), None
     if isinstance(mask, str):
         mask = parsed(mask)
     spec = None
+    moves = by_distance
     if isinstance(mask, Spec):
         spec, mask = mask, mask.mask
+        moves |= spec.uses_query_offset()
     if not isinstance(mask, Mask):
-        raise TypeError(
-            f"{type(mask).__name__} is not a mask: give a Mask, its text, or a Plan; for a dense array give "
-            'nr.dense("name") with facts={"arrays": {"name": nr.Array.keep(array)}}'
-        )
-    shape = shape_of(q, k, tuple(query_offset) if isinstance(query_offset, Sequence) else query_offset)
+        raise refuse_array(mask)
+    shape = shape_of(q, k, _offsets(query_offset), moves or mask.uses_query_offset())
     return (_planned(mask, shape) if facts is None else mask.plan(shape, facts)), spec
 
 
-def shape_of(q: Array, k: Array, query_offset: int | tuple[int, ...] | None = None) -> Shape:
-    """Returns the shape of a call from the sizes of `q` and `k`."""
+def _offsets(given: int | Sequence[int] | None) -> int | tuple[int, ...] | None:
+    return tuple(given) if isinstance(given, Sequence) else given
+
+
+def _sizes(q: Array, k: Array) -> Sizes:
+    """Returns the sizes of a call: batch rows, query heads, key-value heads, queries, keys."""
     sizes = []
     for name, array in (("q", q), ("k", k)):
         dims = tuple(getattr(array, "shape", ()))
@@ -122,6 +173,14 @@ def shape_of(q: Array, k: Array, query_offset: int | tuple[int, ...] | None = No
             raise TypeError(f"{name} has shape {dims}: give [batch, heads, length, head_dim]; leading dimensions of 1 may be left out")
         sizes.append((1,) * (4 - len(dims)) + dims)
     (batch, heads, q_len, _), (_, kv_heads, kv_len, _) = sizes
+    return batch, heads, kv_heads, q_len, kv_len
+
+
+def shape_of(q: Array, k: Array, query_offset: int | tuple[int, ...] | None = None, moves: bool = True) -> Shape:
+    """Returns the shape of a call from the sizes of `q` and `k`. `moves` states whether the query offset changes the result."""
+    batch, heads, kv_heads, q_len, kv_len = _sizes(q, k)
+    if query_offset is None and not moves:
+        query_offset = 0
     return _shape(q_len, kv_len, query_offset, batch, heads, kv_heads)
 
 

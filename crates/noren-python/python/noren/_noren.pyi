@@ -87,6 +87,8 @@ class Mask:
         a larger mask is down-sampled. `color` adds ANSI colours.
         """
     def _repr_svg_(self) -> str | None: ...
+    def uses_query_offset(self) -> bool:
+        """Returns whether the query offset may change the cells. It does not for `full`, `padding`, `keys` and `dense`."""
     def simplify(self) -> Mask:
         """Returns a canonical form that allows the same cells."""
     def equivalent(self, other: Mask | str) -> Equivalence:
@@ -157,6 +159,8 @@ class Spec:
 
     def __new__(cls, text: str) -> Spec: ...
     def __add__(self, score: Score) -> Spec: ...
+    def uses_query_offset(self) -> bool:
+        """Returns whether the query offset may change the cells or the scores."""
     def __hash__(self) -> int: ...
     @property
     def mask(self) -> Mask:

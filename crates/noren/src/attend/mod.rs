@@ -39,7 +39,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 ///
 /// # Errors
 /// Returns an error if the text is not a valid mask, if the mask needs facts, or if the shapes do not fit. Returns
-/// [`Error::Alignment`] if there are not as many queries as keys: the position of the first query is never guessed.
+/// [`Error::Alignment`] if there are not as many queries as keys and the mask depends on the position of the first query:
+/// this position is never guessed.
 pub fn attend<'v, T: Element>(
     q: impl IntoView<'v, Value = T>,
     k: impl IntoView<'v, Value = T>,
@@ -413,10 +414,15 @@ impl<'a> Attend<'a> {
         let shape = Shape::new(q_len, kv_len, 0).batch(batch).heads(heads).kv_heads(kv_heads);
         let shape = match &self.query_offsets {
             Some(offsets) => shape.query_offsets(offsets.clone()),
-            None if q_len == kv_len => shape,
+            None if q_len == kv_len || !self.uses_query_offset(spec) => shape,
             None => return Err(Error::Alignment { q_len, kv_len }),
         };
         Ok(Ready::Kept(self.planned(spec, &shape)?))
+    }
+
+    /// Returns whether the query offset may change the result of a call.
+    fn uses_query_offset(&self, spec: &Spec) -> bool {
+        spec.uses_query_offset() || self.options.bias.iter().any(|bias| !matches!(bias, Bias::Dense(_)))
     }
 
     /// Returns `plan`, the plan that the caller gave as the mask. Returns an error if facts or query offsets are also

@@ -226,7 +226,8 @@ impl<S: Simd, P: Product> Kernel<S> for TileKernel<'_, '_, S, P> {
     }
 }
 
-/// The work of [`TileKernel::start`], compiled once for each processor path and product instead of at each call site.
+/// Reads the queries of a tile, for [`TileKernel::start`]. As a type of its own, it is compiled once for each processor path and
+/// kind of product (`f32` or pairs of `bf16`) instead of at each call site.
 struct Start<'t, 'a, 'b, S: Simd, P>(&'t mut TileKernel<'a, 'b, S, P>);
 
 impl<S: Simd, P: Product> Kernel<S> for Start<'_, '_, '_, S, P> {

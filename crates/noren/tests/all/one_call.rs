@@ -163,8 +163,13 @@ fn errors_can_be_matched_on() {
     assert!(matches!(error, Error::Mask(_)));
     assert!(error.source().is_some_and(|source| source.is::<noren::noren_mask::Error>()));
 
-    let error = attend((x.0, [1, 1, 2, 16]), (x.0, [1, 2, 1, 16]), (x.0, [1, 2, 1, 16]), "full").unwrap_err();
-    assert_eq!(error, Error::Alignment { q_len: 2, kv_len: 1 });
+    let y = [0f32; 16];
+    let (two, one) = ((x.0, [1, 2, 2, 8]), (&y, [1, 2, 1, 8]));
+    let crossed = |mask: &str| attend(two, one, one, mask);
+    for mask in ["causal", "full + alibi"] {
+        assert_eq!(crossed(mask).unwrap_err(), Error::Alignment { q_len: 2, kv_len: 1 });
+    }
+    assert!(crossed("full - keys(3)").is_ok(), "the position of the first query changes nothing");
     let error = attend(x, short, x, "full").unwrap_err();
     assert!(matches!(&error, Error::Shape { name: "k", given, .. } if given == &[1, 1, 2, 16]), "{error}");
     assert!(matches!(attend(x, x, short, "full").unwrap_err(), Error::Shape { name: "v", .. }));

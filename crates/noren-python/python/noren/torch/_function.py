@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from .. import _call, _noren
-from .._attention import Masking, _table, parsed, plan_of
+from .._attention import Masking, _sizes, _table, parsed, plan_of, plan_with_arrays
+from .._masking import four, given_arrays
 from .._call import Call, Extras
 from .._noren import Error, Facts, Mask, Modifiers, Plan, Spec
 from .._tensors import check_added, check_dropout, check_floats, lend
-from ._masks import Given, Lowest, planned, sizes_of
+from ._masks import Given, ignored, Lowest, planned, sizes_of
 
 torch.utils._pytree.register_constant(Mask)  # torch.compile then only compares masks for equality
 
@@ -287,12 +288,21 @@ def new_seed() -> Tensor:
     return torch.randint(1 << 62, (), dtype=torch.int64)
 
 
+def additive_bias(additive: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    """Returns the floats of an additive mask that are added to scores, with their gradient; 0 for hidden cells."""
+    bias: Tensor = four("additive", additive, _sizes(q, k))
+    return bias.masked_fill(ignored(bias), 0.0)
+
+
 def attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    mask: Masking,
+    mask: Masking | None = None,
     *,
+    keep: Tensor | None = None,
+    drop: Tensor | None = None,
+    additive: Tensor | None = None,
     scale: float | None = None,
     softcap: float | None = None,
     bias: Tensor | Sequence[Tensor] | None = None,
@@ -327,7 +337,11 @@ def attention(
     seed = new_seed() if check_dropout("dropout", dropout) > 0 else None
     slopes = None if alibi is None else tuple(alibi)
     q, k, v = lower(q, k, v)
+    given = given_arrays(keep=keep, drop=drop, additive=additive)
+    by_distance = relative is not None or alibi is not None
     if torch.compiler.is_compiling():
+        if given or mask is None:
+            raise Error("under torch.compile, keep=, drop= and additive= are not supported: give the tensor to nt.sdpa, or a mask or plan")
         if engine == "flex":
             raise Error('engine="flex" compiles FlexAttention itself: call nt.attention outside of torch.compile')
         if facts is not None or isinstance(mask, Spec):
@@ -338,7 +352,9 @@ def attention(
         source = number_of(mask, query_offset, scale, softcap, slopes, dropout)
         out, lse = operator(q, k, v, biases, relative, soft, sinks, seed, [], source)
     else:
-        plan, spec = plan_of(mask, q, k, facts, query_offset)
+        plan, spec, added = plan_with_arrays(mask, q, k, facts, query_offset, given, by_distance)
+        if additive is not None and (added or additive.requires_grad):
+            biases = [*biases, additive_bias(additive, q, k)]
         if spec is not None:
             raise Error(SCORES.format(mask))
         call = Call(plan, scale, softcap, slopes, dropout)

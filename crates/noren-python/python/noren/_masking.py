@@ -1,0 +1,164 @@
+"""Masks in other forms: arrays with a named convention, bound masks, and recognised masks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from . import _noren
+from ._arrays import library
+from ._doctor import Recognised
+from ._noren import BoundMask, Error, Facts, Mask, Plan, Shape
+
+Sizes = tuple[int, int, int, int, int]
+"""(batch rows, query heads, key-value heads, queries, keys)."""
+
+CONVENTIONS = ("keep", "drop", "additive")
+
+
+def given_arrays(**arrays: Any) -> dict[str, Any]:
+    """Returns the arrays that are not None. Raises TypeError for an array whose type does not fit its convention."""
+    given = {name: array for name, array in arrays.items() if array is not None}
+    for name, array in given.items():
+        if not hasattr(array, "shape") or not hasattr(array, "dtype"):
+            raise TypeError(f"{name} is {type(array).__name__}: give an array of NumPy or PyTorch, or another array with __dlpack__")
+        kind = str(array.dtype).rsplit(".", 1)[-1]
+        if name == "additive" and not kind.startswith(("float", "bfloat")):
+            raise TypeError(f"additive holds {kind}, but it is added to scores: give floats (0 = may attend, -inf = hidden), or booleans as keep= or drop=")
+        if name != "additive" and kind != "bool":
+            raise TypeError(f"{name} holds {kind}: give booleans, for 0 and 1 {name} == 1; floats that are added to scores are additive=")
+    return given
+
+
+def four(name: str, array: Any, sizes: Sizes) -> Any:
+    """Returns a mask array as `[batch or 1, heads or 1, q_len or 1, kv_len or 1]`.
+
+    Shapes are `[q_len, kv_len]`, `[batch, q_len, kv_len]`, `[batch * heads, q_len, kv_len]` and `[batch, heads, q_len, kv_len]`;
+    every dimension may be 1. Raises `Error` for other shapes, and for shapes with two meanings.
+    """
+    batch, heads, _, q_len, kv_len = sizes
+    shape = tuple(array.shape)
+    if len(shape) == 4:
+        found = array
+    elif len(shape) == 3:
+        found = _three(name, array, batch, heads)
+    elif len(shape) == 2:
+        if shape == (batch, kv_len) and batch > 1 and batch == q_len:
+            raise Error(
+                f"{name} has shape {list(shape)}, and there are {batch} batch rows and {q_len} queries: it is either [q_len, kv_len], "
+                f"then give {name}[None, None], or [batch, kv_len], then give {name}[:, None, None, :]"
+            )
+        if shape == (batch, kv_len) and shape[0] not in (1, q_len):
+            raise Error(f"{name} has shape {list(shape)}, which is [batch, kv_len]: give {name}[:, None, None, :], one row of keys for each batch row")
+        found = array[None, None]
+    else:
+        raise Error(f"{name} has shape {list(shape)}: give [q_len, kv_len], [batch, q_len, kv_len] or [batch, heads, q_len, kv_len]")
+    wanted = (batch, heads, q_len, kv_len)
+    if any(n not in (1, size) for n, size in zip(found.shape, wanted, strict=True)):
+        raise Error(f"{name} has shape {list(shape)}, which does not broadcast to [batch, heads, q_len, kv_len] = {list(wanted)}")
+    return found
+
+
+def _three(name: str, array: Any, batch: int, heads: int) -> Any:
+    n, rows, keys = array.shape
+    if n == batch and n == heads and n > 1:
+        raise Error(
+            f"{name} has shape {list(array.shape)}, and there are {batch} batch rows and {heads} heads: it is either "
+            f"[batch, q_len, kv_len], then give {name}[:, None], or [heads, q_len, kv_len], then give {name}[None]"
+        )
+    if n in (1, batch):
+        return array[:, None]
+    if n == batch * heads:
+        return array.reshape(batch, heads, rows, keys)
+    advice = f": for one mask for each head, give {name}[None]" if n == heads else ""
+    raise Error(f"{name} has shape {list(array.shape)}, but there are {batch} batch rows and {heads} heads{advice}")
+
+
+def with_arrays(mask: Mask, given: Mapping[str, Any], sizes: Sizes, facts: Facts | Mapping[str, Any] | None) -> tuple[Mask, dict[str, Any], list[Any]]:
+    """Returns (intersection of the mask and all arrays, its facts, arrays of floats that are added to scores).
+
+    A float hides a cell if it is -inf or below -6.9e37; other floats are added to the scores of the allowed cells.
+    """
+    if isinstance(facts, Facts):
+        raise Error("facts is a Facts object, and keep=, drop= or additive= adds a fact: give facts as a dict, or the array as a fact too")
+    known: dict[str, Any] = dict(facts or {})
+    arrays: dict[str, Any] = dict(known.get("arrays") or {})
+    added = []
+    for name, array in given.items():
+        whole = four(name, array, sizes)
+        # A row for every query: the array of a mask has no broadcast along queries.
+        wide = whole if whole.shape[2] == sizes[3] else _repeated(whole, sizes[3])
+        cells, other_numbers, _ = _noren.read_mask(_lent(wide), name == "drop", sizes[4])
+        key = f"{name}="
+        arrays[key] = cells
+        mask = mask & _noren.dense(key)
+        if other_numbers:
+            added.append(_numbers(whole))
+    return mask, known | {"arrays": arrays}, added
+
+
+def _lent(array: Any) -> Any:
+    """Returns an array whose content can be read; the plan of a tensor on a device needs its content."""
+    return array.detach().cpu() if hasattr(array, "detach") else library(array).lend(array)
+
+
+def _repeated(array: Any, q_len: int) -> Any:
+    """Returns an array `[batch, heads, q_len, keys]` of an array with one row."""
+    if hasattr(array, "expand") and hasattr(array, "contiguous"):
+        return array.expand(-1, -1, q_len, -1).contiguous()
+    import numpy as np
+
+    return np.repeat(np.asarray(array), q_len, axis=2)
+
+
+def _numbers(array: Any) -> Any:
+    """Returns the floats that are added to scores: 0 for hidden cells."""
+    if hasattr(array, "masked_fill"):
+        return array.detach().float().masked_fill(array < LOW, 0.0)
+    import numpy as np
+
+    return np.where(np.asarray(array) < LOW, np.float32(0), np.asarray(array).astype(np.float32))
+
+
+LOW = -6.9e37
+"""Floats below this number hide a cell: -inf, and the lowest numbers of float32 and bfloat16."""
+
+
+def broadcast(given: BoundMask | Recognised, sizes: Sizes) -> Plan:
+    """Returns the plan of a bound or recognised mask for a call, repeated over batch rows and heads if the mask has one of them."""
+    bound = given.bind() if isinstance(given, Recognised) else given
+    batch, heads, kv_heads, q_len, kv_len = sizes
+    own = bound.shape
+    fits = (own.q_len, own.kv_len) == (q_len, kv_len) and own.batch in (1, batch) and own.heads in (1, heads)
+    if not fits:
+        raise Error(
+            f"the mask is bound to {own}, but the call has {batch} batch rows, {heads} heads, {q_len} queries and {kv_len} keys: bind it "
+            "to these sizes; one batch row and one head are repeated"
+        )
+    offsets = own.query_offsets
+    offset: int | list[int] = offsets[0] if own.batch == 1 or len(offsets) == 1 else list(offsets)
+    shape = Shape(q_len, kv_len, query_offset=offset, batch=batch, heads=heads, kv_heads=kv_heads)
+    try:
+        again = bound.mask.bind(shape, bound.facts)
+    except Error:
+        again = None
+    # The same expression with more rows or heads is a repetition only if its cells are equal in all of them.
+    if again is None or (own.batch < batch and again.varies[0]) or (own.heads < heads and again.varies[1]):
+        from .formats.dense import to_keep
+
+        again = _noren.dense("mask").bind(shape, Facts(arrays={"mask": _noren.Array.keep(to_keep(bound))}))
+    return again.plan()
+
+
+def refuse_array(mask: Any) -> TypeError:
+    """Returns the error for an object in the place of a mask; for an array, with the names of the conventions."""
+    name = type(mask).__name__
+    if not hasattr(mask, "shape") or not hasattr(mask, "dtype"):
+        return TypeError(f"{name} is not a mask: give a Mask, its text, a bound mask, a Plan, or an array by keep=, drop= or additive=")
+    kind = str(mask.dtype).rsplit(".", 1)[-1]
+    if kind.startswith(("float", "bfloat")):
+        return TypeError(f"the mask is an array of {kind}: give additive=mask for floats that are added to scores (0 = may attend, -inf = hidden)")
+    return TypeError(
+        f"the mask is an array of {kind}, and arrays of masks have two conventions: give keep=mask if true means \"may attend\" (as in SDPA), "
+        'or drop=mask if true means "ignored" (as in nn.MultiheadAttention)'
+    )
