@@ -153,6 +153,15 @@ def test_ambiguous_and_wrong_arrays_name_the_fix() -> None:
         nr.attention(a, b, c, nr.full().plan(nr.Shape.cross(3, 5, batch=2, heads=4)), keep=np.ones((3, 5), bool))
 
 
+def test_a_tensor_without_content_is_refused() -> None:
+    torch = pytest.importorskip("torch")
+    import noren.torch as nt
+
+    q = torch.ones(1, 1, 4, 8)
+    with pytest.raises(nr.Error, match="device meta"):
+        nt.attention(q, q, q, keep=torch.ones(4, 4, dtype=torch.bool, device="meta"))
+
+
 def test_wrong_input_raises_no_other_error() -> None:
     rng = np.random.default_rng(3)
     q, k, v = drawn(rng, 2, 2, 1, 4, 4)

@@ -22,6 +22,8 @@ def given_arrays(**arrays: Any) -> dict[str, Any]:
     for name, array in given.items():
         if not hasattr(array, "shape") or not hasattr(array, "dtype"):
             raise TypeError(f"{name} is {type(array).__name__}: give an array of NumPy or PyTorch, or another array with __dlpack__")
+        if getattr(getattr(array, "device", None), "type", None) == "meta":
+            raise Error(f"{name} is a tensor on the device meta, which has no content: a mask needs its content")
         kind = str(array.dtype).rsplit(".", 1)[-1]
         if name == "additive" and not kind.startswith(("float", "bfloat")):
             raise TypeError(f"additive holds {kind}, but it is added to scores: give floats (0 = may attend, -inf = hidden), or booleans as keep= or drop=")
