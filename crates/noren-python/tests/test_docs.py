@@ -30,6 +30,12 @@ def test_the_guide() -> None:
     assert run > 20 and failed == 0
 
 
+def test_masks_written_by_hand() -> None:
+    pytest.importorskip("torch")
+    failed, run = doctest.testfile(str(DOCS / "from-your-mask.md"), module_relative=False, optionflags=FLAGS)
+    assert run > 50 and failed == 0
+
+
 @pytest.mark.parametrize("name", ["noren", "noren._doctor", "noren._flow", "noren.formats.dense", "noren.torch", "noren.distributed"])
 def test_docstrings(name: str) -> None:
     if name in ("noren.torch", "noren.distributed"):
