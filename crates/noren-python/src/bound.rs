@@ -1,6 +1,6 @@
 //! `BoundMask` and `Plan`: membership, pictures, statistics and cells.
 
-use crate::classes::{PyMask, no_attribute, view};
+use crate::classes::{PyMask, no_attribute, plot, view};
 use crate::dlpack::{Kind, Tensor};
 use crate::error::{Error, raise};
 use crate::facts::{PyFacts, PyShape, facts_of, shape_of};
@@ -9,6 +9,7 @@ use noren::{BoundMask, Mask, Plan, PlanOptions, Reorder};
 use noren_picture::{Draw, Picture, TerminalOptions};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 
@@ -247,6 +248,13 @@ impl PyBound {
         picture_text(&labelled(self.0.picture(), labels), color, width, height)
     }
 
+    /// Draws the cells of one batch row and head with matplotlib, and returns the axes. The arguments are those of
+    /// `noren._plot.plot`.
+    #[pyo3(signature = (**arguments))]
+    fn plot<'py>(slf: &Bound<'py, Self>, arguments: Option<&Bound<'py, PyDict>>) -> PyResult<Bound<'py, PyAny>> {
+        plot(slf.py(), slf.clone().into_any(), arguments)
+    }
+
     /// Returns a picture as SVG; `labels` are names of tokens, one for each position.
     #[pyo3(signature = (*, labels=None))]
     fn svg(&self, labels: Option<Vec<String>>) -> PyResult<String> {
@@ -382,6 +390,12 @@ impl PyPlan {
     #[pyo3(signature = (*, width=100, height=48, color=false))]
     fn picture(&self, width: usize, height: usize, color: bool) -> PyResult<String> {
         picture_text(&self.plan.bound().picture().tiles(*self.plan.options()), color, width, height)
+    }
+
+    /// Draws the cells of one batch row and head with matplotlib; arguments as in `BoundMask.plot`.
+    #[pyo3(signature = (**arguments))]
+    fn plot<'py>(slf: &Bound<'py, Self>, arguments: Option<&Bound<'py, PyDict>>) -> PyResult<Bound<'py, PyAny>> {
+        plot(slf.py(), slf.clone().into_any(), arguments)
     }
 
     /// Returns a picture of the mask with its tiles as SVG.

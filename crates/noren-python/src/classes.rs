@@ -6,6 +6,7 @@ use noren::noren_mask::Error;
 use noren::{Mask, Score, Spec};
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 /// A set of allowed (query, key) cells as an expression, without sizes. Masks compare, hash, print and pickle as
 /// values.
@@ -54,6 +55,15 @@ pub(crate) fn mask_of(object: &Bound<'_, PyAny>) -> PyResult<Mask> {
         Ok(text) => text.parse().map_err(Error::from).map_err(raise),
         Err(_) => Err(PyTypeError::new_err(format!("{} is not a mask: give a Mask or its text", repr(object)))),
     }
+}
+
+/// Draws a bound mask or a plan by `python/noren/_plot.py`.
+pub(crate) fn plot<'py>(
+    py: Python<'py>,
+    mask: Bound<'py, PyAny>,
+    arguments: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    py.import("noren._plot")?.getattr("plot")?.call((mask,), arguments)
 }
 
 /// Calls the function of this name in `python/noren/_views.py`.

@@ -1,13 +1,14 @@
 //! Methods of `Mask`, `Score` and `Spec`.
 
 use crate::bound::{Order, PyBound, PyPlan};
-use crate::classes::{PyMask, PyScore, PySpec, mask_of, no_attribute, view};
+use crate::classes::{PyMask, PyScore, PySpec, mask_of, no_attribute, plot, view};
 use crate::equivalence::PyEquivalence;
 use crate::error::raise;
 use noren::noren_mask::Error;
 use noren::{Mask, Score, Spec};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 const NO_TRUTH: &str = "a mask has no truth value: combine masks with & (and), | (or), ~ (not) and -; compare cells \
                         with mask.diff(other, shape)";
@@ -132,6 +133,19 @@ impl PyMask {
     ) -> PyResult<Bound<'py, PyAny>> {
         let (a, b) = (self.bind(shape, facts)?, PyMask(mask_of(other)?).bind(shape, facts)?);
         view(shape.py(), "Difference", (a, b))
+    }
+
+    /// Draws the cells of one batch row and head with matplotlib, and returns the axes. The other arguments are those of
+    /// `noren._plot.plot`.
+    #[pyo3(signature = (shape, facts=None, **arguments))]
+    fn plot<'py>(
+        &self,
+        shape: &Bound<'py, PyAny>,
+        facts: Option<&Bound<'py, PyAny>>,
+        arguments: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let bound = Bound::new(shape.py(), self.bind(shape, facts)?)?;
+        plot(shape.py(), bound.into_any(), arguments)
     }
 
     /// Returns exact counts of allowed and computed cells, tiles and bytes.

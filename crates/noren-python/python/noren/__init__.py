@@ -82,6 +82,7 @@ from ._noren import (
     tree as tree,
     window as window,
 )
+from ._plot import explore as explore
 from ._views import Difference as Difference, Explanation as Explanation, Stats as Stats
 
 if hasattr(_os, "register_at_fork"):  # a forked process has no worker threads

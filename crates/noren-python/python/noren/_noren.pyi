@@ -12,6 +12,7 @@ __version__: str
 
 Positions = int | range | slice | str | Iterable[int | range | slice | str]
 Arms = Mapping[Any, Mask | str] | Iterable[tuple[Any, Mask | str]]
+Tokens = Sequence[str] | tuple[Sequence[str], Sequence[str]] | None
 Known = Facts | Mapping[str, Any] | None
 Order = Literal["auto", "never", "always", "copies"] | int | None
 
@@ -69,6 +70,25 @@ class Mask:
         """
     def diff(self, other: Mask | str, shape: Shape | int, facts: Known = None) -> Difference:
         """Returns the cells that only this mask or only `other` allows."""
+    def plot(
+        self,
+        shape: Shape | int,
+        facts: Known = None,
+        *,
+        ax: Any = None,
+        batch: int = 0,
+        head: int = 0,
+        tokens: Tokens = None,
+        tiles: bool | tuple[int, int] = False,
+        weights: Any = None,
+    ) -> Any:
+        """Draws the cells of one batch row and head with matplotlib, and returns the axes.
+
+        `ax` are the axes [default: new ones]. `tokens` are the names of the tokens, or a pair of the names of queries and of keys.
+        `tiles` draws the outlines of tiles of (rows, keys), for True those of (96, 64). `weights` are attention weights, `[q_len,
+        kv_len]` or `[batch, heads, q_len, kv_len]`, drawn as a heat map in which denied cells are grey. Raises `Error` for more
+        than 2^24 cells.
+        """
     def stats(self, shape: Shape | int, facts: Known = None) -> Stats:
         """Returns exact counts of allowed and computed cells, tiles and bytes."""
     def picture(
@@ -326,6 +346,17 @@ class BoundMask:
         """Writes the cells to `out`, a contiguous array of booleans or bytes `[batch or 1, heads or 1, q_len, kv_len]`."""
     def picture(self, *, labels: Sequence[str] | None = None, width: int = 100, height: int = 48, color: bool = False) -> str:
         """Returns a picture as text; arguments as in `Mask.picture`."""
+    def plot(
+        self,
+        *,
+        ax: Any = None,
+        batch: int = 0,
+        head: int = 0,
+        tokens: Tokens = None,
+        tiles: bool | tuple[int, int] = False,
+        weights: Any = None,
+    ) -> Any:
+        """Draws the cells of one batch row and head with matplotlib; arguments as in `Mask.plot`."""
     def svg(self, *, labels: Sequence[str] | None = None) -> str:
         """Returns a picture as SVG; `labels` are names of tokens, one for each position."""
     def _repr_svg_(self) -> str: ...
@@ -367,6 +398,17 @@ class Plan:
         """
     def picture(self, *, width: int = 100, height: int = 48, color: bool = False) -> str:
         """Returns a picture of the mask with its tiles as text; arguments as in `Mask.picture`."""
+    def plot(
+        self,
+        *,
+        ax: Any = None,
+        batch: int = 0,
+        head: int = 0,
+        tokens: Tokens = None,
+        tiles: bool | tuple[int, int] = False,
+        weights: Any = None,
+    ) -> Any:
+        """Draws the cells of one batch row and head with matplotlib; arguments as in `Mask.plot`."""
     def svg(self) -> str:
         """Returns a picture of the mask with its tiles as SVG."""
     def _repr_svg_(self) -> str: ...

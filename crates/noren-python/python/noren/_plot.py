@@ -1,0 +1,171 @@
+"""Pictures of masks with matplotlib, and an interactive view with ipywidgets. Both packages are imported at the first use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from . import _noren
+from ._noren import BoundMask, Error, Plan
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+MOST_CELLS = 1 << 24
+"""The maximum number of cells of a picture."""
+MOST_NAMES = 64
+"""The maximum number of tokens whose names are written on an axis."""
+ALLOWED, DENIED, FULL, MIXED = "#2b6cb0", "#f4f4f2", "#1a202c", "#dd6b20"
+
+
+def plot(
+    mask: BoundMask | Plan,
+    *,
+    ax: Any = None,
+    batch: int = 0,
+    head: int = 0,
+    tokens: Sequence[str] | tuple[Sequence[str], Sequence[str]] | None = None,
+    tiles: bool | tuple[int, int] = False,
+    weights: Any = None,
+) -> Any:
+    """Draws the cells of one batch row and head with matplotlib, and returns the axes.
+
+    `ax` are the axes [default: new ones]. `tokens` are the names of the tokens, or a pair of the names of queries and of keys.
+    `tiles` draws the outlines of tiles of (rows, keys), for True those of (96, 64); tiles without an allowed cell, which are skipped,
+    have none. `weights` are attention weights, `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`: they are drawn as a heat map, in
+    which denied cells are grey.
+
+    Raises `Error` for more than 2^24 cells and for arguments that do not fit the mask.
+    """
+    bound = mask.bound if isinstance(mask, Plan) else mask
+    shape = bound.shape
+    if shape.q_len * shape.kv_len > MOST_CELLS:
+        raise Error(
+            f"the mask has {shape.q_len} x {shape.kv_len} cells: a picture has at most {MOST_CELLS}; draw a part by "
+            "bind(...).select([(0, 1000)], [(0, 1000)]), or an overview by svg()"
+        )
+    for name, given, count in (("batch", batch, shape.batch), ("head", head, shape.heads)):
+        if not isinstance(given, int) or not 0 <= given < count:
+            raise Error(f"{name} is {given!r}: give an index from 0 to {count - 1}")
+    if ax is None:
+        ax = _pyplot().subplots()[1]
+    cells = bound.select_batch([batch]).dense()[0, head]
+    _draw(ax, cells, None if weights is None else _weights(weights, bound, batch, head))
+    if tiles is not False:
+        _outline(ax, bound, batch, head, (96, 64) if tiles is True else tiles)
+    queries, keys = _names(tokens, shape.q_len, shape.kv_len)
+    ax.set_xlabel("key")
+    ax.set_ylabel("query")
+    if keys is not None and len(keys) <= MOST_NAMES:
+        ax.set_xticks(range(len(keys)), keys, rotation=90)
+    if queries is not None and len(queries) <= MOST_NAMES:
+        ax.set_yticks(range(len(queries)), queries)
+    ax.set_title(str(bound.mask) if len(str(bound.mask)) <= 60 else str(bound.mask)[:57] + "...")
+    return ax
+
+
+def _pyplot() -> Any:
+    try:
+        import matplotlib.pyplot
+    except ImportError:
+        raise Error("matplotlib is not installed: pip install matplotlib, or use svg() and picture(), which need no package") from None
+    return matplotlib.pyplot
+
+
+def _draw(ax: Any, cells: NDArray[np.bool_], weights: NDArray[np.float64] | None) -> None:
+    import numpy as np
+    from matplotlib.colors import ListedColormap
+
+    if weights is None:
+        ax.imshow(cells.astype(np.uint8), cmap=ListedColormap([DENIED, ALLOWED]), vmin=0, vmax=1, interpolation="nearest")
+        return
+    shown = np.ma.masked_where(~cells, weights)
+    ax.set_facecolor("#cbcbc6")
+    image = ax.imshow(shown, cmap="viridis", vmin=0, interpolation="nearest")
+    ax.figure.colorbar(image, ax=ax, label="weight")
+
+
+def _weights(given: Any, bound: BoundMask, batch: int, head: int) -> NDArray[np.float64]:
+    """Returns the weights of one batch row and head, `[q_len, kv_len]`."""
+    import numpy as np
+
+    shape = bound.shape
+    array = np.asarray(given.detach().cpu().float() if hasattr(given, "detach") else given, np.float64)
+    if array.shape == (shape.q_len, shape.kv_len):
+        return array
+    if array.shape == (shape.batch, shape.heads, shape.q_len, shape.kv_len):
+        found: NDArray[np.float64] = array[batch, head]
+        return found
+    raise Error(
+        f"weights have shape {list(array.shape)}: give [q_len, kv_len] = [{shape.q_len}, {shape.kv_len}], or with batch rows and heads "
+        f"[{shape.batch}, {shape.heads}, {shape.q_len}, {shape.kv_len}]"
+    )
+
+
+def _outline(ax: Any, bound: BoundMask, batch: int, head: int, block: tuple[int, int]) -> None:
+    """Draws the outlines of full and mixed tiles."""
+    import numpy as np
+    from matplotlib.collections import PatchCollection
+    from matplotlib.patches import Rectangle
+
+    rows, keys = block
+    if not (isinstance(rows, int) and isinstance(keys, int) and rows > 0 and keys > 0):
+        raise Error(f"tiles is {block!r}: give True, or two numbers above 0, (rows, keys)")
+    shape = bound.shape
+    if (shape.q_len // rows + 1) * (shape.kv_len // keys + 1) > 1 << 16:
+        raise Error(f"tiles of {rows} x {keys} cells are more than {1 << 16}: give larger tiles")
+    plan = bound.plan(reorder="never")
+    pattern = _noren.patterns(plan)[1][batch * shape.heads + head]
+    (down, across), kinds, _ = _noren.blocks(plan, pattern, (rows, keys), True)
+    kind = np.frombuffer(kinds, np.int32).reshape(down, across)
+    for color, chosen in ((FULL, kind == -2), (MIXED, kind >= 0)):
+        patches = [
+            Rectangle((j * keys - 0.5, i * rows - 0.5), min(keys, shape.kv_len - j * keys), min(rows, shape.q_len - i * rows))
+            for i, j in np.argwhere(chosen).tolist()
+        ]
+        ax.add_collection(PatchCollection(patches, facecolor="none", edgecolor=color, linewidth=1))
+
+
+def _names(tokens: Any, q_len: int, kv_len: int) -> tuple[list[str] | None, list[str] | None]:
+    """Returns the names of queries and of keys."""
+    if tokens is None:
+        return None, None
+    if isinstance(tokens, str):
+        raise TypeError("tokens is one text: give a list of names, one for each token")
+    pair = isinstance(tokens, tuple) and len(tokens) == 2 and not any(isinstance(part, str) for part in tokens)
+    queries, keys = tokens if pair else (list(tokens)[-q_len:], tokens)
+    found = [str(name) for name in queries], [str(name) for name in keys]
+    for what, names, count in (("queries", found[0], q_len), ("keys", found[1], kv_len)):
+        if len(names) != count:
+            raise Error(f"tokens has {len(names)} names of {what}, but the mask has {count} {what}")
+    return found
+
+
+def explore(mask: Any, shape: Any, facts: Any = None) -> Any:
+    """Returns an interactive view of a mask for notebooks: batch row and head are selected, a cell is explained.
+
+    `mask`, `shape` and `facts` are those of `Mask.bind`. Without ipywidgets, the result is the picture of the bound mask.
+    """
+    bound = _noren.Mask(mask).bind(shape, facts)
+    try:
+        import ipywidgets
+    except ImportError:
+        return bound
+    own = bound.shape
+    sliders = {
+        name: ipywidgets.IntSlider(0, 0, count - 1, description=text)
+        for name, text, count in (("batch", "batch row", own.batch), ("head", "head", own.heads), ("q", "query", own.q_len), ("k", "key", own.kv_len))
+    }
+    picture, reason = ipywidgets.HTML(), ipywidgets.HTML()
+
+    def show(_: Any = None) -> None:
+        at = {name: slider.value for name, slider in sliders.items()}
+        picture.value = bound.select_batch([at["batch"]]).svg()
+        text = bound.explain(at["q"], at["k"], batch=at["batch"], head=at["head"]).text
+        reason.value = f"<pre>{text.replace('&', '&amp;').replace('<', '&lt;')}</pre>"
+
+    for slider in sliders.values():
+        slider.observe(show, "value")
+    show()
+    return ipywidgets.VBox([ipywidgets.HBox(list(sliders.values())), picture, reason])
