@@ -13,8 +13,8 @@ from .._noren import Error
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-TOKENS = 1 << 28
-"""Maximum number of tokens, padding included, that one call returns: its arrays take up to 2 GiB each."""
+TOKENS = 1 << 26
+"""Maximum number of tokens, padding included, that one call returns: its arrays take up to 512 MiB each."""
 
 
 def number(name: str, value: Any, low: int, high: int = 2**31 - 1) -> int:
@@ -51,11 +51,14 @@ def items(name: str, values: Any, each: str) -> list[Any]:
     if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__len__") or not hasattr(values, "__iter__"):
         raise TypeError(f"{name} is {_shown(values)}: give a list of {each}")
     try:
-        if len(values) > TOKENS:
-            raise Error(f"{name} has {len(values)} entries: give at most {TOKENS} at once")
-        return list(values)
+        count = len(values)
+        if count <= TOKENS:
+            return list(values)
+    except OverflowError as error:
+        raise Error(f"{name} is {_shown(values)}: give at most {TOKENS} entries at once") from error
     except TypeError as error:  # an array without dimensions
         raise TypeError(f"{name} is {_shown(values)}: give a list of {each}") from error
+    raise Error(f"{name} has {count} entries: give at most {TOKENS} at once")
 
 
 def whole(name: str, value: Any, dims: int) -> Ints:
@@ -104,8 +107,6 @@ def same_shape(name: str, array: NDArray[Any], other_name: str, other: NDArray[A
 
 def id_set(name: str, values: Any) -> tuple[int, ...]:
     """Returns the given token ids without repeats, in ascending order."""
-    if isinstance(values, (set, frozenset, range)):
-        values = sorted(values) if all(isinstance(v, int) for v in values) else list(values)
     return tuple(sorted({number(name, value, 0) for value in items(name, values, "token ids")}))
 
 

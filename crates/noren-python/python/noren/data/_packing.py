@@ -174,7 +174,7 @@ def pack(
     `"none"` (`ignore_index` everywhere) or `"auto"` (`"given"` if the documents have labels, else `"causal"`). `causal=False`
     gives the mask `documents`, in which a token reads its whole document.
 
-    Raises TypeError for documents that are not token ids, and `noren.Error` if no token is left or the rows exceed 2**28 tokens.
+    Raises TypeError for documents that are not token ids, and `noren.Error` if no token is left or the rows exceed 2**26 tokens.
 
     >>> from noren.data import pack
     >>> packed = pack([[5, 6, 7], [8, 9], [10, 11, 12, 13]], 6)

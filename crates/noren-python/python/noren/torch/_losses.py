@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .._noren import Error
-from .._tensors import check_dense
+from .._tensors import check_strided
 from ._pooling import as_flags
 
 Count = int | float | Tensor
@@ -82,10 +82,11 @@ def token_loss(
 
 
 class TokenMeanLoss:
-    """The mean loss over batches whose number of tokens is not known in advance.
+    """A mean loss over batches whose number of tokens is not known in advance.
 
     `add` returns the sum of a batch's losses, for `backward()`. After the last batch, `finish` divides the gradients by the number
-    of tokens of all batches and returns the mean loss, and the next accumulation begins.
+    of tokens of all batches and returns the mean loss, and the next accumulation begins. Until then the gradients are sums, which may exceed
+    the range of float16: with a known number of tokens, use `token_loss(tokens=...)`.
 
     >>> import torch, noren.torch as nt
     >>> head, total = torch.nn.Linear(4, 8, bias=False), nt.TokenMeanLoss()
@@ -136,7 +137,7 @@ def _labelled(
     logits: Tensor, labels: Tensor, loss_mask: Tensor | None, shift: bool, ignore_index: int, label_smoothing: float
 ) -> tuple[Tensor, Tensor]:
     """Returns the flat indices of the positions that predict a token, and the loss at each of them."""
-    check_dense("logits", logits)
+    check_strided("logits", logits)
     if not logits.is_floating_point():
         raise TypeError(f"logits hold {logits.dtype}: give floats")
     if logits.ndim != 3 or not logits.shape[2]:
@@ -161,7 +162,7 @@ def _labelled(
 
 def _counted(labels: Any, loss_mask: Any, shift: bool, ignore_index: int) -> tuple[Tensor, Tensor]:
     """Returns the label that each position predicts, and whether it counts, `[batch, length]`."""
-    check_dense("labels", labels)
+    check_strided("labels", labels)
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise TypeError(f"labels hold {labels.dtype}: give token ids (int64)")
     if labels.ndim != 2:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .._noren import Error
-from .._tensors import check_dense
+from .._tensors import check_strided
 
 EMPTY = ("zero", "error")
 
@@ -70,14 +70,14 @@ def _picked(hidden: Tensor, keep: Tensor, last: bool) -> Tensor:
     length = hidden.shape[1]
     if not length:
         return hidden.sum(1)
-    at = length - 1 - keep.flip(1).int().argmax(1) if last else keep.int().argmax(1)
+    at: Tensor = length - 1 - keep.flip(1).int().argmax(1) if last else keep.int().argmax(1)
     picked = hidden.gather(1, at[:, None, None].expand(-1, 1, hidden.shape[2])).squeeze(1)
     return picked.masked_fill(~keep.any(1, keepdim=True), 0.0)
 
 
 def _tokens(hidden: Any, attention_mask: Any, empty: str) -> Tensor:
     """Returns the mask as booleans. Raises TypeError and `noren.Error` for arguments that do not fit together."""
-    check_dense("hidden", hidden)
+    check_strided("hidden", hidden)
     if not hidden.is_floating_point():
         raise TypeError(f"hidden holds {hidden.dtype}: give floats")
     if hidden.ndim != 3:
@@ -94,12 +94,12 @@ def _tokens(hidden: Any, attention_mask: Any, empty: str) -> Tensor:
     return keep
 
 
-def as_flags(name: str, mask: Any, meaning: str) -> Tensor:
+def as_flags(name: str, mask: Tensor, meaning: str) -> Tensor:
     """Returns a tensor of booleans, or of zeros and ones, as booleans. `meaning` is the meaning of 1, for the message.
 
     Zeros and ones are checked, which reads them on the CPU; booleans need no check.
     """
-    check_dense(name, mask)
+    check_strided(name, mask)
     if mask.dtype == torch.bool:
         return mask
     if mask.is_floating_point() or mask.is_complex():
