@@ -20,7 +20,7 @@ Example = Mapping[str, Any]
 
 _PADDED = {"position_ids": 0, "token_type_ids": 0, "special_tokens_mask": 1, "loss_mask": 0}
 """The values of padding in the columns that tokenizers return."""
-_EXTRAS = ("segment_ids", "attention_mask", "shifted_labels", "cu_seqlens", "max_seqlen", "facts", "document_lengths", "packed")
+_EXTRAS = ("segment_ids", "attention_mask", "shifted_labels", "cu_seqlens", "max_seqlen", "facts", "document_lengths", "use_cache", "packed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,8 +205,9 @@ class PackingCollator(_Collator):
 
     An example is a mapping with `input_ids` and, optionally, `attention_mask` (0 for padding, which is removed), `loss_mask` and
     `labels`; other columns are not used. Without labels of their own, examples get labels for causal language modelling. Without a length, a batch is one row
-    without padding. There is no `attention_mask`: transformers detects the documents by `position_ids`, and a mask of ones
-    would let documents read each other. `extras` adds what other attention functions need.
+    without padding. There is no `attention_mask`: transformers detects the documents by `position_ids`, but not together with
+    an `attention_mask` or a cache. `extras=["use_cache"]` adds `use_cache=False` for such models; other extras are the arguments
+    of other attention functions.
 
     `PackingCollator.map_rows` packs a whole data set: `dataset.map(collate.map_rows, batched=True, remove_columns=...)`. The rows
     have `document_lengths`, by which a PackingCollator recognises that they are packed already.
@@ -226,7 +227,7 @@ class PackingCollator(_Collator):
     """The treatment of documents longer than a row, as in `noren.data.pack`."""
     extras: Sequence[str] = ()
     """Further entries of the batch: `segment_ids`, `attention_mask`, `shifted_labels`, `cu_seqlens`, `max_seqlen`, `facts`,
-    `document_lengths`, and `packed` (the `Packed` object)."""
+    `document_lengths`, `use_cache` (false), and `packed` (the `Packed` object)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -335,8 +336,8 @@ def _split(rows: list[Example], lengths: list[Any]) -> tuple[list[Example], list
 
 def _entry(packed: Packed, name: str) -> Any:
     """Returns an entry of a packed batch by name."""
-    if name == "packed":
-        return packed
+    if name in ("packed", "use_cache"):
+        return packed if name == "packed" else False
     return [list(row) for row in packed.documents] if name == "document_lengths" else getattr(packed, name)
 
 

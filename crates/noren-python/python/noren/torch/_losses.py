@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .._noren import Error
-from .._tensors import check_strided
-from ._pooling import as_flags
+from ._flags import as_flags, check_data, check_ids, check_values
 
 Count = int | float | Tensor
 """A number of tokens."""
@@ -137,9 +136,7 @@ def _labelled(
     logits: Tensor, labels: Tensor, loss_mask: Tensor | None, shift: bool, ignore_index: int, label_smoothing: float
 ) -> tuple[Tensor, Tensor]:
     """Returns the flat indices of the positions that predict a token, and the loss at each of them."""
-    check_strided("logits", logits)
-    if not logits.is_floating_point():
-        raise TypeError(f"logits hold {logits.dtype}: give floats")
+    check_values("logits", logits)
     if logits.ndim != 3 or not logits.shape[2]:
         raise Error(f"logits have shape {tuple(logits.shape)}: give [batch, length, vocabulary]")
     targets, counted = _counted(labels, loss_mask, shift, ignore_index)
@@ -162,9 +159,7 @@ def _labelled(
 
 def _counted(labels: Any, loss_mask: Any, shift: bool, ignore_index: int) -> tuple[Tensor, Tensor]:
     """Returns the label that each position predicts, and whether it counts, `[batch, length]`."""
-    check_strided("labels", labels)
-    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise TypeError(f"labels hold {labels.dtype}: give token ids (int64)")
+    check_ids("labels", labels)
     if labels.ndim != 2:
         raise Error(f"labels have shape {tuple(labels.shape)}: give [batch, length]")
     targets = labels.long()
@@ -184,6 +179,7 @@ def _counted(labels: Any, loss_mask: Any, shift: bool, ignore_index: int) -> tup
 def _normaliser(tokens: Any, losses: Tensor) -> Tensor:
     """Returns the number by which a sum of losses is divided; 1 instead of 0, because a sum over no token is 0."""
     if isinstance(tokens, Tensor):
+        check_data("tokens", tokens)
         if tokens.numel() != 1 or tokens.is_complex() or tokens.dtype == torch.bool:
             raise Error(f"tokens is a tensor {tuple(tokens.shape)} of {tokens.dtype}: give one number")
         value = tokens.item()

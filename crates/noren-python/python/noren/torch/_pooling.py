@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .._noren import Error
-from .._tensors import check_strided
+from ._flags import as_flags, check_values
 
 EMPTY = ("zero", "error")
 
@@ -75,11 +75,9 @@ def _picked(hidden: Tensor, keep: Tensor, last: bool) -> Tensor:
     return picked.masked_fill(~keep.any(1, keepdim=True), 0.0)
 
 
-def _tokens(hidden: Any, attention_mask: Any, empty: str) -> Tensor:
+def _tokens(hidden: Any, attention_mask: Any, empty: Any) -> Tensor:
     """Returns the mask as booleans. Raises TypeError and `noren.Error` for arguments that do not fit together."""
-    check_strided("hidden", hidden)
-    if not hidden.is_floating_point():
-        raise TypeError(f"hidden holds {hidden.dtype}: give floats")
+    check_values("hidden", hidden)
     if hidden.ndim != 3:
         raise Error(f"hidden has shape {tuple(hidden.shape)}: give [batch, length, width]")
     keep = as_flags("attention_mask", attention_mask, "a token")
@@ -87,25 +85,8 @@ def _tokens(hidden: Any, attention_mask: Any, empty: str) -> Tensor:
         raise Error(f"attention_mask has shape {tuple(keep.shape)} and hidden {tuple(hidden.shape)}: give a mask {tuple(hidden.shape[:2])} (batch, length)")
     if keep.device != hidden.device:
         raise Error(f"attention_mask is on {keep.device} and hidden on {hidden.device}: give tensors on one device")
-    if empty not in EMPTY:
+    if not isinstance(empty, str) or empty not in EMPTY:
         raise Error(f"empty is {empty!r}: give 'zero' or 'error'")
     if empty == "error" and not bool(keep.any(1).all()):
         raise Error(f"batch row {int((~keep.any(1)).int().argmax())} has no token: remove the row, or give empty='zero'")
     return keep
-
-
-def as_flags(name: str, mask: Tensor, meaning: str) -> Tensor:
-    """Returns a tensor of booleans, or of zeros and ones, as booleans. `meaning` is the meaning of 1, for the message.
-
-    Zeros and ones are checked, which reads them on the CPU; booleans need no check.
-    """
-    check_strided(name, mask)
-    if mask.dtype == torch.bool:
-        return mask
-    if mask.is_floating_point() or mask.is_complex():
-        raise TypeError(f"{name} holds {mask.dtype}: give booleans, or 1 ({meaning}) and 0 as integers")
-    if not torch.compiler.is_compiling():
-        wrong = mask[(mask != 0) & (mask != 1)]
-        if wrong.numel():
-            raise Error(f"{name} holds {wrong[0].item()}: give booleans, or 1 ({meaning}) and 0")
-    return mask != 0
