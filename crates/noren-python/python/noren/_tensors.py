@@ -17,14 +17,19 @@ DEVICES = ("cpu", "cuda")
 """The types of devices that noren computes on; ROCm's devices are called `cuda` too."""
 
 
-def check_dense(name: str, x: Any) -> None:
-    """Raises an error unless `x` is a dense tensor on a device that noren supports."""
+def check_strided(name: str, x: Any) -> None:
+    """Raises an error unless `x` is a dense tensor; its device may be any."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} is a {type(x).__name__}: give a tensor")
     if x.is_nested:
         raise Error(f"{name} is a nested tensor: give {name}.to_padded_tensor(0.0), and give the lengths as a mask")
     if x.layout is not torch.strided:
         raise Error(f"{name} is sparse ({x.layout}): give {name}.to_dense()")
+
+
+def check_dense(name: str, x: Any) -> None:
+    """Raises an error unless `x` is a dense tensor on a device that noren supports."""
+    check_strided(name, x)
     if x.device.type not in DEVICES:
         raise Error(f"{name} is on {x.device}: noren computes on CPUs and CUDA devices, so move the tensor to one of these (.cpu()) or call PyTorch's own function")
 

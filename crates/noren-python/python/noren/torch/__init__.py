@@ -1,4 +1,4 @@
-"""Masked attention for PyTorch: a differentiable function, a replacement for SDPA, and attention modules.
+"""Masked attention for PyTorch: a differentiable function, a replacement for SDPA, attention modules, pooling and losses.
 
 >>> import torch, noren as nr, noren.torch as nt
 >>> q = torch.randn(1, 8, 256, 64, requires_grad=True)
@@ -7,5 +7,17 @@
 """
 
 from ._function import attention as attention
+from ._losses import (
+    TokenMeanLoss as TokenMeanLoss,
+    count_label_tokens as count_label_tokens,
+    token_loss as token_loss,
+    token_losses as token_losses,
+)
 from ._modules import MultiheadAttention as MultiheadAttention, convert as convert
+from ._pooling import (
+    first_token_pool as first_token_pool,
+    last_token_pool as last_token_pool,
+    max_pool as max_pool,
+    mean_pool as mean_pool,
+)
 from ._sdpa import sdpa as sdpa

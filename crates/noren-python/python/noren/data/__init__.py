@@ -1,0 +1,16 @@
+"""Data for masked models: packing, padding, corruption for masked language modelling, and batches with a budget of tokens.
+
+>>> import noren as nr
+>>> from noren.data import pack
+>>> packed = pack([[5, 6, 7], [8, 9]])
+>>> packed.mask, packed.position_ids.tolist(), packed.labels.tolist()
+(causal & documents, [[0, 1, 2, 0, 1]], [[-100, 6, 7, -100, 9]])
+
+The core is NumPy. PyTorch is imported only if tensors are given or requested. Pooling and losses are in `noren.torch`.
+"""
+
+from ._batches import TokenBudgetBatches as TokenBudgetBatches
+from ._collate import PackingCollator as PackingCollator, PaddingCollator as PaddingCollator
+from ._layout import Piece as Piece
+from ._masking import MaskedTokens as MaskedTokens, TokenMasking as TokenMasking
+from ._packing import Packed as Packed, pack as pack

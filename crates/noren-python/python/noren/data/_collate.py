@@ -1,0 +1,354 @@
+"""Collators: examples of a data set become the arguments of a model. For PyTorch's DataLoader and for `datasets`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._noren import Error
+from ._input import TOKENS, Bools, Ints, choice, column, flags, ids, is_torch, items, number, same_shape, whole
+from ._layout import METHODS, places
+from ._layout import LONG as LONG_DOCUMENTS
+from ._masking import TokenMasking
+from ._packing import LABELS, PER_TOKEN, Columns, Packed, regrouped, without_padding
+
+Example = Mapping[str, Any]
+
+_PADDED = {"position_ids": 0, "token_type_ids": 0, "special_tokens_mask": 1, "loss_mask": 0}
+"""The values of padding in the columns that tokenizers return."""
+_EXTRAS = ("segment_ids", "attention_mask", "shifted_labels", "cu_seqlens", "max_seqlen", "facts", "document_lengths", "use_cache", "packed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Collator:
+    """The options of all collators."""
+
+    pad_token_id: int = 0
+    labels: str = "auto"
+    """`"auto"`: the examples' own `labels`, if they have any; `"given"`: their own labels, which they must have; `"causal"`: labels
+    made from the token ids, for a model that shifts labels itself; `"none"`: no labels."""
+    masking: TokenMasking | None = None
+    """Corruption for masked language modelling, which makes the labels."""
+    epoch: int = 0
+    """The epoch, for `masking`: another epoch makes other choices. `at_epoch` returns a collator with another epoch."""
+    ignore_index: int = -100
+    return_tensors: str = "pt"
+    """`"pt"` for tensors of PyTorch, `"np"` for arrays of NumPy."""
+
+    def __post_init__(self) -> None:
+        number("pad_token_id", self.pad_token_id, 0)
+        choice("labels", self.labels, LABELS)
+        number("epoch", self.epoch, 0, 2**63 - 1)
+        number("ignore_index", self.ignore_index, -(2**31))
+        choice("return_tensors", self.return_tensors, ("pt", "np"))
+        if self.masking is None:
+            return
+        if not isinstance(self.masking, TokenMasking):
+            raise TypeError(f"masking is a {type(self.masking).__name__}: give a TokenMasking")
+        if self.labels != "auto":
+            raise Error(f"masking makes labels of its own: leave out labels={self.labels!r}")
+        if self.masking.ignore_index != self.ignore_index:
+            raise Error(f"masking has ignore_index {self.masking.ignore_index} and the collator {self.ignore_index}: give the same number")
+
+    def at_epoch(self, epoch: int) -> Any:
+        """Returns a collator with the same options and another epoch."""
+        return replace(self, epoch=epoch)
+
+    def _corrupted(self, rows: Sequence[Example], tokens: Ints, real: Bools, special: Ints | None) -> tuple[Ints, Ints]:
+        """Returns the corrupted tokens and their labels; an example's `row_id` identifies its text."""
+        assert self.masking is not None
+        for name in ("labels", "loss_mask"):
+            if column(rows, name):
+                raise Error(f"the examples have {name!r}, and masking makes labels of its own: remove the column or masking")
+        names = column(rows, "row_id") or None
+        made = self.masking(tokens, real, special_tokens_mask=special, row_ids=names, epoch=self.epoch)
+        return made.input_ids, made.labels
+
+    def _finish(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the arrays in the chosen form."""
+        if self.return_tensors == "np":
+            return dict(arrays)
+        try:
+            import torch
+        except ImportError as error:
+            raise Error("PyTorch is not installed: give return_tensors='np'") from error
+        return {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in arrays.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaddingCollator(_Collator):
+    """Pads examples to one length: `input_ids`, `attention_mask`, `position_ids` and `labels`, `[batch, length]`.
+
+    An example is a mapping with `input_ids`. Positions count the tokens of a row from 0, also with padding on the left; padding
+    has position 0. With `labels="causal"`, the first token of a row has no label, because no token predicts it, and
+    `loss_mask` (1 for a token to learn) selects the tokens with labels. The padding is known from the lengths, so the end token
+    may also be the padding token.
+
+    Numbers, such as the class `label` of a text, become one array `[batch]`; `label` is renamed to `labels`. Other columns need an
+    entry in `pad_values`.
+
+    Raises TypeError and `noren.Error` for examples that do not fit together, with the index of the example.
+
+    >>> from noren.data import PaddingCollator
+    >>> collate = PaddingCollator(side="left", labels="causal", return_tensors="np")
+    >>> batch = collate([{"input_ids": [5, 6, 7]}, {"input_ids": [8, 9]}])
+    >>> batch["input_ids"].tolist(), batch["position_ids"].tolist(), batch["labels"].tolist()
+    ([[5, 6, 7], [0, 8, 9]], [[0, 1, 2], [0, 0, 1]], [[-100, 6, 7], [-100, -100, 9]])
+    """
+
+    side: str = "right"
+    """The side of the padding: `"right"` or `"left"`."""
+    length: int | None = None
+    """The length of the rows [default: that of the longest example]. Longer examples are an error."""
+    multiple: int = 1
+    """The length of the rows is rounded up to a multiple of this number."""
+    pad_values: Mapping[str, int] = field(default_factory=dict)
+    """The values of padding in further columns with one whole number for each token."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choice("side", self.side, ("right", "left"))
+        number("multiple", self.multiple, 1, TOKENS)
+        if self.length is not None:
+            number("length", self.length, 1, TOKENS)
+        if not isinstance(self.pad_values, Mapping):
+            raise TypeError(f"pad_values is a {type(self.pad_values).__name__}: give a mapping from columns to numbers")
+        for name, value in self.pad_values.items():
+            number(f"pad_values[{name!r}]", value, -(2**63), 2**63 - 1)
+
+    def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
+        """Returns the padded batch of a list of examples."""
+        rows = _examples(examples)
+        given = [ids(f"input_ids of example {at}", tokens) for at, tokens in enumerate(column(rows, "input_ids"))]
+        width = self._width([len(tokens) for tokens in given])
+        sizes = [len(tokens) for tokens in given]
+        tokens = self._padded("input_ids", given, sizes, width, self.pad_token_id)
+        real = self._padded("attention_mask", [np.ones(size, np.int64) for size in sizes], sizes, width, 0)
+        masks = [flags(f"attention_mask of example {at}", mask, 1, "a token") for at, mask in enumerate(column(rows, "attention_mask"))]
+        if masks:
+            real = self._padded("attention_mask", [mask.astype(np.int64) for mask in masks], sizes, width, 0)
+        out = {"input_ids": tokens, "attention_mask": real, "position_ids": np.maximum(real.cumsum(1) - 1, 0) * real}
+        out |= self._others(rows, sizes, width)  # given positions replace the computed ones
+        special = out.pop("special_tokens_mask", None) if self.masking is not None else None
+        learned = out.pop("loss_mask", None) if self.labels == "causal" else None
+        if self.masking is not None:
+            out["input_ids"], out["labels"] = self._corrupted(rows, tokens, real == 1, special)
+        elif self.labels == "causal":
+            if column(rows, "labels"):
+                raise Error("the examples have 'labels', which labels='causal' does not use: remove the column, or give labels='given'")
+            out["labels"] = self._next_tokens(tokens, real, learned)
+        elif self.labels != "none" and (given_labels := column(rows, "labels")):
+            out["labels"] = self._given(given_labels, sizes, width)
+        elif self.labels == "given" and "labels" not in out:
+            raise Error("labels is 'given', but the examples have no 'labels': give them, or labels='causal'")
+        return self._finish(out)
+
+    def _width(self, sizes: list[int]) -> int:
+        longest = max(sizes)
+        if self.length is not None and longest > self.length:
+            raise Error(f"example {sizes.index(longest)} has {longest} tokens and length is {self.length}: truncate the example, or give a larger length")
+        width = -(-(self.length or max(longest, 1)) // self.multiple) * self.multiple
+        if width * len(sizes) > TOKENS:
+            raise Error(f"{len(sizes)} rows of {width} tokens are more than {TOKENS} tokens: give fewer examples or a smaller length")
+        return width
+
+    def _padded(self, name: str, given: Sequence[NDArray[Any]], sizes: list[int], width: int, value: int) -> Ints:
+        """Returns rows of one length from the entries of each example, which has `sizes` tokens."""
+        out = np.full((len(given), width), value, np.int64)
+        for at, (row, size) in enumerate(zip(given, sizes, strict=True)):
+            if len(row) != size:
+                raise Error(f"example {at} has {size} input_ids and {len(row)} entries of {name!r}: give one for each token")
+            out[at, width - size if self.side == "left" else 0 :][:size] = row
+        return out
+
+    def _next_tokens(self, tokens: Ints, real: Ints, learned: Ints | None) -> Ints:
+        """Returns the labels of causal language modelling: each token that follows a token of its row."""
+        follows = (real == 1) & (real.cumsum(1) > 1)
+        if learned is not None:
+            follows &= learned == 1
+        return np.where(follows, tokens, self.ignore_index)
+
+    def _given(self, labels: list[Any], sizes: list[int], width: int) -> NDArray[Any]:
+        """Returns the labels of the examples: one for each token, or one for each example."""
+        if all(_scalar(label) for label in labels):
+            return _numbers("labels", labels)
+        rows = [whole(f"labels of example {at}", label, 1) for at, label in enumerate(labels)]
+        return self._padded("labels", rows, sizes, width, self.ignore_index)
+
+    def _others(self, rows: list[Example], sizes: list[int], width: int) -> dict[str, Any]:
+        """Returns the padded columns other than ids, masks and labels."""
+        out: dict[str, Any] = {}
+        for name in dict.fromkeys(key for row in rows for key in row):
+            if name in ("input_ids", "attention_mask", "labels", "row_id"):
+                continue
+            values = column(rows, name)
+            if all(map(_scalar, values)):
+                out["labels" if name == "label" else name] = _numbers(name, values)
+                continue
+            value = self.pad_values.get(name, _PADDED.get(name))
+            if value is None:
+                raise Error(f"column {name!r} has no known padding: remove the column, or give pad_values={{{name!r}: number}}")
+            read = [whole(f"{name} of example {at}", entry, 1) for at, entry in enumerate(values)]
+            if name in ("special_tokens_mask", "loss_mask"):
+                read = [flags(f"{name} of example {at}", entry, 1, "true").astype(np.int64) for at, entry in enumerate(read)]
+            out[name] = self._padded(name, read, sizes, width, value)
+        return out
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackingCollator(_Collator):
+    """Packs examples into rows without reading of other documents: `input_ids`, `position_ids` and `labels`, `[rows, length]`.
+
+    An example is a mapping with `input_ids` and, optionally, `attention_mask` (0 for padding, which is removed), `loss_mask` and
+    `labels`; other columns are not used. Without labels of their own, examples get labels for causal language modelling. Without a length, a batch is one row
+    without padding. There is no `attention_mask`: transformers detects the documents by `position_ids`, but not together with
+    an `attention_mask` or a cache. `extras=["use_cache"]` adds `use_cache=False` for such models; other extras are the arguments
+    of other attention functions.
+
+    `PackingCollator.map_rows` packs a whole data set: `dataset.map(collate.map_rows, batched=True, remove_columns=...)`. The rows
+    have `document_lengths`, by which a PackingCollator recognises that they are packed already.
+
+    >>> from noren.data import PackingCollator
+    >>> collate = PackingCollator(length=6, method="first_fit_decreasing", extras=["facts"], return_tensors="np")
+    >>> batch = collate([{"input_ids": [5, 6]}, {"input_ids": [7, 8, 9, 10, 11]}, {"input_ids": [12, 13, 14]}])
+    >>> batch["input_ids"].tolist(), batch["facts"]
+    ([[7, 8, 9, 10, 11, 0], [12, 13, 14, 5, 6, 0]], {'documents': [[5], [3, 2]], 'lengths': [5, 5]})
+    """
+
+    length: int | None = None
+    """The number of tokens of a row [default: all tokens of the batch]."""
+    method: str = "in_order"
+    """The order of the documents, as in `noren.data.pack`."""
+    long: str = "split"
+    """The treatment of documents longer than a row, as in `noren.data.pack`."""
+    extras: Sequence[str] = ()
+    """Further entries of the batch: `segment_ids`, `attention_mask`, `shifted_labels`, `cu_seqlens`, `max_seqlen`, `facts`,
+    `document_lengths`, `use_cache` (false), and `packed` (the `Packed` object)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choice("method", self.method, METHODS)
+        choice("long", self.long, LONG_DOCUMENTS)
+        if self.length is not None:
+            number("length", self.length, 1, TOKENS)
+        for name in items("extras", self.extras, "names"):
+            choice("extras", name, _EXTRAS)
+
+    def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
+        """Returns the packed batch of a list of examples, or of rows that `map_rows` packed."""
+        packed = self.pack(examples)
+        names = ["input_ids", "position_ids", *(() if self.labels == "none" else ("labels",)), *self.extras]
+        return self._finish({name: _entry(packed, name) for name in names})
+
+    def pack(self, examples: Sequence[Example]) -> Packed:
+        """Returns the packed rows of a list of examples."""
+        rows = _examples(examples)
+        lengths = column(rows, "document_lengths")
+        if lengths:
+            rows, counts = _split(rows, lengths)
+        if self.masking is not None:
+            rows = [self._masked(row) for row in without_padding(rows)]
+        given = Columns.read(rows, self.labels)
+        pieces = regrouped(counts) if lengths else places(given.sizes, self.length, self.method, self.long)
+        if not pieces:
+            raise Error(f"no token is left of {len(rows)} examples: give examples with tokens, or another treatment than long={self.long!r}")
+        width = self._width([max(1, sum(row)) for row in counts]) if lengths else self.length
+        width = width if width is not None else pieces[-1].end
+        return given.packed(pieces, width, self.pad_token_id, self.ignore_index, self.masking is None)
+
+    def map_rows(self, columns: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+        """Packs the columns of examples for `datasets`: `dataset.map(collate.map_rows, batched=True, remove_columns=...)`.
+
+        Returns the columns of the rows: `input_ids`, `position_ids`, `labels` and `document_lengths`, lists without padding.
+        `masking` is not applied: it is applied when the rows are collated, so each epoch has other choices.
+        """
+        if not isinstance(columns, Mapping):
+            raise TypeError(f"columns is a {type(columns).__name__}: give a mapping from column names to lists (batched=True)")
+        read = {name: items(name, columns[name], "examples") for name in PER_TOKEN if name in columns}
+        if "input_ids" not in read:
+            raise Error(f"the columns are {', '.join(map(repr, columns)) or 'none'}: give a column 'input_ids'")
+        sizes = {name: len(values) for name, values in read.items()}
+        if len(set(sizes.values())) > 1:
+            raise Error(f"the columns have different numbers of examples ({sizes}): give columns of equal length")
+        rows = without_padding([dict(zip(read, values, strict=True)) for values in zip(*read.values(), strict=True)])
+        masked = self.masking is not None
+        packed = replace(self, masking=None, labels="none" if masked else self.labels).pack(rows)
+        names = ("input_ids", "position_ids", *(() if masked or self.labels == "none" else ("labels",)))
+        out = {name: [row[:size].tolist() for row, size in zip(getattr(packed, name), packed.lengths, strict=True)] for name in names}
+        if masked and (special := column(rows, "special_tokens_mask")):
+            marks = [whole(f"special_tokens_mask of example {at}", mark, 1) for at, mark in enumerate(special)]
+            out["special_tokens_mask"] = [[] for _ in packed.input_ids]
+            for piece in packed.pieces:
+                out["special_tokens_mask"][piece.row] += marks[piece.document][piece.start : piece.stop].tolist()
+        return {**out, "document_lengths": [list(row) for row in packed.documents]}
+
+    def _masked(self, row: Example) -> Example:
+        """Returns the example with corrupted tokens and their labels."""
+        tokens = ids("input_ids", row.get("input_ids", ()))[None]
+        special = row.get("special_tokens_mask")
+        read = None if special is None else whole("special_tokens_mask", special, 1)[None]
+        out, labels = self._corrupted([row], tokens, np.ones(tokens.shape, np.bool_), read)
+        return {"input_ids": out[0], "labels": labels[0]}
+
+    def _width(self, sizes: list[int]) -> int:
+        """Returns the number of tokens of rows that are packed already."""
+        longest = max(sizes)
+        if self.length is not None and longest > self.length:
+            raise Error(f"packed row {sizes.index(longest)} has {longest} tokens and length is {self.length}: give the length with which the rows were packed")
+        return self.length or longest
+
+
+def _examples(examples: Any) -> list[Example]:
+    """Returns the examples as a list of mappings with `input_ids`."""
+    rows = items("examples", examples, "examples, each a mapping with 'input_ids'")
+    if not rows:
+        raise Error("the batch has no example: give at least one")
+    for at, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise TypeError(f"example {at} is a {type(row).__name__}: give a mapping with 'input_ids'")
+        if "input_ids" not in row:
+            raise Error(f"example {at} has no 'input_ids', but {', '.join(map(repr, row)) or 'no keys'}: give its token ids")
+    return rows
+
+
+def _split(rows: list[Example], lengths: list[Any]) -> tuple[list[Example], list[list[int]]]:
+    """Returns the documents of packed rows, and their lengths by row. Row ids are not used: a row has several texts."""
+    documents: list[Example] = []
+    counts = []
+    for at, (row, given) in enumerate(zip(rows, lengths, strict=True)):
+        sizes = ids(f"document_lengths of row {at}", given)
+        columns = {name: whole(f"{name} of row {at}", row[name], 1) for name in PER_TOKEN if name in row}
+        total = len(columns["input_ids"])
+        if sizes.sum() != total or not total:
+            raise Error(f"document_lengths of row {at} sum to {sizes.sum()}, and the row has {total} tokens: give rows that map_rows made")
+        for name, values in columns.items():
+            same_shape(f"{name} of row {at}", values, "input_ids", columns["input_ids"])
+        ends = np.cumsum(sizes)
+        for start, end in zip(ends - sizes, ends, strict=True):
+            documents.append({name: values[start:end] for name, values in columns.items()})
+        counts.append(sizes.tolist())
+    return documents, counts
+
+
+def _entry(packed: Packed, name: str) -> Any:
+    """Returns an entry of a packed batch by name."""
+    if name in ("packed", "use_cache"):
+        return packed if name == "packed" else False
+    return [list(row) for row in packed.documents] if name == "document_lengths" else getattr(packed, name)
+
+
+def _scalar(value: Any) -> bool:
+    """Returns whether the value is one number."""
+    return isinstance(value, (bool, int, float, np.number, np.bool_)) or (is_torch(value) and value.ndim == 0) or getattr(value, "shape", None) == ()
+
+
+def _numbers(name: str, values: list[Any]) -> NDArray[Any]:
+    """Returns one number of each example as an array `[batch]`: int64, or float32 for floats."""
+    array = np.asarray([value.item() if hasattr(value, "item") else value for value in values])
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"column {name!r} holds {array.dtype}: remove the column, or give numbers")
+    return array.astype(np.float32 if array.dtype.kind == "f" else np.int64)

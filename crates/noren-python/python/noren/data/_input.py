@@ -1,0 +1,150 @@
+"""Checks of token ids, masks and numbers given by the caller. Errors name the argument, its value and the fix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._noren import Error
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+TOKENS = 1 << 26
+"""Maximum number of tokens, padding included, that one call returns: its arrays take up to 512 MiB each."""
+
+
+def number(name: str, value: Any, low: int, high: int = 2**31 - 1) -> int:
+    """Returns a whole number from `low` to `high`. Raises TypeError for another type and `Error` for another number."""
+    if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} is {_shown(value)}: give a whole number")
+    try:
+        whole = int(value.__index__())
+    except Exception as error:
+        raise TypeError(f"{name} is {_shown(value)}: give a whole number") from error
+    if not low <= whole <= high:
+        raise Error(f"{name} is {whole}: give a number from {low} to {high}")
+    return whole
+
+
+def share(name: str, value: Any) -> float:
+    """Returns a number from 0 to 1. Raises TypeError for another type and `Error` for another number."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{name} is {_shown(value)}: give a number from 0 to 1")
+    if not 0.0 <= value <= 1.0:  # also true for NaN
+        raise Error(f"{name} is {value}: give a number from 0 to 1")
+    return float(value)
+
+
+def choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
+    """Returns one of `choices`. Raises `Error` for any other value."""
+    if not isinstance(value, str) or value not in choices:
+        raise Error(f"{name} is {_shown(value)}: give one of {', '.join(map(repr, choices))}")
+    return value
+
+
+def items(name: str, values: Any, each: str) -> list[Any]:
+    """Returns the entries of a list, array or data set. Raises TypeError for texts, mappings and objects without a length."""
+    if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__len__") or not hasattr(values, "__iter__"):
+        raise TypeError(f"{name} is {_shown(values)}: give a list of {each}")
+    try:
+        count = len(values)
+        if count <= TOKENS:
+            return list(values)
+    except OverflowError as error:
+        raise Error(f"{name} is {_shown(values)}: give at most {TOKENS} entries at once") from error
+    except TypeError as error:  # an array without dimensions
+        raise TypeError(f"{name} is {_shown(values)}: give a list of {each}") from error
+    raise Error(f"{name} has {count} entries: give at most {TOKENS} at once")
+
+
+def whole(name: str, value: Any, dims: int) -> Ints:
+    """Returns an array of whole numbers with `dims` dimensions, as int64. Booleans become 0 and 1.
+
+    Raises TypeError for floats, texts and objects, and `Error` for another number of dimensions or numbers outside of int64.
+    """
+    given = _numpy(name, value)
+    if given.size == 0 and given.dtype.kind == "f":
+        given = given.astype(np.int64)  # NumPy reads an empty list as floats
+    if given.dtype.kind not in "biu":
+        raise TypeError(f"{name} holds {given.dtype}: give whole numbers")
+    if given.ndim != dims:
+        expected = "one list" if dims == 1 else "rows of equal length"
+        raise Error(f"{name} has shape {given.shape}: give {expected} of whole numbers ({dims} dimension{'s' * (dims > 1)})")
+    if given.dtype == np.uint64 and given.size and given.max() > np.uint64(2**63 - 1):
+        raise Error(f"{name} holds {given.max()}: give numbers below 2**63")
+    return given.astype(np.int64)
+
+
+def ids(name: str, value: Any, dims: int = 1) -> Ints:
+    """Returns token ids: whole numbers from 0. Raises TypeError and `Error` as `whole` does, and `Error` for negative numbers."""
+    array = _numpy(name, value)
+    if array.dtype.kind == "b":
+        raise TypeError(f"{name} holds booleans: give token ids")
+    given = whole(name, array, dims)
+    if given.size and given.min() < 0:
+        raise Error(f"{name} holds {given.min()}: token ids are not negative; remove the numbers that mark padding")
+    return given
+
+
+def flags(name: str, value: Any, dims: int, meaning: str) -> Bools:
+    """Returns an array of zeros and ones, or of booleans, as booleans. `meaning` is the meaning of 1, for the message."""
+    given = whole(name, value, dims)
+    wrong = (given != 0) & (given != 1)
+    if wrong.any():
+        raise Error(f"{name} holds {given[wrong][0]}: give 1 ({meaning}) and 0, or booleans")
+    return given.astype(np.bool_)
+
+
+def same_shape(name: str, array: NDArray[Any], other_name: str, other: NDArray[Any]) -> None:
+    """Raises `Error` unless two arrays have the same shape."""
+    if array.shape != other.shape:
+        raise Error(f"{name} has shape {array.shape} and {other_name} has shape {other.shape}: give arrays of the same shape")
+
+
+def id_set(name: str, values: Any) -> tuple[int, ...]:
+    """Returns the given token ids without repeats, in ascending order."""
+    return tuple(sorted({number(name, value, 0) for value in items(name, values, "token ids")}))
+
+
+def is_torch(value: Any) -> bool:
+    """Returns whether the value is a tensor of PyTorch. PyTorch is not imported."""
+    return type(value).__module__.split(".", 1)[0] == "torch" and hasattr(value, "detach")
+
+
+def column(rows: Iterable[Mapping[str, Any]], name: str) -> list[Any]:
+    """Returns the values of a key in all rows; the key must be in every row or in none (an empty list)."""
+    rows = list(rows)
+    have = [name in row for row in rows]
+    if any(have) and not all(have):
+        raise Error(f"example {have.index(False)} has no {name!r}, but example {have.index(True)} has: give {name!r} in all examples")
+    return [row[name] for row in rows] if any(have) else []
+
+
+def _numpy(name: str, value: Any) -> NDArray[Any]:
+    """Returns the value as an array of NumPy. Raises TypeError for values that are not arrays or lists of numbers."""
+    if isinstance(value, (str, bytes, Mapping)) or not (hasattr(value, "__len__") or hasattr(value, "__array__")):
+        raise TypeError(f"{name} is {_shown(value)}: give a list or array of whole numbers")
+    try:
+        if hasattr(value, "__len__") and len(value) > TOKENS:
+            raise Error(f"{name} has {len(value)} entries: give at most {TOKENS}")
+        given = np.asarray(value.detach().cpu() if is_torch(value) else value)
+    except Error:
+        raise
+    except Exception as error:
+        raise TypeError(f"{name} is {_shown(value)}: give whole numbers, and rows of equal length ({error})") from error
+    if given.size > TOKENS:
+        raise Error(f"{name} has {given.size} entries: give at most {TOKENS}")
+    return given
+
+
+def _shown(value: Any) -> str:
+    """Returns the value as a short text for a message."""
+    try:
+        text = repr(value)
+    except Exception:
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 60 else f"a {type(value).__name__}"

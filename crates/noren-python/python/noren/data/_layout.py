@@ -1,0 +1,132 @@
+"""The places of documents in rows: in order, filled without a gap, first fit, and first fit decreasing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from .._noren import Error
+from ._input import TOKENS, choice, number
+
+METHODS = ("in_order", "fill", "first_fit", "first_fit_decreasing")
+LONG = ("split", "truncate", "drop", "error")
+PIECES = 1 << 24
+"""Maximum number of pieces that one call makes."""
+
+
+class Piece(NamedTuple):
+    """Consecutive tokens of a document in a row."""
+
+    document: int
+    """The index of the document."""
+    start: int
+    """The first token, counted from the beginning of the document."""
+    stop: int
+    """The token after the last, counted from the beginning of the document."""
+    row: int
+    """The index of the row."""
+    column: int
+    """The place of the first token in the row."""
+
+    @property
+    def end(self) -> int:
+        """The place after the last token in the row."""
+        return self.column + self.stop - self.start
+
+
+def places(lengths: Sequence[int], length: int | None, method: str, long: str) -> list[Piece]:
+    """Returns the pieces of documents of the given lengths in rows of `length` tokens, ordered by row and place.
+
+    Without a length, all documents are in one row. Documents without tokens have no piece.
+    """
+    choice("method", method, METHODS)
+    choice("long", long, LONG)
+    if length is None:
+        length = max(1, sum(lengths))
+    length = number("length", length, 1, TOKENS)
+    count = sum(-(-tokens // length) for tokens in lengths)
+    if count > PIECES:
+        raise Error(f"rows of {length} tokens divide the documents into {count} pieces: give at most {PIECES}, by fewer documents or longer rows")
+    if method == "fill":
+        return _in_rows(_cut_at_rows(lengths, length))
+    parts = list(_parts(lengths, length, long))
+    if method == "in_order":
+        return _in_rows(_next_fit(parts, length))
+    if method == "first_fit_decreasing":
+        parts.sort(key=lambda part: (part[1] - part[2], part[0], part[1]))
+    return _in_rows(_first_fit(parts, length))
+
+
+Part = tuple[int, int, int]
+"""A document and a range of its tokens: (index of the document, first token, token after the last)."""
+
+
+def _parts(lengths: Sequence[int], length: int, long: str) -> Iterable[Part]:
+    """Returns the parts of the documents; a part has at most `length` tokens."""
+    for document, tokens in enumerate(lengths):
+        if tokens > length and long == "error":
+            raise Error(
+                f"document {document} has {tokens} tokens and a row has {length}: give a larger length, or long= one of "
+                "'split', 'truncate' and 'drop'"
+            )
+        if tokens > length and long == "drop":
+            continue
+        stop = min(tokens, length) if long == "truncate" else tokens
+        for start in range(0, stop, length):
+            yield document, start, min(start + length, stop)
+
+
+def _next_fit(parts: Iterable[Part], length: int) -> Iterable[tuple[int, Part]]:
+    """Returns each part with its row. A part that does not fit into the last row begins a row."""
+    row, used = -1, length
+    for part in parts:
+        tokens = part[2] - part[1]
+        if used + tokens > length:
+            row, used = row + 1, 0
+        used += tokens
+        yield row, part
+
+
+def _cut_at_rows(lengths: Sequence[int], length: int) -> Iterable[tuple[int, Part]]:
+    """Returns parts with their rows. A document that does not fit into the rest of a row continues in the next row."""
+    before = 0
+    for document, tokens in enumerate(lengths):
+        start = 0
+        while start < tokens:
+            stop = min(tokens, start + length - before % length)
+            yield before // length, (document, start, stop)
+            before += stop - start
+            start = stop
+
+
+def _first_fit(parts: Sequence[Part], length: int) -> Iterable[tuple[int, Part]]:
+    """Returns each part with the first row that has space for it; O(log parts) for each part.
+
+    `free` is a binary tree: entry `leaves + row` is the free space of a row, and each other entry is the maximum of its two
+    children.
+    """
+    leaves = 1
+    while leaves < len(parts):
+        leaves *= 2
+    free = [length] * (2 * leaves)
+    for part in parts:
+        tokens = part[2] - part[1]
+        node = 1
+        while node < leaves:
+            node = 2 * node if free[2 * node] >= tokens else 2 * node + 1
+        yield node - leaves, part
+        free[node] -= tokens
+        while node > 1:
+            node //= 2
+            free[node] = max(free[2 * node], free[2 * node + 1])
+
+
+def _in_rows(placed: Iterable[tuple[int, Part]]) -> list[Piece]:
+    """Returns the pieces ordered by row; pieces of a row keep the order in which they were added."""
+    used: dict[int, int] = {}
+    pieces = []
+    for row, (document, start, stop) in placed:
+        column = used.get(row, 0)
+        used[row] = column + stop - start
+        pieces.append(Piece(document, start, stop, row, column))
+    return sorted(pieces, key=lambda piece: (piece.row, piece.column))

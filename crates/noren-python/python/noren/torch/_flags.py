@@ -1,0 +1,50 @@
+"""Checks of the tensors of pooling and losses, on any device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._noren import Error
+from .._tensors import FLOATS, check_strided
+
+
+def check_values(name: str, x: Any) -> None:
+    """Raises an error unless `x` is a dense tensor of float64, float32, bfloat16 or float16."""
+    check_data(name, x)
+    if x.dtype != torch.float64 and x.dtype not in FLOATS:
+        raise TypeError(f"{name} holds {x.dtype}: give float32, float64, bfloat16 or float16")
+
+
+def check_ids(name: str, x: Any) -> None:
+    """Raises an error unless `x` is a dense tensor of whole numbers."""
+    check_data(name, x)
+    if x.dtype == torch.bool or x.is_floating_point() or x.is_complex():
+        raise TypeError(f"{name} holds {x.dtype}: give token ids (int64)")
+
+
+def as_flags(name: str, mask: Tensor, meaning: str) -> Tensor:
+    """Returns a tensor of booleans, or of zeros and ones, as booleans. `meaning` is the meaning of 1, for the message.
+
+    Zeros and ones are checked, which reads them on the CPU; booleans need no check.
+    """
+    check_data(name, mask)
+    if mask.dtype == torch.bool:
+        return mask
+    if mask.is_floating_point() or mask.is_complex():
+        raise TypeError(f"{name} holds {mask.dtype}: give booleans, or 1 ({meaning}) and 0 as integers")
+    if not torch.compiler.is_compiling():
+        whole = mask.long()  # PyTorch has few operations for unsigned integers
+        wrong = whole[(whole != 0) & (whole != 1)]
+        if wrong.numel():
+            raise Error(f"{name} holds {wrong[0].item()}: give booleans, or 1 ({meaning}) and 0")
+    return mask.bool()
+
+
+def check_data(name: str, x: Any) -> None:
+    """Raises an error unless `x` is a dense tensor with data."""
+    check_strided(name, x)
+    if x.device.type == "meta" and not torch.compiler.is_compiling():
+        raise Error(f"{name} is on the device meta, which holds no numbers: give a tensor on another device")

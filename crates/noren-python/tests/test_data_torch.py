@@ -1,0 +1,425 @@
+"""Pooling and losses of `noren.torch`, and `noren.data` with tensors, DataLoader, datasets and a model of transformers."""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import noren as nr
+from noren.data import PackingCollator, PaddingCollator, TokenBudgetBatches, TokenMasking, pack
+
+torch = pytest.importorskip("torch")
+import noren.torch as nt  # noqa: E402
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    """Small operations are slower on several threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+POOLS = {"mean": nt.mean_pool, "max": nt.max_pool, "first": nt.first_token_pool, "last": nt.last_token_pool}
+
+
+def random_mask(rng: np.random.Generator, batch: int, length: int) -> np.ndarray:
+    """Returns right, left, both-sided or scattered padding; some rows have no token, some no padding."""
+    mask = np.zeros((batch, length), bool)
+    for b in range(batch):
+        start, stop = sorted(rng.integers(0, length + 1, 2))
+        kind = rng.integers(0, 5)
+        mask[b] = [np.arange(length) < stop, np.arange(length) >= start, (np.arange(length) >= start) & (np.arange(length) < stop), rng.random(length) < 0.5, True][kind]
+    return mask
+
+
+def pooled_by_loops(hidden: np.ndarray, mask: np.ndarray, how: str) -> np.ndarray:
+    batch, length, width = hidden.shape
+    out = np.zeros((batch, width))
+    for b in range(batch):
+        tokens = [t for t in range(length) if mask[b, t]]
+        if not tokens:
+            continue
+        for d in range(width):
+            values = [float(hidden[b, t, d]) for t in tokens]
+            out[b, d] = {"mean": math.fsum(values) / len(values), "max": max(values), "first": values[0], "last": values[-1]}[how]
+    return out
+
+
+def pooled_gradient(hidden: np.ndarray, mask: np.ndarray, how: str, upstream: np.ndarray) -> np.ndarray:
+    out = np.zeros(hidden.shape)
+    for b in range(len(hidden)):
+        tokens = np.flatnonzero(mask[b])
+        if not len(tokens):
+            continue
+        for d in range(hidden.shape[2]):
+            if how == "mean":
+                out[b, tokens, d] = upstream[b, d] / len(tokens)
+            else:
+                at = {"first": tokens[0], "last": tokens[-1], "max": tokens[hidden[b, tokens, d].argmax()]}[how]
+                out[b, at, d] = upstream[b, d]
+    return out
+
+
+def test_pooling_of_1000_batches() -> None:
+    """Values and gradients equal loops in float64; gradients of padding are exactly 0, and NaN in padding changes no bit."""
+    zeros = 0
+    for seed in range(1000):
+        rng = np.random.default_rng(seed)
+        batch, length, width = (int(rng.integers(low, high)) for low, high in ((1, 6), (1, 12), (1, 5)))
+        mask = random_mask(rng, batch, length)
+        dtype = (torch.float32, torch.float64, torch.bfloat16, torch.float16)[seed % 4]
+        data = torch.tensor(rng.normal(size=(batch, length, width))).to(dtype)
+        upstream = torch.tensor(rng.normal(size=(batch, width))).to(dtype)
+        given = torch.tensor(mask) if rng.random() < 0.5 else torch.tensor(mask.astype(int))
+        tolerance = {torch.float64: 1e-12, torch.float32: 1e-6, torch.bfloat16: 2e-2, torch.float16: 2e-3}[dtype]
+        for how, pool in POOLS.items():
+            hidden = data.clone().requires_grad_()
+            out = pool(hidden, given)
+            out.backward(upstream)
+            assert out.dtype == dtype and hidden.grad is not None
+            exact = data.double().numpy()
+            np.testing.assert_allclose(out.detach().double().numpy(), pooled_by_loops(exact, mask, how), rtol=tolerance, atol=tolerance)
+            if how != "max" or dtype == torch.float64:  # elsewhere the maximum may not be unique
+                np.testing.assert_allclose(hidden.grad.double().numpy(), pooled_gradient(exact, mask, how, upstream.double().numpy()), rtol=tolerance, atol=tolerance)
+            padding = hidden.grad[~torch.tensor(mask)]
+            assert not padding.count_nonzero() and not padding.isnan().any()
+            zeros += padding.numel()
+            poisoned = data.masked_fill(~torch.tensor(mask)[..., None], float(rng.choice([np.nan, np.inf, -np.inf]))).requires_grad_()
+            again = pool(poisoned, given)
+            again.backward(upstream)
+            assert torch.equal(again, out) and torch.equal(poisoned.grad, hidden.grad)
+    print(f"pooling: 4000 results and gradients equal loops; {zeros} gradients of padding are exactly 0")
+
+
+def test_the_doctor_finds_nothing_in_pooled_states() -> None:
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        lengths = rng.integers(1, 9, 4)
+        lengths[0] = 9
+        for side in ("left", "right"):
+            mask = np.arange(9) < lengths[:, None] if side == "right" else np.arange(9) >= 9 - lengths[:, None]
+            cells = (nr.causal() & nr.padding()).bind(nr.Shape.square(9, batch=4), {"attention_mask": mask.astype(int)}).dense()
+            hidden = torch.tensor(rng.normal(size=(4, 9, 6)))
+            declared: dict[str, Any] = dict(convention="keep", kind="causal", attention_mask=mask.astype(int), hidden=hidden)
+            for how, pool in POOLS.items():
+                report = nr.check(cells, pooled=pool(hidden, torch.tensor(mask)), pooling=how, **declared)
+                assert report.verdict == "correct" and "pooling_includes_padding" not in [f.cls for f in report.findings], report
+            assert "pooling_includes_padding" in nr.check(cells, pooled=hidden.mean(1), pooling="mean", **declared).classes
+
+
+def test_a_long_text_in_half_precision_does_not_overflow() -> None:
+    hidden = torch.full((1, 8192, 1), 20.0, dtype=torch.float16)
+    assert nt.mean_pool(hidden, torch.ones(1, 8192, dtype=torch.bool)).item() == 20.0
+
+
+def test_rows_and_batches_without_tokens() -> None:
+    for pool in POOLS.values():
+        assert pool(torch.ones(0, 3, 2), torch.ones(0, 3, dtype=torch.bool)).shape == (0, 2)
+        assert pool(torch.ones(2, 0, 2), torch.ones(2, 0, dtype=torch.bool)).tolist() == [[0.0, 0.0]] * 2
+        with pytest.raises(nr.Error, match="batch row 1 has no token: remove the row"):
+            pool(torch.ones(2, 3, 1), torch.tensor([[1, 1, 0], [0, 0, 0]]), empty="error")
+
+
+def test_pooling_compiles() -> None:
+    mask = torch.tensor([[1, 1, 0], [0, 1, 1]])
+    hidden = torch.randn(2, 3, 4)
+    for pool in POOLS.values():
+        compiled = torch.compile(pool, backend="eager", fullgraph=True)
+        assert torch.equal(compiled(hidden, mask), pool(hidden, mask))
+
+
+# --- losses ------------------------------------------------------------------------------------------------------------
+
+
+def loss_by_loops(logits: np.ndarray, labels: np.ndarray, counted: np.ndarray, shift: bool, ignore: int, smoothing: float) -> tuple[np.ndarray, np.ndarray, int]:
+    """Returns the loss of each position, the gradient of their sum, and the number of tokens."""
+    batch, length, size = logits.shape
+    losses, gradient, tokens = np.zeros((batch, length)), np.zeros(logits.shape), 0
+    for b in range(batch):
+        for t in range(length):
+            at = t + 1 if shift else t
+            if at >= length or labels[b, at] == ignore or not counted[b, at]:
+                continue
+            tokens += 1
+            row = logits[b, t] - logits[b, t].max()
+            log_p = row - np.log(np.exp(row).sum())
+            target = np.full(size, smoothing / size)
+            target[labels[b, at]] += 1.0 - smoothing
+            losses[b, t] = -(target * log_p).sum()
+            gradient[b, t] = np.exp(log_p) - target
+    return losses, gradient, tokens
+
+
+def test_losses_of_1000_batches() -> None:
+    zeros = empty = 0
+    for seed in range(1000):
+        rng = np.random.default_rng(seed)
+        batch, length, size = (int(rng.integers(low, high)) for low, high in ((1, 5), (1, 9), (2, 12)))
+        dtype = (torch.float64, torch.float32, torch.bfloat16)[seed % 3]
+        logits = torch.tensor(rng.normal(size=(batch, length, size)) * 3).to(dtype)
+        ignore, shift, smoothing = int(rng.choice([-100, -1, size + 3])), bool(rng.random() < 0.6), float(rng.choice([0.0, 0.0, 0.1]))
+        labels = rng.integers(0, size, (batch, length))
+        labels[rng.random(labels.shape) < rng.choice([0.0, 0.3, 0.3, 0.5, 1.0])] = ignore
+        mask = rng.random(labels.shape) < rng.choice([0.5, 0.8, 1.0, 0.0]) if rng.random() < 0.5 else None
+        counted = np.ones(labels.shape, bool) if mask is None else mask
+        losses, gradient, tokens = loss_by_loops(logits.double().numpy(), labels, counted, shift, ignore, smoothing)
+        given: dict[str, Any] = dict(loss_mask=None if mask is None else torch.tensor(mask), shift=shift, ignore_index=ignore)
+        target = torch.tensor(labels)
+        assert nt.count_label_tokens(target, **given).item() == tokens
+        tolerance = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 2e-2}[dtype]
+        np.testing.assert_allclose(nt.token_losses(logits, target, label_smoothing=smoothing, **given).numpy(), losses, rtol=2e-5 if dtype != torch.float64 else 1e-12, atol=2e-5)
+        divisor = tokens if rng.random() < 0.5 else int(rng.integers(max(tokens, 1), 40))
+        x = logits.clone().requires_grad_()
+        loss = nt.token_loss(x, target, tokens=None if divisor == tokens else (divisor if seed % 2 else torch.tensor(divisor)), label_smoothing=smoothing, **given)
+        loss.backward()
+        np.testing.assert_allclose(loss.item(), losses.sum() / max(divisor, 1), rtol=2e-5, atol=2e-5)
+        np.testing.assert_allclose(x.grad.double().numpy(), gradient / max(divisor, 1), rtol=tolerance, atol=tolerance)
+        unread = torch.tensor(losses == 0.0) & torch.tensor((gradient == 0.0).all(-1))
+        assert not x.grad[unread].count_nonzero() and x.grad.isfinite().all() and loss.isfinite()
+        zeros, empty = zeros + x.grad[unread].numel(), empty + (tokens == 0)
+        poisoned = logits.masked_fill(unread[..., None], float("nan")).requires_grad_()
+        again = nt.token_loss(poisoned, target, tokens=max(divisor, 1), label_smoothing=smoothing, **given)
+        again.backward()
+        assert torch.equal(again, loss) and torch.equal(poisoned.grad, x.grad)
+    assert empty > 50
+    print(f"losses: 1000 batches equal loops, {empty} without a token are 0; {zeros} gradients of unread logits are exactly 0")
+
+
+def test_accumulated_batches_have_the_loss_and_gradients_of_one_batch() -> None:
+    """Includes batches without a label, and compares with the mean of means, which differs (class loss_normaliser)."""
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        head = torch.nn.Linear(6, 10).double()
+        parts = []
+        for _ in range(int(rng.integers(1, 6))):
+            x = torch.tensor(rng.normal(size=(int(rng.integers(1, 4)), 7, 6)))
+            y = torch.tensor(rng.integers(0, 10, x.shape[:2]))
+            y[torch.tensor(rng.random(y.shape) < rng.choice([0.2, 0.8, 1.0]))] = -100
+            parts.append((x, y))
+        whole = nt.token_loss(head(torch.cat([x for x, _ in parts])), torch.cat([y for _, y in parts]))
+        expected = torch.autograd.grad(whole, list(head.parameters()))
+        tokens = sum(nt.count_label_tokens(y) for _, y in parts)
+        head.zero_grad()
+        losses = [nt.token_loss(head(x), y, tokens=tokens) for x, y in parts]
+        for loss in losses:
+            loss.backward()
+        torch.testing.assert_close(sum(losses), whole, rtol=1e-12, atol=1e-12)
+        for parameter, gradient in zip(head.parameters(), expected, strict=True):
+            torch.testing.assert_close(parameter.grad, gradient, rtol=1e-12, atol=1e-12)
+        head.zero_grad()
+        total = nt.TokenMeanLoss()
+        for x, y in parts:
+            total.add(head(x), y).backward()
+        assert total.tokens == int(tokens)
+        assert total.finish(head.parameters()) == pytest.approx(whole.item(), rel=1e-12, abs=1e-12) and total.tokens == 0
+        for parameter, gradient in zip(head.parameters(), expected, strict=True):
+            torch.testing.assert_close(parameter.grad, gradient, rtol=1e-12, atol=1e-12)
+
+
+def test_the_loss_is_that_of_pytorch_and_transformers() -> None:
+    loss_utils = pytest.importorskip("transformers.loss.loss_utils")
+    torch.manual_seed(0)
+    logits, labels = torch.randn(3, 8, 11), torch.randint(0, 11, (3, 8))
+    labels[0, 3:] = -100
+    torch.testing.assert_close(nt.token_loss(logits, labels), loss_utils.ForCausalLMLoss(logits, labels, 11))
+    torch.testing.assert_close(nt.token_loss(logits, labels, shift=False), torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()))
+
+
+# --- tensors, loaders and models ---------------------------------------------------------------------------------------
+
+
+def test_tensors_give_tensors() -> None:
+    ids = torch.randint(5, 50, (4, 20))
+    corrupt = TokenMasking(mask_token_id=4, vocab_size=50)
+    made, same = corrupt(ids, torch.ones_like(ids)), corrupt(ids.numpy(), None)
+    assert isinstance(made.labels, torch.Tensor) and made.input_ids.dtype == torch.int64
+    assert (made.input_ids.numpy() == same.input_ids).all() and (made.labels.numpy() == same.labels).all()
+    packed = pack([ids[0], ids[1, :7]], 12)
+    assert {name: (value.shape, value.dtype) for name, value in packed.tensors().items()} == {name: ((3, 12), torch.int64) for name in ("input_ids", "position_ids", "labels")}
+    hidden = torch.randn(3, 12, 5, requires_grad=True)
+    parts = packed.unpack(hidden)
+    assert [part.shape for part in parts] == [(20, 5), (7, 5)]
+    sum(part.sum() for part in parts).backward()
+    assert torch.equal(hidden.grad[..., 0] == 1.0, torch.tensor(packed.attention_mask == 1)) and not hidden.grad[torch.tensor(packed.attention_mask == 0)].count_nonzero()
+
+
+def as_numbers(batch: dict[str, Any]) -> dict[str, Any]:
+    return {name: value.tolist() if isinstance(value, torch.Tensor) else value for name, value in batch.items()}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_dataloader(workers: int) -> None:
+    rng = np.random.default_rng(5)
+    data = [{"input_ids": rng.integers(5, 50, int(n)).tolist()} for n in rng.integers(2, 15, 30)]
+    batches = TokenBudgetBatches([len(row["input_ids"]) for row in data], 48, shuffle=True, bucket=8)
+    for collate in (
+        PaddingCollator(side="left", labels="causal"),
+        PaddingCollator(masking=TokenMasking(mask_token_id=4, vocab_size=50)),
+        PackingCollator(length=48, method="first_fit_decreasing", extras=["facts", "cu_seqlens", "max_seqlen"]),
+    ):
+        loader = torch.utils.data.DataLoader(data, batch_sampler=batches, collate_fn=collate, num_workers=workers)
+        made = list(loader)
+        assert len(made) == len(batches)
+        for batch, members in zip(made, batches, strict=True):
+            assert as_numbers(batch) == as_numbers(collate([data[at] for at in members]))
+            assert batch["input_ids"].numel() <= 48 * len(batch["input_ids"]) and batch["labels"].dtype == torch.int64
+
+
+def test_datasets() -> None:
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+    rng = np.random.default_rng(6)
+    rows = [{"input_ids": rng.integers(5, 50, int(n)).tolist(), "attention_mask": [1] * int(n), "text": "x"} for n in rng.integers(2, 15, 40)]
+    data = datasets.Dataset.from_list(rows)
+    collate = PackingCollator(length=32, method="first_fit_decreasing", extras=["facts"])
+    packed = data.map(collate.map_rows, batched=True, batch_size=20, remove_columns=data.column_names)
+    assert set(packed.column_names) == {"input_ids", "position_ids", "labels", "document_lengths"}
+    assert sum(map(sum, packed["document_lengths"])) == sum(len(row["input_ids"]) for row in rows)
+    for source in (packed, packed.with_format("torch"), packed.with_format("numpy")):
+        [batch] = torch.utils.data.DataLoader(source, batch_size=100, collate_fn=collate)
+        first = pack([row["input_ids"] for row in rows[:20]], 32, method="first_fit_decreasing")
+        assert batch["input_ids"][: len(first.input_ids)].tolist() == first.input_ids.tolist()
+        assert batch["labels"][: len(first.input_ids)].tolist() == first.labels.tolist()
+        nr.parse("causal & documents").plan(nr.Shape.square(32, batch=len(packed)), batch["facts"])
+    padded = next(iter(torch.utils.data.DataLoader(data.remove_columns("text"), batch_size=8, collate_fn=PaddingCollator(labels="causal"))))
+    assert padded["attention_mask"].sum() == sum(len(row["input_ids"]) for row in rows[:8])
+
+
+def tiny(kind: str, **options: Any) -> Any:
+    transformers = pytest.importorskip("transformers")
+    import noren.hf
+
+    noren.hf.register()
+    torch.manual_seed(0)
+    sizes = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, vocab_size=64, max_position_embeddings=64)
+    config = transformers.AutoConfig.for_model(kind, **sizes, **options)
+    return transformers.AutoModelForCausalLM.from_config(config, attn_implementation="noren").eval()
+
+
+def test_packed_rows_have_the_logits_loss_and_gradients_of_single_texts() -> None:
+    model = tiny("llama", num_key_value_heads=2)
+    rng = np.random.default_rng(7)
+    examples = [{"input_ids": rng.integers(5, 60, int(n)).tolist()} for n in rng.integers(2, 15, 9)]
+    tokens = sum(len(example["input_ids"]) - 1 for example in examples)
+    parameter = model.model.layers[0].mlp.up_proj.weight
+    total = 0.0
+    for example in examples:
+        ids = torch.tensor([example["input_ids"]])
+        loss = nt.token_loss(model(ids).logits, ids, tokens=tokens)
+        loss.backward()
+        total += loss.item()
+    expected = parameter.grad.clone()
+    for collate in (PackingCollator(length=20, method="first_fit_decreasing", extras=["packed", "use_cache"]), PackingCollator(extras=["packed", "use_cache"]), PaddingCollator(side="left", labels="causal")):
+        model.zero_grad()
+        batch = collate(examples)
+        packed = batch.pop("packed", None)
+        out = model(**batch, **({"use_cache": False} if packed is None else {}))
+        loss = nt.token_loss(out.logits, batch["labels"])
+        assert nt.count_label_tokens(batch["labels"]) == tokens
+        loss.backward()
+        torch.testing.assert_close(loss.item(), total, rtol=1e-5, atol=0.0)
+        torch.testing.assert_close(out.loss.item(), total, rtol=1e-5, atol=0.0)
+        torch.testing.assert_close(parameter.grad, expected, rtol=1e-4, atol=1e-7)
+        if packed is not None:
+            for example, logits in zip(examples, packed.unpack(out.logits), strict=True):
+                torch.testing.assert_close(logits, model(torch.tensor([example["input_ids"]])).logits[0], rtol=1e-4, atol=1e-6)
+
+
+def test_gradients_through_padding_are_exactly_zero_in_a_model() -> None:
+    """The embeddings of padding get no gradient from attention, the loss or pooling, on both sides."""
+    model = tiny("llama", num_key_value_heads=2)
+    rng = np.random.default_rng(8)
+    examples = [{"input_ids": rng.integers(5, 60, int(n)).tolist()} for n in (3, 11, 7, 2)]
+    for side in ("left", "right"):
+        batch = PaddingCollator(side=side, labels="causal")(examples)
+        embedded = model.get_input_embeddings()(batch["input_ids"]).detach().requires_grad_()
+        out = model(inputs_embeds=embedded, attention_mask=batch["attention_mask"], position_ids=batch["position_ids"], output_hidden_states=True)
+        pooled = sum(pool(out.hidden_states[-1], batch["attention_mask"]).square().sum() for pool in POOLS.values())
+        (nt.token_loss(out.logits, batch["labels"]) + pooled).backward()
+        padding = embedded.grad[batch["attention_mask"] == 0]
+        assert padding.numel() and not padding.count_nonzero() and embedded.grad[batch["attention_mask"] == 1].count_nonzero()
+
+
+def test_a_tokenizer_gives_the_ids() -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    transformers = pytest.importorskip("transformers")
+    words = {word: at for at, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(50))])}
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]")
+    corrupt = TokenMasking.from_tokenizer(tokenizer, seed=3, probability=0.5)
+    assert corrupt == TokenMasking(mask_token_id=4, vocab_size=55, special_token_ids=range(5), seed=3, probability=0.5)
+    tokenizer.mask_token = None
+    with pytest.raises(nr.Error, match="the tokenizer has no mask token"):
+        TokenMasking.from_tokenizer(tokenizer)
+    with pytest.raises(TypeError, match="'share' is not an option of TokenMasking"):
+        TokenMasking.from_tokenizer(transformers.PreTrainedTokenizerFast(tokenizer_object=inner, mask_token="[MASK]"), share=1)
+
+
+# --- wrong input -------------------------------------------------------------------------------------------------------
+
+
+def test_messages_name_the_value_and_the_fix() -> None:
+    hidden, logits, labels = torch.zeros(2, 3, 4), torch.zeros(2, 3, 4), torch.zeros(2, 3, dtype=torch.long)
+    for call, message in [
+        (lambda: nt.mean_pool(hidden, torch.tensor([[1, 2, 0]] * 2)), "attention_mask holds 2: give booleans, or 1 (a token) and 0"),
+        (lambda: nt.mean_pool(hidden, torch.ones(2, 3)), "attention_mask holds torch.float32: give booleans"),
+        (lambda: nt.mean_pool(hidden, torch.ones(2, 4, dtype=torch.bool)), "attention_mask has shape (2, 4) and hidden (2, 3, 4): give a mask (2, 3)"),
+        (lambda: nt.first_token_pool(hidden[0], labels), "hidden has shape (3, 4): give [batch, length, width]"),
+        (lambda: nt.last_token_pool(hidden.long(), labels), "hidden holds torch.int64: give float32"),
+        (lambda: nt.max_pool(hidden, labels, empty="nan"), "empty is 'nan': give 'zero' or 'error'"),
+        (lambda: nt.token_loss(logits, labels + 4), "labels hold 4 and the vocabulary has 4 ids"),
+        (lambda: nt.token_loss(logits, labels.float()), "labels holds torch.float32: give token ids"),
+        (lambda: nt.token_loss(logits, labels[:1]), "labels have shape (1, 3) and logits (2, 3, 4): give labels (2, 3)"),
+        (lambda: nt.token_loss(logits, labels, labels[:, :2]), "loss_mask has shape (2, 2) and labels (2, 3)"),
+        (lambda: nt.token_loss(logits, labels, tokens=-1), "tokens is -1: give the number of tokens of all accumulated batches, from 0"),
+        (lambda: nt.token_loss(logits, labels, tokens=float("nan")), "tokens is nan"),
+        (lambda: nt.token_loss(logits, labels, label_smoothing=2.0), "label_smoothing is 2.0: give a number from 0 to 1"),
+        (lambda: nt.TokenMeanLoss().finish([None]), "parameters hold a NoneType: give model.parameters()"),
+        (lambda: pack([[5]]).unpack(torch.zeros(1, 2)), "values has shape (1, 2): its first dimensions must be (1, 1)"),
+    ]:
+        with pytest.raises((nr.Error, TypeError)) as caught:
+            call()
+        assert message in str(caught.value), caught.value
+
+
+HOSTILE: list[Any] = [
+    None, True, 0, -1, 2, 10**30, -(10**30), 0.5, float("nan"), float("inf"), "x", "zero", [], [[1]], {}, object(), np.ones((2, 3)), torch.tensor(1), torch.tensor(float("nan")),
+    torch.ones(2, 3), torch.ones(2, 3, dtype=torch.bool), torch.ones(2, 3, dtype=torch.long), torch.full((2, 3), 9), torch.full((2, 3), -5, dtype=torch.int8), torch.ones(3, 2, dtype=torch.long),
+    torch.ones(2, 3, 4), torch.ones(2, 3, 4, dtype=torch.long), torch.ones(2, 3, 4, dtype=torch.complex64), torch.ones(2, 3, 4, device="meta"), torch.ones(2, 3, device="meta", dtype=torch.long),
+    torch.ones(2, 3).to_sparse(), torch.zeros(0, 3, dtype=torch.long), torch.zeros(2, 0, dtype=torch.long), torch.zeros(2, 0, 4), torch.zeros(0, 3, 4), torch.zeros(2, 3, 0), torch.ones(2, 3, dtype=torch.complex64),
+    torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), torch.full((2, 3), 255, dtype=torch.uint8), torch.full((2, 3, 4), float("nan"), dtype=torch.float16), 1j, torch.ones(2, 3, dtype=torch.float8_e4m3fn),
+    torch.ones(2, 3, 4, dtype=torch.float8_e4m3fn), torch.ones(2, 3, dtype=torch.uint16),
+]  # fmt: skip
+KEEP = torch.ones(2, 3, dtype=torch.bool)
+LOSS = dict(logits=torch.ones(2, 3, 4), labels=torch.ones(2, 3, dtype=torch.long))
+CALLS: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
+    **{f"{name}_pool": (pool, dict(hidden=torch.ones(2, 3, 4), attention_mask=KEEP), ["empty"]) for name, pool in POOLS.items()},
+    "token_loss": (nt.token_loss, LOSS, "loss_mask tokens shift ignore_index label_smoothing".split()),
+    "token_losses": (nt.token_losses, LOSS, "loss_mask shift ignore_index label_smoothing".split()),
+    "count_label_tokens": (nt.count_label_tokens, dict(labels=LOSS["labels"]), "loss_mask shift ignore_index".split()),
+    "TokenMeanLoss": (lambda logits, labels, loss_mask=None, parameters=(), **k: (lambda total: (total.add(logits, labels, loss_mask), total.finish(parameters)))(nt.TokenMeanLoss(**k)), LOSS, "loss_mask parameters shift ignore_index label_smoothing".split()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_2000_calls_with_wrong_input_raise_only_errors_with_advice(name: str) -> None:
+    call, right, names = CALLS[name]
+    rng = np.random.default_rng(len(name))
+    refused = 0
+    for _ in range(2000):
+        changed = [str(key) for key in rng.permutation([*right, *names])[: int(rng.integers(1, 4))]]
+        given = {**right, **{key: HOSTILE[rng.integers(len(HOSTILE))] for key in changed}}
+        try:
+            call(**given)
+        except (nr.Error, TypeError) as error:
+            refused += 1
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            assert ":" in str(error) and "/noren/" in frame.filename and str(frame.line).startswith("raise"), (given, error)
+    assert refused > 500, refused
