@@ -3,6 +3,7 @@
 #[cfg(feature = "serde")]
 mod agree;
 mod import;
+mod merge;
 #[cfg(feature = "serde")]
 mod read;
 #[cfg(feature = "serde")]

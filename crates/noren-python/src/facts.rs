@@ -353,6 +353,11 @@ impl PyFacts {
         self.0.place_keys()
     }
 
+    /// Returns the facts of both. Raises `Error` if both give the same fact with different values.
+    fn merged(&self, other: &Self) -> PyResult<Self> {
+        self.0.clone().merge(&other.0).map_err(raise).map(PyFacts)
+    }
+
     fn __eq__(&self, other: &Self) -> bool {
         self.0 == other.0
     }

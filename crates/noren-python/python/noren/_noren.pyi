@@ -258,6 +258,8 @@ class Facts:
         """
     def to_json(self) -> str:
         """Returns the facts as JSON."""
+    def merged(self, other: Facts) -> Facts:
+        """Returns the facts of both. Raises `Error` if both give the same fact with different values."""
     @property
     def place_keys(self) -> bool:
         """Whether the facts give the position of each key (`positions`)."""
