@@ -43,7 +43,7 @@ impl Owners {
             return;
         }
         if self.ranks.last() == Some(&rank) {
-            *self.ends.last_mut().expect("the lists of ends and ranks have equal lengths") = end;
+            *self.ends.last_mut().expect("there is one end for each rank in the lists of runs") = end;
         } else {
             self.ends.push(end);
             self.ranks.push(rank);

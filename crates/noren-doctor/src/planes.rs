@@ -32,7 +32,8 @@ impl Plane {
         (0..self.seen.len()).all(|b| of_row(b).all(|((s, h), o)| s & !o == 0 && h & o == 0))
     }
 
-    /// Returns the mistake in the padding that the given mask shows, with its cost; `None` if the padding is correct.
+    /// Returns the mistake in the padding that the given mask shows, and the cost of this explanation; `None` if the
+    /// padding is correct. Of all explanations of a mask, the one with the lowest cost is reported.
     /// `right` is the intended mask, and `valid` holds its non-padding keys for each batch row, as bits.
     pub(super) fn judge(&self, right: &Intent, valid: &[Vec<u64>], target: &Target<'_>) -> Option<(Mistake, f64)> {
         let batch = right.batch;

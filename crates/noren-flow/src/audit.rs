@@ -223,7 +223,7 @@ impl Reads<'_> {
             "window" => {
                 let mut change = self.hidden(check, "tokens 0..3 changed".to_owned(), 0..3);
                 change.compared.retain(|(_, at)| *at > 2);
-                (vec![change], "through all layers every output reaches the beginning")
+                (vec![change], "through all layers, every output depends on the first tokens")
             }
             "liveness" => {
                 let found = [0, half, last].into_iter().map(|token| self.live(token)).collect();
@@ -378,7 +378,7 @@ mod tests {
         let prefix = reads.changes("prefix").unwrap();
         assert_eq!((prefix.len(), &prefix[1].what), (2, &"tokens 6.. changed".to_owned()));
         assert_eq!(prefix[1].compared, (0..6).map(|q| (0, q)).collect::<Vec<_>>());
-        assert_eq!(reads.changes("window"), Err("through all layers every output reaches the beginning"));
+        assert_eq!(reads.changes("window"), Err("through all layers, every output depends on the first tokens"));
         let live = reads.changes("liveness").unwrap();
         assert_eq!(live.iter().map(|change| change.tokens[0]).collect::<Vec<_>>(), [0, 6]);
         assert!(live.iter().all(|change| change.moves && change.compared.iter().all(|(_, q)| *q > change.tokens[0])));

@@ -14,8 +14,8 @@ use std::rc::Rc;
 
 /// The maximum work of a check: the number of tokens times the number of layers times the number of sets whose reach is computed.
 const MOST_WORK: u64 = 1 << 36;
-/// The maximum number of sources for which reached pairs are counted in a sequence of any length. The reach of each
-/// source is computed separately.
+/// The maximum number of sources with which a rule's reached pairs are counted in sequences that are longer than
+/// [`SHORT`]. A count needs the reach of each source separately.
 const FEW_SOURCES: u64 = 32;
 /// The sequence lengths up to which reached pairs are always counted, as (maximum tokens of one batch row, maximum tokens of all batch rows
 /// together).

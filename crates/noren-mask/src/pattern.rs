@@ -330,9 +330,9 @@ impl Pattern {
         }
     }
 
-    /// Returns the last query row in `after + 1..=upto` at which several rows that read the same keys begin (such as a
-    /// document or a chunk), or that is at the position of the first key of an interval of keys. Planning ends tiles at
-    /// such rows. Returns `None` if there is no such row.
+    /// Returns the last query row in `after + 1..=upto` before which a tile should end, or `None` if there is no such
+    /// row. A tile should end where a group of rows with equal keys begins (such as a document or a chunk). It should
+    /// also end at a row whose position is the first one in a run of consecutive allowed keys.
     pub(crate) fn last_border(&self, frame: &Frame, after: u32, upto: u32) -> Option<u32> {
         match self {
             Pattern::Not(a) => a.last_border(frame, after, upto),
@@ -399,7 +399,7 @@ pub(crate) fn clear_tails(words: &mut [u64], stride: usize, keys: u32) {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Chosen {
     set: IntervalSet,
-    /// The place of the first index of each interval in `set`.
+    /// For each interval of `set`, the place of the interval's first index.
     starts: Vec<u32>,
     pub(crate) len: u32,
 }

@@ -153,7 +153,7 @@ impl Layout {
             let most = |len: usize, parts: usize, one, more| count(len.div_ceil(parts), one, more);
             let queries = most(self.queries.len(), rows, "query", "queries");
             let keys = most(self.keys.len(), cols, "key", "keys");
-            notes.insert(0, format!("each cell holds up to {queries} × {keys}"));
+            notes.insert(0, format!("one cell of the picture shows up to {queries} × {keys}"));
         }
         Ok(Scene {
             title: picture.title.clone().map_or_else(|| clean(&picture.bound.mask().to_string()), |t| clean(&t)),

@@ -37,7 +37,7 @@ enum Style {
     Shades,
 }
 
-/// The maximum length of masks that are drawn with [`Style::Signs`].
+/// The maximum number of queries, and of keys, of a mask that is drawn with [`Style::Signs`].
 const MOST_SIGNS: usize = 40;
 /// The maximum length of a token label, in columns.
 const MOST_LABEL: usize = 16;

@@ -214,7 +214,7 @@ fn begin<T: Element>(
 /// The time between two calls of the transport while a step is computed, if messages move only during such calls.
 const MOMENT: Duration = Duration::from_micros(200);
 
-/// The arrays of this rank for the batch rows of one family. Parts of them are sent to other ranks.
+/// The arrays of this rank for one family (the batch rows with equal partitions). Parts of them are sent to other ranks.
 struct Packed {
     /// Keys and values: arrays with a row for each key. They are sent in the number type of the call's arrays.
     by_key: Vec<Array>,
@@ -356,9 +356,10 @@ impl Received<'_> {
     }
 }
 
-/// Sends results or gradients in `f32` back to the ranks from which keys and query rows came. `outgoing(family, peer)`
-/// returns the arrays for a peer, and `expected(family, peer)` the shapes of the arrays from a peer. The function
-/// `take` gets the arrays that arrive, as `take(family, peer, arrays)`, in ascending order of ranks, then of families.
+/// Sends results or gradients in `f32` back to the ranks from which keys and query rows came, for each family (the batch
+/// rows with equal partitions). `outgoing(family, peer)` returns the arrays for the rank `peer`, and
+/// `expected(family, peer)` the shapes of the arrays from this rank. The function `take` gets the arrays that arrive, as
+/// `take(family, peer, arrays)`, in ascending order of ranks, then of families.
 fn back(
     split: &Split,
     link: &dyn Link,

@@ -260,7 +260,7 @@ fn entry(at: &At<'_>, number: usize, shape: &Shape, layers: usize) -> Result<Ent
         ));
     }
     if after.first().is_none_or(|run| run.1 != sources) || sources.is_empty() {
-        return Err(at.refuse("an entry whose first set is equal to `sources` and not empty"));
+        return Err(at.refuse("a list `after` whose first set of tokens is equal to `sources` and not empty"));
     }
     if after.windows(2).any(|pair| pair[0].1 == pair[1].1) {
         return Err(at.refuse("neighbouring sets that differ from each other"));

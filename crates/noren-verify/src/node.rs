@@ -369,7 +369,7 @@ fn ends(span: &Span) -> (i64, i64) {
 fn neighborhood(grid: Grid, frame: &Frame, field: &str) -> Result<Node> {
     if grid.cells() < frame.extent.0 {
         let given = format!("a grid of {} cells", grid.cells());
-        return Err(wrong(field, given, format!("at least {} cells, one for each position", frame.extent.0)));
+        return Err(wrong(field, given, format!("a grid of at least {} cells, one for each position", frame.extent.0)));
     }
     Ok(Node::Grid(grid))
 }

@@ -4,9 +4,9 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Input<'a> {
-    /// The batch row.
+    /// The index of the batch row.
     Batch,
-    /// The query head.
+    /// The index of the query head.
     Head,
     /// The lengths in the facts: which tokens are padding.
     Lengths,

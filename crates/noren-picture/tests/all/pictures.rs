@@ -138,9 +138,9 @@ query ↓  key →
 █ all allowed
 ▒ some allowed
 ␣ none allowed
-each cell holds up to
-174,763 queries × 87,382
-keys
+one cell of the picture
+shows up to 174,763
+queries × 87,382 keys
 ";
     let picture = bound.picture().to_terminal(&options).unwrap();
     assert_eq!(picture, expected);

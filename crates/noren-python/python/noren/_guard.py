@@ -373,7 +373,7 @@ def _identity(tensor: Tensor) -> tuple[int, int]:
 
 
 def _other_keys(name: str, given: dict[str, Any]) -> bool:
-    """Returns whether the module's name is PyTorch's name of cross-attention and its keys may come from another sequence."""
+    """Returns whether a module is cross-attention: it has the name that PyTorch uses for it, and its query and key are two tensors."""
     return name.rpartition(".")[2] == "multihead_attn" and given.get("query") is not given.get("key")
 
 

@@ -1,4 +1,4 @@
-"""Masks in other forms: arrays with a named convention, bound masks, and recognised masks."""
+"""Plans of masks that are not expressions: arrays with a named convention, bound masks, and recognised masks."""
 
 from __future__ import annotations
 

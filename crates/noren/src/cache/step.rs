@@ -277,8 +277,10 @@ impl<T: Element> KvCache<T> {
             return Err(Error::Option { name: "dropout", given: dropout.probability.to_string(), problem });
         }
         if let Some(isa) = options.isa.filter(|isa| *isa != self.isa) {
-            let problem =
-                format!("the cache is packed for {}: omit the option, or make a cache with this ISA", self.isa);
+            let problem = format!(
+                "the keys of the cache are stored for {}, and the option names another ISA: omit the option, or make a cache with the ISA of the option",
+                self.isa
+            );
             return Err(Error::Isa { given: isa.to_string(), problem });
         }
         Ok([expected[0], expected[1], expected[2], self.shape.v_dim])

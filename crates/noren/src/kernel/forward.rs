@@ -32,21 +32,21 @@ const WORTH_ALIGNING: u64 = 512;
 const MOST_SHARED_KEYS: u32 = 512;
 
 /// The jobs that read the keys of one key-value head in the same order.
-struct Unit {
+struct Group {
     batch: usize,
     kv_head: usize,
-    /// The index of a pattern in the plan. The keys of this pattern are in the order that the unit reads.
+    /// The index of a pattern in the plan. The keys of this pattern are in the order that the group reads.
     pattern: usize,
     /// The range that contains all keys that the jobs may read.
     key_range: Range<usize>,
     jobs: Range<usize>,
-    /// The cost of the unit's jobs, in cells.
+    /// The cost of the group's jobs, in cells.
     cost: u64,
 }
 
-/// All jobs of a call, in units.
+/// All jobs of a call, in groups.
 pub(crate) struct Jobs {
-    units: Vec<Unit>,
+    groups: Vec<Group>,
     jobs: Vec<Job>,
     cost: u64,
     /// The number of entries in [`Context::bits`].
@@ -64,15 +64,15 @@ impl Jobs {
         let shape = plan.shape();
         plan.patterns().iter().for_each(|pattern| assert_covers(pattern, shape.q_len()));
         let group = shape.head_count() / shape.kv_head_count();
-        let (mut units, mut jobs, mut total) = (Vec::new(), Vec::new(), 0);
+        let (mut groups, mut jobs, mut total) = (Vec::new(), Vec::new(), 0);
         let mut bits = SharedBits::default();
         for batch in 0..shape.batch_len() {
             for kv_head in 0..shape.kv_head_count() {
                 let mut rest = runs(plan, batch, kv_head * group..(kv_head + 1) * group);
                 while let Some((first, _)) = rest.first() {
-                    let unit = *first;
-                    let order = plan.patterns()[unit].key_order();
-                    let same_order = |pattern: usize| pattern == unit || plan.patterns()[pattern].key_order() == order;
+                    let group = *first;
+                    let order = plan.patterns()[group].key_order();
+                    let same_order = |pattern: usize| pattern == group || plan.patterns()[pattern].key_order() == order;
                     let (now, later): (Vec<_>, Vec<_>) =
                         rest.into_iter().partition(|(pattern, _)| same_order(*pattern));
                     rest = later;
@@ -96,18 +96,20 @@ impl Jobs {
                     let first = jobs.len();
                     jobs.extend(found.into_iter().map(|(_, job)| job));
                     let (key_range, jobs) = (key_range.unwrap_or(0..0), first..jobs.len());
-                    units.push(Unit { batch, kv_head, pattern: unit, key_range, jobs, cost });
+                    groups.push(Group { batch, kv_head, pattern: group, key_range, jobs, cost });
                 }
             }
         }
-        Jobs { units, jobs, cost: total, shared_bits: bits.0.len() }
+        Jobs { groups, jobs, cost: total, shared_bits: bits.0.len() }
     }
 }
 
 impl Jobs {
-    /// Returns each job with the range of keys that the jobs of its unit may read.
+    /// Returns each job with the range of keys that the jobs of its group may read.
     pub(crate) fn each(&self) -> impl Iterator<Item = (Range<usize>, &Job)> {
-        self.units.iter().flat_map(|unit| self.jobs[unit.jobs.clone()].iter().map(|job| (unit.key_range.clone(), job)))
+        self.groups
+            .iter()
+            .flat_map(|group| self.jobs[group.jobs.clone()].iter().map(|job| (group.key_range.clone(), job)))
     }
 }
 
@@ -200,10 +202,10 @@ impl SharedBits {
     }
 }
 
-/// One entry of a thread's list of work: packing the keys of a unit, or computing a job.
+/// One entry of a thread's list of work: packing the keys of a group, or computing a job.
 enum Step {
     Pack(usize),
-    Job { unit: usize, job: usize },
+    Job { group: usize, job: usize },
 }
 
 /// All jobs of a call, to run on at most `threads` threads.
@@ -226,7 +228,7 @@ pub(crate) enum Keys<'a> {
     Stored(Vec<StoredHead<'a>>),
 }
 
-/// The packed keys and values of a unit, while jobs need them.
+/// The packed keys and values of a group, while jobs need them.
 struct Shared<S: Simd, P> {
     packed: Mutex<Option<Arc<Packed<S, P>>>>,
     jobs_left: AtomicUsize,
@@ -236,9 +238,9 @@ struct Shared<S: Simd, P> {
 struct Queue<S: Simd, P> {
     steps: Vec<Step>,
     next: AtomicUsize,
-    /// The shared keys and values of each unit.
+    /// The shared keys and values of each group.
     shared: Vec<Shared<S, P>>,
-    /// The memory of finished units, to be used again.
+    /// The memory of finished groups, to be used again.
     spare: Mutex<Vec<Packed<S, P>>>,
 }
 
@@ -268,8 +270,8 @@ impl<'a> Forward<'a> {
         }
         let threads = threads.min(self.jobs.jobs.len());
         let steps = self.steps(threads);
-        let shared: Vec<Shared<S, P>> = (self.jobs.units.iter())
-            .map(|unit| Shared { packed: Mutex::new(None), jobs_left: AtomicUsize::new(unit.jobs.len()) })
+        let shared: Vec<Shared<S, P>> = (self.jobs.groups.iter())
+            .map(|group| Shared { packed: Mutex::new(None), jobs_left: AtomicUsize::new(group.jobs.len()) })
             .collect();
         let queue = Queue { steps, next: AtomicUsize::new(0), shared, spare: Mutex::new(Vec::new()) };
         let work = || self.work(s, &queue);
@@ -279,17 +281,17 @@ impl<'a> Forward<'a> {
         rayon::scope(|scope| (0..threads).for_each(|_| scope.spawn(|_| work())));
     }
 
-    /// Returns the list of work: the jobs of one unit after another. The keys of a unit are packed while the jobs of an
-    /// earlier unit are computed, `ahead` units before.
+    /// Returns the list of work: the jobs of one group after another. The keys of a group are packed while the jobs of an
+    /// earlier group are computed, `ahead` groups before.
     fn steps(&self, ahead: usize) -> Vec<Step> {
-        let units = &self.jobs.units;
-        let mut steps = Vec::with_capacity(self.jobs.jobs.len() + units.len());
+        let groups = &self.jobs.groups;
+        let mut steps = Vec::with_capacity(self.jobs.jobs.len() + groups.len());
         let given = matches!(self.keys, Keys::Given { .. });
-        let shared = |unit: &usize| given && units[*unit].jobs.len() > 1;
-        steps.extend((0..units.len().min(ahead)).filter(shared).map(Step::Pack));
-        for (i, unit) in units.iter().enumerate() {
-            steps.extend(unit.jobs.clone().map(|job| Step::Job { unit: i, job }));
-            steps.extend(Some(i + ahead).filter(|i| *i < units.len()).filter(shared).map(Step::Pack));
+        let shared = |group: &usize| given && groups[*group].jobs.len() > 1;
+        steps.extend((0..groups.len().min(ahead)).filter(shared).map(Step::Pack));
+        for (i, group) in groups.iter().enumerate() {
+            steps.extend(group.jobs.clone().map(|job| Step::Job { group: i, job }));
+            steps.extend(Some(i + ahead).filter(|i| *i < groups.len()).filter(shared).map(Step::Pack));
         }
         steps
     }
@@ -302,25 +304,25 @@ impl<'a> Forward<'a> {
                 return;
             }
             match *step {
-                // A unit needs no keys if its jobs are already finished.
-                Step::Pack(unit) if queue.shared[unit].jobs_left.load(Ordering::Acquire) == 0 => {}
-                Step::Pack(unit) => {
+                // A group needs no keys if its jobs are already finished.
+                Step::Pack(group) if queue.shared[group].jobs_left.load(Ordering::Acquire) == 0 => {}
+                Step::Pack(group) => {
                     if let Keys::Given { k, v } = self.keys {
-                        drop(self.packed(s, unit, self.head(unit, k, v), queue));
+                        drop(self.packed(s, group, self.head(group, k, v), queue));
                     }
                 }
-                Step::Job { unit, job } => {
+                Step::Job { group, job } => {
                     let packed = match self.keys {
-                        Keys::Given { k, v } if self.jobs.units[unit].jobs.len() > 1 => {
-                            Some(self.packed(s, unit, self.head(unit, k, v), queue))
+                        Keys::Given { k, v } if self.jobs.groups[group].jobs.len() > 1 => {
+                            Some(self.packed(s, group, self.head(group, k, v), queue))
                         }
                         _ => None,
                     };
                     let scratch = scratch.get_or_insert_with(|| self.scratch::<S, P>());
-                    s.run(self.tile(unit, job, packed.as_deref(), scratch));
+                    s.run(self.tile(group, job, packed.as_deref(), scratch));
                     drop(packed);
-                    if queue.shared[unit].jobs_left.fetch_sub(1, Ordering::AcqRel) == 1 {
-                        let last = lock(&queue.shared[unit].packed).take();
+                    if queue.shared[group].jobs_left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                        let last = lock(&queue.shared[group].packed).take();
                         lock(&queue.spare).extend(last.and_then(Arc::into_inner));
                     }
                 }
@@ -331,14 +333,14 @@ impl<'a> Forward<'a> {
     /// Returns the kernel of a job.
     fn tile<'b, S: Simd, P: Product>(
         &'b self,
-        unit: usize,
+        group: usize,
         job: usize,
         packed: Option<&'b Packed<S, P>>,
         scratch: &'b mut Scratch<S>,
     ) -> TileKernel<'b, 'a, S, P> {
-        let Unit { batch, kv_head, ref key_range, .. } = self.jobs.units[unit];
+        let Group { batch, kv_head, ref key_range, .. } = self.jobs.groups[group];
         let source = match &self.keys {
-            Keys::Given { k, v } => Source::Given(self.head(unit, *k, *v), packed),
+            Keys::Given { k, v } => Source::Given(self.head(group, *k, *v), packed),
             Keys::Stored(heads) => Source::Stored(heads[batch * self.context.plan.shape().kv_head_count() + kv_head]),
         };
         TileKernel { context: &self.context, job: &self.jobs.jobs[job], source, key_range: key_range.clone(), scratch }
@@ -364,11 +366,11 @@ impl<'a> Forward<'a> {
 
     /// Runs one job after another. All threads together compute each job.
     fn split<S: Simd, P: Product>(&self, s: S, threads: usize) {
-        let units = self.jobs.units.iter().enumerate();
+        let groups = self.jobs.groups.iter().enumerate();
         let jobs: Vec<(usize, usize)> =
-            units.flat_map(|(i, unit)| unit.jobs.clone().map(move |job| (i, job))).collect();
-        let run = |(unit, job): (usize, usize), task: split::Task<'_, S>, scratch: &mut Scratch<S>| {
-            s.run(SplitKernel { tile: self.tile::<S, P>(unit, job, None, scratch), task });
+            groups.flat_map(|(i, group)| group.jobs.clone().map(move |job| (i, job))).collect();
+        let run = |(group, job): (usize, usize), task: split::Task<'_, S>, scratch: &mut Scratch<S>| {
+            s.run(SplitKernel { tile: self.tile::<S, P>(group, job, None, scratch), task });
         };
         let scratch = || self.scratch::<S, P>();
         let mut parts: Vec<Vec<Part<S>>> = jobs.iter().map(|_| Vec::new()).collect();
@@ -402,19 +404,25 @@ impl<'a> Forward<'a> {
         }
     }
 
-    fn head(&self, unit: usize, k: Rows<'a>, v: Rows<'a>) -> Head<'a> {
-        let Unit { batch, kv_head, pattern, ref key_range, cost, .. } = self.jobs.units[unit];
+    fn head(&self, group: usize, k: Rows<'a>, v: Rows<'a>) -> Head<'a> {
+        let Group { batch, kv_head, pattern, ref key_range, cost, .. } = self.jobs.groups[group];
         let order = self.context.plan.patterns()[pattern].key_order();
         let align_values = cost / WORTH_ALIGNING > key_range.len() as u64;
         Head { k, v, batch, head: kv_head, order, align_values }
     }
 
-    /// Returns the packed keys and values of a unit, and packs them if no thread has done so.
-    fn packed<S: Simd, P: Product>(&self, s: S, unit: usize, head: Head<'a>, queue: &Queue<S, P>) -> Arc<Packed<S, P>> {
-        let mut packed = lock(&queue.shared[unit].packed);
+    /// Returns the packed keys and values of a group, and packs them if no thread has done so.
+    fn packed<S: Simd, P: Product>(
+        &self,
+        s: S,
+        group: usize,
+        head: Head<'a>,
+        queue: &Queue<S, P>,
+    ) -> Arc<Packed<S, P>> {
+        let mut packed = lock(&queue.shared[group].packed);
         let pack = || {
             let mut memory = lock(&queue.spare).pop().unwrap_or_else(Packed::empty);
-            s.run(Refill { packed: &mut memory, head, key_range: self.jobs.units[unit].key_range.clone() });
+            s.run(Refill { packed: &mut memory, head, key_range: self.jobs.groups[group].key_range.clone() });
             Arc::new(memory)
         };
         packed.get_or_insert_with(pack).clone()

@@ -74,7 +74,7 @@ pub(crate) fn scores<S: Simd, P: Product>(
     s.run(Scores::<S, P> { rows, q, k, words, groups, scores, product: PhantomData });
 }
 
-/// The work of [`scores`], compiled once for each processor path and product instead of at each call site.
+/// The code of [`scores`] as a kernel: it is compiled once for each processor path and product instead of at each call site.
 struct Scores<'a, S: Simd, P> {
     rows: usize,
     q: &'a [f32],
@@ -198,7 +198,7 @@ pub(crate) fn accumulate_columns<S: Simd, P: Product>(
     s.run(Accumulate::<S, P> { weights, words, values, v_width, columns, acc, product: PhantomData });
 }
 
-/// The work of [`accumulate_columns`], compiled once for each processor path and product instead of at each call site.
+/// The code of [`accumulate_columns`] as a kernel: it is compiled once for each processor path and product instead of at each call site.
 struct Accumulate<'a, S: Simd, P> {
     weights: &'a [[f32; WIDE]],
     words: Range<usize>,
@@ -368,7 +368,7 @@ impl Far<'_> {
     }
 }
 
-/// The work of [`Far::scores`], compiled once for each processor path, product and type instead of at each call site.
+/// The code of [`Far::scores`] as a kernel: it is compiled once for each processor path, product and type instead of at each call site.
 struct FarScores<'a, S: Simd, P, T> {
     rows: usize,
     q: &'a [f32],
@@ -436,7 +436,7 @@ fn far_score_tile<S: Simd, P: Product, T: Number, const R: usize, const N: usize
     }
 }
 
-/// The work of [`Far::accumulate`], compiled once for each processor path, product and type instead of at each call
+/// The code of [`Far::accumulate`] as a kernel: it is compiled once for each processor path, product and type instead of at each call
 /// site.
 struct FarAccumulate<'a, S: Simd, P, T> {
     weights: &'a [[f32; WIDE]],

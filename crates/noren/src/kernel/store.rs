@@ -275,7 +275,7 @@ impl Store {
     }
 }
 
-/// The work of [`Store::widen`], compiled once for each processor path instead of at each call site.
+/// The code of [`Store::widen`] as a kernel: it is compiled once for each processor path instead of at each call site.
 struct Widen<'a> {
     store: &'a Store,
     first: usize,

@@ -237,7 +237,7 @@ impl<S: Simd, P: Product> Kernel<S> for Start<'_, '_, '_, S, P> {
     }
 }
 
-/// The work of [`TileKernel::finish`], compiled once for each processor path and product instead of at each call site.
+/// The code of [`TileKernel::finish`] as a kernel: it is compiled once for each processor path and product instead of at each call site.
 struct Finish<'t, 'a, 'b, S: Simd, P>(&'t mut TileKernel<'a, 'b, S, P>);
 
 impl<S: Simd, P: Product> Kernel<S> for Finish<'_, '_, '_, S, P> {

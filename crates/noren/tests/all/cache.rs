@@ -565,7 +565,7 @@ fn wrong_use_is_refused_by_name() {
     let plan = cache.plan(&atoms::causal(), &Facts::new(), 4, 1).unwrap();
     let options = Options::default().isa(other);
     let error = message(cache.attention(q.view(), &plan, &options).map(drop));
-    assert!(error.starts_with("ISA `portable`: the cache is packed for "), "{error}");
+    assert!(error.starts_with("ISA `portable`: the keys of the cache are stored for "), "{error}");
 
     let mut paged = KvCache::<f32>::paged(&shape, 16, 3).unwrap();
     paged.append(x.view(), x.view()).unwrap();

@@ -1,4 +1,4 @@
-"""The battery: tests of a running model by pairs of forward passes. The tests find outputs that depend on inputs that the mask
+"""The audit: tests of a running model by pairs of forward passes. The tests find outputs that depend on inputs that the mask
 hides.
 
 `nr.audit` runs it.

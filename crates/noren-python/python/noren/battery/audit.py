@@ -1,4 +1,4 @@
-"""`nr.audit`: runs the battery on a model."""
+"""`nr.audit`: runs the checks of the audit on a model."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def audit(
     wanted = list(BATTERY) if checks is None else list(checks)
     for name in wanted:
         if name not in BATTERY:
-            raise Error(f"the battery has no check {name!r}: the checks of the battery are {', '.join(BATTERY)}")
+            raise Error(f"the audit has no check {name!r}: its checks are {', '.join(BATTERY)}")
     if length is not None and length < SHORTEST:
         raise Error(f"length={length} is too small: give {SHORTEST} tokens or more, or leave out length=")
     rng = np.random.default_rng(seed)
@@ -166,7 +166,7 @@ def _maker(subject: Subject, vocab: int | Sequence[int] | None, width: int | Non
     special = _special(config)
     ids = [i for i in (range(vocab) if isinstance(vocab, int) else vocab) if i not in special]
     if len(ids) < 4:
-        raise Error(f"only {len(ids)} ids are ordinary tokens (not special tokens) in a vocabulary of {vocab}: the battery needs four ordinary tokens")
+        raise Error(f"only {len(ids)} ids are ordinary tokens (not special tokens) in a vocabulary of {vocab}: the audit needs four ordinary tokens")
     pad = getattr(config, "pad_token_id", None)
     pads = (pad if isinstance(pad, int) and pad >= 0 else 0, ids[-1])
     longest = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)

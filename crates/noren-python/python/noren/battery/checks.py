@@ -1,4 +1,4 @@
-"""The battery: each check makes pairs of calls, and lists the outputs that must be equal or must differ.
+"""The checks of the audit: each check makes pairs of calls, and lists the outputs that must be equal or must differ.
 
 A check is a function of the `Lab` that yields trials. A check raises `Skip` if the check does not apply to the model, and
 `Unclear` if the check applies but cannot be run.
@@ -295,7 +295,7 @@ def backends(lab: Lab) -> Trials:
 
 @dataclass(frozen=True)
 class Test:
-    """A check of the battery."""
+    """A check of the audit."""
 
     title: str
     trials: Callable[[Lab], Trials] | None

@@ -62,9 +62,9 @@ class Intent:
                 raise Error(f"layers={layers} is not a number of layers: give 1 or more")
             return Intent((one,) * (layers or 1), depth=layers, **more)
         if layers is not None and layers != len(mask):
-            raise Error(f"the intent lists {len(mask)} masks, but layers={layers}: leave out layers=, or give one mask for each layer")
+            raise Error(f"{len(mask)} intended masks were given, but layers={layers}: leave out layers=, or give one mask for each layer")
         if not mask:
-            raise Error("the intent lists no mask: give one mask for each layer, or one mask for all layers")
+            raise Error("no intended mask was given: give one mask for each layer, or one mask for all layers")
         return Intent(tuple(full() if m == "bidirectional" else Mask(m) for m in mask), depth=len(mask), **more)
 
     def masks(self, stream: str, depth: int | None = None) -> tuple[Mask, ...]:
@@ -74,7 +74,7 @@ class Intent:
         """
         masks = self.source if stream == "source" else self.layers
         if masks is None:
-            raise Error(f"the intent has no masks for the {stream} sequence: give source=")
+            raise Error(f"the intended masks of the {stream} sequence were not given: give source= to Intent")
         return masks * depth if len(masks) == 1 and depth is not None else masks
 
     def known_depth(self, stream: str) -> int | None:

@@ -204,7 +204,7 @@ class Lab:
         """Sets the tested length to the shortest length that shows all windows, within a model's limit of `longest` positions."""
         limit = longest - PADS - (PADS + 4 if self.intent.source is not None else 0) if longest else LENGTHS[-1]
         if limit < 8:
-            raise Error(f"the model takes at most {longest} positions: the battery needs {PADS + 21} positions or more")
+            raise Error(f"the model takes at most {longest} positions: the audit needs {PADS + 21} positions or more")
         for length in LENGTHS:
             self.length = min(length, limit)
             if self.shows("main", self.length) and not (self._bounded() and self.reach("main")[-1, 2]):

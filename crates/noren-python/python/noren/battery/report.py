@@ -1,4 +1,4 @@
-"""The report of the battery: as text, as JSON and as an HTML page."""
+"""The report of an audit: as text, as JSON and as an HTML page."""
 
 from __future__ import annotations
 

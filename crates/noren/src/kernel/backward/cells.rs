@@ -304,7 +304,7 @@ impl<S: Simd> Maker<'_, '_, S> {
     }
 }
 
-/// The work of [`Maker::make`], compiled once for each processor path instead of at each call site.
+/// The code of [`Maker::make`] as a kernel: it is compiled once for each processor path instead of at each call site.
 struct Make<'a, 'b, 'c, S: Simd> {
     maker: Maker<'a, 'b, S>,
     block: &'c Block,

@@ -143,7 +143,7 @@ impl<S: Simd> Keys<S> {
     }
 }
 
-/// The work of [`Keys::fill`], compiled once for each processor path instead of at each call site.
+/// The code of [`Keys::fill`] as a kernel: it is compiled once for each processor path instead of at each call site.
 struct Fill<'a, 'b, S: Simd> {
     into: &'a mut Keys<S>,
     context: &'a Context<'b>,

@@ -142,7 +142,7 @@ impl<S: Simd> Queries<S> {
     }
 }
 
-/// The work of [`Queries::fill`], compiled once for each processor path instead of at each call site.
+/// The code of [`Queries::fill`] as a kernel: it is compiled once for each processor path instead of at each call site.
 struct Fill<'a, 'b, S: Simd> {
     into: &'a mut Queries<S>,
     context: &'a Context<'b>,

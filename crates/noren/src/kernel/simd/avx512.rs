@@ -67,8 +67,8 @@ macro_rules! op {
     };
 }
 
-/// Implements a processor path. The arguments are the token type, the processor features with which the path is
-/// compiled, the product, and the operations that only this path implements.
+/// Implements a processor path. The arguments are the type that stands for the path, the processor features with which
+/// the path is compiled, the type that computes products of q and k, and the operations that only this path implements.
 macro_rules! path {
     ($token:ident, $features:literal, $product:ty, $($own:item)*) => {
         impl Simd for $token {
