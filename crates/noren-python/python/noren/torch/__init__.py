@@ -6,6 +6,7 @@
 >>> out.sum().backward()
 """
 
+from ._dynamic import Handle as Handle, MaskFunction as MaskFunction, Replace as Replace, mask_inputs as mask_inputs
 from ._function import attention as attention
 from ._losses import (
     TokenMeanLoss as TokenMeanLoss,
@@ -13,7 +14,8 @@ from ._losses import (
     token_loss as token_loss,
     token_losses as token_losses,
 )
-from ._modules import MultiheadAttention as MultiheadAttention, convert as convert
+from ._mask_call import MaskCall as MaskCall
+from ._modules import MultiheadAttention as MultiheadAttention, convert as convert, set_mask as set_mask
 from ._pooling import (
     first_token_pool as first_token_pool,
     last_token_pool as last_token_pool,

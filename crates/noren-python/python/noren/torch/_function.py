@@ -19,6 +19,8 @@ from .._masking import four, given_arrays
 from .._call import Call, Extras
 from .._noren import Error, Facts, Mask, Modifiers, Plan, Spec
 from .._tensors import check_added, check_dropout, check_floats, lend
+from ._dynamic import MaskFunction, check_given, current_inputs, plan_of_call
+from ._mask_call import MaskCall, Own
 from ._masks import Given, ignored, Lowest, planned, sizes_of
 
 torch.utils._pytree.register_constant(Mask)  # torch.compile then only compares masks for equality
@@ -298,7 +300,7 @@ def attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    mask: Masking | None = None,
+    mask: Masking | MaskFunction | None = None,
     *,
     keep: Tensor | None = None,
     drop: Tensor | None = None,
@@ -322,6 +324,8 @@ def attention(
     noren computes both passes. The seed of `dropout` comes from PyTorch's generator of the CPU; the same seed drops the same
     probabilities on every device. The log-sum-exps have no gradient, and a second derivative raises RuntimeError.
 
+    `mask` may also be a function that makes the mask of the call from its tensors and inputs (`MaskCall`, `mask_inputs`).
+
     `engine` selects the kernels: "noren" [default, "auto"], or "flex" for PyTorch's FlexAttention with the exact `BlockMask` and
     score functions of this call, for comparison. FlexAttention has no sinks and no dropout, and keeps none of noren's guarantees.
     """
@@ -339,7 +343,10 @@ def attention(
     q, k, v = lower(q, k, v)
     given = given_arrays(keep=keep, drop=drop, additive=additive)
     by_distance = relative is not None or alibi is not None
+    function = check_given("mask", mask) if callable(mask) else None
     if torch.compiler.is_compiling():
+        if function is not None:
+            raise Error("a mask function is not supported under torch.compile: call nt.attention outside of the compiled function")
         if given or mask is None:
             raise Error("under torch.compile, keep=, drop= and additive= are not supported: give the tensor to nt.sdpa, or a mask or plan")
         if engine == "flex":
@@ -352,7 +359,12 @@ def attention(
         source = number_of(mask, query_offset, scale, softcap, slopes, dropout)
         out, lse = operator(q, k, v, biases, relative, soft, sinks, seed, [], source)
     else:
-        plan, spec, added = plan_with_arrays(mask, q, k, facts, query_offset, given, by_distance)
+        base: Any = mask if function is None else "full"
+        plan, spec, added = plan_with_arrays(base, q, k, facts, query_offset, given, by_distance or function is not None)
+        if function is not None:
+            own = Own(plan.mask, plan.bound.facts, plan.shape)
+            one = MaskCall(layer=0, part="self", module=None, query=q, key=k, scale=scale, own=own, inputs=current_inputs())
+            plan = plan_of_call(function, one)
         if additive is not None and (added or additive.requires_grad):
             biases = [*biases, additive_bias(additive, q, k)]
         if spec is not None:

@@ -12,9 +12,11 @@ from torch.nn.functional import linear, pad
 
 from .._attention import parsed
 from .._call import Call, Extras
-from .._noren import Error, Mask, Plan, Spec, full
+from .._noren import Error, Facts, Mask, Plan, Spec, full
 from .._tensors import check_dropout, check_mask
+from ._dynamic import Given as GivenMask, Handle, Hook, MaskFunction, check_given, current_inputs, plan_of_call
 from ._function import SCORES, cells_operator, lower, new_seed, number_of, operator, run
+from ._mask_call import MaskCall, Own, Part
 from ._masks import Given, Lowest, ignored, planned, sizes_of
 
 PADDING = "key_padding_mask (src_key_padding_mask, tgt_key_padding_mask or memory_key_padding_mask of PyTorch's transformers)"
@@ -34,6 +36,7 @@ class _Masks:
     given: list[Given] = field(default_factory=list)
     extra: int = 0
     lowest: Lowest = "refuse"
+    hook: Hook | None = None
 
 
 class MultiheadAttention(nn.MultiheadAttention):
@@ -41,11 +44,15 @@ class MultiheadAttention(nn.MultiheadAttention):
 
     In `attn_mask` and `key_padding_mask`, true means *ignored*. Floats are added to the scores; cells with -inf or the type's
     lowest number are skipped like cells of a boolean mask. `attn_mask` is `[length, keys]` or `[batch * heads, length, keys]` as
-    in PyTorch, or `[batch, length, keys]` if the first dimension is not ambiguous, or a noren mask, its text, or a plan.
+    in PyTorch, or `[batch, length, keys]` if the first dimension is not ambiguous, or a noren mask, its text, a plan, or a function
+    that makes the mask of a call (`MaskCall`).
     `is_causal` is a hint and changes nothing. A query that may read no key gets 0 (in PyTorch NaN or 0, depending on the mode).
 
     Raises `noren.Error`, TypeError and RuntimeError; the message names the argument, what was expected and the fix.
     """
+
+    mask_hook: Hook | None = None
+    """The mask or mask function that `set_mask` gave; None if there is none."""
 
     def forward(  # type: ignore[override]
         self,
@@ -54,7 +61,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         value: Tensor,
         key_padding_mask: Tensor | None = None,
         need_weights: bool = True,
-        attn_mask: Tensor | Mask | Plan | str | None = None,
+        attn_mask: Tensor | Mask | Plan | MaskFunction | str | None = None,
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
@@ -120,14 +127,22 @@ class MultiheadAttention(nn.MultiheadAttention):
         return torch.cat(extra_k, 2), torch.cat(extra_v, 2)
 
     def _masks(
-        self, q: Tensor, k: Tensor, padding: Tensor | None, pairs: Tensor | Mask | Plan | str | None, batched: bool
+        self, q: Tensor, k: Tensor, padding: Tensor | None, pairs: Tensor | Mask | Plan | MaskFunction | str | None, batched: bool
     ) -> _Masks:
         extra = (self.bias_k is not None) + bool(self.add_zero_attn)
+        hook = self.mask_hook
+        if callable(pairs):
+            given = check_given("attn_mask", pairs)
+            if hook is not None:
+                raise Error("attn_mask is a mask function, and nt.set_mask gave this module another one: give one of the two")
+            hook, pairs = Hook(given, 0, "self"), None
+        if hook is not None and extra:
+            raise Error("a module with add_bias_kv or add_zero_attn has keys without tokens: masks that are made during a call are not supported for this module")
         if isinstance(pairs, Plan) and (padding is not None or extra):
             raise Error("a plan already contains padding and all keys: leave out key_padding_mask, add_bias_kv and add_zero_attn, or give a mask as attn_mask")
         if isinstance(pairs, Spec):
             raise Error(SCORES.format(pairs).partition(":")[0] + ": nt.MultiheadAttention takes only masks without score modifiers; use nt.attention")
-        masks = _Masks("full", extra=extra)
+        masks = _Masks("full", extra=extra, hook=hook)
         if isinstance(pairs, (Mask, Plan, str)):
             masks.base = pairs
         elif pairs is not None:
@@ -180,6 +195,8 @@ class MultiheadAttention(nn.MultiheadAttention):
         self, q: Tensor, k: Tensor, v: Tensor, masks: _Masks, seed: Tensor | None, need_weights: bool
     ) -> tuple[Tensor, Tensor | None]:
         if torch.compiler.is_compiling():
+            if masks.hook is not None:
+                raise Error("masks that are made during a call are not supported under torch.compile: call the uncompiled model")
             tensors, bias = [], []
             for mask in masks.given:
                 tensor = mask.tensor
@@ -198,8 +215,24 @@ class MultiheadAttention(nn.MultiheadAttention):
         else:
             base = full() if masks.base == "full" else _mask_of(masks.base)
             plan, biases = planned(base, masks.given, sizes_of(q, k), extra=masks.extra, lowest=masks.lowest)
+        if masks.hook is not None:
+            plan = self._dynamic(masks.hook, plan, masks, q, k)
         out, _ = run(Call(plan, dropout=self.dropout), q, k, v, Extras(biases, seed=seed))
         return out, self._weights(q, k, masks, torch.from_numpy(plan.bound.dense()).to(q.device)) if need_weights else None
+
+    def _dynamic(self, hook: Hook, plan: Plan, masks: _Masks, q: Tensor, k: Tensor) -> Plan:
+        """Returns the plan of the module's own mask and the mask of a hook."""
+
+        def fixed() -> tuple[Mask, Facts]:
+            padding = [given for given in masks.given if given.name == "key_padding_mask"]
+            found, _ = planned(full(), padding, sizes_of(q, k), lowest="zero")
+            return found.mask, found.bound.facts
+
+        own = Own(plan.mask, plan.bound.facts, plan.shape, fixed)
+        call = MaskCall(
+            layer=hook.layer, part=hook.part, module=self, query=q, key=k, scale=None, own=own, inputs=current_inputs()
+        )
+        return plan_of_call(hook.given, call)
 
     def _weights(self, q: Tensor, k: Tensor, masks: _Masks, cells: Tensor) -> Tensor:
         """Computes the probabilities `[batch, heads, length, keys]` with operations of PyTorch, so that they have gradients."""
@@ -241,3 +274,46 @@ def convert(module: nn.Module) -> nn.Module:
         if isinstance(child, nn.TransformerEncoderLayer):
             child.activation_relu_or_gelu = 0  # the fast path needs 1 (relu) or 2 (gelu)
     return module
+
+
+def set_mask(model: nn.Module, mask: GivenMask) -> Handle:
+    """Gives every `MultiheadAttention` of noren inside `model` a mask or a mask function, in addition to the masks of each call.
+
+    The result restores the masks of before with `remove()`, or at the end of a `with` statement. `MaskCall.layer` counts the
+    modules of each part in the order of `model.modules()`; `MaskCall.part` is "self", and in a model with decoder layers of
+    PyTorch "encoder", "decoder" or "cross". Raises `Error` for a model without such modules.
+
+    >>> import torch, noren as nr, noren.torch as nt
+    >>> layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    >>> model = nt.convert(torch.nn.TransformerEncoder(layer, 2))
+    >>> with nt.set_mask(model, lambda call: "causal" if call.layer == 0 else "causal & window(left=2)"):
+    ...     out = model(torch.randn(1, 5, 8))
+    """
+    given = check_given("mask", mask)
+    decodes = any(isinstance(child, nn.TransformerDecoderLayer) for child in model.modules())
+    counts: dict[Part, int] = {}
+    hooks: dict[MultiheadAttention, Hook | None] = {}
+    for name, child in model.named_modules():
+        if isinstance(child, MultiheadAttention):
+            part = _part(model, name) if decodes else "self"
+            hooks[child] = None if given is None else Hook(given, counts.setdefault(part, 0), part)
+            counts[part] += 1
+    if not hooks:
+        raise Error(f"{type(model).__name__} has no MultiheadAttention of noren: convert its attention modules with nt.convert(model)")
+    before = {child: child.mask_hook for child in hooks}
+    for child, hook in hooks.items():
+        child.mask_hook = hook
+
+    def undo() -> None:
+        for child, hook in before.items():
+            child.mask_hook = hook
+
+    return Handle(undo)
+
+
+def _part(model: nn.Module, name: str) -> Part:
+    """Returns the part of a model with PyTorch's decoder layers to which an attention module belongs."""
+    parent, _, own = name.rpartition(".")
+    if not isinstance(model.get_submodule(parent), nn.TransformerDecoderLayer):
+        return "encoder"
+    return "cross" if own == "multihead_attn" else "decoder"

@@ -1,0 +1,325 @@
+"""Masks that are made during a call: mask functions, their results, and the plans of both."""
+
+from __future__ import annotations
+
+import inspect
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .. import _noren
+from .._attention import parsed
+from .._doctor import Recognised
+from .._masking import broadcast
+from .._noren import Array, BoundMask, Error, Facts, Mask, Plan, Shape, Spec
+from ._mask_call import Inputs, MaskCall, Own, Part
+
+MOST_CELLS = 1 << 30
+"""Maximum number of cells of a mask that is read cell by cell."""
+MOST_BYTES = 1 << 26
+"""Maximum memory of cached plans, in bytes."""
+MOST_PLANS = 512
+"""Maximum number of cached plans."""
+
+
+@dataclass(frozen=True)
+class Replace:
+    """A result of a mask function that replaces the layer's own mask. Padding and unwritten cache slots stay hidden."""
+
+    mask: Mask | BoundMask | Recognised | Plan | str
+
+
+Result = Mask | BoundMask | Recognised | Plan | Replace | str | None
+"""The result of a mask function: a mask in any form; None is the layer's own mask alone."""
+MaskFunction = Callable[[MaskCall], Result]
+"""A function that returns the mask of a call."""
+Given = Result | MaskFunction
+"""A mask for the layers of a model: one for all calls, or a function of the call."""
+
+ADVICE = (
+    "give a mask or its text, a bound mask or a function of the call (noren.torch.MaskCall). In a function, an array becomes a mask by "
+    "call.keep(array), where true means \"may attend\", or call.drop(array), where true means \"ignored\""
+)
+
+
+def check_given(what: str, given: Any) -> Given:
+    """Returns the mask that a user gave, with texts parsed. Raises an error for anything that is not a mask or a mask function."""
+    if given is None or isinstance(given, (Mask, BoundMask, Recognised, Plan)):
+        return given
+    if isinstance(given, str):
+        return _expression(what, parsed(given))
+    if isinstance(given, Replace):
+        return Replace(check_replacement(what, given.mask))
+    if isinstance(given, Spec):
+        return _expression(what, given)
+    if callable(given) and not isinstance(given, (type, nn.Module)):
+        _check_signature(what, given)
+        return given
+    raise TypeError(f"{what} is {_described(given)}: {ADVICE}")
+
+
+def check_replacement(what: str, given: Any) -> Mask | BoundMask | Recognised | Plan:
+    found = check_given(what, given)
+    if found is None or isinstance(found, (str, Replace)) or not isinstance(found, (Mask, BoundMask, Recognised, Plan)):
+        raise TypeError(f"{what} is Replace({_described(given)}): give a mask, its text, or a bound mask")
+    return found
+
+
+def _expression(what: str, found: Mask | Spec) -> Mask:
+    if isinstance(found, Spec):
+        raise Error(f"{what} is `{found}`, which has score modifiers: give the mask alone; score modifiers are those of the layer")
+    return found
+
+
+def _described(given: Any) -> str:
+    if isinstance(given, Tensor) or (hasattr(given, "dtype") and hasattr(given, "shape")):
+        return f"an array of {given.dtype} with shape {list(given.shape)}"
+    text = repr(given)
+    return f"{type(given).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+
+
+def _check_signature(what: str, function: Callable[..., Any]) -> None:
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError as error:
+        raise TypeError(
+            f"{what} is a function that cannot be called with one argument ({error}): a mask function has one argument, the call "
+            "(noren.torch.MaskCall); give a mask_mod of FlexAttention as nr.from_flex(create_block_mask(mask_mod, ...))"
+        ) from None
+    except ValueError:
+        return
+
+
+# --- plans --------------------------------------------------------------------------------------------------------
+
+
+class _Known:
+    """Facts as part of a key. Facts have no hash; the arrays that the call made have one."""
+
+    def __init__(self, facts: Facts, arrays: Mapping[str, Array]) -> None:
+        self.facts, self._hash = facts, hash(tuple(arrays.items()))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Known) and self._hash == other._hash and self.facts == other.facts
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+class Plans:
+    """A cache of plans by mask, shape and facts; the least recently used ones are removed."""
+
+    def __init__(self) -> None:
+        self._plans: OrderedDict[Hashable, Plan] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+        self.made = 0
+        """The number of plans that were made since the start of the process."""
+
+    def plan(self, mask: Mask, shape: Shape, facts: Facts, arrays: Mapping[str, Array]) -> Plan:
+        key = (mask, shape, _Known(facts, arrays))
+        with self._lock:
+            found = self._plans.get(key)
+            if found is not None:
+                self._plans.move_to_end(key)
+                return found
+        plan = mask.plan(shape, facts)
+        with self._lock:
+            self.made += 1
+            if key not in self._plans:
+                self._plans[key] = plan
+                self._bytes += plan.bytes
+            while len(self._plans) > 1 and (self._bytes > MOST_BYTES or len(self._plans) > MOST_PLANS):
+                self._bytes -= self._plans.popitem(last=False)[1].bytes
+        return plan
+
+
+PLANS = Plans()
+
+
+def plan_of_call(given: Given, call: MaskCall) -> Plan:
+    """Returns the plan of a call: the intersection of the layer's own mask and the mask that was given for the call."""
+    if torch.compiler.is_compiling():
+        raise Error("masks that are made during a call are not supported under torch.compile: call the uncompiled model")
+    own = call._own
+    if callable(given):
+        with torch.no_grad():
+            given = given(call)
+        given = check_given("the result of the mask function", given)
+        if callable(given):
+            raise TypeError(f"the result of the mask function is a function: {ADVICE}")
+    kept = own
+    if isinstance(given, Replace):
+        given = given.mask
+        if own.fixed is not None:
+            mask, facts = own.fixed()
+            kept = Own(mask, facts, own.shape, first_key=own.first_key)
+    if given is None:
+        return PLANS.plan(kept.mask, kept.shape, kept.facts, {})
+    if not isinstance(given, Mask):
+        assert isinstance(given, (BoundMask, Recognised, Plan))
+        return _of_bound(given, kept)
+    mask = given.at_layer(call.layer) if given.has_layers else given
+    added = _facts_of(call)
+    if kept.first_key:
+        return _beyond_cache(mask, added, kept)
+    both = mask if kept.mask == _noren.full() else kept.mask & mask
+    facts = _with_all_keys(added.merged(kept.facts), both, kept.shape)
+    return PLANS.plan(both, kept.shape, facts, call.arrays)
+
+
+def _facts_of(call: MaskCall) -> Facts:
+    """Returns the facts of the user and of the mask function, with the arrays that the call made."""
+    plain = dict(call.facts)
+    arrays = {**dict(plain.pop("arrays", None) or {}), **call.arrays}
+    facts = Facts(**plain, **({"arrays": arrays} if arrays else {}))
+    given = call._inputs.facts
+    return facts if given is None else facts.merged(given)
+
+
+def _with_all_keys(facts: Facts, mask: Mask, shape: Shape) -> Facts:
+    """Returns the facts, with every key as not padding if the mask needs lengths and no fact gives them."""
+    if "padding" not in str(mask):
+        return facts
+    try:
+        return facts.merged(Facts(real_keys=[[f"0..{shape.kv_len}"]] * shape.batch))
+    except Error:  # the facts have lengths
+        return facts
+
+
+def _beyond_cache(mask: Mask, added: Facts, kept: Own) -> Plan:
+    """Returns the plan of a call whose first keys are no longer in the cache: the mask is bound with them, and then without."""
+    shape, first = kept.shape, kept.first_key
+    whole = Shape(
+        shape.q_len, first + shape.kv_len, query_offset=[offset + first for offset in shape.query_offsets], batch=shape.batch,
+        heads=shape.heads, kv_heads=shape.kv_heads,
+    )  # fmt: skip
+    _check_size(shape)
+    bound = mask.bind(whole, _with_all_keys(added, mask, whole)).select([(0, shape.q_len)], [(first, first + shape.kv_len)])
+    return _with_cells(Array.keep(bound.dense()), kept)
+
+
+def _of_bound(given: BoundMask | Recognised | Plan, kept: Own) -> Plan:
+    shape = kept.shape
+    sizes = (shape.batch, shape.heads, shape.kv_heads, shape.q_len, shape.kv_len)
+    plan = given if isinstance(given, Plan) else broadcast(given, sizes)
+    found = plan.shape
+    if (found.batch, found.heads, found.q_len, found.kv_len) != (*sizes[:2], *sizes[3:]):
+        raise Error(f"the plan is for {found}, but the call has {shape.batch} batch rows, {shape.heads} heads, {shape.q_len} queries and {shape.kv_len} keys")
+    if kept.mask == _noren.full() and found.kv_heads == shape.kv_heads:
+        return plan
+    _check_size(shape)
+    return _with_cells(Array.keep(plan.bound.dense()), kept)
+
+
+def _with_cells(cells: Array, kept: Own) -> Plan:
+    """Returns the plan of the kept part of the own mask and the cells of an array."""
+    facts = Facts(arrays={"result of the mask function": cells}).merged(kept.facts)
+    mask = kept.mask & _noren.dense("result of the mask function")
+    return PLANS.plan(mask, kept.shape, facts, {"result": cells})
+
+
+def _check_size(shape: Shape) -> None:
+    cells = shape.batch * shape.heads * shape.q_len * shape.kv_len
+    if cells > MOST_CELLS:
+        raise Error(f"a mask of {cells} cells would be read cell by cell, and the limit is {MOST_CELLS}: return an expression or its text")
+
+
+# --- inputs -------------------------------------------------------------------------------------------------------
+
+_INPUTS: ContextVar[Inputs] = ContextVar("noren_mask_inputs", default=Inputs())
+
+
+def current_inputs() -> Inputs:
+    """Returns the inputs that `mask_inputs` gave."""
+    return _INPUTS.get()
+
+
+@contextmanager
+def mask_inputs(
+    *, tokens: Tensor | Mapping[str, Tensor] | None = None, key_tokens: Tensor | None = None, facts: Facts | Mapping[str, Any] | None = None,
+    **inputs: Any,
+) -> Iterator[None]:  # fmt: skip
+    """Gives mask functions the inputs of the calls in a `with` statement.
+
+    `tokens` are the token ids `[batch, length]` of queries and keys; for a model with encoder and decoder, a dict with the keys
+    "encoder" and "decoder". `key_tokens` are those of the keys, if they differ. `facts` are facts for the masks. Other arguments
+    are in `MaskCall.inputs` by name.
+    """
+    known = None if facts is None else facts if isinstance(facts, Facts) else Facts(**_mapping("facts", facts))
+    token = _INPUTS.set(Inputs(known, inputs, *token_readers(tokens, key_tokens)))
+    try:
+        yield
+    finally:
+        _INPUTS.reset(token)
+
+
+def token_readers(tokens: Any, key_tokens: Any) -> tuple[Callable[[Part, int, int], Tensor] | None, Callable[[Part, int, int], Tensor] | None]:
+    """Returns the functions `Inputs.tokens` and `Inputs.key_tokens` for tokens that a user gave."""
+
+    def reader(queries: bool) -> Callable[[Part, int, int], Tensor]:
+        def read(part: Part, batch: int, length: int) -> Tensor:
+            name = "tokens" if queries or key_tokens is None else "key_tokens"
+            found = tokens if name == "tokens" else key_tokens
+            if isinstance(found, Mapping) or part not in ("self", "cross" if name == "key_tokens" else "self"):
+                wanted = "encoder" if part == "encoder" or (part == "cross" and not queries) else "decoder"
+                if not isinstance(found, Mapping) or wanted not in found:
+                    raise Error(f"the tokens of the {wanted} are unknown: give tokens={{\"encoder\": ..., \"decoder\": ...}}")
+                found = found[wanted]
+            return check_tokens(name, found, batch, length)
+
+        return read
+
+    return None if tokens is None else reader(True), None if tokens is None and key_tokens is None else reader(False)
+
+
+def check_tokens(name: str, tokens: Any, batch: int, length: int) -> Tensor:
+    if not isinstance(tokens, Tensor) or tokens.is_floating_point() or tokens.dtype == torch.bool:
+        raise TypeError(f"{name} is {_described(tokens)}: give a tensor of integers [batch, length]")
+    if tuple(tokens.shape) != (batch, length):
+        raise Error(f"{name} has shape {list(tokens.shape)}, but the call has [batch, length] = {[batch, length]}")
+    return tokens
+
+
+def _mapping(name: str, given: Any) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise TypeError(f"{name} is {_described(given)}: give a dict with names as keys, or nr.Facts(...)")
+    return given
+
+
+# --- modules ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hook:
+    """The mask function of one attention module, and the module's place in its model."""
+
+    given: Given
+    layer: int
+    part: Part
+
+
+class Handle:
+    """The result of `set_mask`: `remove()`, or the end of a `with` statement, restores the masks of before."""
+
+    def __init__(self, undo: Callable[[], None]) -> None:
+        self._undo: Callable[[], None] | None = undo
+
+    def remove(self) -> None:
+        """Restores the masks that the model had before; a second call changes nothing."""
+        if self._undo is not None:
+            self._undo()
+            self._undo = None
+
+    def __enter__(self) -> Handle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()

@@ -1,0 +1,355 @@
+"""The argument of mask functions: one call of attention, with methods that make masks from tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from .. import _noren
+from .._masking import four
+from .._noren import Array, BoundMask, Error, Facts, Mask, Shape
+from .._tensors import check_dense, lend
+
+Part = Literal["self", "encoder", "decoder", "cross"]
+"""The part of a model that calls attention: "self" in a model with one stack of layers; otherwise the encoder, the decoder, or the
+cross-attention of the decoder."""
+
+TILE_CELLS = 1 << 22
+"""Maximum number of scores that are computed at once."""
+MOST_BLOCKS = 1 << 26
+"""Maximum number of blocks, over all batch rows and heads."""
+
+
+@dataclass(frozen=True)
+class Own:
+    """The mask that a call has without the result of a mask function, with its facts and sizes."""
+
+    mask: Mask
+    facts: Facts
+    shape: Shape
+    fixed: Callable[[], tuple[Mask, Facts]] | None = None
+    """Returns the part that `Replace` keeps, with its facts; None if this is the whole mask."""
+    first_key: int = 0
+    """The position of the first key: above 0 if a sliding cache no longer holds the keys before it."""
+
+    @cached_property
+    def bound(self) -> BoundMask:
+        return self.mask.bind(self.shape, self.facts)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs of a model's forward pass that mask functions read."""
+
+    facts: Facts | None = None
+    others: Mapping[str, Any] = field(default_factory=dict)
+    tokens: Callable[[Part, int, int], Tensor] | None = None
+    """Returns the ids of the query tokens `[batch, q_len]` of a part, for a batch size and a length. Raises `Error` if unknown."""
+    key_tokens: Callable[[Part, int, int], Tensor] | None = None
+    """Returns the ids of the key tokens `[batch, kv_len]`, counted from position 0."""
+
+
+class MaskCall:
+    """One call of attention, the argument of a mask function.
+
+    A mask function returns a mask for the call: an expression or its text, also with the methods `keep`, `drop`, `keys`, `queries`
+    and `blocks` of this object. The layer computes attention with the intersection of this mask and its own one.
+
+    >>> import torch, noren as nr, noren.torch as nt
+    >>> q = torch.randn(1, 2, 6, 8)
+    >>> def only_high(call):
+    ...     return nr.causal() & call.keys(call.inputs["level"] > 2)
+    >>> with nt.mask_inputs(level=torch.tensor([[1, 3, 5, 0, 7, 1]])):
+    ...     out = nt.attention(q, q, q, only_high)
+    """
+
+    def __init__(
+        self, *, layer: int, part: Part, module: nn.Module | None, query: Tensor, key: Tensor, scale: float | None, own: Own, inputs: Inputs
+    ) -> None:
+        self.layer = layer
+        """The index of the layer in its part, counted from 0."""
+        self.part: Part = part
+        """The part of the model: "self", "encoder", "decoder" or "cross"."""
+        self.module = module
+        """The module that calls attention; None for `nt.attention`."""
+        self.query = query.detach()
+        """The queries `[batch, heads, q_len, head_dim]`, without gradients."""
+        self.key = key.detach()
+        """The keys `[batch, kv_heads, kv_len, head_dim]`, without gradients."""
+        self.scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+        """The factor of the scores."""
+        self.inputs: Mapping[str, Any] = inputs.others
+        """The other inputs of the forward pass, by name (`nt.mask_inputs`, `noren_inputs=`)."""
+        self.facts: dict[str, Any] = {}
+        """Facts for the result, as in `nr.Facts`; a mask function may add to them."""
+        self.arrays: dict[str, Array] = {}
+        """The arrays that methods of this call made, by name."""
+        self._own, self._inputs = own, inputs
+
+    @property
+    def batch(self) -> int:
+        """The number of batch rows."""
+        return self.query.shape[0]
+
+    @property
+    def heads(self) -> int:
+        """The number of query heads."""
+        return self.query.shape[1]
+
+    @property
+    def kv_heads(self) -> int:
+        """The number of key-value heads."""
+        return self.key.shape[1]
+
+    @property
+    def q_len(self) -> int:
+        """The number of queries in a batch row."""
+        return self.query.shape[2]
+
+    @property
+    def kv_len(self) -> int:
+        """The number of keys in a batch row, those of a cache included."""
+        return self.key.shape[2]
+
+    @property
+    def mask(self) -> Mask:
+        """The layer's own mask. Its positions count from the first key of the call."""
+        return self._own.mask
+
+    @property
+    def positions(self) -> Tensor:
+        """The positions of the queries `[batch, q_len]`, counted from the first token of the sequence."""
+        offsets = self._own.shape.query_offsets
+        first = torch.tensor(offsets if len(offsets) == self.batch else offsets * self.batch) + self._own.first_key
+        return first[:, None] + torch.arange(self.q_len)
+
+    @property
+    def key_positions(self) -> Tensor:
+        """The positions of the keys `[kv_len]`."""
+        return torch.arange(self.kv_len) + self._own.first_key
+
+    @property
+    def tokens(self) -> Tensor:
+        """The ids of the query tokens, `[batch, q_len]`. Raises `Error` if they are unknown."""
+        if self._inputs.tokens is None:
+            raise _unknown("tokens")
+        return self._inputs.tokens(self.part, self.batch, self.q_len)
+
+    @property
+    def key_tokens(self) -> Tensor:
+        """The ids of the key tokens, `[batch, kv_len]`; -1 for cache slots without a token. Raises `Error` if they are unknown."""
+        if self._inputs.key_tokens is None:
+            raise _unknown("key_tokens")
+        first = self._own.first_key
+        return self._inputs.key_tokens(self.part, self.batch, first + self.kv_len)[:, first:]
+
+    # --- masks from tensors ---------------------------------------------------------------------------------------
+
+    def keep(self, cells: Tensor | NDArray[np.bool_]) -> Mask:
+        """Returns the mask of an array of booleans, true means "may attend".
+
+        Shapes are `[q_len, kv_len]`, `[batch, q_len, kv_len]` and `[batch, heads, q_len, kv_len]`; every dimension may be 1.
+        """
+        return self._dense("keep", cells, drop=False)
+
+    def drop(self, cells: Tensor | NDArray[np.bool_]) -> Mask:
+        """Returns the mask of an array of booleans, true means "ignored"; shapes are those of `keep`."""
+        return self._dense("drop", cells, drop=True)
+
+    def keys(self, allowed: Tensor | NDArray[np.bool_]) -> Mask:
+        """Returns the mask in which every query may read the keys that are true in `allowed`, `[batch, kv_len]` or `[kv_len]`."""
+        rows = self._rows("keys", allowed, self.kv_len)
+        if self._placed:
+            return self.keep(rows[:, None, None, :])
+        first = self._own.first_key
+        return by_row([_noren.keys(runs(row, first)) for row in rows.cpu().numpy()])
+
+    def queries(self, allowed: Tensor | NDArray[np.bool_]) -> Mask:
+        """Returns the mask in which the queries that are true in `allowed`, `[batch, q_len]` or `[q_len]`, may read every key."""
+        rows = self._rows("queries", allowed, self.q_len)
+        if self._placed:
+            return self.keep(rows[:, None, :, None])
+        first = self.positions[:, 0].tolist() if self.q_len else [0] * self.batch
+        if min(first, default=0) < 0:
+            return self.keep(rows[:, None, :, None])
+        return by_row([_noren.queries(runs(row, start)) for row, start in zip(rows.cpu().numpy(), first, strict=True)])
+
+    def blocks(self, keep: Tensor | NDArray[np.bool_], block: tuple[int, int] = (1, 64)) -> Mask:
+        """Returns the mask that allows the cells of the blocks that are true in `keep`.
+
+        `block` is (queries, keys) of a block. `keep` is `[batch or 1, heads or 1, blocks of queries, blocks of keys]`, or without
+        the first two dimensions. A length that is not a multiple of the block ends with a smaller block.
+        """
+        q_blocks, kv_blocks = self._block_counts(block)
+        cells = _booleans("blocks", keep)
+        cells = cells[None, None] if cells.dim() == 2 else cells
+        expected = (self.batch, self.heads, q_blocks, kv_blocks)
+        if cells.dim() != 4 or any(n not in (1, size) for n, size in zip(cells.shape[:2], expected, strict=False)) or cells.shape[2:] != expected[2:]:
+            raise Error(f"the blocks have shape {list(cells.shape)}: give [batch, heads, blocks of queries, blocks of keys] = {list(expected)}")
+        if self._own.first_key or self._placed:
+            wide = cells.repeat_interleave(block[0], 2)[:, :, : self.q_len].repeat_interleave(block[1], 3)[..., : self.kv_len]
+            return self.keep(wide)
+        of_row = []
+        for row in cells.cpu():
+            names = [_noren.dense(self._add(self._array_of_blocks(head, block))) for head in row]
+            of_row.append(names[0] if len(set(names)) == 1 else _noren.heads(dict(enumerate(names))))
+        return of_row[0] if len(of_row) == 1 else by_row(of_row)
+
+    # --- scores ---------------------------------------------------------------------------------------------------
+
+    def block_maxima(self, block: tuple[int, int] = (1, 64)) -> Tensor:
+        """Returns the maximum score of each block, `[batch, heads, blocks of queries, blocks of keys]`, in float32.
+
+        `block` is (queries, keys) of a block. Only cells that the layer's own mask allows count; a block without such cells has
+        -inf. Scores are `scale * q k^T`, without score modifiers. All scores are computed, a tile at a time.
+
+        In a causal model, choose blocks of one query: with more, the maximum depends on tokens after the first query of the block.
+        """
+        q_blocks, kv_blocks = self._block_counts(block)
+        out = self.query.new_full((self.batch, self.heads, q_blocks, kv_blocks), -torch.inf, dtype=torch.float32)
+        key = self.key.float().repeat_interleave(self.heads // self.kv_heads, 1)
+        for rows, allowed in self._tiles(block[0]):
+            scores = self.scale * (self.query[:, :, rows.start : rows.stop].float() @ key.transpose(-1, -2))
+            scores = scores.masked_fill(~allowed, -torch.inf)
+            maxima = _grouped(_grouped(scores, 3, block[1]).amax(-1), 2, block[0]).amax(3)
+            first = rows.start // block[0]
+            out[:, :, first : first + maxima.shape[2]] = maxima
+        return out
+
+    def block_estimates(self, block_kv: int = 64) -> Tensor:
+        """Returns estimated scores of blocks of keys, `[batch, heads, q_len, blocks of keys]`, in float32.
+
+        The estimate is the score of the mean of the block's keys, so it costs a fraction `1 / block_kv` of all scores. It is made
+        for blocks of which the query may read every key; a block that it may read in part has +inf, a hidden one -inf. Thus the
+        estimates of a query depend on no key that the layer's own mask hides from it.
+        """
+        _, kv_blocks = self._block_counts((1, block_kv))
+        out = self.query.new_empty((self.batch, self.heads, self.q_len, kv_blocks), dtype=torch.float32)
+        count = torch.full((kv_blocks,), block_kv, device=self.key.device)
+        if kv_blocks:
+            count[-1] = self.kv_len - block_kv * (kv_blocks - 1)
+        means = _grouped(self.key.float(), 2, block_kv, 0.0).sum(3) / count[:, None]
+        means = means.repeat_interleave(self.heads // self.kv_heads, 1)
+        for rows, allowed in self._tiles(1):
+            estimates = self.scale * (self.query[:, :, rows.start : rows.stop].float() @ means.transpose(-1, -2))
+            read = _grouped(allowed.float(), 3, block_kv, 0.0).sum(-1)
+            estimates = estimates.masked_fill(read < count, torch.inf).masked_fill(read == 0, -torch.inf)
+            out[:, :, rows.start : rows.stop] = estimates
+        return out
+
+    def top_blocks(self, scores: Tensor, count: int, block: tuple[int, int] = (1, 64)) -> Mask:
+        """Returns the mask that allows, in each block of queries, the `count` blocks of keys with the highest scores.
+
+        `scores` is `[batch, heads, blocks of queries, blocks of keys]`, as from `block_maxima` and `block_estimates`. Of equal
+        scores, those of the first keys are taken. Blocks with the score -inf or NaN are not taken.
+        """
+        if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+            raise Error(f"count is {count!r}: give the number of blocks, 0 or more")
+        expected = (self.batch, self.heads, *self._block_counts(block))
+        if not isinstance(scores, Tensor) or not scores.is_floating_point() or tuple(scores.shape) != expected:
+            given = f"{scores.dtype} {list(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
+            raise Error(f"the scores are {given}: give floats [batch, heads, blocks of queries, blocks of keys] = {list(expected)}")
+        known = scores.masked_fill(scores.isnan(), -torch.inf)
+        best = known.argsort(dim=-1, descending=True, stable=True)[..., :count]
+        chosen = torch.zeros_like(known, dtype=torch.bool).scatter_(-1, best, True)
+        return self.blocks(chosen & (known != -torch.inf), block)
+
+    # --- details --------------------------------------------------------------------------------------------------
+
+    @property
+    def _placed(self) -> bool:
+        """Whether facts give positions of keys, so that a key's index is not its position."""
+        given = self._inputs.facts
+        return "positions" in self.facts or self._own.facts.place_keys or (given is not None and given.place_keys)
+
+    def _add(self, array: Array) -> str:
+        name = f"call{len(self.arrays)}"
+        self.arrays[name] = array
+        return name
+
+    def _dense(self, name: str, cells: Any, drop: bool) -> Mask:
+        given = four(name, _booleans(name, cells), (self.batch, self.heads, self.kv_heads, self.q_len, self.kv_len))
+        given = given.expand(-1, -1, self.q_len, self.kv_len)
+        if self._own.first_key:
+            given = torch.nn.functional.pad(given, (self._own.first_key, 0), value=drop)
+        array, _, _ = _noren.read_mask(lend(given.cpu().contiguous()), drop, given.shape[3])
+        return _noren.dense(self._add(array))
+
+    def _rows(self, name: str, allowed: Any, length: int) -> Tensor:
+        rows = _booleans(name, allowed)
+        rows = rows[None] if rows.dim() == 1 else rows
+        if rows.dim() != 2 or rows.shape[0] not in (1, self.batch) or rows.shape[1] != length:
+            raise Error(f"the argument of call.{name} has shape {list(rows.shape)}: give [batch, {'kv_len' if name == 'keys' else 'q_len'}] = {[self.batch, length]}")
+        return rows.expand(self.batch, -1)
+
+    def _block_counts(self, block: tuple[int, int]) -> tuple[int, int]:
+        ok = isinstance(block, tuple) and len(block) == 2 and all(isinstance(n, int) and not isinstance(n, bool) and 1 <= n < 1 << 31 for n in block)
+        if not ok:
+            raise Error(f"the block is {block!r}: give (queries, keys), two numbers of 1 or more")
+        counts = -(-self.q_len // block[0]), -(-self.kv_len // block[1])
+        if self.batch * self.heads * counts[0] * counts[1] > MOST_BLOCKS:
+            raise Error(f"a call of {self.q_len} queries and {self.kv_len} keys has more than {MOST_BLOCKS} blocks of {block[0]} x {block[1]}: give a larger block")
+        return counts
+
+    def _array_of_blocks(self, chosen: Tensor, block: tuple[int, int]) -> Array:
+        return Array.blocks(self.q_len, self.kv_len, block, [(int(q), int(k)) for q, k in chosen.nonzero().tolist()])
+
+    def _tiles(self, multiple: int) -> Iterator[tuple[range, Tensor]]:
+        """Yields query rows, a multiple of `multiple` at a time, with the cells that the own mask allows them: `[batch, heads, rows, kv_len]`."""
+        rows = max(1, TILE_CELLS // max(1, self.batch * self.heads * self.kv_len))
+        rows = max(multiple, rows // multiple * multiple)
+        for start in range(0, self.q_len if self.kv_len else 0, rows):
+            stop = min(start + rows, self.q_len)
+            cells = self._own.bound.select([(start, stop)], [(0, self.kv_len)]).dense()
+            yield range(start, stop), torch.from_numpy(cells).to(self.query.device)
+
+
+def runs(row: NDArray[np.bool_], first: int = 0) -> list[str]:
+    """Returns the ranges of true entries as texts such as "0..3", the form of facts; `first` is added to every index."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], row.astype(np.int8), [0])))) + first
+    return [f"{start}..{end}" for start, end in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def by_row(masks: Iterable[Mask]) -> Mask:
+    """Returns the mask with these masks in its batch rows."""
+    rows = list(masks)
+    if all(mask == rows[0] for mask in rows):
+        return rows[0]
+    distinct: dict[Mask, list[int]] = {}
+    for b, mask in enumerate(rows):
+        distinct.setdefault(mask, []).append(b)
+    return _noren.batch([(members, mask) for mask, members in distinct.items()])
+
+
+def _unknown(name: str) -> Error:
+    return Error(
+        f"{name} is unknown in this call: give the ids of the tokens with nt.mask_inputs({name}=...); for transformers, input_ids, or "
+        f'noren_inputs={{"{name}": ...}}'
+    )
+
+
+def _booleans(name: str, array: Any) -> Tensor:
+    if isinstance(array, np.ndarray):
+        array = torch.from_numpy(np.ascontiguousarray(array))
+    check_dense(f"the argument of call.{name}", array)
+    if array.dtype != torch.bool:
+        raise TypeError(f"the argument of call.{name} holds {array.dtype}: give booleans, for scores a comparison such as scores > 0")
+    found: Tensor = array.detach()
+    return found
+
+
+def _grouped(x: Tensor, dim: int, size: int, fill: float = -torch.inf) -> Tensor:
+    """Returns `x` with dimension `dim` split into groups of `size`; `fill` completes the last group."""
+    missing = -x.shape[dim] % size
+    if missing:
+        pads = [0, 0] * (x.dim() - 1 - dim) + [0, missing]
+        x = torch.nn.functional.pad(x, pads, value=fill)
+    return x.unflatten(dim, (x.shape[dim] // size, size))
