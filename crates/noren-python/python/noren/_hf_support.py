@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -72,8 +73,11 @@ def _mentions_interface(module: str) -> bool:
         return True
 
 
-def refuse_when_made(names: set[str]) -> None:
-    """Makes transformers refuse these names for models that do not support them, when a model is made or its attention is set."""
+def refuse_when_made(names: set[str], prepare: Callable[[Any], None]) -> None:
+    """Makes transformers refuse these names for models that do not support them, when a model is made or its attention is set.
+
+    `prepare` is called with every model that is made, or whose attention is set.
+    """
     from transformers import PreTrainedModel
 
     original = PreTrainedModel.get_correct_attn_implementation
@@ -87,6 +91,7 @@ def refuse_when_made(names: set[str]) -> None:
                 f'"sdpa"; for a part of a larger model, give one name for each part, as {{"text_config": "{requested_attention}", '
                 '"vision_config": "eager"}'
             )
+        prepare(self)
         return original(self, requested_attention, *args, **kwargs)
 
     checked.names_of_noren = names  # type: ignore[attr-defined]

@@ -4,379 +4,51 @@
 >>> noren.hf.register()
 >>> model.set_attn_implementation("noren")  # doctest: +SKIP
 
-Mask functions of transformers are converted to expressions of noren, so that no array of length x length is made.
+Mask functions of transformers are converted to expressions of noren, so that no array of length x length is made. A mask or a mask
+function can be given for one call (`model(..., noren_mask=...)`), for a model (`set_mask`) or for all models (`register(mask=...)`).
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.attention.flex_attention import BlockMask
-from torch.overrides import TorchFunctionMode
 
 from ._call import Call, Extras
+from ._hf_calls import current_frame, install_hooks, set_default, set_mask as set_mask
+from ._hf_masks import Masked as Masked, make_mask as make_mask
 from ._hf_support import check_arguments, refuse_when_made, unsupported as unsupported
-from ._noren import Array, Error, Facts, Mask, Plan, Shape, batch, causal, dense, full, keys, none, padding, queries, spans, window
+from ._noren import Error, Facts, Plan, Shape, full
 from ._tensors import check_dropout
+from .torch._dynamic import Given as GivenMask
 from .torch._function import lower, new_seed, run
+from .torch._mask_call import Own
 from .torch._masks import Given, planned, simple, sizes_of
 
-TILE = 256
-"""Number of query rows for which an unknown mask function is evaluated in one call."""
 
-
-def register(name: str = "noren") -> None:
+def register(name: str = "noren", *, mask: GivenMask = None) -> None:
     """Registers the attention and its masks in transformers as `attn_implementation=name`.
 
     transformers needs the attention and the masks: with the attention alone, it silently drops every mask, padding included.
     A model that cannot use noren is refused when it is made, with the reason (`unsupported` returns it).
+
+    `mask` is a mask, its text or a mask function (`noren.torch.MaskCall`) for every model with this name, in addition to the
+    model's own mask. Call this function before models are made, so that `model(..., noren_mask=...)` is known to them.
     """
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
 
+    set_default(name, mask)
     AttentionInterface.register(name, attention_forward)
     AttentionMaskInterface.register(name, make_mask)
     _NAMES.add(name)
-    refuse_when_made(_NAMES)
+    refuse_when_made(_NAMES, install_hooks)
 
 
 _NAMES: set[str] = set()
 """The names that `register` was called with."""
 
-
-# --- masks --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(repr=False, eq=False)
-class Masked(BlockMask):
-    """A mask with its sizes, facts and plans, which transformers passes from its mask builders to every layer.
-
-    Models of several parts pass masks to models that build masks again. transformers leaves only tensors and FlexAttention's
-    `BlockMask` of four dimensions unchanged. For this reason alone, `Masked` is a subclass of `BlockMask`.
-    """
-
-    mask: Mask
-    batch: int
-    q_len: int
-    kv_len: int
-    query_offset: int
-    facts: Facts
-    real: NDArray[np.bool_] | None = None
-    """`[batch, kv_len]`: true for a key that is not padding; None if no key is padding."""
-    packed: bool = False
-    _plans: dict[tuple[int, int], Plan] = field(default_factory=dict)
-    _looked: bool = False
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        return (self.batch, 1, self.q_len, self.kv_len)
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    def __repr__(self) -> str:
-        return f"<{self.mask} for transformers, {self.q_len} x {self.kv_len}, batch {self.batch}>"
-
-    __str__ = __repr__
-
-    def contiguous(self, *_: Any, **__: Any) -> Masked:
-        """Returns this mask unchanged; static caches call `contiguous` on every mask."""
-        return self
-
-    def to(self, *_: Any, **__: Any) -> Masked:
-        """Returns this mask unchanged: a mask has no device."""
-        return self
-
-    def plan(self, heads: int, kv_heads: int) -> Plan:
-        """Returns the plan for a layer with these numbers of query heads and key-value heads."""
-        plan = self._plans.get((heads, kv_heads))
-        if plan is None:
-            shape = Shape(
-                self.q_len, self.kv_len, query_offset=self.query_offset, batch=self.batch, heads=heads, kv_heads=kv_heads
-            )
-            plan = self._plans[(heads, kv_heads)] = self.mask.plan(shape, self.facts)
-        return plan
-
-    def look_for_packing(self, position_ids: Tensor | None) -> None:
-        """Warns once if positions begin again among non-padding tokens and the mask does not separate the sequences."""
-        if self._looked or self.packed or position_ids is None or position_ids.dim() != 2 or self.q_len == 1:
-            return
-        self._looked = True
-        restarts = (position_ids[:, 1:] <= position_ids[:, :-1]).cpu().numpy()
-        if self.real is not None and self.real.shape[1] >= self.q_len:
-            first = max(0, self.query_offset)
-            real = self.real[:, first : first + self.q_len]
-            if real.shape[1] == self.q_len and real.shape[0] == restarts.shape[0]:
-                restarts = restarts & real[:, 1:] & real[:, :-1]
-        if restarts.any():
-            warnings.warn(
-                "position_ids begin again inside a row, as in packed sequences, but transformers separates such sequences only "
-                "without an attention_mask and with use_cache=False: in this call the sequences read each other. Leave out attention_mask "
-                "and give use_cache=False",
-                stacklevel=2,
-            )
-
-
-def make_mask(
-    batch_size: int,
-    q_length: int,
-    kv_length: int,
-    q_offset: int | Tensor = 0,
-    kv_offset: int | Tensor = 0,
-    mask_function: Callable[..., Any] | None = None,
-    attention_mask: Tensor | None = None,
-    config: Any = None,
-    **_: Any,
-) -> Masked:
-    """Converts a mask function of transformers, with sizes and padding, to a mask; called by `AttentionMaskInterface`."""
-    from transformers.masking_utils import causal_mask_function
-
-    heads = getattr(config, "num_attention_heads", None)
-    reader = Reader(batch_size, q_length, kv_length, int(q_offset), int(kv_offset), heads if isinstance(heads, int) else None)
-    mask = reader.read(mask_function or causal_mask_function)
-    facts: dict[str, Any] = {}
-    real = reader.real
-    if attention_mask is not None:
-        if attention_mask.dim() != 2:
-            raise Error(f"attention_mask has shape {tuple(attention_mask.shape)}: give [batch, length] of 1 (token) and 0 (padding)")
-        given = _known_keys(attention_mask, kv_length, reader.kv_offset)
-        real = given if real is None else real & given
-    if real is not None and not real.all():
-        mask = mask & padding()
-        facts["real_keys"] = [_runs(row) for row in real]
-    if reader.arrays:
-        facts["arrays"] = reader.arrays
-    offset = reader.q_offset - reader.kv_offset
-    return Masked(mask, batch_size, q_length, kv_length, offset, Facts(**facts), real, reader.packed)
-
-
-def _known_keys(padding_mask: Tensor, kv_length: int, kv_offset: int) -> NDArray[np.bool_]:
-    """Returns, for each key from `kv_offset` on, whether the key is not padding; keys beyond the end of the mask are padding."""
-    found: NDArray[np.bool_] = padding_mask.detach().bool().cpu().numpy()[:, kv_offset : kv_offset + kv_length]
-    missing = kv_length - found.shape[1]
-    return np.pad(found, ((0, 0), (0, missing))) if missing > 0 else found
-
-
-def _runs(row: NDArray[np.bool_]) -> list[str]:
-    """Returns the ranges of true entries as texts such as "0..3", the form of facts."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([0], row.astype(np.int8), [0]))))
-    return [f"{start}..{end}" for start, end in zip(edges[::2], edges[1::2], strict=True)]
-
-
-class Reader:
-    """Converts a tree of mask functions to one expression.
-
-    Positions count from the first key of the call, so key `j` has position `j`; in transformers, its `kv_idx` is
-    `j + kv_offset`.
-    """
-
-    def __init__(self, batch_size: int, q_len: int, kv_len: int, q_offset: int, kv_offset: int, heads: int | None = None) -> None:
-        self.batch, self.q_len, self.kv_len = batch_size, q_len, kv_len
-        self.q_offset, self.kv_offset, self.heads = q_offset, kv_offset, heads
-        self.real: NDArray[np.bool_] | None = None
-        self.packed = False
-        self.arrays: dict[str, Array] = {}
-        self._remap: NDArray[np.int64] | None = None
-
-    def read(self, function: Callable[..., Any], top: bool = True) -> Mask:
-        """Returns the expression of a function.
-
-        `top` is true if the function is not inside another function, or only inside intersections.
-        """
-        name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
-        inside = _closure(function)
-        match name.removeprefix("transformers.masking_utils."):
-            case "causal_mask_function":
-                return causal()
-            case "bidirectional_mask_function":
-                return full()
-            case "and_masks.<locals>.and_mask":
-                return self._all(inside["mask_functions"], top)
-            case "or_masks.<locals>.or_mask":
-                parts = [self.read(part, top=False) for part in inside["mask_functions"]]
-                return _fold(none(), parts, lambda a, b: a | b)
-            case "sliding_window_overlay.<locals>.inner_mask":
-                return window(left=int(inside["sliding_window"]) - 1)
-            case "sliding_window_bidirectional_overlay.<locals>.inner_mask":
-                size = int(inside["sliding_window"])
-                return window(left=size, right=size)
-            case "chunked_overlay.<locals>.inner_mask":
-                return self._chunks(int(inside["chunk_size"]), inside["left_padding"])
-            case "blockwise_overlay.<locals>.inner_mask":
-                ids = self._by_position(inside["block_sequence_ids"])
-                return self._same(ids, ids >= 0)
-            case "packed_sequence_mask_function.<locals>.inner_mask":
-                self.packed = True
-                return self._same(self._by_position(inside["packed_sequence_mask"]))
-            case "remap_positions_for_packed_sequence.<locals>.inner_mask":
-                return self._remapped(function, inside)
-            case "padding_mask_function.<locals>.inner_mask" if top and self._remap is None:
-                given = _known_keys(inside["padding_mask"], self.kv_len, self.kv_offset)
-                self.real = given if self.real is None else self.real & given
-                return full()
-            case "add_offsets_to_mask_function.<locals>.inner_mask":
-                raise Error("the mask function adds offsets itself, which transformers does for FlexAttention only")
-            case _:
-                return self._evaluated(function)
-
-    def _all(self, functions: Iterable[Callable[..., Any]], top: bool) -> Mask:
-        return _fold(full(), [self.read(part, top) for part in functions], lambda a, b: a & b)
-
-    def _positions(self) -> NDArray[np.int64]:
-        """Returns the index that transformers uses for each position of a query or key."""
-        length = max(self.kv_len, self.q_len + self.q_offset - self.kv_offset)
-        return np.arange(length, dtype=np.int64) + self.kv_offset
-
-    def _by_position(self, table: Tensor) -> NDArray[np.int64]:
-        """Returns the entry of a table `[batch, length]` for each position.
-
-        Positions beyond the table get -1, which means no group.
-        """
-        rows = table.detach().cpu().numpy().astype(np.int64)
-        at = self._positions() if self._remap is None else self._remap
-        at = np.broadcast_to(at, (self.batch, at.shape[-1]))
-        rows = np.broadcast_to(rows, (self.batch, rows.shape[-1]))
-        inside = (at >= 0) & (at < rows.shape[1])
-        return np.where(inside, np.take_along_axis(rows, np.clip(at, 0, rows.shape[1] - 1), 1), -1)
-
-    def _chunks(self, size: int, left_padding: Tensor) -> Mask:
-        start = np.broadcast_to(left_padding.detach().cpu().numpy().astype(np.int64).reshape(-1, 1), (self.batch, 1))
-        at = self._positions() if self._remap is None else self._remap
-        return self._same((np.broadcast_to(at, (self.batch, at.shape[-1])) - start) // size)
-
-    def _remapped(self, function: Callable[..., Any], inside: dict[str, Any]) -> Mask:
-        """Reads a function over positions that count from the beginning of each packed sequence."""
-        ids = inside["position_ids"].detach().cpu().numpy().astype(np.int64)
-        if not self.packed or self._remap is not None or ids.shape[1] != self.kv_len or self.q_len != self.kv_len:
-            return self._evaluated(function)
-        self._remap = np.broadcast_to(ids, (self.batch, ids.shape[1]))
-        try:
-            return self.read(inside["mask_function"], top=False)
-        finally:
-            self._remap = None
-
-    def _same(self, groups: NDArray[np.int64], wanted: NDArray[np.bool_] | None = None) -> Mask:
-        """Returns the mask of cells whose query and key have the same group number. `wanted` selects positions [default: all]."""
-        rows = [_row_groups(row, None if wanted is None else wanted[b]) for b, row in enumerate(groups)]
-        if all(row == rows[0] for row in rows):
-            return rows[0]
-        distinct: dict[Mask, list[int]] = {}
-        for b, row in enumerate(rows):
-            distinct.setdefault(row, []).append(b)
-        return batch([(members, row) for row, members in distinct.items()])
-
-    def _evaluated(self, function: Callable[..., Any]) -> Mask:
-        """Evaluates an unknown function in tiles of queries, and evaluates some cells again in single calls to check the results."""
-        if self._remap is not None:
-            raise Error(
-                f"the mask function {getattr(function, '__qualname__', function)} is unknown and is evaluated with the positions of "
-                "packed sequences: give a prepared 4-D boolean mask"
-            )
-        rows = torch.arange(self.batch)[:, None, None, None]
-        at = torch.arange(self.kv_len)[None, None, None, :] + self.kv_offset
-        heads = self._heads_of(function)
-        head = torch.arange(heads)[None, :, None, None]
-        cells = np.empty((self.batch, heads, self.q_len, self.kv_len), np.bool_)
-        for start in range(0, self.q_len, TILE):
-            q = torch.arange(start, min(start + TILE, self.q_len))[None, None, :, None] + self.q_offset
-            tile = torch.as_tensor(function(rows, head, q, at)).bool()
-            cells[:, :, start : start + TILE] = tile.expand(self.batch, heads, q.shape[2], self.kv_len).cpu().numpy()
-        self._check(function, cells)
-        if (cells == cells[:, :1]).all():
-            cells = cells[:, :1].copy()
-        name = f"function{len(self.arrays)}"
-        self.arrays[name] = Array.keep(cells)
-        return dense(name)
-
-    def _heads_of(self, function: Callable[..., Any]) -> int:
-        """Returns the number of heads for which a function must be evaluated: one if the function does not use the head's index."""
-        head = torch.zeros(1, 1, 1, 1, dtype=torch.long)
-        zero = torch.zeros(1, 1, 1, 1, dtype=torch.long)
-        with _Uses(head) as looked:
-            function(zero, head, zero + self.q_offset, zero + self.kv_offset)
-        if not looked.met:
-            return 1
-        if self.heads is None:
-            raise Error(
-                f"the mask function {getattr(function, '__qualname__', function)} depends on the head, and the configuration does "
-                "not give the number of heads: give a prepared 4-D boolean mask"
-            )
-        return self.heads
-
-    def _check(self, function: Callable[..., Any], cells: NDArray[np.bool_]) -> None:
-        rng = np.random.default_rng(0)
-        heads = cells.shape[1]
-        for _ in range(32):
-            b, q, k = (int(rng.integers(n)) for n in (self.batch, self.q_len, self.kv_len))
-            for head in (0, int(rng.integers(heads))):
-                index = (torch.tensor(i) for i in (b, head, q + self.q_offset, k + self.kv_offset))
-                if bool(function(*index)) != cells[b, head, q, k]:
-                    raise Error(
-                        f"the mask function {getattr(function, '__qualname__', function)} gives different results for head {head}, "
-                        f"query {q}, key {k} if this cell is evaluated alone or with all cells: give a prepared 4-D boolean mask"
-                    )
-
-
-class _Uses(TorchFunctionMode):
-    """A mode that sets `met` to true if an operation uses `tensor`."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        super().__init__()
-        self.tensor, self.met = tensor, False
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        self.met |= self._holds((args, kwargs or {}))
-        return func(*args, **(kwargs or {}))
-
-    def _holds(self, value: Any) -> bool:
-        if isinstance(value, (tuple, list)):
-            return any(map(self._holds, value))
-        return any(map(self._holds, value.values())) if isinstance(value, dict) else value is self.tensor
-
-
-def _closure(function: Callable[..., Any]) -> dict[str, Any]:
-    """Returns the variables of a function's closure, by name."""
-    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
-    return {name: cell.cell_contents for name, cell in zip(names, function.__closure__ or (), strict=True)}
-
-
-def _fold(empty: Mask, parts: list[Mask], combine: Callable[[Mask, Mask], Mask]) -> Mask:
-    parts = [part for part in parts if part != empty]
-    if not parts:
-        return empty
-    mask = parts[0]
-    for part in parts[1:]:
-        mask = combine(mask, part)
-    return mask
-
-
-def _row_groups(row: NDArray[np.int64], wanted: NDArray[np.bool_] | None) -> Mask:
-    """Returns the mask of positions with equal group numbers.
-
-    A group that is one run of positions becomes a span, a group of several runs becomes sets of positions.
-    """
-    edges = np.flatnonzero(np.diff(row)) + 1
-    runs: dict[int, list[range]] = {}
-    for start, end in zip([0, *edges.tolist()], [*edges.tolist(), len(row)], strict=True):
-        if wanted is None or wanted[start]:
-            runs.setdefault(int(row[start]), []).append(range(start, end))
-    single = [found[0] for found in runs.values() if len(found) == 1]
-    parts = [spans(single)] if single else []
-    parts += [queries(found) & keys(found) for found in runs.values() if len(found) > 1]
-    return _fold(none(), parts, lambda a, b: a | b)
-
-
-# --- attention ----------------------------------------------------------------------------------------------------
 
 
 def attention_forward(
@@ -403,17 +75,25 @@ def attention_forward(
     check_arguments(module, others)
     query, key, value = lower(query, key, value)
     extras = Extras([] if position_bias is None else [position_bias], sinks=s_aux)
+    frame = current_frame()
     if isinstance(attention_mask, Masked):
+        frame = attention_mask.frame if frame is None else frame  # gradient checkpointing calls layers after the forward pass
         attention_mask.look_for_packing(position_ids)
         if attention_mask.shape[2:] != (query.shape[2], key.shape[2]):
             raise Error(
                 f"the mask is for {attention_mask.q_len} queries and {attention_mask.kv_len} keys, but the layer has "
                 f"{query.shape[2]} queries and {key.shape[2]} keys: the model cuts masks in a manner that noren does not support"
             )
-        plan = attention_mask.plan(query.shape[1], key.shape[1])
+        if frame is None:
+            plan = attention_mask.plan(query.shape[1], key.shape[1])
+        else:
+            plan = frame.plan(module, query, key, scaling, attention_mask.own(query.shape[1], key.shape[1]))
     else:
         plan, bias = _given(module, query, key, attention_mask, is_causal)
         extras.bias.extend(bias)
+        if frame is not None:
+            frame.check_mask_of_layer(module, attention_mask, unknown_query=plan.mask == full() and query.shape[2] != key.shape[2])
+            plan = frame.plan(module, query, key, scaling, Own(plan.mask, plan.bound.facts, plan.shape))
     if check_dropout("dropout", dropout) > 0:
         extras.seed = new_seed()
     out, _ = run(Call(plan, scaling, softcap, None, dropout), query, key, value, extras)

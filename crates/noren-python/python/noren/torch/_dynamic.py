@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -61,7 +61,7 @@ def check_given(what: str, given: Any) -> Given:
         return _expression(what, given)
     if callable(given) and not isinstance(given, (type, nn.Module)):
         _check_signature(what, given)
-        return given
+        return cast(MaskFunction, given)
     raise TypeError(f"{what} is {_described(given)}: {ADVICE}")
 
 

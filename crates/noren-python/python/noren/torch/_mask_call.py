@@ -352,4 +352,4 @@ def _grouped(x: Tensor, dim: int, size: int, fill: float = -torch.inf) -> Tensor
     if missing:
         pads = [0, 0] * (x.dim() - 1 - dim) + [0, missing]
         x = torch.nn.functional.pad(x, pads, value=fill)
-    return x.unflatten(dim, (x.shape[dim] // size, size))
+    return x.reshape(*x.shape[:dim], x.shape[dim] // size, size, *x.shape[dim + 1 :])

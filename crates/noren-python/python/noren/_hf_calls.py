@@ -1,0 +1,449 @@
+"""Masks that are given for a forward pass of a model of transformers: by argument, for a model, or for all models."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import weakref
+from collections.abc import Hashable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from ._noren import BoundMask, Error, Facts, Mask, Plan, Spec
+from .torch._dynamic import Given, Handle, check_given, check_tokens, plan_of_call, token_readers
+from .torch._mask_call import Inputs, MaskCall, Own, Part
+
+ARGUMENTS = ("noren_mask", "noren_facts", "noren_inputs")
+PARTS = ("encoder", "decoder", "cross")
+CROSS = re.compile(r"cross|enc_?dec|encoder_attn", re.IGNORECASE)
+"""Names of cross-attention modules in transformers."""
+SETTING = "noren_setting"
+"""The attribute of a model that holds the mask of `set_mask`."""
+
+_DEFAULTS: dict[str, Given] = {}
+"""The masks that `register` was called with, by the name of the attention."""
+_FRAME: ContextVar[Frame | None] = ContextVar("noren_frame", default=None)
+
+
+def set_default(name: str, mask: Given) -> None:
+    """Sets the mask of all models whose attention has this name."""
+    given = check_given("mask", mask)
+    if not isinstance(name, str):
+        raise TypeError(f"name is {name!r}: give a text such as \"noren\"")
+    _DEFAULTS[name] = given
+
+
+def current_frame() -> Frame | None:
+    """Returns the forward pass in which this function is called; None if no mask was given for it."""
+    return _FRAME.get()
+
+
+@dataclass(eq=False)
+class Setting:
+    """A mask or mask function for a model, with facts and inputs."""
+
+    root: nn.Module
+    mask: Given | Mapping[str, Given]
+    facts: Facts | None = None
+    inputs: Mapping[str, Any] | None = None
+
+    def of(self, name: str, part: Part) -> Given:
+        """Returns the mask for the attention module called `name` in the root model."""
+        if not isinstance(self.mask, Mapping):
+            if part == "cross" and not callable(self.mask) and self.mask is not None:
+                raise Error(f"noren_mask is one mask, but {type(self.root).__name__} has cross-attention ({name}): give a dict such as {{\"self\": ..., \"cross\": ...}}")
+            return self.mask
+        paths = [key for key in self.mask if key not in (*PARTS, "self") and f".{key}." in f".{name}."]
+        return self.mask[max(paths, key=len)] if paths else self.mask.get(part)
+
+
+@dataclass(eq=False)
+class Frame:
+    """A forward pass of a model, or of a model inside it, for which a mask was given."""
+
+    model: nn.Module
+    setting: Setting
+    outer: Frame | None
+    arguments: Mapping[str, Any]
+    """The arguments of the call, by name."""
+    uses: list[int]
+    """The number of attention calls of the whole forward pass: a list of one number that all frames of the pass share."""
+
+    def plan(self, module: nn.Module, query: Tensor, key: Tensor, scale: float | None, own: Own) -> Plan:
+        """Returns the plan of an attention layer: the intersection of its own mask and the one that was given."""
+        self.uses[0] += 1
+        found = _place(self.setting.root, module)
+        if found is None:
+            raise Error(f"{type(module).__name__} is not a module of {type(self.setting.root).__name__}, for which a mask was given: set the mask again after modules are replaced")
+        given = self.setting.of(found.name, found.part)
+        inputs = Inputs(self.setting.facts, self.setting.inputs or {}, *self._readers())
+        call = MaskCall(
+            layer=found.layer, part=found.part, module=module, query=query, key=key, scale=scale, own=own, inputs=inputs
+        )
+        return plan_of_call(given, call)
+
+    def check_mask_of_layer(self, module: nn.Module, mask: Tensor | None, unknown_query: bool) -> None:
+        """Raises `Error` if a layer got a mask that cannot be combined with the one that was given."""
+        if mask is not None:
+            raise Error("attention_mask is a prepared mask of 4 dimensions, and a noren mask was given too: give padding as [batch, length] and the rest as noren_mask")
+        place = _place(self.setting.root, module)
+        if unknown_query and place is not None and place.part != "cross":
+            raise Error(f"{type(module).__name__} got no mask, and it has fewer queries than keys: the positions of its queries are unknown, so a noren mask cannot be applied")
+        if any(getattr(part, "gradient_checkpointing", False) and part.training for part in self.setting.root.modules()):
+            raise Error(f"{type(module).__name__} gets no mask from its model, so gradient checkpointing would lose the noren mask in the backward pass: call model.gradient_checkpointing_disable()")
+
+    def _readers(self) -> tuple[Any, Any]:
+        """Returns the functions that read the tokens of queries and of keys."""
+        inputs = self.setting.inputs or {}
+        queries, keys = token_readers(inputs.get("tokens"), inputs.get("key_tokens"))
+        return queries or self._query_tokens, keys or self._key_tokens
+
+    def _query_tokens(self, part: Part, batch: int, length: int) -> Tensor:
+        frame: Frame | None = self
+        while frame is not None:
+            tokens = frame.arguments.get("input_ids")
+            if isinstance(tokens, Tensor) and (frame is self or not _encodes(frame.model)):
+                return check_tokens("input_ids", tokens, batch, length)
+            frame = frame.outer
+        raise _unknown("tokens", type(self.model).__name__)
+
+    def _key_tokens(self, part: Part, batch: int, length: int) -> Tensor:
+        if part == "cross":
+            frame: Frame | None = self
+            while frame is not None:
+                tokens = frame.arguments.get("input_ids")
+                if _encodes(frame.model) and isinstance(tokens, Tensor):
+                    return check_tokens("input_ids", tokens, batch, length)
+                frame = frame.outer
+            raise _unknown("key_tokens", type(self.model).__name__)
+        cache = self._cache()
+        if cache is None:
+            return self._query_tokens(part, batch, length)
+        tokens = recorded(cache)
+        if tokens is None or tokens.shape[0] != batch or tokens.shape[1] > length:
+            raise Error(
+                "the tokens of the cache are unknown, because it was filled without a noren mask or from inputs_embeds: fill the cache "
+                'with the mask set (noren.hf.set_mask), or give noren_inputs={"key_tokens": ids}'
+            )
+        return nn.functional.pad(tokens, (0, length - tokens.shape[1]), value=-1)
+
+    def _cache(self) -> Any:
+        frame: Frame | None = self
+        while frame is not None and not _encodes(frame.model):
+            if frame.arguments.get("past_key_values") is not None:
+                return frame.arguments["past_key_values"]
+            frame = frame.outer
+        return None
+
+
+def _unknown(name: str, model: str) -> Error:
+    return Error(f'{name} is unknown, because {model} was called without input_ids: give noren_inputs={{"{name}": ids}}, a tensor [batch, length]')
+
+
+def _encodes(model: nn.Module) -> bool:
+    """Returns whether a model has an encoder and a decoder, so that its input_ids are those of the encoder."""
+    return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False)) and _encoder(model) is not None
+
+
+def _encoder(model: nn.Module) -> nn.Module | None:
+    if not hasattr(model, "get_encoder"):
+        return None
+    found = cast(Any, model).get_encoder()
+    return found if isinstance(found, nn.Module) and found is not model else None
+
+
+# --- the place of modules in a model ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Place:
+    """The name, layer and part of an attention module in its model."""
+
+    name: str
+    layer: int
+    part: Part
+
+
+class _Model:
+    """The places of the modules of a root model, and its names of models of transformers."""
+
+    def __init__(self, root: nn.Module) -> None:
+        from transformers import PreTrainedModel
+
+        encoder = _encoder(root) if _encodes(root) else None
+        inside = set() if encoder is None else set(encoder.modules())
+        self.places: weakref.WeakKeyDictionary[nn.Module, Place] = weakref.WeakKeyDictionary()
+        self.models: list[tuple[str, weakref.ref[nn.Module]]] = []
+        for name, module in root.named_modules():
+            if any(CROSS.search(word) for word in name.split(".")[-2:]):
+                part: Part = "cross"
+            elif encoder is None:
+                part = "self"
+            else:
+                part = "encoder" if module in inside else "decoder"
+            self.places[module] = Place(name, _layer(name, module), part)
+            if isinstance(module, PreTrainedModel):
+                self.models.append((name, weakref.ref(module)))
+
+
+_MODELS: weakref.WeakKeyDictionary[nn.Module, _Model] = weakref.WeakKeyDictionary()
+
+
+def _model(root: nn.Module, holds: nn.Module | None = None) -> _Model:
+    """Returns the places of a root model; they are found again if the module `holds` was added since."""
+    found = _MODELS.get(root)
+    if found is None or (holds is not None and holds not in found.places):
+        found = _MODELS[root] = _Model(root)
+    return found
+
+
+def _place(root: nn.Module, module: nn.Module) -> Place | None:
+    return _model(root, module).places.get(module)
+
+
+def _layer(name: str, module: nn.Module) -> int:
+    """Returns the index of a layer: the module's own `layer_idx`, or the first number in its name."""
+    index = getattr(module, "layer_idx", None)
+    if isinstance(index, int) and not isinstance(index, bool):
+        return index
+    numbers = re.findall(r"(?:^|\.)(\d+)(?=\.|$)", name)
+    return int(numbers[0]) if numbers else 0
+
+
+# --- settings -----------------------------------------------------------------------------------------------------
+
+
+def set_mask(
+    model: Any,
+    mask: Given | Mapping[str, Given],
+    *,
+    facts: Facts | Mapping[str, Any] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+) -> Handle:
+    """Gives a model a mask or a mask function for all calls, in addition to the model's own mask. `generate` uses it too.
+
+    `mask` is a mask, its text, a bound mask, or a function of the call (`noren.torch.MaskCall`). In a model with an encoder and a
+    decoder, `mask` is a dict with the keys "encoder", "decoder" and "cross"; in a model that consists of several models, a dict
+    with paths of modules such as "language_model". `facts` are facts for the mask. `inputs` are inputs of mask functions, such as
+    "tokens" where the model gets embeddings.
+
+    The result restores the mask of before with `remove()`, or at the end of a `with` statement. Raises `Error` if the model does
+    not compute its attention with noren.
+
+    >>> import noren.hf
+    >>> with noren.hf.set_mask(model, "window(left=63)"):  # doctest: +SKIP
+    ...     text = model.generate(ids)
+    """
+    from transformers import PreTrainedModel
+
+    if not isinstance(model, PreTrainedModel):
+        raise TypeError(f"model is {type(model).__name__}: give a model of transformers; for modules of PyTorch, call noren.torch.set_mask")
+    setting = _setting(model, "mask", mask, facts, inputs)
+    inner = [child for child in model.modules() if isinstance(child, PreTrainedModel)]
+    before = [child.__dict__.get(SETTING) for child in inner]
+    for child in inner:
+        install_hooks(child)
+        child.__dict__[SETTING] = None if setting.mask is None else setting
+
+    def undo() -> None:
+        for child, old in zip(inner, before, strict=True):
+            child.__dict__[SETTING] = old
+
+    return Handle(undo)
+
+
+def _setting(root: Any, what: str, mask: Any, facts: Any, inputs: Any) -> Setting:
+    known = facts if facts is None or isinstance(facts, Facts) else Facts(**_named("facts", facts))
+    others = {} if inputs is None else _named("inputs", inputs)
+    if not isinstance(mask, Mapping):
+        given: Any = check_given(what, mask)
+        _check_root(root, what, given)
+    else:
+        given = {_key(root, what, key): check_given(f"{what}[{key!r}]", value) for key, value in mask.items()}
+    _check_attention(root, given)
+    return Setting(root, given, known, others)
+
+
+def _named(name: str, given: Any) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise TypeError(f"{name} is {type(given).__name__}: give a dict with names as keys")
+    return given
+
+
+def _check_root(root: Any, what: str, given: Given) -> None:
+    """Raises `Error` if one mask was given for a model with several parts; a function receives the part, so it may be given."""
+    if callable(given) or given is None:
+        return
+    if _encodes(root):
+        raise Error(f"{what} is one mask, but {type(root).__name__} has an encoder and a decoder: give a dict such as {{\"encoder\": ..., \"decoder\": ..., \"cross\": ...}}")
+    if getattr(root.config, "sub_configs", None):
+        names = _names_of_models(root)
+        raise Error(f"{what} is one mask, but {type(root).__name__} consists of several models: give a dict such as {{{names[0]!r}: ...}}; its models are {', '.join(names)}")
+
+
+def _names_of_models(root: Any) -> list[str]:
+    found = [name for name, child in _model(root).models if name]
+    return [name.rpartition(".")[2] for name in found] or ["model"]
+
+
+def _key(root: Any, what: str, key: Any) -> str:
+    parts = PARTS if _encodes(root) else ("self", "cross")
+    if key in parts:
+        return str(key)
+    if isinstance(key, str) and key and any(f".{key}." in f".{name}." for name, _ in root.named_modules()):
+        return key
+    raise Error(f"{what} has the key {key!r}: give {', '.join(map(repr, parts))} or the path of a module, such as {_names_of_models(root)[0]!r}")
+
+
+def _check_attention(root: Any, given: Any) -> None:
+    """Raises `Error` if a model to which the mask applies does not compute its attention with noren."""
+    for name, known in _model(root).models:
+        child: Any = known()
+        if child is None or child.config._attn_implementation in _DEFAULTS:
+            continue
+        if isinstance(given, Mapping) and not any(key in PARTS or key == "self" or f".{key}." in f".{name}." for key in given):
+            continue
+        raise Error(
+            f"{type(child).__name__} computes its attention with {child.config._attn_implementation!r}, so a mask of noren has no effect on it: call "
+            'model.set_attn_implementation("noren") after noren.hf.register(), or give a dict of masks for the parts with noren'
+        )
+
+
+# --- hooks of models ----------------------------------------------------------------------------------------------
+
+
+def install_hooks(model: nn.Module) -> None:
+    """Adds the hooks to a model that read the arguments `noren_mask`, `noren_facts` and `noren_inputs`."""
+    if _enter not in model._forward_pre_hooks.values():
+        model.register_forward_pre_hook(_enter, with_kwargs=True)
+        model.register_forward_hook(_leave, always_call=True)
+
+
+@lru_cache(maxsize=1024)
+def _parameters(kind: Any) -> tuple[str, ...]:
+    return tuple(inspect.signature(kind.forward).parameters)[1:]
+
+
+def _enter(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Begins the frame of a forward pass, if a mask was given for it."""
+    if torch.compiler.is_compiling():
+        if any(name in kwargs for name in ARGUMENTS) or model.__dict__.get(SETTING) is not None:
+            raise Error("masks that are made during a call are not supported under torch.compile: call the uncompiled model")
+        return None
+    outer = _FRAME.get()
+    if outer is not None and (outer.model is model or _place(outer.setting.root, model) is None):
+        outer = None  # the frame of a forward pass that Ctrl-C ended
+    arguments = dict(zip(_parameters(cast(Hashable, type(model))), args, strict=False)) | kwargs
+    _refuse_attention_mask(arguments.get("attention_mask"))
+    setting = _wanted(model, outer, kwargs)
+    if setting is None:
+        if outer is None:
+            _FRAME.set(None)
+        return None
+    known = {name: value for name, value in arguments.items() if name not in ARGUMENTS}
+    frame = Frame(model, setting, outer, known, outer.uses if outer is not None and outer.setting is setting else [0])
+    tokens, cache = arguments.get("input_ids"), arguments.get("past_key_values")
+    if isinstance(tokens, Tensor) and cache is not None and not _encodes(model):
+        record(cache, tokens)
+    _FRAME.set(frame)
+    return args, {name: value for name, value in kwargs.items() if name not in ARGUMENTS}
+
+
+def _wanted(model: nn.Module, outer: Frame | None, kwargs: Mapping[str, Any]) -> Setting | None:
+    """Returns the setting of a forward pass: by argument, that of the outer pass, or that of the model."""
+    if any(name in kwargs for name in ARGUMENTS):
+        mask, facts, inputs = (kwargs.get(name) for name in ARGUMENTS)
+        old: Setting | None = model.__dict__.get(SETTING)
+        if mask is None and old is not None:
+            return Setting(old.root, old.mask, old.facts if facts is None else _setting(model, "", None, facts, None).facts, {**(old.inputs or {}), **(inputs or {})})
+        default = _DEFAULTS.get(cast(Any, model).config._attn_implementation)
+        if mask is None and default is None:
+            raise Error("noren_facts or noren_inputs was given without noren_mask: give noren_mask too, or set a mask with noren.hf.set_mask")
+        return _setting(model, "noren_mask", default if mask is None else mask, facts, inputs)
+    own: Setting | None = model.__dict__.get(SETTING)
+    if outer is not None and (own is None or own.root is not model):
+        return outer.setting
+    if own is not None:
+        return own
+    default = _DEFAULTS.get(cast(Any, model).config._attn_implementation)
+    return None if default is None else _setting(model, "mask", default, None, None)
+
+
+def _refuse_attention_mask(mask: Any) -> None:
+    if isinstance(mask, (Mask, Spec, Plan, BoundMask, str)):
+        raise TypeError(
+            f"attention_mask is a {type(mask).__name__}, and transformers takes a tensor [batch, length] there: give noren_mask=..., and "
+            "attention_mask for the padding of the batch; for generate, noren.hf.set_mask(model, mask)"
+        )
+
+
+def _leave(model: nn.Module, _: Any, output: Any) -> None:
+    """Ends the frame of a forward pass."""
+    if torch.compiler.is_compiling():
+        return
+    frame = _FRAME.get()
+    if frame is None or frame.model is not model:
+        return
+    _FRAME.set(frame.outer)
+    if output is None:
+        return  # the forward pass raised an exception
+    tokens, cache = frame.arguments.get("input_ids"), getattr(output, "past_key_values", None)
+    if frame.arguments.get("past_key_values") is None and cache is not None and isinstance(tokens, Tensor) and not _encodes(model):
+        record(cache, tokens, past=0)
+    if (frame.outer is None or frame.outer.setting is not frame.setting) and frame.uses[0] == 0:
+        raise Error(f"the noren mask was not used: no attention layer of {type(model).__name__} called noren in this forward pass")
+
+
+# --- tokens of caches ---------------------------------------------------------------------------------------------
+
+
+class _Recording:
+    """A cache that knows the tokens of its keys; methods that move batch rows move the tokens too."""
+
+    noren_tokens: Tensor | None = None
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        cast(Any, super()).reorder_cache(beam_idx)
+        if self.noren_tokens is not None:
+            self.noren_tokens = self.noren_tokens.index_select(0, beam_idx.to(self.noren_tokens.device))
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        cast(Any, super()).batch_repeat_interleave(repeats)
+        if self.noren_tokens is not None:
+            self.noren_tokens = self.noren_tokens.repeat_interleave(repeats, dim=0)
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        cast(Any, super()).batch_select_indices(indices)
+        if self.noren_tokens is not None:
+            self.noren_tokens = self.noren_tokens[indices.to(self.noren_tokens.device)]
+
+
+@lru_cache(maxsize=64)
+def _recording(kind: Any) -> Any:
+    return type(kind.__name__, (_Recording, kind), {"__module__": kind.__module__})
+
+
+def record(cache: Any, tokens: Tensor, past: int | None = None) -> None:
+    """Records the tokens of the next keys of a cache of transformers; `past` is the number of keys that it holds."""
+    if not hasattr(cache, "get_seq_length"):
+        return
+    past = int(cache.get_seq_length()) if past is None else past
+    if not isinstance(cache, _Recording):
+        cache.__class__ = _recording(cast(Hashable, type(cache)))
+    known = cache.noren_tokens
+    if past == 0:
+        cache.noren_tokens = tokens.detach()
+    elif known is not None and known.shape[0] == tokens.shape[0] and known.shape[1] >= past:
+        cache.noren_tokens = torch.cat([known[:, :past], tokens.detach().to(known.device)], 1)
+    else:
+        cache.noren_tokens = None
+
+
+def recorded(cache: Any) -> Tensor | None:
+    """Returns the tokens of the keys of a cache `[batch, length]`; None if they are unknown."""
+    return cache.noren_tokens if isinstance(cache, _Recording) else None
