@@ -86,7 +86,7 @@ class MaskCall:
         """The keys `[batch, kv_heads, kv_len, head_dim]`, without gradients."""
         self.scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
         """The factor of the scores."""
-        self.inputs: Mapping[str, Any] = inputs.others
+        self.inputs: Mapping[str, Any] = _Named(inputs.others)
         """The other inputs of the forward pass, by name (`nt.mask_inputs`, `noren_inputs=`)."""
         self.facts: dict[str, Any] = {}
         """Facts for the result, as in `nr.Facts`; a mask function may add to them."""
@@ -327,6 +327,14 @@ def by_row(masks: Iterable[Mask]) -> Mask:
     for b, mask in enumerate(rows):
         distinct.setdefault(mask, []).append(b)
     return _noren.batch([(members, mask) for mask, members in distinct.items()])
+
+
+class _Named(dict[str, Any]):
+    """A dict whose error for a missing name lists the names that were given."""
+
+    def __missing__(self, name: str) -> Any:
+        given = ", ".join(map(repr, self)) or "no names"
+        raise Error(f"the mask function reads the input {name!r}, but the inputs have {given}: give it with nt.mask_inputs({name}=...), or in noren_inputs for transformers")
 
 
 def _unknown(name: str) -> Error:

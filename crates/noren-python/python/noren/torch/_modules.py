@@ -296,8 +296,9 @@ def set_mask(model: nn.Module, mask: GivenMask) -> Handle:
     for name, child in model.named_modules():
         if isinstance(child, MultiheadAttention):
             part = _part(model, name) if decodes else "self"
-            hooks[child] = None if given is None else Hook(given, counts.setdefault(part, 0), part)
-            counts[part] += 1
+            layer = counts.get(part, 0)
+            hooks[child] = None if given is None else Hook(given, layer, part)
+            counts[part] = layer + 1
     if not hooks:
         raise Error(f"{type(model).__name__} has no MultiheadAttention of noren: convert its attention modules with nt.convert(model)")
     before = {child: child.mask_hook for child in hooks}
