@@ -74,6 +74,11 @@ class Frame:
     uses: list[int]
     """The number of attention calls of the whole forward pass: a list of one number that all frames of the pass share."""
 
+    def contains(self, model: nn.Module) -> bool:
+        """Returns whether `model` is a module inside the model of this frame."""
+        own, found = (_place(self.setting.root, module) for module in (self.model, model))
+        return own is not None and found is not None and found != own and (not own.name or found.name.startswith(f"{own.name}."))
+
     def plan(self, module: nn.Module, query: Tensor, key: Tensor, scale: float | None, own: Own) -> Plan:
         """Returns the plan of an attention layer: the intersection of its own mask and the one that was given."""
         self.uses[0] += 1
@@ -245,14 +250,14 @@ def set_mask(
         raise TypeError(f"model is {type(model).__name__}: give a model of transformers; for modules of PyTorch, call noren.torch.set_mask")
     setting = _setting(model, "mask", mask, facts, inputs)
     inner = [child for child in model.modules() if isinstance(child, PreTrainedModel)]
-    before = [child.__dict__.get(SETTING) for child in inner]
+    before = [getattr(child, SETTING, None) for child in inner]
     for child in inner:
         install_hooks(child)
-        child.__dict__[SETTING] = None if setting.mask is None else setting
+        setattr(child, SETTING, None if setting.mask is None else setting)
 
     def undo() -> None:
         for child, old in zip(inner, before, strict=True):
-            child.__dict__[SETTING] = old
+            setattr(child, SETTING, old)
 
     return Handle(undo)
 
@@ -332,40 +337,41 @@ def _parameters(kind: Any) -> tuple[str, ...]:
 def _enter(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     """Begins the frame of a forward pass, if a mask was given for it."""
     if torch.compiler.is_compiling():
-        if any(name in kwargs for name in ARGUMENTS) or model.__dict__.get(SETTING) is not None:
+        if any(name in kwargs for name in ARGUMENTS) or getattr(model, SETTING, None) is not None:
             raise Error("masks that are made during a call are not supported under torch.compile: call the uncompiled model")
         return None
     outer = _FRAME.get()
-    if outer is not None and (outer.model is model or _place(outer.setting.root, model) is None):
+    if outer is not None and not outer.contains(model):
         outer = None  # the frame of a forward pass that Ctrl-C ended
     arguments = dict(zip(_parameters(cast(Hashable, type(model))), args, strict=False)) | kwargs
     _refuse_attention_mask(arguments.get("attention_mask"))
     setting = _wanted(model, outer, kwargs)
+    rest = {name: value for name, value in kwargs.items() if name not in ARGUMENTS}
     if setting is None:
         if outer is None:
             _FRAME.set(None)
-        return None
+        return args, rest
     known = {name: value for name, value in arguments.items() if name not in ARGUMENTS}
     frame = Frame(model, setting, outer, known, outer.uses if outer is not None and outer.setting is setting else [0])
     tokens, cache = arguments.get("input_ids"), arguments.get("past_key_values")
     if isinstance(tokens, Tensor) and cache is not None and not _encodes(model):
         record(cache, tokens)
     _FRAME.set(frame)
-    return args, {name: value for name, value in kwargs.items() if name not in ARGUMENTS}
+    return args, rest
 
 
 def _wanted(model: nn.Module, outer: Frame | None, kwargs: Mapping[str, Any]) -> Setting | None:
     """Returns the setting of a forward pass: by argument, that of the outer pass, or that of the model."""
-    if any(name in kwargs for name in ARGUMENTS):
+    if any(kwargs.get(name) is not None for name in ARGUMENTS):
         mask, facts, inputs = (kwargs.get(name) for name in ARGUMENTS)
-        old: Setting | None = model.__dict__.get(SETTING)
+        old: Setting | None = getattr(model, SETTING, None)
         if mask is None and old is not None:
             return Setting(old.root, old.mask, old.facts if facts is None else _setting(model, "", None, facts, None).facts, {**(old.inputs or {}), **(inputs or {})})
         default = _DEFAULTS.get(cast(Any, model).config._attn_implementation)
         if mask is None and default is None:
             raise Error("noren_facts or noren_inputs was given without noren_mask: give noren_mask too, or set a mask with noren.hf.set_mask")
         return _setting(model, "noren_mask", default if mask is None else mask, facts, inputs)
-    own: Setting | None = model.__dict__.get(SETTING)
+    own: Setting | None = getattr(model, SETTING, None)
     if outer is not None and (own is None or own.root is not model):
         return outer.setting
     if own is not None:
