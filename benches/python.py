@@ -2,11 +2,12 @@
 """Measures the Python package: planning, the overhead of a call, and the ratio to PyTorch's own attention.
 
     python -m venv .venv && .venv/bin/pip install torch ./crates/noren-python
-    .venv/bin/python benches/python.py [plan] [call] [ratio]
+    .venv/bin/python benches/python.py [plan] [call] [function] [ratio]
 
 `plan` plans the eight masks of the interval-plan benchmark at 131,072 tokens and fails if one takes 50 ms or more. The
 ratio to `create_block_mask` is measured at 8,192 tokens, which PyTorch can plan. `call` fails if `noren.torch.sdpa` takes 30 microseconds
-more than its kernel. `ratio` is the time of PyTorch's SDPA over noren's at 4,096 tokens, measured alternately.
+more than its kernel. `function` prints what mask functions add
+to a call, and fails if one that returns a text adds 200 microseconds. `ratio` is the time of PyTorch's SDPA over noren's at 4,096 tokens, measured alternately.
 """
 
 import statistics
@@ -16,12 +17,14 @@ import time
 import noren as nr
 import noren.torch as nt
 import torch
+from noren.torch._dynamic import plan_of_call
+from noren.torch._mask_call import Inputs, MaskCall, Own
 from torch.nn.attention.flex_attention import create_block_mask
 from torch.nn.functional import scaled_dot_product_attention
 
 LONG, BOTH = 131_072, 8_192
 PACKED = [11858, 8270, 12765, 11038, 4578, 14018, 11721, 11988, 4942, 8393, 7541, 13495, 10465]
-MOST_PLANNING, MOST_OVERHEAD = 50e-3, 30e-6
+MOST_PLANNING, MOST_OVERHEAD, MOST_FUNCTION = 50e-3, 30e-6, 200e-6
 
 
 def median(call, least=5, budget=0.5):
@@ -90,6 +93,33 @@ def call():
     return whole < MOST_OVERHEAD, f"overhead of a call at most {whole * 1e6:.1f} us (at most {MOST_OVERHEAD * 1e6:.0f})"
 
 
+def function():
+    n = 1024
+    q = torch.randn(1, 8, n, 64)
+    chosen = torch.rand(1, n) < 0.5
+    cells = torch.rand(n, n) < 0.5
+    full = nr.full().plan(nr.Shape(n, n, heads=8))
+    own = Own(full.mask, full.bound.facts, full.shape)
+
+    def overhead(made):
+        """Returns the time to call a mask function and to find the plan of its result."""
+        call = lambda: MaskCall(layer=0, part="self", module=None, query=q, key=q, scale=None, own=own, inputs=Inputs())
+        return median(lambda: plan_of_call(made, call()), 50, 0.2)
+
+    causal = median(lambda: nt.attention(q, q, q, "causal"))
+    print(f"8 heads, {n} queries and keys, head size 64: causal attention takes {causal * 1e6:.0f} us")
+    for name, made in [
+        ("a text", lambda call: "causal"),
+        ("an expression", lambda call: nr.causal()),
+        ("call.keys, half of the keys", lambda call: nr.causal() & call.keys(chosen)),
+        ("call.keep, half of all cells", lambda call: nr.causal() & call.keep(cells)),
+        ("call.top_blocks of block_estimates", lambda call: call.top_blocks(call.block_estimates(64), 4)),
+    ]:
+        print(f"overhead of a call: {name:36}{overhead(made) * 1e6:8.0f} us")
+    worst = max(overhead(made) for made in (lambda call: "causal", lambda call: nr.causal()))
+    return worst < MOST_FUNCTION, f"a mask function that returns a text or an expression adds {worst * 1e6:.0f} us (at most {MOST_FUNCTION * 1e6:.0f})"
+
+
 def ratio():
     n, heads = 4096, 16
     ids = torch.repeat_interleave(torch.arange(len(PACKED)), torch.tensor(shares(n)))
@@ -119,8 +149,8 @@ def ratio():
 
 def main():
     failed = False
-    for part in sys.argv[1:] or ["plan", "call", "ratio"]:
-        good, words = {"plan": plan, "call": call, "ratio": ratio}[part]()
+    for part in sys.argv[1:] or ["plan", "call", "function", "ratio"]:
+        good, words = {"plan": plan, "call": call, "function": function, "ratio": ratio}[part]()
         print(f"{'ok' if good else 'FAILED'}: {words}\n")
         failed |= not good
     sys.exit(failed)

@@ -334,4 +334,4 @@ def test_no_bad_argument_raises_a_raw_error() -> None:
             assert "nothing" in str(error)
         except TypeError as error:
             assert ":" in str(error), (given, error)
-        assert _hf_calls.current_frame() is None
+        assert _hf_calls.current_frame() is None, given

@@ -343,13 +343,12 @@ def _enter(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
     outer = _FRAME.get()
     if outer is not None and not outer.contains(model):
         outer = None  # the frame of a forward pass that Ctrl-C ended
+        _FRAME.set(None)
     arguments = dict(zip(_parameters(cast(Hashable, type(model))), args, strict=False)) | kwargs
     _refuse_attention_mask(arguments.get("attention_mask"))
     setting = _wanted(model, outer, kwargs)
     rest = {name: value for name, value in kwargs.items() if name not in ARGUMENTS}
     if setting is None:
-        if outer is None:
-            _FRAME.set(None)
         return args, rest
     known = {name: value for name, value in arguments.items() if name not in ARGUMENTS}
     frame = Frame(model, setting, outer, known, outer.uses if outer is not None and outer.setting is setting else [0])

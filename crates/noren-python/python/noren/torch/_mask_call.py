@@ -87,7 +87,7 @@ class MaskCall:
         self.scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
         """The factor of the scores."""
         self.inputs: Mapping[str, Any] = _Named(inputs.others)
-        """The other inputs of the forward pass, by name (`nt.mask_inputs`, `noren_inputs=`)."""
+        """Inputs of the forward pass other than tokens and facts, by name (`nt.mask_inputs`, `noren_inputs=`)."""
         self.facts: dict[str, Any] = {}
         """Facts for the result, as in `nr.Facts`; a mask function may add to them."""
         self.arrays: dict[str, Array] = {}
@@ -240,9 +240,9 @@ class MaskCall:
         means = means.repeat_interleave(self.heads // self.kv_heads, 1)
         for rows, allowed in self._tiles(1):
             estimates = self.scale * (self.query[:, :, rows.start : rows.stop].float() @ means.transpose(-1, -2))
-            read = _grouped(allowed.float(), 3, block_kv, 0.0).sum(-1)
-            estimates = estimates.masked_fill(read < count, torch.inf).masked_fill(read == 0, -torch.inf)
-            out[:, :, rows.start : rows.stop] = estimates
+            whole = _grouped(allowed, 3, block_kv, True).all(-1)
+            hidden = ~_grouped(allowed, 3, block_kv, False).any(-1)
+            out[:, :, rows.start : rows.stop] = estimates.masked_fill(~whole, torch.inf).masked_fill(hidden, -torch.inf)
         return out
 
     def top_blocks(self, scores: Tensor, count: int, block: tuple[int, int] = (1, 64)) -> Mask:
@@ -300,16 +300,21 @@ class MaskCall:
         return counts
 
     def _array_of_blocks(self, chosen: Tensor, block: tuple[int, int]) -> Array:
-        return Array.blocks(self.q_len, self.kv_len, block, [(int(q), int(k)) for q, k in chosen.nonzero().tolist()])
+        q_blocks, kv_blocks = np.nonzero(chosen.numpy())
+        return Array.blocks(self.q_len, self.kv_len, block, list(zip(q_blocks.tolist(), kv_blocks.tolist(), strict=True)))
 
     def _tiles(self, multiple: int) -> Iterator[tuple[range, Tensor]]:
-        """Yields query rows, a multiple of `multiple` at a time, with the cells that the own mask allows them: `[batch, heads, rows, kv_len]`."""
+        """Yields query rows, a multiple of `multiple` at a time, with the cells that the own mask allows them: `[batch or 1, heads or 1,
+        rows, kv_len]`.
+        """
+        by_batch, by_head = self._own.bound.varies
         rows = max(1, TILE_CELLS // max(1, self.batch * self.heads * self.kv_len))
         rows = max(multiple, rows // multiple * multiple)
         for start in range(0, self.q_len if self.kv_len else 0, rows):
             stop = min(start + rows, self.q_len)
-            cells = self._own.bound.select([(start, stop)], [(0, self.kv_len)]).dense()
-            yield range(start, stop), torch.from_numpy(cells).to(self.query.device)
+            cells = torch.empty(self.batch if by_batch else 1, self.heads if by_head else 1, stop - start, self.kv_len, dtype=torch.bool)
+            self._own.bound.select([(start, stop)], [(0, self.kv_len)]).fill(lend(cells))
+            yield range(start, stop), cells.to(self.query.device)
 
 
 def runs(row: NDArray[np.bool_], first: int = 0) -> list[str]:
@@ -354,7 +359,7 @@ def _booleans(name: str, array: Any) -> Tensor:
     return found
 
 
-def _grouped(x: Tensor, dim: int, size: int, fill: float = -torch.inf) -> Tensor:
+def _grouped(x: Tensor, dim: int, size: int, fill: float | bool = -torch.inf) -> Tensor:
     """Returns `x` with dimension `dim` split into groups of `size`; `fill` completes the last group."""
     missing = -x.shape[dim] % size
     if missing:
