@@ -12,6 +12,7 @@ mod exact;
 mod export;
 mod facts_import;
 mod facts_json;
+mod facts_merge;
 mod language;
 mod laws;
 mod million;
