@@ -189,9 +189,8 @@ fn located(private: &Range<usize>, text: &str, tokens: &Encoding) -> Vec<usize> 
     let range = |t: &usize| tokens.ranges[*t].clone();
     let all = || 0..tokens.len();
     let overlaps = |t: &usize| range(t).start < private.end && private.start < range(t).end;
-    let within = |t: &usize| {
-        of_text(t) && range(t).is_empty() && private.start < range(t).start && range(t).start < private.end
-    };
+    let within =
+        |t: &usize| of_text(t) && range(t).is_empty() && private.start < range(t).start && range(t).start < private.end;
     let mut found: Vec<usize> = all().filter(|t| overlaps(t) || within(t)).collect();
     for (offset, c) in text[private.clone()].char_indices() {
         let at = private.start + offset;
