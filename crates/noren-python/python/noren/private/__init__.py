@@ -23,10 +23,11 @@ from ._tokens import Tokens as Tokens, locate as locate
 
 if TYPE_CHECKING:
     from ._masked import masked as masked
+    from ._pool import pool as pool
     from ._proof import Leak as Leak, Proof as Proof
     from ._prove import prove as prove
 
-_WHERE = {"masked": "_masked", "Leak": "_proof", "Proof": "_proof", "prove": "_prove"}
+_WHERE = {"pool": "_pool", "masked": "_masked", "Leak": "_proof", "Proof": "_proof", "prove": "_prove"}
 
 
 def __getattr__(name: str) -> Any:

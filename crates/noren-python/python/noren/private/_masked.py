@@ -34,7 +34,8 @@ class Record:
     mask: str
     """The mask as text."""
     pairs: int
-    """The number of cells (released query, private key) over all batch rows and heads."""
+    """The number of cells (query, private key) over all batch rows and heads. Queries are all tokens but the private ones: also those that
+    are not released, because they might pass on what they read."""
     allowed: int
     """The number of these cells that the mask allows: 0 unless the mask is faulty."""
 
@@ -108,18 +109,18 @@ class State:
         window = tokens if role == "cross" else tokens.window(first, changed.kv_len)
         secret = self.policy.secret(window)
         at = np.arange(changed.q_len) + changed.query_offset
-        known = (at >= 0) & (at < changed.kv_len)
-        released = np.ones((changed.batch, changed.q_len), np.bool_)
+        public = np.ones((changed.batch, changed.q_len), np.bool_)
         if role == "text":
-            released = self.policy.released(window)[:, np.where(known, at, 0)] & known
-        pairs = int((released.sum(1) * secret.sum(1)).sum()) * heads
+            known = (at >= 0) & (at < changed.kv_len)
+            public = ~secret[:, np.where(known, at, 0)] & known
+        pairs = int((public.sum(1) * secret.sum(1)).sum()) * heads
         if not isinstance(found, Masked):
             cells = _kept(found).expand(changed.batch, heads, changed.q_len, changed.kv_len)
-            denied = torch.from_numpy(released[:, None, :, None] & secret[:, None, None, :]).to(cells.device)
+            denied = torch.from_numpy(public[:, None, :, None] & secret[:, None, None, :]).to(cells.device)
             return Record(self.names.get(module, ""), "a prepared mask", pairs, int((cells & denied).sum()))
         allowed = 0
         if pairs:
-            rows = [(row, _ranges(at[released[row]]), _ranges(np.flatnonzero(secret[row]))) for row in range(changed.batch)]
+            rows = [(row, _ranges(at[public[row]]), _ranges(np.flatnonzero(secret[row]))) for row in range(changed.batch)]
             denied_cells: Mask = batch([([row], queries(q) & keys(k)) for row, q, k in rows if q and k])
             allowed = (found.mask & denied_cells).stats(_shape(changed, heads, kv_heads), found.facts).allowed
         return Record(self.names.get(module, ""), str(found.mask), pairs, allowed)

@@ -88,12 +88,26 @@ class Proof:
         cells = sum(record.allowed for record in self.records)
         return f"leaks: {runs}, {changed} released numbers change and {cells} denied cells are allowed"
 
+    @property
+    def cause(self) -> str:
+        """The path of the leaks, if the masks show it; empty otherwise."""
+        faulty = [record for record in self.records if record.allowed]
+        if not self.leaks or not self.records:
+            return ""
+        if faulty:
+            return f"{len(faulty)} of {len(self.records)} attention calls allow cells that the policy denies: the mask is faulty."
+        return (
+            "No mask allows a denied cell, so these numbers depend on private tokens by another path than the observed attention: a convolution, a "
+            "recurrent state, other attention, or experts that compute several tokens together (then differences are roundings)."
+        )
+
     def __str__(self) -> str:
         lines = [self.summary, *(f"  {leak}" for leak in self.leaks[:MOST_SHOWN])]
         if len(self.leaks) > MOST_SHOWN:
             lines.append(f"  ... and {len(self.leaks) - MOST_SHOWN} more")
         faulty = [record for record in self.records if record.allowed]
         lines += [f"  {record.module}: {record.allowed} of {record.pairs} denied cells are allowed by {record.mask}" for record in faulty[:MOST_SHOWN]]
+        lines += [f"  {self.cause}"] if self.cause else []
         for title, sentences in (("established", self.established), ("not established", self.not_established)):
             lines += [title, *(f"  - {sentence}" for sentence in sentences)] if sentences else []
         return "\n".join(lines)

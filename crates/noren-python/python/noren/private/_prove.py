@@ -103,8 +103,10 @@ class _Test:
         self.secret = policy.secret(self.tokens) & self.tokens.real
         config = getattr(self.inner, "config", None)
         self.encodes = bool(getattr(config, "is_encoder_decoder", False))
+        if self.encodes and not any(name in self.arguments for name in ("decoder_input_ids", "decoder_inputs_embeds")):
+            raise Error(f'{type(self.inner).__name__} has a decoder: give its tokens, inputs={{"decoder_input_ids": ids}}; some models would make them from input_ids, with the secrets')
         # Numbers of a whole text are released unless the policy releases none of its tokens.
-        self.rows = self.released.any(1)
+        self.rows: NDArray[np.bool_] = np.asarray(self.released.any(1))
         self.withheld: tuple[int, ...] = ()
         self.poisoned = ""
 
@@ -134,8 +136,7 @@ class _Test:
         return found
 
     def _choices(self, choices: Iterable[int] | None) -> NDArray[np.int64]:
-        table = self._embedding()
-        size = getattr(table, "num_embeddings", None) or (None if table is None else len(table.weight))
+        size = next((len(table.weight) for table in self._tables() if hasattr(table, "weight")), None)
         if choices is not None:
             return _given_choices(choices, size)
         tokenizer = self.encoded.tokenizer
@@ -244,25 +245,28 @@ class _Test:
             if bad.any() and len(seen.leaks) < MOST_LEAKS:
                 seen.leaks += _leaks(a, b, bad, name)
 
-    def _embedding(self) -> Any:
-        try:
-            return None if self.inner is None else self.inner.get_input_embeddings()
-        except (NotImplementedError, AttributeError):
-            return None
-
     def _poison(self, seen: _Seen, own: list[Output], new_tokens: int) -> None:
         """Runs the model with NaN in the embeddings of private tokens."""
-        table = self._embedding()
-        if table is None:
-            self.poisoned = "the embeddings of private tokens could not be replaced by NaN"
+        if self.inner is None:
+            self.poisoned = "a function was given, so embeddings could not be replaced"
             return
         met = [0]
-        with _poisoned(table, self.ids, torch.from_numpy(self.secret).to(self.ids.device), met):
+        with _poisoned(self._tables(), self.ids, torch.from_numpy(self.secret).to(self.ids.device), met):
             other = self._call(self.ids, new_tokens)
         if not met[0]:
-            self.poisoned = "the model's embeddings were not called with the tokens, so they could not be replaced by NaN"
+            self.poisoned = "no embedding of the model was called with these tokens, so embeddings could not be replaced"
             return
         self._look(seen, NAN, own, other, count=False)
+
+    def _tables(self) -> list[Any]:
+        """Returns the embeddings of the model."""
+        if self.inner is None:
+            return []
+        found = [part for part in self.inner.modules() if isinstance(part, torch.nn.Embedding)]
+        try:
+            return list({id(part): part for part in [self.inner.get_input_embeddings(), *found]}.values())
+        except (NotImplementedError, AttributeError):
+            return found
 
     # --- the verdict ----------------------------------------------------------------------------------------------
 
@@ -297,7 +301,7 @@ class _Test:
         found = [f"All bits of {seen.compared} released numbers are equal in {len(seen.named)} runs: {', '.join(seen.named)}."]
         if records:
             pairs = sum(record.pairs for record in records)
-            found.append(f"The masks of {len(records)} attention calls of noren allow none of {pairs} cells (released query, private key).")
+            found.append(f"The masks of {len(records)} attention calls of noren allow none of {pairs} cells (public query, private key).")
         changed = 0 if seen.changed is None else int((seen.changed & self.secret).sum())
         if changed:
             found.append(f"The replaced tokens were read: the own outputs of {changed} of {total} private tokens change.")
@@ -346,7 +350,7 @@ def _given_choices(choices: Any, size: int | None) -> NDArray[np.int64]:
 
 
 @contextmanager
-def _poisoned(table: Any, ids: Tensor, secret: Tensor, met: list[int]) -> Iterator[None]:
+def _poisoned(tables: list[Any], ids: Tensor, secret: Tensor, met: list[int]) -> Iterator[None]:
     """Replaces the embeddings of private tokens by NaN inside a `with` statement; `met` counts the calls with these tokens."""
 
     def replace(_: Any, args: tuple[Any, ...], output: Any) -> Any:
@@ -357,11 +361,12 @@ def _poisoned(table: Any, ids: Tensor, secret: Tensor, met: list[int]) -> Iterat
         met[0] += 1
         return output.masked_fill(secret.reshape(*secret.shape, *([1] * (output.dim() - 2))), torch.nan)
 
-    handle = table.register_forward_hook(replace)
+    handles = [table.register_forward_hook(replace) for table in tables]
     try:
         yield
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
 
 
 def _leaks(a: Output, b: Output, bad: Tensor, run: str) -> list[Leak]:
