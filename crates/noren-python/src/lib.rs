@@ -9,6 +9,7 @@
 //! | `facts`, `masks`, `bound` | shapes, facts and arrays; masks in tensors; bound masks and plans |
 //! | `dlpack`, `attention` | arrays of any library without copies; forward, backward and weights |
 //! | `doctor`, `flow`, `export`, `distributed` | diagnosis, flow and certificates, plans for other formats, partitions |
+//! | `private` | private text: detectors, tokens and policies |
 //! | `error` | exceptions |
 
 mod atoms;
@@ -26,6 +27,7 @@ mod facts;
 mod flow;
 mod mask;
 mod masks;
+mod private;
 mod ranks;
 mod values;
 
@@ -84,5 +86,6 @@ fn _noren(module: &Bound<'_, PyModule>) -> PyResult<()> {
     ] {
         module.add_function(function)?;
     }
+    private::add(module)?;
     atoms::add(module)
 }

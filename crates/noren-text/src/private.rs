@@ -1,5 +1,6 @@
 //! [`PrivateTokens`]: the tokens that contain private text.
 
+use crate::Error;
 use crate::detect::{Finding, Kind};
 use crate::tokens::Encoding;
 use std::collections::BTreeMap;
@@ -17,16 +18,66 @@ impl PrivateTokens {
     ///
     /// * A token is private if it holds any byte of a finding.
     /// * If several byte-level tokens share a character, and the character is private, all of these tokens are private.
+    /// * A token without a range that is not special, inside a finding, is private: tokenizers that trim offsets give such
+    ///   a range to white space.
     /// * Special tokens hold no text and are never private.
     /// * If a character of a finding is in no token (a tokenizer may drop or change it), the tokens on both sides are
     ///   private, because either may hold a trace of it. This does not apply to white space.
     pub fn locate(findings: &[Finding], text: &str, encoding: &Encoding) -> Self {
         let mut by_kind: BTreeMap<Kind, Vec<bool>> = BTreeMap::new();
+        let ranges = Ranges::new(encoding);
         for finding in findings {
             let marks = by_kind.entry(finding.kind.clone()).or_insert_with(|| vec![false; encoding.len()]);
-            mark(marks, &finding.range, text, encoding);
+            ranges.mark(marks, &finding.range, text);
         }
         PrivateTokens { len: encoding.len(), by_kind }
+    }
+
+    /// Returns `len` tokens, of which those at the given positions are private.
+    ///
+    /// ```
+    /// use noren_text::{Kind, PrivateTokens};
+    /// let private = PrivateTokens::at(8, [(Kind::new("name")?, vec![2, 3]), (Kind::new("email")?, vec![3, 4])])?;
+    /// assert_eq!(private.positions(), [2, 3, 4]);
+    /// # Ok::<(), noren_text::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns [`Error::Span`] for a position that is not below `len`.
+    pub fn at(len: usize, kinds: impl IntoIterator<Item = (Kind, Vec<usize>)>) -> Result<Self, Error> {
+        let mut by_kind: BTreeMap<Kind, Vec<bool>> = BTreeMap::new();
+        for (kind, positions) in kinds {
+            let marks = by_kind.entry(kind.clone()).or_insert_with(|| vec![false; len]);
+            for at in positions {
+                let problem = || format!("there are {len} tokens, counted from 0");
+                *marks.get_mut(at).ok_or_else(|| Error::Span {
+                    name: kind.to_string(),
+                    start: at,
+                    end: at + 1,
+                    problem: problem(),
+                })? = true;
+            }
+        }
+        Ok(PrivateTokens { len, by_kind })
+    }
+
+    /// Returns the `len` tokens from token `first` on. Tokens after the end of the text, such as generated ones, are
+    /// public.
+    ///
+    /// ```
+    /// use noren_text::{Kind, PrivateTokens};
+    /// let private = PrivateTokens::at(4, [(Kind::new("name")?, vec![2, 3])])?;
+    /// let window = private.window(1, 6);
+    /// assert_eq!((window.len(), window.positions()), (6, vec![1, 2]));
+    /// # Ok::<(), noren_text::Error>(())
+    /// ```
+    pub fn window(&self, first: usize, len: usize) -> Self {
+        let cut = |marks: &Vec<bool>| {
+            let mut cut: Vec<bool> = marks.iter().skip(first).take(len).copied().collect();
+            cut.resize(len, false);
+            cut
+        };
+        PrivateTokens { len, by_kind: self.by_kind.iter().map(|(kind, marks)| (kind.clone(), cut(marks))).collect() }
     }
 
     /// Returns the number of all tokens of the text, private or not.
@@ -65,26 +116,88 @@ impl PrivateTokens {
     }
 }
 
-/// Sets `marks` to true for each token that contains a part of the byte range `private`. If a character of this range,
-/// other than white space, is in no token, also sets the marks of the tokens before and after it.
-fn mark(marks: &mut [bool], private: &Range<usize>, text: &str, encoding: &Encoding) {
-    let holds = |range: &Range<usize>| range.start < private.end && private.start < range.end;
-    for (mark, range) in marks.iter_mut().zip(&encoding.ranges) {
-        *mark |= holds(range);
-    }
-    let claimed = |at: usize| encoding.ranges.iter().any(|range| range.contains(&at));
-    for (offset, c) in text[private.clone()].char_indices() {
-        let at = private.start + offset;
-        if c.is_whitespace() || claimed(at) {
-            continue;
-        }
+/// The ranges of bytes of the tokens of a text, in orders that are fast to search.
+struct Ranges<'a> {
+    encoding: &'a Encoding,
+    /// The tokens with text, by the start of their range.
+    by_start: Vec<usize>,
+    /// For each entry of `by_start`, the maximum end of the ranges up to this entry.
+    ends: Vec<usize>,
+    /// For each entry of `by_start`, the first token from this entry on.
+    next: Vec<usize>,
+    /// The ends of ranges, ascending, each with the last token that ends there or before.
+    before: Vec<(usize, usize)>,
+    /// The tokens that are neither special nor have a range.
+    empty: Vec<usize>,
+}
+
+impl<'a> Ranges<'a> {
+    fn new(encoding: &'a Encoding) -> Self {
+        let range = |token: &usize| encoding.ranges[*token].clone();
+        let mut by_start: Vec<usize> = (0..encoding.len()).filter(|token| !range(token).is_empty()).collect();
+        by_start.sort_by_key(|token| (range(token).start, *token));
+        let ends = running(by_start.iter().map(|token| range(token).end), usize::max);
         let of_text = |token: &usize| !encoding.special[*token];
-        let tokens = (0..encoding.len()).filter(of_text);
-        let before =
-            tokens.clone().rfind(|token| encoding.ranges[*token].end <= at && !encoding.ranges[*token].is_empty());
-        let after = tokens.clone().find(|token| encoding.ranges[*token].start > at);
+        let mut next = running(by_start.iter().rev().map(|t| if of_text(t) { *t } else { usize::MAX }), usize::min);
+        next.reverse();
+        let mut by_end: Vec<usize> = by_start.iter().copied().filter(of_text).collect();
+        by_end.sort_by_key(|token| (range(token).end, *token));
+        let last = running(by_end.iter().copied(), usize::max);
+        let before = by_end.iter().map(|token| range(token).end).zip(last).collect();
+        let empty = (0..encoding.len()).filter(|token| of_text(token) && range(token).is_empty()).collect();
+        Ranges { encoding, by_start, ends, next, before, empty }
+    }
+
+    /// Sets `marks` to true for each token that contains a part of the byte range `private`. If a character of this
+    /// range, other than white space, is in no token, also sets the marks of the tokens before and after it, and of
+    /// tokens without a range between them.
+    fn mark(&self, marks: &mut [bool], private: &Range<usize>, text: &str) {
+        let mut claimed = vec![false; private.len()];
+        let mut entry = self.by_start.partition_point(|token| self.encoding.ranges[*token].start < private.end);
+        while entry > 0 && self.ends[entry - 1] > private.start {
+            entry -= 1;
+            let token = self.by_start[entry];
+            let range = &self.encoding.ranges[token];
+            if range.end > private.start {
+                marks[token] = true;
+                let inside = range.start.max(private.start)..range.end.min(private.end);
+                claimed[inside.start - private.start..inside.end - private.start].fill(true);
+            }
+        }
+        for token in &self.empty {
+            let at = self.encoding.ranges[*token].start;
+            marks[*token] |= private.start < at && at < private.end;
+        }
+        for (offset, c) in text[private.clone()].char_indices() {
+            if !c.is_whitespace() && !claimed[offset] {
+                self.mark_around(marks, private.start + offset);
+            }
+        }
+    }
+
+    /// Sets the marks of the tokens before and after the character at byte `at`, which is in no token.
+    fn mark_around(&self, marks: &mut [bool], at: usize) {
+        let ending = self.before.partition_point(|(end, _)| *end <= at);
+        let before = ending.checked_sub(1).map(|entry| self.before[entry].1);
+        let entry = self.by_start.partition_point(|token| self.encoding.ranges[*token].start <= at);
+        let after = self.next.get(entry).copied().filter(|token| *token < self.encoding.len());
         for token in before.into_iter().chain(after) {
             marks[token] = true;
         }
+        let first = self.empty.partition_point(|token| before.is_some_and(|before| *token < before));
+        let inner = self.empty[first..].iter().take_while(|token| after.is_none_or(|after| **token < after));
+        inner.for_each(|token| marks[*token] = true);
     }
+}
+
+/// Returns the results of combining the first 1, 2, 3, ... values.
+fn running(values: impl Iterator<Item = usize>, combine: fn(usize, usize) -> usize) -> Vec<usize> {
+    let mut last: Option<usize> = None;
+    values
+        .map(|value| {
+            let combined = last.map_or(value, |last| combine(last, value));
+            last = Some(combined);
+            combined
+        })
+        .collect()
 }

@@ -8,7 +8,7 @@ causal & sliding(1024) | keys(0..4)
 causal & documents([3, 2])
 ...
 
-`noren.torch`, `noren.hf`, `noren.onnx` and `noren.distributed` serve PyTorch, transformers, ONNX and process groups. They are
+`noren.private` finds private text and hides it. `noren.torch`, `noren.hf`, `noren.onnx` and `noren.distributed` serve PyTorch, transformers, ONNX and process groups. They are
 imported by name: `import noren` alone needs none of these packages.
 """
 
@@ -89,6 +89,7 @@ if hasattr(_os, "register_at_fork"):  # a forked process has no worker threads
     _os.register_at_fork(after_in_child=_after_fork)
 
 if TYPE_CHECKING:
+    from . import private as private
     from ._guard import MaskFault as MaskFault, guard as guard
     from .battery import audit as audit
     from .formats.blocks import (
@@ -155,6 +156,8 @@ _FORMATS = {
 }
 _WHERE = {name: f"formats.{module}" for module, names in _FORMATS.items() for name in names.split()}
 _WHERE |= {"audit": "battery", "guard": "_guard", "MaskFault": "_guard"}
+_MODULES = ("private",)
+"""Modules that are imported on first use."""
 
 
 def __getattr__(name: str) -> _Any:
@@ -163,8 +166,12 @@ def __getattr__(name: str) -> _Any:
         from importlib import import_module
 
         return getattr(import_module(f"noren.{_WHERE[name]}"), name)
+    if name in _MODULES:
+        from importlib import import_module
+
+        return import_module(f"noren.{name}")
     raise AttributeError(f"module 'noren' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_WHERE])
+    return sorted([*globals(), *_WHERE, *_MODULES])

@@ -54,6 +54,15 @@ const OTHERS: [(&str, &str); 3] = [("name", "names"), ("place", "places"), ("org
 pub struct Kind(Arc<str>);
 
 impl Kind {
+    /// Returns the kind `name`, which may also be the name of a built-in detector.
+    ///
+    /// # Errors
+    /// Returns [`Error::Detector`] unless the name has 1 to 64 ASCII letters, digits, `_` or `-`, and for the names
+    /// `private` and `all`.
+    pub fn new(name: &str) -> Result<Self, Error> {
+        if name == "all" { own_name(name) } else { kind_name(name) }
+    }
+
     /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -182,3 +182,53 @@ fn templates_that_name_what_is_missing_are_refused() {
     let pair = |form: &mut serde_json::Value| form["pair"][0]["SpecialToken"]["id"] = "<none>".into();
     assert!(with_template(pair).contains("the template `pair` names the special token \"<none>\""));
 }
+
+/// The definition of `PrivateTokens::locate`, with one loop for each of its rules.
+fn located(private: &Range<usize>, text: &str, tokens: &Encoding) -> Vec<usize> {
+    let of_text = |t: &usize| !tokens.special[*t];
+    let range = |t: &usize| tokens.ranges[*t].clone();
+    let all = || 0..tokens.len();
+    let overlaps = |t: &usize| range(t).start < private.end && private.start < range(t).end;
+    let within =
+        |t: &usize| of_text(t) && range(t).is_empty() && private.start < range(t).start && range(t).start < private.end;
+    let mut found: Vec<usize> = all().filter(|t| overlaps(t) || within(t)).collect();
+    for (offset, c) in text[private.clone()].char_indices() {
+        let at = private.start + offset;
+        if c.is_whitespace() || all().any(|t| range(&t).contains(&at)) {
+            continue;
+        }
+        let full = |t: &usize| of_text(t) && !range(t).is_empty();
+        let before = all().filter(full).filter(|t| range(t).end <= at).max();
+        let after = all().filter(full).filter(|t| range(t).start > at).min();
+        found.extend(before.into_iter().chain(after));
+        let between = |t: &usize| before.is_none_or(|b| b < *t) && after.is_none_or(|a| *t < a);
+        found.extend(all().filter(|t| of_text(t) && range(t).is_empty() && between(t)));
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+proptest::proptest! {
+    #[test]
+    fn tokens_are_located_as_defined(
+        length in 1usize..40,
+        pieces in proptest::collection::vec((0usize..40, 0usize..6, proptest::bool::weighted(0.1)), 0..12),
+        sorted in proptest::bool::ANY,
+        (first, size) in (0usize..40, 1usize..10),
+    ) {
+        let text: String = (0..length).map(|at| if at % 5 == 4 { ' ' } else { 'x' }).collect();
+        let mut ranges: Vec<_> =
+            pieces.iter().map(|(start, size, special)| (*start.min(&length), *size, *special)).collect();
+        if sorted {
+            ranges.sort_unstable();
+        }
+        let tokens = Encoding {
+            ids: vec![0; ranges.len()],
+            ranges: ranges.iter().map(|(a, n, special)| if *special { 0..0 } else { *a..(a + n).min(length) }).collect(),
+            special: ranges.iter().map(|piece| piece.2).collect(),
+        };
+        let span = first.min(length - 1)..(first.min(length - 1) + size).min(length);
+        proptest::prop_assert_eq!(private(&text, span.clone(), &tokens), located(&span, &text, &tokens));
+    }
+}

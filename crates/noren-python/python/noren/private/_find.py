@@ -1,0 +1,352 @@
+"""Private text: detectors, and the findings in a text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import index
+from typing import Any, cast, overload
+
+from .._noren import _PRIVATE_KINDS, Error, _Detectors
+
+KINDS: tuple[str, ...] = tuple(_PRIVATE_KINDS)
+"""The kinds of private text that built-in detectors find; `docs/text.md` describes them."""
+MOST_CHARACTERS = 1 << 26
+"""The maximum number of characters of a text."""
+MOST_TEXTS = 1 << 20
+"""The maximum number of texts of a batch."""
+
+Kinds = str | Iterable[str]
+"""Names of kinds, as a list or with commas between them; "all" stands for `KINDS`."""
+Words = str | Iterable[str] | Mapping[str, str | Iterable[str]]
+"""Words and phrases of the kind "word", or lists of them by kind."""
+Spans = Iterable[tuple[int, int]] | Mapping[str, Iterable[tuple[int, int]]]
+"""Ranges of characters (first, after the last) of the kind "span", or lists of them by kind."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A private text: the characters `start` to `end` (without `end`) of a text."""
+
+    kind: str
+    """The kind of private text, such as "email"."""
+    start: int
+    """The index of the first character, from 0."""
+    end: int
+    """The index after the last character."""
+    text: str = field(repr=False)
+    """The private text. The `repr` leaves it out, so that it is not in logs."""
+
+
+@dataclass(frozen=True)
+class Found(Sequence[Finding]):
+    """The findings in one text, sorted by their start, with the kinds that were looked for.
+
+    Findings of different kinds may overlap. Text that any detector found is private.
+    """
+
+    text: str = field(repr=False)
+    """The text."""
+    findings: tuple[Finding, ...]
+    """The findings."""
+    looked_for: tuple[str, ...] = field(repr=False)
+    """The kinds that were looked for."""
+    not_looked_for: str = field(repr=False)
+    """A sentence that names the kinds that were not looked for."""
+
+    @overload
+    def __getitem__(self, at: int) -> Finding: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Finding, ...]: ...
+    def __getitem__(self, at: int | slice) -> Finding | tuple[Finding, ...]:
+        return self.findings[at]
+
+    def __len__(self) -> int:
+        return len(self.findings)
+
+    def parts(self) -> list[tuple[str, str | None]]:
+        """Returns the text in parts: (text, None) for public text, (text, kinds) for private text.
+
+        Findings that overlap are one part, whose kinds have "+" between them.
+        """
+        merged: list[tuple[int, int, list[str]]] = []
+        for finding in self.findings:
+            if merged and finding.start < merged[-1][1]:
+                start, end, kinds = merged[-1]
+                merged[-1] = (start, max(end, finding.end), kinds if finding.kind in kinds else [*kinds, finding.kind])
+            else:
+                merged.append((finding.start, finding.end, [finding.kind]))
+        out: list[tuple[str, str | None]] = []
+        at = 0
+        for start, end, kinds in merged:
+            out += [(self.text[at:start], None), (self.text[start:end], "+".join(kinds))]
+            at = end
+        out.append((self.text[at:], None))
+        return [part for part in out if part[0]]
+
+    def redacted(self, replacement: str = "[{kind}]") -> str:
+        """Returns the text with `replacement` in place of each private part; `{kind}` in it stands for the kind.
+
+        >>> find("Mail ann@x.example now", "email").redacted()
+        'Mail [email] now'
+        """
+        if not isinstance(replacement, str):
+            raise TypeError(f'replacement is {replacement!r}: give a text such as "[{{kind}}]"')
+        return "".join(text if kind is None else replacement.replace("{kind}", kind) for text, kind in self.parts())
+
+    def marked(self) -> str:
+        """Returns the text with brackets around private parts."""
+        return "".join(text if kind is None else f"⟦{text}⟧" for text, kind in self.parts())
+
+
+@dataclass(frozen=True)
+class Recognizer:
+    """A function that finds kinds of private text, such as a model that finds names.
+
+    `find` takes a text and returns tuples (kind, first character, character after the last).
+
+    >>> names = Recognizer(["name"], lambda text: [("name", 0, 3)])
+    >>> find("Ann is here", [], recognizers=[names])[0]
+    Finding(kind='name', start=0, end=3)
+    """
+
+    kinds: Sequence[str]
+    """The kinds that the function finds."""
+    find: Callable[[str], Iterable[tuple[str, int, int]]]
+    """The function."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kinds", tuple(_names("kinds", self.kinds)))
+        if not callable(self.find):
+            raise TypeError(f"find is {self.find!r}: give a function of a text that returns tuples (kind, start, end)")
+
+    def _findings(self, text: str, first: int) -> list[tuple[int, int, int]]:
+        """Returns (index of the kind, start, end); `first` is the index of the recognizer's first kind."""
+        found = self.find(text)
+        try:
+            items = [cast(tuple[Any, Any, Any], tuple(item)) for item in found]
+        except TypeError:
+            raise TypeError(f"a recognizer returned {_short(found)}: return a list of tuples (kind, start, end)") from None
+        out = []
+        for item in items:
+            if len(item) != 3 or item[0] not in self.kinds:
+                raise Error(f"a recognizer of {', '.join(self.kinds)} returned {_short(item)}: return tuples (kind, start, end) with one of its kinds")
+            start, end = _span("a finding of a recognizer", item[1:])
+            out.append((first + self.kinds.index(item[0]), start, end))
+        return out
+
+
+class Detectors:
+    """Detectors of private text, to be used for many texts.
+
+    `kinds` are names of built-in detectors (`KINDS`) [default: all of them]. `words` are words and phrases, found in upper and
+    lower case: a list (of the kind "word"), or a dict of lists by kind. `patterns` is a dict of regular expressions by kind, in the syntax
+    of Rust's crate regex: every search takes linear time. `recognizers` find kinds that have no pattern, such as names.
+
+    >>> detectors = Detectors("email,phone", words={"name": ["Ann Lee"]}, patterns={"ticket": r"T-[0-9]+"})
+    >>> [(f.kind, f.text) for f in detectors.find("ann lee (ann@x.example) wrote T-77")]
+    [('name', 'ann lee'), ('email', 'ann@x.example'), ('ticket', 'T-77')]
+    >>> detectors.not_looked_for[:37]
+    'card, iban, ip, ssn, mac, url, key, p'
+    """
+
+    def __init__(
+        self,
+        kinds: Kinds = "all",
+        *,
+        words: Words | None = None,
+        patterns: Mapping[str, str | Iterable[str]] | None = None,
+        recognizers: Iterable[Recognizer] = (),
+    ) -> None:
+        listed = kinds if isinstance(kinds, str) else ",".join(_names("kinds", kinds))
+        self._recognizers = _recognizers(recognizers)
+        given_words = [] if words is None else [(kind, _texts(f"words[{kind!r}]", given)) for kind, given in _by_kind("words", words, "word")]
+        given_patterns = [] if patterns is None else [
+            (kind, pattern) for kind, given in _patterns(patterns) for pattern in _texts(f"patterns[{kind!r}]", given)
+        ]  # fmt: skip
+        recognised = [kind for recognizer in self._recognizers for kind in recognizer.kinds]
+        self._detectors = _Detectors(listed.strip(), given_words, given_patterns, recognised)
+
+    def __repr__(self) -> str:
+        return f"<detectors of {', '.join(self.kinds)}>"
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds that the detectors find."""
+        return tuple(self._detectors.kinds([]))
+
+    @property
+    def not_looked_for(self) -> str:
+        """A sentence that names the kinds that the detectors do not find."""
+        return self._detectors.not_looked_for()
+
+    def find(self, text: str, *, spans: Spans | None = None) -> Found:
+        """Returns the findings in a text; `spans` are ranges of characters that are private in this text."""
+        check_text("text", text)
+        given = [] if spans is None else [
+            (kind, [_span(f"a span of {kind!r}", span) for span in _items("spans", found)])
+            for kind, found in _by_kind("spans", spans, "span")
+        ]  # fmt: skip
+        recognised: list[tuple[int, int, int]] = []
+        first = 0
+        for recognizer in self._recognizers:
+            recognised += recognizer._findings(text, first)
+            first += len(recognizer.kinds)
+        found = self._detectors.find(text, given, recognised)
+        findings = tuple(Finding(kind, start, end, text[start:end]) for kind, start, end in found)
+        return Found(text, findings, tuple(self._detectors.kinds([kind for kind, _ in given])), self.not_looked_for)
+
+    def find_all(self, texts: Iterable[str], *, spans: Iterable[Spans | None] | None = None) -> list[Found]:
+        """Returns the findings in each text; `spans` has the spans of each text, or None for a text without spans."""
+        listed = check_texts("texts", texts)
+        given: list[Any] = [None] * len(listed) if spans is None else _items("spans", spans)
+        if len(given) != len(listed):
+            raise Error(f"spans has {len(given)} entries but there are {len(listed)} texts: give one entry for each text, None for no spans")
+        return [self.find(text, spans=found) for text, found in zip(listed, given, strict=True)]
+
+
+def detectors_of(
+    kinds: Kinds | Detectors,
+    words: Words | None,
+    patterns: Mapping[str, str | Iterable[str]] | None,
+    recognizers: Iterable[Recognizer],
+) -> Detectors:
+    """Returns the detectors that a caller gave, as `Detectors` or by kinds, words, patterns and recognizers."""
+    if not isinstance(kinds, Detectors):
+        return Detectors(kinds, words=words, patterns=patterns, recognizers=recognizers)
+    if words is not None or patterns is not None or _recognizers(recognizers):
+        raise TypeError("Detectors were given together with words, patterns or recognizers: give these to Detectors(...)")
+    return kinds
+
+
+@overload
+def find(
+    text: str, kinds: Kinds | Detectors = ..., *, words: Words | None = ..., patterns: Mapping[str, str | Iterable[str]] | None = ...,
+    spans: Spans | None = ..., recognizers: Iterable[Recognizer] = ...,
+) -> Found: ...  # fmt: skip
+@overload
+def find(
+    text: list[str] | tuple[str, ...], kinds: Kinds | Detectors = ..., *, words: Words | None = ..., patterns: Mapping[str, str | Iterable[str]] | None = ...,
+    spans: Iterable[Spans | None] | None = ..., recognizers: Iterable[Recognizer] = ...,
+) -> list[Found]: ...  # fmt: skip
+def find(
+    text: str | list[str] | tuple[str, ...],
+    kinds: Kinds | Detectors = "all",
+    *,
+    words: Words | None = None,
+    patterns: Mapping[str, str | Iterable[str]] | None = None,
+    spans: Any = None,
+    recognizers: Iterable[Recognizer] = (),
+) -> Found | list[Found]:
+    """Returns the private text in `text`; for a list of texts, a list of findings, one entry for each text.
+
+    `kinds` are kinds of private text (`KINDS`) or `Detectors`; `words`, `patterns` and `recognizers` as in `Detectors`. `spans` are
+    ranges of characters that are private; for a list of texts, one entry for each text. No detector finds everything:
+    `found.not_looked_for` names the kinds that were not looked for.
+
+    >>> found = find("Ask Ann (lee@x.example) or pay 4111 1111 1111 1111.", "email,card", words={"name": ["Ann"]})
+    >>> [(f.kind, f.text) for f in found]
+    [('name', 'Ann'), ('email', 'lee@x.example'), ('card', '4111 1111 1111 1111')]
+    >>> [len(f) for f in find(["no secret", "call +44 20 7946 0958"], "phone")]
+    [0, 1]
+
+    Raises `Error` for unknown kinds and spans outside the text.
+    """
+    detectors = detectors_of(kinds, words, patterns, recognizers)
+    if isinstance(text, str):
+        return detectors.find(text, spans=spans)
+    return detectors.find_all(text, spans=spans)
+
+
+# --- checks of arguments ------------------------------------------------------------------------------------------
+
+
+def check_text(name: str, text: Any) -> None:
+    """Raises an error unless `text` is a text that can be searched."""
+    if not isinstance(text, str):
+        raise TypeError(f"{name} is {_short(text)}: give a text (str)")
+    if len(text) > MOST_CHARACTERS:
+        raise Error(f"{name} has {len(text)} characters: at most {MOST_CHARACTERS} are searched in one call; give the text in parts")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise Error(
+            f"{name} has a half of a surrogate pair at character {error.start}: decode the bytes with errors=\"replace\" instead of \"surrogateescape\""
+        ) from None
+
+
+def check_texts(name: str, texts: Any) -> list[str]:
+    """Returns the texts of a list. Raises an error for values that are no texts."""
+    listed = _items(name, texts)
+    for at, text in enumerate(listed):
+        check_text(f"{name}[{at}]", text)
+    return listed
+
+
+def _short(value: Any) -> str:
+    try:
+        text = repr(value)
+    except Exception:  # the repr of a user's object may raise anything
+        text = "..."
+    return f"{type(value).__name__} {text[:60]}"
+
+
+def _items(name: str, given: Any) -> list[Any]:
+    """Returns the items of an iterable that is not a text; at most `MOST_TEXTS` items."""
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise TypeError(f"{name} is {_short(given)}: give a list")
+    out = []
+    for item in given:
+        out.append(item)
+        if len(out) > MOST_TEXTS:
+            raise Error(f"{name} has more than {MOST_TEXTS} entries: give them in several calls")
+    return out
+
+
+def _names(name: str, given: Any) -> list[str]:
+    listed = [given] if isinstance(given, str) else _items(name, given)
+    for item in listed:
+        if not isinstance(item, str):
+            raise TypeError(f"{name} holds {_short(item)}: give names of kinds such as \"email\"")
+        check_text(name, item)
+    return listed
+
+
+def _texts(name: str, given: Any) -> list[str]:
+    return check_texts(name, [given] if isinstance(given, str) else given)
+
+
+def _by_kind(name: str, given: Any, kind: str) -> list[tuple[str, Any]]:
+    """Returns the entries of a dict by kind; anything else belongs to the given kind."""
+    if not isinstance(given, Mapping):
+        return [(kind, given)]
+    _names(name, given)
+    return list(given.items())
+
+
+def _patterns(given: Any) -> list[tuple[str, Any]]:
+    if not isinstance(given, Mapping):
+        raise TypeError(f'patterns is {_short(given)}: give a dict such as {{"ticket": r"T-[0-9]+"}}')
+    return _by_kind("patterns", given, "")
+
+
+def _recognizers(given: Any) -> list[Recognizer]:
+    listed = [given] if isinstance(given, Recognizer) else _items("recognizers", given)
+    for item in listed:
+        if not isinstance(item, Recognizer):
+            raise TypeError(f"recognizers holds {_short(item)}: give nr.private.Recognizer(kinds, function)")
+    return listed
+
+
+def _span(name: str, given: Any) -> tuple[int, int]:
+    """Returns the start and the end of a range of characters."""
+    pair = (given.start, given.stop) if isinstance(given, range) and given.step == 1 else given
+    try:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise TypeError
+        start, end = index(pair[0]), index(pair[1])
+    except TypeError:
+        raise TypeError(f"{name} is {_short(given)}: give (first character, character after the last)") from None
+    if not 0 <= start < end <= MOST_CHARACTERS:
+        raise Error(f"{name} is {(start, end)}: give (first character, character after the last), counted from 0, with an end after the start")
+    return start, end

@@ -1,0 +1,94 @@
+"""The numbers that a model returns, and the tokens to which they belong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .._noren import Error
+
+Owner = Literal["token", "query", "row", "batch"]
+"""The owner of each number of an output: a token `[batch, length, ...]`, a query `[batch, heads, length, ...]`, a batch row `[batch, ...]`,
+or the whole batch."""
+
+OF_TOKENS = ("start_logits", "end_logits")
+"""Outputs `[batch, length]` with one number for each token."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """One tensor that a model returned."""
+
+    name: str
+    tensor: Tensor
+    owner: Owner
+
+
+def outputs(returned: Any, shape: tuple[int, int], *, encodes: bool, labels: int | None) -> list[Output]:
+    """Returns the tensors that a model returned, by name; caches are left out.
+
+    `shape` is (batch rows, tokens of a row) of the text. `encodes` is true for a model with an encoder and a decoder: only outputs of its encoder
+    belong to tokens of the text. `labels` is the number of classes.
+    """
+    found = []
+    for name, tensor in _tensors("", returned):
+        ours = not encodes or name.startswith("encoder_")
+        found.append(Output(name, tensor.detach(), _owner(name, tensor, shape, ours, labels)))
+    if not found:
+        raise Error(f"the model returned {type(returned).__name__} without tensors: return a tensor, a dict or an output of transformers")
+    return found
+
+
+def _tensors(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        yield name or "output", value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _tensors(f"{name}.{key}" if name else str(key), inner)
+    elif isinstance(value, (list, tuple)) and "past_key_values" not in name:
+        for at, inner in enumerate(value):
+            yield from _tensors(f"{name}[{at}]", inner)
+
+
+def _owner(name: str, tensor: Tensor, shape: tuple[int, int], ours: bool, labels: int | None) -> Owner:
+    size = tuple(tensor.shape)
+    if not size or size[0] != shape[0]:
+        return "batch"
+    if ours and "attentions" in name and len(size) == 4 and size[2] == shape[1]:
+        return "query"
+    # Two dimensions may also be the classes of each row.
+    if ours and size[1:2] == shape[1:] and (len(size) > 2 or name in OF_TOKENS or labels != shape[1]):
+        return "token"
+    return "row"
+
+
+def chosen(output: Output, tokens: NDArray[np.bool_], rows: NDArray[np.bool_]) -> Tensor:
+    """Returns booleans, of a shape that broadcasts to the output, that select the numbers of some tokens.
+
+    `tokens` are the tokens, `[batch, length]`; `rows` are the batch rows whose numbers for the whole row are selected.
+    """
+    dim, device = output.tensor.dim(), output.tensor.device
+    if output.owner == "batch":
+        return torch.full((1,) * dim, bool(rows.all()), device=device)
+    if output.owner == "row":
+        return torch.from_numpy(rows.copy()).to(device).reshape(-1, *([1] * (dim - 1)))
+    before = [1] if output.owner == "query" else []
+    marks = torch.from_numpy(tokens.copy()).to(device)
+    return marks.reshape(tokens.shape[0], *before, tokens.shape[1], *([1] * (dim - 2 - len(before))))
+
+
+def differing(a: Tensor, b: Tensor) -> Tensor:
+    """Returns true for the numbers of which any bit differs."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        raise Error(f"two calls with the same number of tokens returned {list(a.shape)} {a.dtype} and {list(b.shape)} {b.dtype}: the sizes of outputs depend on the tokens, and cannot be compared")
+    a, b = (torch.view_as_real(x) if x.is_complex() else x for x in (a, b))
+    if a.is_floating_point():
+        kind = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
+        a, b = a.contiguous().view(kind), b.contiguous().view(kind)
+    return a != b

@@ -1,0 +1,42 @@
+"""Vectors of texts without their private tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._noren import Error
+from ._encode import Encoded
+from ._policy import Hide, Policy, check_policy
+from ._tokens import Tokens
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def pool(states: Tensor, tokens: Tokens | Encoded, policy: Policy | None = None) -> Tensor:
+    """Returns the mean of the states of the tokens that the policy releases, `[batch, width]`: vectors of the texts without private text.
+
+    `states` are `[batch, length, width]`. Padding and private tokens are left out: their content, NaN included, changes no bit. The vector of a
+    row without a released token is 0. Raises `Error` for states of another batch.
+
+    >>> import torch
+    >>> tokens = Tokens.of({"name": [False, True, False]})
+    >>> pool(torch.tensor([[[1.0], [torch.nan], [3.0]]]), tokens)
+    tensor([[2.]])
+    """
+    import torch
+
+    known = tokens.tokens if isinstance(tokens, Encoded) else tokens
+    if not isinstance(known, Tokens):
+        raise TypeError(f"tokens is {type(tokens).__name__}: give the result of nr.private.encode or nr.private.locate")
+    if not isinstance(states, torch.Tensor) or not states.is_floating_point():
+        given: Any = states.dtype if isinstance(states, torch.Tensor) else type(states).__name__
+        raise TypeError(f"states is {given}: give floats [batch, length, width]")
+    if states.dim() != 3 or tuple(states.shape[:2]) != known.shape:
+        raise Error(f"states has shape {list(states.shape)}, but the private tokens are those of a batch {list(known.shape)}: give [batch, length, width]")
+    released = check_policy(Hide() if policy is None else policy).released(known)
+    marks = torch.from_numpy(released).to(states.device)
+    count = torch.from_numpy(np.maximum(released.sum(1), 1)).to(states.device, states.dtype)
+    return torch.where(marks[..., None], states, torch.zeros((), dtype=states.dtype, device=states.device)).sum(1) / count[:, None]

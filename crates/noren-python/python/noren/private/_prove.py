@@ -1,0 +1,387 @@
+"""Runs of a model with other private tokens, and the comparison of their outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .._noren import Error
+from ._encode import Encoded
+from ._masked import Record, State, masked, model_of
+from ._outputs import Output, chosen, differing, outputs
+from ._policy import Hide, Policy, check_policy
+from ._proof import Leak, Proof, Verdict
+from ._tokens import Tokens
+
+MOST_TRIALS = 1000
+"""The maximum number of runs with other secrets."""
+MOST_LEAKS = 1000
+"""The maximum number of leaks that are listed."""
+NAN = "NaN in place of the secrets"
+
+Run = Callable[[Tensor], Any]
+
+
+def prove(
+    model: Any,
+    encoded: Encoded,
+    policy: Policy | None = None,
+    *,
+    trials: int = 3,
+    seed: int = 0,
+    new_tokens: int = 0,
+    choices: Iterable[int] | None = None,
+    others: Sequence[Encoded] = (),
+    inputs: Mapping[str, Any] | None = None,
+) -> Proof:
+    """Runs a model with the text, and again with other tokens in place of the private ones, and compares released outputs bit by bit.
+
+    `model` is a model of transformers: it computes with `policy` [default: `Hide()`] as in `masked`. A function of `input_ids` is called as it
+    is, and must hide the private tokens itself. `encoded` are the tokens (`encode`). In each of `trials` runs, every private token is replaced by
+    another one of `choices` [default: the vocabulary without special tokens], drawn with `seed`. `others` are further texts that differ from the
+    first in secrets of the same number of tokens. One more run has NaN in the embeddings of private tokens: NaN reaches every number that
+    is computed from it. All outputs are compared: logits, states of all layers, pooled states, classes. `new_tokens` also compares the logits of a
+    continuation. `inputs` are further arguments of the model, such as `decoder_input_ids`.
+
+    The proof states what it established and what it could not: `print(proof)`.
+    """
+    test = _Test(model, encoded, check_policy(Hide() if policy is None else policy), inputs or {})
+    _check_numbers(trials, seed, new_tokens)
+    swapped = test.replaced(trials, seed, choices) + test.given(others)
+    if new_tokens:
+        test.check_continuation(new_tokens)
+    reason = test.empty_reason()
+    if reason:
+        return test.nothing(reason)
+    if not swapped:
+        return test.nothing("no run with other secrets was requested: give trials or others")
+    with torch.no_grad():
+        return test.run(swapped, new_tokens)
+
+
+def _check_numbers(trials: Any, seed: Any, new_tokens: Any) -> None:
+    for name, value, most in (("trials", trials, MOST_TRIALS), ("seed", seed, 1 << 63), ("new_tokens", new_tokens, 1 << 16)):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"{name} is {value!r}: give a whole number")
+        if not 0 <= value <= most:
+            raise Error(f"{name} is {value}: give a number from 0 to {most}")
+
+
+@dataclass
+class _Seen:
+    """What the runs have shown so far."""
+
+    compared: int = 0
+    leaks: list[Leak] = field(default_factory=list)
+    changed: NDArray[np.bool_] | None = None
+    named: list[str] = field(default_factory=list)
+
+
+class _Test:
+    def __init__(self, model: Any, encoded: Encoded, policy: Policy, inputs: Mapping[str, Any]) -> None:
+        if not isinstance(encoded, Encoded):
+            raise TypeError(f"encoded is {type(encoded).__name__}: give the result of nr.private.encode, or nr.private.Encoded(inputs, tokens)")
+        if not isinstance(inputs, Mapping):
+            raise TypeError(f"inputs is {type(inputs).__name__}: give a dict of further arguments of the model")
+        self.inner = model_of(model)
+        if self.inner is None and not callable(model):
+            raise TypeError(f"model is {type(model).__name__}: give a model of transformers, or a function of input_ids")
+        if "inputs_embeds" in encoded.inputs or "inputs_embeds" in inputs:
+            raise Error("inputs_embeds is given: embeddings hold the private text, and cannot be replaced; give input_ids")
+        self.model, self.encoded, self.policy = model, encoded, policy
+        self.tokens: Tokens = encoded.tokens
+        self.arguments = {**encoded.inputs, **inputs}
+        self.ids = self.arguments["input_ids"]
+        self.released = policy.released(self.tokens)
+        self.secret = policy.secret(self.tokens) & self.tokens.real
+        config = getattr(self.inner, "config", None)
+        self.encodes = bool(getattr(config, "is_encoder_decoder", False))
+        if self.encodes and not any(name in self.arguments for name in ("decoder_input_ids", "decoder_inputs_embeds")):
+            raise Error(f'{type(self.inner).__name__} has a decoder: give its tokens, inputs={{"decoder_input_ids": ids}}; some models would make them from input_ids, with the secrets')
+        # Numbers of a whole text are released unless the policy releases none of its tokens.
+        self.rows: NDArray[np.bool_] = np.asarray(self.released.any(1))
+        self.withheld: tuple[int, ...] = ()
+        self.poisoned = ""
+
+    # --- the replaced tokens --------------------------------------------------------------------------------------
+
+    def empty_reason(self) -> str:
+        if not self.secret.any():
+            return "the text has no private token that the policy hides from the reader"
+        if not self.released.any():
+            return "the policy releases no output"
+        return ""
+
+    def replaced(self, trials: int, seed: int, choices: Iterable[int] | None) -> list[tuple[str, Tensor]]:
+        """Returns variants of the tokens, in which other tokens replace the private ones."""
+        vocabulary = self._choices(choices)
+        if len(vocabulary) < 2:
+            raise Error(f"there are {len(vocabulary)} tokens to choose from: give at least two, because a private token is replaced by another one")
+        rng = np.random.default_rng(seed)
+        own = self.encoded.ids
+        found = []
+        for trial in range(trials):
+            drawn = rng.integers(len(vocabulary), size=own.shape)
+            same = vocabulary[drawn] == own
+            other = np.where(same, vocabulary[(drawn + 1) % len(vocabulary)], vocabulary[drawn])
+            ids = np.where(self.secret, other, own)
+            found.append((f"other secrets {trial + 1}", torch.from_numpy(ids).to(self.ids.device, self.ids.dtype)))
+        return found
+
+    def _choices(self, choices: Iterable[int] | None) -> NDArray[np.int64]:
+        size = next((len(table.weight) for table in self._tables() if hasattr(table, "weight")), None)
+        if choices is not None:
+            return _given_choices(choices, size)
+        tokenizer = self.encoded.tokenizer
+        known = len(tokenizer) if hasattr(tokenizer, "__len__") else getattr(tokenizer, "get_vocab_size", lambda: None)()
+        count = min(number for number in (size, known, 1 << 31) if number)
+        if count == 1 << 31:
+            raise Error("the size of the vocabulary is unknown: give choices, the tokens that replace private ones")
+        special = set(getattr(tokenizer, "all_special_ids", ()))
+        added = tokenizer.get_added_tokens_decoder() if hasattr(tokenizer, "get_added_tokens_decoder") else getattr(tokenizer, "added_tokens_decoder", {})
+        special |= {id for id, token in added.items() if token.special}
+        config = getattr(self.inner, "config", None)
+        special |= {value for name, value in (vars(config) if config is not None else {}).items() if name.endswith("token_id") and isinstance(value, int)}
+        return np.array([id for id in range(count) if id not in special], np.int64)
+
+    def given(self, others: Sequence[Encoded]) -> list[tuple[str, Tensor]]:
+        """Returns the tokens of texts that differ from the first in secrets of the same length."""
+        if not isinstance(others, (list, tuple)) or not all(isinstance(other, Encoded) for other in others):
+            raise TypeError("others is not a list of encoded texts: give the results of nr.private.encode")
+        found = []
+        for at, other in enumerate(others):
+            same = other.tokens.shape == self.tokens.shape and bool((self.policy.secret(other.tokens) == self.policy.secret(self.tokens)).all())
+            if not same or not (other.ids == self.encoded.ids)[~self.secret].all():
+                raise Error(f"others[{at}] has other public tokens, or private tokens in other places: give texts whose secrets have the same number of tokens")
+            if (other.ids == self.encoded.ids).all():
+                raise Error(f"others[{at}] has the same tokens: give a text with other secrets")
+            found.append((f"others[{at}]", torch.from_numpy(other.ids).to(self.ids.device, self.ids.dtype)))
+        return found
+
+    def check_continuation(self, new_tokens: int) -> None:
+        """Raises `Error` if the model cannot continue the texts; withholds rows that end inside a secret."""
+        if self.inner is None or not self.inner.can_generate():
+            raise Error(f"new_tokens is {new_tokens}, but the model cannot generate: leave new_tokens out")
+        if not self.encodes:
+            if not self.tokens.real[:, -1].all():
+                raise Error('the rows have padding on the right, and a continuation begins after it: give padding_side="left" to nr.private.encode')
+            self.withheld = tuple(np.flatnonzero(~self.released[:, -1]).tolist())
+
+    # --- runs -----------------------------------------------------------------------------------------------------
+
+    def _call(self, ids: Tensor, new_tokens: int) -> list[Output]:
+        """Returns the outputs of one run."""
+        shape = (self.ids.shape[0], self.ids.shape[1])
+        config = getattr(self.inner, "config", None)
+        labels = getattr(config, "num_labels", None) if "Classification" in type(self.inner).__name__ else None
+        if self.inner is None:
+            return outputs(self.model(ids.clone()), shape, encodes=False, labels=labels)
+        arguments = {**self.arguments, "input_ids": ids.clone()}
+        returned = self.model(**arguments, output_hidden_states=True, return_dict=True)
+        found = outputs(returned, shape, encodes=self.encodes, labels=labels)
+        if new_tokens:
+            made = self.inner.generate(
+                **arguments, max_new_tokens=new_tokens, do_sample=False, num_beams=1, output_logits=True, return_dict_in_generate=True
+            )
+            found += [Output(f"continuation[{step}]", logits, "row") for step, logits in enumerate(made.logits)]
+        return found
+
+    def run(self, swapped: list[tuple[str, Tensor]], new_tokens: int) -> Proof:
+        if self.inner is None:
+            return self._compare(swapped, new_tokens, None, None)
+        plain = self._without_policy(swapped[0][1])
+        with masked(self.model, self.tokens, self.policy) as state:
+            return self._compare(swapped, new_tokens, state, plain)
+
+    def _without_policy(self, ids: Tensor) -> int:
+        """Returns the number of released numbers that change without the policy."""
+        with masked(self.model, self.tokens.only(np.zeros_like(self.secret)), Hide()):
+            own, other = self._call(self.ids, 0), self._call(ids, 0)
+        return sum(int((differing(a.tensor, b.tensor) & self._chosen(a)).sum()) for a, b in zip(own, other, strict=True))
+
+    def _compare(self, swapped: list[tuple[str, Tensor]], new_tokens: int, state: State | None, plain: int | None) -> Proof:
+        if state is not None:
+            state.records = []
+        own = self._call(self.ids, new_tokens)
+        records: tuple[Record, ...] = ()
+        if state is not None:
+            records, state.records = tuple(state.records or ()), None
+        bad = next((out for out in own if out.tensor.is_floating_point() and not out.tensor[self._chosen(out).expand_as(out.tensor)].isfinite().all()), None)
+        seen = _Seen(compared=sum(int(self._chosen(out).expand_as(out.tensor).sum()) for out in own))
+        again = self._call(self.ids, new_tokens)
+        unequal = len(own) != len(again) or any(bool(differing(a.tensor, b.tensor).any()) for a, b in zip(own, again, strict=True))
+        if unequal:
+            return self.nothing("two runs with the same tokens returned different numbers: call model.eval(), and sample with a fixed seed", records)
+        for name, ids in swapped:
+            self._look(seen, name, own, self._call(ids, new_tokens), count=True)
+        self._poison(seen, own, new_tokens)
+        return self._proof(seen, records, plain, new_tokens, bad)
+
+    def _chosen(self, output: Output) -> Tensor:
+        rows = self.rows
+        if output.name.startswith("continuation["):
+            rows = np.array([row not in self.withheld for row in range(len(rows))])
+        return chosen(output, self.released, rows)
+
+    def _look(self, seen: _Seen, name: str, own: list[Output], other: list[Output], count: bool) -> None:
+        """Adds the differences between two runs."""
+        seen.named.append(name)
+        if [out.name for out in own] != [out.name for out in other]:
+            raise Error(f"two runs returned outputs of different names ({len(own)} and {len(other)}): they cannot be compared")
+        for a, b in zip(own, other, strict=True):
+            differs = differing(a.tensor, b.tensor)
+            if a.owner == "token" and count:
+                moved = differs.flatten(2).any(2) if differs.dim() > 2 else differs
+                marks = moved.cpu().numpy()
+                seen.changed = marks if seen.changed is None else seen.changed | marks
+            bad = differs & self._chosen(a)
+            if bad.any() and len(seen.leaks) < MOST_LEAKS:
+                seen.leaks += _leaks(a, b, bad, name)
+
+    def _poison(self, seen: _Seen, own: list[Output], new_tokens: int) -> None:
+        """Runs the model with NaN in the embeddings of private tokens."""
+        if self.inner is None:
+            self.poisoned = "a function was given, so embeddings could not be replaced"
+            return
+        met = [0]
+        with _poisoned(self._tables(), self.ids, torch.from_numpy(self.secret).to(self.ids.device), met):
+            other = self._call(self.ids, new_tokens)
+        if not met[0]:
+            self.poisoned = "no embedding of the model was called with these tokens, so embeddings could not be replaced"
+            return
+        self._look(seen, NAN, own, other, count=False)
+
+    def _tables(self) -> list[Any]:
+        """Returns the embeddings of the model."""
+        if self.inner is None:
+            return []
+        found = [part for part in self.inner.modules() if isinstance(part, torch.nn.Embedding)]
+        try:
+            return list({id(part): part for part in [self.inner.get_input_embeddings(), *found]}.values())
+        except (NotImplementedError, AttributeError):
+            return found
+
+    # --- the verdict ----------------------------------------------------------------------------------------------
+
+    def _proof(self, seen: _Seen, records: tuple[Record, ...], plain: int | None, new_tokens: int, bad: Output | None) -> Proof:
+        changed = 0 if seen.changed is None else int((seen.changed & self.secret).sum())
+        verdict: Verdict = "holds"
+        reason = ""
+        if seen.leaks or any(record.allowed for record in records):
+            verdict = "leaks"
+        elif bad is not None:
+            verdict, reason = "nothing established", f"{bad.name} holds NaN or infinite numbers with the own tokens: numbers that are not finite hide differences"
+        elif not changed and not plain:
+            verdict, reason = "nothing established", (
+                "no output of a private token was returned, or none changed: it is unknown whether the replaced tokens were read. Return outputs for each token"
+            )
+        elif not seen.compared:
+            verdict, reason = "nothing established", "no released number was returned"
+        return Proof(
+            verdict, reason, tuple(seen.named), seen.compared, tuple(seen.leaks), int(self.secret.sum()), changed, self.withheld, records, plain,
+            self._established(seen, records, plain, verdict), self._not_established(records, new_tokens),
+        )  # fmt: skip
+
+    def nothing(self, reason: str, records: tuple[Record, ...] = ()) -> Proof:
+        """Returns the proof that established nothing."""
+        private = int(self.secret.sum())
+        return Proof("nothing established", reason, (), 0, (), private, 0, self.withheld, records, None, (), self._not_established(records, 0))
+
+    def _established(self, seen: _Seen, records: tuple[Record, ...], plain: int | None, verdict: Verdict) -> tuple[str, ...]:
+        if verdict != "holds":
+            return ()
+        total = int(self.secret.sum())
+        found = [f"All bits of {seen.compared} released numbers are equal in {len(seen.named)} runs: {', '.join(seen.named)}."]
+        if records:
+            pairs = sum(record.pairs for record in records)
+            found.append(f"The masks of {len(records)} attention calls of noren allow none of {pairs} cells (public query, private key).")
+        changed = 0 if seen.changed is None else int((seen.changed & self.secret).sum())
+        if changed:
+            found.append(f"The replaced tokens were read: the own outputs of {changed} of {total} private tokens change.")
+        if plain is not None:
+            found.append(f"Without the policy, the first replacement changes {plain} of the released numbers of one call.")
+        return tuple(found)
+
+    def _not_established(self, records: tuple[Record, ...], new_tokens: int) -> tuple[str, ...]:
+        found = [
+            "Private text that was not found: " + (self.encoded.found[0].not_looked_for + "." if self.encoded.found else "it is unknown how the private tokens were found."),
+            "The number and the positions of private tokens are equal in all runs: outputs may depend on them, and so may the rest of the text.",
+            "Secrets, texts and batches other than those of the runs: the runs are samples. The masks that were examined hide the cells for every content.",
+            "Outputs at private tokens and caches contain the secrets: release neither.",
+        ]
+        found += self._unobserved(records)
+        if self.poisoned:
+            found.append(f"Secrets that are NaN: {self.poisoned}.")
+        if self.withheld:
+            found.append(f"The continuation of row(s) {', '.join(map(str, self.withheld))}: the text ends inside a secret, so a continuation depends on it. Withhold it.")
+        elif not new_tokens and self.inner is not None and self.inner.can_generate():
+            found.append("Continuations of the text: give new_tokens.")
+        return tuple(found)
+
+    def _unobserved(self, records: tuple[Record, ...]) -> list[str]:
+        if self.inner is None:
+            return ["The masks of the model: a function was given, so no attention call was observed."]
+        text = self.inner.config.get_text_config() if not self.encodes else self.inner.config
+        layers = getattr(text, "num_hidden_layers", None)
+        modules = {record.module for record in records}
+        found = [
+            "Paths between tokens other than attention (convolutions, recurrent states, norms over tokens, routing that counts tokens): only the runs test them."
+        ]
+        if isinstance(layers, int) and len(modules) < layers:
+            found.append(f"The masks of {layers - len(modules)} of {layers} layers: only {len(modules)} modules computed attention with noren.")
+        return found
+
+
+def _given_choices(choices: Any, size: int | None) -> NDArray[np.int64]:
+    if isinstance(choices, (str, bytes)) or not isinstance(choices, Iterable):
+        raise TypeError(f"choices is {type(choices).__name__}: give a list of tokens")
+    listed = list(choices) if not isinstance(choices, range) or len(choices) <= 1 << 24 else []
+    bad = next((id for id in listed if isinstance(id, bool) or not isinstance(id, (int, np.integer)) or not 0 <= id < (size or 1 << 31)), None)
+    if bad is not None or not listed:
+        raise Error(f"choices holds {bad!r}: give at least two tokens of the vocabulary, whole numbers from 0 to {(size or 1 << 31) - 1}")
+    return np.unique(np.array(listed, np.int64))
+
+
+@contextmanager
+def _poisoned(tables: list[Any], ids: Tensor, secret: Tensor, met: list[int]) -> Iterator[None]:
+    """Replaces the embeddings of private tokens by NaN inside a `with` statement; `met` counts the calls with these tokens."""
+
+    def replace(_: Any, args: tuple[Any, ...], output: Any) -> Any:
+        given = args[0] if args else None
+        same = isinstance(given, Tensor) and given.shape == ids.shape and torch.equal(given, ids)
+        if not same or not isinstance(output, Tensor) or output.shape[:2] != ids.shape or not output.is_floating_point():
+            return output
+        met[0] += 1
+        return output.masked_fill(secret.reshape(*secret.shape, *([1] * (output.dim() - 2))), torch.nan)
+
+    handles = [table.register_forward_hook(replace) for table in tables]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _leaks(a: Output, b: Output, bad: Tensor, run: str) -> list[Leak]:
+    """Returns the differences of one output, one for each token or row."""
+    gap = (a.tensor.double() - b.tensor.double()).abs() if not a.tensor.is_complex() else (a.tensor - b.tensor).abs().double()
+    gap = torch.where(bad, gap.nan_to_num(torch.inf, torch.inf, torch.inf), 0.0)
+    if a.owner == "batch":
+        return [Leak(a.name, None, None, int(bad.sum()), float(gap.max()), run)]
+    if a.owner == "row":
+        places: list[tuple[int, int | None]] = [(int(row), None) for row in bad.flatten(1).any(1).nonzero()[:, 0]] if bad.dim() > 1 else [(int(row), None) for row in bad.nonzero()[:, 0]]
+        return [Leak(a.name, row, None, int(bad[row].sum()), float(gap[row].max()), run) for row, _ in places]
+    if a.owner == "query":
+        bad, gap = bad.transpose(1, 2), gap.transpose(1, 2)
+    found = (bad.flatten(2).any(2) if bad.dim() > 2 else bad).nonzero()
+    return [
+        Leak(a.name, row, token, int(bad[row, token].sum()), float(gap[row, token].max()), run)
+        for row, token in cast(list[tuple[int, int]], found.tolist()[:MOST_LEAKS])
+    ]
