@@ -36,9 +36,9 @@ def reference_rows(lengths: list[int], length: int | None, method: str, long: st
     length = length or max(1, sum(lengths))
     parts = []
     for document, tokens in enumerate(lengths):
-        if tokens > length and long == "drop" and method != "fill":
+        if tokens > length and long == "drop":
             continue
-        stop = length if tokens > length and long == "truncate" and method != "fill" else tokens
+        stop = length if tokens > length and long == "truncate" else tokens
         step = length if method != "fill" else 1
         parts += [(document, start, min(start + step, stop)) for start in range(0, stop, step)]
     if method == "first_fit_decreasing":
@@ -123,7 +123,7 @@ def test_packing_equals_plain_loops_on_1000_batches() -> None:
         np.testing.assert_array_equal(packed.input_ids.reshape(-1)[packed.indices], [documents[d]["input_ids"][k] for row in rows for d, a, b in row for k in range(a, b)])
         for document, part in zip(documents, packed.unpack(packed.input_ids), strict=True):
             tokens = document["input_ids"]
-            too_long = length is not None and len(tokens) > length and method != "fill"
+            too_long = length is not None and len(tokens) > length
             kept = {"truncate": tokens[:length], "drop": []}.get(long, tokens) if too_long else tokens
             assert part.tolist() == kept
     print(f"packing: {compared} numbers and cells equal plain loops")
@@ -431,7 +431,7 @@ def test_messages_name_the_value_and_the_fix() -> None:
         (lambda: pack([[5]], method="best"), "method is 'best': give one of 'in_order'"),
         (lambda: pack([{"input_ids": [5, 6], "labels": [5]}]), "document 0 has 2 tokens and 1 labels"),
         (lambda: pack([{"input_ids": [5, 6], "labels": [5, 6]}], labels="causal"), "the documents have 'labels', which labels='causal' does not use"),
-        (lambda: pack([{"input_ids": [5]}, {"input_ids": [5], "loss_mask": [1]}]), "example 0 has no 'loss_mask', but example 1 has"),
+        (lambda: pack([{"input_ids": [5]}, {"input_ids": [5], "loss_mask": [1]}]), "document 0 has no 'loss_mask', but document 1 has"),
         (lambda: collate([{"input_ids": [5], "words": ["a"]}]), "column 'words' has no known padding"),
         (lambda: collate([{"input_ids": [5], "loss_mask": [2]}]), "loss_mask of example 0 holds 2"),
         (lambda: PaddingCollator(length=2)([{"input_ids": [5] * 3}]), "example 0 has 3 tokens and length is 2"),

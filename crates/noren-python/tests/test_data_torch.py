@@ -223,6 +223,18 @@ def test_accumulated_batches_have_the_loss_and_gradients_of_one_batch() -> None:
             torch.testing.assert_close(parameter.grad, gradient, rtol=1e-12, atol=1e-12)
 
 
+def test_shared_parameters_are_divided_once_and_numbers_of_numpy_are_numbers() -> None:
+    head, total = torch.nn.Linear(2, 3, bias=False), nt.TokenMeanLoss(ignore_index=np.int64(-1), label_smoothing=np.float32(0.0))
+    total.add(head(torch.ones(1, 5, 2)), torch.ones(1, 5, dtype=torch.long)).backward()
+    expected = head.weight.grad / 4
+    total.finish([head.weight, head.weight])
+    assert torch.equal(head.weight.grad, expected)
+    logits, labels = torch.zeros(1, 5, 3), torch.ones(1, 5, dtype=torch.long)
+    for tokens in (8, 8.0, np.int64(8), np.float32(8), np.array([4, 4]).sum(), torch.tensor(8)):
+        assert nt.token_loss(logits, labels, tokens=tokens) == nt.token_loss(logits, labels) / 2
+    assert nt.token_loss(logits, labels - 101, tokens=0) == 0.0  # no token has a label
+
+
 def test_the_loss_is_that_of_pytorch_and_transformers() -> None:
     loss_utils = pytest.importorskip("transformers.loss.loss_utils")
     torch.manual_seed(0)
@@ -375,13 +387,17 @@ def test_messages_name_the_value_and_the_fix() -> None:
         (lambda: nt.last_token_pool(hidden.long(), labels), "hidden holds torch.int64: give float32"),
         (lambda: nt.max_pool(hidden, labels, empty="nan"), "empty is 'nan': give 'zero' or 'error'"),
         (lambda: nt.token_loss(logits, labels + 4), "labels hold 4 and the vocabulary has 4 ids"),
-        (lambda: nt.token_loss(logits, labels.float()), "labels holds torch.float32: give token ids"),
+        (lambda: nt.token_loss(logits, labels.float()), "labels hold torch.float32: give token ids"),
         (lambda: nt.token_loss(logits, labels[:1]), "labels have shape (1, 3) and logits (2, 3, 4): give labels (2, 3)"),
         (lambda: nt.token_loss(logits, labels, labels[:, :2]), "loss_mask has shape (2, 2) and labels (2, 3)"),
         (lambda: nt.token_loss(logits, labels, tokens=-1), "tokens is -1: give the number of tokens of all accumulated batches, from 0"),
         (lambda: nt.token_loss(logits, labels, tokens=float("nan")), "tokens is nan"),
+        (lambda: nt.token_loss(logits, labels, tokens=0), "tokens is 0, but the batch has 4 tokens with a label: give the number of tokens of all accumulated batches"),
+        (lambda: nt.token_loss(logits, labels, tokens=torch.tensor(0.0)), "tokens is 0, but the batch has 4 tokens"),
         (lambda: nt.token_loss(logits, labels, label_smoothing=2.0), "label_smoothing is 2.0: give a number from 0 to 1"),
         (lambda: nt.TokenMeanLoss().finish([None]), "parameters hold a NoneType: give model.parameters()"),
+        (lambda: pack([[5]]).tensors("moon"), "device is 'moon': give a device of this machine, such as 'cpu'"),
+        (lambda: pack([[5]]).tensors(2.5), "device is 2.5: give a device of this machine"),
         (lambda: pack([[5]]).unpack(torch.zeros(1, 2)), "values has shape (1, 2): its first dimensions must be (1, 1)"),
     ]:
         with pytest.raises((nr.Error, TypeError)) as caught:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._noren import Error
-from ._input import TOKENS, Bools, Ints, choice, column, flags, ids, is_torch, items, number, same_shape, whole
+from ._input import TOKENS, Bools, Ints, as_tensors, choice, column, counted, flags, ids, is_torch, items, number, same_shape, whole
 from ._layout import METHODS, places
 from ._layout import LONG as LONG_DOCUMENTS
 from ._masking import TokenMasking
 from ._packing import LABELS, PER_TOKEN, Columns, Packed, regrouped, without_padding
 
 Example = Mapping[str, Any]
+_C = TypeVar("_C", bound="_Collator")
 
 _PADDED = {"position_ids": 0, "token_type_ids": 0, "special_tokens_mask": 1, "loss_mask": 0}
 """The values of padding in the columns that tokenizers return."""
+_READ = ("input_ids", "attention_mask", "labels", "label", "row_id")
+"""The columns that become ids, masks, labels or random choices; all others are padded."""
 _EXTRAS = ("segment_ids", "attention_mask", "shifted_labels", "cu_seqlens", "max_seqlen", "facts", "document_lengths", "use_cache", "packed")
 
 
@@ -54,29 +58,29 @@ class _Collator:
         if self.masking.ignore_index != self.ignore_index:
             raise Error(f"masking has ignore_index {self.masking.ignore_index} and the collator {self.ignore_index}: give the same number")
 
-    def at_epoch(self, epoch: int) -> Any:
+    def at_epoch(self: _C, epoch: int) -> _C:
         """Returns a collator with the same options and another epoch."""
         return replace(self, epoch=epoch)
 
     def _corrupted(self, rows: Sequence[Example], tokens: Ints, real: Bools, special: Ints | None) -> tuple[Ints, Ints]:
         """Returns the corrupted tokens and their labels; an example's `row_id` identifies its text."""
         assert self.masking is not None
-        for name in ("labels", "loss_mask"):
-            if column(rows, name):
-                raise Error(f"the examples have {name!r}, and masking makes labels of its own: remove the column or masking")
+        self._check_unlabelled(rows, ("labels", "loss_mask"))
         names = column(rows, "row_id") or None
         made = self.masking(tokens, real, special_tokens_mask=special, row_ids=names, epoch=self.epoch)
         return made.input_ids, made.labels
+
+    def _check_unlabelled(self, rows: Sequence[Example], names: tuple[str, ...]) -> None:
+        """Raises `Error` if the examples have one of the columns that `masking` would replace."""
+        for name in names:
+            if column(rows, name):
+                raise Error(f"the examples have {name!r}, and masking makes labels of its own: remove the column or masking")
 
     def _finish(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the arrays in the chosen form."""
         if self.return_tensors == "np":
             return dict(arrays)
-        try:
-            import torch
-        except ImportError as error:
-            raise Error("PyTorch is not installed: give return_tensors='np'") from error
-        return {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in arrays.items()}
+        return {**arrays, **as_tensors({name: value for name, value in arrays.items() if isinstance(value, np.ndarray)})}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,34 +122,48 @@ class PaddingCollator(_Collator):
         if not isinstance(self.pad_values, Mapping):
             raise TypeError(f"pad_values is a {type(self.pad_values).__name__}: give a mapping from columns to numbers")
         for name, value in self.pad_values.items():
+            if name in _READ:
+                raise Error(f"pad_values has {name!r}: give values of further columns; ids have pad_token_id, labels have ignore_index")
             number(f"pad_values[{name!r}]", value, -(2**63), 2**63 - 1)
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         """Returns the padded batch of a list of examples."""
         rows = _examples(examples)
         given = [ids(f"input_ids of example {at}", tokens) for at, tokens in enumerate(column(rows, "input_ids"))]
-        width = self._width([len(tokens) for tokens in given])
         sizes = [len(tokens) for tokens in given]
+        width = self._width(sizes)
         tokens = self._padded("input_ids", given, sizes, width, self.pad_token_id)
-        real = self._padded("attention_mask", [np.ones(size, np.int64) for size in sizes], sizes, width, 0)
         masks = [flags(f"attention_mask of example {at}", mask, 1, "a token") for at, mask in enumerate(column(rows, "attention_mask"))]
-        if masks:
-            real = self._padded("attention_mask", [mask.astype(np.int64) for mask in masks], sizes, width, 0)
+        ones = [mask.astype(np.int64) for mask in masks] or [np.ones(size, np.int64) for size in sizes]
+        real = self._padded("attention_mask", ones, sizes, width, 0)
         out = {"input_ids": tokens, "attention_mask": real, "position_ids": np.maximum(real.cumsum(1) - 1, 0) * real}
         out |= self._others(rows, sizes, width)  # given positions replace the computed ones
-        special = out.pop("special_tokens_mask", None) if self.masking is not None else None
-        learned = out.pop("loss_mask", None) if self.labels == "causal" else None
-        if self.masking is not None:
-            out["input_ids"], out["labels"] = self._corrupted(rows, tokens, real == 1, special)
-        elif self.labels == "causal":
-            if column(rows, "labels"):
-                raise Error("the examples have 'labels', which labels='causal' does not use: remove the column, or give labels='given'")
-            out["labels"] = self._next_tokens(tokens, real, learned)
-        elif self.labels != "none" and (given_labels := column(rows, "labels")):
-            out["labels"] = self._given(given_labels, sizes, width)
-        elif self.labels == "given" and "labels" not in out:
-            raise Error("labels is 'given', but the examples have no 'labels': give them, or labels='causal'")
+        if "loss_mask" in out:
+            out["loss_mask"] = out["loss_mask"] * real
+        self._label(rows, out)
         return self._finish(out)
+
+    def _label(self, rows: list[Example], out: dict[str, Any]) -> None:
+        """Adds the labels to the padded batch `out`, and removes the columns from which they are made."""
+        name = _label_column(rows)
+        if self.masking is not None:
+            self._check_unlabelled(rows, ("label",))
+            out["input_ids"], out["labels"] = self._corrupted(rows, out["input_ids"], out["attention_mask"] == 1, out.pop("special_tokens_mask", None))
+        elif self.labels == "causal":
+            if name:
+                raise Error(f"the examples have {name!r}, which labels='causal' does not use: remove the column, or give labels='given'")
+            follows = (out["attention_mask"] == 1) & (out["attention_mask"].cumsum(1) > 1)
+            out["labels"] = np.where(follows & (out.pop("loss_mask", 1) == 1), out["input_ids"], self.ignore_index)
+        elif self.labels != "none" and name:
+            given = column(rows, name)
+            if all(map(_scalar, given)):
+                out["labels"] = _numbers(name, given)
+                return
+            entries = [whole(f"{name} of example {at}", entry, 1) for at, entry in enumerate(given)]
+            labels = self._padded(name, entries, [len(row["input_ids"]) for row in rows], out["input_ids"].shape[1], self.ignore_index)
+            out["labels"] = np.where((out["attention_mask"] == 1) & (out.pop("loss_mask", 1) == 1), labels, self.ignore_index)
+        elif self.labels == "given":
+            raise Error("labels is 'given', but the examples have no 'labels': give them, or labels='causal'")
 
     def _width(self, sizes: list[int]) -> int:
         longest = max(sizes)
@@ -165,29 +183,15 @@ class PaddingCollator(_Collator):
             out[at, width - size if self.side == "left" else 0 :][:size] = row
         return out
 
-    def _next_tokens(self, tokens: Ints, real: Ints, learned: Ints | None) -> Ints:
-        """Returns the labels of causal language modelling: each token that follows a token of its row."""
-        follows = (real == 1) & (real.cumsum(1) > 1)
-        if learned is not None:
-            follows &= learned == 1
-        return np.where(follows, tokens, self.ignore_index)
-
-    def _given(self, labels: list[Any], sizes: list[int], width: int) -> NDArray[Any]:
-        """Returns the labels of the examples: one for each token, or one for each example."""
-        if all(_scalar(label) for label in labels):
-            return _numbers("labels", labels)
-        rows = [whole(f"labels of example {at}", label, 1) for at, label in enumerate(labels)]
-        return self._padded("labels", rows, sizes, width, self.ignore_index)
-
     def _others(self, rows: list[Example], sizes: list[int], width: int) -> dict[str, Any]:
         """Returns the padded columns other than ids, masks and labels."""
         out: dict[str, Any] = {}
         for name in dict.fromkeys(key for row in rows for key in row):
-            if name in ("input_ids", "attention_mask", "labels", "row_id"):
+            if name in _READ:
                 continue
             values = column(rows, name)
-            if all(map(_scalar, values)):
-                out["labels" if name == "label" else name] = _numbers(name, values)
+            if name not in _PADDED and all(map(_scalar, values)):
+                out[name] = _numbers(name, values)
                 continue
             value = self.pad_values.get(name, _PADDED.get(name))
             if value is None:
@@ -252,10 +256,11 @@ class PackingCollator(_Collator):
             rows, counts = _split(rows, lengths)
         if self.masking is not None:
             rows = [self._masked(row) for row in without_padding(rows)]
-        given = Columns.read(rows, self.labels)
+        # The labels of rows that map_rows packed are made already.
+        given = Columns.read(rows, "auto" if lengths and self.labels == "causal" else self.labels)
         pieces = regrouped(counts) if lengths else places(given.sizes, self.length, self.method, self.long)
         if not pieces:
-            raise Error(f"no token is left of {len(rows)} examples: give examples with tokens, or another treatment than long={self.long!r}")
+            raise Error(f"no token is left of {counted(len(rows), 'example')}: give examples with tokens, or another treatment than long={self.long!r}")
         width = self._width([max(1, sum(row)) for row in counts]) if lengths else self.length
         width = width if width is not None else pieces[-1].end
         return given.packed(pieces, width, self.pad_token_id, self.ignore_index, self.masking is None)
@@ -276,6 +281,8 @@ class PackingCollator(_Collator):
             raise Error(f"the columns have different numbers of examples ({sizes}): give columns of equal length")
         rows = without_padding([dict(zip(read, values, strict=True)) for values in zip(*read.values(), strict=True)])
         masked = self.masking is not None
+        if masked:
+            self._check_unlabelled(rows, ("labels", "loss_mask"))
         packed = replace(self, masking=None, labels="none" if masked else self.labels).pack(rows)
         names = ("input_ids", "position_ids", *(() if masked or self.labels == "none" else ("labels",)))
         out = {name: [row[:size].tolist() for row, size in zip(getattr(packed, name), packed.lengths, strict=True)] for name in names}
@@ -334,6 +341,14 @@ def _split(rows: list[Example], lengths: list[Any]) -> tuple[list[Example], list
     return documents, counts
 
 
+def _label_column(rows: list[Example]) -> str | None:
+    """Returns the name of the column with labels, `labels` or `label`; `None` if there is none."""
+    names = [name for name in ("labels", "label") if column(rows, name)]
+    if len(names) > 1:
+        raise Error("the examples have 'labels' and 'label': remove one of the columns")
+    return names[0] if names else None
+
+
 def _entry(packed: Packed, name: str) -> Any:
     """Returns an entry of a packed batch by name."""
     if name in ("packed", "use_cache"):
@@ -348,7 +363,12 @@ def _scalar(value: Any) -> bool:
 
 def _numbers(name: str, values: list[Any]) -> NDArray[Any]:
     """Returns one number of each example as an array `[batch]`: int64, or float32 for floats."""
-    array = np.asarray([value.item() if hasattr(value, "item") else value for value in values])
-    if array.dtype.kind not in "biuf":
-        raise TypeError(f"column {name!r} holds {array.dtype}: remove the column, or give numbers")
-    return array.astype(np.float32 if array.dtype.kind == "f" else np.int64)
+    numbers = [value.item() if hasattr(value, "item") else value for value in values]
+    floats = any(isinstance(value, float) for value in numbers)
+    for at, value in enumerate(numbers):
+        if not isinstance(value, (bool, int, float)):
+            raise TypeError(f"column {name!r} of example {at} holds a {type(value).__name__}: remove the column, or give numbers")
+        largest = float(np.finfo(np.float32).max) if floats else 2**63 - 1
+        if abs(value) > largest and value != -(2**63) and not math.isinf(value):
+            raise Error(f"column {name!r} of example {at} holds {value}: give numbers of at most {largest:g} in size")
+    return np.array(numbers, np.float32 if floats else np.int64)

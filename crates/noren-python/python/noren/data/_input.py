@@ -110,17 +110,39 @@ def id_set(name: str, values: Any) -> tuple[int, ...]:
     return tuple(sorted({number(name, value, 0) for value in items(name, values, "token ids")}))
 
 
+def counted(count: int, word: str) -> str:
+    """Returns a number with its noun: `1 document`, `2 documents`."""
+    return f"{count} {word}{'s' * (count != 1)}"
+
+
 def is_torch(value: Any) -> bool:
     """Returns whether the value is a tensor of PyTorch. PyTorch is not imported."""
     return type(value).__module__.split(".", 1)[0] == "torch" and hasattr(value, "detach")
 
 
-def column(rows: Iterable[Mapping[str, Any]], name: str) -> list[Any]:
-    """Returns the values of a key in all rows; the key must be in every row or in none (an empty list)."""
+def as_tensors(arrays: Mapping[str, NDArray[Any]], device: Any = None) -> dict[str, Any]:
+    """Returns the arrays as tensors of PyTorch on a device. Raises `Error` without PyTorch, and for devices that this machine lacks."""
+    try:
+        import torch
+    except ImportError as error:
+        raise Error("PyTorch is not installed: install it, or use the arrays of NumPy (return_tensors='np')") from error
+    try:
+        place = torch.device("cpu" if device is None else device)
+        torch.empty(0, device=place)
+    except Exception as error:
+        raise Error(f"device is {_shown(device)}: give a device of this machine, such as 'cpu' ({str(error).splitlines()[0]:.200})") from error
+    return {name: torch.from_numpy(array).to(place) for name, array in arrays.items()}
+
+
+def column(rows: Iterable[Mapping[str, Any]], name: str, each: str = "example") -> list[Any]:
+    """Returns the values of a key in all rows; the key must be in every row or in none (an empty list).
+
+    `each` is the word for a row in the message.
+    """
     rows = list(rows)
     have = [name in row for row in rows]
     if any(have) and not all(have):
-        raise Error(f"example {have.index(False)} has no {name!r}, but example {have.index(True)} has: give {name!r} in all examples")
+        raise Error(f"{each} {have.index(False)} has no {name!r}, but {each} {have.index(True)} has: give {name!r} in all {each}s")
     return [row[name] for row in rows] if any(have) else []
 
 

@@ -43,13 +43,16 @@ def places(lengths: Sequence[int], length: int | None, method: str, long: str) -
     choice("long", long, LONG)
     if length is None:
         length = max(1, sum(lengths))
+        if length > TOKENS:
+            raise Error(f"the documents have {length} tokens: give a length, or at most {TOKENS} tokens at once")
     length = number("length", length, 1, TOKENS)
     count = sum(-(-tokens // length) for tokens in lengths)
     if count > PIECES:
         raise Error(f"rows of {length} tokens divide the documents into {count} pieces: give at most {PIECES}, by fewer documents or longer rows")
+    kept = [_kept(document, tokens, length, long) for document, tokens in enumerate(lengths)]
     if method == "fill":
-        return _in_rows(_cut_at_rows(lengths, length))
-    parts = list(_parts(lengths, length, long))
+        return _in_rows(_cut_at_rows(kept, length))
+    parts = list(_parts(kept, length))
     if method == "in_order":
         return _in_rows(_next_fit(parts, length))
     if method == "first_fit_decreasing":
@@ -61,19 +64,23 @@ Part = tuple[int, int, int]
 """A document and a range of its tokens: (index of the document, first token, token after the last)."""
 
 
-def _parts(lengths: Sequence[int], length: int, long: str) -> Iterable[Part]:
+def _kept(document: int, tokens: int, length: int, long: str) -> int:
+    """Returns the number of tokens of a document that are packed. Raises `Error` for a long document with `long="error"`."""
+    if tokens <= length or long == "split":
+        return tokens
+    if long == "error":
+        raise Error(
+            f"document {document} has {tokens} tokens and a row has {length}: give a larger length, or long= one of "
+            "'split', 'truncate' and 'drop'"
+        )
+    return length if long == "truncate" else 0
+
+
+def _parts(lengths: Sequence[int], length: int) -> Iterable[Part]:
     """Returns the parts of the documents; a part has at most `length` tokens."""
     for document, tokens in enumerate(lengths):
-        if tokens > length and long == "error":
-            raise Error(
-                f"document {document} has {tokens} tokens and a row has {length}: give a larger length, or long= one of "
-                "'split', 'truncate' and 'drop'"
-            )
-        if tokens > length and long == "drop":
-            continue
-        stop = min(tokens, length) if long == "truncate" else tokens
-        for start in range(0, stop, length):
-            yield document, start, min(start + length, stop)
+        for start in range(0, tokens, length):
+            yield document, start, min(start + length, tokens)
 
 
 def _next_fit(parts: Iterable[Part], length: int) -> Iterable[tuple[int, Part]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -49,7 +50,7 @@ class TokenMasking:
     """The id of the mask token."""
     vocab_size: int
     """The number of token ids; random tokens are drawn from all ids that are not special."""
-    special_token_ids: tuple[int, ...] = ()
+    special_token_ids: Sequence[int] = ()
     """Ids that are never selected and never inserted, such as those of [CLS], [SEP] and [PAD]. The mask token always is one."""
     probability: float = 0.15
     """The share of the other tokens that is selected."""
@@ -84,11 +85,17 @@ class TokenMasking:
         if self.random_share > 0.0 and len(inside) == vocabulary:
             raise Error(f"all {vocabulary} ids of the vocabulary are special: give random_share=0, or a larger vocab_size")
         choice("selection", self.selection, ("probability", "exact"))
-        number("seed", self.seed, -(2**63), 2**64 - 1)
-        number("ignore_index", self.ignore_index, -(2**31))
-        object.__setattr__(self, "special_token_ids", special)
-        object.__setattr__(self, "_excluded", excluded)
-        object.__setattr__(self, "_inside", inside)
+        stored = {
+            "mask_token_id": mask,
+            "vocab_size": vocabulary,
+            "special_token_ids": special,
+            "seed": number("seed", self.seed, -(2**63), 2**64 - 1),
+            "ignore_index": number("ignore_index", self.ignore_index, -(2**31)),
+            "_excluded": excluded,
+            "_inside": inside,
+        }
+        for name, value in stored.items():
+            object.__setattr__(self, name, value)
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, **options: Any) -> TokenMasking:
@@ -133,6 +140,12 @@ class TokenMasking:
             real = flags("attention_mask", attention_mask, 2, "a token")
             same_shape("attention_mask", real, "input_ids", tokens)
         free = real & ~np.isin(tokens, self._excluded)
+        outside = tokens[free & (tokens >= self.vocab_size)]
+        if outside.size:
+            raise Error(
+                f"input_ids hold {outside[0]} and vocab_size is {self.vocab_size}: give a vocab_size above every token id, or add "
+                "the id to special_token_ids"
+            )
         if special_tokens_mask is not None:
             special = flags("special_tokens_mask", special_tokens_mask, 2, "a special token")
             same_shape("special_tokens_mask", special, "input_ids", tokens)

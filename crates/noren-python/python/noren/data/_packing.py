@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from .. import _noren
 from .._arrays import Array
 from .._noren import BoundMask, Error, Mask, Plan, Shape
-from ._input import TOKENS, Bools, Ints, choice, column, flags, ids, is_torch, items, number, whole
+from ._input import TOKENS, Bools, Ints, as_tensors, choice, column, counted, flags, ids, is_torch, items, number, whole
 from ._layout import Piece, places
 
 LABELS = ("auto", "causal", "given", "none")
@@ -133,15 +133,15 @@ class Packed:
         return [_joined([part for _, part in sorted(found, key=lambda item: item[0])], values) for found in parts]
 
     def tensors(self, device: Any = None) -> dict[str, Any]:
-        """Returns `input_ids`, `position_ids` and `labels` as tensors of PyTorch: the arguments of a model of transformers."""
-        import torch
+        """Returns `input_ids`, `position_ids` and `labels` as tensors of PyTorch: the arguments of a model of transformers.
 
-        names = ("input_ids", "position_ids", "labels")
-        return {name: torch.from_numpy(getattr(self, name)).to(device) for name in names}
+        `device` is a name such as `"cuda"`, or a `torch.device` [default: the CPU]. Raises `noren.Error` for other values.
+        """
+        return as_tensors({name: getattr(self, name) for name in ("input_ids", "position_ids", "labels")}, device)
 
     def __repr__(self) -> str:
         rows, length = self.input_ids.shape
-        return f"<{len(self.sizes)} documents in {rows} row{'s' * (rows != 1)} of {length} tokens, {self.density:.1%} filled>"
+        return f"<{counted(len(self.sizes), 'document')} in {counted(rows, 'row')} of {counted(length, 'token')}, {self.density:.1%} filled>"
 
 
 def pack(
@@ -190,7 +190,7 @@ def pack(
     given = Columns.read(documents, labels)
     pieces = places(given.sizes, length, method, long)
     if not pieces:
-        raise Error(f"no token is left of {len(given.sizes)} documents: give documents with tokens, or another treatment than long={long!r}")
+        raise Error(f"no token is left of {counted(len(given.sizes), 'document')}: give documents with tokens, or another treatment than long={long!r}")
     width = length if length is not None else max(piece.end for piece in pieces)
     return given.packed(pieces, int(width), pad_token_id, ignore_index, causal)
 
@@ -218,7 +218,7 @@ class Columns:
             if "input_ids" not in row:
                 raise Error(f"document {at} has no 'input_ids', but {', '.join(map(repr, row)) or 'no keys'}: give its token ids")
         rows = without_padding(rows)
-        own = column(rows, "labels")
+        own = column(rows, "labels", "document")
         if labels == "causal" and own:
             raise Error("the documents have 'labels', which labels='causal' does not use: remove them, or give labels='given'")
         if labels == "given" and not own:
@@ -227,7 +227,7 @@ class Columns:
         if labels == "none":
             return cls(tokens, None, None)
         targets = [whole(f"labels of document {at}", target, 1) for at, target in enumerate(own or tokens)]
-        masks = [flags(f"loss_mask of document {at}", mask, 1, "a token to learn") for at, mask in enumerate(column(rows, "loss_mask"))]
+        masks = [flags(f"loss_mask of document {at}", mask, 1, "a token to learn") for at, mask in enumerate(column(rows, "loss_mask", "document"))]
         for name, others in (("labels", targets), ("entries of 'loss_mask'", masks)):
             for at, other in enumerate(others):
                 if len(other) != len(tokens[at]):
@@ -269,7 +269,7 @@ class Columns:
 
 def without_padding(rows: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Returns the rows without the tokens whose `attention_mask` is 0, and without the attention masks."""
-    masks = [flags(f"attention_mask of document {at}", mask, 1, "a token") for at, mask in enumerate(column(rows, "attention_mask"))]
+    masks = [flags(f"attention_mask of document {at}", mask, 1, "a token") for at, mask in enumerate(column(rows, "attention_mask", "document"))]
     if not masks:
         return rows
     out: list[Mapping[str, Any]] = []

@@ -19,10 +19,10 @@ def check_values(name: str, x: Any) -> None:
 
 
 def check_ids(name: str, x: Any) -> None:
-    """Raises an error unless `x` is a dense tensor of whole numbers."""
+    """Raises an error unless `x` is a dense tensor of whole numbers. `name` is a plural."""
     check_data(name, x)
     if x.dtype == torch.bool or x.is_floating_point() or x.is_complex():
-        raise TypeError(f"{name} holds {x.dtype}: give token ids (int64)")
+        raise TypeError(f"{name} hold {x.dtype}: give token ids (int64)")
 
 
 def as_flags(name: str, mask: Tensor, meaning: str) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ Count = int | float | Tensor
 
 def count_label_tokens(labels: Tensor, loss_mask: Tensor | None = None, *, shift: bool = True, ignore_index: int = -100) -> Tensor:
     """Returns the number of tokens in the loss of a batch, as a tensor of one whole number. Arguments as in `token_loss`."""
-    _check_options(shift, ignore_index)
+    shift, ignore_index, _ = _options(shift, ignore_index)
     return _counted(labels, loss_mask, shift, ignore_index)[1].sum()
 
 
@@ -35,8 +36,7 @@ def token_losses(
 
     Arguments as in `token_loss`. The value at position `t` is the loss of the logits at `t`.
     """
-    _check_options(shift, ignore_index, label_smoothing)
-    where, losses = _labelled(logits, labels, loss_mask, shift, ignore_index, label_smoothing)
+    where, losses = _labelled(logits, labels, loss_mask, *_options(shift, ignore_index, label_smoothing))
     out = torch.zeros(labels.numel(), dtype=losses.dtype, device=losses.device)
     return out.index_copy(0, where, losses).view(labels.shape)
 
@@ -74,8 +74,7 @@ def token_loss(
     >>> sum(nt.token_loss(x, y, tokens=tokens) for x, y in zip(logits, batches))  # ln(8)
     tensor(2.0794)
     """
-    _check_options(shift, ignore_index, label_smoothing)
-    where, losses = _labelled(logits, labels, loss_mask, shift, ignore_index, label_smoothing)
+    where, losses = _labelled(logits, labels, loss_mask, *_options(shift, ignore_index, label_smoothing))
     count = _normaliser(where.numel() if tokens is None else tokens, losses)
     return losses.sum() / count
 
@@ -98,8 +97,7 @@ class TokenMeanLoss:
     """
 
     def __init__(self, *, shift: bool = True, ignore_index: int = -100, label_smoothing: float = 0.0) -> None:
-        _check_options(shift, ignore_index, label_smoothing)
-        self._options = (shift, ignore_index, label_smoothing)
+        self._options = _options(shift, ignore_index, label_smoothing)
         self.tokens = 0
         """Number of tokens with a label since the last `finish`."""
         self._total = 0.0
@@ -124,7 +122,7 @@ class TokenMeanLoss:
             if not isinstance(parameter, Tensor):
                 raise TypeError(f"parameters hold a {type(parameter).__name__}: give model.parameters()")
         count = max(self.tokens, 1)
-        for parameter in given:
+        for parameter in {id(parameter): parameter for parameter in given}.values():  # a shared parameter is divided once
             if parameter.grad is not None:
                 parameter.grad.div_(count)
         mean = self._total / count
@@ -177,7 +175,10 @@ def _counted(labels: Any, loss_mask: Any, shift: bool, ignore_index: int) -> tup
 
 
 def _normaliser(tokens: Any, losses: Tensor) -> Tensor:
-    """Returns the number by which a sum of losses is divided; 1 instead of 0, because a sum over no token is 0."""
+    """Returns the number by which a sum of losses is divided; 1 instead of 0, because a sum over no token is 0.
+
+    Raises `noren.Error` for 0 if the sum has tokens.
+    """
     if isinstance(tokens, Tensor):
         check_data("tokens", tokens)
         if tokens.numel() != 1 or tokens.is_complex() or tokens.dtype == torch.bool:
@@ -185,22 +186,30 @@ def _normaliser(tokens: Any, losses: Tensor) -> Tensor:
         value = tokens.item()
     else:
         value = tokens
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if not _is_number(value, Real):
         raise TypeError(f"tokens is a {type(tokens).__name__}: give the number of tokens of all accumulated batches")
     if not 0.0 <= value < 2.0**63:  # also true for NaN
         raise Error(f"tokens is {value}: give the number of tokens of all accumulated batches, from 0")
-    return losses.new_tensor(value if value > 0.0 else 1.0)
+    if value == 0.0 and losses.numel():
+        raise Error(f"tokens is 0, but the batch has {losses.numel()} tokens with a label: give the number of tokens of all accumulated batches")
+    return losses.new_tensor(float(value) or 1.0)
 
 
-def _check_options(shift: Any, ignore_index: Any, label_smoothing: Any = 0.0) -> None:
-    """Raises an error for options of a wrong type or range."""
+def _is_number(value: Any, kind: type) -> bool:
+    """Returns whether the value is a number of a kind (whole or real), of Python or NumPy; booleans are not."""
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _options(shift: Any, ignore_index: Any, label_smoothing: Any = 0.0) -> tuple[bool, int, float]:
+    """Returns the options as Python's numbers. Raises TypeError for a wrong type and `noren.Error` for a wrong range."""
     if not isinstance(shift, bool):
         raise TypeError(f"shift is a {type(shift).__name__}: give True or False")
-    if isinstance(ignore_index, bool) or not isinstance(ignore_index, int):
+    if not _is_number(ignore_index, Integral):
         raise TypeError(f"ignore_index is a {type(ignore_index).__name__}: give a whole number, such as -100")
-    if isinstance(label_smoothing, bool) or not isinstance(label_smoothing, (int, float)):
+    if not _is_number(label_smoothing, Real):
         raise TypeError(f"label_smoothing is a {type(label_smoothing).__name__}: give a number from 0 to 1")
     if not -(2**63) <= ignore_index < 2**63:
         raise Error(f"ignore_index is {ignore_index}: give a whole number of 64 bits, such as -100")
     if not 0.0 <= label_smoothing <= 1.0:
         raise Error(f"label_smoothing is {label_smoothing}: give a number from 0 to 1")
+    return shift, int(ignore_index), float(label_smoothing)
