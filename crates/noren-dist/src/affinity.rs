@@ -18,7 +18,7 @@ struct Grain {
     end: u32,
     /// The ranks whose cells use queries or keys of the grain, in ascending order of ranks.
     readers: Vec<Reader>,
-    /// The number of ranks that compute cells of the grain's query rows.
+    /// The number of ranks that compute at least one cell of a query row in `start..end`; 0 if the grain is not of query rows.
     computing: u64,
 }
 

@@ -33,8 +33,8 @@ pub enum RealTokens {
     Keys(Vec<IntervalSet>),
 }
 
-/// The name and the number of keys of the table `[batch, keys]` from which the non-padding tokens were read. The number must
-/// equal the keys of the shape, because padding is counted from both ends. Comparisons of facts ignore the table.
+/// The name and the number of keys of the table `[batch, keys]` from which the non-padding tokens were read. A table of another
+/// length than the keys of the shape is an error: left padding would be at the wrong keys. Comparisons of facts ignore the table.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Table(pub(crate) Option<(&'static str, usize)>);
 

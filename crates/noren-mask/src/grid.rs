@@ -22,7 +22,7 @@ pub enum Cover {
 /// Options of [`BoundMask::grid`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GridOptions {
-    /// The maximum number of rows of the grid.
+    /// The maximum number of rows of the grid. One row of the grid contains one or more consecutive query rows.
     pub max_rows: usize,
     /// The maximum number of columns of the grid.
     pub max_cols: usize,
@@ -51,7 +51,7 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// Returns the number of grid rows.
+    /// Returns the number of rows of the grid.
     pub fn row_count(&self) -> usize {
         self.rows.len() - 1
     }
@@ -61,7 +61,7 @@ impl Grid {
         self.cols.len() - 1
     }
 
-    /// Returns the cover of the rectangle in grid row `row` and grid column `col`.
+    /// Returns the cover of the rectangle in row `row` and column `col` of the grid.
     ///
     /// # Panics
     /// Panics if `row` or `col` is outside the grid.
@@ -70,7 +70,7 @@ impl Grid {
         self.covers[row * self.col_count() + col]
     }
 
-    /// Returns the query rows of grid row `row`.
+    /// Returns the range of query rows that the rectangles in row `row` of the grid cover.
     pub fn queries(&self, row: usize) -> Range<usize> {
         self.rows[row] as usize..self.rows[row + 1] as usize
     }

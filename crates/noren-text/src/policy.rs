@@ -34,6 +34,8 @@ pub enum Policy {
 impl Policy {
     /// Returns `base` without the cells that the policy denies. The facts come from [`facts`](Self::facts).
     ///
+    /// Heads 0 and 1 of this policy may not read private tokens, and all other heads may:
+    ///
     /// ```
     /// use noren_mask::{Span, atoms::causal};
     /// use noren_text::Policy;

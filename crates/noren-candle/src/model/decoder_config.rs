@@ -421,7 +421,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn masks_are_said_as_people_say_them() {
+    fn the_mask_of_a_configuration_has_its_shortest_text() {
         let mut config = DecoderConfig::llama(16, 8, 12, 2, 64);
         assert_eq!(config.mask().to_string(), "causal");
         config.windows = vec![Some(4096); 12];

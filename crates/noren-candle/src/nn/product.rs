@@ -9,7 +9,7 @@ use gemm::Parallelism;
 use rayon::prelude::*;
 use std::cell::RefCell;
 
-/// The operation of candle that computes `x W^T` and the operations of `then`. `x` is `[rows, in]` and contiguous; `W`
+/// The operation of candle that computes `x W^T` and then applies the steps in `then` (bias, activation, residual, norm). `x` is `[rows, in]` and contiguous; `W`
 /// is `[out, in]` with any strides.
 pub(super) struct LinearOp<'a> {
     pub(super) then: Finish<'a>,
@@ -58,7 +58,7 @@ impl CustomOp2 for LinearOp<'_> {
     }
 }
 
-/// The operation of candle that computes `down(activation(up(x)))` and the operations of `then`. Each thread computes a
+/// The operation of candle that computes `down(activation(up(x)))` and then applies the steps in `then`. Each thread computes a
 /// few rows at a time, so that the result of `up` for these rows stays in the processor's cache.
 pub(super) struct FeedForwardOp<'a> {
     pub(super) up: &'a Packed,

@@ -50,8 +50,8 @@ impl Joined for Axis {
         }
     }
 
-    /// Returns masks that allow exactly the distances, keys or queries `runs` if they are joined by `join`. The list is
-    /// empty if `join` without operands gives the same cells: all cells for `&`, no cell for `|`.
+    /// Returns a list of masks. Combined with the operator `join`, they allow exactly the distances, keys or queries in
+    /// `runs`. The list is empty if `join` is `&` and `runs` contains all values, or `join` is `|` and `runs` is empty.
     fn write(self, runs: &Runs, join: Join) -> Vec<Mask> {
         if runs.is_empty() {
             return if join == Join::All { vec![join.zero()] } else { Vec::new() };
@@ -70,7 +70,7 @@ impl Joined for Axis {
     }
 }
 
-/// Returns bands that allow exactly the distances `runs` if they are joined by `join`. For `|`, there is usually one
+/// Returns bands that, combined with the operator `join`, allow exactly the distances in `runs`. For `|`, there is usually one
 /// band per run. For `&`, there is one band from the first to the last distance, and the complement of a band for each
 /// gap between two runs.
 fn write_bands(runs: &[(i64, i64)], join: Join) -> Vec<Mask> {

@@ -107,7 +107,7 @@ class Ruling:
     rules: tuple[RuleVerdict, ...]
     """One verdict for each `deny` line and batch row."""
     pairs: int
-    """Number of denied pairs over all lines and batch rows."""
+    """Number of denied pairs (source token, target token), summed over all `deny` lines and batch rows."""
     batch_rows: int
     """Number of batch rows."""
     heads: int

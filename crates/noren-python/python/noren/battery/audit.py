@@ -122,7 +122,7 @@ def not_tested(lab: Lab, wanted: Sequence[str], training: bool, was_compiled: bo
 def _lab(
     subject: Subject, intent: Intent, vocab: int | Sequence[int] | None, width: int | None, length: int | None, rng: np.random.Generator
 ) -> Lab:
-    """Returns the lab for a subject, with layers, length and rounding bound; the intent is limited to supported inputs."""
+    """Returns the state of an audit of `subject`: its layers, the test length and the bound of rounding errors. Parts of the intent that the model's inputs cannot express are removed."""
     maker, longest = _maker(subject, vocab, width, rng)
     if subject.hugging_face:
         intent = _what_positions_allow(subject, intent)

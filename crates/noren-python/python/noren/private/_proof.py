@@ -24,7 +24,7 @@ class Leak:
     token: int | None
     """The token; None if the output belongs to the whole text."""
     numbers: int
-    """How many numbers changed."""
+    """The number of elements of the output that changed."""
     difference: float
     """The maximum difference; infinite if a number became NaN."""
     run: str
@@ -61,9 +61,9 @@ class Proof:
     without_policy: int | None
     """The number of released numbers that the same replacement changes without the policy; None if this was not computed."""
     established: tuple[str, ...]
-    """What the proof established, as sentences."""
+    """The statements that the proof established, one sentence each."""
     not_established: tuple[str, ...]
-    """What the proof did not establish, as sentences."""
+    """The statements that the proof did not establish, one sentence each."""
 
     @property
     def holds(self) -> bool:

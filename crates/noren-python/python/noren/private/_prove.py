@@ -76,7 +76,7 @@ def _check_numbers(trials: Any, seed: Any, new_tokens: Any) -> None:
 
 @dataclass
 class _Seen:
-    """What the runs have shown so far."""
+    """The results of the runs so far."""
 
     compared: int = 0
     leaks: list[Leak] = field(default_factory=list)
