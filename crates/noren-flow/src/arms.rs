@@ -35,10 +35,10 @@ fn check_taken(mask: &Mask, arms: &[Arm], count: usize, [one, several]: [&str; 2
         Some(index) => format!("give at least {} {several} in the shape, or remove the arm", index + 1),
         None => "remove the arm".into(),
     };
-    let what = if count == 1 {
-        format!("there is one {one}, which does")
+    let uses = if count == 1 {
+        format!("the shape has one {one}, and it does")
     } else {
-        format!("there are {count} {several}, which do")
+        format!("the shape has {count} {several}, and they do")
     };
-    Err(Error::atom(mask, format!("{what} not use the arm `{}: {}`: {fix}", arm.selector, arm.mask)))
+    Err(Error::atom(mask, format!("{uses} not use the arm `{}: {}`: {fix}", arm.selector, arm.mask)))
 }
