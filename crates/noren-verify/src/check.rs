@@ -145,8 +145,8 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    /// Checks one entry of `reach` in the certificate, for every layer: the tokens after the layer must be exactly the
-    /// tokens before the layer and the tokens that read one of these tokens in the layer.
+    /// Checks one entry of `reach` in the certificate, for every layer. The tokens after the layer must be the tokens
+    /// before the layer and all tokens that read one of the tokens before the layer, and no others.
     fn closure(&mut self, entry: &Entry) -> Result<()> {
         let nothing = Runs::new();
         // For each distinct mask, a set of tokens. The checks of earlier layers with this mask have shown that query
