@@ -191,7 +191,7 @@ fn all_set(bits: &[u64], start: u32, end: u32) -> bool {
     })
 }
 
-/// Returns the number of tokens of `set` in `start..end`, which may be empty.
+/// Returns the number of tokens of `set` in the range `start..end`. The range may be empty.
 fn size(set: &IntervalSet, start: u32, end: u32) -> u64 {
     if start >= end { 0 } else { set.within(start, end).map(|i| u64::from(i.len())).sum() }
 }
@@ -227,7 +227,7 @@ fn rows_meeting(plan: &PatternPlan, tile: Tile<'_>, keys: Range<u32>, bits: &[u6
     }
 }
 
-/// Adds to the bits `out` those keys of `keys` that at least one query row of `rows` reads in the tile.
+/// Sets the bits in `out` of the keys in the range `keys` that at least one query row of `rows` reads in the tile.
 fn union_rows(plan: &PatternPlan, tile: Tile<'_>, keys: Range<u32>, rows: &IntervalSet, out: &mut [u64]) {
     let wide = (keys.end - keys.start).div_ceil(64) as usize;
     let mut words = Vec::new();

@@ -32,7 +32,8 @@ pub(super) struct Limits {
     pub(super) isa: Isa,
     /// The sizes of the caches and of the free memory, which the measurements of the read bandwidth use.
     pub(super) memory: Memory,
-    /// The measurements in the order in which they ran, as (probe, number of threads, rate).
+    /// The measurements as (probe, number of threads, rate), in the order in which they ran. A probe is a measurement
+    /// of one limit of the machine.
     pub(super) rates: Vec<(Probe, usize, Rate)>,
 }
 
@@ -69,8 +70,8 @@ impl Limits {
     }
 
     /// Returns the shortest possible time of `work` in seconds, and the limit that determines this time. Returns `None`
-    /// if a needed rate was not measured. The function measures for about `time` how fast `threads` threads read as
-    /// many bytes as `work` has.
+    /// if the rate of a limit was not measured. Measures for about `time` how fast `threads` threads read as many bytes
+    /// as `work` has.
     pub(super) fn least_seconds(
         &self,
         work: &Work,
