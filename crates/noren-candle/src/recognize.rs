@@ -140,7 +140,7 @@ impl Recognizer for EntityRecognizer {
 struct Word {
     number: u32,
     range: Range<usize>,
-    /// The tag of the word's first token that belongs to an entity; `None` if none of its tokens does.
+    /// The tag of the word's first token that belongs to an entity; `None` if no token of the word belongs to one.
     tag: Option<Tag>,
 }
 
