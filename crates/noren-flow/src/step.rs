@@ -26,7 +26,8 @@ pub enum Fill {
 #[derive(Clone, Debug)]
 pub(super) struct Layer {
     plan: Plan,
-    /// For each pattern, the empty rows (query rows without an allowed key) if they read every key, otherwise no rows.
+    /// With `Fill::Finite`, the empty rows of each pattern: query rows without an allowed key, which read every key. With
+    /// `Fill::Nothing`, one set without rows for each pattern.
     empty: Vec<IntervalSet>,
 }
 
@@ -44,7 +45,8 @@ impl Layer {
         Ok(Layer { plan, empty })
     }
 
-    /// Returns each different pattern of the heads of batch row `batch`, with the entry of `empty` for the pattern.
+    /// Returns each different pattern of the heads of batch row `batch`, with the set of empty rows that `empty` has
+    /// for this pattern.
     fn patterns(&self, batch: usize) -> impl Iterator<Item = (&PatternPlan, &IntervalSet)> {
         let mut patterns: Vec<usize> =
             (0..self.plan.shape().head_count()).map(|h| self.plan.pattern_of(batch, h)).collect();

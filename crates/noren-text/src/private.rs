@@ -18,11 +18,11 @@ impl PrivateTokens {
     ///
     /// * A token is private if it holds any byte of a finding.
     /// * If several byte-level tokens share a character, and the character is private, all of these tokens are private.
-    /// * A token without a range that is not special, inside a finding, is private: tokenizers that trim offsets give such
-    ///   a range to white space.
+    /// * A token with an empty range inside a finding is private, because tokenizers that trim offsets give white space an
+    ///   empty range.
     /// * Special tokens hold no text and are never private.
-    /// * If a character of a finding is in no token (a tokenizer may drop or change it), the tokens on both sides are
-    ///   private, because either may hold a trace of it. This does not apply to white space.
+    /// * If a character of a finding is in no token (a tokenizer may drop or change the character), the tokens before and
+    ///   after it are private, because they may hold a trace of the character. This does not apply to white space.
     pub fn locate(findings: &[Finding], text: &str, encoding: &Encoding) -> Self {
         let mut by_kind: BTreeMap<Kind, Vec<bool>> = BTreeMap::new();
         let ranges = Ranges::new(encoding);

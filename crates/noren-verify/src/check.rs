@@ -78,7 +78,7 @@ struct Row<'a> {
     /// The distinct masks of the certificate, resolved for this batch row. Layers of the model with equal masks share
     /// one entry.
     layers: Vec<Layer>,
-    /// The entries of `reach` for this batch row.
+    /// The entries of the certificate's field `reach` for this batch row.
     entries: Vec<&'a Entry>,
 }
 
@@ -322,8 +322,8 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Returns a pair of different tokens `(source, target)` for an error message: a token of `sources`, and a token of
-/// `open`, the targets that no entry of `reach` excludes.
+/// Returns a pair of different tokens `(source, target)` for an error message. The source is a token of `sources`; the
+/// target is a token of `open`, the denied targets that no entry of `reach` excludes.
 fn open_pair(sources: &Runs, open: &Runs) -> (i64, i64) {
     let target = open[0].0;
     let other = sources.iter().flat_map(|run| [run.0, run.1 - 1]).find(|&source| source != target);

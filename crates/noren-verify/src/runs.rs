@@ -100,8 +100,8 @@ pub(crate) fn first_common(a: &[(i64, i64)], b: &[(i64, i64)]) -> Option<i64> {
     })
 }
 
-/// Returns at most `most` runs that contain every member of `list`. Runs with the narrowest gaps between them are
-/// joined, so the result may have additional members.
+/// Returns at most `most` runs that contain every member of `list`. If `list` has more runs, the runs with the
+/// narrowest gaps between them are joined, and the result also contains the numbers in these gaps.
 pub(crate) fn coarse(list: Runs, most: usize) -> Runs {
     if list.len() <= most {
         return list;

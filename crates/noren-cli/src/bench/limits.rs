@@ -63,7 +63,7 @@ impl Limits {
         self.rates.extend(probe.measure(threads, time).map(|rate| (probe, threads, rate)));
     }
 
-    /// Returns the median rate of a probe with this number of threads, or `None` if the rate was not measured.
+    /// Returns the median rate of `probe` with `threads` threads; `None` if the rate was not measured.
     fn rate(&self, probe: Probe, threads: usize) -> Option<f64> {
         let found = self.rates.iter().find(|(p, n, _)| *p == probe && *n == threads);
         found.map(|(_, _, rate)| rate.median)
