@@ -9,8 +9,8 @@ use serde::Serialize;
 
 /// The number of padding tokens that a check of padding adds at one end of the sequence.
 pub const PADS: usize = 9;
-/// The sequence lengths that the audit tries, one after another, until the last output cannot depend on the first
-/// tokens over all layers. A longer length crosses more multiples of 64.
+/// The sequence lengths that the audit tries, one after another. The first length is used at which the last output
+/// cannot depend on the first tokens, even through all layers. A longer length crosses more multiples of 64.
 pub const LENGTHS: [usize; 3] = [72, 136, 264];
 /// The number of batch rows of one run of the model. A different token is changed in each row.
 pub const ROWS: usize = 8;

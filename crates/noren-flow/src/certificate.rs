@@ -102,7 +102,7 @@ pub struct ReachEntry {
     pub after: Vec<(usize, Ranges)>,
 }
 
-/// Returns the masks as text, one per layer.
+/// Returns the masks of all layers as text, one text for each layer.
 fn layers_of(flow: &Flow) -> Vec<String> {
     flow.masks.iter().enumerate().map(|(l, mask)| mask.at_layer(l as u64).to_string()).collect()
 }

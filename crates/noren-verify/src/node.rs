@@ -165,8 +165,8 @@ impl<'a> World<'a> {
         })
     }
 
-    /// Resolves `prefix`, the keys at positions below a length. `list` has one length for all batch rows if `one` is
-    /// true, otherwise one length for each batch row.
+    /// Resolves the atom `prefix`, the keys at positions below a length. `list` has one length for all batch rows if
+    /// `one` is true, otherwise one length for each batch row.
     fn prefix(&self, list: &[i128], one: bool, row: usize, field: &str) -> Result<Node> {
         if !one && list.len() != self.shape.batch {
             return Err(wrong(

@@ -22,12 +22,12 @@ pub(crate) fn is_normal(list: &[(i64, i64)]) -> bool {
     list.iter().all(|run| run.0 < run.1) && list.windows(2).all(|pair| pair[0].1 < pair[1].0)
 }
 
-/// Returns the number of members of a set.
+/// Returns the number of members of the set `list`.
 pub(crate) fn count(list: &[(i64, i64)]) -> i64 {
     list.iter().map(|run| run.1 - run.0).sum()
 }
 
-/// Returns true if `at` is a member of the set.
+/// Returns true if `at` is a member of the set `list`.
 pub(crate) fn holds(list: &[(i64, i64)], at: i64) -> bool {
     let next = list.partition_point(|run| run.1 <= at);
     list.get(next).is_some_and(|run| run.0 <= at)
