@@ -90,7 +90,7 @@ export function inline(text) {
   });
 }
 
-/** Formats a count with separators: `1,048,576`. Counts beyond 2^53 are strings. */
+/** Formats a count with separators: `1,048,576`. `n` is a number, or a string for counts beyond 2^53. */
 export function number(n) {
   if (n === null || n === undefined) return "–";
   if (typeof n === "string" && /^\d+$/.test(n)) return BigInt(n).toLocaleString("en");

@@ -31,8 +31,8 @@ const KEYS = {
 };
 
 /**
- * The keys in the settings of each view that the page does not write to its address: the user's text and the words to hide. A link contains
- * them only if the user chooses this.
+ * For each view, the settings that the page does not write to its address: the user's text and the words to hide. A link contains these
+ * settings only if the user chooses this.
  */
 const SECRETS = { text: ["text", "words"] };
 
