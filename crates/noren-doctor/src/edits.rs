@@ -94,7 +94,8 @@ pub(crate) enum Post {
 }
 
 impl Edit {
-    /// All mistakes whose numbers do not depend on the array, the most frequent mistakes first.
+    /// All mistakes with fixed numbers, such as a diagonal moved by one key; the most frequent mistakes are first.
+    /// Mistakes whose numbers are read from the given array are not in the list.
     pub(crate) const ALL: &'static [Edit] = &[
         Edit::Causal(1),
         Edit::Causal(-1),

@@ -85,7 +85,7 @@ pub(crate) struct Intent {
     pub(crate) q_valid: Option<PerRow<bool>>,
     /// The parent of each node of a tree of drafts; -1 for a root. The nodes are the last queries and the last keys.
     pub(crate) tree: Option<Rc<Vec<i64>>>,
-    /// The redactions: keys hidden from all queries or from some of them.
+    /// The redactions: keys that are hidden from all queries, or only from the queries that the redaction lists.
     pub(crate) redactions: Rc<Vec<Hidden>>,
     /// True for the mistake that padding is hidden before the prefix or the blocks are added, which make padding
     /// visible again.

@@ -183,8 +183,8 @@ fn regrouped(edit: Edit, mask: &Mask) -> Option<Mask> {
 }
 
 /// Returns two rewrites for every operand of the declared expression (such as `causal` in `causal & padding`): one
-/// without the operand, and one with the operand inverted. `shows` is true if the array allows more cells than `meant`,
-/// and `windowed` is true if `meant` has a window. Both select the class of the mistake.
+/// without the operand, and one with the operand inverted. The class of each rewrite depends on two arguments: `shows`
+/// is true if the array allows more cells than `meant`, and `windowed` is true if `meant` has a window.
 fn parts(meant: &BoundMask, shows: bool, windowed: bool) -> Vec<Rewrite> {
     let mask = meant.mask();
     if atoms(mask).count() > MOST_ATOMS {

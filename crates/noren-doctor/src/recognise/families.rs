@@ -127,8 +127,8 @@ fn spans(slice: &Slice<'_>) -> Vec<Mask> {
 }
 
 /// Returns two distances from a query: the most frequent distance to the first key of the run of keys around the query,
-/// and the most frequent distance to the last key of this run. A run that begins at the first key or ends at the last
-/// key that the slice reads is not counted for that end.
+/// and the most frequent distance to the last key of this run. The first distance leaves out runs that begin at the
+/// first key that any query reads; the second distance leaves out runs that end at the last key that any query reads.
 fn usual(slice: &Slice<'_>) -> (Option<i64>, Option<i64>) {
     let Some((first, last)) = slice.seen_ends() else { return (None, None) };
     let (mut left, mut right) = (HashMap::new(), HashMap::new());

@@ -19,7 +19,10 @@ const LEGENDS = {
 /** The maximum number of entries in the menu for the batch row and in the menu for the head. */
 const MOST_OFFERED = 256;
 
-/** The names of the kinds of pictures that the doctor view offers. The first kind is the default. */
+/**
+ * The kinds of pictures that the doctor view offers: of the difference of both masks (the default), of the given mask, and of the repaired
+ * mask.
+ */
 export const sides = Object.keys(SIDES);
 
 export class DoctorPicture {

@@ -19,8 +19,9 @@ const WIDEST = 64;
 
 export class FlowPicture extends Drawing {
   /**
-   * `inks()` returns the colours of the theme. `onToken(token)` is called when the user clicks a token, `onView(view)` after panning and
-   * zooming, and `onHover(token, level)` with the token and level under the pointer, or with nulls.
+   * `inks()` returns the colours of the theme. `onToken(token)` is called when the user clicks a token, `onView({first, last})` with the
+   * range of visible tokens after panning and zooming, and `onHover(token, level)` with the token and level under the pointer, or with
+   * nulls.
    */
   constructor(canvas, { inks, onToken, onView, onHover }) {
     super(canvas);
