@@ -84,8 +84,8 @@ impl Rows {
         both(usual(of_rows()), of_rows().max())
     }
 
-    /// Returns candidates for chunks, each as (chunk size, slots at which the first chunk begins). The list of slots is
-    /// 0 for all batch rows, or the first non-padding key of each batch row.
+    /// Returns candidates for chunks, each as (chunk size, slots at which the first chunk begins). The slots are either
+    /// `[0]` for all batch rows, or the slot of the first non-padding key of each batch row.
     fn chunks(&self, base: &Intent) -> Vec<(i64, Rc<Vec<i64>>)> {
         let mut starts: Vec<(usize, i64)> = self.0.iter().map(|row| (row.b, row.first)).collect();
         starts.sort_unstable();

@@ -69,8 +69,8 @@ pub(crate) struct Intent {
     pub(crate) right: Option<i64>,
     /// Two values: the length of a chunk in tokens, and the slot of the first chunk for each batch row.
     pub(crate) chunk: Option<(i64, Rc<Vec<i64>>)>,
-    /// Number of first non-padding keys that every query reads; in a causal mask, every query reads those up to its own
-    /// position.
+    /// Number of first non-padding keys that every query reads; in a causal mask, a query reads only those first keys
+    /// that are not after its own position.
     pub(crate) sinks: usize,
     /// Document number of each key; 0 for a key outside of all documents. A query belongs to the document of its own
     /// key. `None` if the mask has no documents.

@@ -11,8 +11,8 @@ use noren_mask::interval::IntervalSet;
 use noren_mask::resolve::{RowFacts, frame};
 use noren_mask::{BoundMask, Facts, Mask, Node, Padding, Rows, Shape, Side, Span};
 
-/// Maximum number of atoms of a declared expression whose operands are removed and inverted one by one. This search is
-/// skipped for longer expressions.
+/// Maximum number of atoms in a declared expression for the search that removes and inverts its operands one by one.
+/// Expressions with more atoms skip this search.
 const MOST_ATOMS: usize = 48;
 
 /// A mask that a known mistake produces from the declared mask.

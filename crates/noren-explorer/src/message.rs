@@ -23,7 +23,8 @@ pub(crate) struct Reply {
     pub(crate) content_type: String,
     /// The file name with which the browser saves a download; `None` if the answer is not a download.
     pub(crate) file_name: Option<String>,
-    /// The identity of a mask whose definition the worker needs before it can answer the call.
+    /// The identity of a mask whose definition the worker needs before it can answer the call; `None` if no definition
+    /// is missing.
     pub(crate) needs: Option<String>,
 }
 

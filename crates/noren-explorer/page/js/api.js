@@ -139,7 +139,7 @@ const json = (ids, path, options) => ask(ids, path, options).then((r) => r.json(
 export const explain = (id, { batch = 0, head = 0, q, k, other, signal }) =>
   json([id, other], `masks/${id}/explain${query({ batch, head, q, k, other })}`, { signal });
 
-/** Requests the first difference of two masks and the numbers of cells that only one of them allows. */
+/** Requests the first cell in which two masks differ, and for each mask the number of cells that only this mask allows. */
 export const difference = (id, other, { signal } = {}) =>
   json([id, other], `masks/${id}/difference${query({ other })}`, { signal });
 

@@ -13,8 +13,8 @@ export class AskingView {
   }
 
   /**
-   * Changes the settings of the view that `patch` contains. The value undefined removes a setting. If `replace` is false, adds an entry to
-   * the browser's history.
+   * Changes the view's settings to the values in `patch`; other settings stay. The value undefined removes a setting. If `replace` is
+   * false, adds an entry to the browser's history.
    */
   change(patch, { replace = true } = {}) {
     const own = { ...this.ctx.state.get()[this.#key], ...patch };
