@@ -12,7 +12,7 @@ pub const DEFAULT_LEN: usize = 16;
 /// The sizes that a mask or facts imply. A size is `None` if they do not imply it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sizes {
-    /// Number of tokens in self-attention, so of queries and of keys.
+    /// Number of tokens in self-attention, which is the number of queries and the number of keys.
     pub len: Option<usize>,
     /// Number of batch rows.
     pub batch: Option<usize>,
@@ -105,10 +105,10 @@ fn at_least(spans: &[Span]) -> Sizes {
     }
 }
 
-/// Returns a number of heads (or batch rows) with which each arm applies to at least one, or `None` if there is no such
-/// number from 1 to 1024. An arm with the range `4..` needs 5 heads, rounded up to 8, the next power of two. Arms with
-/// `every` need their largest start plus the least common multiple of their steps. The arm `else` needs a head to which
-/// no other arm applies.
+/// Returns a number of heads (or batch rows) that is large enough for every arm to apply to at least one head, or
+/// `None` if the number is not from 1 to 1024. An arm with the range `4..` needs 5 heads, rounded up to 8, the next
+/// power of two. Arms with `every` need their largest start plus the least common multiple of their steps. The arm
+/// `else` needs a head to which no other arm applies.
 fn arms_end(arms: &[Arm]) -> Option<usize> {
     let (mut end, mut open, mut period, mut start) = (0u64, false, 1u64, None);
     for arm in arms {
