@@ -308,7 +308,8 @@ impl<S: Simd> Maker<'_, '_, S> {
     }
 }
 
-/// The code of [`Maker::make`] as a kernel: it is compiled once for each processor path instead of at each call site.
+/// The computation of [`Maker::make`] as a kernel, which is compiled once for each processor path instead of at each
+/// call site.
 struct Make<'a, 'b, 'c, S: Simd> {
     maker: Maker<'a, 'b, S>,
     block: &'c Block,

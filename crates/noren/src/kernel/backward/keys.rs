@@ -149,7 +149,8 @@ impl<S: Simd> Keys<S> {
     }
 }
 
-/// The code of [`Keys::fill`] as a kernel: it is compiled once for each processor path instead of at each call site.
+/// The computation of [`Keys::fill`] as a kernel, which is compiled once for each processor path instead of at each
+/// call site.
 struct Fill<'a, 'b, S: Simd> {
     into: &'a mut Keys<S>,
     context: &'a Context<'b>,
