@@ -179,8 +179,8 @@ impl State<'_> {
 
     /// Gives each grain (a run of consecutive positions) to a rank. The pairs of grain and rank are processed in
     /// descending order of the bytes per token that the rank saves as the owner. A rank is skipped if it would own more
-    /// than `most` positions. Each of the remaining grains goes to the same rank as the remaining grain before it, or,
-    /// if that rank is full, to the rank that owns the fewest positions.
+    /// than `most` positions. A grain that gets no rank in this way goes to the same rank as the last such grain before
+    /// it, or, if that rank is full, to the rank that owns the fewest positions.
     fn assign(&mut self) {
         for (grain, about) in self.grains.iter().enumerate() {
             for reader in &about.readers {

@@ -99,7 +99,7 @@ pub struct Candidate {
 pub struct Search {
     /// The chosen partition.
     pub partition: Partition,
-    /// The search of each distinct batch row. Equal batch rows share one search.
+    /// For each distinct batch row, the splits that were tried. Equal batch rows share one entry.
     pub rows: Vec<RowSearch>,
 }
 

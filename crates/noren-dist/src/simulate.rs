@@ -103,8 +103,8 @@ pub(crate) fn grain(q_len: usize, ranks: usize) -> u32 {
 
 /// The work of one rank.
 ///
-/// * `local`, `rest`: the numbers of allowed cells, `[all, in mixed tiles]`, in steps that need no data of other ranks, and
-///   in all other steps.
+/// * `local`, `rest`: the numbers of allowed cells, `[all, in mixed tiles]`, in steps that need no data of other ranks,
+///   and in all other steps.
 /// * `near`, `far`: the bytes that the rank receives from its own node, and from other nodes: `[forward before the
 ///   computation, forward after it, backward before it, backward after it]`.
 #[derive(Clone, Copy, Default)]

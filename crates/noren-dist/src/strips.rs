@@ -161,9 +161,9 @@ impl Strips {
         }
     }
 
-    /// Splits strips (runs of query rows) that have wide spans of keys. A strip is split between two neighbouring query
-    /// rows if one row reads more than twice as many keys as the other, plus `grain`. Rows with many keys thus become
-    /// strips of their own.
+    /// Splits strips (runs of query rows) that have wide spans: mixed spans with many keys, see [`WIDE`]. A strip is
+    /// split between two neighbouring query rows if one row reads more than twice as many keys as the other, plus
+    /// `grain`. Rows with many keys thus become strips of their own.
     fn cut_wide(&mut self) {
         let mut borders = Vec::new();
         let mut bits = Vec::new();

@@ -17,10 +17,10 @@ pub enum Error {
     /// An error of the attention computation.
     #[error(transparent)]
     Attention(#[from] noren::Error),
-    /// An error of the mask.
+    /// An error of the mask, from `noren-mask`.
     #[error(transparent)]
     Mask(#[from] noren_mask::Error),
-    /// An error of the partition.
+    /// An error of the partition, from `noren-dist`.
     #[error(transparent)]
     Partition(#[from] noren_dist::Error),
 }

@@ -74,8 +74,8 @@ pub struct Options {
     pub alibi: Option<Vec<f32>>,
     /// The number of threads on this rank [default: the size of the rayon pool]. The number may differ between ranks.
     pub threads: Option<usize>,
-    /// Whether gradients will be computed. If ranks have different values, every rank returns an error before any array
-    /// is sent.
+    /// Whether [`attention_backward`](crate::attention_backward) will be called. If ranks have different values, every
+    /// rank returns an error before any array is sent.
     pub gradients: bool,
     /// A flag that cancels the computation, see [`noren::Options::cancel`]. After a cancelled computation, the link
     /// cannot be used again.

@@ -23,8 +23,8 @@ use crate::options::{LEAST_WEIGHT, LOWEST_SCORE};
 use crate::{Bias, Element, Error, Inputs, Options, View};
 use noren_mask::{BoundMask, Plan, Shape};
 
-/// The cells `[batch, head, query row, key]` that a mask allows: a [`Plan`], a [`BoundMask`] or two functions
-/// ([`FromFns`]).
+/// The cells `[batch, head, query row, key]` that a mask allows. A [`Plan`], a [`BoundMask`] and a pair of functions
+/// ([`FromFns`]) define these cells.
 pub trait Cells {
     /// Returns the sizes that the arrays must have, or `None` if any sizes are accepted.
     fn shape(&self) -> Option<&Shape>;
@@ -97,7 +97,8 @@ pub struct Forward {
     pub lse: Vec<f64>,
 }
 
-/// The result of [`backward`]: the gradients of `sum(out * dout)`, each with the shape of its array.
+/// The result of [`backward`]: the gradients of `sum(out * dout)`. Each gradient has the shape of the array to which it
+/// belongs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Gradients {
     /// The gradient of the queries.

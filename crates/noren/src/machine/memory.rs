@@ -17,8 +17,9 @@ pub struct Memory {
     pub available: usize,
 }
 
-/// Returns the sizes that the system reports. A size that is not reported gets a usual value: 32 KiB, 1 MiB, 16 MiB and
-/// 4 GiB. The sizes are read once per process.
+/// Returns the sizes that the system reports. A size that is not reported gets a usual value: 32 KiB for the
+/// first-level cache, 1 MiB for the second, 16 MiB for the third, and 4 GiB for main memory. The sizes are read once
+/// per process.
 pub fn memory() -> Memory {
     static MEMORY: OnceLock<Memory> = OnceLock::new();
     *MEMORY.get_or_init(|| Memory {

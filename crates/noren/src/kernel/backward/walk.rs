@@ -108,7 +108,8 @@ struct RowCells<'a, S: Simd> {
     at: Place,
     /// The mask bits of the row, one bit for each key; `None` if all cells are allowed.
     word: Option<u64>,
-    /// The entries of [`Tables::grads`] for this row: one value for each key from `at.key` on.
+    /// The entries of [`Tables::grads`] for this row: one value for each key of the block, from its first key
+    /// (`at.key`) on.
     grads: &'a [f32],
 }
 

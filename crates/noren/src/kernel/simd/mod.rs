@@ -121,8 +121,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn round(self, a: Self::V) -> Self::V;
     /// Returns `a * 2^n` for integer-valued `n`, rounded once. A path may treat `n` below -250 as -250.
     fn scale(self, a: Self::V, n: Self::V) -> Self::V;
-    /// Returns `a * 2^n` for `a` from 0.5 to 2 or NaN and integer-valued `n`. A path may return 0 if the product is below
-    /// the normal range of `f32`.
+    /// Returns `a * 2^n`. `n` must be integer-valued, and `a` must be NaN or from 0.5 to 2. A path may return 0 if the
+    /// product is below the normal range of `f32`.
     #[inline(always)]
     fn scale_power(self, a: Self::V, n: Self::V) -> Self::V {
         self.scale(a, n)
