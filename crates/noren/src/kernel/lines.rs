@@ -38,7 +38,7 @@ impl Lines {
         unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), self.len::<T>()) }
     }
 
-    /// Returns the number of values of type `T` for which the lines have space.
+    /// Returns the number of values of type `T` that fit into the lines.
     fn len<T: Element>(&self) -> usize {
         size_of_val(&self.0[..]) / size_of::<T>()
     }
