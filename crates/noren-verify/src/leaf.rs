@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 pub(crate) struct Tree {
     parents: Vec<i64>,
     /// For each node, the first node of the longest sequence of consecutive nodes that ends at this node and in which
-    /// each node is the parent of the next one. For example, `[0, 0, 0, 3]` for the parents `[-1, 0, 1, 0]`. With it,
-    /// `row` adds a range of positions at once.
+    /// each node is the parent of the next one. For example, `[0, 0, 0, 3]` for the parents `[-1, 0, 1, 0]`. The
+    /// function `row` uses these nodes to add a range of positions in one step.
     chain: Vec<usize>,
     /// The number of ancestors of each node.
     depth: Vec<i64>,

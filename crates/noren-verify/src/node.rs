@@ -165,8 +165,8 @@ impl<'a> World<'a> {
         })
     }
 
-    /// Resolves `prefix`, the keys at positions below a length. `list` has one length for all batch rows if `one` is
-    /// true, otherwise one length for each batch row.
+    /// Resolves the atom `prefix`, the keys at positions below a length. `list` has one length for all batch rows if
+    /// `one` is true, otherwise one length for each batch row.
     fn prefix(&self, list: &[i128], one: bool, row: usize, field: &str) -> Result<Node> {
         if !one && list.len() != self.shape.batch {
             return Err(wrong(
@@ -200,8 +200,8 @@ impl<'a> World<'a> {
     }
 
     /// Returns the index in `arms` of the arm that applies to head `head` (if `by` is `Head`) or to batch row `row` (if
-    /// `by` is `Batch`); `None` if no arm applies. Returns an error if arms overlap, if an arm has an index outside the
-    /// shape, or, with `counted`, if an arm applies to no head or batch row.
+    /// `by` is `Batch`); `None` if no arm applies. Returns an error if arms overlap or if an arm has an index outside
+    /// the shape. If the field `counted` is true, also returns an error if an arm applies to no head or batch row.
     fn arm(&self, by: By, arms: &[(Selector, Expr)], row: usize, head: usize, field: &str) -> Result<Option<usize>> {
         let (index, total, what) = match by {
             By::Head => (head, self.shape.heads, "heads"),
@@ -230,9 +230,9 @@ impl<'a> World<'a> {
         Ok(first.or(left_over))
     }
 
-    /// Returns an error if an arm applies to no index below `total`, and no arm with an equal mask applies to one. The
-    /// indices are heads or batch rows; `what` is their plural noun for the message. `field` is the path of the mask in
-    /// the certificate.
+    /// Returns an error if an arm applies to none of the indices `0..total`. An arm is accepted if another arm with an
+    /// equal mask applies to at least one index. The indices are heads or batch rows; `what` is their plural noun for
+    /// the message. `field` is the path of the mask in the certificate.
     fn all_taken(&self, arms: &[(Selector, Expr)], total: i128, what: &str, field: &str) -> Result<()> {
         let other = arms.iter().position(|arm| arm.0 == Selector::Else);
         let taken_by = |index: i128| arms.iter().position(|arm| arm.0.names(index)).or(other);
