@@ -120,7 +120,7 @@ def model(kind: str) -> Any:
     if kind == "mistral":
         options |= dict(sliding_window=6)
     made = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(kind, **options), attn_implementation="noren")
-    return made.double().eval() if kind == "mistral" else made.eval()
+    return made.eval()
 
 
 def unfolded_loss(made: Any, sequences: Tokens, masks: list[list[int]]) -> Any:

@@ -35,9 +35,11 @@ def loss(fold: Fold, logits: Tensor) -> Tensor:
 
 def _cross_entropies(fold: Fold, logits: Tensor, rows: Any, slots: Any) -> Tensor:
     """Returns the cross entropy of the tokens at `[rows, slots]`, which the logits of the tokens before them predict."""
-    chosen = logits[_on(logits, rows), _on(logits, fold.parents[rows, slots])]
+    wide = logits.to(_wide(logits)).flatten(0, 1)
+    before = _on(logits, rows * logits.shape[1] + fold.parents[rows, slots])
     labels = _on(logits, fold.input_ids[rows, slots])
-    return torch.nn.functional.cross_entropy(chosen.to(_wide(logits)), labels, reduction="none")
+    # One sum for each token, however many next tokens it has, and no copy of its logits.
+    return wide.logsumexp(1).index_select(0, before) - wide.flatten().index_select(0, before * logits.shape[2] + labels)
 
 
 def _wide(logits: Tensor) -> torch.dtype:
