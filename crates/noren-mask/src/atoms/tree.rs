@@ -225,7 +225,7 @@ impl Atom for Tree {
 
     fn every_length(&self, _: Case) -> EveryLength {
         let paths = Paths::new(self);
-        let deepest = paths.runs.iter().map(|run| run.depth + run.end - run.first).max().unwrap_or(0);
+        let deepest = paths.runs.iter().map(|run| run.depth + run.len).max().unwrap_or(0);
         EveryLength::Places(Places::new().each(self.start, self.node_count(), deepest as u64))
     }
 }
@@ -235,7 +235,7 @@ impl Atom for Tree {
 struct Paths {
     start: i64,
     /// Sorted and without gaps from node 0.
-    runs: Vec<Run>,
+    runs: Vec<Chain>,
     /// True if every parent comes before its children.
     ordered: bool,
     /// [`Tree::window`]; the number of nodes if it has none.
@@ -244,29 +244,38 @@ struct Paths {
     chunk: i64,
 }
 
-/// Consecutive nodes `first..end`, in which each node is the parent of the next node.
+/// Consecutive nodes, in which each node is the parent of the next node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Run {
+struct Chain {
+    /// The index of the first node.
     first: i64,
-    end: i64,
+    /// The number of nodes.
+    len: i64,
     /// The number of ancestors of the first node.
     depth: i64,
     /// The parent of the first node, and the index of its run; `None` for a root.
     parent: Option<(i64, usize)>,
 }
 
+impl Chain {
+    /// Returns the index of the node after the last one.
+    fn end(&self) -> i64 {
+        self.first + self.len
+    }
+}
+
 impl Paths {
     fn new(tree: &Tree) -> Self {
         let len = |run: usize| tree.run_len(run) as i64;
         // Runs of the mask that continue the run before them are joined.
-        let mut runs: Vec<Run> = Vec::new();
+        let mut runs: Vec<Chain> = Vec::new();
         let mut index: Vec<usize> = Vec::with_capacity(tree.parents.len());
         for (run, &parent) in tree.parents.iter().enumerate() {
             match runs.last_mut().filter(|_| run > 0 && parent == run as i64 - 1) {
-                Some(last) => last.end += len(run),
+                Some(last) => last.len += len(run),
                 None => {
-                    let first = runs.last().map_or(0, |last: &Run| last.end);
-                    runs.push(Run { first, end: first + len(run), depth: 0, parent: None });
+                    let first = runs.last().map_or(0, Chain::end);
+                    runs.push(Chain { first, len: len(run), depth: 0, parent: None });
                 }
             }
             index.push(runs.len() - 1);
@@ -300,12 +309,12 @@ impl Paths {
     }
 
     fn node_count(&self) -> i64 {
-        self.runs.last().map_or(0, |run| run.end)
+        self.runs.last().map_or(0, Chain::end)
     }
 
     /// Returns the index of the run of a node.
     fn run_of(&self, node: i64) -> usize {
-        self.runs.partition_point(|run| run.end <= node)
+        self.runs.partition_point(|run| run.end() <= node)
     }
 
     /// Returns the number of ancestors of a node in run `run`.
@@ -375,7 +384,7 @@ impl ResolvedAtom for Paths {
             if run.first >= nodes.end {
                 break;
             }
-            let (nearest, last) = (run.first.max(nodes.start), run.end.min(nodes.end) - 1);
+            let (nearest, last) = (run.first.max(nodes.start), run.end().min(nodes.end) - 1);
             highest = highest.max(self.lowest(self.depth(at, last)));
             heap.push(Visit { last, nearest, lowest: self.lowest(self.depth(at, nearest)), run: at });
         }
