@@ -79,8 +79,8 @@ fn sizes_of_atom(atom: &AtomRef) -> Sizes {
     if let Some(grid) = atom.downcast::<Neighborhood>() {
         return Sizes::len(grid.cells());
     }
-    if let Some(Tree { parents, start }) = atom.downcast() {
-        return Sizes::len(start.saturating_add(parents.len() as u64));
+    if let Some(tree) = atom.downcast::<Tree>() {
+        return Sizes::len(tree.start.saturating_add(tree.node_count()));
     }
     if let Some(Padding { lengths: Some(lengths), .. }) = atom.downcast() {
         return Sizes::len(lengths.iter().copied().max().unwrap_or(0)).or(rows(lengths.len()));

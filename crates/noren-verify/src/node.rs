@@ -1,7 +1,7 @@
 //! [`Node`]: a mask that is resolved for one batch row, head and layer: facts are inserted and arms are selected.
 
 use crate::array::Array;
-use crate::expr::{By, Expr, Selector, Set, Span};
+use crate::expr::{Branches, By, Expr, Selector, Set, Span};
 use crate::facts::{ByRow, Facts};
 use crate::frame::Frame;
 use crate::leaf::{Grid, Levels, Tree};
@@ -126,7 +126,7 @@ impl<'a> World<'a> {
                 runs.sort_unstable();
                 Node::Spans(Arc::new(runs))
             }
-            Expr::Tree { parents, start } => self.tree(parents, *start, field)?,
+            Expr::Tree(tree) => self.tree(tree, field)?,
             Expr::Clearance => self.clearance(frame, field)?,
             Expr::Neighborhood { grid, size, dilation } => neighborhood(Grid::new(grid, size, dilation), frame, field)?,
             Expr::Random { p, seed } => {
@@ -179,10 +179,14 @@ impl<'a> World<'a> {
     }
 
     /// Resolves the atom `tree`. `parents` has the parent of each node, and `start` is the position of node 0.
-    fn tree(&self, parents: &[i128], start: i128, field: &str) -> Result<Node> {
-        self.work.keep(2 * parents.len())?;
-        let tree = Tree::new(parents, near(start));
-        let expected = "parents without a cycle: each parent is -1 or the number of a node";
+    fn tree(&self, tree: &Branches, field: &str) -> Result<Node> {
+        let nodes = tree
+            .runs
+            .as_ref()
+            .map_or(tree.parents.len() as i128, |runs| runs.iter().fold(0, |n, run| near(n + run).into()));
+        self.work.keep(usize::try_from(nodes.saturating_mul(3)).unwrap_or(usize::MAX))?;
+        let tree = Tree::new(tree, near(tree.start));
+        let expected = "parents without a cycle: each parent is -1 or the number of a node or run";
         Ok(Node::Tree(Arc::new(tree.map_err(|given| wrong(field, given, expected))?)))
     }
 

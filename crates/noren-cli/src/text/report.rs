@@ -202,7 +202,11 @@ fn print_secrets(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
         caption(screen, if row == 0 { "private" } else { "" }, line)?;
     }
     let Some(proof) = &ran.proof else {
-        caption(screen, "", paint(DIM, "give --hide all to prevent every token outside the private text from reading it"))?;
+        caption(
+            screen,
+            "",
+            paint(DIM, "give --hide all to prevent every token outside the private text from reading it"),
+        )?;
         return print_kinds(ran, screen);
     };
     let visible = "the number and places of hidden tokens, and information about them in the rest of the text";

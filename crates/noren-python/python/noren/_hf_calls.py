@@ -74,6 +74,11 @@ class Frame:
     uses: list[int]
     """The number of attention calls of the whole forward pass: a list of one number that all frames of the pass share."""
 
+    @property
+    def separates_sequences(self) -> bool:
+        """Whether the mask that was given separates the sequences of a row, as that of `noren.fold` does."""
+        return getattr(self.setting.mask, "separates_sequences", False) is True
+
     def contains(self, model: nn.Module) -> bool:
         """Returns whether `model` is a module inside the model of this frame."""
         own, found = (_place(self.setting.root, module) for module in (self.model, model))

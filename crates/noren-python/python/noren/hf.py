@@ -78,7 +78,8 @@ def attention_forward(
     frame = current_frame()
     if isinstance(attention_mask, Masked):
         frame = attention_mask.frame if frame is None else frame  # gradient checkpointing calls layers after the forward pass
-        attention_mask.look_for_packing(position_ids)
+        if frame is None or not frame.separates_sequences:
+            attention_mask.look_for_packing(position_ids)
         if attention_mask.shape[2:] != (query.shape[2], key.shape[2]):
             raise Error(
                 f"the mask is for {attention_mask.q_len} queries and {attention_mask.kv_len} keys, but the layer has "
