@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._noren import Error, Facts, _PrivateTokens
+from .._noren import Error, Facts, _Policy, _PrivateTokens
 from ._find import Found
 
 MOST_TOKENS = 1 << 28
@@ -121,9 +121,7 @@ class Tokens:
 
     def facts(self, facts: Facts | Mapping[str, Any] | None = None) -> Facts:
         """Returns `facts` with the labels of the private tokens: "private" for all of them, and one label for each kind."""
-        from ._policy import Hide
-
-        return Hide().facts(self, facts)
+        return _Policy.hide().facts(list(self.rows), facts)
 
 
 def locate(found: Found | Sequence[Found] | Sequence[tuple[Found, Found]], encoding: Any) -> Tokens:
