@@ -14,6 +14,9 @@ from .._noren import Error, Facts, Mask, _Policy
 from ._find import items, short, whole
 from ._tokens import Tokens, tokens_of
 
+MOST_HEADS = 1 << 16
+"""The maximum number of query heads that a policy names."""
+
 
 class Policy(ABC):
     """A rule for which tokens may read private tokens: `Hide`, `Clearance` or `Heads`.
@@ -48,6 +51,10 @@ class Policy(ABC):
         """Returns `[batch, length]`: true for a token whose content is hidden from the reader."""
         known = tokens_of(tokens)
         return np.array([self._policy.rulings(row)[1] for row in known.rows], np.bool_).reshape(known.shape)
+
+    def denied_heads(self, count: int) -> list[int]:
+        """Returns the query heads, of `count`, in which tokens may not read private tokens."""
+        return list(range(whole("count", count)))
 
     def across(self, tokens: Tokens) -> tuple[Policy, Tokens]:
         """Returns the policy, and the private tokens, for cross-attention, whose keys are `tokens` and whose queries are other tokens."""
@@ -118,29 +125,32 @@ class Heads(Policy):
     """
 
     heads: Any
-    """The query heads: an index, a range such as `range(2)` or "0..2", or a list of these."""
+    """The query heads, counted from 0: an index, a range such as `range(2)`, or a list of these."""
 
     def __post_init__(self) -> None:
         heads = self.heads
-        if not isinstance(heads, (range, str, slice)):
-            several = not isinstance(heads, bool) and isinstance(heads, Iterable) and getattr(heads, "ndim", 1) > 0
-            heads = tuple(items("heads", heads)) if several else (whole("heads", heads),)
-            heads = tuple(part if isinstance(part, range) else whole("heads", part) for part in heads)
-        object.__setattr__(self, "heads", heads)
-        empty = any(isinstance(part, range) and not len(part) for part in (heads if isinstance(heads, tuple) else (heads,)))
-        try:
-            _ = self._policy
-        except (Error, ValueError) as error:
-            raise Error(f"heads is {short(heads)}: give an index, a range such as range(2) or \"0..2\", or a list of these ({str(error).splitlines()[0]})") from None
-        if empty:
-            raise Error(f"heads is {short(heads)}, which has no head: give the query heads that do not read private tokens")
+        several = isinstance(heads, Iterable) and not isinstance(heads, (range, str, bytes)) and getattr(heads, "ndim", 1) > 0
+        parts = tuple(_heads(part) for part in (items("heads", heads) if several else [heads]))
+        if not parts:
+            raise Error("heads is empty: give the query heads that do not read private tokens")
+        object.__setattr__(self, "heads", parts)
 
-    def __hash__(self) -> int:
-        return hash(repr(self.heads))
+    def denied_heads(self, count: int) -> list[int]:
+        chosen = {head for part in self.heads for head in (part if isinstance(part, range) else [part])}
+        return [head for head in super().denied_heads(count) if head in chosen]
 
     @property
     def _policy(self) -> _Policy:
         return _Policy.heads(self.heads)
+
+
+def _heads(given: Any) -> int | range:
+    """Returns a head or a range of heads."""
+    part = given if isinstance(given, range) else whole("heads", given)
+    ends = (part.start, part.stop - 1) if isinstance(part, range) else (part, part)
+    if not 0 <= ends[0] <= ends[1] < MOST_HEADS or (isinstance(part, range) and part.step != 1):
+        raise Error(f"heads holds {given!r}: give heads from 0 to {MOST_HEADS - 1}, as an index, a range such as range(2), or a list of these")
+    return part
 
 
 def _level(name: str, given: Any) -> int:
