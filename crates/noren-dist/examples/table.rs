@@ -5,8 +5,6 @@
 //! * `--all` prints every split that was tried, not only the best one.
 //! * `--heads 32 --kv-heads 8` counts the bytes for other numbers of heads.
 //! * `--keys` allows ranks to send only keys and values, not queries.
-//! --release -p noren-dist --example table`. `-- --all` shows every candidate; `-- --heads 32 --kv-heads 8` counts
-//! bytes for other numbers of heads; `-- --keys` lets only keys travel.
 
 use noren_dist::masks::cases;
 use noren_dist::{Measures, Objective, Options, Travel, compare, search};
