@@ -146,9 +146,10 @@ impl PyCache {
             None => Queries::Each(index(new, "new")?),
         };
         let cache = self.read()?;
-        let step = within_budget(py, |budget| {
-            each!(cache.deref(), cache => cache.plan_within(&mask.0, &facts, heads, queries, budget))
-        })?;
+        let step = within_budget(
+            py,
+            |budget| each!(cache.deref(), cache => cache.plan_within(&mask.0, &facts, heads, queries, budget)),
+        )?;
         let whole = PyPlan::new(step.plan().clone());
         Ok(PyStepPlan { step, spec, whole })
     }

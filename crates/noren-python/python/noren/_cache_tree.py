@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import index
 from typing import Any
 
@@ -73,7 +73,7 @@ def _of_sequence(b: int, length: int, parents: list[int], shown: tuple[int, int]
     if past + max(depths) < window:
         window, sinks = length, 0  # the window hides no token
     if rotating is not None:
-        _check_stored(b, past, depths, window, rotating)
+        _check_stored(b, past, parents, depths, window, rotating)
     mask = tree(parents, past)
     if past > 0:
         mask = keys(range(past)) | mask
@@ -109,14 +109,26 @@ def _depths(parents: list[int]) -> list[int]:
     return depths
 
 
-def _check_stored(b: int, past: int, depths: list[int], window: int, rotating: Mapping[str, int]) -> None:
+def _check_stored(b: int, past: int, parents: list[int], depths: list[int], window: int, rotating: Mapping[str, int]) -> None:
     """Raises `Error` if a rotating cache hides keys that a guess must read.
 
     The cache shows guess `i` the window that ends at its place in the cache, `past + i`, which may be later than its position.
     """
-    needed = max(past + i + 1 - max(past + depth - window + 1, rotating["sink_tokens"]) for i, depth in enumerate(depths))
+    needed = 0
+    for i, depth in enumerate(depths):
+        lowest = min(max(past + depth - window + 1, rotating["sink_tokens"]), past + i)
+        if lowest >= past and past + i + 1 - lowest > rotating["window"]:
+            lowest = past + min(place for place in _path(parents, i, window) if past + place >= rotating["sink_tokens"])
+        needed = max(needed, past + i + 1 - lowest)
     if needed > rotating["window"]:
         raise Error(
             f"the cache shows each token a window of {rotating['window']} tokens, but guesses of sequence {b} need {needed}, because they are "
             f"stored one after another: make the cache with window={needed} or more, and give the window of the mask as window="
         )
+
+
+def _path(parents: list[int], node: int, limit: int) -> Iterator[int]:
+    """Returns a node and its ancestors, at most `limit` nodes."""
+    while node >= 0 and limit > 0:
+        yield node
+        node, limit = parents[node], limit - 1
