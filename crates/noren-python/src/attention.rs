@@ -107,14 +107,15 @@ fn whole<'py, T: FromPyObjectOwned<'py>>(given: &Bound<'py, PyAny>, name: &str, 
 
 impl Modifiers {
     /// Returns all arrays with their names.
-    fn tensors(&self) -> impl Iterator<Item = (&str, &Tensor)> {
+    pub(crate) fn tensors(&self) -> impl Iterator<Item = (&str, &Tensor)> {
         let named = [("relative", &self.relative), ("soft", &self.soft), ("sinks", &self.sinks)];
         let named = named.into_iter().filter_map(|(name, array)| array.as_ref().map(|array| (name, array)));
         let given = self.arrays.iter().map(|(name, array)| (name.as_str(), array));
         self.bias.iter().map(|bias| ("bias", bias)).chain(named).chain(given)
     }
 
-    fn options<'a>(&'a self, heads: usize, cancel: &'a AtomicBool) -> PyResult<Options<'a>> {
+    /// Returns the options of a call with `heads` query heads.
+    pub(crate) fn options<'a>(&'a self, heads: usize, cancel: &'a AtomicBool) -> PyResult<Options<'a>> {
         let array = |_: &Score, name: &str| match self.arrays.get(name) {
             Some(array) => array.view::<f32>("a score's array"),
             None => Err(Error::new_err(format!(
@@ -195,7 +196,8 @@ fn inputs<'a, T: Element>(q: &'a Tensor, k: &'a Tensor, v: &'a Tensor) -> PyResu
     Ok(Inputs { q: q.view("q")?, k: k.view("k")?, v: v.view("v")? })
 }
 
-fn is_long(plan: &PyPlan, q: &Tensor, v: &Tensor) -> bool {
+/// Returns whether a call takes tens of milliseconds. The last dimensions of `q` and `v` are the widths of keys and values.
+pub(crate) fn is_long(plan: &PyPlan, q: &Tensor, v: &Tensor) -> bool {
     let width = |tensor: &Tensor| tensor.shape.last().copied().unwrap_or(1) as u64;
     plan.computed.saturating_mul(width(q) + width(v)) > LONG
 }

@@ -4,7 +4,7 @@ use crate::classes::{PyMask, no_attribute, plot, view};
 use crate::dlpack::{Kind, Tensor};
 use crate::error::{Error, raise};
 use crate::facts::{PyFacts, PyShape, facts_of, shape_of};
-use noren::noren_mask::{self, Budget, Cell, Progress};
+use noren::noren_mask::{Budget, Cell, Progress};
 use noren::{BoundMask, Mask, Plan, PlanOptions, Reorder};
 use noren_picture::{Draw, Picture, TerminalOptions};
 use pyo3::exceptions::PyValueError;
@@ -65,9 +65,9 @@ fn reorder(order: Option<Order>) -> PyResult<Reorder> {
 }
 
 /// Calls `run`, a function that plans or counts, with the default budget. Ctrl-C cancels the call.
-fn within_budget<T: Send>(
+pub(crate) fn within_budget<T: Send, E: Into<noren::Error> + Send>(
     py: Python<'_>,
-    run: impl FnOnce(&Budget<'_>) -> Result<T, noren_mask::Error> + Send,
+    run: impl FnOnce(&Budget<'_>) -> Result<T, E> + Send,
 ) -> PyResult<T> {
     py.detach(|| {
         let interrupt = RefCell::new(None);

@@ -8,6 +8,7 @@
 //! | `mask`, `atoms`, `equivalence`, `values` | masks, functions for atoms, equality at every length, Python's values as sets and numbers |
 //! | `facts`, `masks`, `bound` | shapes, facts and arrays; masks in tensors; bound masks and plans |
 //! | `dlpack`, `attention` | arrays of any library without copies; forward, backward and weights |
+//! | `cache` | key-value caches: append, plan, attend |
 //! | `doctor`, `flow`, `export`, `distributed` | diagnosis, flow and certificates, plans for other formats, partitions |
 //! | `fold` | sequences with shared prefixes |
 //! | `private` | private text: detectors, tokens and policies |
@@ -17,6 +18,7 @@ mod atoms;
 mod attention;
 mod audit;
 mod bound;
+mod cache;
 mod classes;
 mod distributed;
 mod dlpack;
@@ -52,6 +54,8 @@ fn _noren(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<bound::PyBound>()?;
     module.add_class::<bound::PyPlan>()?;
     module.add_class::<attention::Modifiers>()?;
+    module.add_class::<cache::PyCache>()?;
+    module.add_class::<cache::PyStepPlan>()?;
     module.add_class::<distributed::PyPartition>()?;
     module.add("GroupError", py.get_type::<ranks::GroupError>())?;
     module.add("Disagreement", py.get_type::<ranks::Disagreement>())?;

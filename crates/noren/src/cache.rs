@@ -1,8 +1,11 @@
 //! [`KvCache`]: keys and values that stay packed between the steps of a decoder.
 
+mod remove;
 mod step;
+#[cfg(test)]
+mod tests;
 
-pub use step::StepPlan;
+pub use step::{Queries, StepPlan};
 
 use crate::kernel::store::{Packing, Ring, Store};
 use crate::options::MOST_DIM;
@@ -99,7 +102,7 @@ impl KvShape {
 /// With many layers, or with facts, make the [plan](Self::plan) of a step once and pass it to the
 /// [`attention`](Self::attention) of each layer's cache. Queries are those of the last tokens of each sequence. A long
 /// prompt may therefore be appended in chunks. Several tokens may also be speculative, under a tree mask:
-/// [`truncate`](Self::truncate) removes those that were rejected.
+/// [`keep`](Self::keep) keeps those that were accepted, [`truncate`](Self::truncate) removes the last ones.
 ///
 /// # Guarantees
 ///
@@ -261,59 +264,6 @@ impl<T: Element> KvCache<T> {
         self.check_starts(cu_seqlens, Some(total))?;
         let tokens: Vec<_> = cu_seqlens.windows(2).map(|w| (0, w[0]..w[1])).collect();
         self.write(&k, &v, &tokens)
-    }
-
-    /// Removes the last tokens of a sequence until `len` are left. Blocks without tokens return to the pool.
-    ///
-    /// ```
-    /// use noren::{KvCache, KvShape, View};
-    /// let mut cache = KvCache::<f32>::paged(&KvShape::new(1, 2), 16, 3)?;
-    /// let guesses = [0.0; 2 * 40];
-    /// let guesses = View::new(&guesses, [1, 1, 40, 2])?;
-    /// cache.append(guesses, guesses)?;
-    /// assert_eq!(cache.free_blocks(), 0);
-    /// cache.truncate(0, 17)?;
-    /// assert_eq!((cache.len(0), cache.free_blocks()), (17, 1));
-    /// # Ok::<(), noren::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Returns an error if there is no such sequence, if `len` is above the sequence's length, or if a rotating cache
-    /// has overwritten tokens of the window that ends at `len`. A rotating cache can remove the tokens of the last
-    /// step.
-    pub fn truncate(&mut self, sequence: usize, len: usize) -> Result<(), Error> {
-        let count = self.sequences.len();
-        let Some(found) = self.sequences.get_mut(sequence) else {
-            return refuse(format!("there is no sequence {sequence}: sequences are numbered from 0 to {}", count - 1));
-        };
-        if len > found.len {
-            let held = found.len;
-            return refuse(format!("sequence {sequence} has {held} tokens and cannot be truncated to {len}"));
-        }
-        if let Form::Rotating { window, ring, .. } = self.form {
-            let oldest = (len + 1).saturating_sub(window).max(ring.sink_tokens);
-            if oldest >= len {
-                // After this truncation, no older slot is read again, except the slots of the sink tokens.
-                found.written = len;
-            } else if oldest + ring.len < found.written {
-                return refuse(format!(
-                    "sequence {sequence} cannot be truncated to {len} tokens: its window would begin at position {oldest}, which is \
-                     overwritten; only the tokens of the last step can be removed"
-                ));
-            }
-        }
-        found.len = len;
-        if let Form::Paged { block } = self.form {
-            let kept = len.div_ceil(block);
-            self.free.extend(found.pages.drain(kept..).rev());
-        }
-        Ok(())
-    }
-
-    /// Removes all tokens of a sequence; its blocks return to the pool. The result is that of
-    /// [`truncate`](Self::truncate) with `len` 0.
-    pub fn clear(&mut self, sequence: usize) -> Result<(), Error> {
-        self.truncate(sequence, 0)
     }
 
     /// Returns an error if the new keys `k` or values `v` do not have the shape `[batch, kv_heads, new, ...]` that the

@@ -152,7 +152,7 @@ mod weights;
 pub use attend::{Attend, CowView, IntoMasking, IntoView, IntoViewMut, Masking, attend};
 pub use attention::{Attention, Inputs, Outputs, attention, attention_into};
 pub use backward::{Gradients, GradientsMut, Saved, attention_backward, attention_backward_into};
-pub use cache::{KvCache, KvShape, StepPlan};
+pub use cache::{KvCache, KvShape, Queries, StepPlan};
 pub use dropout::Dropout;
 pub use dtype::{Dtype, Element};
 pub use error::Error;

@@ -16,6 +16,7 @@ import os as _os
 from typing import TYPE_CHECKING, Any as _Any
 
 from ._attention import attention as attention
+from ._cache import KvCache as KvCache
 from ._doctor import (
     Finding as Finding,
     Question as Question,
@@ -47,6 +48,7 @@ from ._noren import (
     Score as Score,
     Shape as Shape,
     Spec as Spec,
+    StepPlan as StepPlan,
     __version__ as __version__,
     after_fork as _after_fork,
     alibi as alibi,

@@ -446,6 +446,39 @@ class Modifiers:
         arrays: Mapping[str, Any] = ...,
     ) -> Modifiers: ...
 
+@final
+class StepPlan:
+    """The plan of one step of a `KvCache`, made by `KvCache.plan` for the caches of all layers with the same form and history."""
+
+    @property
+    def plan(self) -> Plan:
+        """The plan for attention: batch rows are the sequences, queries the new tokens, keys those that the step reads."""
+    @property
+    def spec(self) -> Spec | None:
+        """The mask with its score modifiers; `None` if the step was planned with a mask without score modifiers."""
+    @property
+    def shape(self) -> Shape:
+        """The sizes of the step: sequences as batch rows, heads, the maximum number of queries of a sequence, and keys."""
+    def key_positions(self, sequence: int) -> list[int]:
+        """Returns the position of each key of a sequence, -1 for an index without a key."""
+
+@final
+class _KvCache:
+    def __new__(cls, form: str, sizes: Mapping[str, Any], dtype: str, isa: str | None) -> _KvCache: ...
+    def append(self, k: Any, v: Any, cu_seqlens: Any = None) -> None: ...
+    def plan(self, mask: Mask, facts: Known, heads: Any, new: Any, cu_seqlens: Any = None, spec: Spec | None = None) -> StepPlan: ...
+    def attend(self, q: Any, plan: StepPlan, modifiers: Modifiers, out: Any, lse: Any = None) -> None: ...
+    def truncate(self, sequence: Any, length: Any) -> None: ...
+    def keep(self, sequence: Any, guesses: Any, accepted: Any) -> None: ...
+    @property
+    def lengths(self) -> list[int]: ...
+    @property
+    def free_blocks(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def isa(self) -> str: ...
+
 class _Flow:
     def __new__(
         cls, masks: Sequence[Mask | str], shape: Shape | int, facts: Known = None, *, fill: str = "nothing"

@@ -14,7 +14,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// Returns the name of the type as libraries of Python write it.
-    pub(super) fn words(self) -> String {
+    pub(crate) fn words(self) -> String {
         match self {
             Kind::Int(bits) => format!("int{bits}"),
             Kind::Uint(bits) => format!("uint{bits}"),

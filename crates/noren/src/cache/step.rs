@@ -7,7 +7,7 @@ use crate::kernel::store::{Ring, StoredHead};
 use crate::kernel::{scores::Modifiers, tile::Context};
 use crate::options::Cancel;
 use crate::{Attention, Element, Error, Options, Outputs, View, ViewMut};
-use noren_mask::{Facts, Mask, Plan, PlanOptions, Reorder, Shape, Side, atoms};
+use noren_mask::{Budget, Facts, Mask, Plan, PlanOptions, Reorder, Shape, Side, atoms};
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -19,26 +19,26 @@ use std::ops::Range;
 #[derive(Clone, Debug)]
 pub struct StepPlan {
     plan: Plan,
-    new: New,
+    new: Queries,
     held: Vec<Held>,
 }
 
 /// The number of queries (new tokens) of each sequence in a step.
-#[derive(Clone, Debug)]
-enum New {
-    /// The number of queries, equal for every sequence.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Queries {
+    /// The number of queries, equal for every sequence. Queries are `[sequences, heads, new, head_dim]`.
     Each(usize),
     /// Numbers that differ between sequences, as `cu_seqlens`: sequence `b` has the queries
-    /// `cu_seqlens[b]..cu_seqlens[b + 1]`.
+    /// `cu_seqlens[b]..cu_seqlens[b + 1]`. Queries are `[1, heads, total, head_dim]`.
     Ragged(Vec<usize>),
 }
 
-impl New {
+impl Queries {
     /// Returns the number of queries of sequence `b`.
     fn count(&self, b: usize) -> usize {
         match self {
-            New::Each(new) => *new,
-            New::Ragged(starts) => starts[b + 1] - starts[b],
+            Queries::Each(new) => *new,
+            Queries::Ragged(starts) => starts[b + 1] - starts[b],
         }
     }
 }
@@ -108,7 +108,7 @@ impl<T: Element> KvCache<T> {
     /// # Errors
     /// Returns an error if there are more queries than a sequence has tokens, and the errors of [`Mask::bind`].
     pub fn plan(&self, mask: &Mask, facts: &Facts, heads: usize, new: usize) -> Result<StepPlan, Error> {
-        self.plan_new(mask, facts, heads, New::Each(new))
+        self.plan_within(mask, facts, heads, Queries::Each(new), &Budget::unlimited())
     }
 
     /// Plans a step as [`plan`](Self::plan) does, for sequences with different numbers of queries. The queries of
@@ -120,11 +120,25 @@ impl<T: Element> KvCache<T> {
         heads: usize,
         cu_seqlens: &[usize],
     ) -> Result<StepPlan, Error> {
-        self.check_starts(cu_seqlens, None)?;
-        self.plan_new(mask, facts, heads, New::Ragged(cu_seqlens.to_vec()))
+        self.plan_within(mask, facts, heads, Queries::Ragged(cu_seqlens.to_vec()), &Budget::unlimited())
     }
 
-    fn plan_new(&self, mask: &Mask, facts: &Facts, heads: usize, new: New) -> Result<StepPlan, Error> {
+    /// Plans a step as [`plan`](Self::plan) and [`plan_ragged`](Self::plan_ragged) do, within a budget. The watch function
+    /// of the budget can cancel.
+    ///
+    /// # Errors
+    /// Returns the errors of [`plan`](Self::plan), and an error if the budget is spent or its function cancels.
+    pub fn plan_within(
+        &self,
+        mask: &Mask,
+        facts: &Facts,
+        heads: usize,
+        new: Queries,
+        budget: &Budget<'_>,
+    ) -> Result<StepPlan, Error> {
+        if let Queries::Ragged(cu_seqlens) = &new {
+            self.check_starts(cu_seqlens, None)?;
+        }
         let count = self.sequences.len();
         let held = (0..count).map(|b| self.held(b, new.count(b))).collect::<Result<Vec<_>, _>>()?;
         let q_len = (0..count).map(|b| new.count(b)).max().unwrap_or(0);
@@ -144,7 +158,7 @@ impl<T: Element> KvCache<T> {
             false => mask.bind(&shape, &facts.into_owned().position_runs(runs))?,
         };
         // Keys are read in place, in the order of positions.
-        let plan = bound.plan_with(&PlanOptions { reorder: Reorder::Never, ..PlanOptions::default() });
+        let plan = bound.plan_within(&PlanOptions { reorder: Reorder::Never, ..PlanOptions::default() }, budget)?;
         Ok(StepPlan { plan, new, held })
     }
 
@@ -164,9 +178,9 @@ impl<T: Element> KvCache<T> {
 
     /// Returns the facts of a step. If the numbers of queries differ between sequences, these numbers are added to
     /// `facts`.
-    fn counted<'a>(&self, facts: &'a Facts, new: &New) -> Cow<'a, Facts> {
+    fn counted<'a>(&self, facts: &'a Facts, new: &Queries) -> Cow<'a, Facts> {
         match new {
-            New::Ragged(starts) if !facts.has_query_lengths() && facts.padding_side() == Side::Right => {
+            Queries::Ragged(starts) if !facts.has_query_lengths() && facts.padding_side() == Side::Right => {
                 let counts: Vec<usize> = starts.windows(2).map(|w| w[1] - w[0]).collect();
                 Cow::Owned(facts.clone().query_lengths(counts))
             }
@@ -262,8 +276,8 @@ impl<T: Element> KvCache<T> {
         }
         let (heads, head_dim) = (shape.head_count(), self.shape.head_dim);
         let (expected, what) = match &step.new {
-            New::Each(new) => ([self.sequences.len(), heads, *new, head_dim], "[sequences, heads, new, head_dim]"),
-            New::Ragged(starts) => {
+            Queries::Each(new) => ([self.sequences.len(), heads, *new, head_dim], "[sequences, heads, new, head_dim]"),
+            Queries::Ragged(starts) => {
                 ([1, heads, starts.last().copied().unwrap_or(0), head_dim], "[1, heads, total, head_dim]")
             }
         };
@@ -315,8 +329,8 @@ impl<T: Element> KvCache<T> {
                 plan,
                 q: Rows::of(q),
                 starts: match &step.new {
-                    New::Each(_) => None,
-                    New::Ragged(starts) => Some(starts),
+                    Queries::Each(_) => None,
+                    Queries::Ragged(starts) => Some(starts),
                 },
                 bits: (0..jobs.shared_bits).map(|_| Default::default()).collect(),
                 modifiers: Modifiers::new(plan, self.shape.head_dim, options),

@@ -186,6 +186,13 @@ impl Store {
         Ok(Store { packing, dtype, kv_heads, page, region, lines, non_finite })
     }
 
+    /// Fills the whole memory with NaN, as if tokens with such content had been in every slot.
+    #[cfg(test)]
+    pub(crate) fn poison(&mut self) {
+        self.lines.values_mut::<f32>().fill(f32::from_bits(u32::MAX));
+        self.non_finite.fill(true);
+    }
+
     /// Returns the size of the cache's memory, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(self.lines.values::<f32>())
@@ -224,23 +231,67 @@ impl Store {
                 let (page, slot) = (pages[slot / self.page], slot % self.page);
                 let run = follow.min(self.page - slot).min(tokens.len());
                 let now = tokens.start..tokens.start + run;
-                self.write_run((page, head), slot, [k, v], batch, now);
+                self.write_run((page, head), slot, [k, v], [batch, head], now);
                 tokens.start += run;
             }
         }
     }
 
+    /// Moves keys and values within a sequence: those at position `from[i]` to position `to + i`. The positions `from` must
+    /// ascend from `to` or later, and they and the positions from `to` on must have slots of their own.
+    pub(crate) fn gather<T: Element>(&mut self, pages: &[u32], ring: Ring, from: &[usize], to: usize) {
+        let Packing { head_dim, v_dim, .. } = self.packing;
+        let (mut k, mut v) = (vec![T::from_f32(0.0); head_dim], vec![T::from_f32(0.0); v_dim]);
+        let locate = |store: &Self, position| {
+            let (slot, _) = ring.place(position);
+            (pages[slot / store.page], slot % store.page)
+        };
+        for (to, from) in (to..).zip(from.iter().copied()).filter(|(to, from)| to != from) {
+            let ((from_page, from_slot), (page, slot)) = (locate(self, from), locate(self, to));
+            for head in 0..self.kv_heads {
+                self.read((from_page, head), from_slot, [&mut k, &mut v]);
+                let view =
+                    |row| View::strided(row, [1, 1, 1, row.len()], [0, 0, 0, 1], 0).expect("a row of this length");
+                self.write_run((page, head), slot, [&view(&k), &view(&v)], [0, 0], 0..1);
+            }
+        }
+    }
+
+    /// Reads one key and its value into `[k, v]`.
+    fn read<T: Element>(&self, region: (u32, usize), slot: usize, [k, v]: [&mut [T]; 2]) {
+        let Packing { lanes, terms, words, v_width, word_bytes, .. } = self.packing;
+        let start = self.region(region.0, region.1).0;
+        let key = start / word_bytes + slot / lanes * words * lanes + slot % lanes;
+        let value = (start + self.region[0]) / word_bytes + slot / terms * v_width;
+        if terms == 2 {
+            let memory = self.lines.values::<f32>();
+            let half = |word: f32, high: bool| {
+                let bits = word.to_bits();
+                T::from_f32(f32::from_bits(if high { bits & 0xffff_0000 } else { bits << 16 }))
+            };
+            for (pair, word) in k.chunks_mut(2).zip(memory[key..].iter().step_by(lanes)) {
+                pair.iter_mut().zip([false, true]).for_each(|(x, high)| *x = half(*word, high));
+            }
+            v.iter_mut().zip(&memory[value..]).for_each(|(x, word)| *x = half(*word, slot % 2 == 1));
+        } else {
+            let memory = self.lines.values::<T>();
+            k.iter_mut().zip(memory[key..].iter().step_by(lanes)).for_each(|(x, from)| *x = *from);
+            v.copy_from_slice(&memory[value..value + v.len()]);
+        }
+    }
+
+    /// Writes rows `tokens` of `[k, v]`, in the batch row and head `at`, to slots from `slot` on of a region.
     fn write_run<T: Element>(
         &mut self,
         region: (u32, usize),
         slot: usize,
         [k, v]: [&View<'_, T>; 2],
-        batch: usize,
+        at: [usize; 2],
         tokens: Range<usize>,
     ) {
         let Packing { head_dim, v_dim, lanes, terms, words, v_width, word_bytes } = self.packing;
         let (start, first_vector) = self.region(region.0, region.1);
-        let head = region.1;
+        let [batch, head] = at;
         let (keys, values) = (start / word_bytes, (start + self.region[0]) / word_bytes);
         let slots = slot..slot + tokens.len();
         let mut row = vec![0.0f32; head_dim.max(v_dim)];

@@ -389,6 +389,97 @@ fn guesses_of_a_tree_are_taken_back() {
     }
 }
 
+/// Appends a tree of guesses, keeps a path of it, and continues. The results have the bits of a cache to which only the
+/// accepted tokens were appended.
+fn accepted_guesses_stay<T: Element>() {
+    let (d, v_dim, steps) = (37, 21, 9);
+    for (isa, seed) in Isa::available().iter().flat_map(|isa| (0..3).map(move |seed| (isa, seed))) {
+        let mut dice = Dice(700 + seed);
+        let shape = KvShape::new(2, d).v_dim(v_dim).sequences(2).isa(*isa);
+        // The slots between the sink tokens and the ring are never written.
+        let window = Some((1 + dice.below(40), 2 * dice.below(5), 12));
+        let caches = || forms::<T>(&shape, 2, 150, window);
+        for ((form, mut plain), (_, mut guessing)) in caches().into_iter().zip(caches()) {
+            for step in 0..steps {
+                let guesses = 1 + dice.below(12);
+                let draw = |width, seed| random::<T>([2, 2, guesses, width], seed);
+                let (k, v) = (draw(d, dice.next()), draw(v_dim, dice.next()));
+                guessing.append(k.view(), v.view()).unwrap();
+                let paths = [(); 2].map(|()| (0..guesses).filter(|_| dice.chance(60)).collect::<Vec<_>>());
+                let starts = [0, paths[0].len(), paths[0].len() + paths[1].len()];
+                if starts[2] > 0 {
+                    let gather = |x: &Array<T>| {
+                        Array::new([1, 2, starts[2], x.shape[3]], |[_, h, i, d]| {
+                            let b = usize::from(i >= starts[1]);
+                            x.view().get([b, h, paths[b][i - starts[b]], d]).to_f32()
+                        })
+                        .cast::<T>()
+                    };
+                    let (k, v) = (gather(&k), gather(&v));
+                    plain.append_ragged(k.view(), v.view(), &starts).unwrap();
+                }
+                for (b, path) in paths.iter().enumerate() {
+                    guessing.keep(b, guesses, path).unwrap();
+                    assert_eq!(guessing.len(b), plain.len(b));
+                }
+                assert_eq!(guessing.free_blocks(), plain.free_blocks());
+                let next = [(d, 1), (d, 2), (v_dim, 3)]
+                    .map(|(width, heads)| random::<T>([2, [0, 4, 2, 2][heads], 1, width], dice.next()));
+                let [expected, got] = [&mut plain, &mut guessing].map(|cache| {
+                    cache.append(next[1].view(), next[2].view()).unwrap();
+                    cache.attend(next[0].view(), &atoms::causal(), &Options::default()).unwrap()
+                });
+                for (b, h) in [(0, 0), (0, 3), (1, 1), (1, 2)] {
+                    let what = format!("{form} in {} on {isa}, {window:?}, step {step}, {paths:?}", T::DTYPE);
+                    assert_same_bits(&row(&got, [b, h, 0]), &row(&expected, [b, h, 0]), &what);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn accepted_guesses_stay_in_f32() {
+    accepted_guesses_stay::<f32>();
+}
+
+#[test]
+fn accepted_guesses_stay_in_bf16() {
+    accepted_guesses_stay::<bf16>();
+}
+
+#[test]
+fn accepted_guesses_stay_in_f16() {
+    accepted_guesses_stay::<f16>();
+}
+
+#[test]
+fn wrong_paths_of_guesses_are_refused() {
+    let x = Array::random([1, 1, 10, 4], 1);
+    let message = |result: Result<(), noren::Error>| result.unwrap_err().to_string();
+    let mut cache = KvCache::<f32>::contiguous(&KvShape::new(1, 4), 16).unwrap();
+    cache.append(x.view(), x.view()).unwrap();
+    assert_eq!(
+        message(cache.keep(0, 11, &[])),
+        "cache: sequence 0 has 10 tokens, but 11 guesses are given: give at most 10"
+    );
+    assert_eq!(
+        message(cache.keep(0, 3, &[1, 3])),
+        "cache: guess 3 is accepted, but there are 3 guesses, numbered from 0"
+    );
+    assert_eq!(
+        message(cache.keep(0, 3, &[0, 2, 1])),
+        "cache: accepted guesses 2 and 1 do not ascend: give each index once, in ascending order"
+    );
+    assert_eq!(message(cache.keep(1, 3, &[0])), "cache: there is no sequence 1: sequences are numbered from 0 to 0");
+    assert_eq!(cache.len(0), 10, "nothing was removed");
+    let mut ring = KvCache::<f32>::rotating(&KvShape::new(1, 4), 8, 2, 10).unwrap();
+    (0..9).for_each(|_| ring.append(x.view(), x.view()).unwrap());
+    assert!(message(ring.keep(0, 80, &[70, 71])).contains("is overwritten"));
+    ring.keep(0, 10, &[]).unwrap();
+    assert_eq!(ring.len(0), 80);
+}
+
 /// NaN in slots that no query may read (never written, returned to the pool, overwritten or hidden) changes no bit.
 fn stale_content_changes_no_bit<T: Element>() {
     let (len, d) = (70, 40);

@@ -1,0 +1,290 @@
+//! `_KvCache` and `StepPlan`: keys and values between the steps of a decoder, in one of three types.
+
+use crate::attention::{Modifiers, compute, is_long};
+use crate::bound::{PyPlan, within_budget};
+use crate::classes::{PyMask, PySpec};
+use crate::dlpack::{Kind, Tensor, check_disjoint};
+use crate::error::{Error, raise};
+use crate::facts::{PyShape, facts_of};
+use crate::values::{count, counts};
+use noren::{Dtype, Element, KvCache, KvShape, Outputs, Queries, StepPlan, View, bf16, f16};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::AtomicBool;
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+
+/// A cache of keys and values in one of the types of attention.
+enum AnyCache {
+    F32(KvCache<f32>),
+    Bf16(KvCache<bf16>),
+    F16(KvCache<f16>),
+}
+
+macro_rules! each {
+    ($any:expr, $cache:ident => $call:expr) => {
+        match $any {
+            AnyCache::F32($cache) => $call,
+            AnyCache::Bf16($cache) => $call,
+            AnyCache::F16($cache) => $call,
+        }
+    };
+}
+
+/// The memory of `noren.KvCache`. Calls that change the cache need it alone; other calls can run at the same time.
+#[pyclass(name = "_KvCache", module = "noren", frozen)]
+pub(crate) struct PyCache(RwLock<AnyCache>);
+
+/// The plan of one step of a `KvCache`, for the caches of all layers that hold the same tokens.
+#[pyclass(name = "StepPlan", module = "noren", frozen, weakref)]
+pub(crate) struct PyStepPlan {
+    step: StepPlan,
+    spec: Option<PySpec>,
+    whole: PyPlan,
+}
+
+/// Returns the error for a cache that another thread uses. After a panic in a call, the content is unknown.
+fn in_use<T>(error: TryLockError<T>) -> PyErr {
+    Error::new_err(match error {
+        TryLockError::WouldBlock => {
+            "the cache is used by another thread: wait until its call has ended, or give each thread a cache of its own"
+        }
+        TryLockError::Poisoned(_) => "an earlier call on this cache failed in the middle: make a new cache",
+    })
+}
+
+/// Reads one size from the arguments of a constructor.
+fn size(sizes: &Bound<'_, PyDict>, name: &str) -> PyResult<usize> {
+    let given = sizes.get_item(name)?.ok_or_else(|| PyTypeError::new_err(format!("{name} is missing")))?;
+    Ok(usize::try_from(count(&given, name)?).unwrap_or(usize::MAX))
+}
+
+fn index(given: &Bound<'_, PyAny>, name: &str) -> PyResult<usize> {
+    Ok(usize::try_from(count(given, name)?).unwrap_or(usize::MAX))
+}
+
+fn indices(given: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<usize>> {
+    Ok(counts(given, name)?.into_iter().map(|n| usize::try_from(n).unwrap_or(usize::MAX)).collect())
+}
+
+fn cache_of<T: Element>(form: &str, shape: &KvShape, sizes: &Bound<'_, PyDict>) -> PyResult<KvCache<T>> {
+    let size = |name| size(sizes, name);
+    match form {
+        "contiguous" => KvCache::contiguous(shape, size("capacity")?),
+        "rotating" => KvCache::rotating(shape, size("window")?, size("sink_tokens")?, size("ahead")?),
+        _ => KvCache::paged(shape, size("block")?, size("blocks")?),
+    }
+    .map_err(raise)
+}
+
+/// Returns a view of an array of the type of the cache.
+fn typed<'a, T: Element>(array: &'a Tensor, name: &'static str) -> PyResult<View<'a, T>> {
+    let given = array.dtype(name)?;
+    if given != T::DTYPE {
+        let words = |dtype| Kind::Float(dtype).words();
+        return Err(PyTypeError::new_err(format!(
+            "{name} holds {}, but the cache holds {}: convert {name}, or make the cache with dtype=\"{}\"",
+            words(given),
+            words(T::DTYPE),
+            words(given)
+        )));
+    }
+    array.view(name)
+}
+
+impl PyCache {
+    fn read(&self) -> PyResult<RwLockReadGuard<'_, AnyCache>> {
+        self.0.try_read().map_err(in_use)
+    }
+
+    fn write(&self) -> PyResult<RwLockWriteGuard<'_, AnyCache>> {
+        self.0.try_write().map_err(in_use)
+    }
+}
+
+#[pymethods]
+impl PyCache {
+    /// Makes a cache; `sizes` holds the sizes of the form by name, as in `noren.KvCache`.
+    #[new]
+    fn new(form: &str, sizes: &Bound<'_, PyDict>, dtype: &str, isa: Option<&str>) -> PyResult<Self> {
+        let mut shape = KvShape::new(size(sizes, "kv_heads")?, size(sizes, "head_dim")?)
+            .v_dim(size(sizes, "v_dim")?)
+            .sequences(size(sizes, "sequences")?);
+        if let Some(name) = isa {
+            shape = shape.isa(name.parse().map_err(raise)?);
+        }
+        Ok(PyCache(RwLock::new(match dtype {
+            "bfloat16" => AnyCache::Bf16(cache_of(form, &shape, sizes)?),
+            "float16" => AnyCache::F16(cache_of(form, &shape, sizes)?),
+            _ => AnyCache::F32(cache_of(form, &shape, sizes)?),
+        })))
+    }
+
+    /// Appends tokens to all sequences, or by `cu_seqlens`.
+    #[pyo3(signature = (k, v, cu_seqlens=None))]
+    fn append(&self, py: Python<'_>, k: Tensor, v: Tensor, cu_seqlens: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let starts = cu_seqlens.map(|given| indices(given, "cu_seqlens")).transpose()?;
+        py.detach(|| each!(self.write()?.deref_mut(), cache => append(cache, &k, &v, starts.as_deref())))
+    }
+
+    /// Plans a step whose queries are the last `new` tokens of each sequence, or those of `cu_seqlens`.
+    #[pyo3(signature = (mask, facts, heads, new, cu_seqlens=None, spec=None))]
+    fn plan(
+        &self,
+        py: Python<'_>,
+        mask: PyMask,
+        facts: Option<&Bound<'_, PyAny>>,
+        heads: &Bound<'_, PyAny>,
+        new: &Bound<'_, PyAny>,
+        cu_seqlens: Option<&Bound<'_, PyAny>>,
+        spec: Option<PySpec>,
+    ) -> PyResult<PyStepPlan> {
+        let (heads, facts) = (index(heads, "heads")?, facts_of(facts)?);
+        let queries = match cu_seqlens {
+            Some(given) => Queries::Ragged(indices(given, "cu_seqlens")?),
+            None => Queries::Each(index(new, "new")?),
+        };
+        let cache = self.read()?;
+        let step = within_budget(
+            py,
+            |budget| each!(cache.deref(), cache => cache.plan_within(&mask.0, &facts, heads, queries, budget)),
+        )?;
+        let whole = PyPlan::new(step.plan().clone());
+        Ok(PyStepPlan { step, spec, whole })
+    }
+
+    /// Computes the attention of a step. Writes `out` and, if given, `lse` (contiguous `float32`).
+    #[pyo3(signature = (q, plan, modifiers, out, lse=None))]
+    fn attend(
+        &self,
+        py: Python<'_>,
+        q: Tensor,
+        plan: &PyStepPlan,
+        modifiers: &Modifiers,
+        mut out: Tensor,
+        mut lse: Option<Tensor>,
+    ) -> PyResult<()> {
+        let mut written = vec![("out", &out)];
+        written.extend(lse.as_ref().map(|lse| ("lse", lse)));
+        let mut read = vec![("q", &q)];
+        read.extend(modifiers.tensors());
+        check_disjoint(&written, &read)?;
+        compute(py, is_long(&plan.whole, &q, &out), |cancel| {
+            let cache = self.read()?;
+            each!(cache.deref(), cache => attend(cache, &q, plan, modifiers, cancel, &mut out, lse.as_mut()))
+        })
+    }
+
+    /// Removes the last tokens of a sequence until `length` are left.
+    fn truncate(&self, sequence: &Bound<'_, PyAny>, length: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (sequence, length) = (index(sequence, "sequence")?, index(length, "length")?);
+        each!(self.write()?.deref_mut(), cache => cache.truncate(sequence, length)).map_err(raise)
+    }
+
+    /// Keeps, of the last `guesses` tokens of a sequence, those with the indices `accepted`.
+    fn keep(
+        &self,
+        py: Python<'_>,
+        sequence: &Bound<'_, PyAny>,
+        guesses: &Bound<'_, PyAny>,
+        accepted: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let (sequence, guesses) = (index(sequence, "sequence")?, index(guesses, "guesses")?);
+        let accepted = indices(accepted, "accepted")?;
+        py.detach(|| each!(self.write()?.deref_mut(), cache => cache.keep(sequence, guesses, &accepted)).map_err(raise))
+    }
+
+    /// The number of tokens of each sequence.
+    #[getter]
+    fn lengths(&self) -> PyResult<Vec<usize>> {
+        Ok(each!(self.read()?.deref(), cache => (0..cache.sequence_count()).map(|b| cache.len(b)).collect()))
+    }
+
+    /// The number of blocks that no sequence uses.
+    #[getter]
+    fn free_blocks(&self) -> PyResult<usize> {
+        Ok(each!(self.read()?.deref(), cache => cache.free_blocks()))
+    }
+
+    /// The bytes of memory for keys and values, used or not.
+    #[getter]
+    fn bytes(&self) -> PyResult<usize> {
+        Ok(each!(self.read()?.deref(), cache => cache.bytes()))
+    }
+
+    /// The processor path.
+    #[getter]
+    fn isa(&self) -> PyResult<String> {
+        Ok(each!(self.read()?.deref(), cache => cache.isa().to_string()))
+    }
+}
+
+fn append<T: Element>(cache: &mut KvCache<T>, k: &Tensor, v: &Tensor, starts: Option<&[usize]>) -> PyResult<()> {
+    let (k, v) = (typed(k, "k")?, typed(v, "v")?);
+    match starts {
+        None => cache.append(k, v),
+        Some(starts) => cache.append_ragged(k, v, starts),
+    }
+    .map_err(raise)
+}
+
+fn attend<T: Element>(
+    cache: &KvCache<T>,
+    q: &Tensor,
+    plan: &PyStepPlan,
+    modifiers: &Modifiers,
+    cancel: &AtomicBool,
+    out: &mut Tensor,
+    lse: Option<&mut Tensor>,
+) -> PyResult<()> {
+    let options = modifiers.options(plan.step.plan().shape().head_count(), cancel)?;
+    let lse = lse.map(|lse| lse.slice_mut("lse", &[Kind::Float(Dtype::F32)])).transpose()?;
+    let q = typed(q, "q")?;
+    let outputs = Outputs { out: out.view_mut("out")?, lse };
+    cache.attention_into(q, &plan.step, &options, outputs).map_err(raise)
+}
+
+#[pymethods]
+impl PyStepPlan {
+    /// The plan for attention: batch rows are the sequences, queries the new tokens, keys those that the step reads.
+    #[getter]
+    fn plan(&self) -> PyPlan {
+        PyPlan::new(self.step.plan().clone())
+    }
+
+    /// The mask with its score modifiers, if the step was planned with a `Spec`.
+    #[getter]
+    fn spec(&self) -> Option<PySpec> {
+        self.spec.clone()
+    }
+
+    /// The sizes of the step.
+    #[getter]
+    fn shape(&self) -> PyShape {
+        PyShape(self.step.plan().shape().clone())
+    }
+
+    /// Returns the position of each key of a sequence, or -1 for an index without a key.
+    fn key_positions(&self, sequence: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
+        let (sequence, shape) = (index(sequence, "sequence")?, self.step.plan().shape());
+        if sequence >= shape.batch_len() {
+            let last = shape.batch_len() - 1;
+            return Err(Error::new_err(format!(
+                "there is no sequence {sequence}: sequences are numbered from 0 to {last}"
+            )));
+        }
+        Ok((0..shape.kv_len()).map(|key| self.step.key_position(sequence, key).max(-1)).collect())
+    }
+
+    fn __repr__(&self) -> String {
+        let shape = self.step.plan().shape();
+        format!(
+            "<step of {} with {} sequence(s), {} queries, {} keys>",
+            self.step.plan().bound().mask(),
+            shape.batch_len(),
+            shape.q_len(),
+            shape.kv_len()
+        )
+    }
+}
