@@ -157,11 +157,13 @@ _FORMATS = {
 _WHERE = {name: f"formats.{module}" for module, names in _FORMATS.items() for name in names.split()}
 _WHERE |= {"audit": "battery", "guard": "_guard", "MaskFault": "_guard"}
 _MODULES = ("private",)
-"""Modules that are imported on first use."""
+"""Names of submodules of `noren` that are imported on first use."""
 
 
 def __getattr__(name: str) -> _Any:
-    """Returns the function or class `name` of the formats or model tests, whose modules are imported on first use."""
+    """Returns the attribute `name` of `noren` if its module is imported on first use: a conversion of a format, `audit`, `guard`,
+    `MaskFault`, or a submodule such as `private`.
+    """
     if name in _WHERE:
         from importlib import import_module
 

@@ -22,7 +22,7 @@ class Call:
     alibi: tuple[float, ...] | None = None
     dropout: float = 0.0
     partial: bool = False
-    """Whether the call has only some of the keys that its query rows read, so that its gradients are partial sums."""
+    """True if the call has only some of the keys that its query rows read. The gradients of the call are then partial sums."""
 
 
 @dataclass
