@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 
 /// The numbers of batch rows, heads, queries and keys to which a mask is bound, and the position of the first query.
 ///
-/// `query_offset` is that position: one number, or one for each batch row. It must be given if `q_len` and `kv_len`
-/// differ. `kv_heads` is the number of key-value heads [default: `heads`] and divides `heads`. Raises `Error` for sizes
-/// that contradict each other.
+/// `query_offset` is the position of the first query: one number, or one for each batch row. It must be given if
+/// `q_len` and `kv_len` differ. `kv_heads` is the number of key-value heads [default: `heads`] and divides `heads`.
+/// Raises `Error` for sizes that contradict each other.
 #[pyclass(name = "Shape", module = "noren", frozen, eq, hash, from_py_object)]
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PyShape(pub(crate) Shape);
