@@ -370,8 +370,8 @@ def _enter(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
 
 
 def _wanted(model: nn.Module, outer: Frame | None, kwargs: Mapping[str, Any]) -> Setting | None:
-    """Returns the setting of a forward pass: from the arguments of the call, else from the outer pass, else from the model; None
-    if no mask was given.
+    """Returns the setting of a forward pass: from the arguments of the call, else from the outer pass, else from the model, else
+    from `noren.hf.register`. None if no mask was given.
     """
     if any(kwargs.get(name) is not None for name in ARGUMENTS):
         mask, facts, inputs = (kwargs.get(name) for name in ARGUMENTS)

@@ -37,7 +37,9 @@ def prefix(lab: Lab) -> Trials:
 
 
 def window(lab: Lab) -> Trials:
-    """Changes the beginning of a sequence; outputs beyond the reach of all windows together must not change."""
+    """Changes the beginning of a sequence. Outputs so late that the windows of all layers together do not reach this beginning
+    must not change.
+    """
     try:
         yield from _changed(lab, "window")
     except Skip as reason:
@@ -277,7 +279,7 @@ def _cached(lab: Lab, splits: tuple[int, ...], said: str) -> Trials:
 
 
 def backends(lab: Lab) -> Trials:
-    """Runs the same call with another attention implementation; outputs must be equal."""
+    """Runs a call of the model with two attention implementations; outputs must be equal."""
     names = lab.subject.backend_names()
     if len(names) < 2:
         raise Skip("only one attention implementation is known: give other implementations as backends={name: function}")
