@@ -71,7 +71,7 @@ def _bytes_of(message: bytearray) -> Tensor:
 
 
 class _Carrier:
-    """The object with which `Link` exchanges messages over a process group."""
+    """The object through which the Rust class `Link` exchanges messages over a process group."""
 
     def __init__(self, group: dist.ProcessGroup, timeout: timedelta) -> None:
         self._group, self._timeout = group, timeout

@@ -145,7 +145,7 @@ def _segments(source: Source, runs: Runs, row: int) -> list[_Segment]:
 
 
 def _one_reach(source: Source, segments: list[_Segment]) -> tuple[int, int]:
-    """Returns (number of keys before a query, number of keys after it) that the query reads; -1 means no limit.
+    """Returns (number of keys before its own key, number of keys after its own key) that each query reads; -1 means no limit.
 
     These numbers are equal in all segments. Raises `ExportError` if they are not.
     """
