@@ -253,7 +253,8 @@ def mask_inputs(
 
     `tokens` are the token ids `[batch, length]` of queries and keys; for a model with encoder and decoder, a dict with the keys
     "encoder" and "decoder". `key_tokens` are the token ids of the keys, if these are other tokens than the queries. `facts` are
-    facts for the masks. Other arguments are in `MaskCall.inputs` by name."""
+    facts for the masks. Other arguments are in `MaskCall.inputs` by name.
+    """
     known = None if facts is None else facts if isinstance(facts, Facts) else Facts(**_mapping("facts", facts))
     token = _INPUTS.set(Inputs(known, inputs, *token_readers(tokens, key_tokens)))
     try:
