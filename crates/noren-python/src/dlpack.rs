@@ -517,7 +517,7 @@ impl Tensor {
     }
 }
 
-/// Reads a list of `rank` integers.
+/// Reads the `rank` integers that start at `at`, such as the sizes of an array.
 ///
 /// # Safety
 /// `at` points to `rank` readable entries, or `rank` is 0.

@@ -185,7 +185,7 @@ impl PyShape {
     }
 }
 
-/// Returns the shape of a `Shape`, or a shape with the given number of queries and keys.
+/// Returns the shape that a Python object gives: a `Shape`, or one integer, the number of queries and of keys.
 pub(crate) fn shape_of(object: &Bound<'_, PyAny>) -> PyResult<Shape> {
     if let Ok(shape) = object.cast::<PyShape>() {
         return Ok(shape.get().0.clone());
@@ -353,7 +353,8 @@ impl PyFacts {
         self.0.place_keys()
     }
 
-    /// Returns the facts of both. Raises `Error` if both give the same fact with different values.
+    /// Returns these facts and those of `other` together. Raises `Error` if both give the same fact with different
+    /// values.
     fn merged(&self, other: &Self) -> PyResult<Self> {
         self.0.clone().merge(&other.0).map_err(raise).map(PyFacts)
     }

@@ -8,8 +8,9 @@ causal & sliding(1024) | keys(0..4)
 causal & documents([3, 2])
 ...
 
-`noren.private` finds private text and hides it. `noren.torch`, `noren.hf`, `noren.onnx` and `noren.distributed` serve PyTorch, transformers, ONNX and process groups. They are
-imported by name: `import noren` alone needs none of these packages.
+`noren.private` finds private text and hides it. `noren.torch`, `noren.hf`, `noren.onnx` and `noren.distributed` serve PyTorch,
+transformers, ONNX and process groups. These four modules must be imported by their names: `import noren` alone needs none of
+these packages.
 """
 
 import os as _os

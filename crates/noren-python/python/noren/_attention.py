@@ -175,7 +175,7 @@ def _offsets(given: int | Sequence[int] | None) -> int | tuple[int, ...] | None:
 
 
 def _sizes(q: Array, k: Array) -> Sizes:
-    """Returns the sizes of a call: batch rows, query heads, key-value heads, queries, keys."""
+    """Returns the sizes of an attention call as (batch rows, query heads, key-value heads, queries, keys)."""
     sizes = []
     for name, array in (("q", q), ("k", k)):
         dims = tuple(getattr(array, "shape", ()))
@@ -187,7 +187,9 @@ def _sizes(q: Array, k: Array) -> Sizes:
 
 
 def shape_of(q: Array, k: Array, query_offset: int | tuple[int, ...] | None = None, moves: bool = True) -> Shape:
-    """Returns the shape of a call from the sizes of `q` and `k`. `moves` states whether the query offset changes the result."""
+    """Returns the shape of an attention call from the sizes of `q` and `k`. If `moves` is false, the query offset does not change
+    the result and may be left out.
+    """
     batch, heads, kv_heads, q_len, kv_len = _sizes(q, k)
     if query_offset is None and not moves:
         query_offset = 0
@@ -227,7 +229,7 @@ def modifiers_of(
     arrays: Mapping[str, Array] | None = None,
     **rest: Any,
 ) -> Modifiers:
-    """Returns the score modifiers of a call, with their arrays as `float32`."""
+    """Returns the score modifiers of an attention call, with their arrays as `float32`."""
     plain = {"dropout": 0.0, "seed": 0}
     rest = {name: value for name, value in rest.items() if value is not None and plain.get(name) != value}
     given = (bias, relative, soft, sinks, arrays)

@@ -14,7 +14,7 @@ simulated = False
 
 @dataclass(frozen=True)
 class Call:
-    """The arguments of a call that are not tensors."""
+    """The arguments of an attention call that are not tensors."""
 
     plan: Plan
     scale: float | None = None
@@ -27,7 +27,7 @@ class Call:
 
 @dataclass
 class Extras:
-    """The tensors of a call other than q, k and v, as given by the caller."""
+    """The tensors of an attention call other than q, k and v, as the user gave them."""
 
     bias: list[Tensor]
     relative: Tensor | None = None

@@ -32,7 +32,9 @@ class Batch:
 
     @staticmethod
     def of(arguments: Mapping[str, Any], pad: int | None, spare: int) -> Batch:
-        """Returns the batch of a call's arguments. If an argument is a mapping with tensors, its entries count as arguments."""
+        """Returns the batch that the arguments of a forward pass hold. If an argument is a mapping with tensors, its entries
+        count as arguments.
+        """
         given = dict(arguments)
         for value in arguments.values():
             if isinstance(value, Mapping) and any(isinstance(v, Tensor) for v in value.values()):
@@ -137,8 +139,8 @@ class Expected:
     """`[batch, q_len]`: true for non-padding queries."""
 
     def wrong(self, keep: Tensor) -> int:
-        """Returns the number of cells in which `keep` differs from the nearest entry of `cells`, in rows of non-padding
-        queries.
+        """Returns the number of cells in which the mask `keep` differs from the allowed cells, in rows of non-padding queries. If
+        `cells` has several entries, the entry with the fewest differences counts.
         """
         rows = self.rows[:, None, :, None]
         return min(int(((keep != cells) & rows).sum()) for cells in self.cells)

@@ -59,7 +59,7 @@ class Guard:
     raises: bool
     """True if a mask with an error raises `MaskFault`; false if it only warns."""
     declared: dict[str, Any]
-    """The declarations for `noren.check`."""
+    """The user's declarations: keyword arguments of `noren.check`, by name."""
     step: int = 0
     """Number of forward passes so far."""
     seen: list[Seen] = field(default_factory=list)
@@ -216,8 +216,8 @@ class Guard:
         """Compares a mask with the intent and runs the doctor on the mask. In one forward pass, each pair of a mask and its
         intended mask is examined only once.
 
-        `made_of` are the tensors from which the mask was made, and `key` the other values from which it was made: both identify a
-        mask that was already examined.
+        `made_of` are the tensors and `key` the other values from which the mask was made. Both together identify a mask that was
+        already examined.
         """
         name, module, kwargs = self._inside[-1] if self._inside else ("the model", self.model, {})
         stream, cross = self._stream(name, module, kwargs)

@@ -41,7 +41,7 @@ def set_default(name: str, mask: Given) -> None:
 
 
 def current_frame() -> Frame | None:
-    """Returns the forward pass in which this function is called; None if no mask was given for it."""
+    """Returns the forward pass in which this function is called; None if no mask was given for this pass."""
     return _FRAME.get()
 
 
@@ -72,7 +72,7 @@ class Frame:
     setting: Setting
     outer: Frame | None
     arguments: Mapping[str, Any]
-    """The arguments of the call, by name."""
+    """The arguments of the forward pass, by name."""
     uses: list[int]
     """The number of attention calls of the whole forward pass: a list of one number that all frames of the pass share."""
 

@@ -81,9 +81,7 @@ class Masked(BlockMask):
         return plan
 
     def own(self, heads: int, kv_heads: int) -> Own:
-        """Returns this mask with the sizes of a layer, as the layer's own mask; a mask of the user that is made during the
-        attention call is combined with it.
-        """
+        """Returns this mask with the sizes of a layer, as the layer's own mask. It is combined with a mask that the user gave."""
         shape = Shape(
             self.q_len, self.kv_len, query_offset=self.query_offset, batch=self.batch, heads=heads, kv_heads=kv_heads
         )

@@ -263,7 +263,7 @@ class Facts:
     def to_json(self) -> str:
         """Returns the facts as JSON."""
     def merged(self, other: Facts) -> Facts:
-        """Returns the facts of both. Raises `Error` if both give the same fact with different values."""
+        """Returns these facts and those of `other` together. Raises `Error` if both give the same fact with different values."""
     @property
     def place_keys(self) -> bool:
         """Whether the facts give the position of each key (`positions`)."""

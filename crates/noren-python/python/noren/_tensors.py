@@ -56,8 +56,8 @@ def check_added(name: str, x: Tensor) -> None:
 def check_mask(name: str, x: Any, meaning: str, query: torch.dtype, beside: Any = None) -> None:
     """Raises an error unless a mask tensor is boolean, or of a float type that PyTorch can add to scores of type `query`.
 
-    `meaning` is the meaning of true, for the message. `beside` is another mask of the same call, because PyTorch adds the two
-    masks before it adds them to scores.
+    `meaning` is the meaning of true, for the message. `beside` is another mask of the same call, if there is one: PyTorch adds
+    two masks to each other before it adds them to scores, so the type of their sum counts.
     """
     check_dense(name, x)
     if x.dtype == torch.bool:

@@ -216,7 +216,7 @@ class _Seen:
 
 
 KEPT = 6
-"""The maximum number of passes whose outputs are kept."""
+"""The maximum number of forward passes whose outputs are cached."""
 SEARCHES = 3
 """The maximum number of trials of a check for which the faulty module is searched."""
 

@@ -118,7 +118,9 @@ def _name(lab: Lab, kind: int) -> str:
 
 
 def mask_liveness(lab: Lab) -> Trials:
-    """Runs a padded sequence with its mask and with a mask of ones. Outputs must differ, or the model ignores the mask."""
+    """Runs a sequence with a mask that hides tokens, and with a mask of ones, which hides none. If outputs do not differ, the
+    model ignores the mask.
+    """
     names, side = lab.subject.arguments, lab.side()
     call, broken = lab.call(), CHECKS["mask_liveness"].sentence
     done = False

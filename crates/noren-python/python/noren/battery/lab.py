@@ -290,7 +290,7 @@ def poisoned(module: nn.Module, call: Call, at: dict[str, tuple[int, ...]]) -> I
 
 
 class _Keys(TorchFunctionMode):
-    """A mode in which `change` is applied to the keys of each call of scaled_dot_product_attention."""
+    """A mode that replaces the keys of each call of scaled_dot_product_attention by the result of `change`."""
 
     def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
         super().__init__()

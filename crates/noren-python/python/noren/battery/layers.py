@@ -68,7 +68,7 @@ class Column:
     layer: Layer
     token: int
     gaps: Tensor
-    """`[length]`: the change of each output, as a fraction of the largest output."""
+    """`[length]`: the change of each output of the layer, as a fraction of the largest output."""
 
 
 def columns(layers: list[Layer], call: Call, tokens: Sequence[int], run: Callable[[Call], Any]) -> list[Column]:

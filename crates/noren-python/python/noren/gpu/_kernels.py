@@ -63,8 +63,8 @@ def _scores(
     s, key, inside, bias_row, bias_k, soft_row, soft_k, table_row, reach, slope, q_place, k_pos,
     BIAS: tl.constexpr, RELATIVE: tl.constexpr, ALIBI: tl.constexpr, SOFT: tl.constexpr,
 ):  # fmt: skip
-    """Adds biases and soft weights to the scores s [rows, keys]. Returns (scores in base 2, booleans of the cells that soft
-    weights do not hide).
+    """Adds biases and the logarithms of soft weights to the scores s [rows, keys]. Returns (scores in base 2, booleans: true for
+    a cell that soft weights do not hide).
 
     `bias_row`, `soft_row` and `table_row` are the pointers of each row, `slope` and `q_place` its slope and position.
     """

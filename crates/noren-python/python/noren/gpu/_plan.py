@@ -36,8 +36,8 @@ class Made:
 
     arrays: list[Numbers]
     most: list[int]
-    """For kernels by tile: the maximum number of row tiles, and of key tiles, of a pattern. For decoding: the number of rows of a
-    block, and the maximum number of chunks of a pattern."""
+    """Of a plan in tiles: [maximum number of row tiles of a pattern, maximum number of key tiles of a pattern]. Of a plan for
+    decoding: [number of rows of a block, maximum number of chunks of a pattern]."""
     least: list[int]
     """The minimum capacity of each array, in numbers, so that plans of similar batches fit."""
     by_head: bool = False
@@ -181,7 +181,7 @@ class Tiles:
     count: int
     """The maximum number of tiles of a pattern, rounded up by `capacity`."""
     packed: int
-    """The number of query heads of a tile."""
+    """The number of query heads that one tile contains."""
     by_head: bool
     """Whether query heads that share a key-value head have different masks."""
     arguments: dict[str, Any]

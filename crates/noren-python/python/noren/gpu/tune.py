@@ -41,7 +41,9 @@ def candidates(name: str) -> Iterator[Config]:
 
 
 def fastest(choices: Sequence[Config], time: Callable[[Config], float]) -> tuple[Config, float]:
-    """Returns the configuration with the shortest time, and its time. Configurations that do not fit the device are left out."""
+    """Returns (configuration with the shortest time, this time). `time` measures a configuration; configurations that do not fit
+    the device are left out.
+    """
     best: tuple[Config, float] | None = None
     for chosen in choices:
         try:

@@ -170,7 +170,9 @@ class _Test:
         return found
 
     def check_continuation(self, new_tokens: int) -> None:
-        """Raises `Error` if the model cannot continue the texts; withholds rows that end inside a secret."""
+        """Raises `Error` if the model cannot continue the texts. Stores in `withheld` the batch rows that end inside a secret:
+        their continuations are not compared.
+        """
         if self.inner is None or not self.inner.can_generate():
             raise Error(f"new_tokens is {new_tokens}, but the model cannot generate: leave new_tokens out")
         if not self.encodes:
