@@ -15,7 +15,7 @@ const LOW: f32 = -6.9e37;
 const LOWEST_F16: u16 = 0xfbff;
 const INFINITE_F16: u16 = 0xfc00;
 
-/// The maximum number of cells of a mask tensor; stored as bits, they take 2 GiB.
+/// The maximum number of cells of a mask tensor. Stored as bits, so many cells take 2 GiB.
 pub(crate) const MOST_CELLS: usize = 1 << 34;
 
 /// Properties of the numbers that were read from a mask tensor.

@@ -217,7 +217,9 @@ class Reader:
         return _fold(full(), [self.read(part, top) for part in functions], lambda a, b: a & b)
 
     def _positions(self) -> NDArray[np.int64]:
-        """Returns the index that transformers uses for each position of a query or key."""
+        """Returns, for each position of a query or key from 0, the index (`q_idx` or `kv_idx`) that mask functions of
+        transformers get.
+        """
         length = max(self.kv_len, self.q_len + self.q_offset - self.kv_offset)
         return np.arange(length, dtype=np.int64) + self.kv_offset
 
@@ -250,7 +252,9 @@ class Reader:
             self._remap = None
 
     def _same(self, groups: NDArray[np.int64], wanted: NDArray[np.bool_] | None = None) -> Mask:
-        """Returns the mask of cells whose query and key have the same group number. `wanted` selects positions [default: all]."""
+        """Returns the mask of cells whose query and key have the same group number. `wanted` is true for positions whose cells
+        may be allowed [default: all positions].
+        """
         rows = [_row_groups(row, None if wanted is None else wanted[b]) for b, row in enumerate(groups)]
         return by_row(rows)
 
@@ -346,8 +350,8 @@ def _fold(empty: Mask, parts: list[Mask], combine: Callable[[Mask, Mask], Mask])
 
 
 def _row_groups(row: NDArray[np.int64], wanted: NDArray[np.bool_] | None) -> Mask:
-    """Returns the mask of cells whose query and key have the same group number in `row`. `wanted` selects positions [default:
-    all].
+    """Returns the mask of cells whose query and key have the same group number in `row`. `wanted` is true for positions whose
+    cells may be allowed [default: all positions].
 
     A group that is one run of positions becomes a span, a group of several runs becomes sets of positions.
     """

@@ -109,7 +109,9 @@ class Packed:
         return Shape.square(self.input_ids.shape[1], batch=len(self.input_ids), heads=heads, kv_heads=kv_heads)
 
     def bind(self, heads: int = 1, kv_heads: int | None = None, *, mask: Mask | str | None = None) -> BoundMask:
-        """Returns the mask with the shape and the facts of the rows. `mask` is another mask, such as `sliding(512) & documents`."""
+        """Returns `mask` bound to the shape and the facts of the packed rows [default: the attribute `mask` of this object].
+        Another mask is, for example, `sliding(512) & documents`.
+        """
         return (self.mask if mask is None else Mask(mask)).bind(self.shape(heads, kv_heads), self.facts)
 
     def plan(self, heads: int = 1, kv_heads: int | None = None, *, mask: Mask | str | None = None) -> Plan:

@@ -102,7 +102,7 @@ class Wire:
 
     @contextmanager
     def checked(self) -> Iterator[None]:
-        """Returns a context for a `with` block that checks this rank's input before a call.
+        """Returns a context for a `with` block in which this rank checks its input before it exchanges arrays with other ranks.
 
         An error in the block is also sent to the other ranks.
         """

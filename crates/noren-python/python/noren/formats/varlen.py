@@ -69,8 +69,8 @@ class Varlen:
 def to_varlen(mask: Exported, shape: Sizes = None, facts: Known = None) -> Varlen:
     """Converts a mask to flash-attention's varlen arguments.
 
-    Batch rows and documents become sequences, without padding. Raises `ExportError`, with the first query that does not fit,
-    unless the mask is block-diagonal with the same `causal` and window in all sequences.
+    Batch rows and documents become sequences, without padding. The mask must be block-diagonal, with the same `causal` and window
+    in all sequences; otherwise raises `ExportError`, which names the first query that does not fit.
     """
     source = read(mask, shape, facts, "flash-attention's varlen interface", ("softcap", "alibi"))
     source.refuse_heads()

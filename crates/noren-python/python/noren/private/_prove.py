@@ -23,7 +23,7 @@ from ._tokens import Tokens
 MOST_TRIALS = 1000
 """The maximum value of `trials`: the number of model runs with other private tokens."""
 MOST_LEAKS = 1000
-"""The maximum number of leaks that are listed."""
+"""The approximate maximum number of leaks in a proof: no further leaks are added beyond it."""
 NAN = "NaN in place of the secrets"
 
 Run = Callable[[Tensor], Any]

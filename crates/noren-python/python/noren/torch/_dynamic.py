@@ -240,7 +240,7 @@ _INPUTS: ContextVar[Inputs] = ContextVar("noren_mask_inputs", default=Inputs())
 
 
 def current_inputs() -> Inputs:
-    """Returns the inputs that `mask_inputs` gave."""
+    """Returns the inputs of mask functions that the enclosing `mask_inputs` block set; empty outside of such a block."""
     return _INPUTS.get()
 
 

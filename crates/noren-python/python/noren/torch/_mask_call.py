@@ -363,7 +363,9 @@ def _booleans(name: str, array: Any) -> Tensor:
 
 
 def _grouped(x: Tensor, dim: int, size: int, fill: float | bool = -torch.inf) -> Tensor:
-    """Returns `x` with dimension `dim` split into groups of `size`; `fill` completes the last group."""
+    """Returns `x` with dimension `dim` split into two dimensions: groups, and the `size` entries of a group. `fill` completes the
+    last group.
+    """
     missing = -x.shape[dim] % size
     if missing:
         pads = [0, 0] * (x.dim() - 1 - dim) + [0, missing]

@@ -43,10 +43,10 @@ class MultiheadAttention(nn.MultiheadAttention):
     """`torch.nn.MultiheadAttention` with the same parameters and arguments, computed by noren.
 
     In `attn_mask` and `key_padding_mask`, true means *ignored*. Floats are added to the scores; cells with -inf or the type's
-    lowest number are skipped like cells of a boolean mask. `attn_mask` is `[length, keys]` or `[batch * heads, length, keys]` as
-    in PyTorch, or `[batch, length, keys]` if the first dimension is not ambiguous, or a noren mask, its text, a plan, or a function
-    that makes the mask of a call (`MaskCall`).
-    `is_causal` is a hint and changes nothing. A query that may read no key gets 0 (in PyTorch NaN or 0, depending on the mode).
+    lowest number are skipped like cells of a boolean mask. `attn_mask` may have the shapes of PyTorch, `[length, keys]` and
+    `[batch * heads, length, keys]`. The shape `[batch, length, keys]` is accepted too, unless `batch` equals the number of heads.
+    `attn_mask` may also be a noren mask, its text, a plan, or a function that makes the mask of a call (`MaskCall`). `is_causal`
+    is a hint and changes nothing. A query that may read no key gets 0 (in PyTorch NaN or 0, depending on the mode).
 
     Raises `noren.Error`, TypeError and RuntimeError; the message names the argument, what was expected and the fix.
     """
