@@ -62,7 +62,9 @@ class Model(nn.Module):
 
 
 def packed(step: int) -> tuple[list[int], Tensor, Tensor, Tensor]:
-    """Returns the documents of a step, equal in every process: their lengths, then ids, positions and labels `[1, LENGTH]`."""
+    """Returns the documents of training step `step`, packed into one row: the lengths of the documents, then token ids, positions
+    and labels, each `[1, LENGTH]`. Every process gets the same documents.
+    """
     rng = random.Random(step)
     lengths, left = [], LENGTH
     while left:
@@ -77,7 +79,9 @@ def packed(step: int) -> tuple[list[int], Tensor, Tensor, Tensor]:
 
 
 def loss_of(model: Model, step: int, timeout: float) -> float:
-    """Returns the loss of a step's documents over all processes, and adds their gradients to the model's parameters."""
+    """Returns the loss of training step `step` over the documents of all processes, and adds the gradient of this loss to the
+    gradients of the model's parameters.
+    """
     lengths, ids, positions, labels = packed(step)
     plan = (nr.causal() & nr.documents(lengths)).plan(nr.Shape.square(LENGTH, heads=HEADS, kv_heads=KV_HEADS))
     whole = (labels != -100).sum()

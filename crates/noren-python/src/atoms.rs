@@ -101,8 +101,8 @@ fn side_of(name: &str) -> PyResult<Side> {
 
 /// Allows keys that are not padding (padding mask).
 ///
-/// `lengths` are the numbers of non-padding tokens of the batch rows and `side` the side of the padding [default: both
-/// from the facts]. With `on="both"`, queries that are padding read nothing.
+/// `lengths` has the number of non-padding tokens of each batch row, and `side` is the side of the padding [default:
+/// both from the facts]. With `on="both"`, queries that are padding read nothing.
 #[pyfunction]
 #[pyo3(signature = (*, side=None, lengths=None, on="keys"))]
 fn padding(side: Option<&str>, lengths: Option<Given<'_, '_>>, on: &str) -> PyResult<PyMask> {
@@ -115,7 +115,8 @@ fn padding(side: Option<&str>, lengths: Option<Given<'_, '_>>, on: &str) -> PyRe
     Ok(PyMask(atoms::padding_with(Padding { side: side.map(side_of).transpose()?, lengths, both })))
 }
 
-/// Allows keys in the query's own document (packed sequences); `lengths` of the documents [default: from the facts].
+/// Allows keys in the query's own document (packed sequences). `lengths` has the length of each document [default: from
+/// the facts].
 #[pyfunction]
 #[pyo3(signature = (lengths=None))]
 fn documents(lengths: Option<Given<'_, '_>>) -> PyResult<PyMask> {
@@ -154,7 +155,7 @@ fn tree(
     Ok(PyMask(tree.mask()))
 }
 
-/// Allows the distances `q - k` in the list: 0 is the query's own key, positive distances are keys before it (LogSparse).
+/// Allows the distances `q - k` in the list: 0 is the query's own key, positive distances are earlier keys (LogSparse).
 #[pyfunction]
 fn distances(distances: Given<'_, '_>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::distances(wholes(distances, "distances")?)))
@@ -223,21 +224,21 @@ fn batch(arms: Given<'_, '_>) -> PyResult<PyMask> {
     by("batch", arms, atoms::batch)
 }
 
-/// Selects a mask by layer. `arms` is a dict (or pairs) such as `{"every 2": ..., "else": ...}`.
+/// Selects a mask by layer. `arms` is a dict (or pairs) from a layer, a range of layers, "every 2" or "else" to a mask.
 #[pyfunction]
 fn layers(arms: Given<'_, '_>) -> PyResult<PyMask> {
     by("layers", arms, atoms::layers)
 }
 
-/// Adds the named array to the scores; it broadcasts to `[batch, heads, q_len, kv_len]`.
+/// Adds the array called `name`, which broadcasts to `[batch, heads, q_len, kv_len]`, to the scores.
 #[pyfunction]
 #[pyo3(signature = (name="bias"))]
 fn bias(name: &str) -> PyScore {
     PyScore(Score::bias(name))
 }
 
-/// Adds a bias by distance to the scores. The named table `[heads, 2 * reach + 1]` has an entry for each distance from
-/// query to key; distances are limited to `reach`.
+/// Adds a bias by distance to the scores. The table called `name`, `[heads, 2 * reach + 1]`, has an entry for each
+/// distance from query to key, from `-reach` to `reach`. A longer distance has the entry of `reach` or `-reach`.
 #[pyfunction]
 #[pyo3(signature = (name="relative"))]
 fn relative(name: &str) -> PyScore {
@@ -257,14 +258,15 @@ fn softcap(cap: f64) -> PyScore {
     PyScore(Score::softcap(cap))
 }
 
-/// Multiplies `exp(score)` by the named weights from 0 to 1 (a continuous mask); a weight of 0 denies the cell.
+/// Multiplies `exp(score)` by the array called `name`, weights from 0 to 1 (a continuous mask). A weight of 0 denies
+/// the cell.
 #[pyfunction]
 #[pyo3(signature = (name="soft"))]
 fn soft(name: &str) -> PyScore {
     PyScore(Score::soft(name))
 }
 
-/// Adds the named logits, one for each head, to the denominator of the softmax only.
+/// Adds the array called `name`, one logit for each head, to the denominator of the softmax only.
 #[pyfunction]
 #[pyo3(signature = (name="sinks"))]
 fn sinks(name: &str) -> PyScore {

@@ -97,7 +97,7 @@ impl Modifiers {
     }
 }
 
-/// Converts a whole number to another type; `range` describes the valid numbers in the error message.
+/// Converts a whole number of Python to `T`. The error message names the number `name` and the valid numbers `range`.
 fn whole<'py, T: FromPyObjectOwned<'py>>(given: &Bound<'py, PyAny>, name: &str, range: &str) -> PyResult<T> {
     given.extract().map_err(|_| {
         let given = repr(given);
@@ -106,7 +106,7 @@ fn whole<'py, T: FromPyObjectOwned<'py>>(given: &Bound<'py, PyAny>, name: &str, 
 }
 
 impl Modifiers {
-    /// Returns all arrays with their names.
+    /// Returns all arrays of the score modifiers with their names.
     pub(crate) fn tensors(&self) -> impl Iterator<Item = (&str, &Tensor)> {
         let named = [("relative", &self.relative), ("soft", &self.soft), ("sinks", &self.sinks)];
         let named = named.into_iter().filter_map(|(name, array)| array.as_ref().map(|array| (name, array)));
@@ -158,7 +158,8 @@ impl From<noren::Error> for Raised {
     }
 }
 
-/// Computes without the interpreter's lock. If `long` is true, the call checks for Ctrl-C.
+/// Calls `work` without the interpreter's lock. If `long` is true, Ctrl-C sets the flag that `work` receives, which
+/// cancels the computation.
 pub(crate) fn compute<R: Send>(
     py: Python<'_>,
     long: bool,
@@ -253,7 +254,8 @@ fn forward_of<T: Element>(
     attention_into(&inputs(q, k, v)?, &plan.plan, &options, outputs).map_err(raise)
 }
 
-/// Writes the gradients of q, k and v and, if given, of biases, soft weights and sinks.
+/// Writes the gradients of q, k and v into `gradients`, and those of biases, soft weights and sinks into their arrays,
+/// if these are given.
 #[pyfunction]
 #[pyo3(signature = (q, k, v, plan, modifiers, saved, gradients, dbias=Vec::new(), dsoft=None, dsinks=None))]
 #[allow(clippy::too_many_arguments)] // called by this package alone

@@ -10,15 +10,21 @@ pub(crate) fn audit_catalogue() -> String {
     serde_json::json!({ "checks": CHECKS, "lengths": LENGTHS, "most": MOST, "pads": PADS, "rows": ROWS }).to_string()
 }
 
-/// (description of the change, meaning of a failure, changed tokens, true if each token is changed in its own row,
-/// compared (row, position) pairs, true if the compared outputs must change).
+/// A change of input tokens: the six values that [`audit_changes`] lists.
 type Change = (String, String, Vec<usize>, bool, Vec<(usize, usize)>, bool);
 
-/// Returns the changes of input tokens that a check makes, each as (description of the change, meaning of a failure,
-/// changed tokens, true if each token is changed in its own row, compared (row, position) pairs, true if the compared
-/// outputs must change). `reach` and `direct` are matrices `[length, length]` with one byte for each (output, input). A
-/// byte of `reach` is 1 if the output may depend on the input over all layers. A byte of `direct` is 1 if every layer's
-/// mask allows the output's query to read the input. Raises `Error` if the check has no changes for these matrices.
+/// Returns the changes of input tokens that a check makes. Each change is a tuple of six values:
+///
+/// 1. the description of the change
+/// 2. the meaning of a failure
+/// 3. the changed tokens
+/// 4. true if each of these tokens is changed in a batch row of its own, false if all are changed in one row
+/// 5. the outputs that are compared, as (row, position)
+/// 6. true if the compared outputs must change, false if they must not change
+///
+/// `reach` and `direct` are matrices `[length, length]` with one byte for each (output, input). A byte of `reach` is 1 if
+/// the output may depend on the input over all layers. A byte of `direct` is 1 if every layer's mask allows the output's
+/// query to read the input. Raises `Error` if the check has no changes for these matrices.
 #[pyfunction]
 pub(crate) fn audit_changes(check: &str, length: usize, reach: &[u8], direct: &[u8]) -> PyResult<Vec<Change>> {
     if length == 0 || [reach, direct].iter().any(|cells| cells.len() != length * length) {

@@ -40,8 +40,8 @@ pub(crate) fn bind_to(mask: &Mask, shape: &Bound<'_, PyAny>, facts: Option<&Boun
     mask.bind(&shape, &facts).map_err(raise).map(PyBound)
 }
 
-/// The value of the argument `reorder` of `Mask.plan`: `"auto"`, `"never"`, `"always"`, `"copies"` or an integer, the
-/// modulus by which positions are sorted.
+/// The value of the argument `reorder` of `Mask.plan`: `"auto"`, `"never"`, `"always"`, `"copies"`, or an integer `n`,
+/// which sorts positions by `position mod n`.
 #[derive(FromPyObject)]
 pub(crate) enum Order {
     Modulus(u32),
@@ -370,7 +370,7 @@ impl PyPlan {
     /// Returns the tiles of a batch row and head as (first row, row after the last, spans).
     ///
     /// A span is (first key, key after the last, full); `full` means that every cell is allowed. Rows and keys are
-    /// indices of the sequence, also where the plan is reordered.
+    /// indices in the sequence, even if the plan reads queries and keys in another order.
     fn tiles(&self, batch: usize, head: usize) -> PyResult<Vec<TileTuple>> {
         let shape = self.plan.shape();
         if batch >= shape.batch_len() || head >= shape.head_count() {

@@ -29,10 +29,17 @@ pub(crate) fn travel_of(name: &str) -> PyResult<Travel> {
 /// Splits a planned mask over `ranks` processes on `nodes` machines.
 ///
 /// `travel="keys"`: each query is computed by the rank that owns it, and keys are sent. `travel="both"`: queries may
-/// also be sent to the rank that owns the keys, and results back. The partition minimises the bytes sent. `objective`
-/// limits the cells and the tokens of each rank, in multiples of the mean over the ranks: `"balanced"`, 1.05 times the
-/// mean number of cells and 1.25 times the mean number of tokens; `"traffic"`, 1.25 and 1.5; `"tokens"`, 1.05 and 1.01.
-/// `head_dim` and `element_bytes` give the sizes of queries, keys and results.
+/// also be sent to the rank that owns the keys; that rank sends the results back.
+///
+/// The partition minimises the bytes sent. `objective` sets the maximum number of allowed cells and of tokens of each
+/// rank, as multiples of the mean over the ranks:
+///
+/// - `"balanced"`: 1.05 times the mean number of cells, 1.25 times the mean number of tokens
+/// - `"traffic"`: 1.25 times the mean number of cells, 1.5 times the mean number of tokens
+/// - `"tokens"`: 1.05 times the mean number of cells, 1.01 times the mean number of tokens
+///
+/// `head_dim` is the width of queries, keys and values, and `element_bytes` the number of bytes of one of their
+/// numbers.
 #[pyfunction]
 #[pyo3(signature = (plan, ranks, *, nodes=1, travel="both", objective="balanced", head_dim=128, element_bytes=2))]
 #[allow(clippy::too_many_arguments)] // keyword arguments

@@ -68,7 +68,8 @@ enum Owner {
     New(NonNull<Versioned>),
 }
 
-/// The maximum number of values that are copied from an array; an expanded array may have more values than memory has bytes.
+/// The maximum number of values that are copied from an array. Without this limit, an array that repeats its values by
+/// strides of 0 could need more memory than the machine has.
 pub(crate) const MOST_VALUES: usize = 1 << 30;
 
 /// Types for which every bit pattern is a valid value.
@@ -516,7 +517,7 @@ impl Tensor {
     }
 }
 
-/// Reads a list of `rank` integers.
+/// Reads the `rank` integers that start at `at`, such as the sizes of an array.
 ///
 /// # Safety
 /// `at` points to `rank` readable entries, or `rank` is 0.

@@ -89,8 +89,13 @@ pub(crate) fn slices<'py>(py: Python<'py>, plan: &PyPlan, pattern: usize) -> PyR
     Ok(bytes(py, rows.map(|n| n.to_ne_bytes())))
 }
 
-/// Returns the arrays that a GPU kernel for decoding reads: the number of rows of a block, then (pattern of each pair of
-/// batch row and key-value head, first chunk of each pattern, indptr, runs, words of mixed blocks), all `int32`.
+/// Returns the number of query rows of a block, and five `int32` arrays that a GPU kernel for decoding reads:
+///
+/// 1. the pattern of each pair of batch row and key-value head
+/// 2. the index of the first chunk of each pattern
+/// 3. the index of the first run of each chunk
+/// 4. the runs of keys, each as (first key, key after the last, block)
+/// 5. the mask bits of the mixed blocks
 #[pyfunction]
 pub(crate) fn decode_plan<'py>(
     py: Python<'py>,

@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 
 /// The numbers of batch rows, heads, queries and keys to which a mask is bound, and the position of the first query.
 ///
-/// `query_offset` is that position: one number, or one for each batch row. It must be given if `q_len` and `kv_len`
-/// differ. `kv_heads` is the number of key-value heads [default: `heads`] and divides `heads`. Raises `Error` for sizes
-/// that contradict each other.
+/// `query_offset` is the position of the first query: one number, or one for each batch row. It must be given if
+/// `q_len` and `kv_len` differ. `kv_heads` is the number of key-value heads [default: `heads`] and divides `heads`.
+/// Raises `Error` for sizes that contradict each other.
 #[pyclass(name = "Shape", module = "noren", frozen, eq, hash, from_py_object)]
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PyShape(pub(crate) Shape);
@@ -185,7 +185,7 @@ impl PyShape {
     }
 }
 
-/// Returns the shape of a `Shape`, or a shape with the given number of queries and keys.
+/// Returns the shape that a Python object gives: a `Shape`, or one integer, the number of queries and of keys.
 pub(crate) fn shape_of(object: &Bound<'_, PyAny>) -> PyResult<Shape> {
     if let Ok(shape) = object.cast::<PyShape>() {
         return Ok(shape.get().0.clone());
@@ -353,7 +353,8 @@ impl PyFacts {
         self.0.place_keys()
     }
 
-    /// Returns the facts of both. Raises `Error` if both give the same fact with different values.
+    /// Returns these facts and those of `other` together. Raises `Error` if both give the same fact with different
+    /// values.
     fn merged(&self, other: &Self) -> PyResult<Self> {
         self.0.clone().merge(&other.0).map_err(raise).map(PyFacts)
     }

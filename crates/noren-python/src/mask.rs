@@ -83,11 +83,15 @@ impl PyMask {
 
     /// Returns the block-sparse plan that attention and exports use; arguments and errors as in `bind`.
     ///
-    /// `block_q` is the maximum number of query rows in a tile, `block_kv` the width in keys of the tiles that
-    /// statistics count. `reorder` selects the order of queries and keys in the plan: `"auto"` [default] uses another
-    /// order where that is clearly cheaper, `"never"` keeps the order of indices, `"always"` reorders if the structure
-    /// of the mask allows it, `"copies"` reads keys in two orders (for masks with a stride), and an integer `n` sorts
-    /// positions by `position mod n`: with 2, all even positions come before all odd ones.
+    /// `block_q` is the maximum number of query rows in a tile. `block_kv` is the number of keys in the tiles that
+    /// statistics count. `reorder` selects the order of queries and keys in the plan:
+    ///
+    /// - `"auto"` [default]: another order for masks whose distances are all multiples of one number; for other masks
+    ///   if it reduces the cost (by at least 1/8 if it changes the order in which the keys of a row are added)
+    /// - `"never"`: the order of indices
+    /// - `"always"`: another order for every mask whose structure allows one, even if it saves no cost
+    /// - `"copies"`: keys in two orders, for masks that combine a stride with other masks
+    /// - an integer `n`: positions sorted by `position mod n`; with 2, all even positions come before all odd ones
     #[pyo3(signature = (shape, facts=None, *, block_q=96, block_kv=64, reorder=None))]
     fn plan(
         &self,

@@ -1,4 +1,5 @@
-//! Reads mask tensors in one pass: the allowed cells as bits, and whether the tensor adds other numbers to scores.
+//! Reads mask tensors in one pass: the allowed cells as bits, and whether allowed cells hold numbers other than 0,
+//! which are added to scores.
 
 use crate::dlpack::{Kind, Plain, Tensor};
 use crate::error::{Error, raise};
@@ -14,7 +15,7 @@ const LOW: f32 = -6.9e37;
 const LOWEST_F16: u16 = 0xfbff;
 const INFINITE_F16: u16 = 0xfc00;
 
-/// The maximum number of cells of a mask tensor; stored as bits, they take 2 GiB.
+/// The maximum number of cells of a mask tensor. Stored as bits, so many cells take 2 GiB.
 pub(crate) const MOST_CELLS: usize = 1 << 34;
 
 /// Properties of the numbers that were read from a mask tensor.
@@ -29,8 +30,11 @@ struct Seen {
 /// Reads a mask `[batch, heads, q_len or 1, kv_len or 1]`: booleans (true = may attend, or with `drop` true = ignored),
 /// or floats that are added to scores.
 ///
-/// A last dimension of 1 applies to all `kv_len` keys. Returns (allowed cells `[batch, heads, q_len or 1, kv_len]`,
-/// true if an allowed cell holds a number other than 0, true if a masked cell holds a finite number instead of -inf).
+/// A last dimension of 1 applies to all `kv_len` keys. Returns three values:
+///
+/// 1. the allowed cells, `[batch, heads, q_len or 1, kv_len]`
+/// 2. true if an allowed cell holds a number other than 0
+/// 3. true if a masked cell holds a finite number instead of -inf
 #[pyfunction]
 pub(crate) fn read_mask(py: Python<'_>, mask: Tensor, drop: bool, kv_len: usize) -> PyResult<(PyArray, bool, bool)> {
     let [batch, heads, q_len, width] = match mask.shape[..] {

@@ -1,4 +1,4 @@
-//! Private text: detectors, the tokens of findings, and policies.
+//! Private text: detectors, the tokens that contain their findings, and policies.
 
 use crate::classes::{PyMask, mask_of};
 use crate::error::Error;
@@ -19,10 +19,11 @@ fn raise(error: TextError) -> PyErr {
 /// A private text: (kind, first character, character after the last).
 type Found = (String, usize, usize);
 
-/// Positions in a text, as characters and as bytes.
+/// A text in which positions are converted between characters and bytes.
 struct Chars<'a> {
     text: &'a str,
-    /// The byte of each character, and the length of the text; empty if every character is one byte.
+    /// The index of the first byte of each character, then the length of the text in bytes. Empty if every character is
+    /// one byte.
     bytes: Vec<usize>,
 }
 
@@ -39,7 +40,8 @@ impl<'a> Chars<'a> {
         if self.bytes.is_empty() { self.text.len() } else { self.bytes.len() - 1 }
     }
 
-    /// Returns the byte of a character; `what` names the range in the error for a range outside the text.
+    /// Returns the bytes of the characters `start..end`. Returns an error, which names the range `what`, if the range
+    /// is not inside the text.
     fn range(&self, what: &str, start: usize, end: usize) -> PyResult<Range<usize>> {
         if start > end || end > self.len() {
             return Err(Error::new_err(format!(
@@ -56,7 +58,7 @@ impl<'a> Chars<'a> {
     }
 }
 
-/// A recogniser whose findings Python computed before.
+/// A recogniser that returns findings which a function in Python has computed already.
 #[derive(Debug)]
 struct Given {
     kinds: Vec<String>,
@@ -113,7 +115,8 @@ impl PyDetectors {
         Ok(own)
     }
 
-    /// Returns the kinds that are searched for; `spans` are the kinds of texts that the caller gives.
+    /// Returns the kinds of private text that are searched for, and the kinds `spans` of the ranges that the user marks
+    /// as private.
     fn kinds(&self, spans: Vec<String>) -> PyResult<Vec<String>> {
         let mut kinds: Vec<String> = self.with(Vec::new())?.kinds().iter().map(ToString::to_string).collect();
         let given: Vec<String> = spans.into_iter().filter(|kind| !kinds.contains(kind)).collect();
@@ -126,8 +129,9 @@ impl PyDetectors {
         Ok(self.with(Vec::new())?.not_looked_for())
     }
 
-    /// Returns the private texts, sorted by their start. `given` are spans of the caller, by kind; `recognised` are the
-    /// findings of recognisers, with the indices of their kinds. All positions count characters.
+    /// Returns the private texts, sorted by their start. `given` lists (kind, ranges of characters that the user marks
+    /// as private), `recognised` the findings of recognisers as (index of the kind, first character, character after
+    /// the last). All positions count characters.
     fn find(
         &self,
         py: Python<'_>,
@@ -160,7 +164,8 @@ pub(crate) struct PyPrivateTokens(PrivateTokens);
 
 #[pymethods]
 impl PyPrivateTokens {
-    /// Returns the tokens that contain private text. `ranges` are the characters of each token.
+    /// Returns the tokens of `text` that contain the private texts `found`. For each token, `ranges` has its characters
+    /// (first, after the last), and `special` is true for a special token, which holds no text.
     #[staticmethod]
     fn locate(
         py: Python<'_>,
@@ -191,7 +196,7 @@ impl PyPrivateTokens {
         Ok(PyPrivateTokens(py.detach(|| PrivateTokens::locate(&found, text, &encoding))))
     }
 
-    /// Returns `len` tokens, of which those at the given positions are private.
+    /// Returns `len` tokens. `kinds` lists (kind, indices of the private tokens of this kind).
     #[staticmethod]
     fn at(len: usize, kinds: Vec<(String, Vec<usize>)>) -> PyResult<Self> {
         let kind = |(name, at): (String, Vec<usize>)| Ok((Kind::new(&name).map_err(raise)?, at));
@@ -204,7 +209,7 @@ impl PyPrivateTokens {
         PyPrivateTokens(self.0.window(first, len))
     }
 
-    /// Returns each kind with its tokens, ascending.
+    /// Returns each kind with the indices of its tokens, in ascending order.
     fn kinds(&self) -> Vec<(String, Vec<usize>)> {
         self.0.kinds().map(|(kind, at)| (kind.to_string(), at)).collect()
     }
@@ -258,8 +263,8 @@ impl PyPolicy {
         Ok(PyFacts(self.0.facts(&rows, facts_of(facts)?)))
     }
 
-    /// Returns for each token whether the reader may have its output, and whether its content is hidden from the
-    /// reader.
+    /// Returns two lists with one boolean for each token: whether the reader may have the token's output, and whether
+    /// the token's content is hidden from the reader.
     fn rulings(&self, tokens: &PyPrivateTokens) -> (Vec<bool>, Vec<bool>) {
         let all = |rule: fn(&Policy, &PrivateTokens, usize) -> bool| {
             (0..tokens.0.len()).map(|at| rule(&self.0, &tokens.0, at)).collect()

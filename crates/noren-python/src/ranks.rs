@@ -91,8 +91,8 @@ impl PyLink {
 }
 
 impl PyLink {
-    /// Locks the link for a call, also after a call on another thread panicked. Such a link is broken and returns an
-    /// error.
+    /// Locks the link for a call. The lock is also taken after a call on another thread panicked; the call then returns
+    /// an error, because the link is broken.
     fn job(&self) -> MutexGuard<'_, Job> {
         self.job.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -282,7 +282,7 @@ impl PySplit {
         self.split.lengths().into()
     }
 
-    /// Whether every batch row is split over the ranks in the same manner.
+    /// Whether each rank owns the same rows and keys in every batch row.
     #[getter]
     fn uniform(&self) -> bool {
         self.split.partition().rows.len() == 1
@@ -293,7 +293,7 @@ impl PySplit {
         self.split.queries_travel()
     }
 
-    /// Returns (bytes sent, bytes received) for a forward pass, and the same pair for a backward pass.
+    /// Returns two pairs (bytes sent, bytes received) of this rank: for a forward pass, then for a backward pass.
     fn predicted(&self, head_dim: usize, v_dim: usize, element_bytes: usize) -> [(u64, u64); 2] {
         self.split.predicted([head_dim, v_dim], element_bytes).map(|traffic| (traffic.sent, traffic.received))
     }
@@ -380,7 +380,7 @@ impl PyShards {
         Ok(PyShards { shards, link })
     }
 
-    /// Returns the ranges of keys that a rank holds.
+    /// Returns the keys that rank `rank` holds, as ranges (first key, key after the last).
     fn held(&self, rank: usize) -> PyResult<Vec<(usize, usize)>> {
         let held = self.shards.held().get(rank);
         let problem =

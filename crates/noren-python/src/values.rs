@@ -1,4 +1,5 @@
-//! Converts Python values to counts, sets and selectors of the mask language.
+//! Converts Python values to the values of mask expressions: numbers, sets of positions, and selectors of heads, batch
+//! rows or layers.
 
 use crate::classes::mask_of;
 use crate::error::{raise, repr};

@@ -8,8 +8,9 @@ causal & sliding(1024) | keys(0..4)
 causal & documents([3, 2])
 ...
 
-`noren.private` finds private text and hides it. `noren.torch`, `noren.hf`, `noren.onnx` and `noren.distributed` serve PyTorch, transformers, ONNX and process groups. They are
-imported by name: `import noren` alone needs none of these packages.
+`noren.private` finds private text and hides it. `noren.torch`, `noren.hf`, `noren.onnx` and `noren.distributed` serve PyTorch,
+transformers, ONNX and process groups. These four modules must be imported by their names: `import noren` alone needs none of
+these packages.
 """
 
 import os as _os
@@ -160,11 +161,13 @@ _FORMATS = {
 _WHERE = {name: f"formats.{module}" for module, names in _FORMATS.items() for name in names.split()}
 _WHERE |= {"Fold": "data", "fold": "data", "audit": "battery", "guard": "_guard", "MaskFault": "_guard"}
 _MODULES = ("private",)
-"""Modules that are imported on first use."""
+"""Names of submodules of `noren` that are imported on first use."""
 
 
 def __getattr__(name: str) -> _Any:
-    """Returns the function or class `name` of the formats or model tests, whose modules are imported on first use."""
+    """Returns the attribute `name` of `noren` if its module is imported on first use: a conversion of a format, `audit`, `guard`,
+    `MaskFault`, or a submodule such as `private`.
+    """
     if name in _WHERE:
         from importlib import import_module
 

@@ -1,6 +1,7 @@
-"""Arrays of several libraries: passed to the kernels without a copy; results are arrays of the same library.
+"""Arrays of several libraries: they are passed to the kernels without a copy, and results are arrays of the same library.
 
-Each library is a class with the same methods. PyTorch and others are imported only if one of their arrays is given.
+Each library has a class; all these classes have the same methods. PyTorch and other libraries are imported only if one of their
+arrays is given.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ Array = Any
 
 
 def _refuse_kind(name: str, kind: str, fix: str) -> None:
-    """Raises a TypeError for an array of a score modifier that does not hold floats. `kind` is its type; the message for
-    booleans explains how to give a mask.
+    """Raises a TypeError for `name`, the array of a score modifier, which does not hold floats. `kind` is the type of its
+    numbers, and `fix` the code that converts them. For booleans, the message explains how to give a mask.
     """
     if kind == "bool":
         raise TypeError(
@@ -30,7 +31,7 @@ class NumPy:
     """NumPy arrays. `ml_dtypes.bfloat16` is passed as its bits (uint16), because NumPy exports no types of other packages."""
 
     def check(self, name: str, array: Array) -> None:
-        """Raises an error if attention cannot compute with the array, which is called `name`.
+        """Raises an error if attention cannot compute with the array. The message calls the array `name`.
 
         NumPy arrays are checked by `lend`.
         """
@@ -60,7 +61,9 @@ class NumPy:
         return np.zeros(shape, np.float32)
 
     def floats(self, name: str, array: Array) -> Array:
-        """Returns the numbers as `float32`. Raises a TypeError for arrays of booleans or integers; lists may hold integers."""
+        """Returns the array of a score modifier as `float32`. Raises a TypeError for arrays of booleans or integers; lists may
+        hold integers.
+        """
         import numpy as np
 
         given = np.asarray(array)
@@ -143,7 +146,7 @@ _NUMPY, _TORCH, _OTHERS = NumPy(), Torch(), Others()
 
 
 def library(array: Array) -> NumPy | Torch | Others:
-    """Returns the library of an array."""
+    """Returns the object whose methods handle arrays of the library of `array`."""
     root = type(array).__module__.split(".", 1)[0]
     if root == "numpy":
         return _NUMPY

@@ -51,19 +51,27 @@ def attention(
     The output `[batch, heads, q_len, v_dim]` has the library and type of `q`. `return_lse` adds the log-sum-exps `[batch, heads,
     q_len]` in float32, `return_weights` the probabilities `[batch, heads, q_len, kv_len]`; the result is then a tuple.
 
-    `mask` is a mask, a mask with score modifiers (`arrays` holds the arrays that it names), a plan, a text, or a bound or recognised
-    mask, which is repeated over batch rows and heads. `facts` are those of `Mask.bind`. If `q_len` and `kv_len` differ, a mask that
-    depends on the positions of queries needs `query_offset`, the position of the first query.
+    `mask` is a mask, its text, a mask with score modifiers, a plan, or a bound or recognised mask. `arrays` holds the arrays that
+    the score modifiers name. A bound or recognised mask with one batch row or one head is repeated over all of them. `facts` are
+    those of `Mask.bind`. If `q_len` and `kv_len` differ, a mask that depends on the positions of queries needs `query_offset`,
+    the position of the first query.
 
     An array is a mask by its convention: `keep` (true = may attend), `drop` (true = ignored), `additive` (floats that are added to
     scores; -inf hides). Its shape is `[q_len, kv_len]`, `[batch, q_len, kv_len]`, `[batch * heads, q_len, kv_len]` or
     `[batch, heads, q_len, kv_len]`; every dimension may be 1. A key is read only if `mask` and all arrays allow it.
 
-    Scores are changed in this order: `scale` [default: 1 / sqrt(head_dim)]; `softcap`; the biases `bias` (arrays that broadcast
-    to `[batch, heads, q_len, kv_len]`), `relative` (a table `[heads, 2 * reach + 1]` by distance) and `alibi` (one slope for
-    each head); the weights `soft` from 0 to 1; the mask; the softmax with `sinks` (one logit for each head). `dropout` is the
-    probability to drop a weight, and `seed` selects which weights are dropped. `threads` is the number of threads [default:
-    all cores], `isa` a name from `noren.isas()` [default: the fastest].
+    Scores are changed in this order:
+
+    1. `scale` multiplies them [default: 1 / sqrt(head_dim)]
+    2. `softcap` limits them
+    3. `bias` (arrays that broadcast to `[batch, heads, q_len, kv_len]`), `relative` (a table `[heads, 2 * reach + 1]`, one number
+       for each distance) and `alibi` (one slope for each head) are added
+    4. `soft` multiplies their exponentials by weights from 0 to 1
+    5. the mask hides keys
+    6. the softmax is computed with `sinks` (one logit for each head)
+
+    `dropout` is the probability to drop a weight, and `seed` selects which weights are dropped. `threads` is the number of
+    threads [default: all cores], `isa` a name from `noren.isas()` [default: the fastest].
 
     A query that may read no key gets the output 0 and the log-sum-exp -inf.
 
@@ -112,7 +120,9 @@ def plan_with_arrays(
     given: Mapping[str, Array],
     by_distance: bool = False,
 ) -> tuple[Plan, Spec | None, list[Array]]:
-    """Returns (plan, `mask` if it is a `Spec`, arrays that are added to scores) of a mask and mask arrays by their conventions."""
+    """Combines a mask with mask arrays; the keys of `given` are their conventions "keep", "drop" and "additive". Returns (plan,
+    `mask` if it is a `Spec` else None, arrays of floats that are added to scores).
+    """
     if not given:
         if mask is None:
             raise TypeError('no mask was given: give a mask, "full" to read every key, or an array by keep=, drop= or additive=')
@@ -138,7 +148,7 @@ def plan_of(
     query_offset: int | Sequence[int] | None = None,
     by_distance: bool = False,
 ) -> tuple[Plan, Spec | None]:
-    """Returns (plan for these arrays, `mask` with its score modifiers if `mask` is a `Spec`, else None).
+    """Returns (plan of `mask` for the sizes of `q` and `k`, `mask` if it is a `Spec` else None).
 
     `by_distance` states that score modifiers depend on the distance of query and key.
     """
@@ -165,7 +175,7 @@ def _offsets(given: int | Sequence[int] | None) -> int | tuple[int, ...] | None:
 
 
 def _sizes(q: Array, k: Array) -> Sizes:
-    """Returns the sizes of a call: batch rows, query heads, key-value heads, queries, keys."""
+    """Returns the sizes of an attention call as (batch rows, query heads, key-value heads, queries, keys)."""
     sizes = []
     for name, array in (("q", q), ("k", k)):
         dims = tuple(getattr(array, "shape", ()))
@@ -177,7 +187,9 @@ def _sizes(q: Array, k: Array) -> Sizes:
 
 
 def shape_of(q: Array, k: Array, query_offset: int | tuple[int, ...] | None = None, moves: bool = True) -> Shape:
-    """Returns the shape of a call from the sizes of `q` and `k`. `moves` states whether the query offset changes the result."""
+    """Returns the shape of an attention call from the sizes of `q` and `k`. If `moves` is false, the query offset does not change
+    the result and may be left out.
+    """
     batch, heads, kv_heads, q_len, kv_len = _sizes(q, k)
     if query_offset is None and not moves:
         query_offset = 0
@@ -217,7 +229,7 @@ def modifiers_of(
     arrays: Mapping[str, Array] | None = None,
     **rest: Any,
 ) -> Modifiers:
-    """Returns the score modifiers of a call, with their arrays as `float32`."""
+    """Returns the score modifiers of an attention call, with their arrays as `float32`."""
     plain = {"dropout": 0.0, "seed": 0}
     rest = {name: value for name, value in rest.items() if value is not None and plain.get(name) != value}
     given = (bias, relative, soft, sinks, arrays)
@@ -243,7 +255,9 @@ def modifiers_of(
 
 
 def spec_score(spec: Spec | None, name: str) -> str:
-    """Returns the kind of the score modifier whose array has this name, or an empty text."""
+    """Returns the kind of the score modifier of `spec` whose array is called `name`, or an empty text if `spec` has no such
+    modifier.
+    """
     return next((score.kind for score in spec.scores if score.name == name), "") if spec is not None else ""
 
 

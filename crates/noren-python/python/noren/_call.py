@@ -14,7 +14,7 @@ simulated = False
 
 @dataclass(frozen=True)
 class Call:
-    """The arguments of a call that are not tensors."""
+    """The arguments of an attention call that are not tensors."""
 
     plan: Plan
     scale: float | None = None
@@ -22,12 +22,12 @@ class Call:
     alibi: tuple[float, ...] | None = None
     dropout: float = 0.0
     partial: bool = False
-    """Whether the call has only some of the keys that its query rows read, so that its gradients are partial sums."""
+    """True if the call has only some of the keys that its query rows read. The gradients of the call are then partial sums."""
 
 
 @dataclass
 class Extras:
-    """The tensors of a call other than q, k and v, as given by the caller."""
+    """The tensors of an attention call other than q, k and v, as the user gave them."""
 
     bias: list[Tensor]
     relative: Tensor | None = None

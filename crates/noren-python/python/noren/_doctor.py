@@ -25,8 +25,8 @@ _DECLARED = frozenset({
     "past", "pastlen", "pastlens", "pastlength", "pastlengths", "cachelen", "cachedlen", "queryoffset", "pastkeyvalueslength",
     "promptlen", "promptlens", "promptlength", "promptlengths",
 })  # fmt: skip
-"""Argument names of `noren.check`, in lower case and without underscores, whose list values are declarations. A list under
-another name is an array that belongs to the mask."""
+"""Names of arguments of `noren.check`, in lower case and without underscores. A list given for one of these arguments is a
+declaration; a list given for any other argument is an array that belongs to the mask."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Finding:
     wrong_cells: int
     """Number of wrong cells in rows of non-padding queries."""
     first_cells: tuple[Cell, ...]
-    """The first wrong cells."""
+    """Up to 8 of the wrong cells, in ascending order."""
     repair: str | None
     """The repaired mask as an expression, or the change that repairs the mask; None if no repair is known."""
     cause: str
@@ -82,7 +82,7 @@ class Report:
     findings: tuple[Finding, ...]
     """The findings: errors first, then warnings, then notes."""
     classes: tuple[str, ...]
-    """The classes of all findings except notes, without repeats, the most likely class first."""
+    """The classes of all findings except notes, without repeats, in the order of `findings`."""
     unknown: tuple[str, ...]
     """The properties that the doctor could not decide, and the declarations that would decide them."""
     given: Array | None
@@ -91,8 +91,8 @@ class Report:
     """The repaired cells, in the form of `given`. Equal to `given` if the verdict is `correct`. None if there is no verdict, or
     if no named mistake explains every wrong cell."""
     expected: Array | None
-    """The declared cells, in the form of `given`. None, unless `meant` was given, or the given cells differ from the declared
-    cells for an unknown reason."""
+    """The declared cells, in the form of `given`. Present if `meant` was given, or if the given cells differ from the declared
+    cells for an unknown reason; otherwise None."""
     intended: str | None
     """The declared mask as an expression; None if no expression is available."""
     text: str = field(repr=False)
@@ -110,9 +110,9 @@ class Report:
 
     @property
     def difference(self) -> Difference | None:
-        """The cells in which the repaired mask and the given mask differ.
+        """The cells in which the given mask differs from the repaired mask.
 
-        Without a repaired mask, the declared mask is compared; None without either.
+        If there is no repaired mask, the given mask is compared with the declared mask. None if there is no declared mask either.
         """
         name, right = ("fixed", self.fixed) if self.fixed is not None else ("expected", self.expected)
         if self.given is None or right is None or tuple(self.given.shape) != tuple(right.shape):
@@ -207,11 +207,12 @@ def check(
     the mask are keyword arguments too: `input_ids`, `position_ids`, `segment_ids`, `labels`, `hidden`, ... Without a mask, only
     these arrays are checked.
 
-    `Report.verdict` is `"correct"` only if `kind` or `meant` is given and every compared cell equals it. Without a kind, the
-    report names the mask that the array resembles. If several readings are possible, `Report.questions` lists them.
+    `Report.verdict` is `"correct"` only if `kind` or `meant` declares a mask and every compared cell equals this mask. Without a
+    declared mask, the report names the mask that the array resembles. If several readings are possible, `Report.questions` lists
+    them.
 
-    `redactions=[{"batch": 1, "keys": [7], "queries": [8, 9]}]` declares keys that are hidden on purpose [default: in all batch
-    rows, from all queries].
+    `redactions=[{"batch": 1, "keys": [7], "queries": [8, 9]}]` declares keys that are hidden on purpose. Without `"batch"`, they
+    are hidden in all batch rows; without `"queries"`, from all queries.
 
     `meant` is the intended mask, with `facts`, or bound. For a `[length, length]` array, the text of a mask is enough:
     `nr.check(array, meant="causal & sliding(4)", convention="keep")`.
@@ -311,7 +312,7 @@ def _lent(array: Array) -> Any:
 
 
 def _array(cells: tuple[list[int], bytearray] | None, like: Array | None) -> Array | None:
-    """Converts cells (sizes and bytes) to an array of booleans of the library of `like`; None stays None."""
+    """Converts `cells`, (sizes, one byte for each cell), to an array of booleans of the library of `like`; None stays None."""
     if cells is None:
         return None
     import numpy as np

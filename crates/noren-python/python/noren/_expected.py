@@ -24,7 +24,7 @@ class Batch:
     given: dict[str, Any]
     """The arguments by name."""
     pad: int | None = None
-    """The padding id, if it is known."""
+    """The token id of padding; None if it is unknown."""
     spare: int = 0
     """1 if the padding id also has another meaning, such as end of text, else 0. With 1, the padding id next to the text counts
     as text."""
@@ -32,7 +32,9 @@ class Batch:
 
     @staticmethod
     def of(arguments: Mapping[str, Any], pad: int | None, spare: int) -> Batch:
-        """Returns the batch of a call's arguments. If an argument is a mapping with tensors, its entries count as arguments."""
+        """Returns the batch that the arguments of a forward pass hold. If an argument is a mapping with tensors, its entries
+        count as arguments.
+        """
         given = dict(arguments)
         for value in arguments.values():
             if isinstance(value, Mapping) and any(isinstance(v, Tensor) for v in value.values()):
@@ -51,12 +53,16 @@ class Batch:
         return int(cache.get_seq_length()) if hasattr(cache, "get_seq_length") else 0
 
     def ids(self, decoder: bool = False) -> Tensor | None:
-        """Returns the token ids `[batch, length]`, of the decoder or of the main stream."""
+        """Returns the token ids `[batch, length]`: those of the decoder if `decoder` is true, else the model's `input_ids`. None
+        if the batch has no token ids.
+        """
         ids = self.tensor("decoder_input_ids", "tgt") if decoder else self.tensor(*IDS)
         return ids.cpu() if ids is not None and ids.dim() == 2 and not ids.is_floating_point() else None
 
     def given_real(self, decoder: bool = False) -> Tensor | None:
-        """Returns the padding mask of the batch `[batch, length]`; true for a non-padding token."""
+        """Returns the padding mask of the batch `[batch, length]`; true for a non-padding token. None if the batch has no padding
+        mask.
+        """
         keep = self.tensor("decoder_attention_mask") if decoder else self.tensor(*KEEP)
         drop = self.tensor("tgt_key_padding_mask") if decoder else self.tensor(*DROP)
         if keep is not None and keep.dim() == 2:
@@ -68,7 +74,8 @@ class Batch:
     def real(self, decoder: bool = False) -> Tensor | None:
         """Returns the padding mask of the batch, as `given_real`.
 
-        If the batch has none, returns a mask from the padding ids at the ends of rows.
+        If the batch has no padding mask, returns a mask that hides the padding ids at the beginning and the end of each row; None
+        if there are none.
         """
         if decoder not in self._real:
             found = self.given_real(decoder)
@@ -132,8 +139,8 @@ class Expected:
     """`[batch, q_len]`: true for non-padding queries."""
 
     def wrong(self, keep: Tensor) -> int:
-        """Returns the number of cells in which `keep` differs from the nearest entry of `cells`, in rows of non-padding
-        queries.
+        """Returns the number of cells in which the mask `keep` differs from the allowed cells, in rows of non-padding queries. If
+        `cells` has several entries, the entry with the fewest differences counts.
         """
         rows = self.rows[:, None, :, None]
         return min(int(((keep != cells) & rows).sum()) for cells in self.cells)
@@ -146,8 +153,8 @@ class Expected:
 def expected(meant: Mask, batch: Batch, q_len: int, kv_len: int, past: int, heads: int, stream: str, packed: bool) -> Expected | None:
     """Returns the cells that the intended mask `meant` allows in self-attention.
 
-    Returns None if the length of the batch's padding mask is not `kv_len`. `past` is the number of tokens in the cache; `packed`
-    is true if documents separate tokens.
+    Returns None if the length of the batch's padding mask is not `kv_len`. `past` is the number of tokens in the cache. `packed`
+    is true if the intent requires that packed documents do not read each other.
     """
     decoder = stream == "decoder"
     real = batch.real(decoder)
@@ -177,7 +184,7 @@ def expected(meant: Mask, batch: Batch, q_len: int, kv_len: int, past: int, head
 def expected_cross(batch: Batch, q_len: int, kv_len: int) -> Expected | None:
     """Returns the allowed cells of cross-attention: every query may read all non-padding tokens of the encoder.
 
-    None if lengths differ.
+    Returns None if the length of the encoder's padding mask is not `kv_len`.
     """
     real, queries = batch.real(), batch.real(decoder=True)
     if real is not None and real.shape[1] != kv_len:
@@ -204,11 +211,13 @@ def kept(mask: Tensor) -> list[Tensor]:
 
 
 HIDDEN = -1e3
-"""The limit of the second meaning of an additive mask in `kept`: every value up to this limit hides its cell."""
+"""In the second meaning that `kept` gives to an additive mask, every value up to this limit hides its cell."""
 
 
 def as_bound(cells: Tensor) -> BoundMask:
-    """Returns cells `[batch, heads, q_len, kv_len]` as a bound mask; with a cache, the queries are the last keys."""
+    """Returns cells `[batch, heads, q_len, kv_len]` as a bound mask. If there are fewer queries than keys, the queries have the
+    last positions.
+    """
     batch, heads, q_len, kv_len = cells.shape
     array = Array.keep(cells.contiguous().numpy())
     shape = Shape(q_len, kv_len, query_offset=kv_len - q_len if kv_len > q_len else 0, batch=batch, heads=heads)

@@ -61,7 +61,7 @@ class RuleVerdict:
     targets: int
     """Number of target tokens of the `deny` line in this batch row."""
     pairs: int
-    """Number of denied pairs (a source and another token as its target), without those of `allow` lines."""
+    """Number of denied pairs (source token, another token as target). Pairs that an `allow` line permits are not counted."""
     reached_pairs: int
     """Number of denied pairs whose source influences the target; a lower bound unless `counted` is `"exact"`."""
     counted: Literal["exact", "at least"]
@@ -70,9 +70,9 @@ class RuleVerdict:
     """The path to one of the reached targets; None if no target is reached."""
     cut: tuple[int, int] | None
     """(layer, number of cells): the layer in which the fewest cells must be hidden to separate sources from targets. None if no
-    single layer is enough."""
+    single layer is enough, or if `cut_computed` is False."""
     cut_computed: bool
-    """Whether `cut` was computed."""
+    """Whether `cut` was computed. It is not computed if no denied pair is reached, or if the computation would be too slow."""
     text: str
     """The verdict as a sentence."""
 
@@ -180,8 +180,8 @@ class Certificate(_Certificate):
     """
 
     def verify(self) -> Ruling:
-        """Verifies every count, set, path and verdict of the certificate with a second implementation, which shares no code with
-        the first.
+        """Verifies every count, set, path and verdict of the certificate. The verifier shares no code with the program that made
+        the certificate.
 
         Raises `noren.Error` if the certificate is wrong or cannot be verified.
         """
@@ -199,7 +199,8 @@ def flow(
     """Computes which tokens can influence which outputs over layers of attention with residual connections.
 
     `masks` is a list with one mask for each layer, or one mask for all `layers`. `fill="nothing"` [default]: a query that may
-    read no key reads nothing. `fill="finite"`: it reads the mean of all keys, as in models that hide scores by one finite number.
+    read no key reads nothing. `fill="finite"`: such a query reads the mean of all keys, as in models that hide scores by one
+    finite number.
 
     >>> import noren as nr
     >>> flow = nr.flow("sliding(3)", 20, layers=4)

@@ -59,7 +59,7 @@ class Guard:
     raises: bool
     """True if a mask with an error raises `MaskFault`; false if it only warns."""
     declared: dict[str, Any]
-    """The declarations for `noren.check`."""
+    """The user's declarations: keyword arguments of `noren.check`, by name."""
     step: int = 0
     """Number of forward passes so far."""
     seen: list[Seen] = field(default_factory=list)
@@ -149,9 +149,11 @@ class Guard:
 
     @property
     def _eager(self) -> bool:
-        """Whether the model computes attention without `scaled_dot_product_attention`.
+        """Whether the model is a transformers model with the attention implementation "eager", which does not call
+        `scaled_dot_product_attention`.
 
-        The guard then sees no call if the mask is missing.
+        In such a model, the guard sees only the arguments of attention modules. A module that gets no mask counts as a mask of
+        all keys.
         """
         return getattr(getattr(self.core, "config", None), "_attn_implementation", None) == "eager"
 
@@ -161,8 +163,8 @@ class Guard:
         return inside(self.model)
 
     def _padding_id(self) -> tuple[int | None, int]:
-        """Returns (padding id, value for `Batch.spare`). The padding id is declared by the user or read from the configuration;
-        None if it is unknown.
+        """Returns (padding id, value for `Batch.spare`). The padding id is the user's declaration, else that of the
+        configuration; None if both are missing.
         """
         config: Any = getattr(self.core, "config", None)
         ids = {name: getattr(config, f"{name}_token_id", None) for name in ("pad", "eos", "bos")}
@@ -211,10 +213,11 @@ class Guard:
     def _look(
         self, mask: Tensor, q_len: int, kv_len: int, dtype: torch.dtype, made_of: tuple[Tensor, ...] = (), key: tuple[Any, ...] = ()
     ) -> None:
-        """Compares a mask with the intent and runs the doctor on the mask, once in a forward pass for each different mask and
-        intended mask.
+        """Compares a mask with the intent and runs the doctor on the mask. In one forward pass, each pair of a mask and its
+        intended mask is examined only once.
 
-        `made_of` are the tensors from which the mask was made, and `key` the other arguments: both identify the mask in later calls.
+        `made_of` are the tensors and `key` the other values from which the mask was made. Both together identify a mask that was
+        already examined.
         """
         name, module, kwargs = self._inside[-1] if self._inside else ("the model", self.model, {})
         stream, cross = self._stream(name, module, kwargs)
@@ -245,8 +248,8 @@ class Guard:
         self._judge(name, mask, report, wrong)
 
     def _expected(self, meant: Mask | None, stream: str, cross: bool, sizes: tuple[int, int, int]) -> Expected | None:
-        """Returns the cells that the mask of a call must allow; None if the intent and the batch do not define these cells.
-        `sizes` is (q_len, kv_len, number of tokens in the cache).
+        """Returns the cells that the mask of an attention call must allow; None if the intent and the batch do not define these
+        cells. `sizes` is (q_len, kv_len, number of tokens in the cache).
         """
         if self.intent is None:
             return None
@@ -259,9 +262,10 @@ class Guard:
         return expected(meant, self._batch, q_len, kv_len, past, self.intent.heads, of, bool(self.intent.documents))
 
     def _known(self) -> dict[str, Any]:
-        """Returns the caller's declarations.
+        """Returns the declarations that the user gave to `noren.guard`.
 
-        If the batch has a padding mask, the padding id is left out, because the mask is more reliable.
+        The padding id is left out if the batch has a padding mask that marks no padding id as non-padding, because the mask is
+        more reliable.
         """
         known = dict(self.declared)
         if self._batch.given_real() is not None and not self._batch.shown_padding():
@@ -269,9 +273,9 @@ class Guard:
         return known
 
     def _stream(self, name: str, module: nn.Module, kwargs: dict[str, Any]) -> tuple[str, bool]:
-        """Returns (stream of the queries, true if the keys are the encoder's).
+        """Returns (stream of the queries, true if the keys are the encoder's) for an attention module.
 
-        The stream is "source" for an encoder, else "main".
+        The stream is "source" for a module of an encoder, else "main".
         """
         cross = bool(getattr(module, "is_cross_attention", False)) or any(
             kwargs.get(given) is not None for given in ("encoder_hidden_states", "key_value_states")
@@ -308,7 +312,9 @@ class Guard:
         return {"meant": meant}
 
     def _context(self, stream: str, cross: bool, dtype: torch.dtype, past: int) -> dict[str, Any]:
-        """Returns the declarations for `noren.check` that follow from the batch. `past` is the number of tokens in the cache."""
+        """Returns the declarations for `noren.check` that follow from the batch and an attention call. `past` is the number of
+        tokens in the cache.
+        """
         batch = self._batch
         decoder = self.intent is not None and self.intent.source is not None and stream == "main" and not cross
         ids, real = batch.ids(decoder), batch.real(decoder)
@@ -373,7 +379,9 @@ def _identity(tensor: Tensor) -> tuple[int, int]:
 
 
 def _other_keys(name: str, given: dict[str, Any]) -> bool:
-    """Returns whether a module is cross-attention: it has the name that PyTorch uses for it, and its query and key are two tensors."""
+    """Returns whether a module is cross-attention: PyTorch's name for cross-attention, `multihead_attn`, ends its name, and its
+    query and key are different tensors.
+    """
     return name.rpartition(".")[2] == "multihead_attn" and given.get("query") is not given.get("key")
 
 
@@ -393,7 +401,7 @@ def _hidden(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
 
 
 class _Calls(TorchFunctionMode):
-    """A mode in which `see` is called with the arguments of each call of `scaled_dot_product_attention`."""
+    """A mode that calls `see` with (query, key, value, mask, is_causal) before each call of `scaled_dot_product_attention`."""
 
     def __init__(self, see: Callable[[Tensor, Tensor, Tensor, Tensor | None, bool], None]) -> None:
         super().__init__()

@@ -1,4 +1,6 @@
-"""Masks that are given for a forward pass of a model of transformers: by argument, for a model, or for all models."""
+"""Masks that the user gives for a forward pass of a model of transformers: as an argument of the call, for one model, or for all
+models.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +23,17 @@ from .torch._mask_call import Inputs, MaskCall, Own, Part
 ARGUMENTS = ("noren_mask", "noren_facts", "noren_inputs")
 PARTS = ("encoder", "decoder", "cross")
 CROSS = re.compile(r"cross|enc_?dec|encoder_attn", re.IGNORECASE)
-"""Names of cross-attention modules in transformers."""
+"""The pattern of names of cross-attention modules in transformers."""
 SETTING = "noren_setting"
 """The attribute of a model that holds the mask of `set_mask`."""
 
 DEFAULTS: dict[str, Given] = {}
-"""The masks that `register` was called with, by the name of the attention."""
+"""The masks that were given to `noren.hf.register`, by the name of the attention implementation."""
 _FRAME: ContextVar[Frame | None] = ContextVar("noren_frame", default=None)
 
 
 def set_default(name: str, mask: Given) -> None:
-    """Sets the mask of all models whose attention has this name."""
+    """Sets the mask of all models whose attention implementation is called `name`."""
     given = check_given("mask", mask)
     if not isinstance(name, str):
         raise TypeError(f"name is {name!r}: give a text such as \"noren\"")
@@ -39,13 +41,13 @@ def set_default(name: str, mask: Given) -> None:
 
 
 def current_frame() -> Frame | None:
-    """Returns the forward pass in which this function is called; None if no mask was given for it."""
+    """Returns the forward pass in which this function is called; None if no mask was given for this pass."""
     return _FRAME.get()
 
 
 @dataclass(eq=False)
 class Setting:
-    """A mask or mask function for a model, with facts and inputs."""
+    """A mask or mask function that the user set for a model, with its facts and inputs."""
 
     root: nn.Module
     mask: Given | Mapping[str, Given]
@@ -70,7 +72,7 @@ class Frame:
     setting: Setting
     outer: Frame | None
     arguments: Mapping[str, Any]
-    """The arguments of the call, by name."""
+    """The arguments of the forward pass, by name."""
     uses: list[int]
     """The number of attention calls of the whole forward pass: a list of one number that all frames of the pass share."""
 
@@ -85,7 +87,7 @@ class Frame:
         return own is not None and found is not None and found != own and (not own.name or found.name.startswith(f"{own.name}."))
 
     def plan(self, module: nn.Module, query: Tensor, key: Tensor, scale: float | None, own: Own) -> Plan:
-        """Returns the plan of an attention layer: the intersection of its own mask and the one that was given."""
+        """Returns the plan of an attention layer: the intersection of the layer's own mask and the mask that the user gave."""
         self.uses[0] += 1
         found = _place(self.setting.root, module)
         if found is None:
@@ -98,7 +100,9 @@ class Frame:
         return plan_of_call(given, call)
 
     def check_mask_of_layer(self, module: nn.Module, mask: Tensor | None, unknown_query: bool) -> None:
-        """Raises `Error` if a layer got a mask that cannot be combined with the one that was given."""
+        """Raises `Error` if the mask of a layer cannot be combined with the mask that the user gave. `unknown_query` is true if
+        the positions of the layer's queries are unknown.
+        """
         if mask is not None:
             raise Error("attention_mask is a prepared mask of 4 dimensions, and a noren mask was given too: give padding as [batch, length] and the rest as noren_mask")
         place = _place(self.setting.root, module)
@@ -108,7 +112,9 @@ class Frame:
             raise Error(f"{type(module).__name__} gets no mask from its model, so gradient checkpointing would lose the noren mask in the backward pass: call model.gradient_checkpointing_disable()")
 
     def _readers(self) -> tuple[Any, Any]:
-        """Returns the functions that read the tokens of queries and of keys."""
+        """Returns two functions: the first returns the token ids of the queries, the second those of the keys, both `[batch,
+        length]`.
+        """
         inputs = self.setting.inputs or {}
         queries, keys = token_readers(inputs.get("tokens"), inputs.get("key_tokens"))
         return queries or self._query_tokens, keys or self._key_tokens
@@ -156,7 +162,7 @@ def _unknown(name: str, model: str) -> Error:
 
 
 def _encodes(model: nn.Module) -> bool:
-    """Returns whether a model has an encoder and a decoder, so that its input_ids are those of the encoder."""
+    """Returns whether a model has an encoder and a decoder. The `input_ids` of such a model are the encoder's."""
     return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False)) and _encoder(model) is not None
 
 
@@ -172,7 +178,7 @@ def _encoder(model: nn.Module) -> nn.Module | None:
 
 @dataclass(frozen=True)
 class Place:
-    """The name, layer and part of an attention module in its model."""
+    """The place of an attention module in its model: name, layer from 0, and part ("self", "encoder", "decoder" or "cross")."""
 
     name: str
     layer: int
@@ -180,7 +186,7 @@ class Place:
 
 
 class _Model:
-    """The places of the modules of a root model, and its names of models of transformers."""
+    """The places of all modules of a root model, and the names of the transformers models that it consists of."""
 
     def __init__(self, root: nn.Module) -> None:
         from transformers import PreTrainedModel
@@ -205,7 +211,9 @@ _MODELS: weakref.WeakKeyDictionary[nn.Module, _Model] = weakref.WeakKeyDictionar
 
 
 def _model(root: nn.Module, holds: nn.Module | None = None) -> _Model:
-    """Returns the places of a root model; they are found again if the module `holds` was added since."""
+    """Returns the places of the modules of a root model. They are stored, and found again if the module `holds` is not among the
+    stored ones.
+    """
     found = _MODELS.get(root)
     if found is None or (holds is not None and holds not in found.places):
         found = _MODELS[root] = _Model(root)
@@ -237,13 +245,13 @@ def set_mask(
 ) -> Handle:
     """Gives a model a mask or a mask function for all calls, in addition to the model's own mask. `generate` uses it too.
 
-    `mask` is a mask, its text, a bound mask, or a function of the call (`noren.torch.MaskCall`). In a model with an encoder and a
-    decoder, `mask` is a dict with the keys "encoder", "decoder" and "cross"; in a model that consists of several models, a dict
-    with paths of modules such as "language_model". `facts` are facts for the mask. `inputs` are inputs of mask functions, such as
-    "tokens" where the model gets embeddings.
+    `mask` is a mask, its text, a bound mask, or a function of the call (`noren.torch.MaskCall`). For a model with an encoder and
+    a decoder, `mask` is a dict with the keys "encoder", "decoder" and "cross". For a model that consists of several models, its
+    keys are paths of modules, such as "language_model". `facts` are facts for the mask. `inputs` are inputs of mask functions,
+    such as "tokens" if the model gets embeddings instead of token ids.
 
-    The result restores the mask of before with `remove()`, or at the end of a `with` statement. Raises `Error` if the model does
-    not compute its attention with noren.
+    The result has a method `remove()`, which restores the previous mask; in a `with` statement, the end of the block restores it.
+    Raises `Error` if the model does not compute its attention with noren.
 
     >>> import noren.hf
     >>> with noren.hf.set_mask(model, "window(left=63)"):  # doctest: +SKIP
@@ -286,7 +294,9 @@ def _named(name: str, given: Any) -> Mapping[str, Any]:
 
 
 def _check_root(root: Any, what: str, given: Given) -> None:
-    """Raises `Error` if one mask was given for a model with several parts; a function receives the part, so it may be given."""
+    """Raises `Error` if one mask was given for a model with several parts. One function may be given, because each call of the
+    function receives the part.
+    """
     if callable(given) or given is None:
         return
     if _encodes(root):
@@ -311,7 +321,7 @@ def _key(root: Any, what: str, key: Any) -> str:
 
 
 def _check_attention(root: Any, given: Any) -> None:
-    """Raises `Error` if a model to which the mask applies does not compute its attention with noren."""
+    """Raises `Error` if `root`, or a model inside it to which the mask applies, does not compute its attention with noren."""
     for name, known in _model(root).models:
         child: Any = known()
         if child is None or child.config._attn_implementation in DEFAULTS:
@@ -328,7 +338,7 @@ def _check_attention(root: Any, given: Any) -> None:
 
 
 def install_hooks(model: nn.Module) -> None:
-    """Adds the hooks to a model that read the arguments `noren_mask`, `noren_facts` and `noren_inputs`."""
+    """Adds to a model the hooks that read the arguments `noren_mask`, `noren_facts` and `noren_inputs` of its forward pass."""
     if _enter not in model._forward_pre_hooks.values():
         model.register_forward_pre_hook(_enter, with_kwargs=True)
         model.register_forward_hook(_leave, always_call=True)
@@ -340,7 +350,7 @@ def _parameters(kind: Any) -> tuple[str, ...]:
 
 
 def _enter(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Begins the frame of a forward pass, if a mask was given for it."""
+    """Begins the frame of a forward pass, if the user gave a mask for this pass."""
     if torch.compiler.is_compiling():
         if any(name in kwargs for name in ARGUMENTS) or getattr(model, SETTING, None) is not None:
             raise Error("masks that are made during a call are not supported under torch.compile: call the uncompiled model")
@@ -365,7 +375,9 @@ def _enter(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
 
 
 def _wanted(model: nn.Module, outer: Frame | None, kwargs: Mapping[str, Any]) -> Setting | None:
-    """Returns the setting of a forward pass: by argument, that of the outer pass, or that of the model."""
+    """Returns the setting of a forward pass: from the arguments of the call, else from the outer pass, else from the model, else
+    from `noren.hf.register`. None if no mask was given.
+    """
     if any(kwargs.get(name) is not None for name in ARGUMENTS):
         mask, facts, inputs = (kwargs.get(name) for name in ARGUMENTS)
         old: Setting | None = getattr(model, SETTING, None)
@@ -413,7 +425,9 @@ def _leave(model: nn.Module, _: Any, output: Any) -> None:
 
 
 class _Recording:
-    """A cache that knows the tokens of its keys; methods that move batch rows move the tokens too."""
+    """A cache of transformers that also stores the token ids of its keys. Methods that move batch rows of the cache move the
+    token ids too.
+    """
 
     noren_tokens: Tensor | None = None
 
@@ -439,7 +453,9 @@ def _recording(kind: Any) -> Any:
 
 
 def record(cache: Any, tokens: Tensor, past: int | None = None) -> None:
-    """Records the tokens of the next keys of a cache of transformers; `past` is the number of keys that it holds."""
+    """Records `tokens`, the token ids of the next keys of a cache of transformers. `past` is the number of keys that the cache
+    already holds [default: the length of the cache].
+    """
     if not hasattr(cache, "get_seq_length"):
         return
     past = int(cache.get_seq_length()) if past is None else past
@@ -455,5 +471,5 @@ def record(cache: Any, tokens: Tensor, past: int | None = None) -> None:
 
 
 def recorded(cache: Any) -> Tensor | None:
-    """Returns the tokens of the keys of a cache `[batch, length]`; None if they are unknown."""
+    """Returns the token ids `[batch, length]` of the keys of a cache; None if they are unknown."""
     return cache.noren_tokens if isinstance(cache, _Recording) else None

@@ -1,4 +1,6 @@
-"""Masks of transformers as masks of noren: the mask functions that its models build, with sizes and padding."""
+"""Masks of transformers as masks of noren: the mask functions that models of transformers build are converted, with sizes and
+padding.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from ._noren import Array, Error, Facts, Mask, Plan, Shape, causal, dense, full,
 from .torch._mask_call import Own, by_row, runs
 
 TILE = 256
-"""Number of query rows for which an unknown mask function is evaluated in one call."""
+"""Number of query rows for which a mask function that noren does not recognise is evaluated in one call."""
 
 
 
@@ -79,7 +81,7 @@ class Masked(BlockMask):
         return plan
 
     def own(self, heads: int, kv_heads: int) -> Own:
-        """Returns this mask with the sizes of a layer, for a mask that is made during the call."""
+        """Returns this mask with the sizes of a layer, as the layer's own mask. It is combined with a mask that the user gave."""
         shape = Shape(
             self.q_len, self.kv_len, query_offset=self.query_offset, batch=self.batch, heads=heads, kv_heads=kv_heads
         )
@@ -147,7 +149,9 @@ def make_mask(
 
 
 def _known_keys(padding_mask: Tensor, kv_length: int, kv_offset: int) -> NDArray[np.bool_]:
-    """Returns, for each key from `kv_offset` on, whether the key is not padding; keys beyond the end of the mask are padding."""
+    """Returns booleans `[batch, kv_length]` for the keys from index `kv_offset` on: true if the key is not padding. Keys beyond
+    the end of `padding_mask` are padding.
+    """
     found: NDArray[np.bool_] = padding_mask.detach().bool().cpu().numpy()[:, kv_offset : kv_offset + kv_length]
     missing = kv_length - found.shape[1]
     return np.pad(found, ((0, 0), (0, missing))) if missing > 0 else found
@@ -213,7 +217,9 @@ class Reader:
         return _fold(full(), [self.read(part, top) for part in functions], lambda a, b: a & b)
 
     def _positions(self) -> NDArray[np.int64]:
-        """Returns the index that transformers uses for each position of a query or key."""
+        """Returns, for each position of a query or key from 0, the index (`q_idx` or `kv_idx`) that mask functions of
+        transformers get.
+        """
         length = max(self.kv_len, self.q_len + self.q_offset - self.kv_offset)
         return np.arange(length, dtype=np.int64) + self.kv_offset
 
@@ -235,7 +241,7 @@ class Reader:
         return self._same((np.broadcast_to(at, (self.batch, at.shape[-1])) - start) // size)
 
     def _remapped(self, function: Callable[..., Any], inside: dict[str, Any]) -> Mask:
-        """Reads a function over positions that count from the beginning of each packed sequence."""
+        """Returns the mask of a function whose positions count from the beginning of each packed sequence."""
         ids = inside["position_ids"].detach().cpu().numpy().astype(np.int64)
         if not self.packed or self._remap is not None or ids.shape[1] != self.kv_len or self.q_len != self.kv_len:
             return self._evaluated(function)
@@ -246,12 +252,16 @@ class Reader:
             self._remap = None
 
     def _same(self, groups: NDArray[np.int64], wanted: NDArray[np.bool_] | None = None) -> Mask:
-        """Returns the mask of cells whose query and key have the same group number. `wanted` selects positions [default: all]."""
+        """Returns the mask of cells whose query and key have the same group number. `wanted` is true for positions whose cells
+        may be allowed [default: all positions].
+        """
         rows = [_row_groups(row, None if wanted is None else wanted[b]) for b, row in enumerate(groups)]
         return by_row(rows)
 
     def _evaluated(self, function: Callable[..., Any]) -> Mask:
-        """Evaluates an unknown function in tiles of queries, and evaluates some cells again in single calls to check the results."""
+        """Evaluates a function that noren does not recognise, `TILE` query rows at a time. Some cells are evaluated again in
+        single calls to check the results.
+        """
         if self._remap is not None:
             raise Error(
                 f"the mask function {getattr(function, '__qualname__', function)} is unknown and is evaluated with the positions of "
@@ -274,7 +284,9 @@ class Reader:
         return dense(name)
 
     def _heads_of(self, function: Callable[..., Any]) -> int:
-        """Returns the number of heads for which a function must be evaluated: one if the function does not use the head's index."""
+        """Returns the number of heads for which a function must be evaluated: 1 if the function does not use the index of the
+        head.
+        """
         head = torch.zeros(1, 1, 1, 1, dtype=torch.long)
         zero = torch.zeros(1, 1, 1, 1, dtype=torch.long)
         with _Uses(head) as looked:
@@ -338,7 +350,8 @@ def _fold(empty: Mask, parts: list[Mask], combine: Callable[[Mask, Mask], Mask])
 
 
 def _row_groups(row: NDArray[np.int64], wanted: NDArray[np.bool_] | None) -> Mask:
-    """Returns the mask of positions with equal group numbers.
+    """Returns the mask of cells whose query and key have the same group number in `row`. `wanted` is true for positions whose
+    cells may be allowed [default: all positions].
 
     A group that is one run of positions becomes a span, a group of several runs becomes sets of positions.
     """

@@ -1,4 +1,4 @@
-"""Models of transformers that cannot compute their attention with noren: found and refused when a model is made."""
+"""Models of transformers that cannot compute their attention with noren. They are refused when the model is made."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ REASONS = {
     "t5gemma2": f"its decoder joins the masks of its own keys and of the encoder's keys: {_READS_MASK}",
     "t5gemma2_decoder": f"its decoder joins the masks of its own keys and of the encoder's keys: {_READS_MASK}",
 }
-"""Reasons for model types that use `AttentionInterface`. The tests try all text architectures."""
+"""Model types that use `AttentionInterface` but cannot compute attention with noren, each with the reason. The tests try all text
+architectures."""
 
 HARMLESS = frozenset(
     ("cache_position", "cu_seq_lens_k", "cu_seq_lens_q", "encoder_attention_mask", "encoder_hidden_states", "position_embeddings")
 )
-"""Keyword arguments of attention functions with tensors that transformers' eager attention does not read."""
+"""Names of tensor arguments that models pass to attention functions, and that transformers' eager attention does not read."""
 
 
 def unsupported(model: Any) -> str | None:
-    """Returns the reason why `attn_implementation="noren"` is refused for a model or a class of models, or None.
+    """Returns the reason why `attn_implementation="noren"` is refused for a model or a class of models; None if it is accepted.
 
     >>> from transformers import BloomForCausalLM, LlamaForCausalLM
     >>> unsupported(BloomForCausalLM)
@@ -74,9 +75,10 @@ def _mentions_interface(module: str) -> bool:
 
 
 def refuse_when_made(names: set[str], prepare: Callable[[Any], None]) -> None:
-    """Makes transformers refuse these names for models that do not support them, when a model is made or its attention is set.
+    """Makes transformers refuse the attention implementations `names` for models that do not support them, when a model is made
+    or its attention implementation is set.
 
-    `prepare` is called with every model that is made, or whose attention is set.
+    `prepare` is called with every model that is made, or whose attention implementation is set.
     """
     from transformers import PreTrainedModel
 

@@ -77,7 +77,8 @@ def _three(name: str, array: Any, batch: int, heads: int) -> Any:
 
 
 def with_arrays(mask: Mask, given: Mapping[str, Any], sizes: Sizes, facts: Facts | Mapping[str, Any] | None) -> tuple[Mask, dict[str, Any], list[Any]]:
-    """Returns (intersection of the mask and all arrays, its facts, arrays of floats that are added to scores).
+    """Returns (intersection of `mask` and all mask arrays in `given`, facts of the intersection, arrays of floats that are added
+    to scores).
 
     A float hides a cell if it is -inf or below -6.9e37; other floats are added to the scores of the allowed cells.
     """
@@ -100,12 +101,12 @@ def with_arrays(mask: Mask, given: Mapping[str, Any], sizes: Sizes, facts: Facts
 
 
 def _lent(array: Any) -> Any:
-    """Returns an array whose content can be read; the plan of a tensor on a device needs its content."""
+    """Returns an array that planning can read: a tensor on another device is copied to the CPU."""
     return array.detach().cpu() if hasattr(array, "detach") else library(array).lend(array)
 
 
 def _repeated(array: Any, q_len: int) -> Any:
-    """Returns an array `[batch, heads, q_len, keys]` of an array with one row."""
+    """Repeats the query row of an array `[batch, heads, 1, keys]`: returns `[batch, heads, q_len, keys]`."""
     if hasattr(array, "expand") and hasattr(array, "contiguous"):
         return array.expand(-1, -1, q_len, -1).contiguous()
     import numpy as np
@@ -114,7 +115,7 @@ def _repeated(array: Any, q_len: int) -> Any:
 
 
 def _numbers(array: Any) -> Any:
-    """Returns the floats that are added to scores: 0 for hidden cells."""
+    """Returns the floats of an additive mask that are added to scores; hidden cells get 0."""
     if hasattr(array, "masked_fill"):
         return array.detach().float().masked_fill(array < LOW, 0.0)
     import numpy as np
@@ -127,7 +128,9 @@ LOW = -6.9e37
 
 
 def broadcast(given: BoundMask | Recognised, sizes: Sizes) -> Plan:
-    """Returns the plan of a bound or recognised mask for a call, repeated over batch rows and heads if the mask has one of them."""
+    """Returns the plan of a bound or recognised mask for a call. A mask with one batch row is repeated over all batch rows, a
+    mask with one head over all heads.
+    """
     bound = given.bind() if isinstance(given, Recognised) else given
     batch, heads, kv_heads, q_len, kv_len = sizes
     own = bound.shape
@@ -153,7 +156,9 @@ def broadcast(given: BoundMask | Recognised, sizes: Sizes) -> Plan:
 
 
 def refuse_array(mask: Any) -> TypeError:
-    """Returns the error for an object in the place of a mask; for an array, with the names of the conventions."""
+    """Returns the error for an object that was given as a mask and is none. For an array, the message names the arguments for
+    arrays.
+    """
     name = type(mask).__name__
     if not hasattr(mask, "shape") or not hasattr(mask, "dtype"):
         return TypeError(f"{name} is not a mask: give a Mask, its text, a bound mask, a Plan, or an array by keep=, drop= or additive=")

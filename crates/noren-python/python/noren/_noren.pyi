@@ -54,11 +54,15 @@ class Mask:
     ) -> Plan:
         """Returns the block-sparse plan that attention and exports use; arguments and errors as in `bind`.
 
-        `block_q` is the maximum number of query rows in a tile, `block_kv` the width in keys of the tiles that statistics
-        count. `reorder` selects the order of queries and keys in the plan: `"auto"` [default] uses another order where that is
-        clearly cheaper, `"never"` keeps the order of indices, `"always"` reorders if the structure of the mask allows it,
-        `"copies"` reads keys in two orders (for masks with a stride), and an integer `n` sorts positions by `position mod n`:
-        with 2, all even positions come before all odd ones.
+        `block_q` is the maximum number of query rows in a tile. `block_kv` is the number of keys in the tiles that statistics
+        count. `reorder` selects the order of queries and keys in the plan:
+
+        - `"auto"` [default]: another order for masks whose distances are all multiples of one number; for other masks if it
+          reduces the cost (by at least 1/8 if it changes the order in which the keys of a row are added)
+        - `"never"`: the order of indices
+        - `"always"`: another order for every mask whose structure allows one, even if it saves no cost
+        - `"copies"`: keys in two orders, for masks that combine a stride with other masks
+        - an integer `n`: positions sorted by `position mod n`; with 2, all even positions come before all odd ones
         """
     def dense(self, shape: Shape | int, facts: Known = None) -> NDArray[np.bool_]:
         """Returns the cells `[batch, heads, q_len, kv_len]` as booleans. True means that the query may read the key."""
@@ -84,10 +88,10 @@ class Mask:
     ) -> Any:
         """Draws the cells of one batch row and head with matplotlib, and returns the axes.
 
-        `ax` are the axes [default: new ones]. `tokens` are the names of the tokens, or a pair of the names of queries and of keys.
-        `tiles` draws the outlines of tiles of (rows, keys), for True those of (96, 64). `weights` are attention weights, `[q_len,
-        kv_len]` or `[batch, heads, q_len, kv_len]`, drawn as a heat map in which denied cells are grey. Raises `Error` for more
-        than 2^24 cells.
+        `ax` are the axes [default: new ones]. `tokens` are the names of the tokens, or a pair of the names of queries and of
+        keys. `tiles` is the size (rows, keys) of tiles whose outlines are drawn; True means (96, 64). `weights` are attention
+        weights, `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`, drawn as a heat map in which denied cells are grey. Raises
+        `Error` for more than 2^24 cells.
         """
     def stats(self, shape: Shape | int, facts: Known = None) -> Stats:
         """Returns exact counts of allowed and computed cells, tiles and bytes."""
@@ -193,9 +197,9 @@ class Spec:
 class Shape:
     """The numbers of batch rows, heads, queries and keys to which a mask is bound, and the position of the first query.
 
-    `query_offset` is that position: one number, or one for each batch row. It must be given if `q_len` and `kv_len` differ.
-    `kv_heads` is the number of key-value heads [default: `heads`] and divides `heads`. Raises `Error` for sizes that contradict
-    each other.
+    `query_offset` is the position of the first query: one number, or one for each batch row. It must be given if `q_len` and
+    `kv_len` differ. `kv_heads` is the number of key-value heads [default: `heads`] and divides `heads`. Raises `Error` for sizes
+    that contradict each other.
     """
 
     def __new__(
@@ -259,7 +263,7 @@ class Facts:
     def to_json(self) -> str:
         """Returns the facts as JSON."""
     def merged(self, other: Facts) -> Facts:
-        """Returns the facts of both. Raises `Error` if both give the same fact with different values."""
+        """Returns these facts and those of `other` together. Raises `Error` if both give the same fact with different values."""
     @property
     def place_keys(self) -> bool:
         """Whether the facts give the position of each key (`positions`)."""
@@ -395,8 +399,8 @@ class Plan:
     def tiles(self, batch: int, head: int) -> list[tuple[int, int, list[tuple[int, int, bool]]]]:
         """Returns the tiles of a batch row and head as (first row, row after the last, spans).
 
-        A span is (first key, key after the last, full); `full` means that every cell is allowed. Rows and keys are indices of the
-        sequence, also where the plan is reordered.
+        A span is (first key, key after the last, full); `full` means that every cell is allowed. Rows and keys are indices in the
+        sequence, even if the plan reads queries and keys in another order.
         """
     def picture(self, *, width: int = 100, height: int = 48, color: bool = False) -> str:
         """Returns a picture of the mask with its tiles as text; arguments as in `Mask.picture`."""
@@ -556,8 +560,11 @@ def read_mask(mask: Any, drop: bool, kv_len: int) -> tuple[Array, bool, bool]:
     """Reads a mask `[batch, heads, q_len or 1, kv_len or 1]`: booleans (true = may attend, or with `drop` true = ignored), or
     floats that are added to scores.
 
-    A last dimension of 1 applies to all `kv_len` keys. Returns (allowed cells `[batch, heads, q_len or 1, kv_len]`, true if an
-    allowed cell holds a number other than 0, true if a masked cell holds a finite number instead of -inf).
+    A last dimension of 1 applies to all `kv_len` keys. Returns three values:
+
+    1. the allowed cells, `[batch, heads, q_len or 1, kv_len]`
+    2. true if an allowed cell holds a number other than 0
+    3. true if a masked cell holds a finite number instead of -inf
     """
 
 def patterns(plan: Plan) -> tuple[int, list[int]]: ...
@@ -604,7 +611,7 @@ def stride(step: int) -> Mask:
     """Allows keys at a multiple of `step` positions from the query: `(q - k) mod step == 0`."""
 
 def distances(distances: Iterable[int]) -> Mask:
-    """Allows the distances `q - k` in the list: 0 is the query's own key, positive distances are keys before it (LogSparse)."""
+    """Allows the distances `q - k` in the list: 0 is the query's own key, positive distances are earlier keys (LogSparse)."""
 
 def prefix(lengths: int | Iterable[int]) -> Mask:
     """Allows the first `n` keys: `k < n`. `lengths` is one `n` for all batch rows, or one for each batch row."""
@@ -623,12 +630,14 @@ def padding(
 ) -> Mask:
     """Allows keys that are not padding (padding mask).
 
-    `lengths` are the numbers of non-padding tokens of the batch rows and `side` the side of the padding [default: both from the
-    facts]. With `on="both"`, queries that are padding read nothing.
+    `lengths` has the number of non-padding tokens of each batch row, and `side` is the side of the padding [default: both from
+    the facts]. With `on="both"`, queries that are padding read nothing.
     """
 
 def documents(lengths: Iterable[int] | None = None) -> Mask:
-    """Allows keys in the query's own document (packed sequences); `lengths` of the documents [default: from the facts]."""
+    """Allows keys in the query's own document (packed sequences). `lengths` has the length of each document [default: from the
+    facts].
+    """
 
 def spans(spans: Positions) -> Mask:
     """Allows keys in the same range of positions as the query, for example the tokens of one image in a text; `spans` is a list
@@ -679,15 +688,16 @@ def batch(arms: Arms) -> Mask:
     """Selects a mask by batch row. `arms` is a dict (or pairs) from a batch row, a range of batch rows, or "else" to a mask."""
 
 def layers(arms: Arms) -> Mask:
-    """Selects a mask by layer. `arms` is a dict (or pairs) such as `{"every 2": ..., "else": ...}`."""
+    """Selects a mask by layer. `arms` is a dict (or pairs) from a layer, a range of layers, "every 2" or "else" to a mask."""
 
 def bias(name: str = "bias") -> Score:
-    """Adds the named array to the scores; it broadcasts to `[batch, heads, q_len, kv_len]`."""
+    """Adds the array called `name`, which broadcasts to `[batch, heads, q_len, kv_len]`, to the scores."""
 
 def relative(name: str = "relative") -> Score:
     """Adds a bias by distance to the scores.
 
-    The named table `[heads, 2 * reach + 1]` has an entry for each distance from query to key; distances are limited to `reach`.
+    The table called `name`, `[heads, 2 * reach + 1]`, has an entry for each distance from query to key, from `-reach` to `reach`.
+    A longer distance has the entry of `reach` or `-reach`.
     """
 
 def alibi(slopes: Sequence[float] | None = None) -> Score:
@@ -697,10 +707,10 @@ def softcap(cap: float) -> Score:
     """Replaces each score by `cap * tanh(score / cap)`."""
 
 def soft(name: str = "soft") -> Score:
-    """Multiplies `exp(score)` by the named weights from 0 to 1 (a continuous mask); a weight of 0 denies the cell."""
+    """Multiplies `exp(score)` by the array called `name`, weights from 0 to 1 (a continuous mask). A weight of 0 denies the cell."""
 
 def sinks(name: str = "sinks") -> Score:
-    """Adds the named logits, one for each head, to the denominator of the softmax only."""
+    """Adds the array called `name`, one logit for each head, to the denominator of the softmax only."""
 
 # --- distributed --------------------------------------------------------------------------------------------------
 
@@ -786,11 +796,11 @@ class RankSplit:
     def lengths(self) -> tuple[int, int]: ...
     @property
     def uniform(self) -> bool:
-        """Whether every batch row is split over the ranks in the same manner."""
+        """Whether each rank owns the same rows and keys in every batch row."""
     @property
     def queries_travel(self) -> bool: ...
     def predicted(self, head_dim: int, v_dim: int, element_bytes: int) -> list[tuple[int, int]]:
-        """Returns (bytes sent, bytes received) for a forward pass, and the same pair for a backward pass."""
+        """Returns two pairs (bytes sent, bytes received) of this rank: for a forward pass, then for a backward pass."""
     def attention(self, arrays: Any, scores: Any, gradients: bool) -> Attended: ...
     def gradients(self, arrays: Any, attended: Attended, dout: Any, scores: Any, into: Any) -> None:
         """Writes the gradients of q, k and v into `into`, three contiguous `float32` tensors. `arrays` is (q, k, v), `attended`
@@ -803,7 +813,7 @@ class RankShards:
 
     def __new__(cls, plan: Plan, keys: Sequence[Sequence[tuple[int, int]]] | None, link: Link) -> RankShards: ...
     def held(self, rank: int) -> list[tuple[int, int]]:
-        """Returns the ranges of keys that a rank holds."""
+        """Returns the keys that rank `rank` holds, as ranges (first key, key after the last)."""
     def decode(self, arrays: Any, scores: Any) -> Attended: ...
 
 def partition(
@@ -818,11 +828,17 @@ def partition(
 ) -> Partition:
     """Splits a planned mask over `ranks` processes on `nodes` machines.
 
-    `travel="keys"`: each query is computed by the rank that owns it, and keys are sent. `travel="both"`: queries may also be
-    sent to the rank that owns the keys, and results back. The partition minimises the bytes sent. `objective` limits the cells
-    and the tokens of each rank, in multiples of the mean over the ranks: `"balanced"`, 1.05 times the mean number of cells and
-    1.25 times the mean number of tokens; `"traffic"`, 1.25 and 1.5; `"tokens"`, 1.05 and 1.01. `head_dim` and `element_bytes`
-    give the sizes of queries, keys and results.
+    `travel="keys"`: each query is computed by the rank that owns it, and keys are sent. `travel="both"`: queries may also be sent
+    to the rank that owns the keys; that rank sends the results back.
+
+    The partition minimises the bytes sent. `objective` sets the maximum number of allowed cells and of tokens of each rank, as
+    multiples of the mean over the ranks:
+
+    - `"balanced"`: 1.05 times the mean number of cells, 1.25 times the mean number of tokens
+    - `"traffic"`: 1.25 times the mean number of cells, 1.5 times the mean number of tokens
+    - `"tokens"`: 1.05 times the mean number of cells, 1.01 times the mean number of tokens
+
+    `head_dim` is the width of queries, keys and values, and `element_bytes` the number of bytes of one of their numbers.
     """
 
 def audit_catalogue() -> str:
@@ -831,9 +847,14 @@ def audit_catalogue() -> str:
 def audit_changes(
     check: str, length: int, reach: bytes, direct: bytes
 ) -> list[tuple[str, str, list[int], bool, list[tuple[int, int]], bool]]:
-    """Returns the changes of input tokens that a check makes, each as (description of the change, meaning of a failure, changed
-    tokens, true if each token is changed in its own row, compared (row, position) pairs, true if the compared outputs must
-    change).
+    """Returns the changes of input tokens that a check makes. Each change is a tuple of six values:
+
+    1. the description of the change
+    2. the meaning of a failure
+    3. the changed tokens
+    4. true if each of these tokens is changed in a batch row of its own, false if all are changed in one row
+    5. the outputs that are compared, as (row, position)
+    6. true if the compared outputs must change, false if they must not change
 
     `reach` and `direct` are matrices `[length, length]` with one byte for each (output, input). A byte of `reach` is 1 if the
     output may depend on the input over all layers. A byte of `direct` is 1 if every layer's mask allows the output's query to

@@ -1,4 +1,4 @@
-"""Checks of the ONNX operator Attention: ranges of attributes, types and shapes of inputs."""
+"""Checks of a node of the ONNX operator Attention: the ranges of its attributes, and the types and shapes of its inputs."""
 
 from __future__ import annotations
 

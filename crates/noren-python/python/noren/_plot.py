@@ -32,9 +32,9 @@ def plot(
     """Draws the cells of one batch row and head with matplotlib, and returns the axes.
 
     `ax` are the axes [default: new ones]. `tokens` are the names of the tokens, or a pair of the names of queries and of keys.
-    `tiles` draws the outlines of tiles of (rows, keys), for True those of (96, 64); tiles without an allowed cell, which are skipped,
-    have none. `weights` are attention weights, `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`: they are drawn as a heat map, in
-    which denied cells are grey.
+    `tiles` is the size (rows, keys) of tiles whose outlines are drawn; True means (96, 64). Tiles without an allowed cell, which
+    are skipped, have no outline. `weights` are attention weights, `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`: they are
+    drawn as a heat map, in which denied cells are grey.
 
     Raises `Error` for more than 2^24 cells and for arguments that do not fit the mask.
     """
@@ -143,7 +143,8 @@ def _names(tokens: Any, q_len: int, kv_len: int) -> tuple[list[str] | None, list
 
 
 def explore(mask: Any, shape: Any, facts: Any = None) -> Any:
-    """Returns an interactive view of a mask for notebooks: batch row and head are selected, a cell is explained.
+    """Returns an interactive view of a mask for notebooks. The user selects a batch row, a head, a query and a key, and the view
+    explains why the query may or may not read the key.
 
     `mask`, `shape` and `facts` are those of `Mask.bind`. Without ipywidgets, the result is the picture of the bound mask.
     """

@@ -1,4 +1,4 @@
-"""Checks of the tensors of a call; their errors name the argument and the fix."""
+"""Checks of the tensors that are arguments of a call. The errors name the argument and the fix."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEVICES = ("cpu", "cuda")
 
 
 def check_strided(name: str, x: Any) -> None:
-    """Raises an error unless `x` is a dense tensor; its device may be any."""
+    """Raises an error unless `x` is a dense tensor, on any device."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} is a {type(x).__name__}: give a tensor")
     if x.is_nested:
@@ -42,7 +42,7 @@ def check_floats(name: str, x: Tensor) -> None:
 
 
 def check_added(name: str, x: Tensor) -> None:
-    """Raises an error unless `x`, whose numbers are added to scores or multiply them, is a dense tensor of floats."""
+    """Raises an error unless `x` is a dense tensor of floats. The numbers of `x` are added to scores or multiply scores."""
     check_dense(name, x)
     if x.dtype == torch.bool:
         raise TypeError(
@@ -56,8 +56,8 @@ def check_added(name: str, x: Tensor) -> None:
 def check_mask(name: str, x: Any, meaning: str, query: torch.dtype, beside: Any = None) -> None:
     """Raises an error unless a mask tensor is boolean, or of a float type that PyTorch can add to scores of type `query`.
 
-    `meaning` is the meaning of true, for the message. `beside` is another mask of the same call, because PyTorch adds the two
-    masks before it adds them to scores.
+    `meaning` is the meaning of true, for the message. `beside` is another mask of the same call, if there is one: PyTorch adds
+    two masks to each other before it adds them to scores, so the type of their sum counts.
     """
     check_dense(name, x)
     if x.dtype == torch.bool:

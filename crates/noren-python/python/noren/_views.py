@@ -140,8 +140,8 @@ class Stats:
     text: str
     """The counts as lines of text."""
     reordered: dict[str, Any] | None = None
-    """The order in which the plan reads queries and keys, and the cost in the order of indices; None if the plan keeps that
-    order."""
+    """The order in which the plan reads queries and keys, and the cost that the order of indices would have; None if the plan
+    keeps the order of indices."""
 
     def __repr__(self) -> str:
         return self.text

@@ -47,7 +47,7 @@ def register(name: str = "noren", *, mask: GivenMask = None) -> None:
 
 
 NAMES: set[str] = set()
-"""The names that `register` was called with."""
+"""The names of the attention implementations that `register` added to transformers."""
 
 
 

@@ -1,7 +1,7 @@
 """The audit: tests of a running model by pairs of forward passes. The tests find outputs that depend on inputs that the mask
 hides.
 
-`nr.audit` runs it.
+`nr.audit` runs the audit.
 """
 
 from .audit import audit as audit

@@ -103,7 +103,7 @@ SHORTEST = 8
 
 
 def not_tested(lab: Lab, wanted: Sequence[str], training: bool, was_compiled: bool) -> tuple[str, ...]:
-    """Returns the parts that an audit does not test, as sentences."""
+    """Returns the parts of a model that an audit does not test, as sentences."""
     takes = lab.subject.arguments
     return tuple(
         audit_not_tested(
@@ -122,7 +122,9 @@ def not_tested(lab: Lab, wanted: Sequence[str], training: bool, was_compiled: bo
 def _lab(
     subject: Subject, intent: Intent, vocab: int | Sequence[int] | None, width: int | None, length: int | None, rng: np.random.Generator
 ) -> Lab:
-    """Returns the state of an audit of `subject`: its layers, the test length and the bound of rounding errors. Parts of the intent that the model's inputs cannot express are removed."""
+    """Returns the state of an audit of the model `subject`: the layers of the model, the length of the test sequence, and the
+    bound of rounding errors. Parts of the intent that the model's inputs cannot express are removed.
+    """
     maker, longest = _maker(subject, vocab, width, rng)
     if subject.hugging_face:
         intent = _what_positions_allow(subject, intent)
@@ -149,7 +151,9 @@ def _lab(
 
 
 def _maker(subject: Subject, vocab: int | Sequence[int] | None, width: int | None, rng: np.random.Generator) -> tuple[Maker, int | None]:
-    """Returns the token generator for a subject, and the model's maximum number of positions (None: no limit)."""
+    """Returns (generator of tokens for the model `subject`, maximum number of positions of the model); the number is None if
+    there is no limit.
+    """
     config = getattr(subject.core, "config", None)
     if vocab is None and width is None:
         if subject.hugging_face:
@@ -185,7 +189,7 @@ def _special(config: Any) -> set[int]:
 
 
 def _what_positions_allow(subject: Subject, intent: Intent) -> Intent:
-    """Removes padding on the left from the intent of models with learned positions that take no `position_ids`.
+    """Returns `intent`, without padding on the left if the model has learned positions and takes no `position_ids`.
 
     RoBERTa's models compute positions from the padding id, so `position_ids` is not passed to them.
     """
@@ -212,7 +216,7 @@ class _Seen:
 
 
 KEPT = 6
-"""The maximum number of passes whose outputs are kept."""
+"""The maximum number of forward passes whose outputs are cached."""
 SEARCHES = 3
 """The maximum number of trials of a check for which the faulty module is searched."""
 
@@ -343,7 +347,9 @@ class Layers:
                     return
 
     def outcomes(self, skipped: dict[str, Skip | Unclear]) -> list[Outcome]:
-        """Returns one outcome for each layer. A failure names the first token that influences other tokens than the mask allows."""
+        """Returns one outcome for each layer. A failure names the first token whose influence within the layer differs from the
+        layer's mask.
+        """
         lab = self.lab
         if not lab.layers:
             skipped["layers"] = Skip("no stack of layers was found with as many layers as the intent has masks")

@@ -34,7 +34,9 @@ class Entry:
     likely: str
 
     def sentence(self, *about: object, which: int = 0) -> str:
-        """Returns sentence `which` about a failure of this check. The next value in `about` replaces each `{}` of the sentence."""
+        """Returns the sentence with index `which` about a failure of this check. Each `{}` of the sentence is replaced by the
+        next value of `about`.
+        """
         return self.broken[which].format(*about)
 
 
@@ -60,7 +62,9 @@ class Skip(Exception):
 
 
 def changes(check: str, reach: Bits, direct: Bits) -> list[Change]:
-    """Returns the changes of the check `prefix`, `reach`, `liveness`, `window` or `redaction`; raises `Skip` if there are none."""
+    """Returns the changes of input tokens that a check makes: `check` is `prefix`, `reach`, `liveness`, `window` or `redaction`.
+    Raises `Skip` if the check makes no change.
+    """
     try:
         return [Change(*change) for change in audit_changes(check, len(reach), reach.tobytes(), direct.tobytes())]
     except Error as reason:

@@ -37,7 +37,9 @@ def prefix(lab: Lab) -> Trials:
 
 
 def window(lab: Lab) -> Trials:
-    """Changes the beginning of a sequence; outputs beyond the reach of all windows together must not change."""
+    """Changes the beginning of a sequence. Outputs so late that the windows of all layers together do not reach this beginning
+    must not change.
+    """
     try:
         yield from _changed(lab, "window")
     except Skip as reason:
@@ -116,7 +118,9 @@ def _name(lab: Lab, kind: int) -> str:
 
 
 def mask_liveness(lab: Lab) -> Trials:
-    """Runs a padded sequence with its mask and with a mask of ones. Outputs must differ, or the model ignores the mask."""
+    """Runs a sequence with a mask that hides tokens, and with a mask of ones, which hides none. If outputs do not differ, the
+    model ignores the mask.
+    """
     names, side = lab.subject.arguments, lab.side()
     call, broken = lab.call(), CHECKS["mask_liveness"].sentence
     done = False
@@ -277,7 +281,7 @@ def _cached(lab: Lab, splits: tuple[int, ...], said: str) -> Trials:
 
 
 def backends(lab: Lab) -> Trials:
-    """Runs the same call with another attention implementation; outputs must be equal."""
+    """Runs a call of the model with two attention implementations; outputs must be equal."""
     names = lab.subject.backend_names()
     if len(names) < 2:
         raise Skip("only one attention implementation is known: give other implementations as backends={name: function}")

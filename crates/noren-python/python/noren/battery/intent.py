@@ -47,7 +47,8 @@ class Intent:
 
     @staticmethod
     def of(mask: str | Mask | Sequence[str | Mask] | Intent, layers: int | None = None, **more: Any) -> Intent:
-        """Returns the intent for one mask, for a list of one mask for each layer, or for `bidirectional` or `encoder-decoder`.
+        """Returns the intent for a mask of all layers, for a list with one mask for each layer, or for the text `bidirectional`
+        or `encoder-decoder`.
 
         `layers` is the number of layers. Masks with windows need this number, because an output can depend on more tokens with
         each layer.
@@ -68,9 +69,9 @@ class Intent:
         return Intent(tuple(full() if m == "bidirectional" else Mask(m) for m in mask), depth=len(mask), **more)
 
     def masks(self, stream: str, depth: int | None = None) -> tuple[Mask, ...]:
-        """Returns the masks of the stream `main` or `source`, one for each layer.
+        """Returns the masks of a stream, one for each layer. `stream` is `main`, or `source` for the encoder.
 
-        If one mask applies to all layers and `depth` is None, returns this mask alone.
+        If one mask applies to all layers and `depth`, the number of layers, is None, returns this mask alone.
         """
         masks = self.source if stream == "source" else self.layers
         if masks is None:
@@ -78,19 +79,21 @@ class Intent:
         return masks * depth if len(masks) == 1 and depth is not None else masks
 
     def known_depth(self, stream: str) -> int | None:
-        """Returns the number of layers of the stream `main` or `source`; None if the intent does not give this number."""
+        """Returns the number of layers of a stream, `main` or `source` (the encoder); None if the intent does not give this
+        number.
+        """
         masks = self.masks(stream)
         return len(masks) if len(masks) > 1 else self.depth if stream == "main" else None
 
     def cells(self, stream: str, layer: int, length: int, depth: int | None = None) -> Bits:
-        """Returns booleans `[query, key]` for layer `layer` of a stream: true where at least one head may read the key. `depth`
-        is the number of layers.
+        """Returns booleans `[query, key]` for layer `layer` of the stream `main` or `source` (the encoder): true if at least one
+        head may read the key. `depth` is the number of layers.
         """
         return _cells(self.masks(stream, depth)[layer].at_layer(layer), length, self.heads)
 
     def reach(self, stream: str, length: int, depth: int | None = None) -> Bits:
-        """Returns booleans `[output, input]` for a stream of `length` tokens: true if the output may depend on the input, over
-        all layers and through the residual connections.
+        """Returns booleans `[output, input]` for `length` tokens of the stream `main` or `source` (the encoder): true if the
+        output may depend on the input, over all layers and through the residual connections.
 
         If the number of layers is not known (a single mask and no `depth`), the result holds for any number of layers.
         """

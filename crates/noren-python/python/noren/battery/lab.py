@@ -85,7 +85,7 @@ def padded(stream: Stream, side: str, pads: Tensor) -> Stream:
 
 
 def ragged(lab: Lab, streams: Sequence[Stream], side: str) -> Stream:
-    """Joins sequences of several lengths into one batch, padded on a side to the longest length."""
+    """Joins sequences of several lengths into one batch, padded on the side `side` to the longest length."""
     longest = max(stream.length for stream in streams)
     rows = [
         padded(stream, side, lab.maker.padding(0, 1, longest - stream.length)) if stream.length < longest else stream
@@ -130,7 +130,9 @@ class Lab:
         return plain(self.maker.tokens(batch, length or self.length))
 
     def call(self, main: Stream | None = None, source: Stream | None = None) -> Call:
-        """Returns a call on `main` [default: a new random sequence], for encoder-decoders with `source` [default: random]."""
+        """Returns a call of the model with the sequences `main` [default: a new random sequence]. For an encoder-decoder, the
+        encoder's sequences are `source` [default: new random ones].
+        """
         main = main or self.sequence()
         if self.intent.source is not None and source is None:
             source = self.sequence(main.batch, self.source_length)
@@ -147,7 +149,9 @@ class Lab:
         return self.intent.reach(stream, length or self.length, self.depth(stream))
 
     def direct(self, stream: str, length: int | None = None) -> Bits:
-        """Returns the cells that every layer allows. If the key of such a cell changes, the output of its query must change."""
+        """Returns booleans `[query, key]`: true if every layer allows the query to read the key. If this key changes, the output
+        of the query must change.
+        """
         length, depth = length or self.length, self.depth(stream)
         cells = [self.intent.cells(stream, i, length, depth) for i in range(len(self.intent.masks(stream, depth)))]
         found: Bits = np.logical_and.reduce(cells)
@@ -201,7 +205,9 @@ class Lab:
         return True
 
     def pick_length(self, longest: int | None) -> None:
-        """Sets the tested length to the shortest length that shows all windows, within a model's limit of `longest` positions."""
+        """Sets the tested length to the shortest of `LENGTHS` at which every window has an effect. A model with at most `longest`
+        positions limits the length.
+        """
         limit = longest - PADS - (PADS + 4 if self.intent.source is not None else 0) if longest else LENGTHS[-1]
         if limit < 8:
             raise Error(f"the model takes at most {longest} positions: the audit needs {PADS + 21} positions or more")
@@ -237,9 +243,9 @@ def stacks(module: nn.Module, call: Call, intent: Intent, run: Callable[[Call], 
 
 @contextmanager
 def poisoned(module: nn.Module, call: Call, at: dict[str, tuple[int, ...]]) -> Iterator[list[str]]:
-    """Enlarges the keys at the positions `at` until only a mask value of -1e9 or less hides them.
+    """Within the `with` block, enlarges the keys at the positions `at` so much that only a mask value of -1e9 or less hides them.
 
-    Yields the names of the changed projections.
+    Yields a list that receives, while the model runs, the names of the modules and functions whose keys are enlarged.
     """
     met: list[str] = []
     lengths = {stream.length: name for name, stream in call.streams().items() if name in at}
@@ -284,7 +290,7 @@ def poisoned(module: nn.Module, call: Call, at: dict[str, tuple[int, ...]]) -> I
 
 
 class _Keys(TorchFunctionMode):
-    """A mode in which `change` is applied to the keys of scaled_dot_product_attention."""
+    """A mode that replaces the keys of each call of scaled_dot_product_attention by the result of `change`."""
 
     def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
         super().__init__()

@@ -68,7 +68,7 @@ class Column:
     layer: Layer
     token: int
     gaps: Tensor
-    """`[length]`: the change of each output, as a fraction of the largest output."""
+    """`[length]`: the change of each output of the layer, as a fraction of the largest output."""
 
 
 def columns(layers: list[Layer], call: Call, tokens: Sequence[int], run: Callable[[Call], Any]) -> list[Column]:
@@ -125,8 +125,9 @@ def _with_hidden(args: tuple[Any, ...], kwargs: dict[str, Any], value: Tensor) -
 
 
 def against(intent: Intent, column: Column, own: Column | None, depth: int, rounding: Rounding) -> str | None:
-    """Returns a sentence with the outputs that change although the layer's mask denies the token, or do not change although it
-    allows the token. Returns None if there are no such outputs. `depth` is the number of layers.
+    """Returns a sentence that lists the outputs which contradict the layer's mask: outputs that change although the mask denies
+    the token, and outputs that do not change although the mask allows the token. Returns None if there are no such outputs.
+    `depth` is the number of layers.
 
     `column` was measured in float64. `own`, the same measurement in the model's dtype, is used only if float64 shows no fault.
     """

@@ -15,7 +15,7 @@ from .trial import Cells, Trial
 ROWS = 4
 """The number of rows of the tested batches."""
 SHORTER = (0, 7, 3, 5)
-"""For each sequence, the number of tokens by which it is shorter than the longest."""
+"""For each sequence of a tested batch, the number of tokens by which it is shorter than the longest sequence."""
 BROKEN = CHECKS["batch"].sentence()
 Trials = Iterator[Trial]
 
@@ -23,7 +23,7 @@ Trials = Iterator[Trial]
 def batch(lab: Lab) -> Trials:
     """Compares every row of a batch with the same sequence alone, and with the same row in a batch of other sequences.
 
-    Lengths are equal or different.
+    This is tested with sequences of equal length and with sequences of different lengths.
     """
     alone = [lab.call() for _ in range(ROWS)]
     together = Call(_stacked([call.main for call in alone]), _sources([call.source for call in alone]))

@@ -110,8 +110,8 @@ _SELECTIONS = {torch.topk, Tensor.topk, torch.sort, Tensor.sort, torch.argsort, 
 _SELECTIONS |= {torch.kthvalue, Tensor.kthvalue, torch.bucketize, torch.searchsorted, torch.round, Tensor.round}
 _SELECTIONS |= {torch.argmax, Tensor.argmax, torch.argmin, Tensor.argmin, torch.median, Tensor.median, torch.mode, Tensor.mode}
 _EXTREMES = {torch.max, Tensor.max, torch.min, Tensor.min}
-"""Functions that return indices of selected elements only if they are called with a dimension: `x.max(0)` does, `x.max()` does
-not."""
+"""Functions that return indices of selected elements only if they are called with a dimension: `x.max(0)` returns indices,
+`x.max()` returns none."""
 
 
 def _of_all(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

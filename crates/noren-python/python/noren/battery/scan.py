@@ -1,4 +1,4 @@
-"""Exhaustive checks: a change of every single token, and every length up to the tested one."""
+"""Exhaustive checks: a change of every single token, and sequences of every length up to the tested length."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def reach(lab: Lab) -> Trials:
 def lengths(lab: Lab) -> Trials:
     """Runs sequences of every length up to the tested length.
 
-    Each sequence runs alone, as the beginning of the longest sequence, and padded.
+    Each sequence runs alone, as the beginning of the longest sequence, and padded. Its outputs must be equal in all these passes.
     """
     call = lab.call()
     longest = call.main.length

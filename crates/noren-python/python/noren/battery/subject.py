@@ -18,8 +18,8 @@ from .wrappers import TOKENS, inside, parameters, passes_on
 
 @dataclass(frozen=True)
 class Stream:
-    """A batch of sequences that one input of the model holds: tokens, with padding, positions and documents. A model has the
-    stream `main`, and the stream `source` if it has an encoder.
+    """The sequences of one batch: their tokens, padding, positions and documents. A model has the stream `main`; a model with an
+    encoder and a decoder also has the stream `source`, the encoder's input.
     """
 
     tokens: Tensor
@@ -97,7 +97,7 @@ class Arguments:
 
     @staticmethod
     def of(function: Callable[..., Any], encoder_decoder: bool, core: nn.Module | None = None) -> Arguments:
-        """Returns the parameters of a function.
+        """Returns the names of the parameters of `function` for each kind of input.
 
         If the function passes its arguments on, these are the parameters of `core`, the module inside the wrappers.
         """
@@ -299,7 +299,9 @@ class Subject:
         return said
 
     def _read(self, out: Any, call: Call, length: int) -> Output:
-        """Returns the outputs of each stream from the result `out` of the model, which has one of several forms."""
+        """Returns the outputs by name (`main`, `source` or `pooled`) from the result `out` of the model: a tensor, a tuple, or a
+        mapping.
+        """
         batch = call.main.batch
         found: Output = {}
         for value in _tensors(out):

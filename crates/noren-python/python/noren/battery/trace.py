@@ -94,7 +94,8 @@ def recorded(module: nn.Module, parts: int = 1) -> Iterator[Recorder]:
 
 
 def first_to_differ(module: nn.Module, trial: Trial, run: Callable[[Call], Any]) -> str | None:
-    """Returns the name of the first module whose inputs are equal at the trial's places and whose outputs differ.
+    """Returns the name of the first module whose inputs are equal in both passes of a trial and whose outputs differ, at the
+    places that the trial compares.
 
     Returns None if no such module exists.
     """
@@ -119,7 +120,9 @@ def first_to_differ(module: nn.Module, trial: Trial, run: Callable[[Call], Any])
 
 
 def _differs(trial: Trial, base: list[Tensor], other: list[Tensor]) -> bool | None:
-    """Whether any tensor differs between `base` and `other` at the trial's places; None if no tensor can be compared."""
+    """Whether a tensor of `base` differs from the tensor of `other` with the same index, at the places that the trial compares.
+    None if no tensor can be compared.
+    """
     compared = [gap for a, b in zip(base, other, strict=False) if (gap := _gap(trial, a, b)) is not None]
     return any(gap > LEAK for gap in compared) if compared else None
 
@@ -137,8 +140,8 @@ def _gap(trial: Trial, a: Tensor, b: Tensor) -> float | None:
 
 
 def _at(trial: Trial, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Returns the values of tensor `a` of the first pass and tensor `b` of the second pass at the compared places. The shapes
-    show to which stream the tensors belong; None if to no stream.
+    """Returns the values of tensor `a` of the first pass and of tensor `b` of the second pass at the places that the trial
+    compares. Returns None if the shapes of the tensors are those of no stream.
 
     Tensors are `[batch, length, ...]`, or `[batch, channels, length]` as in convolutions.
     """

@@ -23,7 +23,7 @@ STILL = 1e-14
 
 Most kernels add in the same order for equal shapes, so that the difference is zero. This limit is for the other kernels."""
 RATIO = 8.0
-"""The largest ratio between the rounding errors of two passes that is still called rounding."""
+"""The largest ratio between the rounding errors of two passes at which the difference of the passes is still called rounding."""
 FEATURES = 64
 """The approximate number of features of each compared output that are stored to compare the model's dtype with float64."""
 
@@ -166,7 +166,8 @@ class Outcome:
 
 
 def measure(trial: Trial, base: Output, other: Output, floor: float) -> Measure | None:
-    """Measures the differences between the outputs of two passes; returns None if the model returns none of the streams.
+    """Measures the differences between the outputs of two passes. Returns None if the model returns none of the outputs that the
+    trial compares.
 
     `floor`, a fraction of the largest output, is the difference above which the report's drawing marks an output as changed.
     """

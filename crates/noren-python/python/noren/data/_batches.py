@@ -15,7 +15,7 @@ class TokenBudgetBatches:
     """Groups texts into batches of at most `budget` tokens: `DataLoader(data, batch_sampler=TokenBudgetBatches(lengths, 8192))`.
 
     With `count="padded"`, padding counts too: a batch costs the length of its longest text times its number of texts. With
-    `count="packed"`, it costs the sum of its lengths. Every text is in exactly one batch.
+    `count="packed"`, a batch costs the sum of the lengths of its texts. Every text is in exactly one batch.
 
     `shuffle=True` shuffles the texts by `seed` and `epoch`, in the same order on every machine. `bucket` is the number of
     consecutive texts that are sorted by length before they are grouped, which makes less padding [default: 1, no sorting]; with
@@ -53,7 +53,9 @@ class TokenBudgetBatches:
             raise Error(f"text {at} has {self.lengths[at]} tokens and the budget is {budget}: give a larger budget, or truncate the text")
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch, which changes the order if `shuffle` is true. The names are those of PyTorch's DistributedSampler."""
+        """Sets the epoch, which changes the order of the texts if `shuffle` is true. PyTorch's DistributedSampler has a method of
+        the same name.
+        """
         self._epoch = number("epoch", epoch, 0, 2**63 - 1)
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -66,7 +68,7 @@ class TokenBudgetBatches:
         return f"<{len(self)} batches of at most {self.budget} tokens, {len(self.lengths)} texts>"
 
     def _batches(self) -> list[list[int]]:
-        """Returns the batches of the epoch; the last result is kept."""
+        """Returns the batches of the current epoch. They are stored until the epoch changes."""
         if self._made is None or self._made[0] != self._epoch:
             self._made = (self._epoch, self._grouped())
         return self._made[1]
@@ -94,6 +96,8 @@ class TokenBudgetBatches:
         return batches
 
     def _shuffled(self, size: int, purpose: int) -> Any:
-        """Returns the numbers below `size` in a random order, which depends on the seed, the epoch and the purpose."""
+        """Returns the numbers below `size` in a random order, which depends on the seed, the epoch and `purpose` (0 to shuffle
+        texts, 1 to shuffle batches).
+        """
         words = np.random.Philox(key=self.seed + (self._epoch << 64), counter=purpose << 192).random_raw(size)
         return np.lexsort((np.arange(size), words))

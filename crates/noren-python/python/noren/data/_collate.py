@@ -21,9 +21,10 @@ Example = Mapping[str, Any]
 _C = TypeVar("_C", bound="_Collator")
 
 _PADDED = {"position_ids": 0, "token_type_ids": 0, "special_tokens_mask": 1, "loss_mask": 0}
-"""The values of padding in the columns that tokenizers return."""
+"""For columns that tokenizers return: the value of the column at padding."""
 _READ = ("input_ids", "attention_mask", "labels", "label", "row_id")
-"""The columns that become ids, masks, labels or random choices; all others are padded."""
+"""The columns of an example that `PaddingCollator` reads as token ids, padding mask, labels, or the number of the text (for
+random choices). All other columns are padded."""
 _EXTRAS = ("segment_ids", "attention_mask", "shifted_labels", "cu_seqlens", "max_seqlen", "facts", "document_lengths", "use_cache", "packed")
 
 
@@ -33,12 +34,12 @@ class _Collator:
 
     pad_token_id: int = 0
     labels: str = "auto"
-    """`"auto"`: the examples' own `labels`, if they have any; `"given"`: their own labels, which they must have; `"causal"`: labels
-    made from the token ids, for a model that shifts labels itself; `"none"`: no labels."""
+    """`"auto"`: the examples' own `labels`, if they have any; `"given"`: the examples' own `labels`, which must be present;
+    `"causal"`: labels made from the token ids, for a model that shifts labels itself; `"none"`: no labels."""
     masking: TokenMasking | None = None
     """Corruption for masked language modelling, which makes the labels."""
     epoch: int = 0
-    """The epoch, for `masking`: another epoch makes other choices. `at_epoch` returns a collator with another epoch."""
+    """The epoch: in another epoch, `masking` makes other random choices. `at_epoch` returns a collator with another epoch."""
     ignore_index: int = -100
     return_tensors: str = "pt"
     """`"pt"` for tensors of PyTorch, `"np"` for arrays of NumPy."""
@@ -77,7 +78,7 @@ class _Collator:
                 raise Error(f"the examples have {name!r}, and masking makes labels of its own: remove the column or masking")
 
     def _finish(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the arrays in the chosen form."""
+        """Returns the arrays as tensors of PyTorch, or unchanged if `return_tensors` is `"np"`."""
         if self.return_tensors == "np":
             return dict(arrays)
         return {**arrays, **as_tensors({name: value for name, value in arrays.items() if isinstance(value, np.ndarray)})}
@@ -175,7 +176,9 @@ class PaddingCollator(_Collator):
         return width
 
     def _padded(self, name: str, given: Sequence[NDArray[Any]], sizes: list[int], width: int, value: int) -> Ints:
-        """Returns rows of one length from the entries of each example, which has `sizes` tokens."""
+        """Returns the column `name` as rows of `width` entries, `[batch, width]`; `value` is the padding. Example `i` has
+        `sizes[i]` tokens and the entries `given[i]`.
+        """
         out = np.full((len(given), width), value, np.int64)
         for at, (row, size) in enumerate(zip(given, sizes, strict=True)):
             if len(row) != size:
@@ -184,7 +187,7 @@ class PaddingCollator(_Collator):
         return out
 
     def _others(self, rows: list[Example], sizes: list[int], width: int) -> dict[str, Any]:
-        """Returns the padded columns other than ids, masks and labels."""
+        """Returns the padded columns other than token ids, padding masks and labels."""
         out: dict[str, Any] = {}
         for name in dict.fromkeys(key for row in rows for key in row):
             if name in _READ:
@@ -205,13 +208,14 @@ class PaddingCollator(_Collator):
 
 @dataclass(frozen=True, kw_only=True)
 class PackingCollator(_Collator):
-    """Packs examples into rows without reading of other documents: `input_ids`, `position_ids` and `labels`, `[rows, length]`.
+    """Packs examples into rows in which documents do not read each other: `input_ids`, `position_ids` and `labels`, `[rows,
+    length]`.
 
     An example is a mapping with `input_ids` and, optionally, `attention_mask` (0 for padding, which is removed), `loss_mask` and
-    `labels`; other columns are not used. Without labels of their own, examples get labels for causal language modelling. Without a length, a batch is one row
-    without padding. There is no `attention_mask`: transformers detects the documents by `position_ids`, but not together with
-    an `attention_mask` or a cache. `extras=["use_cache"]` adds `use_cache=False` for such models; other extras are the arguments
-    of other attention functions.
+    `labels`; other columns are not used. Examples without `labels` get labels for causal language modelling. Without `length`, a
+    batch is one row without padding. The batch has no `attention_mask`: transformers detects the documents by `position_ids`, but
+    not if it gets an `attention_mask` or uses a cache. `extras=["use_cache"]` adds `use_cache=False` for such models; other
+    extras are the arguments of other attention functions.
 
     `PackingCollator.map_rows` packs a whole data set: `dataset.map(collate.map_rows, batched=True, remove_columns=...)`. The rows
     have `document_lengths`, by which a PackingCollator recognises that they are packed already.
@@ -269,7 +273,7 @@ class PackingCollator(_Collator):
         """Packs the columns of examples for `datasets`: `dataset.map(collate.map_rows, batched=True, remove_columns=...)`.
 
         Returns the columns of the rows: `input_ids`, `position_ids`, `labels` and `document_lengths`, lists without padding.
-        `masking` is not applied: it is applied when the rows are collated, so each epoch has other choices.
+        `masking` is not applied here, but when the rows are collated, so that each epoch has other random choices.
         """
         if not isinstance(columns, Mapping):
             raise TypeError(f"columns is a {type(columns).__name__}: give a mapping from column names to lists (batched=True)")
@@ -302,7 +306,7 @@ class PackingCollator(_Collator):
         return {"input_ids": out[0], "labels": labels[0]}
 
     def _width(self, sizes: list[int]) -> int:
-        """Returns the number of tokens of rows that are packed already."""
+        """Returns the number of tokens of a row, for rows that `map_rows` packed."""
         longest = max(sizes)
         if self.length is not None and longest > self.length:
             raise Error(f"packed row {sizes.index(longest)} has {longest} tokens and length is {self.length}: give the length with which the rows were packed")
@@ -323,7 +327,9 @@ def _examples(examples: Any) -> list[Example]:
 
 
 def _split(rows: list[Example], lengths: list[Any]) -> tuple[list[Example], list[list[int]]]:
-    """Returns the documents of packed rows, and their lengths by row. Row ids are not used: a row has several texts."""
+    """Returns the documents of packed rows, and for each row the lengths of its documents. The column `row_id` is not used,
+    because a row has several texts.
+    """
     documents: list[Example] = []
     counts = []
     for at, (row, given) in enumerate(zip(rows, lengths, strict=True)):
@@ -350,7 +356,7 @@ def _label_column(rows: list[Example]) -> str | None:
 
 
 def _entry(packed: Packed, name: str) -> Any:
-    """Returns an entry of a packed batch by name."""
+    """Returns the entry `name` of a batch of packed rows."""
     if name in ("packed", "use_cache"):
         return packed if name == "packed" else False
     return [list(row) for row in packed.documents] if name == "document_lengths" else getattr(packed, name)

@@ -18,7 +18,9 @@ TOKENS = 1 << 26
 
 
 def number(name: str, value: Any, low: int, high: int = 2**31 - 1) -> int:
-    """Returns a whole number from `low` to `high`. Raises TypeError for another type and `Error` for another number."""
+    """Returns `value`, a whole number from `low` to `high`. Raises TypeError for another type and `Error` for a number outside
+    this range.
+    """
     if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__"):
         raise TypeError(f"{name} is {_shown(value)}: give a whole number")
     try:
@@ -31,7 +33,7 @@ def number(name: str, value: Any, low: int, high: int = 2**31 - 1) -> int:
 
 
 def share(name: str, value: Any) -> float:
-    """Returns a number from 0 to 1. Raises TypeError for another type and `Error` for another number."""
+    """Returns `value`, a number from 0 to 1. Raises TypeError for another type and `Error` for a number outside this range."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"{name} is {_shown(value)}: give a number from 0 to 1")
     if not 0.0 <= value <= 1.0:  # also true for NaN
@@ -40,7 +42,7 @@ def share(name: str, value: Any) -> float:
 
 
 def choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
-    """Returns one of `choices`. Raises `Error` for any other value."""
+    """Returns `value`, which is one of `choices`. Raises `Error` for any other value."""
     if not isinstance(value, str) or value not in choices:
         raise Error(f"{name} is {_shown(value)}: give one of {', '.join(map(repr, choices))}")
     return value
@@ -135,7 +137,7 @@ def as_tensors(arrays: Mapping[str, NDArray[Any]], device: Any = None) -> dict[s
 
 
 def column(rows: Iterable[Mapping[str, Any]], name: str, each: str = "example") -> list[Any]:
-    """Returns the values of a key in all rows; the key must be in every row or in none (an empty list).
+    """Returns the values of the key `name` in all rows. The key must be in every row, or in none; the result is then empty.
 
     `each` is the word for a row in the message.
     """

@@ -11,11 +11,11 @@ from ._input import TOKENS, choice, number
 METHODS = ("in_order", "fill", "first_fit", "first_fit_decreasing")
 LONG = ("split", "truncate", "drop", "error")
 PIECES = 1 << 24
-"""Maximum number of pieces that one call makes."""
+"""Maximum number of pieces (see `Piece`) that one call makes."""
 
 
 class Piece(NamedTuple):
-    """Consecutive tokens of a document in a row."""
+    """A piece of a document: consecutive tokens of the document that are placed together in one row."""
 
     document: int
     """The index of the document."""
@@ -35,7 +35,8 @@ class Piece(NamedTuple):
 
 
 def places(lengths: Sequence[int], length: int | None, method: str, long: str) -> list[Piece]:
-    """Returns the pieces of documents of the given lengths in rows of `length` tokens, ordered by row and place.
+    """Places documents of the given lengths in rows of `length` tokens. Returns the pieces of the documents, ordered by row and
+    by place in the row.
 
     Without a length, all documents are in one row. Documents without tokens have no piece.
     """
@@ -84,7 +85,7 @@ def _parts(lengths: Sequence[int], length: int) -> Iterable[Part]:
 
 
 def _next_fit(parts: Iterable[Part], length: int) -> Iterable[tuple[int, Part]]:
-    """Returns each part with its row. A part that does not fit into the last row begins a row."""
+    """Yields (index of the row, part) for each part. A part that does not fit into the last row begins a new row."""
     row, used = -1, length
     for part in parts:
         tokens = part[2] - part[1]
@@ -95,7 +96,9 @@ def _next_fit(parts: Iterable[Part], length: int) -> Iterable[tuple[int, Part]]:
 
 
 def _cut_at_rows(lengths: Sequence[int], length: int) -> Iterable[tuple[int, Part]]:
-    """Returns parts with their rows. A document that does not fit into the rest of a row continues in the next row."""
+    """Yields (index of the row, part) for all parts of the documents. A document that does not fit into the rest of a row
+    continues in the next row.
+    """
     before = 0
     for document, tokens in enumerate(lengths):
         start = 0
@@ -107,7 +110,8 @@ def _cut_at_rows(lengths: Sequence[int], length: int) -> Iterable[tuple[int, Par
 
 
 def _first_fit(parts: Sequence[Part], length: int) -> Iterable[tuple[int, Part]]:
-    """Returns each part with the first row that has space for it; O(log parts) for each part.
+    """Yields (index of the row, part) for each part: the first row that has space for the part. The search takes O(log parts)
+    steps for each part.
 
     `free` is a binary tree: entry `leaves + row` is the free space of a row, and each other entry is the maximum of its two
     children.

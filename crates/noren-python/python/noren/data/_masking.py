@@ -51,17 +51,18 @@ class TokenMasking:
     vocab_size: int
     """The number of token ids; random tokens are drawn from all ids that are not special."""
     special_token_ids: Sequence[int] = ()
-    """Ids that are never selected and never inserted, such as those of [CLS], [SEP] and [PAD]. The mask token always is one."""
+    """Ids that are never selected and never inserted, such as those of [CLS], [SEP] and [PAD]. The mask token always counts as
+    special."""
     probability: float = 0.15
-    """The share of the other tokens that is selected."""
+    """The share of tokens that is selected, among the tokens that are neither special nor padding."""
     mask_share: float = 0.8
     """The share of the selected tokens that the mask token replaces."""
     random_share: float = 0.1
     """The share of the selected tokens that random tokens replace."""
     selection: str = "probability"
     """`"probability"`: each token is selected with `probability`, so a short text may have no selected token. `"exact"`: of `n`
-    tokens that may be selected, `probability * n` are, rounded, at least 1; the shares of replacements differ from
-    `mask_share` and `random_share` by less than one token in each text."""
+    tokens that may be selected, `probability * n` tokens are selected, rounded, at least 1. In each text, the numbers of
+    replacements differ from `mask_share` and `random_share` by less than one token."""
     seed: int = 0
     ignore_index: int = -100
     """The label of tokens that are not predicted."""
@@ -158,7 +159,7 @@ class TokenMasking:
         return MaskedTokens(_like(out, input_ids), _like(labels, input_ids))
 
     def _names(self, row_ids: Array | None, tokens: Ints, real: Bools) -> list[bytes]:
-        """Returns the bytes that identify each text."""
+        """Returns the bytes that identify each text: its row id, or its tokens if `row_ids` is None."""
         if row_ids is None:
             return [b"text" + row[keep].astype("<i8").tobytes() for row, keep in zip(tokens, real, strict=True)]
         given = [number("row_ids", value, -(2**63), 2**63 - 1) for value in items("row_ids", row_ids, "numbers")]
@@ -205,7 +206,7 @@ def _key(seed: int, epoch: int, name: bytes) -> int:
 
 
 def _like(array: Ints, like: Array) -> Array:
-    """Returns the array as a tensor on the device of `like` if `like` is a tensor, else as it is."""
+    """Returns the array as a tensor on the device of `like` if `like` is a tensor of PyTorch, else unchanged."""
     if not is_torch(like):
         return array
     import torch

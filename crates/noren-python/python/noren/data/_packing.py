@@ -17,7 +17,7 @@ from ._layout import Piece, places
 
 LABELS = ("auto", "causal", "given", "none")
 PER_TOKEN = ("input_ids", "attention_mask", "labels", "loss_mask", "special_tokens_mask")
-"""The columns with one number for each token that packing reads."""
+"""The columns that packing reads; each has one number for each token."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +109,9 @@ class Packed:
         return Shape.square(self.input_ids.shape[1], batch=len(self.input_ids), heads=heads, kv_heads=kv_heads)
 
     def bind(self, heads: int = 1, kv_heads: int | None = None, *, mask: Mask | str | None = None) -> BoundMask:
-        """Returns the mask with the shape and the facts of the rows. `mask` is another mask, such as `sliding(512) & documents`."""
+        """Returns `mask` bound to the shape and the facts of the packed rows [default: the attribute `mask` of this object].
+        Another mask is, for example, `sliding(512) & documents`.
+        """
         return (self.mask if mask is None else Mask(mask)).bind(self.shape(heads, kv_heads), self.facts)
 
     def plan(self, heads: int = 1, kv_heads: int | None = None, *, mask: Mask | str | None = None) -> Plan:
@@ -203,7 +205,7 @@ class Columns:
     labels: list[Ints] | None
     """The label of each token; `None` if no token has a label."""
     learned: list[Bools] | None
-    """Whether each token has a label; `None` if every token has."""
+    """Whether each token has a label; `None` if every token has a label."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -235,7 +237,7 @@ class Columns:
         return cls(tokens, targets, masks or None)
 
     def packed(self, pieces: Sequence[Piece], width: int, pad_token_id: int, ignore_index: int, causal: bool) -> Packed:
-        """Returns the rows with the given pieces."""
+        """Returns the packed rows in which each document piece of `pieces` has its row and place."""
         pad, ignore = number("pad_token_id", pad_token_id, 0), number("ignore_index", ignore_index, -(2**31))
         if not isinstance(causal, bool):
             raise TypeError(f"causal is a {type(causal).__name__}: give True or False")
@@ -256,7 +258,9 @@ class Columns:
         return Packed(tokens, positions, labels, segments, tuple(pieces), self.sizes, mask, ignore)
 
     def _labels(self, piece: Piece, ignore: int, causal: bool) -> Ints:
-        """Returns the labels of a piece. With a causal mask, its first token has none, because no token predicts it."""
+        """Returns the labels of a piece. With a causal mask, the first token of the piece has no label, because no token predicts
+        it.
+        """
         if self.labels is None:
             return np.full(piece.stop - piece.start, ignore, np.int64)
         labels = self.labels[piece.document][piece.start : piece.stop].copy()

@@ -1,7 +1,7 @@
 """Attention over a process group of `torch.distributed`: any mask is split over the ranks, with the results of one process.
 
-Each rank owns some query rows and some keys of the sequence. A partition, made from the mask, lists them, and the keys (or
-queries) that each rank sends. `Split` is the partition with the link to the other ranks:
+Each rank owns some query rows and some keys of the sequence. A partition, made from the mask, lists these rows and keys, and the
+keys (or queries) that each rank sends. `Split` is the partition with the link to the other ranks:
 
 >>> import noren as nr, noren.distributed as nd
 >>> nd.join(timeout=30)                                   # the processes of torchrun  # doctest: +SKIP

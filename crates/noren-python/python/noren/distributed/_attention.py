@@ -52,9 +52,9 @@ def attention(
     this rank's rows of the output that one process computes, up to rounding, with the same bits in each run. With `return_lse`,
     the result is (output, log-sum-exps). Gradients of keys and values are returned to the rank that owns them.
 
-    Keys are sent while each rank computes with its own keys. For the gradients they are sent again, so that no rank stores
-    keys of another rank between the passes. Values are sent in their own type; sums are in `float32`, in an order that the
-    partition determines.
+    Keys are sent while each rank computes with its own keys. For the gradients, keys are sent again, so that no rank stores keys
+    of another rank between the passes. Values are sent in their own type; sums are in `float32`, in an order that the partition
+    determines.
 
     Every rank of the group must make the same calls in the same order. Raises `Disagreement` on every rank, before any array
     is sent, if the ranks differ in mask, facts, shapes, types, options, partition or version. Raises `GroupError` on every

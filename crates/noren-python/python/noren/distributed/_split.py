@@ -24,8 +24,8 @@ class Split:
     """A planned mask that is split over the ranks of a group.
 
     Every rank makes a `Split` from an equal plan of the whole sequence. `partition` is computed unless it is given. With
-    `travel="keys"`, only keys are sent; with `"both"`, queries may also be sent to the keys where that is cheaper. `timeout` is
-    the number of seconds that ranks wait for each other before they raise an error.
+    `travel="keys"`, only keys are sent. With `travel="both"`, queries may also be sent to the rank that owns the keys, if this
+    reduces the bytes sent. `timeout` is the number of seconds that ranks wait for each other before they raise an error.
 
     A rank holds tensors `[batch, heads, own, dim]`. `own` counts, for batch row `b`, the query rows `rows(b)`, or the keys
     `keys(b)` for keys and values, in ascending order. If batch rows are split differently, `own` is the largest count over the

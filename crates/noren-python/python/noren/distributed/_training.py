@@ -15,11 +15,12 @@ from ._split import Split
 
 
 def join(timeout: float = 60.0) -> None:
-    """Joins the gloo group of the processes that torchrun started, or another launcher that sets the same variables.
+    """Joins the gloo group of the processes that torchrun started, or that another launcher with the same environment variables
+    started.
 
     Like `init_process_group("gloo")`, but a restart does not use the addresses of the previous processes: torchrun keeps its
-    store over restarts, and PyTorch 2.15 reads there the addresses of the previous attempt. Only for processes of one machine,
-    because torchrun counts attempts on each machine separately. `timeout` is in seconds.
+    key-value store over restarts, and PyTorch 2.15 reads the addresses of the previous attempt from this store. Only for
+    processes of one machine, because torchrun counts attempts on each machine separately. `timeout` is in seconds.
     """
     store, rank, ranks = next(rendezvous("env://", timeout=timedelta(seconds=timeout)))
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")

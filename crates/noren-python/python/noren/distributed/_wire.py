@@ -71,7 +71,7 @@ def _bytes_of(message: bytearray) -> Tensor:
 
 
 class _Carrier:
-    """The object with which `Link` exchanges messages over a process group."""
+    """The object through which the Rust class `Link` exchanges messages over a process group."""
 
     def __init__(self, group: dist.ProcessGroup, timeout: timedelta) -> None:
         self._group, self._timeout = group, timeout
@@ -102,7 +102,7 @@ class Wire:
 
     @contextmanager
     def checked(self) -> Iterator[None]:
-        """Returns a context for a `with` block that checks this rank's input before a call.
+        """Returns a context for a `with` block in which this rank checks its input before it exchanges arrays with other ranks.
 
         An error in the block is also sent to the other ranks.
         """

@@ -17,8 +17,8 @@ EMPTY, FULL = -1, -2
 
 
 def _tiles(source: Source, pattern: int, block: tuple[int, int]) -> tuple[Ints, Bools]:
-    """Divides the cells into rectangles of `block` = (queries, keys). Returns a number for each rectangle (`EMPTY`, `FULL`, or
-    an index) and the cells of the mixed rectangles, to which the index refers.
+    """Divides the cells into rectangles of `block` = (queries, keys). Returns one number for each rectangle, and the cells of the
+    mixed rectangles. The number is `EMPTY`, `FULL`, or the index of a mixed rectangle.
     """
     (rows, columns), slot, bits = _noren.blocks(source.plan, pattern, block, True)
     words = -(-block[1] // 32)
@@ -163,7 +163,7 @@ class SplashMaskInfo:
     def dense(self, *, dkv: bool = False) -> Bools:
         """Returns the cells `[1, heads or 1, q_len, kv_len]` as booleans; `dkv` as in `to_splash`.
 
-        Raises `Error` if no block is partial.
+        Raises `Error` if no block is partial, because the size of the blocks is then unknown.
         """
         if self.partial_mask_blocks is None or self.mask_next is None:
             raise Error("no block is partial, so the size of the blocks is unknown: use the mask that was given to `to_splash`")
@@ -244,7 +244,7 @@ def _small(array: Ints) -> NDArray[Any]:
 
 
 def from_splash(info: SplashMaskInfo, *, dkv: bool = False) -> BoundMask:
-    """Returns the mask of Splash attention's `MaskInfo`. Its arrays must have one entry for each block, including empty
+    """Returns the mask of Splash attention's `MaskInfo`. The arrays of `info` must have one entry for each block, including empty
     blocks.
     """
     return found(info.dense(dkv=dkv), "the MaskInfo")

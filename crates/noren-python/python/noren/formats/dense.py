@@ -140,7 +140,9 @@ def to_jax(
 
 
 def _flags(source: Source) -> dict[str, Any] | None:
-    """Returns `is_causal` (aligned at the top left) and `local_window_size` if they express the mask, else None."""
+    """Returns JAX's flags `is_causal` (query `i` reads the keys up to `i`) and `local_window_size` if they express the mask, else
+    None.
+    """
     if source.count > 1:
         return None
     rows, q_len, kv_len = source.rows(0), source.shape.q_len, source.shape.kv_len
@@ -280,8 +282,8 @@ class LlamaCppMask:
 def to_llama_cpp(mask: Exported, shape: Sizes = None, facts: Known = None, *, pad: int = 1) -> LlamaCppMask:
     """Converts a mask to llama.cpp's additive mask in half precision, with rows of -inf up to a multiple of `pad` queries.
 
-    `+ alibi` becomes distances and `max_bias` = 8, if its slopes are those that ggml derives (the usual slopes for a power of two
-    of heads). Raises `ExportError` for other slopes, and for distances that half precision cannot hold.
+    `+ alibi` becomes distances and `max_bias` = 8, if the slopes are those that ggml derives from this number. For a power of two
+    of heads, they are the usual slopes. Raises `ExportError` for other slopes, and for distances that half precision cannot hold.
     """
     source = read(mask, shape, facts, "llama.cpp's f16 mask", ("alibi",))
     cells = source.cells()

@@ -42,9 +42,9 @@ def to_flex(
     `block` is the size of a tile, one integer or (queries, keys): 128 on Hopper and CPUs, (256, 128) for the FLASH backend on
     Blackwell.
 
-    torch.compile compiles again if sizes inside `mask_mod` change. `capacity` and `runs` keep the sizes equal for all masks of one
-    shape, so that new documents need no compilation: `runs` gives every row room for that many runs of keys (form "endpoints"),
-    `capacity` gives room for that many mixed tiles in all (form "bits"). Give one of the two.
+    torch.compile compiles again if the sizes of arrays inside `mask_mod` change. `capacity` and `runs` keep these sizes equal for
+    all masks of one shape, so that new documents need no compilation: `runs` gives every row room for that many runs of keys
+    (form "endpoints"), `capacity` gives room for that many mixed tiles in all (form "bits"). Give one of the two.
 
     The `BlockMask` contains PyTorch's write orders for a deterministic backward pass (`dq_write_order`), where the installed version
     has these. Raises `ExportError` for score modifiers: export these by `to_score_mod`. Raises `ExportError` if the mask needs more
@@ -93,12 +93,15 @@ def to_flex(
 
 
 def _all_pairs(source: Source) -> NDArray[np.int64]:
-    """Returns the pattern of each batch row and head, `[batch, heads]`, whether or not they are equal."""
+    """Returns the index of the pattern of each batch row and head, `[batch, heads]`, even if all batch rows or heads have equal
+    patterns.
+    """
     return np.broadcast_to(source.patterns, (source.shape.batch, source.shape.heads))
 
 
 def _write_order(slots: NDArray[np.int32], queries: torch.Tensor | None, device: Any) -> torch.Tensor | None:
-    """Returns the place of each listed tile among the tiles that add to the same query tile, in descending order of keys: PyTorch's default.
+    """Returns the order in which tiles add to the gradient of a query tile: for each tile that `queries` lists, its place among
+    the tiles of the same query tile, in descending order of keys (PyTorch's default).
 
     `slots` is `[batch, heads, query tiles, key tiles]`, `queries` lists the query tiles of each key tile.
     """

@@ -1,5 +1,6 @@
 """Formats of ranges: cuDNN's ranges of allowed keys for each query, FlashMask's ranges of masked queries for each key,
-MagiAttention's slices."""
+MagiAttention's slices (rectangles of cells, full or cut by diagonals).
+"""
 
 from __future__ import annotations
 
@@ -105,8 +106,8 @@ class FlashMask:
 def to_flashmask(mask: Exported, shape: Sizes = None, facts: Known = None) -> FlashMask:
     """Converts a mask to FlashMask's ranges of masked query rows for each key, in the smallest of FlashMask's four forms.
 
-    Raises `ExportError` if a key is masked for more than two runs of rows (with `causal`, one run below the diagonal), if query
-    heads that share a key-value head differ, or if the numbers of queries and keys differ.
+    Raises `ExportError` in three cases: a key is masked for more than two runs of rows (with `causal`, for more than one run
+    below the diagonal); query heads that share a key-value head differ; the numbers of queries and keys differ.
     """
     source = read(mask, shape, facts, "FlashMask")
     q_len, kv_len, group = source.shape.q_len, source.shape.kv_len, source.shape.heads // source.shape.kv_heads
@@ -174,7 +175,9 @@ def from_flashmask(mask: FlashMask) -> BoundMask:
 
 @dataclass(frozen=True)
 class MagiSlices:
-    """Arguments of MagiAttention's `flex_flash_attn_func`. All batch rows together are one sequence."""
+    """Arguments of MagiAttention's `flex_flash_attn_func`: slices, which are rectangles of cells, full or cut by diagonals. All
+    batch rows together are one sequence.
+    """
 
     q_ranges: Ints
     k_ranges: Ints
@@ -200,7 +203,8 @@ class MagiSlices:
 
 
 def to_magi(mask: Exported, shape: Sizes = None, facts: Known = None) -> MagiSlices:
-    """Converts a mask to slices, with each allowed cell in exactly one slice; the batch rows become one sequence.
+    """Converts a mask to MagiAttention's slices (rectangles of cells), with each allowed cell in exactly one slice. The batch
+    rows become one sequence.
 
     Raises `ExportError` for a mask that differs between heads.
     """
@@ -218,7 +222,7 @@ def to_magi(mask: Exported, shape: Sizes = None, facts: Known = None) -> MagiSli
 
 
 def from_magi(slices: MagiSlices, q_len: int, kv_len: int) -> BoundMask:
-    """Returns the mask that the slices define over one sequence of `q_len` queries and `kv_len` keys."""
+    """Returns the mask that MagiAttention's slices define over one sequence of `q_len` queries and `kv_len` keys."""
     return found(slices.dense(q_len, kv_len)[None, None], "the slices")
 
 

@@ -69,8 +69,8 @@ class Varlen:
 def to_varlen(mask: Exported, shape: Sizes = None, facts: Known = None) -> Varlen:
     """Converts a mask to flash-attention's varlen arguments.
 
-    Batch rows and documents become sequences, without padding. Raises `ExportError`, with the first query that does not fit,
-    unless the mask is block-diagonal with the same `causal` and window in all sequences.
+    Batch rows and documents become sequences, without padding. The mask must be block-diagonal, with the same `causal` and window
+    in all sequences; otherwise raises `ExportError`, which names the first query that does not fit.
     """
     source = read(mask, shape, facts, "flash-attention's varlen interface", ("softcap", "alibi"))
     source.refuse_heads()
@@ -145,7 +145,7 @@ def _segments(source: Source, runs: Runs, row: int) -> list[_Segment]:
 
 
 def _one_reach(source: Source, segments: list[_Segment]) -> tuple[int, int]:
-    """Returns (number of keys before a query, number of keys after it) that the query reads; -1 means no limit.
+    """Returns (number of keys before its own key, number of keys after its own key) that each query reads; -1 means no limit.
 
     These numbers are equal in all segments. Raises `ExportError` if they are not.
     """

@@ -25,7 +25,9 @@ def _width(dim: int) -> int:
 
 
 def _four(name: str, x: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Returns a view that broadcasts to `sizes`, with strides of 0 for broadcast dimensions."""
+    """Returns a view of `x` with the shape `sizes`; dimensions of size 1 are repeated with a stride of 0. Raises `Error`, which
+    calls the tensor `name`, if `x` does not broadcast to `sizes`.
+    """
     given = x
     x = x[(None,) * (4 - x.dim())] if x.dim() < 4 else x
     if x.dim() != 4 or any(n not in (1, size) for n, size in zip(x.shape, sizes, strict=True)):
@@ -79,7 +81,7 @@ def _slopes(alibi: tuple[float, ...], device: torch.device) -> Tensor:
 
 
 def _arguments(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the arguments that all kernels take, and their constants."""
+    """Returns (arguments that all kernels take, compile-time constants of the kernels), both by name."""
     batch, heads, q_len, dim = q.shape
     v_dim = v.shape[3]
     kv_heads, kv_len = call.plan.shape.kv_heads, call.plan.shape.kv_len
@@ -118,7 +120,7 @@ def _arguments(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras) -> t
 
 
 def _bias(extras: Extras, sizes: Sequence[int]) -> Tensor | None:
-    """Returns the sum of the biases, as a view that broadcasts to `sizes`."""
+    """Returns the sum of the biases, expanded to `sizes`; None if there are no biases."""
     biases = [_four("bias", bias.detach(), sizes) for bias in extras.bias]
     if len(biases) < 2:
         return biases[0] if biases else None
@@ -137,7 +139,7 @@ def _config(name: str, q: Tensor, v: Tensor) -> Config:
 
 
 def _whole(*tensors: Tensor) -> list[Tensor]:
-    """Returns tensors with the dimensions of batch and heads, which the caller may leave out."""
+    """Returns the tensors with all four dimensions: a missing batch or head dimension becomes a dimension of size 1."""
     return [x[(None,) * (4 - x.dim())] if x.dim() in (2, 3) else x for x in tensors]
 
 
@@ -200,7 +202,9 @@ def decode(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, pages: T
 def gradients(
     call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, saved: tuple[Tensor, Tensor, Tensor], wanted: Sequence[bool]
 ) -> list[Tensor | None]:
-    """Returns the gradients of q, k and v, and the requested ones of `extras.differentiable()`."""
+    """Returns the gradients of q, k and v, then those of the tensors of `extras.differentiable()`; None for a tensor for which
+    `wanted` is false.
+    """
     if q.dim() in (2, 3):
         out, lse, dout = saved
         q_, k_, v_, out, dout = _whole(q, k, v, out, dout)
@@ -263,7 +267,9 @@ def gradients(
 
 
 def _summed(parts: Tensor) -> Tensor:
-    """Returns the sum over dimension 2, one head after another: the order does not depend on the shape."""
+    """Returns the sum over dimension 2, the heads of a group. Heads are added in ascending order, so that the order of the
+    additions does not depend on the shape.
+    """
     total = parts[:, :, 0]
     for head in range(1, parts.shape[2]):
         total = total + parts[:, :, head]
@@ -271,7 +277,8 @@ def _summed(parts: Tensor) -> Tensor:
 
 
 def _parts(added: Sequence[Tensor | None], batch: int, heads: int, packed: int) -> Iterator[tuple[int, int]]:
-    """Gives pairs (first pair of batch row and head, number of pairs) whose score gradients are in memory together.
+    """Yields (index of the first pair of batch row and head, number of pairs): the score gradients of these pairs are in memory
+    together.
 
     These are all heads of a batch row if an array has values for each head, otherwise the `packed` heads of a tile.
     """
@@ -282,7 +289,9 @@ def _parts(added: Sequence[Tensor | None], batch: int, heads: int, packed: int) 
 
 
 def _add_score_gradients(call: Call, extras: Extras, ds: Tensor, at: tuple[int, int], grads: Sequence[Tensor | None]) -> None:
-    """Adds the score gradients `[heads, q_len, kv_len]`, from head `at[1]` of batch row `at[0]` on, to those of biases and soft weights."""
+    """Adds the score gradients `ds`, `[heads, q_len, kv_len]`, to `grads`, the gradients of biases, the relative table and soft
+    weights. `at` is (batch row, head) of the first entry of `ds`.
+    """
     *of_bias, of_relative, of_soft = grads
     b, head = at
     heads = slice(head, head + ds.shape[0])
@@ -298,7 +307,9 @@ def _add_score_gradients(call: Call, extras: Extras, ds: Tensor, at: tuple[int, 
 
 
 def _add_reduced(grad: Tensor, ds: Tensor, b: int, heads: slice) -> None:
-    """Adds `ds` to a part of `grad`, summed over the dimensions that `grad` broadcasts."""
+    """Adds the score gradients `ds` to the part of `grad` for batch row `b` and the heads `heads`. `ds` is summed over the
+    dimensions in which `grad` has size 1.
+    """
     grad = grad[(None,) * (4 - grad.dim())]
     part = grad[b if grad.shape[0] > 1 else 0]
     part = part[heads] if part.shape[0] > 1 else part
@@ -309,7 +320,9 @@ def _add_reduced(grad: Tensor, ds: Tensor, b: int, heads: slice) -> None:
 
 
 def _add_by_distance(call: Call, grad: Tensor, ds: Tensor, b: int, heads: slice) -> None:
-    """Adds `ds` to the gradient of a table `[heads or 1, 2 * reach + 1]` by distance."""
+    """Adds the score gradients `ds` of batch row `b` and the heads `heads` to `grad`, the gradient of a table `[heads or 1, 2 *
+    reach + 1]`. A cell is added to the entry of its distance.
+    """
     q_pos, k_pos = _plan.positions(call.plan, ds.device)
     q_len, kv_len = ds.shape[1:]
     reach = grad.shape[1] // 2

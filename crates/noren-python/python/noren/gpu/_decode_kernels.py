@@ -30,7 +30,9 @@ from ._kernels import (
 
 @triton.jit
 def _cached(base, pages, key, column, stride_page, stride_key, stride_column, there, page_size: tl.constexpr, dim: tl.constexpr):
-    """Reads the keys of a paged cache, [keys, columns]; keys that are not `there` are 0. `pages` are the pages of the batch row."""
+    """Reads the rows `key` of a paged cache, [keys, columns]; a row is 0 if its entry of `there` is false. `pages` points to the
+    page numbers of the batch row.
+    """
     page = tl.load(pages + key // page_size, mask=there, other=0).to(tl.int64)
     at = base + (page * stride_page + (key % page_size) * stride_key)[:, None] + column[None, :] * stride_column
     return tl.load(at, mask=there[:, None] & (column < dim)[None, :], other=0.0)
@@ -47,7 +49,8 @@ def chunks_forward(
     SOFTCAP: tl.constexpr, BIAS: tl.constexpr, RELATIVE: tl.constexpr, ALIBI: tl.constexpr, SOFT: tl.constexpr,
     DROPOUT: tl.constexpr, PRECISION: tl.constexpr, PAGE: tl.constexpr,
 ):  # fmt: skip
-    """Writes the sums over one chunk of keys: weighted values [pairs, chunks, BM, DV], maximum and total [pairs, chunks, BM].
+    """Writes the sums over one chunk of keys: weighted values [pairs, chunks, BM, DV], maximum and total of the weights [pairs,
+    chunks, BM]. A pair is a batch row and a key-value head.
 
     PAGE is the number of keys of a page; 0 if the cache is contiguous.
     """

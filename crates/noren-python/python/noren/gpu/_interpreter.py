@@ -10,7 +10,9 @@ from triton.runtime import interpreter
 
 
 def widen_bf16() -> None:
-    """Makes the interpreter widen bf16 operands of a product; it multiplies their bits otherwise (triton issue 11584)."""
+    """Makes Triton's interpreter convert the bf16 operands of a matrix product to a wider type; without this, it multiplies their
+    bits (triton issue 11584).
+    """
     builder = interpreter.InterpreterBuilder
     create_dot = builder.create_dot
     if getattr(create_dot, "widens_bf16", False):

@@ -2,10 +2,10 @@
 # The functions are written in Triton's language, whose values have no types in Python.
 """The Triton kernels for many queries: forward, gradients of queries, gradients of keys and values.
 
-A program computes one tile of the device plan. A tile has BM lines: PACK query heads of a group, each with
-BM // PACK query rows, so that short tiles still fill the matrix instructions and keys are read once for PACK heads. It adds
-full blocks first, then mixed blocks, each in ascending order. Scores are in base 2, and the running maximum is a whole number:
-rescaling is an exact power of two, so blocks in which a row reads no key change no bit.
+A program computes one tile of the device plan. A tile has BM lines: PACK query heads of a group, each with BM // PACK query rows,
+so that short tiles still fill the matrix instructions and keys are read once for PACK heads. The program adds full blocks first,
+then mixed blocks, each in ascending order. Scores are in base 2, and the running maximum is a whole number: rescaling is an exact
+power of two, so blocks in which a row reads no key change no bit.
 
 Numbers that differ between batches are not specialised (`COUNTS`): new lengths use the same compiled kernel.
 """
@@ -29,20 +29,22 @@ COUNTS = [
 
 @triton.jit
 def _matrix(base, start, line, column, stride_line, stride_column, count, dim: tl.constexpr):
-    """Reads the lines start + line with line < count; other lines and columns are 0."""
+    """Reads the rows start + line of a matrix for the entries of `line` below `count`; other rows, and columns from `dim` on, are
+    0.
+    """
     at = base + (start + line)[:, None].to(tl.int64) * stride_line + column[None, :] * stride_column
     return tl.load(at, mask=(line < count)[:, None] & (column < dim)[None, :], other=0.0)
 
 
 @triton.jit
 def _gathered(base, column, stride_column, real, dim: tl.constexpr):
-    """Reads lines at the pointers `base`; lines that are not `real`, and columns from `dim` on, are 0."""
+    """Reads one row of a matrix at each pointer of `base`; rows for which `real` is false, and columns from `dim` on, are 0."""
     return tl.load(base[:, None] + column[None, :] * stride_column, mask=real[:, None] & (column < dim)[None, :], other=0.0)
 
 
 @triton.jit
 def _products(q, k, scale, softcap, SOFTCAP: tl.constexpr, PRECISION: tl.constexpr):
-    """Returns the scores after scale and softcap, and tanh(score / softcap) with SOFTCAP."""
+    """Returns (scores q k^T after scale and softcap, tanh(score / softcap)). Without SOFTCAP, the second value is not used."""
     s = tl.dot(q, tl.trans(k), out_dtype=tl.float32, input_precision=PRECISION) * scale
     bent = s
     if SOFTCAP:
@@ -61,7 +63,8 @@ def _scores(
     s, key, inside, bias_row, bias_k, soft_row, soft_k, table_row, reach, slope, q_place, k_pos,
     BIAS: tl.constexpr, RELATIVE: tl.constexpr, ALIBI: tl.constexpr, SOFT: tl.constexpr,
 ):  # fmt: skip
-    """Adds biases and soft weights to scores [rows, keys]; returns the scores in base 2, and the cells with a soft weight.
+    """Adds biases and the logarithms of soft weights to the scores s [rows, keys]. Returns (scores in base 2, booleans: true for
+    a cell that soft weights do not hide).
 
     `bias_row`, `soft_row` and `table_row` are the pointers of each row, `slope` and `q_place` its slope and position.
     """
@@ -89,7 +92,9 @@ def _scores(
 
 @triton.jit
 def _kept(b, head, row, key, seed_lo, seed_hi, threshold, factor):
-    """Returns the dropout factors of cells [rows, keys]; `head` is one number or one for each row. See `noren::Dropout`."""
+    """Returns the dropout factor of each cell [rows, keys]: 0 if the cell is dropped, else `factor`. `head` is one number, or one
+    for each row. See `noren::Dropout`.
+    """
     zero = tl.zeros([row.shape[0], key.shape[0]], tl.uint32)
     c0 = (key // 4)[None, :].to(tl.uint32) + zero
     c1 = row[:, None].to(tl.uint32) + zero
@@ -105,7 +110,7 @@ def _kept(b, head, row, key, seed_lo, seed_hi, threshold, factor):
 
 @triton.jit
 def _allowed(words, block, BM: tl.constexpr, BN: tl.constexpr, PACK: tl.constexpr):
-    """Returns the allowed cells of a mixed block [lines, keys]; all heads of the lines have the same cells."""
+    """Returns the allowed cells of a mixed block as booleans [BM, BN]. The PACK heads of the tile have the same cells."""
     line = tl.arange(0, BM) % (BM // PACK)
     bit = tl.arange(0, BN)
     at = block.to(tl.int64) * (BM // PACK * BN // 32) + line[:, None] * (BN // 32) + (bit // 32)[None, :]
@@ -120,10 +125,11 @@ def _finite(x):
 
 @triton.jit
 def _with_special(acc, readers, x, SIGNED: tl.constexpr):
-    """Adds what the infinities and NaN of x [lines, columns] add to the sums acc [rows, columns] of their readers.
+    """Adds the infinities and NaN of x [n, columns] to acc [rows, columns]: each row of acc is a weighted sum of rows of x.
 
-    readers [rows, lines] is not 0 where a row reads a line; its sign, with SIGNED, is that of the weight. One product counts
-    plus infinities in units of 2^-9, minus infinities in units of 1 and NaN in units of 2^9: numbers that are exact in f16.
+    readers [rows, n] is not 0 if the row of acc contains the row of x; with SIGNED, its sign is the sign of the weight. One
+    matrix product counts plus infinities in units of 2^-9, minus infinities in units of 1 and NaN in units of 2^9: numbers that
+    are exact in f16.
     """
     wide = x.to(tl.float32)
     nan = tl.where(wide != wide, 512.0, 0.0)
@@ -148,7 +154,9 @@ def _any_special(x):
 
 @triton.jit
 def _rescaled(s, m):
-    """Returns the weights of a block, the new running maximum, and the factor of earlier sums."""
+    """Returns (weights of the scores s of a block, new running maximum of each row, factor by which the sums of earlier blocks
+    are multiplied). `m` is the old maximum.
+    """
     most = tl.maximum(m, tl.ceil(tl.max(s, 1)))
     base = tl.where(most == -float("inf"), 0.0, most)
     return tl.exp2(s - base[:, None]), most, tl.exp2(m - base)
@@ -156,7 +164,9 @@ def _rescaled(s, m):
 
 @triton.jit
 def _with_sink(m, total, acc, sink):
-    """Adds a sink, a logit in base e, to the denominator of rows that read a key; other rows stay empty."""
+    """Adds a sink, a logit in base e, to the denominator of rows that read a key; rows that read no key are not changed. Returns
+    (maximum, denominator, weighted values).
+    """
     sink = sink * LOG2E
     most = tl.maximum(m, tl.ceil(sink))
     base = tl.where(m == -float("inf"), 0.0, most)
@@ -167,9 +177,11 @@ def _with_sink(m, total, acc, sink):
 
 @triton.jit
 def _tile(pattern_of, first_tile, order, tiles, pairs, pair_0, several):
-    """Returns the first pair of batch row and head, the number of the tile, its first line and its lines; no lines if there is no tile.
+    """Returns the tile of this program: (index of its first pair of batch row and head, index of the tile, first row or key of
+    the tile, number of its rows or keys). The number is 0 if there is no tile for this program.
 
-    `several` is the number of heads of a program, `pairs` the number of programs of a tile.
+    `several` is the number of heads that a program computes, `pairs` the number of programs with the same place in the order of
+    tiles.
     """
     rank = tl.program_id(0) // pairs
     pair = pair_0 + tl.program_id(0) % pairs * several
@@ -184,7 +196,9 @@ def _tile(pattern_of, first_tile, order, tiles, pairs, pair_0, several):
 
 @triton.jit
 def _steps(run, block, MIXED: tl.constexpr):
-    """Returns the first and the end of a run of the kind that is being computed; an empty range for the other kind."""
+    """Returns (first, end) of a run of keys or query rows if it is of the kind that is being computed (mixed with MIXED, else
+    full); for the other kind, an empty range.
+    """
     first = tl.load(run)
     end = tl.load(run + 1)
     if MIXED:
@@ -282,7 +296,7 @@ def row_sums(
     out_ptr, dout_ptr, delta_ptr, out_b, out_h, out_s, out_d, dout_b, dout_h, dout_s, dout_d, heads, q_len, pairs,
     BM: tl.constexpr, V_DIM: tl.constexpr, DV: tl.constexpr,
 ):  # fmt: skip
-    """Writes the sum of out * dout for each row."""
+    """Writes the sum of out * dout over the columns of each query row."""
     pair = tl.program_id(0) % pairs
     b = (pair // heads).to(tl.int64)
     h = (pair % heads).to(tl.int64)
@@ -304,7 +318,9 @@ def _log_sums(lse_ptr, at, real):
 
 @triton.jit
 def _softmax_gradients(s, bent, v, dout, lse, delta, kept, SOFTCAP: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr):
-    """Returns the factors of the values, the gradients of the scores after biases, and those of the scores before the softcap."""
+    """Returns (weights of the values after dropout, gradients of the scores after biases, gradients of the scores before the
+    softcap).
+    """
     p = tl.exp2(s - lse[:, None])
     dp = tl.dot(dout, tl.trans(v), out_dtype=tl.float32, input_precision=PRECISION)
     used = p

@@ -1,4 +1,4 @@
-"""The start of kernels: block sizes, warps and pipeline stages, and one function that starts every kernel."""
+"""Configurations of kernels (block sizes, warps and pipeline stages), and the function that starts every kernel."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Config:
     """The configuration of a kernel. Block sizes decide the order of sums, and so the last bits of results."""
 
     block: tuple[int, int]
-    """The number of lines and of keys of a block. The lines are the query rows of one or several heads, see `packed`."""
+    """(query rows, keys) of a block. The query rows belong to one or several heads, see `packed`."""
     warps: int
     stages: int
 
     def packed(self, group: int) -> int:
         """Returns the number of query heads of a tile, if all heads of a group of `group` heads have equal masks.
 
-        It divides `group`, and leaves at least 32 query rows in a tile of 64 lines or more, else 16.
+        The number divides `group`, and each head has at least 32 query rows of the tile (16 if `block[0]` is 32 or less).
         """
         rows = 32 if self.block[0] > 32 else 16
         several = 1
@@ -39,7 +39,7 @@ class Config:
 
 PASSES = ("forward", "query_gradients", "key_gradients", "decode")
 DIMS = (64, 128, 256)
-"""Configurations are for head dimensions up to one of these."""
+"""The head dimensions of configurations: a head dimension uses the configuration of the next number that is not smaller."""
 
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
 """The kinds of devices with configurations of their own: Ampere and Ada, Hopper, Blackwell, and AMD's CDNA 3."""
@@ -51,7 +51,9 @@ Table = dict[tuple[str, str, int, int], Config]
 
 
 def _rows(target: str, size: int, forward: _Three, query: _Three, key: _Three, decode: _Three) -> Table:
-    """Returns the rows of a target: for each pass (query rows, keys, warps, stages) for each of `DIMS`."""
+    """Returns the configurations of a target for numbers of `size` bytes. Each pass is given as (query rows, keys, warps, stages)
+    for each of `DIMS`.
+    """
     passes = zip(PASSES, (forward, query, key, decode), strict=True)
     return {
         (target, name, size, dim): Config((rows, keys), warps, stages)
@@ -109,7 +111,7 @@ CHUNK = 512
 
 @lru_cache(maxsize=64)
 def target(device: torch.device) -> str:
-    """Returns the target of `TARGETS` for a device. Triton's interpreter uses that of `sm_80`."""
+    """Returns the entry of `TARGETS` for a device. Triton's interpreter, on CPUs, uses `sm_80`."""
     if device.type == "cpu":
         return "sm_80"
     if torch.version.hip is not None:
@@ -129,7 +131,7 @@ _REPLACED: Table = {}
 
 @contextmanager
 def replaced(key: tuple[str, str, int, int], chosen: Config) -> Iterator[None]:
-    """Within this context, one configuration is replaced by another."""
+    """Within this context, the configuration of `key` is replaced by `chosen`."""
     _REPLACED[key] = chosen
     try:
         yield

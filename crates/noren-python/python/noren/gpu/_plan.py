@@ -32,13 +32,14 @@ def capacity(count: int) -> int:
 
 @dataclass(frozen=True)
 class Made:
-    """The arrays of a plan on the host."""
+    """The arrays of a plan in the memory of the CPU."""
 
     arrays: list[Numbers]
     most: list[int]
-    """The maximum numbers of tiles of a pattern."""
+    """Of a plan in tiles: [maximum number of row tiles of a pattern, maximum number of key tiles of a pattern]. Of a plan for
+    decoding: [number of rows of a block, maximum number of chunks of a pattern]."""
     least: list[int]
-    """The least capacity of each array, so that plans of similar batches fit."""
+    """The minimum capacity of each array, in numbers, so that plans of similar batches fit."""
     by_head: bool = False
     """Whether query heads that share a key-value head have different masks."""
 
@@ -50,12 +51,14 @@ class Arrays:
     buffer: Tensor
     parts: tuple[Tensor, ...]
     most: tuple[int, ...]
-    """Maximum numbers of tiles, rounded up to capacities."""
+    """The numbers of `Made.most`, each rounded up by `capacity`."""
     by_head: bool
     """Whether query heads that share a key-value head have different masks."""
 
     def check(self, made: Made) -> None:
-        """Raises `Error` if an array of `made` is larger than its capacity, or if kernels for these arrays do not fit `made`."""
+        """Raises `Error` if `made` cannot replace these arrays: an array of `made` is larger than its capacity, or query heads
+        that share a key-value head have different masks only in `made`.
+        """
         if made.by_head and not self.by_head:
             raise Error("in the new plan, query heads that share a key-value head have different masks, in the old one not: make a new graph")
         sizes = [(len(array), part.numel()) for array, part in zip(made.arrays, self.parts, strict=True)]
@@ -65,13 +68,13 @@ class Arrays:
                 raise Error(f"the new plan has an array of {size} numbers, and the old one has room for {limit}: make a new graph")
 
     def overwrite(self, made: Made) -> None:
-        """Overwrites the arrays in place."""
+        """Overwrites the arrays on the device with those of `made`, in place."""
         sizes = [part.numel() for part in self.parts]
         self.buffer.copy_(_upload(made.arrays, sizes, torch.device("cpu")), non_blocking=True)
 
 
 def _upload(arrays: Sequence[Numbers], sizes: Sequence[int], device: torch.device) -> Tensor:
-    """Returns one buffer on the device with the arrays, each from a multiple of four numbers on."""
+    """Returns one buffer on the device with all arrays, one after another; array `i` has space for `sizes[i]` numbers."""
     host = np.zeros(sum(sizes), np.int32)
     at = 0
     for array, size in zip(arrays, sizes, strict=True):
@@ -119,7 +122,9 @@ def replace(old: Plan, new: Plan) -> None:
 
 
 def _order(first: Numbers, indptr: Numbers, runs: Numbers) -> Numbers:
-    """Returns the tiles of each pattern with those that read most first, so that no long tile begins last."""
+    """Returns the indices of the tiles, pattern by pattern. Within a pattern, tiles that read most come first, so that no long
+    tile begins last.
+    """
     lengths = np.concatenate(([0], np.cumsum(runs[1::3].astype(np.int64) - runs[::3])))
     work = np.diff(lengths[indptr])
     pattern = np.repeat(np.arange(len(first) - 1), np.diff(first))
@@ -127,7 +132,7 @@ def _order(first: Numbers, indptr: Numbers, runs: Numbers) -> Numbers:
 
 
 MOST_ROOM = 1 << 16
-"""The maximum number of words for which a plan with fewer words has room."""
+"""The maximum space, in words of mask bits, that is reserved for mixed blocks of later plans."""
 
 
 def _tiles(plan: Plan, block: tuple[int, int]) -> Made:
@@ -171,19 +176,19 @@ MAKERS: dict[str, Callable[[Plan, tuple[int, int]], Made]] = {
 
 @dataclass(frozen=True)
 class Tiles:
-    """The tiles of a plan for one kernel."""
+    """The tiles of a plan for one kernel: their numbers, and the arguments of the kernel."""
 
     count: int
-    """The number of tiles of the pattern with most tiles."""
+    """The maximum number of tiles of a pattern, rounded up by `capacity`."""
     packed: int
-    """The number of query heads of a tile."""
+    """The number of query heads that one tile contains."""
     by_head: bool
     """Whether query heads that share a key-value head have different masks."""
     arguments: dict[str, Any]
 
 
 def tiles(plan: Plan, chosen: Config, device: torch.device, by_key: bool) -> Tiles:
-    """Returns the tiles for a kernel by rows or by keys."""
+    """Returns the tiles of a plan for a kernel: key tiles if `by_key` is true, else row tiles."""
     packed = chosen.packed(plan.shape.heads // plan.shape.kv_heads)
     lines, keys = chosen.block
     kept = _kept(plan, ("tiles", (lines // packed, keys), device))
@@ -197,7 +202,7 @@ def tiles(plan: Plan, chosen: Config, device: torch.device, by_key: bool) -> Til
 
 
 def chunks(plan: Plan, block_kv: int, chunk: int, device: torch.device) -> tuple[int, int, dict[str, Any]]:
-    """Returns the rows of a block, the number of chunks of the longest pattern, and the arguments of a decode kernel."""
+    """Returns (number of rows of a block, maximum number of chunks of a pattern, arguments of a decode kernel by name)."""
     kept = _kept(plan, ("decode", (block_kv, chunk), device))
     names = ("pattern_of", "first_chunk", "indptr", "runs", "words")
     rows = int(kept.most[0])

@@ -33,7 +33,7 @@ RUNS = 7
 
 
 def candidates(name: str) -> Iterator[Config]:
-    """Gives the configurations of a pass that are measured."""
+    """Yields the configurations that are measured for the pass `name`."""
     for block in BLOCKS[name]:
         for warps in (4, 8):
             for stages in (1, 2, 3, 4):
@@ -41,7 +41,9 @@ def candidates(name: str) -> Iterator[Config]:
 
 
 def fastest(choices: Sequence[Config], time: Callable[[Config], float]) -> tuple[Config, float]:
-    """Returns the configuration with the shortest time, and its time. Configurations that do not fit the device are left out."""
+    """Returns (configuration with the shortest time, this time). `time` measures a configuration; configurations that do not fit
+    the device are left out.
+    """
     best: tuple[Config, float] | None = None
     for chosen in choices:
         try:
@@ -58,7 +60,7 @@ def fastest(choices: Sequence[Config], time: Callable[[Config], float]) -> tuple
 
 
 def _calls(dtype: torch.dtype, dim: int, length: int) -> dict[str, Callable[[], Any]]:
-    """Returns a call for each pass."""
+    """Returns a function for each pass that runs this pass, by the name of the pass."""
     q, k, v, dout = (torch.randn(1, 16, length, dim, dtype=dtype, device="cuda") for _ in range(4))
     call, none = Call(_noren.causal().plan(Shape.square(length, heads=16))), Extras([])
     out, lse = _attention.forward(call, q, k, v, none)
@@ -86,7 +88,7 @@ def _milliseconds(run: Callable[[], Any]) -> float:
 
 
 def tune(types: Sequence[torch.dtype], dims: Sequence[int], length: int) -> _launch.Table:
-    """Returns the fastest configuration for each pass, type and head dimension, and prints each with its time."""
+    """Returns the fastest configuration for each pass, type and head dimension, and prints each configuration with its time."""
     target = _launch.target(torch.device("cuda"))
     table: _launch.Table = {}
     for dtype in types:

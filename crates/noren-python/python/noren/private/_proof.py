@@ -22,13 +22,13 @@ class Leak:
     row: int | None
     """The batch row; None if the output belongs to the whole batch."""
     token: int | None
-    """The token; None if the output belongs to the whole text."""
+    """The index of the token; None if the output belongs to the whole text."""
     numbers: int
     """The number of elements of the output that changed."""
     difference: float
-    """The maximum difference; infinite if a number became NaN."""
+    """The maximum difference of an element of the output; infinite if an element became NaN."""
     run: str
-    """The run in which the output changed."""
+    """The name of the model run in which the output changed, such as "other secrets 1"."""
 
     def __str__(self) -> str:
         place = "the whole batch" if self.row is None else f"row {self.row}" + (", the whole text" if self.token is None else f", token {self.token}")
@@ -45,21 +45,24 @@ class Proof:
     reason: str
     """Why nothing was established; empty for other verdicts."""
     runs: tuple[str, ...]
-    """The runs that were compared with the own run: with other secrets of the same length, and with NaN in place of the secrets."""
+    """The names of the model runs that were compared with the run on the given text: runs with other secrets of the same length,
+    and a run with NaN in place of the secrets."""
     compared: int
-    """The number of released numbers that were compared in each run."""
+    """The number of elements of released outputs that were compared in each model run."""
     leaks: tuple[Leak, ...]
     """The released outputs that changed."""
     private: int
     """The number of private tokens that the policy hides from the reader."""
     changed: int
-    """The number of these tokens whose own output changed: if 0, the replaced tokens had no effect."""
+    """The number of private tokens whose output at the same position changed. If 0, no output of a private token shows that the
+    replaced tokens were read."""
     withheld: tuple[int, ...]
     """The batch rows whose continuation was not compared, because the text ends inside a secret."""
     records: tuple[Record, ...]
-    """The masks of the attention calls of the own run; empty if the model's attention was not observed."""
+    """The masks of the attention calls in the run on the given text; empty if the model's attention was not observed."""
     without_policy: int | None
-    """The number of released numbers that the same replacement changes without the policy; None if this was not computed."""
+    """The number of elements of released outputs that change without the policy, if private tokens are replaced as in the first
+    run; None if this was not computed."""
     established: tuple[str, ...]
     """The statements that the proof established, one sentence each."""
     not_established: tuple[str, ...]

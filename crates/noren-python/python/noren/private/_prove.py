@@ -23,9 +23,9 @@ from ._state import Record, State
 from ._tokens import Tokens
 
 MOST_TRIALS = 1000
-"""The maximum number of runs with other secrets."""
+"""The maximum value of `trials`: the number of model runs with other private tokens."""
 MOST_LEAKS = 1000
-"""The maximum number of leaks that are listed."""
+"""The approximate maximum number of leaks in a proof: no further leaks are added beyond it."""
 NAN = "NaN in place of the secrets"
 
 Run = Callable[[Tensor], Any]
@@ -87,7 +87,7 @@ def _check_numbers(trials: Any, seed: Any, new_tokens: Any) -> None:
 
 @dataclass
 class _Seen:
-    """The results of the runs so far."""
+    """The results of the model runs so far."""
 
     compared: int = 0
     leaks: list[Leak] = field(default_factory=list)
@@ -140,7 +140,9 @@ class _Test:
         return ""
 
     def replaced(self, trials: int, seed: int, choices: Iterable[int] | None) -> list[tuple[str, Tensor]]:
-        """Returns variants of the tokens, in which other tokens replace the private ones."""
+        """Returns one (name of the run, token ids) for each of `trials` runs. In these ids, other tokens replace the private
+        ones.
+        """
         vocabulary = self._choices(choices)
         if len(vocabulary) < 2:
             raise Error(f"there are {len(vocabulary)} tokens to choose from: give at least two, because a private token is replaced by another one")
@@ -174,7 +176,9 @@ class _Test:
         return np.array([id for id in range(count) if id not in special], np.int64)
 
     def given(self, others: Sequence[Encoded]) -> list[tuple[str, Tensor]]:
-        """Returns the tokens of texts that differ from the first in secrets of the same length."""
+        """Returns one (name of the run, token ids) for each text of `others`. Raises `Error` unless the text differs from the
+        given text only in its secrets, and has them at the same positions.
+        """
         if not isinstance(others, (list, tuple)) or not all(isinstance(other, Encoded) for other in others):
             raise TypeError(f"others is {short(others)}: give a list of encoded texts, the results of nr.private.encode")
         found = []
@@ -197,7 +201,9 @@ class _Test:
         )
 
     def check_continuation(self, new_tokens: int) -> None:
-        """Raises `Error` if the model cannot continue the texts; withholds rows that end inside a secret."""
+        """Raises `Error` if the model cannot continue the texts. Stores in `withheld` the batch rows that end inside a secret:
+        their continuations are not compared.
+        """
         if self.inner is None or not self.inner.can_generate():
             raise Error(f"new_tokens is {new_tokens}, but the model cannot continue texts: leave new_tokens out")
         if not self.encodes:
@@ -208,7 +214,7 @@ class _Test:
     # --- runs -----------------------------------------------------------------------------------------------------
 
     def _call(self, ids: Tensor, new_tokens: int) -> list[Output]:
-        """Returns the outputs of one run."""
+        """Returns the outputs of one model run on the token ids `ids`, with a continuation of `new_tokens` tokens."""
         try:
             return self._outputs(ids, new_tokens)
         except Error:
@@ -243,7 +249,9 @@ class _Test:
             return self._compare(swapped, new_tokens, state, plain)
 
     def _without_policy(self, ids: Tensor) -> int:
-        """Returns the number of released numbers that change without the policy."""
+        """Returns the number of elements of released outputs that differ between the given text and `ids` if the model runs
+        without the policy.
+        """
         with computing(self.model, self.tokens.only(np.zeros_like(self.secret)), Hide(), strict=False):
             own, other = self._call(self.ids, 0), self._call(ids, 0)
         _check_names(own, other)
@@ -274,7 +282,9 @@ class _Test:
         return chosen(output, self.released, rows)
 
     def _look(self, seen: _Seen, name: str, own: list[Output], other: list[Output], count: bool) -> None:
-        """Adds the differences between two runs."""
+        """Adds to `seen` the differences between the outputs `own` of the given text and the outputs `other` of the run `name`.
+        If `count` is true, changed outputs of private tokens are counted too.
+        """
         seen.named.append(name)
         _check_names(own, other)
         for a, b in zip(own, other, strict=True):
@@ -290,7 +300,7 @@ class _Test:
                 seen.leaks += _leaks(a, b, bad, name, (self.ids.shape[0], self.ids.shape[1]))
 
     def _poison(self, seen: _Seen, own: list[Output], new_tokens: int) -> None:
-        """Runs the model with NaN in the embeddings of private tokens."""
+        """Runs the model with NaN in the embeddings of private tokens, and adds the differences from the outputs `own` to `seen`."""
         if self.inner is None:
             self.poisoned = "a function was given, so embeddings could not be replaced"
             return
@@ -303,7 +313,7 @@ class _Test:
         self._look(seen, NAN, own, other, count=False)
 
     def _tables(self) -> list[Any]:
-        """Returns the embeddings of the model."""
+        """Returns the embedding modules of the model."""
         if self.inner is None:
             return []
         found = [part for part in self.inner.modules() if isinstance(part, torch.nn.Embedding)]
@@ -404,7 +414,9 @@ def _given_choices(choices: Any, size: int | None) -> NDArray[np.int64]:
 
 @contextmanager
 def _poisoned(tables: list[Any], ids: Tensor, secret: Tensor, met: list[int]) -> Iterator[None]:
-    """Replaces the embeddings of private tokens by NaN inside a `with` statement; `met` counts the calls with these tokens."""
+    """Replaces the embeddings of private tokens by NaN inside a `with` statement. `met[0]` counts the calls of embedding modules
+    with the token ids `ids`.
+    """
 
     def replace(_: Any, args: tuple[Any, ...], output: Any) -> Any:
         given = args[0] if args else None
@@ -423,7 +435,7 @@ def _poisoned(tables: list[Any], ids: Tensor, secret: Tensor, met: list[int]) ->
 
 
 def _leaks(a: Output, b: Output, bad: Tensor, run: str, shape: tuple[int, int]) -> list[Leak]:
-    """Returns the differences of one output, one for each token or row."""
+    """Returns the leaks of one output: one for each token or batch row with a changed number, or one for the whole batch."""
     gap = (a.tensor.double() - b.tensor.double()).abs() if not a.tensor.is_complex() else (a.tensor - b.tensor).abs().double()
     gap = torch.where(bad, gap.nan_to_num(torch.inf, torch.inf, torch.inf), 0.0)
     if a.owner == "batch":

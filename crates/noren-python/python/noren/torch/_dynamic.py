@@ -1,4 +1,4 @@
-"""Masks that are made during a call: mask functions, their results, and the plans of both."""
+"""Masks that are made during an attention call: mask functions, their results, and the plans of these masks."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Replace:
 Result = Mask | BoundMask | Recognised | Plan | Replace | str | None
 """The result of a mask function: a mask in any form; None is the layer's own mask alone."""
 MaskFunction = Callable[[MaskCall], Result]
-"""A function that returns the mask of a call."""
+"""A function that returns the mask of one attention call."""
 Given = Result | MaskFunction
-"""A mask for the layers of a model: one for all calls, or a function of the call."""
+"""A mask for the layers of a model: one mask for all attention calls, or a function that makes the mask of each call."""
 
 ADVICE = (
     "give a mask or its text, a bound mask or a function of the call (noren.torch.MaskCall). In a function, an array becomes a mask by "
@@ -101,7 +101,7 @@ def _check_signature(what: str, function: Callable[..., Any]) -> None:
 
 
 class _Known:
-    """Facts as part of a key. Facts have no hash; the arrays that the call made have one."""
+    """Facts as a part of a dictionary key. Facts have no hash, so the hash is that of the arrays that the attention call made."""
 
     def __init__(self, facts: Facts, arrays: Mapping[str, Array]) -> None:
         self.facts, self._hash = facts, hash(tuple(arrays.items()))
@@ -185,7 +185,7 @@ def _facts_of(call: MaskCall) -> Facts:
 
 
 def _with_all_keys(facts: Facts, mask: Mask, shape: Shape) -> Facts:
-    """Returns the facts, with every key as not padding if the mask needs lengths and no fact gives them."""
+    """Returns the facts. If the mask contains `padding` and no fact gives lengths, a fact is added by which no key is padding."""
     if "padding" not in str(mask):
         return facts
     try:
@@ -195,7 +195,9 @@ def _with_all_keys(facts: Facts, mask: Mask, shape: Shape) -> Facts:
 
 
 def _beyond_cache(mask: Mask, added: Facts, kept: Own) -> Plan:
-    """Returns the plan of a call whose first keys are no longer in the cache: the mask is bound with them, and then without."""
+    """Returns the plan of a call whose first keys are no longer in the cache. The mask is bound to a shape with these keys, and
+    then their cells are removed.
+    """
     shape, first = kept.shape, kept.first_key
     whole = Shape(
         shape.q_len, first + shape.kv_len, query_offset=[offset + first for offset in shape.query_offsets], batch=shape.batch,
@@ -220,7 +222,7 @@ def _of_bound(given: BoundMask | Recognised | Plan, kept: Own) -> Plan:
 
 
 def _with_cells(cells: Array, kept: Own) -> Plan:
-    """Returns the plan of the kept part of the own mask and the cells of an array."""
+    """Returns the plan of the intersection of the layer's mask `kept` and the cells of an array."""
     facts = Facts(arrays={"result of the mask function": cells}).merged(kept.facts)
     mask = kept.mask & _noren.dense("result of the mask function")
     return PLANS.plan(mask, kept.shape, facts, {"result": cells})
@@ -238,7 +240,7 @@ _INPUTS: ContextVar[Inputs] = ContextVar("noren_mask_inputs", default=Inputs())
 
 
 def current_inputs() -> Inputs:
-    """Returns the inputs that `mask_inputs` gave."""
+    """Returns the inputs of mask functions that the enclosing `mask_inputs` block set; empty outside of such a block."""
     return _INPUTS.get()
 
 
@@ -250,8 +252,8 @@ def mask_inputs(
     """Gives mask functions the inputs of the calls in a `with` statement.
 
     `tokens` are the token ids `[batch, length]` of queries and keys; for a model with encoder and decoder, a dict with the keys
-    "encoder" and "decoder". `key_tokens` are those of the keys, if they differ. `facts` are facts for the masks. Other arguments
-    are in `MaskCall.inputs` by name.
+    "encoder" and "decoder". `key_tokens` are the token ids of the keys, if these are other tokens than the queries. `facts` are
+    facts for the masks. Other arguments are in `MaskCall.inputs` by name.
     """
     known = None if facts is None else facts if isinstance(facts, Facts) else Facts(**_mapping("facts", facts))
     token = _INPUTS.set(Inputs(known, inputs, *token_readers(tokens, key_tokens)))
@@ -262,7 +264,9 @@ def mask_inputs(
 
 
 def token_readers(tokens: Any, key_tokens: Any) -> tuple[Callable[[Part, int, int], Tensor] | None, Callable[[Part, int, int], Tensor] | None]:
-    """Returns the functions `Inputs.tokens` and `Inputs.key_tokens` for tokens that a user gave."""
+    """Returns the functions `Inputs.tokens` and `Inputs.key_tokens` that read the token ids `tokens` and `key_tokens` of the
+    user; None for a function without ids.
+    """
 
     def reader(queries: bool) -> Callable[[Part, int, int], Tensor]:
         def read(part: Part, batch: int, length: int) -> Tensor:
@@ -299,7 +303,7 @@ def _mapping(name: str, given: Any) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Hook:
-    """The mask function of one attention module, and the module's place in its model."""
+    """The mask or mask function that the user gave for one attention module, and the module's place (layer, part) in its model."""
 
     given: Given
     layer: int
@@ -307,7 +311,7 @@ class Hook:
 
 
 class Handle:
-    """The result of `set_mask`: `remove()`, or the end of a `with` statement, restores the masks of before."""
+    """The result of `set_mask`: `remove()`, or the end of a `with` statement, restores the previous masks."""
 
     def __init__(self, undo: Callable[[], None]) -> None:
         self._undo: Callable[[], None] | None = undo

@@ -28,7 +28,7 @@ def check_ids(name: str, x: Any) -> None:
 def as_flags(name: str, mask: Tensor, meaning: str) -> Tensor:
     """Returns a tensor of booleans, or of zeros and ones, as booleans. `meaning` is the meaning of 1, for the message.
 
-    Zeros and ones are checked, which reads them on the CPU; booleans need no check.
+    Integers are checked to be 0 or 1; for a tensor on a GPU, this check waits for the GPU. Booleans need no check.
     """
     check_data(name, mask)
     if mask.dtype == torch.bool:
@@ -44,7 +44,7 @@ def as_flags(name: str, mask: Tensor, meaning: str) -> Tensor:
 
 
 def check_data(name: str, x: Any) -> None:
-    """Raises an error unless `x` is a dense tensor with data."""
+    """Raises an error unless `x` is a dense tensor that holds numbers. A tensor on the device `meta` holds none."""
     check_strided(name, x)
     if x.device.type == "meta" and not torch.compiler.is_compiling():
         raise Error(f"{name} is on the device meta, which holds no numbers: give a tensor on another device")

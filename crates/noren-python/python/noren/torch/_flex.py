@@ -1,4 +1,6 @@
-"""Attention by FlexAttention, with the exact `BlockMask` and score functions of a call: for comparison."""
+"""Attention by PyTorch's FlexAttention, with the exact `BlockMask` and score functions of a call, to compare it with noren's
+kernels.
+"""
 
 from __future__ import annotations
 

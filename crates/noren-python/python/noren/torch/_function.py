@@ -145,7 +145,7 @@ class _Gradients(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class Source:
-    """The arguments of a compiled call that are not tensors. The plan is made for the sizes of each call."""
+    """The arguments of a call under `torch.compile` that are not tensors. The plan is made for the sizes of each call."""
 
     mask: Mask | Plan
     query_offset: int | tuple[int, ...] | None = None
@@ -154,7 +154,7 @@ class Source:
     alibi: tuple[float, ...] | None = None
     dropout: float = 0.0
     extra: int = 0
-    """Number of keys at the end that every query reads, whatever the mask allows."""
+    """Number of keys at the end of the keys that every query reads, even if the mask denies them."""
     lowest: Lowest = "refuse"
 
     def call(self, q: Tensor, k: Tensor, masks: Sequence[Tensor]) -> tuple[Call, list[Tensor]]:

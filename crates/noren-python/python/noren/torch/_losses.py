@@ -156,7 +156,7 @@ def _labelled(
 
 
 def _counted(labels: Any, loss_mask: Any, shift: bool, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """Returns the label that each position predicts, and whether it counts, `[batch, length]`."""
+    """Returns (label that each position predicts, true for a label that counts in the loss), both `[batch, length]`."""
     check_ids("labels", labels)
     if labels.ndim != 2:
         raise Error(f"labels have shape {tuple(labels.shape)}: give [batch, length]")
@@ -175,9 +175,9 @@ def _counted(labels: Any, loss_mask: Any, shift: bool, ignore_index: int) -> tup
 
 
 def _normaliser(tokens: Any, losses: Tensor) -> Tensor:
-    """Returns the number by which a sum of losses is divided; 1 instead of 0, because a sum over no token is 0.
+    """Returns the number by which a sum of losses is divided: `tokens`, or 1 if `tokens` is 0 and the batch has no label.
 
-    Raises `noren.Error` for 0 if the sum has tokens.
+    Raises `noren.Error` if `tokens` is 0 and the batch has labels.
     """
     if isinstance(tokens, Tensor):
         check_data("tokens", tokens)

@@ -25,7 +25,7 @@ cross-attention of the decoder."""
 TILE_CELLS = 1 << 22
 """Maximum number of scores that are computed at once."""
 MOST_BLOCKS = 1 << 26
-"""Maximum number of blocks, over all batch rows and heads."""
+"""Maximum number of blocks of cells that methods of `MaskCall` use, over all batch rows and heads."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class Own:
     facts: Facts
     shape: Shape
     fixed: Callable[[], tuple[Mask, Facts]] | None = None
-    """Returns the part that `Replace` keeps, with its facts; None if this is the whole mask."""
+    """A function that returns (mask of the padding and the unwritten cache slots, its facts): this part stays if `Replace`
+    replaces the mask. None if the whole mask stays."""
     first_key: int = 0
     """The position of the first key: above 0 if a sliding cache no longer holds the keys before it."""
 
@@ -60,8 +61,9 @@ class Inputs:
 class MaskCall:
     """One call of attention, the argument of a mask function.
 
-    A mask function returns a mask for the call: an expression or its text, also with the methods `keep`, `drop`, `keys`, `queries`
-    and `blocks` of this object. The layer computes attention with the intersection of this mask and its own one.
+    A mask function returns a mask for the call: an expression or its text. The methods `keep`, `drop`, `keys`, `queries` and
+    `blocks` of this object make masks from tensors. The layer computes attention with the intersection of the returned mask and
+    its own mask.
 
     >>> import torch, noren as nr, noren.torch as nt
     >>> q = torch.randn(1, 2, 6, 8)
@@ -227,9 +229,10 @@ class MaskCall:
     def block_estimates(self, block_kv: int = 64) -> Tensor:
         """Returns estimated scores of blocks of keys, `[batch, heads, q_len, blocks of keys]`, in float32.
 
-        The estimate is the score of the mean of the block's keys, so it costs a fraction `1 / block_kv` of all scores. It is made
-        for blocks of which the query may read every key; a block that it may read in part has +inf, a hidden one -inf. Thus the
-        estimates of a query depend on no key that the layer's own mask hides from it.
+        The estimate is the score of the mean of the block's keys, so it costs a fraction `1 / block_kv` of all scores. It is
+        computed only if the layer's own mask allows the query to read every key of the block. If the mask allows some keys, the
+        result is +inf; if it allows none, -inf. Thus the estimates of a query depend on no key that the mask hides from this
+        query.
         """
         _, kv_blocks = self._block_counts((1, block_kv))
         out = self.query.new_empty((self.batch, self.heads, self.q_len, kv_blocks), dtype=torch.float32)
@@ -248,8 +251,8 @@ class MaskCall:
     def top_blocks(self, scores: Tensor, count: int, block: tuple[int, int] = (1, 64)) -> Mask:
         """Returns the mask that allows, in each block of queries, the `count` blocks of keys with the highest scores.
 
-        `scores` is `[batch, heads, blocks of queries, blocks of keys]`, as from `block_maxima` and `block_estimates`. Of equal
-        scores, those of the first keys are taken. Blocks with the score -inf or NaN are not taken.
+        `scores` is `[batch, heads, blocks of queries, blocks of keys]`, as from `block_maxima` and `block_estimates`. Among
+        blocks with equal scores, those with the first keys are taken. Blocks with the score -inf or NaN are not taken.
         """
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:
             raise Error(f"count is {count!r}: give the number of blocks, 0 or more")
@@ -266,7 +269,7 @@ class MaskCall:
 
     @property
     def _placed(self) -> bool:
-        """Whether facts give positions of keys, so that a key's index is not its position."""
+        """Whether facts give the position of each key, so that the position of a key can differ from its index."""
         given = self._inputs.facts
         return "positions" in self.facts or self._own.facts.place_keys or (given is not None and given.place_keys)
 
@@ -304,8 +307,8 @@ class MaskCall:
         return Array.blocks(self.q_len, self.kv_len, block, list(zip(q_blocks.tolist(), kv_blocks.tolist(), strict=True)))
 
     def _tiles(self, multiple: int) -> Iterator[tuple[range, Tensor]]:
-        """Yields query rows, a multiple of `multiple` at a time, with the cells that the own mask allows them: `[batch or 1, heads or 1,
-        rows, kv_len]`.
+        """Yields (range of query rows, cells of these rows that the layer's own mask allows, as booleans `[batch or 1, heads or
+        1, rows, kv_len]`). Each range but the last has a multiple of `multiple` rows.
         """
         by_batch, by_head = self._own.bound.varies
         rows = max(1, TILE_CELLS // max(1, self.batch * self.heads * self.kv_len))
@@ -324,7 +327,7 @@ def runs(row: NDArray[np.bool_], first: int = 0) -> list[str]:
 
 
 def by_row(masks: Iterable[Mask]) -> Mask:
-    """Returns the mask with these masks in its batch rows."""
+    """Returns the mask that has entry `b` of `masks` in batch row `b`."""
     rows = list(masks)
     if all(mask == rows[0] for mask in rows):
         return rows[0]
@@ -360,7 +363,9 @@ def _booleans(name: str, array: Any) -> Tensor:
 
 
 def _grouped(x: Tensor, dim: int, size: int, fill: float | bool = -torch.inf) -> Tensor:
-    """Returns `x` with dimension `dim` split into groups of `size`; `fill` completes the last group."""
+    """Returns `x` with dimension `dim` split into two dimensions: groups, and the `size` entries of a group. `fill` completes the
+    last group.
+    """
     missing = -x.shape[dim] % size
     if missing:
         pads = [0, 0] * (x.dim() - 1 - dim) + [0, missing]

@@ -29,7 +29,7 @@ Sizes = tuple[int, int, int, int, int]
 Lowest = Literal["refuse", "padding", "zero"]
 """The treatment of rows whose cells all hold the lowest number of the type: see `planned`."""
 MOST_BYTES = 1 << 28
-"""Maximum memory of masks with cached plans, in bytes."""
+"""Maximum memory of the cache of plans, masks included, in bytes."""
 LOW = -6.9e37
 """Numbers below this limit hide a cell: -inf and the lowest numbers of float32 and bfloat16, even if halved or with a bias added."""
 
@@ -87,7 +87,7 @@ def sizes_of(q: Tensor, k: Tensor) -> Sizes:
 
 @lru_cache(maxsize=256)
 def simple(is_causal: bool, batch: int, heads: int, kv_heads: int, q_len: int, kv_len: int) -> Plan:
-    """Returns the plan of a call without mask tensors."""
+    """Returns the plan of a call without mask tensors: causal if `is_causal` is true, else full."""
     shape = Shape.cross(q_len, kv_len, batch=batch, heads=heads, kv_heads=kv_heads)
     return (_noren.causal() if is_causal else _noren.full()).plan(shape)
 
@@ -107,9 +107,10 @@ def planned(
 ) -> tuple[Plan, list[Tensor]]:
     """Returns the plan of the cells that `base` and all masks allow, and the values that float masks add to the allowed cells.
 
-    Every query reads the last `extra` keys, whatever `base` allows (the bias keys of `nn.MultiheadAttention`). A row whose cells
-    all hold the lowest number of the type is the mean of all values in PyTorch. Such a row raises `Error`, unless `lowest` is
-    "zero", or `lowest` is "padding" and the key mask hides the key with the index of the row: the row is padding itself.
+    Every query reads the last `extra` keys, even if `base` denies them (the bias keys of `nn.MultiheadAttention`). A row whose
+    cells all hold the lowest number of the type is the mean of all values in PyTorch. With `lowest="zero"`, such a row gets 0
+    here. With "refuse" it raises `Error`. With "padding" it raises `Error` unless the row is padding itself: the key mask hides
+    the key with the index of the row.
     """
     kv_len = sizes[4]
     arrays, biases, finite = [], [], []
@@ -136,7 +137,7 @@ def planned(
 
 
 def _by_key(mask: Tensor) -> bool:
-    """Returns whether a mask depends on batch row and key only."""
+    """Returns whether a mask depends only on the batch row and the key."""
     return mask.shape[1] == 1 and mask.shape[2] == 1
 
 

@@ -43,10 +43,10 @@ class MultiheadAttention(nn.MultiheadAttention):
     """`torch.nn.MultiheadAttention` with the same parameters and arguments, computed by noren.
 
     In `attn_mask` and `key_padding_mask`, true means *ignored*. Floats are added to the scores; cells with -inf or the type's
-    lowest number are skipped like cells of a boolean mask. `attn_mask` is `[length, keys]` or `[batch * heads, length, keys]` as
-    in PyTorch, or `[batch, length, keys]` if the first dimension is not ambiguous, or a noren mask, its text, a plan, or a function
-    that makes the mask of a call (`MaskCall`).
-    `is_causal` is a hint and changes nothing. A query that may read no key gets 0 (in PyTorch NaN or 0, depending on the mode).
+    lowest number are skipped like cells of a boolean mask. `attn_mask` may have the shapes of PyTorch, `[length, keys]` and
+    `[batch * heads, length, keys]`. The shape `[batch, length, keys]` is accepted too, unless `batch` equals the number of heads.
+    `attn_mask` may also be a noren mask, its text, a plan, or a function that makes the mask of a call (`MaskCall`). `is_causal`
+    is a hint and changes nothing. A query that may read no key gets 0 (in PyTorch NaN or 0, depending on the mode).
 
     Raises `noren.Error`, TypeError and RuntimeError; the message names the argument, what was expected and the fix.
     """
@@ -221,7 +221,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         return out, self._weights(q, k, masks, torch.from_numpy(plan.bound.dense()).to(q.device)) if need_weights else None
 
     def _dynamic(self, hook: Hook, plan: Plan, masks: _Masks, q: Tensor, k: Tensor) -> Plan:
-        """Returns the plan of the module's own mask and the mask of a hook."""
+        """Returns the plan of the module's own mask, `plan`, combined with the mask or mask function of `hook`."""
 
         def fixed() -> tuple[Mask, Facts]:
             padding = [given for given in masks.given if given.name == "key_padding_mask"]
@@ -279,9 +279,9 @@ def convert(module: nn.Module) -> nn.Module:
 def set_mask(model: nn.Module, mask: GivenMask) -> Handle:
     """Gives every `MultiheadAttention` of noren inside `model` a mask or a mask function, in addition to the masks of each call.
 
-    The result restores the masks of before with `remove()`, or at the end of a `with` statement. `MaskCall.layer` counts the
-    modules of each part in the order of `model.modules()`; `MaskCall.part` is "self", and in a model with decoder layers of
-    PyTorch "encoder", "decoder" or "cross". Raises `Error` for a model without such modules.
+    The result has a method `remove()`, which restores the previous masks; in a `with` statement, the end of the block restores
+    them. `MaskCall.layer` counts the modules of each part in the order of `model.modules()`; `MaskCall.part` is "self", and in a
+    model with decoder layers of PyTorch "encoder", "decoder" or "cross". Raises `Error` for a model without such modules.
 
     >>> import torch, noren as nr, noren.torch as nt
     >>> layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)

@@ -75,7 +75,9 @@ def sdpa(
 
 
 def _broadcast(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the tensors with equal leading dimensions, broadcast as in PyTorch; heads are shared or repeated likewise."""
+    """Returns the tensors with equal leading dimensions, broadcast as in PyTorch. The number of key-value heads may stay below
+    the number of query heads: several query heads then share one key-value head.
+    """
     if query.dim() == 2:
         return query, key, value
     heads = {x.shape[-3] for x in (query, key, value)}
