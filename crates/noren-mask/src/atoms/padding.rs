@@ -56,7 +56,8 @@ impl Padding {
         Padding { both: false, ..self.clone() }
     }
 
-    /// Returns whether the cells depend only on positions. If `side` is `None`, the facts may give a side.
+    /// Returns whether the cells depend only on the positions of query and key, and not on the facts: both the lengths
+    /// and the side `right` are given as parameters.
     fn is_positional(&self) -> bool {
         self.lengths.is_some() && self.side == Some(Side::Right)
     }

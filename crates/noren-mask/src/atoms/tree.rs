@@ -135,7 +135,7 @@ impl Atom for Tree {
 struct Paths {
     start: i64,
     parents: Vec<i64>,
-    /// For each node, the index of the first node of its run.
+    /// For each node, the index of the first node of its run, in which each node is the parent of the next node.
     run_start: Vec<u32>,
     /// True if every parent comes before its children.
     ordered: bool,
