@@ -1,4 +1,5 @@
-//! The comparison of two terms column by column, over finitely many cells.
+//! The comparison of two terms column by column, over finitely many cells. A term is one mask in one batch row and
+//! head, as a combination of atoms.
 //!
 //! Let `T` be the positions that the terms list for queries, `U` those for keys, `D` the ends of their windows (where a condition on
 //! `q - k` changes), `C` their chunk sizes and `S` their strides. Take one key `k`. Along its column, the value of a
@@ -19,7 +20,7 @@ use super::term::{Differ, Term, Terms};
 use crate::atom;
 use std::collections::BTreeSet;
 
-/// A cell in which the terms differ, and the shortest length of a sequence that contains the cell.
+/// A cell in which two masks differ, and the shortest length of a sequence that contains the cell.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Candidate {
     /// The shortest length that contains the cell and at which both masks bind.
@@ -30,14 +31,16 @@ pub(super) struct Candidate {
     pub(super) k: i64,
 }
 
-/// The result of a comparison of two terms.
+/// The result of a comparison of two terms (two masks in one batch row and head).
 #[derive(Default)]
 pub(super) struct Outcome {
     /// The number of compared cells.
     pub(super) compared: u64,
-    /// The cell of the shortest length in which the terms differ for all values of the unknowns.
+    /// The cell of the shortest length in which the terms differ for all values of the unknowns (atoms that read facts
+    /// or are random).
     pub(super) certain: Option<Candidate>,
-    /// The cells of the shortest lengths in which the terms differ for some values of the unknowns and agree for others.
+    /// The cells of the shortest lengths in which the terms differ for some values of the unknowns (atoms that read
+    /// facts or are random) and agree for others.
     pub(super) open: BTreeSet<Candidate>,
 }
 

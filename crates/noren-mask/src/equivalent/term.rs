@@ -127,7 +127,8 @@ struct Reading<'a> {
     unknowns: &'a mut Vec<String>,
     batch: u64,
     head: u64,
-    /// True if the facts mark padding. Padding on the left moves the first position of a list.
+    /// True if the facts mark padding. With padding on the left, a list of an atom (such as document lengths) does not
+    /// begin at position 0.
     padded: bool,
 }
 
