@@ -44,7 +44,7 @@ impl BoundMask {
 }
 
 /// Makes one plan for each distinct pattern. A plan in another order of queries and keys is compared with the mask
-/// before it is returned.
+/// before it is returned, unless the mask has bounds or atoms of the user.
 ///
 /// # Errors
 /// Returns an error if the budget is spent or the budget's function cancels.

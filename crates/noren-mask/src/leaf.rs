@@ -63,9 +63,9 @@ impl Neighborhood {
         });
     }
 
-    /// Returns (count, moves) for the `count` queries from position `q` on whose windows are similar. `moves` is true
-    /// if the window moves by one column per query, and false if the queries have the same window. Returns `None` if no
-    /// such queries exist, as for dilated lines.
+    /// Returns (count, moves) for the next `count` queries, from position `q` on, of a grid line. `moves` is true if
+    /// the window moves by one column per query, and false if the queries have the same columns. Returns `None` if `q`
+    /// is outside the grid, or if the grid lines are dilated.
     pub(crate) fn same_window(&self, q: i64) -> Option<(i64, bool)> {
         let [width, size, step] = self.dims[2];
         if !(0..self.cells()).contains(&q) {

@@ -75,7 +75,7 @@ struct Counts {
 
 impl Plan {
     /// Returns exact counts. Most masks are counted by arithmetic on ranges, without visiting each cell.
-    /// [`stats_within`](Self::stats_within) has a limit of the time, and its documentation lists the masks for which
+    /// [`stats_within`](Self::stats_within) takes a limit of steps, and its documentation lists the masks for which
     /// cells are visited.
     pub fn stats(&self) -> Stats {
         self.stats_within(&Budget::unlimited()).expect("a budget without limits cannot run out")

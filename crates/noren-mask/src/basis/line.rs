@@ -86,7 +86,8 @@ pub enum Family {
     Own,
 }
 
-/// The rank of an atom, by which the canonical form sorts the operands of `&` and `|`: by family, then by number, then by name.
+/// The rank of an atom, by which the canonical form sorts the operands of `&` and `|`: by family, then by a number
+/// within the family, then by name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Rank {
     family: Family,

@@ -110,8 +110,8 @@ impl<'a> Columns<'a> {
         keys * pieces as f64 * self.step as f64 * (self.terms.words() as u64 * price) as f64
     }
 
-    /// Compares the terms in all cells that represent others. `best` is the length of a known difference: longer
-    /// lengths are not compared. `None` means that no difference is known.
+    /// Compares the terms in the cells that represent all other cells. `best` is the length of a known difference:
+    /// longer lengths are not compared. `None` means that no difference is known.
     pub(super) fn compare(&self, best: Option<u64>) -> Outcome {
         let mut outcome = Outcome::default();
         let mut borders = Vec::new();
