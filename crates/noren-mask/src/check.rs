@@ -70,7 +70,7 @@ fn abridged(mask: &Mask) -> String {
     }
 }
 
-/// Checks the parameters of one node of the mask, but not those of the parts of the node.
+/// Checks the parameters of the atom or of the arms in `node`, but not those of masks inside `node`.
 pub(crate) fn check_node(node: &Node) -> Checked {
     match node {
         Node::Atom(atom) => atom.check(),

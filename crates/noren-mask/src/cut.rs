@@ -58,7 +58,7 @@ impl PatternPlan {
     /// Returns the plan as [`new`](Self::new) does, within a budget.
     ///
     /// # Errors
-    /// Returns an error if the budget is spent or the budget's function cancels.
+    /// Returns an error if the budget is spent or its watch function cancels.
     pub(crate) fn within(resolved: &Resolved, options: &PlanOptions, meter: &mut Meter<'_>) -> Result<Self, Error> {
         let Resolved { frame, pattern } = resolved;
         let (block_q, none) = (options.block_q, IntervalSet::new());
@@ -273,7 +273,7 @@ impl PatternPlan {
     /// Returns the number of cells that a kernel would compute without reordering.
     ///
     /// # Errors
-    /// Returns an error if the budget is spent or the budget's function cancels.
+    /// Returns an error if the budget is spent or its watch function cancels.
     pub(crate) fn computed_in_place(&self, block_q: u32, meter: &mut Meter<'_>) -> Result<u64, Error> {
         Ok(Self::cut(&self.resolved, block_q, None, meter)?.computed())
     }

@@ -36,7 +36,7 @@ pub fn padding_side(side: Side) -> Mask {
     padding_with(Padding { side: Some(side), ..Padding::default() })
 }
 
-/// Returns the mask of [`padding`] with all parameters. Text: `padding(side=left, lengths=[5, 3], on=both)`.
+/// Returns the mask of [`padding`] with the parameters `padding`. Text: `padding(side=left, lengths=[5, 3], on=both)`.
 pub fn padding_with(padding: Padding) -> Mask {
     Mask::of(padding)
 }

@@ -36,7 +36,7 @@ pub(crate) struct Cells {
 /// Counts the cells of a pattern.
 ///
 /// # Errors
-/// Returns an error if the budget is spent or the budget's function cancels.
+/// Returns an error if the budget is spent or its watch function cancels.
 pub(crate) fn count(resolved: &Resolved, meter: &mut Meter<'_>) -> Result<Cells, Error> {
     let Resolved { frame, pattern } = resolved;
     let mut counting = Counting { frame, gaps: HashMap::new(), cells: Cells::default() };

@@ -1,19 +1,22 @@
 //! The comparison of two terms column by column, over finitely many cells. A term is one mask in one batch row and
 //! head, as a combination of atoms.
 //!
-//! Let `T` be the positions that the terms list for queries, `U` those for keys, `D` the ends of their windows (where a condition on
-//! `q - k` changes), `C` their chunk sizes and `S` their strides. Take one key `k`. Along its column, the value of a
-//! term changes only at a position of `T`, at `k + d` for `d` in `D`, and where the chunk of `k` begins or ends. A
-//! piece is the range between two such places. In a piece only strides vary, with the period `s = lcm(S)`, so the first
-//! `s` queries of a piece represent the others and include the first difference.
+//! Five sets of numbers determine where the cells of the terms change: the listed positions `T` of queries and `U` of
+//! keys, the ends `D` of windows (where a condition on `q - k` changes), the sizes `C` of chunks and the steps `S` of
+//! strides. Take one key `k`. Along its column, the value of a term changes only at a position of `T`, at `k + d` for
+//! `d` in `D`, and where the chunk of `k` begins or ends. A piece is the range of queries between two such places. In a
+//! piece, only strides vary. Their period is `s = lcm(S)`, so the first `s` queries of a piece represent the others and
+//! include the first difference.
 //!
-//! The pieces of `k` and of `k + p` with `p = lcm(C, S)` have the same values if (1) no position of `U` is between the
-//! two,
-//! (2) the places that move with `k` keep their order among the positions of `T`, and (3) no piece between a place of `T` and a place
-//! that moves with `k` is shorter than `s`. (2) and (3) fail only for `k` within `max(C) + s` of `t - d`, with `t` in `T` or 0 and `d`
-//! in `D` or 0. So it is enough to visit the keys from `v - max(C) - s` to `v + max(C) + s + p`, for each of these
-//! finitely
-//! many `v` and each `v` in `U`. Places that move with `k` move away from 0, so the first of these keys has the shortest length.
+//! The pieces of `k` and of `k + p` with `p = lcm(C, S)` have the same values under three conditions:
+//!
+//! - (1) No position of `U` is between `k` and `k + p`.
+//! - (2) The places that move with `k` keep their order among the positions of `T`.
+//! - (3) No piece between a place of `T` and a place that moves with `k` is shorter than `s`.
+//!
+//! (2) and (3) fail only for `k` within `max(C) + s` of a number `v = t - d`, with `t` in `T` or 0 and `d` in `D` or 0.
+//! So it is enough to visit the keys from `v - max(C) - s` to `v + max(C) + s + p`, for each of these finitely many `v`
+//! and each `v` in `U`. Places that move with `k` move away from 0, so the first of these keys has the shortest length.
 
 use super::range::{Lengths, least_common_multiple};
 use super::term::{Differ, Term, Terms};

@@ -97,9 +97,9 @@ impl Comparison<'_> {
         self.answer(search, lengths, (batches.least(), heads.least()))
     }
 
-    /// Returns the result of a finished search: equal if the search found no difference, or a difference if the masks
-    /// differ in a cell for a shape and facts that were found. Otherwise the result is undecided. `sizes` is (batch
-    /// rows, heads) of the shape.
+    /// Returns the result of a finished search. The masks are equal if the search found no difference. They differ if a
+    /// shape and facts were found for which exactly one mask allows some cell. Otherwise the result is undecided.
+    /// `sizes` is (batch rows, heads) of the shape.
     fn answer(&self, search: Search, lengths: Lengths, sizes: (u64, u64)) -> Result<Equivalence, Error> {
         let Search { compared, found, mut open, unknowns, .. } = search;
         open.sort_unstable();

@@ -19,7 +19,7 @@ const MOST_ROWS: u32 = 64;
 /// + query` of a block is query `query` of head number `group_head` of these heads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DecodePlan {
-    /// The number of rows of a block, a power of two of at least 16, and the number of keys of a block.
+    /// `[rows of a block, keys of a block]`. The number of rows is a power of two of at least 16.
     pub block: [u32; 2],
     /// The index of the pattern of each pair of batch row and key-value head. All key-value heads of batch row 0 come
     /// first. Pairs whose queries read the same keys share a pattern.

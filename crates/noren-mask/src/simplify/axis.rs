@@ -26,8 +26,8 @@ impl Join {
         if self == Join::All { Mask::all(masks) } else { Mask::any(masks) }
     }
 
-    /// Returns the mask that makes the other operands superfluous: `none` for `&`, because `a & none` is `none`, and
-    /// `full` for `|`.
+    /// Operations on sets of distances, of keys or of queries (see [`Axis`]): joining several sets, and writing a set
+    /// as masks.
     pub(super) fn zero(self) -> Mask {
         Mask::new(if self == Join::All { Node::None } else { Node::Full })
     }
