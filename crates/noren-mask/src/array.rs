@@ -7,8 +7,8 @@ use crate::Error;
 use crate::bits::runs;
 use crate::interval::IntervalSet;
 
-/// An array for the atom `dense(name)`, with shape `[batch, heads, q_len, kv_len]`. A size of 1 for batch or heads applies to
-/// all batch rows or heads.
+/// An array for the atom `dense(name)`, with shape `[batch, heads, q_len, kv_len]`. If the size of batch or of heads is
+/// 1, the array applies to all batch rows or heads.
 ///
 /// The constructor names the convention: [`keep`](Array::keep) (true allows a cell), [`drop`](Array::drop) (true hides a cell),
 /// [`additive`](Array::additive) (0 allows a cell; -inf or the type's lowest number hides it). Sparse forms list the

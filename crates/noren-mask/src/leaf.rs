@@ -8,8 +8,8 @@ use std::ops::Range;
 /// Windows over a row-major grid of one to three dimensions, shifted inward at its edges.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Neighborhood {
-    /// `[length, window, dilation]` of each of three dimensions, slowest first. If the grid has fewer dimensions, the
-    /// values of the missing dimensions are 1 and come first.
+    /// `[length, window, dilation]` of each of three dimensions. Neighbors in the last dimension have consecutive
+    /// positions. If the grid has fewer dimensions, the values of the missing dimensions are 1 and come first.
     dims: [[i64; 3]; 3],
     /// The first position after the last key of the sequence. The grid may extend far beyond the sequence.
     end: i64,
@@ -91,7 +91,8 @@ impl Neighborhood {
         self.lines(q, |at| line(at, first, count, width));
     }
 
-    /// Returns `[length, window, dilation]` of each of the three dimensions, the slowest first.
+    /// Returns `[length, window, dilation]` of each of the three dimensions. Neighbors in the last dimension have
+    /// consecutive positions.
     pub(crate) fn dims(&self) -> [[i64; 3]; 3] {
         self.dims
     }

@@ -312,7 +312,7 @@ pub trait Atom: Value {
     }
 }
 
-/// The result of [`Atom::simplify`].
+/// The simpler form of an atom: the result of [`Atom::simplify`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Simplified {
@@ -333,7 +333,7 @@ impl Simplified {
     }
 }
 
-/// The result of [`Atom::every_length`].
+/// The cells of an atom at every length, for the comparison of masks: the result of [`Atom::every_length`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum EveryLength {

@@ -14,8 +14,8 @@ use crate::pattern::Pattern;
 /// each grid line of each patch.
 const MOST_ROWS: u32 = 1 << 24;
 
-/// The lengths of a grid of tokens, and the lengths of the patches into which the grid is divided. The slowest
-/// dimension is first.
+/// The lengths of a grid of tokens, and the lengths of the patches (small rectangles) into which the grid is divided.
+/// The last dimension is along a grid line of consecutive positions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Patches {
     pub(crate) grid: [i64; 3],

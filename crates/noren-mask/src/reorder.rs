@@ -110,7 +110,7 @@ impl fmt::Display for Reordering {
     }
 }
 
-/// Query rows of one group of an order, and the numbers of the groups of keys that these rows may read.
+/// Query rows of one group of an [`Order`], and the numbers of the groups of keys that these query rows may read.
 struct Rows<'a> {
     frame: &'a Frame,
     rows: &'a [Indices],
@@ -202,7 +202,8 @@ impl Pattern {
         bounds.unwrap_or_else(Bounds::nothing)
     }
 
-    /// Returns the bounds of `rows`, as places of keys in the groups that `rows` may read.
+    /// Returns the bounds of the query rows `rows`: the keys that at least one row reads and the keys that every row
+    /// reads, in the groups that the rows may read. Keys are given by their places in the order of keys.
     fn places(&self, rows: &Rows<'_>) -> Bounds {
         let kv_len = rows.frame.kv_len;
         let places = || rows.keys.as_ref().map_or(kv_len, |(order, _)| order.len());

@@ -62,11 +62,11 @@ impl Line {
 pub enum Family {
     /// Atoms of distances in a range, such as `causal`.
     Band,
-    /// Atoms of blocks or residues of positions, such as `chunk` and `stride`.
+    /// Atoms of blocks of positions, and of positions at equal distances: `chunk` and `stride`.
     Block,
     /// Atoms of documents.
     Documents,
-    /// Atoms with a structure: spans, trees, grids.
+    /// Atoms of spans, trees and grids.
     Structure,
     /// Atoms of padding.
     Padding,

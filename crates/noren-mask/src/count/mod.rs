@@ -94,8 +94,8 @@ impl Counting<'_> {
         });
     }
 
-    /// Adds the number of query rows of `row..end` that read no key to the count of empty rows. The rows are in one
-    /// zone, which reads the keys `segments`.
+    /// Counts the query rows of `row..end` that read no key, and adds the number to the count of empty rows. The rows
+    /// are in one zone, which reads the keys of `segments`.
     fn empty(&mut self, row: u32, end: u32, segments: &[Segment], meter: &mut Meter<'_>) -> Result<(), Error> {
         let mut readers = Readers::default();
         let mut gaps = std::mem::take(&mut self.gaps);

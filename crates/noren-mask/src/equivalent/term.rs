@@ -8,7 +8,7 @@ use crate::mask::{Arm, AtomRef, EveryLength, Mask, Node};
 pub(super) enum Term {
     /// An atom whose cells depend only on the positions of query and key, with the places at which its cells change.
     Atom(AtomRef, Places),
-    /// An atom that reads facts or is random. The number is the index of the unknown of this atom.
+    /// An atom that reads facts or is random. The number is the index of the atom in the list of unknowns.
     Unknown(usize),
     Not(Box<Term>),
     All(Vec<Term>),

@@ -1,4 +1,5 @@
-//! [`Slice`]: rectangles and trapezoids that cover the allowed cells once (MagiAttention's attention slices).
+//! [`Slice`]: a rectangle or trapezoid of allowed cells, such as MagiAttention's attention slices. The slices of a plan
+//! contain each allowed cell once.
 
 use super::Runs;
 use crate::plan::Plan;
