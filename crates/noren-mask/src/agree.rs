@@ -1,4 +1,4 @@
-//! [`verify`]: compares the faster forms of an atom with its membership.
+//! [`verify`]: compares the rows, bounds, text and simplified form of an atom with its membership.
 
 use crate::Error;
 use crate::atoms::foreign;
@@ -13,8 +13,9 @@ use crate::pattern::Pattern;
 use crate::shape::Shape;
 use std::sync::Arc;
 
-/// Compares all other results of a mask's atoms with their membership ([`Atom::allows`](crate::atom::Atom::allows)), cell by cell, for a
-/// shape and facts: the runs of rows, the bounds of ranges of rows, the rows at which keys change, the simplified form and the text.
+/// Compares the other results of a mask's atoms with their membership ([`Atom::allows`](crate::atom::Atom::allows)),
+/// cell by cell, for a shape and facts. These results are the runs of rows, the bounds of ranges of rows, the rows at
+/// which keys change, the simplified form and the text.
 ///
 /// Use this function in the tests of an atom, with small shapes: the time is proportional to the number of cells. Shapes with a query
 /// offset, several batch rows and heads, and facts with key positions find more errors than square shapes. [The module](crate::atom) has

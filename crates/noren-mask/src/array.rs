@@ -7,8 +7,8 @@ use crate::Error;
 use crate::bits::runs;
 use crate::interval::IntervalSet;
 
-/// An array for the atom `dense(name)`, with shape `[batch, heads, q_len, kv_len]`. A size of 1 for batch or heads applies to
-/// all batch rows or heads.
+/// An array for the atom `dense(name)`, with shape `[batch, heads, q_len, kv_len]`. If the size of batch or of heads is
+/// 1, the array applies to all batch rows or heads.
 ///
 /// The constructor names the convention: [`keep`](Array::keep) (true allows a cell), [`drop`](Array::drop) (true hides a cell),
 /// [`additive`](Array::additive) (0 allows a cell; -inf or the type's lowest number hides it). Sparse forms list the
@@ -25,7 +25,7 @@ use crate::interval::IntervalSet;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Array {
     shape: [usize; 4],
-    /// One slice for each (batch row, head) of `shape`.
+    /// The cells of each (batch row, head) of `shape`, batch-major.
     slices: Vec<Slice>,
 }
 
@@ -41,8 +41,8 @@ pub(crate) enum Slice {
     Blocks { block_q: u32, block_kv: u32, list: Compressed },
 }
 
-/// One list of indices for each row. A row with an empty list takes no memory, so a large array with few allowed cells
-/// stays small.
+/// Lists of indices, one list for each row. A row with an empty list takes no memory, so a large array with few allowed
+/// cells stays small.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Compressed {
     /// The rows that have a list, ascending.
@@ -70,7 +70,8 @@ impl Compressed {
         }
     }
 
-    /// Returns the lists from pairs (row, index) in any order. Repeated pairs count once.
+    /// Returns the lists from pairs (row, index) in any order. Repeated pairs count once. `rows` is the number of rows,
+    /// and `what` names the array in errors.
     fn from_pairs(rows: usize, pairs: &[(u32, u32)], what: &str) -> Result<Self, Error> {
         let mut sorted = pairs.to_vec();
         sorted.sort_unstable();
@@ -301,7 +302,7 @@ impl Array {
 }
 
 impl Slice {
-    /// Returns whether the slice stores one bit for each cell.
+    /// Returns whether the cells are stored as a dense array: one bit for each cell.
     pub(crate) fn is_dense(&self) -> bool {
         matches!(self, Slice::Bits { .. })
     }
@@ -329,8 +330,8 @@ impl Slice {
         }
     }
 
-    /// Returns the end of the query rows from `q` on that are stored as one row: the end of the query block for blocks,
-    /// or `q + 1`.
+    /// Returns the end of the range of query rows that begins at `q` and is stored as one row: the end of the query
+    /// block for a list of blocks, `q + 1` for other arrays.
     pub(crate) fn equal_rows_end(&self, q: u32) -> u32 {
         match self {
             Slice::Blocks { block_q, .. } => (q / block_q + 1).saturating_mul(*block_q),
@@ -338,8 +339,8 @@ impl Slice {
         }
     }
 
-    /// Returns two sets of keys for the query rows `start..end` of a dense slice: the keys that at least one row may
-    /// read, and the keys that every row may read. Returns `None` for other slices.
+    /// Returns two sets of keys for the query rows `start..end` of a dense array: the keys that at least one row may
+    /// read, and the keys that every row may read. Returns `None` for sparse arrays and lists of blocks.
     pub(crate) fn bounds(&self, start: u32, end: u32, kv_len: u32) -> Option<(IntervalSet, IntervalSet)> {
         let Slice::Bits { row_words, words } = self else { return None };
         let row = |q: u32| &words[q as usize * row_words..(q as usize + 1) * row_words];

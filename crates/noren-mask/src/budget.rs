@@ -235,7 +235,8 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Adds `spans` spans to the budget again, because the plan that used them is discarded.
+    /// Adds `spans` spans to the budget again. A plan uses spans of the budget while it is computed, and `guard.rs`
+    /// subtracts the spans of the chosen plan at the end.
     pub(crate) fn forget_spans(&mut self, spans: u64) {
         self.spans = self.spans.saturating_sub(spans);
     }

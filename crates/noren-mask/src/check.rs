@@ -8,8 +8,8 @@ use crate::score::{Score, Spec};
 use crate::set::{Selector, Span};
 use crate::syntax::{MAX_DEPTH, MAX_TEXT};
 
-/// The maximum number of `every` arms in one combination. The limit exists because each of these arms is compared with
-/// all others.
+/// The maximum number of arms with the selector `every n` in one `heads(...)`, `batch(...)` or `layers(...)`. The limit
+/// exists because each of these arms is compared with all others.
 const MAX_EVERY: usize = 256;
 
 type Checked = Result<(), String>;
@@ -70,7 +70,7 @@ fn abridged(mask: &Mask) -> String {
     }
 }
 
-/// Checks the parameters of one node of the mask, but not those of the parts of the node.
+/// Checks the parameters of the atom or of the arms in `node`, but not those of masks inside `node`.
 pub(crate) fn check_node(node: &Node) -> Checked {
     match node {
         Node::Atom(atom) => atom.check(),
@@ -95,8 +95,8 @@ pub(crate) fn check_score(score: &Score) -> Checked {
     }
 }
 
-/// Checks the selectors of arms. The error is the problem and the index of the faulty arm; the index is `None` if the
-/// problem is not in one arm.
+/// Checks the selectors of arms. The error is (problem, index of the faulty arm); the index is `None` if the problem is
+/// not in one arm.
 pub(crate) fn check_arms(arms: &[Arm]) -> Result<(), (String, Option<usize>)> {
     if arms.is_empty() {
         return Err(("there are no arms, so nothing would be allowed: write `none`".into(), None));
@@ -137,6 +137,7 @@ pub(crate) fn check_arms(arms: &[Arm]) -> Result<(), (String, Option<usize>)> {
 }
 
 /// Returns (first arm, second arm, index) for two arms that both name an index, or `None` if the arms do not overlap.
+/// An entry of `spans` is (range of indices, arm); an entry of `every` is (step, first index, arm).
 fn first_overlap(spans: &mut [(Span, usize)], every: &[(u64, u64, usize)]) -> Option<(usize, usize, u64)> {
     spans.sort_by_key(|(span, arm)| (span.start, *arm));
     // The highest end of the spans so far, and its arm; an end of `None` means an open span.

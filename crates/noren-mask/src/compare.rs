@@ -205,8 +205,8 @@ impl Pair<'_> {
         words.iter_mut().zip(other.iter()).for_each(|(a, b)| *a = combine(*a, *b));
     }
 
-    /// Returns the tiles (ranges of query rows) that may contain a cell with the condition, each with the bounds of
-    /// such cells. If the patterns are equal, no cell differs, and no tile is returned.
+    /// Returns the tiles (ranges of query rows) that may contain a cell for which the condition is true, each with the
+    /// bounds of the keys of these cells. If the patterns are equal, no cell differs, and no tile is returned.
     fn tiles(&self) -> impl Iterator<Item = (Range<u32>, Bounds)> + '_ {
         let q_len =
             if self.first == self.second && !matches!(self.ask, Ask::Both) { 0 } else { self.first.frame.q_len };
@@ -217,8 +217,8 @@ impl Pair<'_> {
         })
     }
 
-    /// Calls `found(q, k)` for each cell that fulfils the condition of this search, in the order of query rows and keys,
-    /// until `found` returns false.
+    /// Calls `found(q, k)` for each cell for which the condition of this comparison is true, in the order of query rows
+    /// and keys, until `found` returns false.
     fn visit(&self, mut found: impl FnMut(u32, u32) -> bool) {
         let mut words = vec![0; (KEYS / 64) as usize];
         let mut other = words.clone();

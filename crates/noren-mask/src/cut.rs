@@ -19,24 +19,27 @@ const MAX_SPANS: usize = 256;
 /// The minimum number of keys of a full span next to a mixed span, and of a gap between two spans. Shorter full spans
 /// and gaps become part of a mixed span, because they cost a kernel more than they save.
 const MIN_RUN: u32 = 16;
-/// The value of [`MIN_RUN`] for patches of a grid, whose lines are short.
+/// The value of [`MIN_RUN`] for plans whose query rows are ordered by patches (small rectangles) of a grid: the keys of
+/// a patch are short runs, one for each grid line.
 const MIN_LINE: u32 = 4;
 
-/// The maximum number of query rows of a small residue class. Small classes share tiles.
+/// The maximum number of query rows of a small residue class (rows whose positions are equal modulo a number). Small
+/// classes share tiles.
 const SMALL_CLASS: u32 = 16;
 
 /// The maximum number of runs into which an order splits queries and keys. Orders with more runs cost more than they save.
 const MOST_RUNS: u64 = 4096;
-/// The maximum number of residue classes that the rows of a tile may read. The bounds of the tile are computed in each
-/// class.
+/// The maximum number of residue classes of keys in an order in which the rows of a tile read keys of several classes.
+/// The limit exists because the bounds of the tile are computed in each class.
 const MOST_SHARED_CLASSES: u32 = 64;
-/// The divisor of the cost that an order must save: [`Reorder::Auto`] changes the order of a row's keys only if it
-/// saves at least an eighth of the pattern's cost.
+/// The divisor for the cost that a change of the order of keys must save: [`Reorder::Auto`] reorders keys only if the
+/// plan then costs at least an eighth less.
 const GAIN: u64 = 8;
-/// The minimum cost in cells that an order of keys must save, in addition to `GAIN`. So small plans keep the order of
-/// their keys.
+/// The minimum cost in cells that an order of keys must save, even if an eighth of the plan's cost is less. So small
+/// plans keep the order of their keys.
 const LEAST_GAIN: u64 = 1 << 20;
-/// The maximum number of tiles in a plan with small tiles. Planning does not use small tiles if a plan needs more.
+/// The maximum number of tiles of a plan in which each key has two places. Tile sizes that would give more tiles are
+/// not tried.
 const MOST_TILES: u32 = 1 << 21;
 /// The maximum number of planning steps for one order, when several orders are compared.
 const TRIAL_STEPS: u64 = 1 << 24;
@@ -55,7 +58,7 @@ impl PatternPlan {
     /// Returns the plan as [`new`](Self::new) does, within a budget.
     ///
     /// # Errors
-    /// Returns an error if the budget is spent or the budget's function cancels.
+    /// Returns an error if the budget is spent or its watch function cancels.
     pub(crate) fn within(resolved: &Resolved, options: &PlanOptions, meter: &mut Meter<'_>) -> Result<Self, Error> {
         let Resolved { frame, pattern } = resolved;
         let (block_q, none) = (options.block_q, IntervalSet::new());
@@ -75,8 +78,9 @@ impl PatternPlan {
         Self::cut(resolved, block_q, reordering, meter)
     }
 
-    /// Returns the plan in the cheapest order of queries and keys. The plan in the given order is returned unless
-    /// another order saves enough cost.
+    /// Returns the plan in the cheapest order of queries and keys. Gathered query rows are chosen if they save cost,
+    /// and an order of keys only if it saves at least an eighth of the cost ([`GAIN`]) and [`LEAST_GAIN`] cells.
+    /// Otherwise the plan keeps the given order, unless [`improved`](Self::improved) finds a better plan.
     fn cheapest(resolved: &Resolved, block_q: u32, meter: &mut Meter<'_>) -> Result<Self, Error> {
         let Resolved { frame, pattern } = resolved;
         let (rows, keys, modulus) = beside(resolved);
@@ -100,8 +104,9 @@ impl PatternPlan {
         best.improved(block_q, meter)
     }
 
-    /// Returns this plan, or a better one. If this plan computes more than twice the allowed cells, a plan in patches
-    /// and a plan with copies of the keys are compared with it.
+    /// Returns this plan or a better one. If this plan computes more than twice the allowed cells, it is compared with
+    /// plans in two other orders: query rows by patches (small rectangles) of a grid, and keys in two copies (see
+    /// [`Split`]).
     fn improved(self, block_q: u32, meter: &mut Meter<'_>) -> Result<Self, Error> {
         let Resolved { frame, pattern } = &self.resolved;
         let computed = self.computed();
@@ -225,9 +230,9 @@ impl PatternPlan {
         Ok(())
     }
 
-    /// Returns the end of the tile that begins at query row `start`. If something new (such as a document) begins in
-    /// the second half of the tile, the tile ends before the last such row, so that the next tile begins with that
-    /// content.
+    /// Returns the end of the tile that begins at query row `start`. If new content (such as a document) begins in the
+    /// second half of the tile, the tile ends before the last row at which content begins, so that the next tile begins
+    /// with that content.
     fn tile_end(&self, start: u32, block_q: u32) -> u32 {
         let Resolved { frame, pattern } = &self.resolved;
         let Some(order) = &self.reordering else {
@@ -268,7 +273,7 @@ impl PatternPlan {
     /// Returns the number of cells that a kernel would compute without reordering.
     ///
     /// # Errors
-    /// Returns an error if the budget is spent or the budget's function cancels.
+    /// Returns an error if the budget is spent or its watch function cancels.
     pub(crate) fn computed_in_place(&self, block_q: u32, meter: &mut Meter<'_>) -> Result<u64, Error> {
         Ok(Self::cut(&self.resolved, block_q, None, meter)?.computed())
     }
@@ -286,7 +291,8 @@ fn is_light(pattern: &Pattern) -> bool {
     }
 }
 
-/// The maximum number of runs that a stride may list for a tile of a split pattern. Each of these runs has one key.
+/// The maximum number of runs that a stride in one part of a [`Split`] (near or far cells) may list for a query row.
+/// Each of these runs has one key.
 const MOST_LISTED: i64 = 64;
 
 /// Returns whether a stride in the pattern lists more than `MOST_LISTED` runs for a query row.
@@ -305,9 +311,9 @@ fn tile_cost(tile: Tile<'_>) -> u64 {
     u64::from(tile.rows().next_multiple_of(6)) * tile.spans.iter().map(span).sum::<u64>() + 2048
 }
 
-/// Returns (query rows, keys, modulus). Query rows and keys are those that parts of a union such as `global(..)` add to
-/// the other parts, and are empty if they are too many to be gathered. Modulus is that of the distances in the other
-/// parts.
+/// Returns (query rows, keys, modulus). The query rows and keys are those of operands of `|`, such as the tokens of
+/// `global(..)`. Each of the two sets is empty if it has more than a quarter of all rows or keys, and `keys` also if
+/// they are one run. The modulus is the result of [`Pattern::any_modulus`].
 fn beside(resolved: &Resolved) -> (IntervalSet, IntervalSet, u32) {
     let Resolved { frame, pattern } = resolved;
     let (mut rows, mut keys) = (IntervalSet::new(), IntervalSet::new());
@@ -319,13 +325,14 @@ fn beside(resolved: &Resolved) -> (IntervalSet, IntervalSet, u32) {
     (rows, keys, pattern.any_modulus())
 }
 
-/// Returns whether an order has at most `MOST_RUNS` runs, if it has `modulus` residue classes and gathers `rows` and `keys`.
+/// Returns whether an order has at most `MOST_RUNS` runs. The order has `modulus` residue classes, and the rows `rows`
+/// and keys `keys` are gathered (placed next to one another).
 fn fits(modulus: u32, rows: &IntervalSet, keys: &IntervalSet) -> bool {
     u64::from(modulus) * (rows.as_slice().len() + keys.as_slice().len() + 1) as u64 <= MOST_RUNS
 }
 
-/// Returns the order of queries and keys that fits the mask, even if the order saves no cost. Returns `None` if the
-/// mask has no such order.
+/// Returns the order of queries and keys for [`Reorder::Always`], even if the order saves no cost: by gathered tokens
+/// and residue classes, or else by patches of a grid. Returns `None` if the mask has none of these.
 fn always(resolved: &Resolved, block_q: u32) -> Option<Reordering> {
     let (rows, keys, modulus) = beside(resolved);
     let found = !rows.is_empty() || !keys.is_empty();
@@ -336,7 +343,8 @@ fn always(resolved: &Resolved, block_q: u32) -> Option<Reordering> {
     Patches::of(pattern, frame, block_q).map(|patches| Reordering::with_patches(&patches, frame))
 }
 
-/// Returns the bounds of the query rows `rows` for the keys `keys` (start, end). `upper` and `lower` may also contain other keys.
+/// Returns the bounds of the query rows `rows`, computed for the keys `keys` (start, end). The bounds may also contain
+/// keys outside this range.
 ///
 /// In an intersection, each part computes bounds only for the keys that the other parts allow. So a stride in a band
 /// costs only the width of the band.
@@ -437,8 +445,8 @@ fn merge_short(spans: &mut Vec<TileSpan>, from: usize, shortest: u32) {
     spans.truncate(kept);
 }
 
-/// Returns the bounds of a stride for the query rows `rows` and the keys `keys` (start, end). If the runs of keys are
-/// few, the bounds list them; otherwise the bounds are unknown.
+/// Returns the bounds of a stride for the query rows `rows` and the keys `keys` (start, end). The upper bound has one
+/// run of keys for each multiple of `step`. If the runs are too many or too close together, the bounds are unknown.
 fn stride_bounds(step: i64, frame: &Frame, rows: &Range<u32>, keys: (u32, u32)) -> Bounds {
     let reach = i64::from(rows.end - rows.start) - 1;
     let runs = i64::from(keys.1.saturating_sub(keys.0)) / step;

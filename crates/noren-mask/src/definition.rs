@@ -24,7 +24,7 @@ pub(crate) trait Builtin: Atom + Sized {
     fn read(arguments: &Arguments) -> Parsed<Self>;
 }
 
-/// A function that returns the node of a combination with the given arms.
+/// A function that returns the node `heads(...)`, `batch(...)` or `layers(...)` with the given arms.
 pub(crate) type Arms = fn(Vec<Arm>) -> Node;
 
 /// The parser for the text after a word.

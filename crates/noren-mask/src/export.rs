@@ -1,4 +1,5 @@
-//! A plan in the formats of other systems: runs of keys per row, masked rows per key, tiles of any size, slices.
+//! A plan in the formats of other systems: runs of keys per row, masked rows per key, tiles of any size, slices
+//! (rectangles and trapezoids of cells).
 //!
 //! The inputs of FlexAttention, cuDNN, FlashMask, FlashInfer, flash-attention, MagiAttention and Splash are built from these
 //! formats. Each format has exactly the allowed cells of the plan.
@@ -137,8 +138,8 @@ impl Plan {
     }
 }
 
-/// Panics in debug builds if the runs `runs` of the query rows differ from the definition. The formats of other systems
-/// are computed from these runs.
+/// Panics in debug builds if the runs `runs` of the query rows differ from the cells of
+/// [`BoundMask::allowed`](crate::BoundMask::allowed). The formats of other systems are computed from these runs.
 fn debug_check_rows(plan: &Plan, pattern: usize, runs: &Runs) {
     let bound = plan.bound();
     let shape = bound.shape();

@@ -33,8 +33,9 @@ pub enum RealTokens {
     Keys(Vec<IntervalSet>),
 }
 
-/// The name and the number of keys of the table `[batch, keys]` from which the non-padding tokens were read. A table of another
-/// length than the keys of the shape is an error: left padding would be at the wrong keys. Comparisons of facts ignore the table.
+/// The name of the input array `[batch, keys]` from which the non-padding tokens were read, and its number of keys. If
+/// the shape has another number of keys, the result is an error, because left padding would be at the wrong keys.
+/// Comparisons of facts ignore this value.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Table(pub(crate) Option<(&'static str, usize)>);
 

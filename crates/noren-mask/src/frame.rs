@@ -34,7 +34,7 @@ impl PlacedKeys {
         self.position + i64::from(self.keys.len())
     }
 
-    /// Returns the difference position - index, which is equal for all keys of the run.
+    /// Returns the position minus the index of a key, which is equal for all keys of the run.
     fn shift(self) -> i64 {
         self.position - i64::from(self.keys.start)
     }

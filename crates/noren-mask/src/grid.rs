@@ -395,7 +395,8 @@ struct Look<'a> {
 
 impl Look<'_> {
     /// Finds the kinds of cells of the query rows `rows` in the grid columns `open`, and adds them to `seen`. If the
-    /// bounds of the rows do not decide, the rows are split into halves, which have more exact bounds.
+    /// bounds of the rows do not give the kinds of all cells, the rows are split into halves, which have more exact
+    /// bounds.
     fn rows(&mut self, rows: Range<u32>, open: &[usize]) {
         let bounds = self.cells.bounds(rows.clone());
         let mut rest = Vec::new();

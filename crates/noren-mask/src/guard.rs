@@ -31,7 +31,7 @@ impl BoundMask {
     /// receives the progress and can cancel.
     ///
     /// # Errors
-    /// Returns [`Error::Budget`] if the budget is spent, and [`Error::Cancelled`] if its function cancels.
+    /// Returns [`Error::Budget`] if the budget is spent, and [`Error::Cancelled`] if its watch function cancels.
     pub fn plan_within(&self, options: &PlanOptions, budget: &Budget<'_>) -> Result<Plan, Error> {
         let start = Instant::now();
         let options = PlanOptions { block_q: options.block_q.max(1), block_kv: options.block_kv.max(1), ..*options };
@@ -44,10 +44,10 @@ impl BoundMask {
 }
 
 /// Makes one plan for each distinct pattern. A plan in another order of queries and keys is compared with the mask
-/// before it is returned.
+/// before it is returned, unless the mask has bounds or atoms of the user.
 ///
 /// # Errors
-/// Returns an error if the budget is spent or the budget's function cancels.
+/// Returns an error if the budget is spent or its watch function cancels.
 fn plans(bound: &BoundMask, options: &PlanOptions, meter: &mut Meter<'_>) -> Result<Vec<PatternPlan>, Error> {
     let callers_bounds = has_bounded_closure(bound, bound.mask());
     let plan = |resolved: &Resolved| {

@@ -140,7 +140,8 @@ impl Keep {
         row * words..(row + 1) * words
     }
 
-    /// Returns the cells with the dimensions `dims` = `[batch, heads, q_len, kv_len]`; a dimension of 1 is repeated.
+    /// Returns the cells with the dimensions `dims` = `[batch, heads, q_len, kv_len]`. A dimension with size 1 is
+    /// repeated to the size in `dims`.
     pub fn expand(&self, dims: [usize; 4]) -> Self {
         if self.dims == dims {
             return self.clone();

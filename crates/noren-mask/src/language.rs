@@ -12,7 +12,7 @@ use crate::atoms::DEFINITIONS;
 use crate::parse::vocabulary;
 use crate::syntax::{Entry, Picture};
 
-/// The text of the page on masks, which has a table with one row for each score.
+/// The text of the documentation page on masks, which has a table with one row for each score.
 const PAGE: &str = include_str!("../docs/masks.md");
 
 /// A word of the mask language: an atom or a score.

@@ -8,8 +8,8 @@ use std::ops::Range;
 /// Windows over a row-major grid of one to three dimensions, shifted inward at its edges.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Neighborhood {
-    /// `[length, window, dilation]` of each of three dimensions, slowest first. If the grid has fewer dimensions, the
-    /// values of the missing dimensions are 1 and come first.
+    /// `[length, window, dilation]` of each of three dimensions. Neighbors in the last dimension have consecutive
+    /// positions. If the grid has fewer dimensions, the values of the missing dimensions are 1 and come first.
     dims: [[i64; 3]; 3],
     /// The first position after the last key of the sequence. The grid may extend far beyond the sequence.
     end: i64,
@@ -63,9 +63,9 @@ impl Neighborhood {
         });
     }
 
-    /// Returns (count, moves) for the `count` queries from position `q` on whose windows are similar. `moves` is true
-    /// if the window moves by one column per query, and false if the queries have the same window. Returns `None` if no
-    /// such queries exist, as for dilated lines.
+    /// Returns (count, moves) for the next `count` queries, from position `q` on, of a grid line. `moves` is true if
+    /// the window moves by one column per query, and false if the queries have the same columns. Returns `None` if `q`
+    /// is outside the grid, or if the grid lines are dilated.
     pub(crate) fn same_window(&self, q: i64) -> Option<(i64, bool)> {
         let [width, size, step] = self.dims[2];
         if !(0..self.cells()).contains(&q) {
@@ -91,7 +91,8 @@ impl Neighborhood {
         self.lines(q, |at| line(at, first, count, width));
     }
 
-    /// Returns `[length, window, dilation]` of each of the three dimensions, the slowest first.
+    /// Returns `[length, window, dilation]` of each of the three dimensions. Neighbors in the last dimension have
+    /// consecutive positions.
     pub(crate) fn dims(&self) -> [[i64; 3]; 3] {
         self.dims
     }

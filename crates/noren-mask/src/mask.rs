@@ -109,7 +109,7 @@ impl Mask {
         self.atom()?.downcast()
     }
 
-    /// Returns all atoms of the mask from left to right, including those of arms.
+    /// Returns all atoms of the mask from left to right, including the atoms in the masks of arms.
     pub fn atoms(&self) -> Vec<&AtomRef> {
         match self.atom() {
             Some(atom) => vec![atom],
@@ -117,7 +117,7 @@ impl Mask {
         }
     }
 
-    /// Returns the expression.
+    /// Returns the root of the expression inside the mask.
     pub fn node(&self) -> &Node {
         &self.0
     }
@@ -228,7 +228,7 @@ impl Drop for Mask {
 /// `allows` for every cell that the other atoms of the mask do not decide. [`verify`](crate::atom::verify) compares the
 /// two.
 pub trait Atom: Value {
-    /// Returns the name of the atom in masks.
+    /// Returns the name of the atom in the text of masks.
     fn name(&self) -> &'static str;
 
     /// Writes the atom in the text form of masks: the name and the parameters that are not the default.
@@ -312,7 +312,7 @@ pub trait Atom: Value {
     }
 }
 
-/// The result of [`Atom::simplify`].
+/// The simpler form of an atom: the result of [`Atom::simplify`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Simplified {
@@ -320,8 +320,8 @@ pub enum Simplified {
     Same,
     /// A mask in its simplest form that allows the same cells as the atom. It may be the atom itself.
     Mask(Mask),
-    /// The cells depend on one number only (a distance, a key or a query), so several such atoms can be joined into one
-    /// atom.
+    /// The cells depend on one number only: a distance, a key or a query. Several atoms that depend on the same number
+    /// can be joined into one atom.
     Line(Line),
 }
 
@@ -333,7 +333,7 @@ impl Simplified {
     }
 }
 
-/// The result of [`Atom::every_length`].
+/// The cells of an atom at every length, for the comparison of masks: the result of [`Atom::every_length`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum EveryLength {
@@ -359,7 +359,7 @@ impl AtomRef {
         self.0.as_any().downcast_ref()
     }
 
-    /// Returns the sort key of atoms: (place of the kind of atom in the text of a mask, name, type).
+    /// Returns the sort key of atoms: (rank in the canonical form, name, type).
     fn order(&self) -> (Rank, &'static str, TypeId) {
         (self.0.rank(), self.0.name(), self.0.as_any().type_id())
     }

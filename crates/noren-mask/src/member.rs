@@ -20,8 +20,8 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// Returns the cells of `atom` in the batch row and head of `site`. If the cells do not depend on the batch row or
-    /// head, 0 is stored for it, so that patterns with the same cells compare as equal.
+    /// Returns the cells of `atom` in the batch row and head of `site`. If the cells do not depend on the batch row, 0
+    /// is stored as its index, and the same applies to the head. So patterns with the same cells compare as equal.
     pub(crate) fn new(atom: &AtomRef, site: &Site<'_>) -> Self {
         let inputs = atom.inputs();
         let by_head = inputs.iter().any(|i| matches!(i, Input::Head | Input::Array(_) | Input::Closure(_)));

@@ -9,8 +9,8 @@ use crate::frame::Frame;
 use crate::interval::{Interval, IntervalSet};
 use std::ops::Range;
 
-/// The maximum number of residue classes. With more classes, each class would have too few keys to fill tiles, and an
-/// order would need much memory.
+/// The maximum number of residue classes (indices whose positions are equal modulo a number) of an order. With more
+/// classes, each class would have too few keys to fill tiles, and an order would need much memory.
 pub(crate) const MOST_CLASSES: u32 = 4096;
 
 /// An order of query rows or of keys, as a list of groups of indices; in each group, the indices ascend. The place of

@@ -1,5 +1,5 @@
-//! The order of query rows by patches (small rectangles) of a grid, for `neighborhood(..)`. The rows of a patch are
-//! neighbors in every dimension of the grid, so they read mostly the same keys.
+//! The order of query rows by patches of a grid, for `neighborhood(..)`. A patch is a small rectangle of grid tokens.
+//! The rows of a patch are neighbors in every dimension of the grid, so they read mostly the same keys.
 //!
 //! For example, each query reads a window of 7 x 7 tokens of the grid. 96 queries in one line of the grid read 14 times
 //! as many keys as one query. 12 queries in a patch of 3 x 4 tokens read less than twice as many keys as one query.
@@ -14,8 +14,8 @@ use crate::pattern::Pattern;
 /// each grid line of each patch.
 const MOST_ROWS: u32 = 1 << 24;
 
-/// The lengths of a grid of tokens, and the lengths of the patches into which the grid is divided. The slowest
-/// dimension is first.
+/// The lengths of a grid of tokens, and the lengths of the patches (small rectangles) into which the grid is divided.
+/// The last dimension is along a grid line of consecutive positions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Patches {
     pub(crate) grid: [i64; 3],
@@ -23,10 +23,12 @@ pub(crate) struct Patches {
 }
 
 impl Patches {
-    /// Returns the patches of the first neighborhood in the pattern whose window has two or three dimensions and no
-    /// dilation. Returns `None` if the pattern contains no such neighborhood. Of all patches that have at most
-    /// `block_q` rows and together read fewer than twice as many keys as one row, the function chooses the patch with
-    /// the most rows.
+    /// Returns the size of the patches (small rectangles of a grid) for the query rows of the first usable
+    /// `neighborhood(..)` in the operands of `&` and `|`. A neighborhood is usable if it has no dilation and its window
+    /// has two or three dimensions. Of all patches that have at most `block_q` rows and together read fewer than twice
+    /// as many keys as one row, the function chooses the patch with the most rows.
+    ///
+    /// Returns `None` if the pattern has no usable neighborhood, or if the frame has more than `MOST_ROWS` query rows.
     pub(crate) fn of(pattern: &Pattern, frame: &Frame, block_q: u32) -> Option<Patches> {
         match pattern {
             Pattern::Neighborhood(grid) if frame.q_len <= MOST_ROWS => Patches::of_grid(grid, block_q),

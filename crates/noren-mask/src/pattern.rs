@@ -332,7 +332,7 @@ impl Pattern {
 
     /// Returns the last query row in `after + 1..=upto` before which a tile should end, or `None` if there is no such
     /// row. A tile should end where a group of rows with equal keys begins (such as a document or a chunk). It should
-    /// also end at a row whose position is the first one in a run of consecutive allowed keys.
+    /// also end where an interval of the keys in `keys(..)` begins, such as the first token after padding on the left.
     pub(crate) fn last_border(&self, frame: &Frame, after: u32, upto: u32) -> Option<u32> {
         match self {
             Pattern::Not(a) => a.last_border(frame, after, upto),

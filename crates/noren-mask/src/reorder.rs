@@ -27,8 +27,8 @@ pub(crate) struct Reordering {
     /// True if every query row reads only keys of its own residue class.
     within_class: bool,
     gathered: [u64; 2],
-    /// The division of the pattern's cells in two, if keys have two orders: the cells of each half are read in one of
-    /// the orders. `None` if keys have one order.
+    /// The near and far cells of the pattern, if keys have two orders: near cells are read with keys in the order of
+    /// indices, and far cells with keys sorted by residue class. `None` if keys have one order.
     pub(crate) split: Option<Box<Split>>,
     /// The patches of a grid by which query rows are ordered, or `None` if they are not ordered by patches.
     pub(crate) patches: Option<Patches>,
@@ -53,8 +53,8 @@ impl Reordering {
         }
     }
 
-    /// Returns the reordering with these orders of queries and keys. `split` divides the cells between the two orders
-    /// of keys, if there are two.
+    /// Returns the reordering with the orders `queries` and `keys`. If `keys` contains two orders of the keys, `split`
+    /// divides the cells between them.
     pub(crate) fn new_parts(queries: Order, keys: Option<Order>, split: Option<Box<Split>>) -> Self {
         Reordering { queries, keys, within_class: false, gathered: [0; 2], split, patches: None }
     }
@@ -110,7 +110,7 @@ impl fmt::Display for Reordering {
     }
 }
 
-/// Query rows of one group of an order, and the numbers of the groups of keys that these rows may read.
+/// Query rows of one group of an [`Order`], and the numbers of the groups of keys that these query rows may read.
 struct Rows<'a> {
     frame: &'a Frame,
     rows: &'a [Indices],
@@ -156,7 +156,8 @@ impl<'a> Keys<'a> {
         keys.collect()
     }
 
-    /// Returns the place of the key `index`. If these keys do not contain it, returns the place of the next key.
+    /// Returns the place of the key with index `index`. If these keys do not contain this index, returns the place of
+    /// their first key with a larger index.
     fn place(&self, index: u32) -> u32 {
         self.order.map_or(index, |(order, group)| order.place(group, index)).clamp(self.start, self.end)
     }
@@ -201,7 +202,8 @@ impl Pattern {
         bounds.unwrap_or_else(Bounds::nothing)
     }
 
-    /// Returns the bounds of `rows`, as places of keys in the groups that `rows` may read.
+    /// Returns the bounds of the query rows `rows`: the keys that at least one row reads and the keys that every row
+    /// reads, in the groups that the rows may read. Keys are given by their places in the order of keys.
     fn places(&self, rows: &Rows<'_>) -> Bounds {
         let kv_len = rows.frame.kv_len;
         let places = || rows.keys.as_ref().map_or(kv_len, |(order, _)| order.len());
@@ -258,9 +260,10 @@ impl Pattern {
         }
     }
 
-    /// Returns the bounds of `rows` for a pattern that is no combination, as indices of keys. If the rows are not
-    /// consecutive, the bounds are exact for patterns with [blocks](Self::has_blocks), and otherwise mostly those of
-    /// the smallest range that contains the rows.
+    /// Returns the bounds of `rows`, as indices of keys, for a pattern that is not a combination (`Not`, `And`, `Or`).
+    /// Bounds of consecutive rows are those of [`bounds`](Self::bounds). For other rows, bounds are exact if the
+    /// pattern has [blocks](Self::has_blocks), and otherwise usually those of the smallest range that contains the
+    /// rows.
     fn bounds_of(&self, rows: &Rows<'_>) -> Bounds {
         let frame = rows.frame;
         let (first, last) = (rows.rows[0].start, rows.rows[rows.rows.len() - 1].last());
@@ -319,8 +322,8 @@ impl Pattern {
         }
     }
 
-    /// Returns the bounds of `rows`, which are of residue class `class`, in the group number `group` of the order
-    /// `keys`, as places of keys. The group must have the keys of the same class.
+    /// Returns the bounds of the query rows `rows` for the keys of the group with number `group`, as places in the
+    /// order `keys`. The rows and the keys of the group must be of residue class `class`.
     pub(crate) fn class_bounds(
         &self,
         frame: &Frame,
@@ -386,7 +389,7 @@ impl Pattern {
     }
 
     /// Calls `emit(start, end)` for the ranges of places in `keys` that query row `row` may read. `class` is the
-    /// residue class of the row, if it has one. The pattern must not be a combination.
+    /// residue class of the row, if it has one. The pattern must not be a combination (`Not`, `And`, `Or`).
     fn row_places(
         &self,
         frame: &Frame,
@@ -449,8 +452,8 @@ impl Pattern {
         }
     }
 
-    /// Returns the [`modulus`](Self::modulus) of the whole pattern if an order can use it; otherwise the largest
-    /// modulus of an operand of `&` or `|` that an order can use. Returns 1 if there is no such modulus.
+    /// Returns the [`modulus`](Self::modulus) of the whole pattern if it is from 2 to [`MOST_CLASSES`]. Otherwise
+    /// returns the largest modulus in this range of an operand of `&` or `|`, or 1 if no operand has one.
     pub(crate) fn any_modulus(&self) -> u32 {
         let own = self.modulus();
         if (2..=u64::from(MOST_CLASSES)).contains(&own) {
@@ -462,8 +465,8 @@ impl Pattern {
         }
     }
 
-    /// Adds to `rows` and `keys` the sets of query rows and of keys that are operands of a union, such as the queries
-    /// and keys of `global(..)`.
+    /// Adds the sets of query rows that are operands of `|` to `rows`, and the sets of keys that are operands of `|` to
+    /// `keys`. For example, `global(..)` has both.
     pub(crate) fn global(&self, rows: &mut IntervalSet, keys: &mut IntervalSet) {
         match self {
             Pattern::And(parts) => parts.iter().for_each(|p| p.global(rows, keys)),
@@ -499,9 +502,9 @@ fn divides(step: i64, modulus: u32) -> bool {
     i64::from(modulus) % step == 0
 }
 
-/// Returns whether a query of residue class `class` reads, in each line of the grid, all keys of its own class in some
-/// range and no other keys. This is so if the dilation along a line equals the modulus of `order` and divides all
-/// distances.
+/// Returns whether the keys that a query of residue class `class` reads in each line of the grid are a range of the
+/// keys of its own class. This is true if the modulus of `order` equals the dilation along a line, and equals the
+/// common divisor of all distances.
 fn lines_are_classes(grid: &Neighborhood, order: &Order, class: Option<u32>) -> bool {
     // without residues a class may have two groups: before and after the gathered keys
     let modulus = order.modulus();

@@ -114,7 +114,7 @@ impl<'a> RowFacts<'a> {
     }
 
     /// Returns the documents of this batch row. `own` has the lengths of the documents, in tokens; with `None`, the
-    /// facts give the lengths. Returns `None` if the facts give none either.
+    /// facts give the lengths. Returns `None` if neither `own` nor the facts give lengths.
     pub fn documents(&self, own: Option<&'a [u64]>) -> Option<Documents<'a>> {
         let given = || self.facts.documents.as_ref().and_then(|d| d.get(self.row)).map(Vec::as_slice);
         let lengths = own.or_else(given)?;
@@ -208,8 +208,8 @@ impl Documents<'_> {
         std::iter::once(self.start).chain(self.ranges().filter(|r| !r.is_empty()).map(|r| r.end)).collect()
     }
 
-    /// Returns the index and the range of positions of the document that contains `position`, or `None` if there is
-    /// none.
+    /// Returns the index and the range of positions of the document that contains `position`, or `None` if no document
+    /// contains it.
     pub fn at(&self, position: i64) -> Option<(usize, Range<i64>)> {
         self.ranges().enumerate().find(|(_, range)| range.contains(&position))
     }

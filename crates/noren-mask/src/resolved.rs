@@ -74,7 +74,7 @@ pub enum Reach {
     Keys {
         /// All positions that at least one of the queries reads. Other positions are permitted too.
         some: Vec<Range<i64>>,
-        /// Positions that every one of the queries reads. Some such positions may be missing.
+        /// Positions that every one of the queries reads. Some of these positions may be missing.
         every: Vec<Range<i64>>,
     },
 }

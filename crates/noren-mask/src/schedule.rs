@@ -18,8 +18,8 @@ pub struct WorkItem {
 
 impl Plan {
     /// Divides all tiles of all batch rows and heads into work items, each with a cost of about the total cost divided
-    /// by `parts`. A work item of several tiles exceeds this cost by at most half of its last tile. The work items of
-    /// query heads that share keys and values are consecutive.
+    /// by `parts`. A work item of several tiles exceeds this cost by at most half of the cost of its last tile. The
+    /// work items of query heads that share keys and values are consecutive.
     ///
     /// Every tile is in exactly one work item. Tiles that read no key are included, because their rows must be written
     /// too.

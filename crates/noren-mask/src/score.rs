@@ -6,8 +6,8 @@ use std::ops;
 
 /// A change of the scores or of the softmax, in addition to the mask.
 ///
-/// The order of operations is fixed: scale, softcap, bias (`bias`, `relative`, `alibi`), soft weights, mask, softmax (with
-/// sinks). The order in which a [`Spec`] lists them has no meaning.
+/// The order of operations is fixed: scale, softcap, bias (`bias`, `relative`, `alibi`), soft weights, mask, softmax
+/// (with sinks). The order of the score modifiers in a [`Spec`] has no meaning.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Score {
@@ -17,8 +17,9 @@ pub enum Score {
         name: String,
     },
     /// Adds a number that depends on head and distance. The named table `[heads, 2 * reach + 1]` has these numbers for
-    /// the distances `k - q` from `-reach` to `reach`; for larger distances, the number at the nearest of these
-    /// applies: column `clamp(k - q, -reach, reach) + reach`. Text: `relative`, `relative(name)`.
+    /// the distances `k - q` from `-reach` to `reach`, in column `clamp(k - q, -reach, reach) + reach`. A distance
+    /// outside of this range has the number of the first or last column, whichever is nearer. Text: `relative`,
+    /// `relative(name)`.
     Relative {
         /// The name of the table.
         name: String,

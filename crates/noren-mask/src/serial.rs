@@ -1,7 +1,7 @@
 //! Serialization of masks, bound masks and plans.
 //!
 //! A mask is serialized as its text. A bound mask is serialized as its mask (as text), its shape and its facts. A plan
-//! is serialized with the same entries, its options and, so that other programs can read them, its tiles:
+//! is serialized with the same entries, its options and its tiles, which are for other programs:
 //!
 //! ```json
 //! {"version": 1, "mask": "causal", "shape": {"q_len": 4, "...": 0}, "facts": {},

@@ -72,15 +72,15 @@ impl Mask {
         Arm::pick(arms, layer).map_or_else(|| Mask::new(Node::None), |mask| mask.at_layer(layer))
     }
 
-    /// Returns whether the mask contains `layers(...)`. Before such a mask is bound, the caller must select a layer with
-    /// [`at_layer`](Mask::at_layer).
+    /// Returns whether the mask contains `layers(...)`. To bind a mask with `layers(...)`, the caller must first select
+    /// a layer with [`at_layer`](Mask::at_layer).
     pub fn has_layers(&self) -> bool {
         matches!(self.node(), Node::Layers(_)) || self.children().into_iter().any(Mask::has_layers)
     }
 
-    /// Returns whether the query offset may change the cells. If it may not, as for `full`, `padding` and `keys`, a mask of
-    /// different numbers of queries and keys, such as that of cross-attention, needs no query offset: see
-    /// [`Shape::cross`](crate::Shape::cross).
+    /// Returns whether the query offset may change the cells. The result is false for masks such as `full`, `padding`
+    /// and `keys`. These masks need no query offset if the numbers of queries and keys differ, as in cross-attention:
+    /// see [`Shape::cross`](crate::Shape::cross).
     ///
     /// ```
     /// use noren_mask::Mask;

@@ -25,8 +25,8 @@ const MOST_KEYS: u32 = 1 << 30;
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Split {
     step: u32,
-    /// The cells that the mask allows if its stride is replaced by `none`. They are read with keys in the order of
-    /// indices.
+    /// The cells that the mask allows if its stride is replaced by `none`. These cells are read with keys in the order
+    /// of indices.
     pub(crate) near: Pattern,
     /// The remaining cells. The pattern is evaluated only for keys whose distance to the query is a multiple of `step`.
     /// These keys are read in the order by residue class.
@@ -34,8 +34,9 @@ pub(crate) struct Split {
 }
 
 impl Split {
-    /// Returns the near and far cells of `pattern`, for the usable `stride(..)` with the largest step. Returns `None`
-    /// if no stride can be used.
+    /// Returns the near and far cells of `pattern`, for its `stride(..)` with the largest step from 2 to
+    /// [`MOST_CLASSES`]. Strides with a step that also occurs inside a complement are not used. Returns `None` if there
+    /// is no such stride, or if there are more than `MOST_KEYS` keys.
     pub(crate) fn of(pattern: &Pattern, frame: &Frame) -> Option<Split> {
         let mut steps = Vec::new();
         strides(pattern, true, &mut steps);
@@ -125,8 +126,8 @@ impl Split {
         frame.query(row).rem_euclid(i64::from(self.step)) as u32
     }
 
-    /// Calls `emit(start, end)` for ranges of places, within `places` of the order `keys`, whose keys query row `row`
-    /// reads.
+    /// Calls `emit(start, end)` for the ranges of places whose keys query row `row` reads. Only `places` of the order
+    /// `keys` are considered.
     pub(crate) fn row(
         &self,
         frame: &Frame,

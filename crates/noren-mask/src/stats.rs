@@ -75,13 +75,13 @@ struct Counts {
 
 impl Plan {
     /// Returns exact counts. Most masks are counted by arithmetic on ranges, without visiting each cell.
-    /// [`stats_within`](Self::stats_within) has a limit of the time, and its documentation lists the masks for which
+    /// [`stats_within`](Self::stats_within) takes a limit of steps, and its documentation lists the masks for which
     /// cells are visited.
     pub fn stats(&self) -> Stats {
         self.stats_within(&Budget::unlimited()).expect("a budget without limits cannot run out")
     }
 
-    /// Returns [`stats`](Self::stats) within a budget. The budget's function receives the progress and can cancel.
+    /// Returns [`stats`](Self::stats) within a budget. The watch function of the budget receives the progress and can cancel.
     ///
     /// For documents, chunks, sets of keys, levels, bands, strides and neighborhoods, the time is proportional to the
     /// number of their borders, not of cells. For `random`, closures and dense arrays, each cell of the mixed spans is
@@ -96,7 +96,7 @@ impl Plan {
     /// ```
     ///
     /// # Errors
-    /// Returns [`Error::Budget`] if the budget is spent, and [`Error::Cancelled`] if its function cancels.
+    /// Returns [`Error::Budget`] if the budget is spent, and [`Error::Cancelled`] if its watch function cancels.
     pub fn stats_within(&self, budget: &Budget<'_>) -> Result<Stats, Error> {
         let rows = self.patterns().iter().map(|pattern| u64::from(pattern.q_len())).sum();
         let mut meter = Meter::new(budget, Stage::Counting, rows);
@@ -150,7 +150,7 @@ impl Plan {
     }
 }
 
-/// The number of keys for which mask bits are computed at a time, to limit memory.
+/// The number of keys for which the bits of a mask are computed at once, to limit memory.
 const KEYS: u32 = 4096;
 
 fn count(plan: &PatternPlan, options: &PlanOptions, meter: &mut Meter<'_>) -> Result<Counts, Error> {

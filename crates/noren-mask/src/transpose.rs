@@ -139,8 +139,8 @@ fn runs(spans: &[TileSpan], block: u32, kv_len: u32) -> Vec<Covered> {
     out
 }
 
-/// Calls `changed(key tile, new kind)` for each key tile whose kind differs between `before`, of one query tile, and
-/// `now`, of the next query tile.
+/// Calls `changed(key tile, new kind)` for each key tile whose kind differs between two neighboring query tiles.
+/// `before` has the kinds for the first query tile, and `now` for the second.
 fn changes(before: &[Covered], now: &[Covered], mut changed: impl FnMut(u32, Option<Kind>)) {
     let (mut b, mut n, mut at) = (0, 0, 0);
     while b < before.len() && n < now.len() {

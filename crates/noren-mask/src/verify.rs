@@ -55,7 +55,7 @@ impl Plan {
     /// Compares the cells that a kernel computes from this plan with the definition, [`BoundMask::allowed`].
     ///
     /// A distinct pattern with at most `most_cells` cells is compared completely. In a larger pattern, sampled cells
-    /// are compared. The executed cells are all cells of full spans, and in mixed spans the cells that
+    /// are compared. A kernel computes all cells of full spans, and in mixed spans the cells that
     /// [`PatternPlan::fill_bits`] sets. The time is proportional to the compared cells. In every pattern of any size,
     /// each query row must be in exactly one tile, and the spans of each tile must be ascending and disjoint. The order
     /// of a reordered pattern with more than 2,097,152 rows or keys is not compared.
@@ -70,7 +70,7 @@ impl Plan {
     ///
     /// # Errors
     /// Returns [`Error::Plan`] with the first cell that differs, or with the row or span that is wrong. The cause may
-    /// be a closure whose own bounds are wrong. Any other cause is a defect of this crate.
+    /// be a closure for which the user gave wrong bounds. Any other cause is a defect of this crate.
     pub fn verify(&self, most_cells: u64) -> Result<Verified, Error> {
         let mut verified = Verified { cells: 0, complete: true };
         let mut seen = vec![false; self.patterns().len()];
@@ -108,7 +108,7 @@ enum Wrong {
     /// An order of query rows or keys that contains one index twice and omits another index. The text is `query rows`
     /// or `keys`.
     Order(&'static str),
-    /// A query row that reads one key twice, because the key has two places in the order of keys.
+    /// A query row that reads the same key at two places: the order of keys contains the key twice.
     Twice { row: u32 },
 }
 

@@ -12,7 +12,7 @@ const LISTS: &str = "cells as nested lists: [q_len, kv_len] or [batch, heads, q_
 const PAIR: &str = "a pair of whole numbers";
 
 impl Array {
-    /// Reads one array from JSON; [`Facts::from_json`](crate::Facts::from_json) lists the forms.
+    /// Reads one array from JSON; [`Facts::from_json`](crate::Facts::from_json) lists the accepted forms.
     pub(crate) fn read(at: At<'_>) -> Result<Self, Error> {
         const FORMS: [&str; 6] = ["keep", "drop", "additive", "csr", "cells", "blocks"];
         at.only(&FORMS)?;
@@ -164,7 +164,7 @@ struct Cells {
     list: Vec<(u32, u32)>,
 }
 
-/// The cells of a dense array whose first `depth` indices are `at[..depth]`, for output as nested lists.
+/// A part of a dense array that is written as nested lists: the cells whose first `depth` indices are `at[..depth]`.
 struct Nested<'a> {
     array: &'a Array,
     at: [usize; 3],

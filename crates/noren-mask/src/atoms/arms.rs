@@ -5,8 +5,8 @@ use crate::mask::{Arm, Mask, Node};
 use crate::set::Selector;
 use crate::syntax::{Entry, Picture};
 
-/// Returns a mask with one mask per query head: the mask of the arm that names the head. A head without an arm reads
-/// nothing. Text: `heads(0..4: causal, 4..: sliding(8))`.
+/// Returns a mask with one mask per query head. Each arm is a pair (heads, mask), whose mask applies to these heads. A
+/// head without an arm reads nothing. Text: `heads(0..4: causal, 4..: sliding(8))`.
 ///
 /// ```
 /// use noren_mask::atoms::*;

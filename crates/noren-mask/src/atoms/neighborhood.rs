@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// The parameters of the atom `neighborhood`: windows over a row-major grid, shifted inward at the edges of the grid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Neighborhood {
-    /// Number of grid cells in each dimension, slowest dimension first.
+    /// Number of grid cells in each dimension. Neighbors in the last dimension have consecutive positions.
     pub grid: Vec<u64>,
     /// Number of cells of the window in each dimension.
     pub size: Vec<u64>,

@@ -36,7 +36,7 @@ pub fn padding_side(side: Side) -> Mask {
     padding_with(Padding { side: Some(side), ..Padding::default() })
 }
 
-/// Returns the mask of [`padding`] with all parameters. Text: `padding(side=left, lengths=[5, 3], on=both)`.
+/// Returns the mask of [`padding`] with the parameters `padding`. Text: `padding(side=left, lengths=[5, 3], on=both)`.
 pub fn padding_with(padding: Padding) -> Mask {
     Mask::of(padding)
 }
@@ -56,7 +56,8 @@ impl Padding {
         Padding { both: false, ..self.clone() }
     }
 
-    /// Returns whether the cells depend only on positions. If `side` is `None`, the facts may give a side.
+    /// Returns whether the cells depend only on the positions of query and key, and not on the facts: both the lengths
+    /// and the side `right` are given as parameters.
     fn is_positional(&self) -> bool {
         self.lengths.is_some() && self.side == Some(Side::Right)
     }

@@ -13,7 +13,8 @@ use std::fmt;
 /// The parameters of the atom `prefix`: the first keys of each batch row.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
-    /// Number of keys: one number for all batch rows, or one for each batch row.
+    /// Number of keys that all queries read, from the first key on: one number for all batch rows, or one for each
+    /// batch row.
     pub lengths: Rows<u64>,
 }
 

@@ -1,4 +1,5 @@
-//! Functions that several atoms use: explanations of bands, and sets as parameters.
+//! Functions that several atoms use: explanations of bands (ranges of distances between query and key), and sets as
+//! parameters.
 
 use crate::basis::Pair;
 use crate::set::Set;

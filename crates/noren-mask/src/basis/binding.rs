@@ -85,13 +85,13 @@ impl Binding<'_> {
     }
 
     /// Returns an error if the atom gives a list for `given` positions, and batch row `row` needs another number of
-    /// positions. `extent` is the needed number; `what` names the list in the error.
+    /// positions. `extent` is the range of accepted numbers; `what` names the list in the error.
     pub(crate) fn covers(&self, extent: &Extent, what: &str, given: u64, row: usize) -> Result<(), Error> {
         extent.check(self.atom, what, given, row)
     }
 
-    /// Checks that the sum of the document lengths fits the number of tokens. `own` is the lengths of the documents;
-    /// `None` means that the facts give the lengths.
+    /// Checks that the sum of the document lengths fits the number of tokens. `own` is the document lengths in the
+    /// parameters of the atom; `None` means that the facts give the lengths.
     pub(crate) fn documents(&self, own: Option<&[u64]>) -> Result<(), Error> {
         let kv_len = self.shape.kv_len();
         self.each_row(|row, extent| {

@@ -30,7 +30,7 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
-    /// Returns the extent of each batch row.
+    /// Returns the number of positions of each batch row.
     pub(crate) fn rows(shape: &Shape, facts: &Facts) -> Vec<Self> {
         let batch = shape.batch_len();
         let keys_end = |row| facts.keys_end(row).map_or(shape.kv_len() as u64, |end| end.max(0) as u64);

@@ -62,11 +62,11 @@ impl Line {
 pub enum Family {
     /// Atoms of distances in a range, such as `causal`.
     Band,
-    /// Atoms of blocks or residues of positions, such as `chunk` and `stride`.
+    /// Atoms of blocks of positions, and of positions at equal distances: `chunk` and `stride`.
     Block,
     /// Atoms of documents.
     Documents,
-    /// Atoms with a structure: spans, trees, grids.
+    /// Atoms of spans, trees and grids.
     Structure,
     /// Atoms of padding.
     Padding,
@@ -86,7 +86,8 @@ pub enum Family {
     Own,
 }
 
-/// The rank of an atom, by which the canonical form sorts the operands of `&` and `|`: by family, then by number, then by name.
+/// The rank of an atom, by which the canonical form sorts the operands of `&` and `|`: by family, then by a number
+/// within the family, then by name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Rank {
     family: Family,

@@ -3,20 +3,22 @@
 use crate::set::Span;
 use std::ops::Range;
 
-/// The case for which an atom returns its [`Places`] and [`Sizes`].
+/// The batch row, and whether its tokens may be padding: an atom returns its [`Places`] and [`Sizes`] for this case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Case {
     /// Batch row.
     pub batch: u64,
-    /// True if the facts mark padding. Padding on the left moves the first position of a list.
+    /// True if the facts mark padding. With padding on the left, a list of the atom (such as document lengths) does not
+    /// begin at position 0.
     pub padded: bool,
 }
 
 /// The places at which the cells of an atom change, for atoms whose cells depend only on the positions of query and
 /// key.
 ///
-/// Between two neighboring places, all cells of a column (one key) are equal. The exception is strides, which repeat.
+/// Between two neighboring places, all cells of a column (one key) are equal. Only the cells of a stride vary between
+/// two places: they repeat with the step of the stride.
 #[derive(Clone, Default, Debug)]
 pub struct Places {
     pub(crate) queries: Vec<i64>,
@@ -44,13 +46,15 @@ impl Places {
         self
     }
 
-    /// Adds changes of cells at the starts and ends of these spans of queries. The cost of a cell grows by one step per span.
+    /// Adds changes of cells at the starts and ends of these spans of queries. Each span adds one step to the cost of
+    /// evaluating a cell.
     pub fn query_spans(mut self, spans: &[Span]) -> Self {
         ends(spans, &mut self.queries);
         self.listed(spans)
     }
 
-    /// Adds changes of cells at the starts and ends of these spans of keys. The cost of a cell grows by one step per span.
+    /// Adds changes of cells at the starts and ends of these spans of keys. Each span adds one step to the cost of
+    /// evaluating a cell.
     pub fn key_spans(mut self, spans: &[Span]) -> Self {
         ends(spans, &mut self.keys);
         self.listed(spans)
@@ -88,8 +92,8 @@ impl Places {
         self
     }
 
-    /// Adds possible changes at every position of `start..start + count`, for queries and for keys. Each position takes
-    /// `price` steps.
+    /// Adds possible changes of cells at every position of `start..start + count`, for queries and for keys. The list
+    /// adds `price` steps to the cost of evaluating a cell.
     pub fn each(mut self, start: u64, count: u64, price: u64) -> Self {
         let start = start.min(FAR as u64);
         self.each = Some(start as i64..start.saturating_add(count).min(FAR as u64) as i64);

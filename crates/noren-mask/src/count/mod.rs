@@ -36,7 +36,7 @@ pub(crate) struct Cells {
 /// Counts the cells of a pattern.
 ///
 /// # Errors
-/// Returns an error if the budget is spent or the budget's function cancels.
+/// Returns an error if the budget is spent or its watch function cancels.
 pub(crate) fn count(resolved: &Resolved, meter: &mut Meter<'_>) -> Result<Cells, Error> {
     let Resolved { frame, pattern } = resolved;
     let mut counting = Counting { frame, gaps: HashMap::new(), cells: Cells::default() };
@@ -83,8 +83,9 @@ impl Counting<'_> {
         }
     }
 
-    /// Calls `each` with the rectangles of a segment, in positions of queries and keys. The segment has one rectangle
-    /// for each run of keys with consecutive positions.
+    /// Calls `each` with the rectangles of a segment (consecutive keys with one set of allowed distances) for the query
+    /// rows `row..end`. Rectangles are in positions of queries and keys. The segment has one rectangle for each run of
+    /// keys with consecutive positions.
     fn rectangles(&self, row: u32, end: u32, segment: &Segment, each: &mut impl FnMut(Rectangle)) {
         let queries = self.frame.query(row)..self.frame.query(end);
         self.frame.pieces((segment.start, segment.end), &mut |first, last, shift| {
@@ -93,7 +94,8 @@ impl Counting<'_> {
         });
     }
 
-    /// Counts the rows of a zone that read no key.
+    /// Counts the query rows of `row..end` that read no key, and adds the number to the count of empty rows. The rows
+    /// are in one zone, which reads the keys of `segments`.
     fn empty(&mut self, row: u32, end: u32, segments: &[Segment], meter: &mut Meter<'_>) -> Result<(), Error> {
         let mut readers = Readers::default();
         let mut gaps = std::mem::take(&mut self.gaps);
@@ -133,7 +135,7 @@ impl Counting<'_> {
     }
 }
 
-/// The form in which a pattern lists its allowed cells, ascending by cost.
+/// The form in which a pattern lists its allowed cells. The variants are in ascending order of cost.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Listed {
     /// No atom of the pattern lists single cells. Its atoms are ranges of keys, distances, and lists of a few positions.
@@ -144,7 +146,7 @@ pub(crate) enum Listed {
     Cells,
 }
 
-/// Returns the most costly way in which an atom of the pattern gives its cells.
+/// Returns the most costly form in which an atom of the pattern lists its cells.
 pub(crate) fn listed(pattern: &Pattern) -> Listed {
     match pattern {
         leaf if leaf.looks_at_every_key() => Listed::Cells,

@@ -47,8 +47,9 @@ impl Rectangle {
             + ramp(keys.end - queries.start)
     }
 
-    /// Adds query rows to `out`, as offsets from the first row: rows that certainly read a key at these distances to
-    /// `out.reading`, and rows that may read a key to `out.unclear`. `gap` returns the result of [`Residues::gap`].
+    /// Adds query rows to `out`, as offsets from the first row: rows that certainly read a key at one of the
+    /// `distances` to `out.reading`, and rows that may read a key to `out.unclear`. `gap` returns the result of
+    /// [`Residues::gap`].
     pub(super) fn readers(
         &self,
         distances: &Distances,
@@ -74,7 +75,7 @@ impl Rectangle {
         }
     }
 
-    /// Returns whether the query at position `query` reads a key at these distances.
+    /// Returns whether the query at position `query` reads a key at one of the `distances`.
     pub(super) fn reads(&self, query: i64, distances: &Distances, meter: &mut Meter<'_>) -> Result<bool, Error> {
         for (from, to, residues) in distances.parts() {
             let (from, to) = (from.max(self.keys.start - query), to.min(self.keys.end - query));
@@ -102,8 +103,8 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    /// Returns two sets of the query rows `0..rows`: the rows that are not known to read a key, and those of them that may
-    /// read a key (the others read no key).
+    /// Returns two sets of the query rows `0..rows`: all rows that are not in `reading`, and the rows of the first set
+    /// that are in `unclear`. The other rows of the first set read no key.
     pub(super) fn open(self, rows: u32) -> (IntervalSet, IntervalSet) {
         let reading: IntervalSet = self.reading.into_iter().collect();
         let rest = reading.complement(rows);

@@ -22,7 +22,8 @@ pub enum Equivalence {
         layer: u64,
         /// A square shape in which the masks differ.
         shape: Shape,
-        /// True if the masks are equal at every smaller length. True only for masks without unknowns.
+        /// True if the masks are equal at every smaller length. True only if no atom of the masks reads facts or is
+        /// random.
         shortest: bool,
         /// The facts with which the masks differ; empty if the masks read no facts.
         facts: Box<Facts>,

@@ -1,25 +1,29 @@
-//! The comparison of two terms column by column, over finitely many cells.
+//! The comparison of two terms column by column, over finitely many cells. A term is one mask in one batch row and
+//! head, as a combination of atoms.
 //!
-//! Let `T` be the positions that the terms list for queries, `U` those for keys, `D` the ends of their windows (where a condition on
-//! `q - k` changes), `C` their chunk sizes and `S` their strides. Take one key `k`. Along its column, the value of a
-//! term changes only at a position of `T`, at `k + d` for `d` in `D`, and where the chunk of `k` begins or ends. A
-//! piece is the range between two such places. In a piece only strides vary, with the period `s = lcm(S)`, so the first
-//! `s` queries of a piece represent the others and include the first difference.
+//! Five sets of numbers determine where the cells of the terms change: the listed positions `T` of queries and `U` of
+//! keys, the ends `D` of windows (where a condition on `q - k` changes), the sizes `C` of chunks and the steps `S` of
+//! strides. Take one key `k`. Along its column, the value of a term changes only at a position of `T`, at `k + d` for
+//! `d` in `D`, and where the chunk of `k` begins or ends. A piece is the range of queries between two such places. In a
+//! piece, only strides vary. Their period is `s = lcm(S)`, so the first `s` queries of a piece represent the others and
+//! include the first difference.
 //!
-//! The pieces of `k` and of `k + p` with `p = lcm(C, S)` have the same values if (1) no position of `U` is between the
-//! two,
-//! (2) the places that move with `k` keep their order among the positions of `T`, and (3) no piece between a place of `T` and a place
-//! that moves with `k` is shorter than `s`. (2) and (3) fail only for `k` within `max(C) + s` of `t - d`, with `t` in `T` or 0 and `d`
-//! in `D` or 0. So it is enough to visit the keys from `v - max(C) - s` to `v + max(C) + s + p`, for each of these
-//! finitely
-//! many `v` and each `v` in `U`. Places that move with `k` move away from 0, so the first of these keys has the shortest length.
+//! The pieces of `k` and of `k + p` with `p = lcm(C, S)` have the same values under three conditions:
+//!
+//! - (1) No position of `U` is between `k` and `k + p`.
+//! - (2) The places that move with `k` keep their order among the positions of `T`.
+//! - (3) No piece between a place of `T` and a place that moves with `k` is shorter than `s`.
+//!
+//! (2) and (3) fail only for `k` within `max(C) + s` of a number `v = t - d`, with `t` in `T` or 0 and `d` in `D` or 0.
+//! So it is enough to visit the keys from `v - max(C) - s` to `v + max(C) + s + p`, for each of these finitely many `v`
+//! and each `v` in `U`. Places that move with `k` move away from 0, so the first of these keys has the shortest length.
 
 use super::range::{Lengths, least_common_multiple};
 use super::term::{Differ, Term, Terms};
 use crate::atom;
 use std::collections::BTreeSet;
 
-/// A cell in which the terms differ, and the shortest length of a sequence that contains the cell.
+/// A cell in which two masks differ, and the shortest length of a sequence that contains the cell.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Candidate {
     /// The shortest length that contains the cell and at which both masks bind.
@@ -30,14 +34,16 @@ pub(super) struct Candidate {
     pub(super) k: i64,
 }
 
-/// The result of a comparison of two terms.
+/// The result of a comparison of two terms (two masks in one batch row and head).
 #[derive(Default)]
 pub(super) struct Outcome {
     /// The number of compared cells.
     pub(super) compared: u64,
-    /// The cell of the shortest length in which the terms differ for all values of the unknowns.
+    /// The cell of the shortest length in which the terms differ for all values of the unknowns (atoms that read facts
+    /// or are random).
     pub(super) certain: Option<Candidate>,
-    /// The cells of the shortest lengths in which the terms differ for some values of the unknowns and agree for others.
+    /// The cells of the shortest lengths in which the terms differ for some values of the unknowns (atoms that read
+    /// facts or are random) and agree for others.
     pub(super) open: BTreeSet<Candidate>,
 }
 
@@ -107,8 +113,8 @@ impl<'a> Columns<'a> {
         keys * pieces as f64 * self.step as f64 * (self.terms.words() as u64 * price) as f64
     }
 
-    /// Compares the terms in all cells that represent others. `best` is the length of a known difference: longer
-    /// lengths are not compared. `None` means that no difference is known.
+    /// Compares the terms in the cells that represent all other cells. `best` is the length of a known difference:
+    /// longer lengths are not compared. `None` means that no difference is known.
     pub(super) fn compare(&self, best: Option<u64>) -> Outcome {
         let mut outcome = Outcome::default();
         let mut borders = Vec::new();

@@ -25,10 +25,9 @@ use term::Terms;
 
 /// The maximum number of steps of a comparison. A step evaluates one atom or one listed range for one cell.
 const BUDGET: u64 = 1_000_000_000;
-/// The maximum number of values, over all facts with which the search for a differing cell binds the masks.
+/// The maximum number of values in all examples of facts with which the search for a differing cell binds the masks.
 const MOST_FACTS: u64 = 1 << 26;
-/// The two lengths at which masks are compared cell by cell if they have more than `MAX_CLASSES` combinations of
-/// layer, batch row and head.
+/// The two lengths at which masks are compared cell by cell if a complete comparison is too large.
 const SAMPLE_LENGTHS: [u64; 2] = [256, 2048];
 /// The maximum number of combinations of layer, batch row and head in a comparison.
 const MAX_CLASSES: u64 = 4096;
@@ -98,8 +97,9 @@ impl Comparison<'_> {
         self.answer(search, lengths, (batches.least(), heads.least()))
     }
 
-    /// Returns the result of a finished search. The result is a difference only if the masks differ in a cell for a
-    /// shape and facts that were found.
+    /// Returns the result of a finished search. The masks are equal if the search found no difference. They differ if a
+    /// shape and facts were found for which exactly one mask allows some cell. Otherwise the result is undecided.
+    /// `sizes` is (batch rows, heads) of the shape.
     fn answer(&self, search: Search, lengths: Lengths, sizes: (u64, u64)) -> Result<Equivalence, Error> {
         let Search { compared, found, mut open, unknowns, .. } = search;
         open.sort_unstable();
@@ -131,8 +131,8 @@ impl Comparison<'_> {
         Ok(all)
     }
 
-    /// Compares the masks cell by cell at two lengths, because they have too many classes for a complete comparison.
-    /// `reason` is the explanation in the result if no difference is found.
+    /// Compares the masks cell by cell at two lengths, because a complete comparison is too large. `reason` is the
+    /// explanation in the result if no difference is found.
     fn sampled(&self, lengths: Lengths, indices: &[Indices; 3], reason: &str) -> Result<Equivalence, Error> {
         let [layers, batches, heads] = indices;
         let sizes = (batches.least().max(batches.len()), heads.least().max(heads.len()));
@@ -164,11 +164,12 @@ impl Comparison<'_> {
 #[derive(Default)]
 struct Search {
     compared: u64,
-    /// The number of remaining steps.
+    /// The number of steps that the comparison of the remaining classes may take.
     left: u64,
-    /// The first difference that does not depend on the unknowns.
+    /// Of the differences that do not depend on the unknowns (atoms that read facts or are random), one of the shortest
+    /// length.
     found: Option<(Candidate, Class)>,
-    /// Differences that depend on the unknowns.
+    /// The differences that depend on the unknowns (atoms that read facts or are random).
     open: Vec<(Candidate, Class)>,
     unknowns: Vec<String>,
 }

@@ -31,7 +31,8 @@ impl Lengths {
     }
 }
 
-/// Returns whether the mask reads lengths from the facts. Lengths decide at which end the padding is.
+/// Returns whether the mask reads the lengths of the facts. Facts with lengths may have padding on the left or on the
+/// right.
 pub(super) fn reads_padding(mask: &Mask) -> bool {
     mask.atoms().into_iter().any(|atom| atom.inputs().contains(&Input::Lengths))
 }

@@ -6,9 +6,9 @@ use crate::mask::{Arm, AtomRef, EveryLength, Mask, Node};
 
 /// The cells that one mask allows in one batch row and head.
 pub(super) enum Term {
-    /// An atom whose cells depend only on positions, with the places at which its cells change.
+    /// An atom whose cells depend only on the positions of query and key, with the places at which its cells change.
     Atom(AtomRef, Places),
-    /// An atom that reads facts or is random. The number is the index of the unknown of this atom.
+    /// An atom that reads facts or is random. The number is the index of the atom in the list of unknowns.
     Unknown(usize),
     Not(Box<Term>),
     All(Vec<Term>),
@@ -21,10 +21,12 @@ pub(super) struct Terms {
     unknowns: Vec<String>,
 }
 
-/// The maximum number of unknowns in a comparison: `n` unknowns have `2^n` valuations.
+/// The maximum number of unknowns in a comparison. Each unknown is true or false in a cell, so `n` unknowns have `2^n`
+/// valuations (assignments of true and false).
 const MAX_UNKNOWNS: usize = 12;
 
-/// The values of the unknowns 0 to 5 in a word: bit `v` is the value in valuation `v`.
+/// The values of the unknowns 0 to 5 in a word of 64 valuations: bit `v` is 1 if the unknown is true in valuation `v`.
+/// A valuation assigns true or false to every unknown.
 const VALUES: [u64; 6] = [
     0xaaaa_aaaa_aaaa_aaaa,
     0xcccc_cccc_cccc_cccc,
@@ -52,12 +54,14 @@ impl Terms {
         &self.unknowns
     }
 
-    /// Returns the number of 64-bit words that have one bit for each valuation of the unknowns.
+    /// Returns the number of 64-bit words that have one bit for each valuation (assignment of true and false to the
+    /// unknowns).
     pub(super) fn words(&self) -> usize {
         1 << self.unknowns.len().saturating_sub(6)
     }
 
-    /// Returns in which valuations of the unknowns the two terms differ in the cell: in none, some or all of them.
+    /// Returns in which valuations (assignments of true and false to the unknowns) the two terms differ in the cell: in
+    /// none, some or all.
     pub(super) fn differ(&self, q: i64, k: i64) -> Differ {
         let (mut any, mut all) = (false, true);
         for word in 0..self.words() {
@@ -73,19 +77,21 @@ impl Terms {
     }
 }
 
-/// The result of a comparison of two terms in one cell: in which valuations of the unknowns they differ.
+/// The result of a comparison of two terms in one cell: in which valuations they differ. A valuation assigns true or
+/// false to every unknown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Differ {
-    /// The terms agree in all valuations.
+    /// The terms agree for all values of the unknowns.
     Never,
-    /// The terms differ in some valuations and agree in others.
+    /// The terms differ for some values of the unknowns and agree for others.
     Sometimes,
-    /// The terms differ in all valuations.
+    /// The terms differ for all values of the unknowns.
     Always,
 }
 
 impl Term {
-    /// Returns 64 bits: bit `v` is 1 if the term allows the cell in valuation `64 * word + v` of the unknowns.
+    /// Returns 64 bits: bit `v` is 1 if the term allows the cell in valuation `64 * word + v`. A valuation assigns true
+    /// or false to every unknown.
     fn values(&self, q: i64, k: i64, word: usize) -> u64 {
         match self {
             Term::Atom(atom, _) if atom.allows(&Pair::at(q, k)) => u64::MAX,
@@ -127,7 +133,8 @@ struct Reading<'a> {
     unknowns: &'a mut Vec<String>,
     batch: u64,
     head: u64,
-    /// True if the facts mark padding. Padding on the left moves the first position of a list.
+    /// True if the facts mark padding. With padding on the left, a list of an atom (such as document lengths) does not
+    /// begin at position 0.
     padded: bool,
 }
 

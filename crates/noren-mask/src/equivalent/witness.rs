@@ -12,10 +12,11 @@ use crate::set::Span;
 use crate::shape::Shape;
 use std::collections::BTreeSet;
 
-/// Searches for facts for which the masks differ. Binds both masks at the length of the candidate, first without facts,
-/// then with examples of facts. Returns a difference that was found by evaluating both masks, or `None`. `(batches,
-/// heads)` is the shape's number of batch rows and heads, `shortest` becomes the field of `Equivalence::Differ`, and
-/// `budget` is the number of values that all further facts may have together.
+/// Searches for a shape and facts for which exactly one of two masks allows the cell of `candidate`. Binds both masks
+/// at the length of the candidate, with examples of the facts that the masks read. Returns the difference, or `None` if
+/// no example shows one. `(batches, heads)` is the number of batch rows and heads of the shape, and `shortest` becomes
+/// the field of `Equivalence::Differ`. `budget` is the number of values that the examples may have together, and is
+/// reduced.
 pub(super) fn realise(
     masks: &[&Mask; 2],
     (candidate, class): (Candidate, Class),

@@ -32,8 +32,8 @@ impl Blocks {
 
 impl Plan {
     /// Returns the tiles of pattern `pattern`, with `block_q` queries and `block_kv` keys per tile. A size of 0 counts
-    /// as 1. A tile that extends beyond the last query or key can be full only if `cut_may_be_full` is true
-    /// (FlexAttention counts the cells beyond the last query or key as denied).
+    /// as 1. A tile that extends beyond the last query or key can be full only if `cut_may_be_full` is true. For
+    /// FlexAttention, give false: it counts the cells beyond the last query or key as denied.
     ///
     /// ```
     /// use noren_mask::{Blocks, Facts, Shape, atoms::*};

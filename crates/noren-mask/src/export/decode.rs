@@ -15,11 +15,11 @@ const MOST_ROWS: u32 = 64;
 
 /// The keys that the queries of each key-value head read, in chunks, for kernels with `block[1]` keys per step.
 ///
-/// Row `group_head * q_len + query` of a block is one query of one head of the group of heads that share a key-value
-/// head.
+/// A block has `block[1]` keys, and the rows of all query heads that share one key-value head. Row `group_head * q_len
+/// + query` of a block is query `query` of head number `group_head` of these heads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DecodePlan {
-    /// The number of rows of a block, a power of two of at least 16, and the number of keys of a block.
+    /// `[rows of a block, keys of a block]`. The number of rows is a power of two of at least 16.
     pub block: [u32; 2],
     /// The index of the pattern of each pair of batch row and key-value head. All key-value heads of batch row 0 come
     /// first. Pairs whose queries read the same keys share a pattern.
@@ -51,7 +51,7 @@ impl Plan {
     /// ```
     ///
     /// # Errors
-    /// Returns an error if the queries of the heads of a group are more than 64 rows.
+    /// Returns an error if the number of queries, times the number of query heads per key-value head, exceeds 64.
     ///
     /// # Panics
     /// Panics if `block_kv` is not a multiple of 32 above 0, or if `chunk` is not a multiple of `block_kv` above 0.
@@ -97,7 +97,7 @@ impl Plan {
 }
 
 impl DecodePlan {
-    /// Adds the chunks of one pattern; `rows` are the keys of each row.
+    /// Adds the chunks of one pattern. `rows` has the runs of keys that each row reads.
     fn add_pattern(&mut self, rows: &[&[[u32; 2]]], words: &mut Words, kv_len: u32, chunk: u32) {
         let all = union(rows);
         if let (Some(first), Some(last)) = (all.first(), all.last()) {

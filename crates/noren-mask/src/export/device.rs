@@ -1,8 +1,8 @@
 //! [`DevicePlan`]: the flat arrays that a GPU kernel reads, for one pattern.
 //!
-//! A kernel adds the terms of a sum in blocks, so its bits depend on where the blocks begin. Blocks of keys and of query
-//! rows therefore begin at the borders of the content: a document has the same blocks when it is packed with others, and
-//! a batch row has the same blocks with any padding.
+//! A kernel adds the terms of a sum in blocks, so the last bits of its results depend on where the blocks begin. Blocks
+//! of keys and of query rows therefore begin at the borders of the content: a document has the same blocks when it is
+//! packed with others, and a batch row has the same blocks with any padding.
 
 use super::Runs;
 use crate::Error;
@@ -51,8 +51,8 @@ impl DevicePlan {
 }
 
 impl Plan {
-    /// Returns the arrays for a GPU kernel, for pattern `pattern`. `block` is the number of query rows and of keys that
-    /// the kernel computes in one step.
+    /// Returns the arrays for a GPU kernel, for pattern `pattern`. `block` is `[query rows, keys]` that the kernel
+    /// computes in one step.
     ///
     /// ```
     /// use noren_mask::{DevicePlan, Facts, Shape, atoms::*};
@@ -108,8 +108,9 @@ impl Plan {
         Ok(DevicePlan { block, rows, keys: keys.finish(), words: words.finish() })
     }
 
-    /// Cuts the query rows into pieces of content. A piece begins where the keys of a row are wholly before or after the
-    /// keys of the row before it, where rows begin or cease to read nothing, and at the ends of padding.
+    /// Cuts the query rows into pieces: consecutive rows of the same content, such as a document. A piece begins where
+    /// the keys of a row are wholly before or after the keys of the row before it, where rows begin or cease to read
+    /// nothing, and at the ends of padding.
     fn pieces(&self, pattern: usize, lists: &Runs) -> Vec<Piece> {
         let shape = self.shape();
         let pairs = (0..shape.batch_len()).flat_map(|b| (0..shape.head_count()).map(move |h| (b, h)));
@@ -152,19 +153,21 @@ impl Plan {
     }
 }
 
-/// Consecutive query rows of the same content.
+/// Consecutive query rows of the same content, such as a document.
 #[derive(Debug)]
 struct Piece {
     rows: Range<u32>,
-    /// The first key that a row reads, or `u32::MAX`. Blocks of keys begin here.
+    /// The first key that one of the rows reads, or `u32::MAX` if the rows read no key. Blocks of keys begin here.
     origin: u32,
-    /// The end of the last key that a row reads.
+    /// The end of the last key that one of the rows reads, or 0 if the rows read no key.
     end: u32,
     /// Whether the query rows are not padding.
     is_real: bool,
 }
 
-/// Appends the runs of a tile of query rows. `any` and `all` are the keys that some row reads and that every row reads.
+/// Appends the runs of keys of a tile of query rows to `out`. `lists` has the keys of each row, `any` the keys that at
+/// least one row reads, and `all` the keys that every row reads. Blocks of keys begin at multiples of the block size
+/// from `origin`.
 pub(super) fn row_runs(
     out: &mut Vec<[i32; 3]>,
     words: &mut Words,
@@ -189,7 +192,7 @@ pub(super) fn row_runs(
     }
 }
 
-/// The cells of mixed blocks.
+/// The cells of mixed blocks as bits. Equal blocks are stored once.
 pub(super) struct Words {
     block: [u32; 2],
     known: HashMap<Vec<u32>, i32>,
@@ -206,7 +209,8 @@ impl Words {
         self.words
     }
 
-    /// Returns the number of the block with the cells of the query rows in `lists` and the keys `keys`.
+    /// Returns the number of the block with the cells of the query rows in `lists` and the keys `keys`. Adds the block
+    /// if no stored block is equal.
     fn block(&mut self, lists: &[&[[u32; 2]]], keys: Range<u32>) -> i32 {
         let per_row = (self.block[1] / 32) as usize;
         let mut words = vec![0u32; self.block[0] as usize * per_row];
@@ -226,21 +230,23 @@ impl Words {
     }
 }
 
-/// The tiles of keys, while tiles of query rows are added in order.
+/// The tiles of keys and their runs of query rows. Tiles of query rows are added in order.
 struct ByKey {
     tiles: Vec<[u32; 2]>,
-    /// Ranges of tiles of which the last query rows read every key, each with the first of these query rows.
+    /// Ranges of key tiles of which the last added query rows read every key, each with the first of these query rows.
     open: Vec<(Range<usize>, u32)>,
-    /// The index of the piece (a run of query rows with one origin of key blocks) to which the query rows of `open` belong.
+    /// The first query row of the piece (query rows with one origin of key blocks) to which the query rows of `open`
+    /// belong.
     piece: u32,
     /// The end of the query rows of `open`.
     end: u32,
-    /// (tile, run)
+    /// The finished runs of query rows, as (index of the tile of keys, run).
     runs: Vec<(u32, [i32; 3])>,
 }
 
 impl ByKey {
-    /// Cuts the keys at the borders of the pieces of content, and between them into tiles of `size` keys.
+    /// Cuts the keys at the first and after the last key of each piece of non-padding content, and between these
+    /// borders into tiles of `size` keys.
     fn new(pieces: &[Piece], size: u32, kv_len: u32) -> Self {
         let mut borders: Vec<u32> = {
             let real = pieces.iter().filter(|piece| piece.is_real);
@@ -255,7 +261,9 @@ impl ByKey {
         ByKey { tiles: between.collect(), open: Vec::new(), piece: 0, end: 0, runs: Vec::new() }
     }
 
-    /// Adds a tile of query rows of the piece that begins at row `piece`.
+    /// Adds a tile of the query rows `rows`. `piece` is the first query row of the piece of content that contains them,
+    /// and `lists` has the keys of each row. `any` is the keys that at least one row reads, and `all` the keys that
+    /// every row reads.
     fn add(
         &mut self,
         rows: Range<u32>,
@@ -299,7 +307,8 @@ impl ByKey {
         self.follow(full, rows);
     }
 
-    /// Closes the open ranges that are not in `full`, and opens the ranges of `full` that are not open.
+    /// Ends the runs of query rows for the key tiles in `open` that are not in `full`, and begins runs for the key
+    /// tiles in `full` that are not in `open`. `full` is the key tiles of which the query rows `rows` read every key.
     fn follow(&mut self, full: Vec<Range<usize>>, rows: Range<u32>) {
         let mut open = Vec::with_capacity(full.len());
         for (range, since) in std::mem::take(&mut self.open) {

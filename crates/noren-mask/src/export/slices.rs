@@ -1,18 +1,19 @@
-//! [`Slice`]: rectangles and trapezoids that cover the allowed cells once (MagiAttention's attention slices).
+//! [`Slice`]: a rectangle or trapezoid of allowed cells, such as MagiAttention's attention slices. The slices of a plan
+//! contain each allowed cell once.
 
 use super::Runs;
 use crate::plan::Plan;
 
-/// The shape of a slice: how its keys change from row to row.
+/// The shape of a [`Slice`]: how the keys that a query row reads change from row to row.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SliceKind {
-    /// Every row reads all keys of the slice.
+    /// Every query row of the slice reads all of its keys.
     Full = 0,
-    /// The last row reads all keys of the slice. Each row before it reads one key less at the end.
+    /// The last query row of the slice reads all of its keys. Each row before it reads one key less at the end.
     Causal = 1,
-    /// The first row reads all keys of the slice. Each row after it reads one key less at the beginning.
+    /// The first query row of the slice reads all of its keys. Each row after it reads one key less at the beginning.
     InverseCausal = 2,
-    /// A band: the keys of each row begin and end one key later than those of the row before.
+    /// A band: the keys of each query row begin and end one key later than those of the row before.
     BiCausal = 3,
 }
 
@@ -27,7 +28,7 @@ pub struct Slice {
     pub kind: SliceKind,
 }
 
-/// A slice that is not finished, because the next query row may extend it.
+/// A [`Slice`] that is not finished, because the next query row may extend it.
 struct Open {
     first: u32,
     last: [u32; 2],
@@ -46,7 +47,8 @@ impl Open {
         Slice { rows: [self.first, end], keys: [self.start, self.last[1]], kind }
     }
 
-    /// Extends the slice by the run `run` of the next query row, if the run fits. Returns true if the slice was extended.
+    /// Extends the slice by `run`, the keys of the next query row. The run must begin and end 0 or 1 keys after the run
+    /// of the row before, as in the rows that the slice already has. Returns true if the slice was extended.
     fn takes(&mut self, run: [u32; 2]) -> bool {
         let steps = [run[0].wrapping_sub(self.last[0]), run[1].wrapping_sub(self.last[1])];
         let goes_on = steps.iter().all(|step| *step <= 1) && self.step.is_none_or(|step| step == steps);
@@ -58,8 +60,9 @@ impl Open {
 }
 
 impl Plan {
-    /// Returns the allowed cells of pattern `pattern` as slices. Each cell is in exactly one slice. The slices are
-    /// built greedily from the first query row on, so their number may not be the minimum.
+    /// Returns the allowed cells of pattern `pattern` as slices (rectangles and trapezoids of cells). Each allowed cell
+    /// is in exactly one slice. The slices are built greedily from the first query row on, so their number may not be
+    /// the minimum.
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, SliceKind, atoms::*};
@@ -77,8 +80,9 @@ impl Plan {
 }
 
 impl Runs {
-    /// Returns the cells of the lists as slices; list `i` has the keys of query row `i`. Each cell is in exactly one
-    /// slice. The slices are built greedily from the first query row on, so their number may not be the minimum.
+    /// Returns the allowed cells as slices (rectangles and trapezoids of cells), if list `i` has the keys that query
+    /// row `i` reads. Each allowed cell is in exactly one slice. The slices are built greedily from the first query row
+    /// on, so their number may not be the minimum.
     ///
     /// ```
     /// use noren_mask::{Runs, SliceKind};

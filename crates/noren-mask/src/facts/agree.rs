@@ -47,7 +47,7 @@ impl Claims {
         Ok(())
     }
 
-    /// Returns the name and the length of the first input that was added.
+    /// Returns the name and the number of keys of the first input that was added.
     pub(super) fn table(&self) -> Table {
         Table(self.first.as_ref().map(|claim| (claim.name, claim.len)))
     }

@@ -15,8 +15,8 @@ impl Facts {
     /// ```
     ///
     /// # Errors
-    /// Returns an error if both give the same fact, or a label, array or function of the same name, with different values.
-    /// Lengths and lists of non-padding keys are different values, even if they describe the same padding.
+    /// Returns an error if the two give different values for one fact, or for a label, array or function of the same
+    /// name. Lengths and lists of non-padding keys are different values, even if they describe the same padding.
     pub fn merge(mut self, other: &Facts) -> Result<Facts, Error> {
         one("lengths or real_keys", &mut self.real, &other.real)?;
         self.table.0 = self.table.0.or(other.table.0);

@@ -198,7 +198,8 @@ fn read_real_and_documents(at: &At<'_>, facts: &mut Facts) -> Result<(), Error> 
     Ok(())
 }
 
-/// Checks that padding tokens have the id `pad_id`, if other facts give the padding and token ids are given in addition.
+/// Checks that padding tokens have the id `pad_id`. `ids` is the token ids, and `real` the non-padding tokens from
+/// other facts, such as lengths; `None` skips the check.
 fn check_padding_ids(ids: &[Vec<i64>], pad_id: i64, real: Option<&RealTokens>) -> Result<(), Error> {
     let Some(real) = real else { return Ok(()) };
     let len = check_rows("token_ids", ids)?;

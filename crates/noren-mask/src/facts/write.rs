@@ -22,8 +22,8 @@ impl Facts {
     /// ```
     ///
     /// # Errors
-    /// Returns an error for closures and runs of positions, which have no serial form. A list with one entry per batch
-    /// row must have at least one entry.
+    /// Returns an error for closures and runs of positions, which have no serial form, and for a list per batch row
+    /// without entries.
     pub fn to_json(&self) -> Result<String, Error> {
         self.check_serial()?;
         serde_json::to_string(self).map_err(|e| Error::fact("JSON", e.to_string()))

@@ -7,8 +7,10 @@ use serde::de::{Deserialize, Deserializer, Error as _};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 impl Shape {
-    /// Reads a shape from a JSON object: `q_len`, `kv_len`, and, if they differ, `query_offset`: one number, or one per
-    /// batch row. The default of `batch` and `heads` is 1, of `kv_heads` the number of `heads`.
+    /// Reads a shape from a JSON object with the keys `q_len`, `kv_len`, `query_offset`, `batch`, `heads` and
+    /// `kv_heads`. `query_offset` is one number, or a list with one per batch row [default: 0]. It is required if
+    /// `q_len` and `kv_len` differ. The default of `batch` and `heads` is 1, and the default of `kv_heads` is the
+    /// number of `heads`.
     ///
     /// ```
     /// use noren_mask::Shape;

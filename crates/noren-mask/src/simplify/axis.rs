@@ -6,7 +6,8 @@ use crate::basis::{Axis, Line, Runs};
 use crate::mask::{Mask, Node, Simplified};
 use crate::set::Set;
 
-/// The three numbers on which an atom can depend, in the order in which such atoms are written in an expression.
+/// The three numbers on which an atom can depend, in the order in which the joined sets are written in a canonical
+/// form.
 pub(super) const AXES: [Axis; 3] = [Axis::Distance, Axis::Key, Axis::Query];
 
 /// The operator that joins masks: `&` or `|`.
@@ -25,14 +26,14 @@ impl Join {
         if self == Join::All { Mask::all(masks) } else { Mask::any(masks) }
     }
 
-    /// Returns the mask that makes the other operands superfluous: `none` for `&`, because `a & none` is `none`, and
-    /// `full` for `|`.
+    /// Operations on sets of distances, of keys or of queries (see [`Axis`]): joining several sets, and writing a set
+    /// as masks.
     pub(super) fn zero(self) -> Mask {
         Mask::new(if self == Join::All { Node::None } else { Node::Full })
     }
 }
 
-/// Functions of an [`Axis`]: joining sets of its numbers, and writing such a set as masks.
+/// Functions of an [`Axis`]: joining sets of its numbers, and writing a set of its numbers as masks.
 pub(super) trait Joined: Sized {
     fn join<'a>(self, join: Join, sets: impl IntoIterator<Item = &'a Runs>) -> Runs;
     fn write(self, runs: &Runs, join: Join) -> Vec<Mask>;
@@ -99,8 +100,9 @@ fn band(first: i64, last: i64) -> Mask {
     }
 }
 
-/// Returns (axis, set) for an atom or the complement of an atom: the set of distances, keys or queries that the mask
-/// allows. Returns `None` if the mask is no such atom or complement.
+/// Returns (axis, set) if the cells of the mask depend on one number only: a distance, a key or a query. The set
+/// contains the distances, keys or queries that the mask allows. The mask must be an atom or the complement of an atom,
+/// for example `causal` or `!keys(0..4)`. Returns `None` for all other masks.
 pub(super) fn read(mask: &Mask) -> Option<(Axis, Runs)> {
     match mask.node() {
         Node::Not(inner) => {

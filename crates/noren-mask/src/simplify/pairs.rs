@@ -1,5 +1,5 @@
-//! Simplification of two operands that are equal except for a mask in one and its complement in the other:
-//! `a & b | a & !b` becomes `a`, and `(a | b) & (a | !b)` becomes `a`.
+//! Simplification of two operands in which one mask of the first operand is the complement of a mask in the second, and
+//! the rest is equal: `a & b | a & !b` becomes `a`, and `(a | b) & (a | !b)` becomes `a`.
 
 use super::axis::complement;
 use super::axis::{Join, read};
@@ -10,8 +10,8 @@ use std::collections::HashSet;
 /// all others.
 const MOST: usize = 64;
 
-/// Returns the operands of one `|` (or `&`), in which two operands are replaced by one if they differ only in a mask
-/// and its complement: `a & b` and `a & !b` become `a`.
+/// Returns the operands of one `|` (or `&`) after simplification in pairs: `a & b` and `a & !b`, in which `b` and its
+/// complement are the only difference, are replaced by `a`. `join` is the operator that joins the operands.
 pub(super) fn paired(join: Join, mut operands: Vec<Mask>) -> Vec<Mask> {
     if operands.len() > MOST {
         return operands;
@@ -23,8 +23,9 @@ pub(super) fn paired(join: Join, mut operands: Vec<Mask>) -> Vec<Mask> {
     operands
 }
 
-/// Returns (first index, second index, joined operand) for two operands that differ only in a mask and its complement,
-/// or `None` if there are no such operands. The first index is below the second.
+/// Returns (first index, second index, simplified operand) for the first pair of operands that are equal except for a
+/// mask and its complement, such as `a & b` and `a & !b`. The simplified operand is `a`. Returns `None` if there is no
+/// such pair. The first index is below the second.
 fn pair(join: Join, operands: &[Mask]) -> Option<(usize, usize, Mask)> {
     let parts: Vec<HashSet<&Mask>> = operands.iter().map(|operand| parts_of(join, operand)).collect();
     for first in 0..parts.len() {

@@ -1,7 +1,7 @@
 //! Suggestions for error messages: the known name that is most similar to an unknown name.
 
-/// Returns the candidate with the smallest edit distance to `word`, if `word` may be a typing error of it. Otherwise
-/// returns `None`.
+/// Returns the candidate with the smallest edit distance to `word`, if `word` may be a misspelling of this candidate.
+/// Otherwise returns `None`.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // No known name is near a longer one; the limit also bounds the cost of hostile names.
     if word.len() > 64 {
