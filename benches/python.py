@@ -2,12 +2,14 @@
 """Measures the Python package: planning, the overhead of a call, and the ratio to PyTorch's own attention.
 
     python -m venv .venv && .venv/bin/pip install torch ./crates/noren-python
-    .venv/bin/python benches/python.py [plan] [call] [function] [ratio]
+    .venv/bin/python benches/python.py [plan] [call] [function] [fold] [ratio]
 
 `plan` plans the eight masks of the interval-plan benchmark at 131,072 tokens and fails if one takes 50 ms or more. The
 ratio to `create_block_mask` is measured at 8,192 tokens, which PyTorch can plan. `call` fails if `noren.torch.sdpa` takes 30 microseconds
 more than its kernel. `function` prints what mask functions add
-to a call, and fails if one that returns a text adds 200 microseconds. `ratio` is the time of PyTorch's SDPA over noren's at 4,096 tokens, measured alternately.
+to a call, and fails if one that returns a text adds 200 microseconds. `fold` trains a model
+of two layers on 64 rollouts of one prompt, folded and padded, and fails if folding takes 50 ms or is less than 3 times as fast as the padded batch with SDPA; it needs
+transformers. `ratio` is the time of PyTorch's SDPA over noren's at 4,096 tokens, measured alternately.
 """
 
 import statistics
@@ -24,7 +26,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 LONG, BOTH = 131_072, 8_192
 PACKED = [11858, 8270, 12765, 11038, 4578, 14018, 11721, 11988, 4942, 8393, 7541, 13495, 10465]
-MOST_PLANNING, MOST_OVERHEAD, MOST_FUNCTION = 50e-3, 30e-6, 200e-6
+MOST_PLANNING, MOST_OVERHEAD, MOST_FUNCTION, MOST_FOLD, LEAST_FOLD = 50e-3, 30e-6, 200e-6, 50e-3, 3.0
 
 
 def median(call, least=5, budget=0.5):
@@ -120,6 +122,47 @@ def function():
     return worst < MOST_FUNCTION, f"a mask function that returns a text or an expression adds {worst * 1e6:.0f} us (at most {MOST_FUNCTION * 1e6:.0f})"
 
 
+def fold():
+    """Times training on 64 rollouts of one prompt: folded, and as a padded batch in steps of 8 rows with SDPA and with noren."""
+    import noren.hf
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    noren.hf.register()
+    generator = torch.Generator().manual_seed(1)
+    prompt = torch.randint(0, 1000, (2048,), generator=generator)
+    rows = [torch.cat([prompt, torch.randint(0, 1000, (512,), generator=generator)]) for _ in range(64)]
+    sequences = [{"input_ids": row, "loss_mask": [0] * 2048 + [1] * 512} for row in rows]
+    planned = median(lambda: nr.fold(sequences).plan(heads=8, kv_heads=2), 5)
+    made = nr.fold(sequences)
+    print(f"{made}; {made.attention_share:.2f} of the cells; fold and plan {planned * 1e3:.1f} ms")
+    sizes = dict(hidden_size=512, intermediate_size=1408, num_hidden_layers=2, num_attention_heads=8, num_key_value_heads=2, vocab_size=1000)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", max_position_embeddings=4096, **sizes), attn_implementation="noren")
+    ids = torch.stack(rows)
+
+    def folded():
+        model.zero_grad()
+        made.loss(model(**made.inputs()).logits).backward()
+
+    def padded():
+        model.zero_grad()
+        for part in ids.split(8):
+            logits = model(part, use_cache=False).logits[:, 2047:-1]
+            (torch.nn.functional.cross_entropy(logits.flatten(0, 1), part[:, 2048:].flatten()) / 8).backward()
+
+    ours = median(folded, 2)
+    gradients = [parameter.grad.clone() for parameter in model.parameters()]
+    times = {}
+    for name in ("sdpa", "noren"):
+        model.set_attn_implementation(name)
+        times[name] = median(padded, 1)
+        print(f"forward and backward: folded {ours:.2f} s, padded batch with {name} {times[name]:.2f} s, {times[name] / ours:.2f} times as long")
+    largest = max(float(parameter.grad.abs().max()) for parameter in model.parameters())
+    gap = max(float((own - parameter.grad).abs().max()) for own, parameter in zip(gradients, model.parameters())) / largest
+    ratio = times["sdpa"] / ours
+    good = planned < MOST_FOLD and ratio > LEAST_FOLD and gap < 1e-5
+    return good, f"folding takes {planned * 1e3:.1f} ms, training is {ratio:.2f} times as fast as the padded batch with SDPA, gradients differ by {gap:.1e} of the largest"
+
+
 def ratio():
     n, heads = 4096, 16
     ids = torch.repeat_interleave(torch.arange(len(PACKED)), torch.tensor(shares(n)))
@@ -149,8 +192,8 @@ def ratio():
 
 def main():
     failed = False
-    for part in sys.argv[1:] or ["plan", "call", "function", "ratio"]:
-        good, words = {"plan": plan, "call": call, "function": function, "ratio": ratio}[part]()
+    for part in sys.argv[1:] or ["plan", "call", "function", "fold", "ratio"]:
+        good, words = {"plan": plan, "call": call, "function": function, "fold": fold, "ratio": ratio}[part]()
         print(f"{'ok' if good else 'FAILED'}: {words}\n")
         failed |= not good
     sys.exit(failed)

@@ -1,4 +1,4 @@
-//! Writes the list of the page's files, which `src/page.rs` includes in the program.
+//! Writes the list of the page's files. `src/page.rs` includes this list in the program.
 
 use std::io::Result;
 use std::path::{Path, PathBuf};

@@ -3,8 +3,8 @@
 //! The first three examples run a small model with random weights over words. They draw the cells that its first layer
 //! may read, and print the words whose outputs change if one word gets another meaning. The fourth example applies the
 //! model that is embedded in the command `noren` to a page of text. Each block of 16 queries reads only some blocks of
-//! 16 keys. For several numbers of these key blocks, the example prints the share of allowed cells and the share of
-//! unchanged predictions.
+//! 16 keys. For several numbers of these key blocks, the example prints the fraction of allowed cells and the fraction
+//! of unchanged predictions.
 //!
 //!     cargo run --release -p noren-candle --example dynamic_masks
 
@@ -129,8 +129,8 @@ fn random_model() -> Result<Model> {
 }
 
 /// Runs a model in which each block of queries reads only some blocks of keys. For several numbers of key blocks,
-/// prints the share of allowed cells, and the share of bytes for which the model predicts the same next byte as with
-/// all keys.
+/// prints the fraction of allowed cells, and the fraction of bytes for which the model predicts the same next byte as
+/// with all keys.
 fn top_blocks() -> std::result::Result<(), Box<dyn std::error::Error>> {
     const BLOCK: usize = 16;
     let model = Model::load(Path::new(env!("CARGO_MANIFEST_DIR")).join("../noren-cli/assets/model"))?;

@@ -1,5 +1,5 @@
-//! Masks for an image before a text. Patches of the image read each other in both directions. The text reads the image
-//! and earlier text.
+//! Masks for an image before a text. Patches (parts of the image, one token each) read each other in both directions.
+//! The text reads the image and earlier text.
 //!
 //! The mask is `causal | spans([1..10])`: the nine tokens of the image follow a token that begins the sequence. The
 //! example draws the mask, and prints which outputs change when a patch or a word is replaced.

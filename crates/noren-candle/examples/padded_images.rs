@@ -1,4 +1,5 @@
-//! Images of different sizes in one batch: patches attend only to the valid region of their own image.
+//! Images of different sizes in one batch. Patches (parts of an image, one token each) attend only to the patches of
+//! their own image, not to padding.
 //!
 //! A batch holds all images in grids of one size, so smaller images are padded on the right and below. In this example,
 //! the padding contains NaN, which changes no bit of the outputs for the patches of an image. These outputs equal the

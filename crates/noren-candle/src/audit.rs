@@ -147,7 +147,7 @@ pub fn audit(subject: &Subject<'_>, length: Option<usize>) -> Result<Report> {
 }
 
 /// Returns the worst verdict of several trials, and the observation of the trial with this verdict. If an output
-/// changed that must stay equal, also returns the last attention before the first difference.
+/// changed that must stay equal, also returns the name of the last attention before the first difference.
 fn judge_all(lab: &Lab<'_>, trials: &[Trial]) -> Result<(Verdict, String, Option<String>)> {
     let mut worst = (Verdict::Pass, "the outputs are equal to the bit".to_owned(), None);
     for (i, trial) in trials.iter().enumerate() {

@@ -70,7 +70,7 @@ impl Embedder {
         }
     }
 
-    /// Returns the settings of this embedder, as (pooling, whether vectors are scaled to length 1, maximum number of
+    /// Returns the settings of this embedder, as (pooling, true if vectors are scaled to length 1, maximum number of
     /// tokens of a text). Longer texts are cut.
     pub fn ways(&self) -> (Pooling, bool, usize) {
         (self.pooling, self.normalize, self.most_tokens)

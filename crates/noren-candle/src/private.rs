@@ -7,14 +7,14 @@ use noren_text::{Policy, PrivateTokens};
 /// The result of a test for leaks of private tokens.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Proof {
-    /// Number of calls of the model in which other tokens replaced the private tokens of the text.
+    /// Number of trials: calls of the model in which other tokens replaced the private tokens of the text.
     pub trials: usize,
-    /// Number of values that were compared in each of these calls: all values of the released outputs.
+    /// Number of output values that were compared in each trial: all values of the released outputs.
     pub compared: usize,
-    /// The indices of the tokens whose output is released, but changed in any bit in at least one of these calls.
+    /// The indices of the tokens whose output is released, but changed in any bit in at least one trial.
     pub leaks: Vec<usize>,
-    /// Number of private tokens whose own output changed in at least one of these calls. If this number is 0, replacing
-    /// the private tokens had no effect, and the test establishes nothing.
+    /// Number of private tokens whose own output changed in at least one trial. If this number is 0, replacing the
+    /// private tokens had no effect, and the test establishes nothing.
     pub secret_changed: usize,
 }
 
@@ -49,8 +49,8 @@ pub fn pool_released(states: &[Vec<f32>], private: &PrivateTokens, policy: &Poli
     Some(sum.into_iter().map(|x| x / count).collect())
 }
 
-/// Runs the model with the given text, and `trials` times with a variant in which each private token is replaced by
-/// another token from `choices`. Compares the released outputs bit by bit.
+/// Runs the model with the given text, and `trials` times with a variant of the text. In a variant, another token from
+/// `choices` replaces each private token that `policy` hides from the reader. Compares the released outputs bit by bit.
 ///
 /// `run` takes token ids and returns one row of numbers for each token (a state or logits). All variants have the same
 /// number of tokens, and private tokens at the same indices. The test therefore does not show whether outputs depend on
@@ -118,8 +118,8 @@ fn rows(run: &mut impl FnMut(&[u32]) -> Result<Vec<Vec<f32>>>, ids: &[u32]) -> R
     }
 }
 
-/// Returns a random token of `choices` that is not `own`. The choice is the same in every call with the same index `at`
-/// of the token and the same number `trial` of the variant of the text.
+/// Returns a random token of `choices` that is not `own`. Calls with the same token index `at` and the same trial
+/// number `trial` return the same token.
 fn another(own: u32, choices: &[u32], at: usize, trial: usize) -> u32 {
     let word = philox([at as u32, trial as u32, 0x5EC7, 0], 0)[0] as usize;
     let chosen = choices[word % choices.len()];

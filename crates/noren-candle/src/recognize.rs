@@ -12,11 +12,11 @@ use std::path::Path;
 struct Tag {
     /// The index of the kind of entity; `None` for the class `O`, which marks words outside of entities.
     kind: Option<usize>,
-    /// True if an entity begins at a word with this tag, whatever the tag of the previous word is (prefixes `B`, `U`,
-    /// `S`).
+    /// True if an entity begins at each word with this tag, independent of the tag of the previous word (prefixes `B`,
+    /// `U`, `S`).
     begins: bool,
-    /// True if an entity ends at a word with this tag, whatever the tag of the next word is (prefixes `L`, `E`, `U`,
-    /// `S`).
+    /// True if an entity ends at each word with this tag, independent of the tag of the next word (prefixes `L`, `E`,
+    /// `U`, `S`).
     ends: bool,
 }
 
@@ -140,7 +140,7 @@ impl Recognizer for EntityRecognizer {
 struct Word {
     number: u32,
     range: Range<usize>,
-    /// The tag of the word's first token that belongs to an entity; `None` if none of its tokens does.
+    /// The tag of the word's first token that belongs to an entity; `None` if no token of the word belongs to one.
     tag: Option<Tag>,
 }
 

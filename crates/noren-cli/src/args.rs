@@ -40,7 +40,7 @@ pub(crate) struct ShapeArgs {
     pub(crate) kv_heads: Option<usize>,
 }
 
-/// The facts of the mask.
+/// The facts of the mask: lengths, padding side and other data that the mask needs.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Facts")]
 pub(crate) struct FactArgs {

@@ -108,8 +108,9 @@ fn all_lengths(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(verdict)
 }
 
-/// Formats the number of different cells, and which mask contains the other. `only_first` cells are allowed only by the
-/// first mask, `only_second` cells only by the second mask; `all` is the number of all cells.
+/// Formats the number of different cells, and which mask contains the other. `only_first` is the number of cells that
+/// only the first mask allows, `only_second` the number that only the second mask allows, and `all` the number of all
+/// cells.
 fn summary([only_first, only_second, all]: [u128; 3]) -> String {
     let count = only_first + only_second;
     let relation = match (only_first, only_second) {

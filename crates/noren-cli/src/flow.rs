@@ -284,8 +284,8 @@ fn ranges(set: &IntervalSet) -> Vec<[u32; 2]> {
     set.iter().map(|i| [i.start, i.end]).collect()
 }
 
-/// Prints for each number of layers the tokens that can influence the output of `token` in batch row 0. `rows` is the
-/// number of batch rows.
+/// Prints the tokens that can influence the output of `token` in batch row 0, in one line for each number of layers.
+/// `rows` is the number of batch rows.
 fn tell_field(field: &[IntervalSet], token: u32, rows: usize, screen: &mut Screen) -> Result<()> {
     if field.is_empty() {
         return Ok(());
@@ -342,8 +342,7 @@ pub(crate) fn tell_ruling(ruling: &Ruling, screen: &mut Screen) -> Result<()> {
     Ok(())
 }
 
-/// Formats the result of a rule that holds in all batch rows. `rows` are the results of the rule, one for each batch
-/// row.
+/// Formats the result of a rule that holds in all batch rows. `rows` has the result of the rule in each batch row.
 fn in_all_rows(rows: &[RuleVerdict]) -> String {
     let rule = &rows[0].rule;
     let pairs = rows.iter().map(|row| row.pairs).fold(0, u64::saturating_add);

@@ -122,8 +122,8 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Creates a temporary file in `folder`. If an interrupted process left a file with the chosen name, another name is
-/// chosen.
+/// Creates a temporary file in `folder`. If a file with the first name exists, which an interrupted process left, tries
+/// other names.
 fn create_part(folder: &Path) -> std::io::Result<(File, PathBuf)> {
     let id = std::process::id();
     let mut part = folder.join(format!(".noren-{id}.tmp"));

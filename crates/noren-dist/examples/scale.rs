@@ -1,4 +1,4 @@
-//! Simulated passes of long sequences over many ranks, for `docs/scale.md`:
+//! Simulates attention passes over long sequences on many ranks, and prints the table of `docs/scale.md`:
 //! `cargo run --release -p noren-dist --example scale`.
 
 use noren_dist::{Machine, Options, search, simulate};

@@ -1,6 +1,10 @@
-//! Compares splits of seven masks of long contexts with the rules of other systems, with fixed seeds: `cargo run
-//! --release -p noren-dist --example table`. `-- --all` shows every candidate; `-- --heads 32 --kv-heads 8` counts
-//! bytes for other numbers of heads; `-- --keys` lets only keys travel.
+//! Splits seven masks of long contexts over ranks, and compares each split with the splits by the rules of other
+//! systems. The masks have fixed seeds. Command: `cargo run --release -p noren-dist --example table`, with these
+//! options after `--`:
+//!
+//! * `--all` prints every split that was tried, not only the best one.
+//! * `--heads 32 --kv-heads 8` counts the bytes for other numbers of heads.
+//! * `--keys` allows ranks to send only keys and values, not queries.
 
 use noren_dist::masks::cases;
 use noren_dist::{Measures, Objective, Options, Travel, compare, search};

@@ -1,10 +1,10 @@
-//! Assigns tokens to ranks after the rank that computes each cell is known. Each token goes to the rank that saves the
-//! most bytes as its owner and may still own more tokens.
+//! Chooses the ranks that own tokens, after the rank that computes each cell is known. Each token goes to the rank that
+//! saves the most bytes as its owner, among the ranks that have not reached their maximum number of tokens.
 //!
-//! The bytes that a rank receives are a sum over tokens. For a token that another rank owns, the rank receives the
-//! query, or the key and value, that its cells need. For a token of its own, it receives the results that other ranks
-//! computed for the token's query. If a token gets another owner, the bytes of only two ranks change, so single moves
-//! can reduce the bytes of the busiest rank (the rank that receives the most).
+//! The bytes that a rank receives are a sum over tokens. For a token of another rank, it receives the query, or the key
+//! and value, that it needs to compute its own cells. For a token that it owns, it receives the results that other
+//! ranks computed for the token's query. If a token gets another owner, the bytes of only two ranks change, so single
+//! moves can reduce the bytes of the busiest rank (the rank that receives the most bytes).
 
 use crate::layout::Block;
 use crate::runs::{Owners, Runs, merged, within};
@@ -16,9 +16,10 @@ use crate::wire::Sizes;
 struct Grain {
     start: u32,
     end: u32,
-    /// The ranks whose cells use queries or keys of the grain, in ascending order of ranks.
+    /// The ranks that use queries or keys of the grain for the cells that they compute, in ascending order of ranks.
     readers: Vec<Reader>,
-    /// The number of ranks that compute at least one cell of a query row in `start..end`; 0 if the grain is not of query rows.
+    /// The number of ranks that compute at least one cell of a query row in `start..end`; 0 if the positions are keys
+    /// without queries.
     computing: u64,
 }
 
@@ -29,7 +30,7 @@ struct Reader {
     reads_keys: bool,
 }
 
-/// The positions that get owners: query rows, keys, or tokens that have a query and a key.
+/// The kind of positions that get owners: query rows, keys, or tokens that have a query and a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Axis {
     /// Query rows only.
@@ -41,13 +42,13 @@ pub(crate) enum Axis {
     Tokens(u32),
 }
 
-/// The maximum number of times that the search gives a run of consecutive positions to another rank: the first number, plus
-/// the second number for each rank.
+/// The maximum number of moves in the search is `MOVES[0] + MOVES[1] * ranks`. A move gives a run of consecutive
+/// positions to another rank.
 const MOVES: [usize; 2] = [2000, 2];
 
 /// Returns the owners of all positions of `axis`, chosen so that ranks receive few bytes if each rank computes its
-/// rectangle of `blocks`. No rank owns more than `most` positions. Up to `grain` consecutive positions get their owner
-/// together.
+/// rectangle of `blocks`. No rank owns more than `most` positions. Positions get owners in runs of at most `grain`
+/// consecutive positions.
 pub(crate) fn owners(strips: &Strips, blocks: &[Block], axis: Axis, grain: u32, most: f64, sizes: &Sizes) -> Owners {
     let ranks = blocks.len();
     let grains = grains(strips, blocks, axis, grain);
@@ -71,8 +72,8 @@ pub(crate) fn owners(strips: &Strips, blocks: &[Block], axis: Axis, grain: u32, 
     Owners::from_parts(parts.collect())
 }
 
-/// Returns, for the rectangle `block`, the query rows that read at least one of its keys, and the keys that these rows
-/// read, `(rows, keys)`.
+/// Returns, for the rectangle `block`, the query rows that read at least one key of the rectangle, and the keys of the
+/// rectangle that these rows read, `(rows, keys)`.
 fn reading(strips: &Strips, block: &Block) -> (Runs, Runs) {
     let (mut rows, mut keys) = (Runs::new(), Runs::new());
     for strip in strips.within(block.rows[0], block.rows[1]) {
@@ -85,8 +86,8 @@ fn reading(strips: &Strips, block: &Block) -> (Runs, Runs) {
     (merged(rows), merged(keys))
 }
 
-/// Splits the positions of `axis` into grains of at most `most` positions. The positions of a grain are read by the
-/// same ranks: a grain ends where this set of ranks changes.
+/// Splits the positions of `axis` into grains: runs of at most `most` positions that are read by the same ranks. A
+/// grain ends where the set of these ranks changes.
 fn grains(strips: &Strips, blocks: &[Block], axis: Axis, most: u32) -> Vec<Grain> {
     let (len, shift) = match axis {
         Axis::Queries => (strips.q_len(), 0),
@@ -134,14 +135,14 @@ fn grains(strips: &Strips, blocks: &[Block], axis: Axis, most: u32) -> Vec<Grain
 
 struct State<'a> {
     owner: Vec<u32>,
-    /// For each rank, the indices of the grains that it owns.
+    /// For each rank, the indices of the grains (runs of consecutive positions with one owner) that it owns.
     owned: Vec<Vec<usize>>,
     /// For each rank, the number of positions that it owns.
     held: Vec<f64>,
     /// For each rank, the number of bytes that it receives.
     received: Vec<u64>,
     grains: &'a [Grain],
-    /// For each rank, the indices of the grains that it reads.
+    /// For each rank, the indices of the grains (runs of consecutive positions) whose queries or keys its cells use.
     reads: Vec<Vec<usize>>,
     sizes: &'a Sizes,
     most: f64,
@@ -157,8 +158,8 @@ impl State<'_> {
         u64::from(self.grains[grain].end - self.grains[grain].start)
     }
 
-    /// Returns the bytes that `rank` would receive for a grain if it owned the grain: the results that other ranks
-    /// compute for the query rows of the grain.
+    /// Returns the bytes that `rank` would receive for a grain, a run of consecutive positions, if it owned the grain:
+    /// the results that other ranks compute for the query rows of the grain.
     fn owning(&self, grain: usize, rank: u32) -> u64 {
         let own = self.reader(grain, rank).is_some_and(|r| r.computes);
         self.len(grain) * self.sizes.result * (self.grains[grain].computing - u64::from(own))
@@ -176,9 +177,10 @@ impl State<'_> {
         self.held[rank as usize] + self.len(grain) as f64 <= self.most
     }
 
-    /// Assigns grains in descending order of the bytes per token that a rank saves as the owner of a grain. A rank is
-    /// skipped if it would own more than `most` positions. Each of the remaining grains goes to the same rank as the
-    /// remaining grain before it, or, if that rank is full, to the rank that owns the fewest positions.
+    /// Gives each grain (a run of consecutive positions) to a rank. The pairs of grain and rank are processed in
+    /// descending order of the bytes per token that the rank saves as the owner. A rank is skipped if it would own more
+    /// than `most` positions. A grain that gets no rank in this way goes to the same rank as the last such grain before
+    /// it, or, if that rank is full, to the rank that owns the fewest positions.
     fn assign(&mut self) {
         for (grain, about) in self.grains.iter().enumerate() {
             for reader in &about.readers {
@@ -229,8 +231,9 @@ impl State<'_> {
         self.received[rank as usize] = received;
     }
 
-    /// Moves grains to or from the busiest rank, which receives the most bytes, until no move helps. After a move, the
-    /// old and the new owner of the grain must both receive fewer bytes than the busiest rank received before the move.
+    /// Moves grains (runs of consecutive positions) to or from the busiest rank, which receives the most bytes, until
+    /// no move helps. After a move, the old and the new owner of the grain must both receive fewer bytes than the
+    /// busiest rank received before the move.
     fn relieve(&mut self) {
         for _ in 0..MOVES[0] + MOVES[1] * self.held.len() {
             let busiest = (0..self.received.len()).max_by_key(|r| (self.received[*r], usize::MAX - r)).expect("a rank");

@@ -1,13 +1,15 @@
-//! The rules by which other systems split a sequence over ranks, as published, measured with the measures of this
-//! crate. In all of these splits, only keys and values travel, and a rank receives only keys that its queries read.
+//! The rules by which other systems split a sequence over ranks, as published. Their splits are measured with the
+//! measures of this crate. In all of these splits, only keys and values travel, and a rank receives only keys that its
+//! queries read.
 //!
 //! * `contiguous`: equal runs of tokens (ring attention without reordering).
-//! * `zigzag`: `2 * ranks` equal pieces, one from each end for each rank (Llama 3; PyTorch's `_HeadTailLoadBalancer`).
+//! * `zigzag`: `2 * ranks` equal runs of tokens. Each rank gets one from the beginning and one from the end (Llama 3;
+//!   PyTorch's `_HeadTailLoadBalancer`).
 //! * `striped`: token `i` to rank `i % ranks` (striped attention, Brandon et al. 2023).
 //! * `ptrr`: blocks of 128 rows, sorted by the number of key blocks that they read, given to the ranks in alternating
 //!   order: first to last, then last to first (PyTorch's `_PTRRLoadBalancer`).
-//! * `min-heap`: eight chunks of tokens for each rank. The chunk with the most allowed cells is given away first, and
-//!   each chunk goes to the rank with the fewest allowed cells so far that has fewer than eight chunks (MagiAttention's
+//! * `min-heap`: eight chunks of tokens for each rank. Chunks are assigned in descending order of their allowed cells.
+//!   Each chunk goes to the rank with the fewest allowed cells so far that has fewer than eight chunks (MagiAttention's
 //!   `MinHeapDispatchAlg`, `MAGI_ATTENTION_MIN_CHUNKS_PER_RANK` 8).
 
 use crate::contiguous::equal;
@@ -22,12 +24,12 @@ use crate::zigzag;
 const BLOCK: u32 = 128;
 /// The number of chunks that each rank gets from MagiAttention's rule.
 const CHUNKS: u32 = 8;
-/// The maximum number of stripes (groups of consecutive tokens that go to one rank) of the rule `striped`. In a longer
-/// sequence, a stripe has several tokens instead of one. The keys that a rank reads then stay the same, except for
-/// masks that distinguish neighbouring tokens.
+/// The maximum number of stripes of the rule `striped`, which gives groups of consecutive tokens (stripes) to the ranks
+/// in rotation. In a longer sequence, a stripe has several tokens instead of one. The keys that a rank reads then stay
+/// the same, except for masks that distinguish neighbouring tokens.
 const MOST_STRIPES: u32 = 1 << 13;
 
-/// The split that another system's rule gives for a mask, with its measures.
+/// The split of a mask over ranks that another system's rule gives, with its measures.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Baseline {
     /// Name of the rule: `contiguous`, `zigzag`, `striped`, `ptrr` or `min-heap`.
@@ -48,7 +50,7 @@ pub(crate) enum Rule {
     MinHeap,
 }
 
-/// All rules.
+/// All rules by which other systems split a sequence over ranks.
 pub(crate) const RULES: [Rule; 5] = [Rule::Contiguous, Rule::Zigzag, Rule::Striped, Rule::Ptrr, Rule::MinHeap];
 
 impl Rule {

@@ -7,8 +7,8 @@ use crate::strips::Strips;
 use crate::wire::Sizes;
 use serde::Serialize;
 
-/// A lower bound on the bytes that the busiest rank receives, with the reason. It holds for all owners of tokens that
-/// respect the maximum number of tokens of a rank, and for all distributions of cells over ranks.
+/// A lower bound on the bytes that the busiest rank (the rank that receives the most bytes) receives, with the reason.
+/// It holds for every split in which no rank owns more than the maximum number of tokens.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Bound {
     /// The bytes that at least one rank receives in the forward pass.
@@ -17,14 +17,15 @@ pub struct Bound {
     pub why: String,
 }
 
-/// Returns the largest lower bound that one of these two arguments gives, for ranks that own at most `most` tokens, or
-/// `None` if they give no bound.
+/// Returns the larger of two lower bounds on the bytes that the busiest rank receives, if ranks own at most `most`
+/// tokens. Returns `None` if queries and keys are not the same tokens, if heads have different masks, or if both bounds
+/// are 0. The bounds follow from these facts:
 ///
 /// * If only keys travel, the owner of the row with the most keys receives those keys of the row that it does not own.
 /// * If no query reads later keys, the i-th row that a rank owns reads at most `i` of the keys that the rank owns. For
-///   a row with `L` keys, the rank receives the other `L - i` keys, or another rank computes a part of the row, which
-///   costs a query and a result. Rows with fewer than `L` keys may cost nothing and are subtracted; there are few of
-///   them if every row reads a long window.
+///   a row that reads `L` keys, the rank receives the other `L - i` keys, or another rank computes a part of the row,
+///   which costs a query and a result. Rows that read fewer than `L` keys may cost nothing, so their bytes are
+///   subtracted. There are few such rows if every row reads a long window.
 pub(crate) fn bound(
     strips: &Strips,
     tie: Tie,

@@ -68,8 +68,8 @@ impl Partition {
 }
 
 impl RowPartition {
-    /// Checks the order and range of all lists: runs ascend within their axis, peers ascend, and a rank has query rows
-    /// of other ranks only if queries travel.
+    /// Checks the order and range of all lists: runs and the ranks of peers ascend, and no index exceeds `q_len` or
+    /// `kv_len`. Checks also that a rank has query rows of other ranks only if `travel` allows queries.
     fn check_forms(&self, [q_len, kv_len]: [usize; 2], travel: Travel) -> Result<(), String> {
         let sound = |runs: &Runs, len: usize| {
             runs.iter().all(|[start, end]| start < end && *end as usize <= len)
@@ -128,7 +128,7 @@ impl RowPartition {
         }
     }
 
-    /// Checks that the rank `exchange.peer` owns the keys and query rows that `rank` receives from it.
+    /// Checks that the rank `exchange.peer` owns the keys and query rows that `rank` receives from this peer.
     fn check_exchange(&self, rank: u32, exchange: &Exchange) -> Result<(), String> {
         let Some(peer) = self.shares.get(exchange.peer as usize).filter(|_| exchange.peer != rank) else {
             return Err(format!(
@@ -146,7 +146,7 @@ impl RowPartition {
 }
 
 impl Share {
-    /// Checks that the steps use only data that the rank owns or receives.
+    /// Checks that the steps of this share use only data that its rank (`rank`) owns or receives.
     fn check_steps(&self, rank: u32) -> Result<(), String> {
         let received: Runs = merged(self.receives.iter().flat_map(|e| e.rows.iter().copied()).collect());
         for (i, step) in self.steps.iter().enumerate() {
@@ -166,7 +166,8 @@ impl Share {
     }
 }
 
-/// Checks that every allowed cell of a pattern is in exactly one step. `pattern` is the index of the pattern in `plan`.
+/// Checks that every allowed cell of a pattern (the cells of heads with equal masks) is in exactly one step. `pattern`
+/// is the index of the pattern in `plan`.
 fn check_cells(row: &RowPartition, plan: &Plan, pattern: usize) -> Result<(), String> {
     let runs: RowRuns = plan.row_runs(pattern);
     // for each row, the steps that compute it

@@ -25,7 +25,7 @@ pub(crate) fn chains(areas: &[f64], tokens: &[f64], parts: usize, most: f64) -> 
     Some(best)
 }
 
-/// Fills one group after another with consecutive strips, up to the area `area` and `most` tokens for each group.
+/// Fills one group after another with consecutive strips, up to `area` allowed cells and `most` tokens for each group.
 /// Returns the index after the last strip of each group, or `None` if `parts` groups do not hold all strips.
 fn fill(areas: &[f64], tokens: &[f64], parts: usize, area: f64, most: f64) -> Option<Vec<usize>> {
     let mut ends = Vec::with_capacity(parts);
@@ -41,8 +41,8 @@ fn fill(areas: &[f64], tokens: &[f64], parts: usize, area: f64, most: f64) -> Op
     (at == areas.len()).then_some(ends)
 }
 
-/// Returns the owners of positions from the strips of each rank. `cut[i]` is the index after the last strip of rank
-/// `i`; `ends[j]` is the first position after strip `j`.
+/// Returns the owners of query rows if each rank owns consecutive strips (runs of query rows). `cut[i]` is the index
+/// after the last strip of rank `i`; `ends[j]` is the first row after strip `j`.
 pub(crate) fn owners(cut: &[usize], ends: &[u32]) -> Owners {
     let mut out = Owners::default();
     for (rank, items) in cut.iter().enumerate().filter(|(_, items)| **items > 0) {

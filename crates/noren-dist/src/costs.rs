@@ -2,23 +2,26 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Seconds that one rank needs for one allowed cell of one head, divided by the number of components of the head
-/// (head_dim).
+/// Seconds of computation for one allowed cell of one head on one rank, divided by `head_dim`, the number of components
+/// of the head.
 ///
 /// The defaults come from this project's README (two cores of an AMD EPYC, f32, head_dim 64, 4096 tokens, 2026-11-21):
-/// 375 GFLOP/s forward without a mask and 223 under `sliding(256)`, where 3 of 8 cells are in mixed tiles; forward and
-/// backward together 351 and 218. From this follows that an allowed cell of a mixed tile takes 2.8 times as long as a
-/// cell of a full tile forward and 2.6 times backward. This includes the time for the denied cells of the tile.
+///
+/// * Without a mask: 375 GFLOP/s forward, 351 GFLOP/s forward and backward together.
+/// * Under `sliding(256)`, where 3 of 8 cells are in mixed tiles: 223 and 218 GFLOP/s.
+///
+/// Therefore an allowed cell of a mixed tile takes 2.8 times as long as a cell of a full tile forward, and 2.6 times as
+/// long backward. This includes the time for the denied cells of the tile.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
-    /// Forward seconds of a cell in a full tile.
+    /// Forward seconds of an allowed cell in a full tile, divided by `head_dim`.
     pub full: f64,
-    /// Forward seconds of a cell in a mixed tile.
+    /// Forward seconds of an allowed cell in a mixed tile, divided by `head_dim`.
     pub mixed: f64,
-    /// Backward seconds of a cell in a full tile.
+    /// Backward seconds of an allowed cell in a full tile, divided by `head_dim`.
     pub full_backward: f64,
-    /// Backward seconds of a cell in a mixed tile.
+    /// Backward seconds of an allowed cell in a mixed tile, divided by `head_dim`.
     pub mixed_backward: f64,
 }
 
@@ -29,8 +32,8 @@ impl Default for Costs {
 }
 
 impl Costs {
-    /// Returns costs for another speed, with the proportions of the defaults. `gflops` is the forward speed without a
-    /// mask in GFLOP/s, as `noren bench` measures it.
+    /// Returns costs for another speed; the ratios between the four costs stay those of the defaults. `gflops` is the
+    /// forward speed without a mask in GFLOP/s, as `noren bench` measures it.
     pub fn at(gflops: f64) -> Self {
         let Costs { full, mixed, full_backward, mixed_backward } = Costs::default();
         let times = 4.0 / (gflops * 1e9) / full;
@@ -42,14 +45,14 @@ impl Costs {
         }
     }
 
-    /// Returns the seconds of the forward pass on one rank. `all` is the number of allowed cells over all heads;
-    /// `mixed` is the number of those of them that are in mixed tiles.
+    /// Returns the seconds of the forward pass on one rank. `all` is the number of allowed cells over all heads, and
+    /// `mixed` is the number of allowed cells in mixed tiles.
     pub fn forward(&self, [all, mixed]: [f64; 2], head_dim: usize) -> f64 {
         (self.full * (all - mixed) + self.mixed * mixed) * head_dim as f64
     }
 
-    /// Returns the seconds of the backward pass on one rank. `all` is the number of allowed cells over all heads;
-    /// `mixed` is the number of those of them that are in mixed tiles.
+    /// Returns the seconds of the backward pass on one rank. `all` is the number of allowed cells over all heads, and
+    /// `mixed` is the number of allowed cells in mixed tiles.
     pub fn backward(&self, [all, mixed]: [f64; 2], head_dim: usize) -> f64 {
         (self.full_backward * (all - mixed) + self.mixed_backward * mixed) * head_dim as f64
     }

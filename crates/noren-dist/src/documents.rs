@@ -1,15 +1,15 @@
 //! A split by documents: a small document goes to one rank. A large document is divided among a group of ranks, each of
-//! which owns one piece from its beginning and one piece from its end (zigzag).
+//! which owns a run of tokens from its beginning and a run from its end (zigzag).
 
 use crate::runs::Owners;
 use crate::strips::Strips;
 use crate::zigzag;
 
-/// A document is small if its number of allowed cells is less than this fraction of the mean number of a rank. A small
-/// document is not divided.
+/// A document is small if it has fewer allowed cells than this fraction of the mean number of cells that a rank
+/// computes. A small document is not divided.
 const SMALL: f64 = 0.02;
 
-/// A run of query rows whose tokens read only tokens of the run. Its area is its number of allowed cells.
+/// A run of query rows whose tokens read only tokens of the run. `area` is the number of allowed cells in these rows.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Document {
     pub(crate) start: u32,
@@ -17,9 +17,9 @@ pub(crate) struct Document {
     pub(crate) area: f64,
 }
 
-/// Returns the documents: the shortest runs of query rows that share no keys with the rows around them. Documents are
-/// found from the allowed cells, not from the definition of the mask. `shift` is the index of the key that belongs to
-/// the token of query row 0.
+/// Returns the documents: the shortest runs of query rows that share no keys with the rows around them. The documents
+/// are found from the allowed cells, not from the definition of the mask. `shift` is the index of the key that belongs
+/// to the same token as query row 0.
 pub(crate) fn documents(strips: &Strips, shift: u32) -> Vec<Document> {
     let mut out: Vec<Document> = Vec::new();
     let mut reach = 0; // the last row that is connected with any row so far
@@ -52,9 +52,9 @@ pub(crate) fn documents(strips: &Strips, shift: u32) -> Vec<Document> {
 }
 
 /// Returns the owners of tokens if documents are assigned to groups of `group` ranks. A document goes to the group with
-/// the least work, or to several groups if its area is large. Each rank of these groups owns one piece from the
-/// beginning of the document and one from its end (zigzag). Small documents go to one rank. `limit` is the maximum
-/// number of tokens of a rank, as a multiple of the mean.
+/// the least work, or to several groups if it has many allowed cells. Each rank of these groups owns a run of tokens
+/// from the beginning of the document and a run from its end (zigzag). Small documents go to one rank. `limit` is the
+/// maximum number of tokens of a rank, as a multiple of the mean.
 pub(crate) fn owners(documents: &[Document], ranks: usize, group: usize, limit: f64) -> Owners {
     let area: f64 = documents.iter().map(|d| d.area).sum::<f64>() / ranks as f64;
     let tokens = documents.iter().map(|d| f64::from(d.end - d.start)).sum::<f64>() / ranks as f64;

@@ -1,14 +1,14 @@
 //! The errors of this crate.
 
-/// An error of partitions. The text names the given value, the expected value, and the repair.
+/// An error of partitions. The text contains the given value, the expected value, and how to fix the problem.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An invalid number of ranks or nodes, or an invalid size or cost of the data that travels.
+    /// An invalid number of ranks or nodes, or an invalid size or cost of the data that ranks send.
     #[error("ranks: {0}")]
     Ranks(String),
 
-    /// An earlier partition, whose owners should be kept, has another shape or other numbers of ranks or nodes.
+    /// An earlier partition, whose owners should be kept, has another shape or another number of ranks or nodes.
     #[error("owners: {0}")]
     Owners(String),
 
@@ -19,13 +19,13 @@ pub enum Error {
     /// A partition that another system cannot express.
     #[error("{target} cannot express this partition: {problem}")]
     Export {
-        /// Name of the target system.
+        /// Name of the system for which the partition was exported.
         target: &'static str,
-        /// The part of the partition that the target system cannot express, and how to fix it.
+        /// The part of the partition that the system cannot express, and how to fix it.
         problem: String,
     },
 
-    /// An error of the mask.
+    /// An error of the mask, from `noren-mask`.
     #[error(transparent)]
     Mask(#[from] noren_mask::Error),
 }

@@ -1,17 +1,21 @@
-//! All possible splits of masks with few strips of query rows over few ranks.
+//! All possible splits of a mask over ranks, for masks with few strips (runs of query rows) and few ranks.
 
 use crate::layout::{Block, Layout, Work};
 use crate::partition::Travel;
 use crate::runs::Owners;
 use crate::strips::Strips;
 
-/// The maximum number of splits of one kind that are enumerated.
+/// The maximum number of splits that are enumerated, for each of two kinds: by owners of queries, and by rectangles.
 const MOST: usize = 1024;
 
-/// Returns all assignments of strips (runs of query rows) to ranks in which the owner of each query computes its cells.
-/// If queries may travel, adds all assignments in which each rectangle (the rows of one strip x the keys of another
-/// strip) has its own rank too. The first strip always belongs to rank 0, because ranks are interchangeable. Each of
-/// these two kinds is left out if it has more than `MOST` assignments.
+/// Returns all possible layouts of two kinds. The first strip (a run of query rows) always belongs to rank 0, because
+/// ranks are interchangeable.
+///
+/// * By owners: each strip has a rank, which owns the strip's queries and computes their cells.
+/// * By rectangles, only if queries may travel: each strip has a rank that owns it, and each rectangle (the rows of one
+///   strip x the keys of another strip) has its own rank that computes its cells.
+///
+/// A kind with more than `MOST` layouts is left out.
 pub(crate) fn layouts(strips: &Strips, ranks: usize, travel: Travel) -> Vec<Layout> {
     if ranks < 2 || number(ranks, strips.iter().count()).is_none() {
         return Vec::new();

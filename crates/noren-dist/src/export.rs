@@ -6,28 +6,28 @@ use crate::partition::{Partition, Share};
 use crate::runs::{Runs, count, merged};
 use noren_mask::{Plan, Runs as RowRuns, Slice};
 
-/// The maximum number of slices of one rank. A kernel that executes one slice after another would take too long for
-/// more.
+/// The maximum number of attention slices (rectangles of queries x keys with one kind of mask) of one rank. A kernel
+/// that executes one slice after another would take too long for more slices.
 const MOST_SLICES: usize = 1 << 20;
 
-/// The work of one rank as MagiAttention's attention slices. The slices refer to two buffers of the rank: one of query
-/// rows, one of keys.
+/// The work of one rank as MagiAttention's attention slices: rectangles of queries x keys, each with a kind of mask.
+/// Their indices refer to two buffers of the rank, one of query rows and one of keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RankSlices {
-    /// The query rows of the buffer in order, as ranges of the whole sequence: first the rank's own rows, then rows of
-    /// other ranks.
+    /// The content of the rank's buffer of query rows, in order, as ranges of the whole sequence: first the rows that
+    /// the rank owns, then rows of other ranks.
     pub rows: Vec<[u32; 2]>,
-    /// The keys of the buffer in order, as ranges of the whole sequence: first the rank's own keys, then the keys that
-    /// it receives from each peer, in the order in which its steps use the peers.
+    /// The content of the rank's buffer of keys, in order, as ranges of the whole sequence: first the keys that the
+    /// rank owns, then the keys from each peer, in the order in which the rank's steps use the peers.
     pub keys: Vec<[u32; 2]>,
-    /// The slices, with positions in the two buffers as indices. Every allowed cell that the rank computes is in
-    /// exactly one slice.
+    /// The attention slices, whose indices are positions in the buffers of query rows and of keys. Every allowed cell
+    /// that the rank computes is in exactly one slice.
     pub slices: Vec<Slice>,
 }
 
 impl Partition {
-    /// Returns attention slices by rank (`q_ranges`, `k_ranges` and `attn_type_map` of MagiAttention's `flex_flash_attn_func`) for batch
-    /// row `batch`.
+    /// Returns the attention slices of each rank for batch row `batch`: the arguments `q_ranges`, `k_ranges` and
+    /// `attn_type_map` of MagiAttention's function `flex_flash_attn_func`.
     ///
     /// ```
     /// use noren_dist::{Options, Travel, partition};
@@ -40,8 +40,10 @@ impl Partition {
     /// ```
     ///
     /// # Errors
-    /// Returns an error if heads have different masks, because MagiAttention uses one list of slices for all heads, or if a rank needs
-    /// more than a million slices.
+    /// Returns an error in these cases:
+    ///
+    /// - Heads have different masks, because MagiAttention uses one list of slices for all heads.
+    /// - A rank needs more than 2^20 slices.
     ///
     /// # Panics
     /// Panics if `batch` is outside the batch, or if the plan belongs to another mask.
@@ -84,8 +86,12 @@ impl Partition {
     /// ```
     ///
     /// # Errors
-    /// Returns an error if a rank computes rows of other ranks, if ranks own different numbers of tokens, or if queries and keys are
-    /// different tokens. PyTorch cuts the reordered sequence into equal runs, and each rank computes its own rows.
+    /// Returns an error in these cases, because PyTorch cuts the reordered sequence into equal runs, and each rank
+    /// computes its own rows:
+    ///
+    /// - A rank computes query rows of other ranks.
+    /// - Ranks own different numbers of tokens.
+    /// - Queries and keys are different tokens.
     pub fn torch_indices(&self) -> Result<Vec<Vec<u32>>, Error> {
         let refuse = |problem: String| Err(Error::Export { target: "PyTorch's context parallelism", problem });
         let mut out = Vec::new();
@@ -118,7 +124,7 @@ impl Partition {
     }
 }
 
-/// Returns the work of one rank as slices. `allowed` holds the runs of keys that each query may read.
+/// Returns the work of the rank `rank` as attention slices. `allowed` holds the runs of keys that each query may read.
 fn slices(rank: u32, share: &Share, allowed: &RowRuns) -> RankSlices {
     let foreign = share.receives.iter().flat_map(|e| e.rows.iter().copied()).collect();
     let rows: Runs = share.queries.iter().copied().chain(merged(foreign)).collect();

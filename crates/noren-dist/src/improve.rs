@@ -4,15 +4,16 @@
 use crate::runs::Owners;
 use crate::strips::Strips;
 
-/// The maximum number of strips that are moved, `[per rank, in total]`.
+/// The maximum number of moved strips (runs of query rows): `[number for each rank, total number]`. The smaller limit
+/// applies.
 const MOVES: [usize; 2] = [16, 1024];
-/// The number of ranks that may receive a moved strip: those with the smallest areas.
+/// The number of ranks that may receive a moved strip: the ranks with the fewest allowed cells.
 const TAKERS: usize = 8;
 
-/// Returns owners of query rows with more even areas; the search starts from the owners `queries`. Each query is
-/// computed by its owner. Strips move from the ends of runs of the rank with the largest area to a rank with a small
-/// area that then owns at most `most` rows. Stops when no rank has more than `area` times the mean area, or when no
-/// move helps.
+/// Returns owners of query rows, between which the allowed cells are divided more evenly than between the owners
+/// `queries`. The owner of a query computes it. Repeatedly, a strip (a run of query rows) at the end of a run of the
+/// rank with the most cells moves to a rank with few cells, which then owns at most `most` rows. Stops when no rank has
+/// more than `area` times the mean number of cells, or when no move helps.
 pub(crate) fn improve(queries: &Owners, strips: &Strips, ranks: usize, area: f64, most: f64) -> Owners {
     // strips, split where the owner changes
     let mut parts: Vec<([u32; 2], u32, f64)> = Vec::new();

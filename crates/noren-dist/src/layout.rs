@@ -1,5 +1,5 @@
 //! [`Layout`]: the owners of tokens and the ranks that compute cells. The shares of all ranks (their steps, and the
-//! data that they exchange) follow from it.
+//! data that they exchange) follow from the layout.
 
 use crate::partition::{Exchange, RowPartition, Share, Step};
 use crate::runs::{Owners, Runs, count, merged, within};
@@ -62,15 +62,16 @@ impl Layout {
         Layout { queries, keys, work: Work::Owner }
     }
 
-    /// Returns the split of a batch row over `ranks` ranks. `strips` holds the allowed cells of the batch row.
+    /// Returns the split of a batch row over `ranks` ranks by this layout. `strips` holds the allowed cells of the
+    /// batch row.
     pub(crate) fn row(&self, strips: &Strips, ranks: usize) -> RowPartition {
         let mut shares = self.shares(strips, ranks);
         mirror(&mut shares);
         RowPartition { shares }
     }
 
-    /// Returns the share of each rank: the tokens that it owns, its steps, and the data that it receives. The data that
-    /// it sends stays empty; the caller fills it in with [`mirror`].
+    /// Returns the share of each rank: the tokens that the rank owns, its steps, and the data that it receives. The
+    /// lists `sends` stay empty; the caller fills them in with [`mirror`].
     pub(crate) fn shares(&self, strips: &Strips, ranks: usize) -> Vec<Share> {
         let queries = self.queries.by_rank(ranks);
         let keys = self.keys.by_rank(ranks);
@@ -102,9 +103,9 @@ impl Layout {
         parts.map(share).collect()
     }
 
-    /// Returns the steps in which `rank` computes the cells of `rows` x `keys`, one step for each owner of keys. The
-    /// owners are in this order: first `rank` itself, then the next higher rank, and so on; rank 0 follows the last
-    /// rank. `foreign` is true if other ranks own the rows.
+    /// Returns the steps in which `rank` computes the cells of `rows` x `keys`, one step for each rank that owns some
+    /// of these keys. The steps are in this order of the owners: first `rank` itself, then the next higher rank, and so
+    /// on; rank 0 follows the last rank. `foreign` is true if other ranks own the rows.
     fn steps(
         &self,
         strips: &Strips,
@@ -163,8 +164,8 @@ impl Layout {
     }
 }
 
-/// Fills in the lists `sends`: each exchange in the `receives` of one rank is added to the `sends` of the rank that
-/// sends the data.
+/// Fills in the lists `sends`: each exchange in the list `receives` of one rank is added to the list `sends` of the
+/// rank that sends the data.
 pub(crate) fn mirror(shares: &mut [Share]) {
     let mut sends: Vec<Vec<Exchange>> = vec![Vec::new(); shares.len()];
     for (rank, share) in shares.iter().enumerate() {

@@ -16,7 +16,8 @@
 //!
 //! # Where to go next
 //!
-//! * [`Partition`]: the contract of executors; [`Options`] and [`Objective`]: the choice of a split
+//! * [`Partition`]: the splits, and the rules for programs that execute them; [`Options`] and [`Objective`]: the choice
+//!   of a split
 //! * [`search()`], [`Candidate`]: all splits that were tried; [`Measures`], [`Bound`]: their costs and lower bounds
 //! * [`Baseline`]: the splits of other systems; [`simulate()`]: the time of a pass on other machines
 //! * [`RankSlices`]: export to MagiAttention

@@ -3,17 +3,17 @@
 use noren_mask::atoms::*;
 use noren_mask::{BoundMask, Error, Facts, Mask, Shape};
 
-/// A bound mask with a name, on which partitions are compared.
+/// A bound mask for comparisons of partitions, with a name.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// The name of the case.
+    /// The name of the mask, which tables print.
     pub name: &'static str,
     /// The bound mask.
     pub bound: BoundMask,
 }
 
-/// Returns the cases over `len` tokens: packed documents, skewed documents, a window, a shared prefix, block-causal
-/// documents without and with global rows, and plain causal.
+/// Returns masks over `len` tokens for comparisons of partitions: packed documents, documents of very different
+/// lengths, a window, a shared prefix, block-causal documents without and with global rows, and plain causal.
 ///
 /// # Errors
 /// Returns an error if a shape cannot have the length `len`.
@@ -48,8 +48,8 @@ fn skew(dice: u64) -> u64 {
     if dice.is_multiple_of(16) { 60_000 } else { (200.0 * 300f64.powf(share)) as u64 }
 }
 
-/// Returns lengths whose sum is `len`. `draw` computes each length from a random number that depends on `seed`. The
-/// last length is shortened to fit.
+/// Returns document lengths whose sum is `len`. `draw` computes each length from a random number that depends on
+/// `seed`. The last length is shortened to fit.
 fn lengths(len: u64, seed: u64, draw: impl Fn(u64) -> u64) -> Vec<u64> {
     let mut out = Vec::new();
     let mut left = len;
@@ -64,7 +64,7 @@ fn lengths(len: u64, seed: u64, draw: impl Fn(u64) -> u64) -> Vec<u64> {
     out
 }
 
-/// Returns a pseudorandom number from a number, by SplitMix64.
+/// Returns a pseudorandom number that depends only on `x`, by SplitMix64.
 fn mix(mut x: u64) -> u64 {
     x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -20,7 +20,7 @@ pub struct Measures {
     pub far: u64,
     /// The mean over all ranks of the bytes that a rank receives in the forward pass.
     pub mean_received: f64,
-    /// The largest number of peers (other ranks with which a rank exchanges data) of a rank.
+    /// The largest number of peers of a rank. Peers are other ranks with which a rank exchanges data.
     pub peers: u32,
 }
 
@@ -47,8 +47,8 @@ pub(crate) fn over_mean(values: impl Iterator<Item = f64> + Clone) -> f64 {
 }
 
 impl Measures {
-    /// Returns the measures of a split from the shares of all ranks. `areas` holds the numbers of allowed cells of each
-    /// rank, `[all, in mixed tiles]`; `node` returns the node of a rank.
+    /// Returns the measures of a split. `shares` holds the share of each rank, `areas` the numbers of allowed cells
+    /// that each rank computes, `[all, in mixed tiles]`. `node` returns the node of a rank.
     pub(crate) fn new(shares: &[Share], areas: &[[f64; 2]], sizes: &Sizes, node: impl Fn(usize) -> usize) -> Self {
         let traffic: Vec<_> = shares.iter().map(|s| sizes.traffic(s)).collect();
         let far = |(rank, share): (usize, &Share)| -> u64 {
@@ -71,8 +71,8 @@ impl Measures {
         }
     }
 
-    /// Returns whether `self` is at least as good as `other` in area, tokens, bytes received and peers, and better in
-    /// at least one of them.
+    /// Returns whether `self` is at least as good as `other` in all of `area`, `tokens`, `received` and `peers`, and
+    /// better in at least one of them.
     pub(crate) fn dominates(&self, other: &Self) -> bool {
         let pairs = |a: &Self| [a.area, a.tokens, a.received as f64, f64::from(a.peers)];
         let (mine, theirs) = (pairs(self), pairs(other));

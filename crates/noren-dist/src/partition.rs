@@ -1,18 +1,23 @@
 //! [`Partition`]: the owners of tokens, the ranks that compute cells, and the data that ranks exchange.
 //!
-//! A partition moves no data. An executor reads its own [`Share`] and, for every batch row:
+//! A partition moves no data. A program that executes it (an executor) runs on every rank, reads the [`Share`] of its
+//! rank, and does this for every batch row:
 //!
-//! 1. sends the data listed in `sends`: keys and values of `keys`, queries of `rows`; receives the data listed in `receives`;
-//! 2. computes `steps` in order, each the allowed cells of `rows` x `keys`, and merges the results of a row by log-sum-exp
-//!    in that order, from the first step on; a rank holds one result for each row it computes, its own or another rank's;
-//! 3. sends the result (output and log-sum-exp) of each row of another rank to its owner: the `rows` of `receives`;
-//! 4. merges the results that come back into its own rows, after its own steps, with peers in ascending order of ranks.
+//! 1. sends the data listed in `sends` (keys and values of `keys`, queries of `rows`), and receives the data listed in
+//!    `receives`;
+//! 2. computes `steps` in order, each the allowed cells of `rows` x `keys`. The results of a row are merged by
+//!    log-sum-exp in the order of the steps. A rank holds one result for each row that it computes, including rows of
+//!    other ranks;
+//! 3. sends the results (output and log-sum-exp) of other ranks' rows back to the owners of the rows. These are the
+//!    `rows` listed in `receives`;
+//! 4. merges the results that come back from peers into the rows that it owns, after its own steps, in ascending order
+//!    of ranks.
 //!
-//! The backward pass sends data between the same ranks. Keys and values travel as before; queries travel with the
-//! gradients of their outputs, their log-sum-exps and row sums (the dot product of each output row with its gradient).
-//! The partial gradients of keys and queries are sent back to the owners of the keys and queries. An owner adds them to
-//! its own gradients in ascending order of ranks. Every sum therefore has a fixed order, whichever message arrives
-//! first.
+//! The backward pass sends data between the same ranks. Keys and values are sent as in the forward pass. Queries are
+//! sent with the gradients of their outputs, their log-sum-exps and row sums (the dot product of each output row with
+//! its gradient). The partial gradients of keys and queries are sent back to the owners of the keys and queries. An
+//! owner adds them to its own gradients in ascending order of ranks. Every sum therefore has a fixed order, whichever
+//! message arrives first.
 
 use crate::Error;
 use crate::runs::{Runs, count};
@@ -21,7 +26,7 @@ use noren_mask::text::hex;
 use noren_mask::{BoundMask, Shape};
 use serde::{Deserialize, Serialize};
 
-/// The version of the format of partitions.
+/// The version of the format in which partitions are stored.
 pub const VERSION: u32 = 1;
 
 /// A split of one bound mask over ranks.
@@ -38,14 +43,14 @@ pub const VERSION: u32 = 1;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Partition {
-    /// The version of the format of partitions, [`VERSION`].
+    /// The version of the format in which the partition is stored, [`VERSION`].
     pub version: u32,
     /// SHA-256 of the mask with its shape and facts, of all fields below, and of the versions of this format and of
     /// this crate. Ranks compare it before the first exchange.
     pub hash: String,
     /// The name of the method that made the partition: `zigzag`, `documents`, ...
     pub method: String,
-    /// The kind of data, besides results and gradients, that travels between ranks.
+    /// The kind of data that ranks send to each other, besides results and gradients.
     pub travel: Travel,
     /// Number of ranks.
     pub ranks: usize,
@@ -59,11 +64,11 @@ pub struct Partition {
     pub rows: Vec<RowPartition>,
 }
 
-/// The data that travels between ranks besides results and gradients.
+/// The kind of data that ranks send to each other, besides results and gradients.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Travel {
-    /// Only keys and values travel: each query row is computed by its owner.
+    /// Only keys and values travel: the owner of a query row computes it.
     Keys,
     /// Keys and queries travel: a rank may compute query rows of other ranks and sends the results back to the owners.
     #[default]
@@ -74,12 +79,12 @@ pub enum Travel {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RowPartition {
-    /// The share of each rank.
+    /// The share of each rank: its tokens, its steps, and the data that it receives and sends.
     pub shares: Vec<Share>,
 }
 
-/// The part of one rank in a batch row: the queries and keys that it owns, its steps, and the data that it receives and
-/// sends.
+/// The part of one rank in the split of a batch row: the queries and keys that the rank owns, its steps, and the data
+/// that it receives and sends.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Share {
@@ -87,11 +92,13 @@ pub struct Share {
     pub queries: Runs,
     /// Keys that the rank owns; in self-attention, the keys of the tokens of `queries`.
     pub keys: Runs,
-    /// The steps, in the order in which the rank merges their results.
+    /// The steps (rectangles of query rows x keys that the rank computes), in the order in which the rank merges their
+    /// results.
     pub steps: Vec<Step>,
-    /// The data that the rank receives before it computes, one exchange for each peer, by ascending peer.
+    /// The data that the rank receives before it computes: one exchange for each rank that sends data, in ascending
+    /// order of ranks.
     pub receives: Vec<Exchange>,
-    /// The data that the rank sends, one exchange for each peer, by ascending peer.
+    /// The data that the rank sends: one exchange for each rank that receives data, in ascending order of ranks.
     pub sends: Vec<Exchange>,
 }
 
@@ -110,22 +117,20 @@ pub struct Step {
     pub keys: Runs,
 }
 
-/// The data that one rank sends to another rank. It is listed in `sends` of the sender and in `receives` of the
-/// receiver.
+/// The data that one rank sends to another rank. The sender lists it in `sends`, the receiver in `receives`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exchange {
-    /// The rank with which data is exchanged: the sender in `receives`, the receiver in `sends`.
+    /// The rank at the other end of the exchange: the sender in `receives`, the receiver in `sends`.
     pub peer: u32,
     /// The keys that are sent, with their values.
     pub keys: Runs,
-    /// The query rows that are sent. Their results go back in the opposite direction.
+    /// The query rows that are sent. Their results are sent back after the computation.
     pub rows: Runs,
 }
 
 impl Share {
-    /// Returns the number of tokens that the rank owns: the number of its query rows or of its keys, whichever is
-    /// larger.
+    /// Returns the number of tokens that the rank owns: the larger of its number of query rows and its number of keys.
     pub fn tokens(&self) -> u64 {
         count(&self.queries).max(count(&self.keys))
     }
@@ -158,7 +163,7 @@ impl Partition {
         &self.rows[self.row_of[batch]]
     }
 
-    /// Returns the node of a rank.
+    /// Returns the index of the node (machine) to which a rank belongs.
     pub fn node_of(&self, rank: u32) -> usize {
         rank as usize * self.nodes / self.ranks
     }
@@ -168,11 +173,12 @@ impl Partition {
         serde_json::to_string(self).expect("numbers and texts can be written as JSON")
     }
 
-    /// Reads a partition and compares it with its mask: the hash, the covered cells, and the completeness of the data.
+    /// Reads a partition from JSON, and checks that it belongs to the mask `bound`: the hash, the covered cells, and
+    /// the completeness of the data.
     ///
     /// # Errors
-    /// Returns an error for text that is no partition, for another version, for another mask, and whenever
-    /// [`check`](Self::check) returns one.
+    /// Returns an error for text that is no partition, for another version, for another mask, and for a partition that
+    /// [`check`](Self::check) refuses.
     pub fn from_json(text: &str, bound: &BoundMask) -> Result<Self, Error> {
         let out: Partition = serde_json::from_str(text).map_err(|e| Error::Partition(e.to_string()))?;
         if out.version != VERSION {
@@ -193,7 +199,7 @@ impl Partition {
         }
     }
 
-    /// Returns the hash that this partition must have for the mask `bound`. If the field `hash` differs from it, the
+    /// Returns the correct hash of this partition for the mask `bound`. If the field `hash` differs from it, the
     /// partition was changed or belongs to another mask.
     pub fn hash_for(&self, bound: &BoundMask) -> String {
         let mut hash = Hash::new();

@@ -1,4 +1,5 @@
-//! [`picture`]: the owners, the work and the traffic of a partition as SVG.
+//! [`picture`]: a partition as an SVG picture of the owners of tokens, the cells of each rank, and the bytes that ranks
+//! send.
 
 use crate::Error;
 use crate::measure::over_mean;
@@ -20,9 +21,10 @@ const CELLS: usize = 112;
 const BAR: usize = 12;
 /// Size of a chart beside the drawn mask, `[width, height]` in pixels.
 const CHART: [usize; 2] = [400, 96];
-/// Maximum number of rows and columns of the traffic matrix. If there are more ranks, one row stands for several ranks.
+/// Maximum number of rows and columns of the traffic matrix (bytes that each rank receives from each rank). If there
+/// are more ranks, one row stands for several ranks.
 const PEERS: usize = 64;
-/// Width of the traffic matrix, in pixels.
+/// Width of the traffic matrix (bytes that each rank receives from each rank), in pixels.
 const TRAFFIC: usize = 200;
 
 /// The CSS of a picture. The colours of the ranks are not part of it.
@@ -37,9 +39,9 @@ const STYLE: &str = "\
 
 /// Returns a picture of batch row `batch` and head `head` of a partition as SVG, in a light or dark colour scheme.
 ///
-/// The mask has the colour of the rank that computes each cell, lighter where some cells are denied. Bars show the owners of
-/// queries (left) and keys (above). Charts beside the mask show the cells, tokens and bytes of each rank, and a matrix shows the
-/// bytes that each rank receives from each other rank.
+/// The colour of a mask cell shows the rank that computes it; it is lighter where some cells are denied. Bars show the
+/// owners of queries (left) and keys (above). Charts beside the mask show the cells, tokens and bytes of each rank, and
+/// a matrix shows the bytes that each rank receives from each other rank.
 ///
 /// ```
 /// use noren_dist::{Options, Wire, partition, picture};
@@ -82,8 +84,8 @@ pub fn picture(plan: &Plan, split: &Partition, batch: usize, head: usize, wire: 
     ))
 }
 
-/// Returns the colour of a rank. Neighbouring ranks have similar hues, and the lightness alternates from rank to rank
-/// to separate neighbours.
+/// Returns the colour of a rank. Neighbouring ranks have similar hues; even ranks are darker than odd ranks, to
+/// separate neighbours.
 fn color(rank: u32, ranks: usize) -> String {
     let hue = 222.0 + 360.0 * f64::from(rank) / ranks as f64;
     let light = if rank.is_multiple_of(2) { 46 } else { 60 };
@@ -160,8 +162,8 @@ fn mask(out: &mut String, grid: &Grid, row: &RowPartition, ranks: usize, [x, y]:
     }
 }
 
-/// Returns, for each cell of the picture's grid, the rank that computes most of it; `None` if no rank computes a part
-/// of it.
+/// Returns, for each cell of the picture's grid, the rank that computes the largest part of the cell; `None` if no rank
+/// computes a part of it.
 fn computing(grid: &Grid, row: &RowPartition) -> Vec<Option<u32>> {
     let (rows, cols) = (grid.row_count(), grid.col_count());
     let mut best: Vec<(u64, Option<u32>)> = vec![(0, None); rows * cols];
@@ -182,8 +184,8 @@ fn computing(grid: &Grid, row: &RowPartition) -> Vec<Option<u32>> {
     best.into_iter().map(|(_, rank)| rank).collect()
 }
 
-/// The grid rows, or the grid columns, of the picture that a step overlaps, as `(index, number of queries or keys of
-/// the step in it)`.
+/// The grid rows, or the grid columns, of the picture that a step overlaps. Each is a pair: the index of the grid row
+/// or column, and the number of queries or keys of the step in it.
 type Meets = Vec<(usize, u64)>;
 
 fn overlaps(grid: &Grid, step: &Step) -> (Meets, Meets) {

@@ -7,9 +7,9 @@ use crate::wire::Sizes;
 use std::collections::BTreeMap;
 
 /// Returns a new number for each rank, so that ranks on the same node exchange much data. The ranks of a node have
-/// consecutive numbers. The first number of a node goes to the rank without a new number that exchanges the most data
-/// in total. Each further number goes to the rank without a new number that exchanges the most data with the ranks of
-/// this node.
+/// consecutive numbers. Numbers are given in ascending order, each to a rank that has no new number yet: the first
+/// number of a node to the rank that exchanges the most data with all ranks, and each further number to the rank that
+/// exchanges the most data with the ranks already on this node.
 pub(crate) fn order(shares: &[Share], nodes: usize, sizes: &Sizes) -> Vec<u32> {
     let ranks = shares.len();
     let mut between: Vec<BTreeMap<u32, u64>> = vec![BTreeMap::new(); ranks];
@@ -30,7 +30,7 @@ pub(crate) fn order(shares: &[Share], nodes: usize, sizes: &Sizes) -> Vec<u32> {
         for place in 0..end - next as usize {
             let free = (0..ranks).filter(|r| number[*r] == u32::MAX);
             let key = |r: usize| if place == 0 { busy(r) } else { tied[r] };
-            let chosen = free.max_by_key(|r| (key(*r), usize::MAX - r)).expect("a rank without a number is left");
+            let chosen = free.max_by_key(|r| (key(*r), usize::MAX - r)).expect("at least one rank has no number yet");
             number[chosen] = next;
             next += 1;
             between[chosen].iter().for_each(|(peer, bytes)| tied[*peer as usize] += bytes);

@@ -1,4 +1,4 @@
-//! A split into rectangles: the cells of a mask are cut in two repeatedly, between query rows or between keys, until
+//! A split into rectangles: the cells of a mask are repeatedly cut in two, between query rows or between keys, until
 //! each rank has one rectangle.
 //!
 //! Recursive bisection (Berger and Bokhari 1987) chooses the cut that duplicates less data. After a cut between rows,
@@ -31,7 +31,7 @@ struct Region {
 }
 
 /// Divides the mask of a batch row into rectangles of query rows x keys, one for each rank. The mask is first divided
-/// among the nodes, and then the part of each node among its `per_node` consecutive ranks.
+/// among the nodes, and then the part of each node among the `per_node` consecutive ranks of the node.
 pub(crate) fn blocks(strips: &Strips, ranks: usize, per_node: usize, cuts: Cuts, sizes: &Sizes) -> Vec<Block> {
     let all = Region { rows: [0, strips.q_len()], keys: [0, strips.kv_len()], first: 0, ranks: ranks as u32 };
     let mut open = vec![all];
@@ -69,8 +69,8 @@ fn halves(strips: &Strips, region: &Region, per_node: u32, cuts: Cuts, sizes: &S
     }
 }
 
-/// Returns the query row at which to cut a region, so that about the fraction `part` of its allowed cells is before
-/// the cut.
+/// Returns the query row at which to cut the rectangle `region`, so that about the fraction `part` of the rectangle's
+/// allowed cells is before the cut.
 fn row_cut(strips: &Strips, region: &Region, part: f64) -> u32 {
     let [k0, k1] = region.keys;
     let strips = || strips.within(region.rows[0], region.rows[1]);
@@ -96,8 +96,8 @@ fn row_cut(strips: &Strips, region: &Region, part: f64) -> u32 {
     region.rows[0] + (f64::from(region.rows[1] - region.rows[0]) * part) as u32
 }
 
-/// Returns the key at which to cut a region, so that about the fraction `part` of its allowed cells is before the
-/// cut.
+/// Returns the key at which to cut the rectangle `region`, so that about the fraction `part` of the rectangle's allowed
+/// cells is before the cut.
 fn key_cut(strips: &Strips, region: &Region, part: f64) -> u32 {
     let [k0, k1] = region.keys;
     // the keys at which the number of cells rises and falls
@@ -123,8 +123,8 @@ fn key_cut(strips: &Strips, region: &Region, part: f64) -> u32 {
     k0 + (f64::from(k1 - k0) * part) as u32
 }
 
-/// Returns the number of keys of the region that are read both by rows before the query row `cut` and by later rows. If
-/// the region is cut there, both parts need these keys.
+/// Returns the number of keys of the rectangle `region` that are read both by rows before the query row `cut` and by
+/// later rows. If the rectangle is cut there, both parts need these keys.
 fn shared_keys(strips: &Strips, region: &Region, cut: u32) -> u64 {
     let [k0, k1] = region.keys;
     let read = |from: u32, to: u32| -> Runs {
@@ -138,8 +138,8 @@ fn shared_keys(strips: &Strips, region: &Region, cut: u32) -> u64 {
     count(&crate::layout::common(&before, &after))
 }
 
-/// Returns the number of query rows of the region that read both keys before the key `cut` and later keys. If the
-/// region is cut there, both parts need these rows.
+/// Returns the number of query rows of the rectangle `region` that read both keys before the key `cut` and later keys.
+/// If the rectangle is cut there, both parts need these rows.
 fn shared_rows(strips: &Strips, region: &Region, cut: u32) -> u64 {
     let [k0, k1] = region.keys;
     let reads = |s: &crate::strips::Strip<'_>, from, to| s.pieces_within(from, to).next().is_some();

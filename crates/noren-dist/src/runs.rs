@@ -22,14 +22,14 @@ pub(crate) fn merged(mut ranges: Runs) -> Runs {
     out
 }
 
-/// Returns the parts of `runs` within `start..end`, ascending.
+/// Returns the parts of `runs` within `start..end`, in ascending order.
 pub(crate) fn within(runs: &[[u32; 2]], start: u32, end: u32) -> impl Iterator<Item = [u32; 2]> + '_ {
     let first = runs.partition_point(|r| r[1] <= start);
     runs[first..].iter().take_while(move |r| r[0] < end).map(move |r| [r[0].max(start), r[1].min(end)])
 }
 
-/// The rank that owns each position of an axis (the queries or the keys of a batch row), as consecutive runs with one
-/// rank each.
+/// The rank that owns each position of an axis (the queries or the keys of a batch row). The positions are stored as
+/// consecutive runs, each with one rank.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Owners {
     ends: Vec<u32>,
@@ -50,7 +50,8 @@ impl Owners {
         }
     }
 
-    /// Creates the owners from `(range, rank)` in any order. The ranges must cover `0..len` exactly once.
+    /// Creates the owners from pairs of a range of positions and the rank that owns it, in any order. The ranges must
+    /// cover `0..len` exactly once.
     pub(crate) fn from_parts(mut parts: Vec<([u32; 2], u32)>) -> Self {
         parts.sort_unstable();
         let mut out = Owners::default();
@@ -65,7 +66,8 @@ impl Owners {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// Returns the runs that overlap `start..end`, cut to this range, each with its owner, ascending.
+    /// Returns the runs that overlap `start..end`, cut to this range, in ascending order, each with the rank that owns
+    /// it.
     pub(crate) fn within(&self, start: u32, end: u32) -> impl Iterator<Item = ([u32; 2], u32)> + '_ {
         let first = self.ends.partition_point(|e| *e <= start);
         (first..self.ends.len())
@@ -74,7 +76,7 @@ impl Owners {
             .map(move |([from, to], rank)| ([from.max(start), to.min(end)], rank))
     }
 
-    /// Returns all runs, each with its owner.
+    /// Returns all runs in ascending order, each with the rank that owns it.
     pub(crate) fn parts(&self) -> impl Iterator<Item = ([u32; 2], u32)> + '_ {
         self.within(0, self.len())
     }

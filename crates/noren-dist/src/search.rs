@@ -21,28 +21,29 @@ use noren_mask::Plan;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 
-/// The maximum number of ranks in a group over which documents are spread. In a larger group, each rank would get very
-/// little of each document.
+/// The maximum number of ranks over which one document may be spread in the method `documents`. With more ranks, each
+/// rank would get very little of each document.
 const MOST_GROUP: usize = 256;
 
-/// The objective by which a split is chosen.
+/// The goal by which the split of a mask over ranks is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Objective {
-    /// The least traffic, while no rank has more than 1.05 times the mean number of allowed cells or 1.25 times the
+    /// The fewest bytes sent, while no rank has more than 1.05 times the mean number of allowed cells or 1.25 times the
     /// mean number of tokens.
     #[default]
     Balanced,
-    /// The least traffic, while no rank has more than 1.25 times the mean number of allowed cells or 1.5 times the mean
-    /// number of tokens; for slow connections.
+    /// The fewest bytes sent, while no rank has more than 1.25 times the mean number of allowed cells or 1.5 times the
+    /// mean number of tokens; for slow connections.
     Traffic,
-    /// The least traffic, while all ranks own nearly the same number of tokens (at most 1.01 times the mean) and
+    /// The fewest bytes sent, while all ranks own nearly the same number of tokens (at most 1.01 times the mean) and
     /// compute at most 1.05 times the mean number of allowed cells; for little memory.
     Tokens,
 }
 
 impl Objective {
-    /// Returns the limits of one rank, each as a multiple of the mean: `[allowed cells, tokens]`.
+    /// Returns the maximum numbers of allowed cells and of tokens of one rank, `[allowed cells, tokens]`, each as a
+    /// multiple of the mean over ranks.
     pub fn limits(self) -> [f64; 2] {
         match self {
             Objective::Balanced => [1.05, 1.25],
@@ -52,22 +53,23 @@ impl Objective {
     }
 }
 
-/// The options of a split.
+/// The options for a split of a mask over ranks.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Options {
     /// Number of ranks.
     pub ranks: usize,
     /// Number of nodes; consecutive ranks are on the same node.
     pub nodes: usize,
-    /// The kinds of data that are allowed to travel.
+    /// The kind of data that ranks may send to each other, besides results and gradients.
     pub travel: Travel,
-    /// The objective by which the split is chosen.
+    /// The goal by which the split is chosen.
     pub objective: Objective,
-    /// The sizes in bytes of the data that travels.
+    /// The sizes of heads and numbers, from which the bytes of sent data are computed.
     pub wire: Wire,
     /// The cost of a byte that travels between nodes, as a multiple of the cost of a byte that travels within a node.
     pub far: f64,
-    /// Number of query rows that are assigned together. If `None`, the number follows from the number of rows per rank.
+    /// Number of consecutive query rows that are given to a rank together. If `None`, the number follows from the
+    /// number of rows per rank.
     pub grain: Option<u32>,
 }
 
@@ -78,58 +80,58 @@ impl Default for Options {
     }
 }
 
-/// One split that the search considered.
+/// One split of a mask over ranks that the search tried.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Candidate {
-    /// Name of the method: `contiguous`, `zigzag`, `documents/4`, `rectangles`, ...
+    /// Name of the method that made the split: `contiguous`, `zigzag`, `documents/4`, `rectangles`, ...
     pub method: String,
-    /// The kind of data that travels in this split.
+    /// The kind of data that ranks send to each other in this split.
     pub travel: Travel,
     /// Measures of the split.
     pub measures: Measures,
-    /// Whether the candidate is on the Pareto front: no other candidate is at least as good in area, tokens, bytes
-    /// received and peers, and better in one of them.
+    /// Whether the split is on the Pareto front: no other split of the search is at least as good in all of `area`,
+    /// `tokens`, `received` and `peers`, and better in one of them.
     pub on_front: bool,
 }
 
-/// A partition with the candidates from which it was chosen.
+/// The partition that the search chose, with all splits that it tried.
 #[derive(Clone, Debug)]
 pub struct Search {
     /// The chosen partition.
     pub partition: Partition,
-    /// The searches of the distinct batch rows.
+    /// For each distinct batch row, the splits that were tried. Equal batch rows share one entry.
     pub rows: Vec<RowSearch>,
 }
 
-/// The candidates of one distinct batch row, and the lower bound for them.
+/// All splits that were tried for one distinct batch row, and a lower bound on their bytes.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct RowSearch {
-    /// The candidates, in the order in which the search considered them.
+    /// The splits that were tried, in the order of the search.
     pub candidates: Vec<Candidate>,
-    /// The index of the chosen candidate.
+    /// The index of the chosen split in `candidates`.
     pub chosen: usize,
     /// The numbers of allowed cells of each rank over all heads in the chosen split, `[all, in mixed tiles]`.
     pub areas: Vec<[f64; 2]>,
-    /// Whether areas were counted exactly. Otherwise they were estimated from some rows, because there are too many
-    /// mixed tiles.
+    /// Whether the numbers in `areas` are exact counts. Otherwise they are estimated from some rows, because the mask
+    /// has too many mixed tiles.
     pub exact: bool,
-    /// A lower bound on the bytes that the busiest rank receives, for all splits within the limits; `None` if no bound
-    /// was found.
+    /// A lower bound on the bytes that the busiest rank (the rank that receives the most bytes) receives, for all
+    /// splits within the limits of the objective; `None` if no bound was found.
     pub bound: Option<Bound>,
 }
 
 /// Splits a planned mask over ranks.
 ///
 /// # Errors
-/// Returns an error for an invalid number of ranks or nodes.
+/// Returns an error for invalid `options`: the number of ranks or nodes, the cost `far`, or the sizes `wire`.
 pub fn partition(plan: &Plan, options: &Options) -> Result<Partition, Error> {
     Ok(search(plan, options)?.partition)
 }
 
-/// Splits a planned mask over ranks as [`partition`] does, and returns all candidates.
+/// Splits a planned mask over ranks as [`partition`] does, and returns also all splits that were tried.
 ///
 /// # Errors
-/// Returns an error for an invalid number of ranks or nodes.
+/// Returns an error for invalid `options`: the number of ranks or nodes, the cost `far`, or the sizes `wire`.
 pub fn search(plan: &Plan, options: &Options) -> Result<Search, Error> {
     search_with(plan, options, None)
 }
@@ -159,8 +161,9 @@ fn search_with(plan: &Plan, options: &Options, before: Option<&Partition>) -> Re
     Ok(Search { partition: Partition::new(plan.bound(), head, row_of, rows), rows: searches })
 }
 
-/// Splits another mask over the same tokens, with the owners of `before`. In a model whose layers have different masks, tokens stay
-/// on their ranks, and each mask has its own steps and exchanges.
+/// Splits another mask over the same tokens: each token keeps the owner that it has in the partition `before`. In a
+/// model whose layers have different masks, tokens thus stay on their ranks, and each mask has its own steps and
+/// exchanges.
 ///
 /// ```
 /// use noren_dist::{Options, follow, partition};
@@ -174,7 +177,7 @@ fn search_with(plan: &Plan, options: &Options, before: Option<&Partition>) -> Re
 /// ```
 ///
 /// # Errors
-/// Returns an error for another number of ranks or nodes, or another shape.
+/// Returns an error if `before` has another shape, number of ranks or number of nodes, and for invalid `options`.
 pub fn follow(plan: &Plan, before: &Partition, options: &Options) -> Result<Search, Error> {
     if before.shape != sizes(plan.shape()) || [before.ranks, before.nodes] != [options.ranks, options.nodes] {
         return Err(Error::Owners(format!(
@@ -191,10 +194,10 @@ pub fn follow(plan: &Plan, before: &Partition, options: &Options) -> Result<Sear
 }
 
 /// Splits a mask by the rules of other systems, and returns each split with its measures for the first batch row. The
-/// measures are those of this crate's splits. Rules that do not apply to the mask are left out.
+/// measures are the same numbers as for this crate's splits. Rules that do not apply to the mask are left out.
 ///
 /// # Errors
-/// Returns an error for an invalid number of ranks or nodes.
+/// Returns an error for invalid `options`: the number of ranks or nodes, the cost `far`, or the sizes `wire`.
 pub fn compare(plan: &Plan, options: &Options) -> Result<Vec<Baseline>, Error> {
     let (row_of, distinct) = distinct_rows(plan, options, None)?;
     let mut out: Vec<Baseline> = Vec::new();
@@ -219,8 +222,8 @@ pub fn compare(plan: &Plan, options: &Options) -> Result<Vec<Baseline>, Error> {
 }
 
 /// Finds groups of equal batch rows, which get the same split. Returns two lists: for each batch row, the index of its
-/// group; and for each group, its first batch row. `before` is an earlier partition whose owners are kept, if any.
-/// Returns an error for invalid options.
+/// group; and for each group, its first batch row. If `before` is given (an earlier partition whose owners are kept),
+/// its splits must also be equal within a group. Returns an error for invalid options.
 fn distinct_rows(
     plan: &Plan,
     options: &Options,
@@ -263,7 +266,8 @@ fn distinct_rows(
     Ok((row_of, known.into_iter().map(|(_, batch)| batch).collect()))
 }
 
-/// A candidate, with its layout and the numbers of allowed cells of each rank, `[all, in mixed tiles]`.
+/// A split that the search tried, with its layout and the numbers of allowed cells of each rank, `[all, in mixed
+/// tiles]`.
 struct Tried {
     candidate: Candidate,
     layout: Layout,
@@ -280,13 +284,14 @@ fn owners_of(row: &RowPartition) -> (Owners, Owners) {
     (parts(|s| &s.queries), parts(|s| &s.keys))
 }
 
-/// One batch row, with the data from which its candidates are created.
+/// One batch row, with the data from which splits of it are made.
 struct Row<'a> {
     strips: Strips,
     tie: Tie,
     sizes: Sizes,
     options: &'a Options,
-    /// The owners of an earlier partition that are kept, `(queries, keys)`; `None` if the search chooses the owners.
+    /// The owners from an earlier partition, `(queries, keys)`, which every split keeps; `None` if the search chooses
+    /// the owners.
     owners: Option<(Owners, Owners)>,
 }
 
@@ -347,8 +352,8 @@ impl<'a> Row<'a> {
     }
 
     /// Gives the ranks of a split new numbers, so that ranks on the same node exchange much data. Returns the new
-    /// split, or `None` if it does not reduce the maximum over ranks of the bytes from other nodes. Returns `None` also
-    /// if the owners are given.
+    /// split. Returns `None` if the new numbers do not reduce the maximum over ranks of the bytes from other nodes, or
+    /// if an earlier partition fixes the owners.
     fn placed(&self, tried: &Tried) -> Option<Tried> {
         if self.owners.is_some() || tried.candidate.measures.far == 0 {
             return None;
@@ -361,9 +366,9 @@ impl<'a> Row<'a> {
         (placed.candidate.measures.far < tried.candidate.measures.far).then_some(placed)
     }
 
-    /// Compares two candidates; the better one is less. The candidate that exceeds the limits of the objective less is
-    /// better. If both are equal in this, the candidate is better in which the busiest rank receives fewer bytes, where
-    /// bytes from other nodes count `Options::far` times.
+    /// Compares two splits; the better split is `Less`. The better split exceeds the limits of the objective less. If
+    /// both exceed them equally, the better split has fewer bytes received by the busiest rank (the rank that receives
+    /// the most). In this number, bytes from other nodes count `Options::far` times.
     fn order(&self, a: &Tried, b: &Tried) -> Ordering {
         let [area, tokens] = self.options.objective.limits();
         let key = |m: Measures| {
@@ -375,7 +380,7 @@ impl<'a> Row<'a> {
         a.partial_cmp(&b).expect("measures are finite")
     }
 
-    /// Returns the candidates in which only keys and values travel, as (method, layout).
+    /// Returns the splits to try in which only keys and values are sent, as (name of the method, layout).
     fn by_keys(&self) -> Vec<(String, Layout)> {
         if let Some((queries, keys)) = self.owners.clone() {
             return vec![("owners".into(), Layout::by_owner(queries, keys))];
@@ -406,8 +411,8 @@ impl<'a> Row<'a> {
         out
     }
 
-    /// Returns the candidates in which each rank computes a rectangle of query rows x keys, so that keys and queries
-    /// travel, as (method, layout).
+    /// Returns the splits to try in which each rank computes a rectangle of query rows x keys, so that ranks send keys
+    /// and queries, as (name of the method, layout).
     fn by_blocks(&self) -> Vec<(String, Layout)> {
         let Options { ranks, nodes, objective, .. } = *self.options;
         let tokens = objective.limits()[1];
@@ -434,8 +439,9 @@ impl<'a> Row<'a> {
         out
     }
 
-    /// Returns the layout with the owners `queries`, in which the owner of each query computes its cells. A key has the
-    /// same owner as the query of its token; keys of tokens without a query are split equally.
+    /// Returns the layout with the owners `queries`, in which the owner of each query computes the query's cells. A key
+    /// has the same owner as the query of its token. Keys of tokens without a query are divided equally among the
+    /// ranks.
     fn owned(&self, queries: Owners) -> Layout {
         let keys = match self.tie {
             Tie::Shifted(0) => queries.clone(),

@@ -13,9 +13,10 @@ use std::fmt;
 
 /// One simulated forward and backward pass of one attention layer.
 ///
-/// In the model, a rank first computes the steps that need no data of other ranks, while messages arrive, each after
-/// the latency and at the bandwidth of its connection. Then it computes the remaining steps, and sends back the results
-/// of rows of other ranks. The pass ends with the slowest rank. Contention and the time to merge are not modelled.
+/// In the model, messages arrive while a rank first computes the steps that need no data of other ranks. Each message
+/// needs the latency and the bandwidth of its connection. Then the rank computes the remaining steps, and sends back
+/// the results of rows of other ranks. The pass ends when the slowest rank ends. Contention and the time to merge
+/// results are not modelled.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Simulation {
     /// Always true, because a simulation measures nothing on real machines.
@@ -26,24 +27,24 @@ pub struct Simulation {
     pub forward: f64,
     /// Seconds of the backward pass.
     pub backward: f64,
-    /// Seconds of the forward pass if the work were divided evenly and no data were sent.
+    /// Seconds of the forward pass if the work were divided evenly among the ranks and no data were sent.
     pub forward_ideal: f64,
-    /// Maximum number of allowed cells over ranks, divided by the mean.
+    /// The largest number of allowed cells that a rank computes, divided by the mean over ranks.
     pub area: f64,
-    /// Maximum number of tokens over ranks, divided by the mean.
+    /// The largest number of tokens that a rank owns, divided by the mean over ranks.
     pub tokens: f64,
-    /// Maximum over ranks of the bytes that a rank receives from its own node in the forward pass.
+    /// Maximum over ranks of the bytes that a rank receives from other ranks of its own node in the forward pass.
     pub near: u64,
     /// Maximum over ranks of the bytes that a rank receives from other nodes in the forward pass.
     pub far: u64,
-    /// Maximum number of steps of a rank.
+    /// The largest number of steps (rectangles of query rows x keys) that a rank computes.
     pub steps: usize,
-    /// Maximum bytes that a rank holds in the forward pass: its own queries, keys, values and outputs, and the data
-    /// that it receives.
+    /// Maximum over ranks of the bytes that a rank holds in the forward pass: the queries, keys, values and outputs of
+    /// its own tokens, and the data that it receives.
     pub memory: u64,
 }
 
-/// Simulates a partition of a planned mask.
+/// Simulates a forward and a backward pass of one attention layer by the partition of a planned mask.
 ///
 /// ```
 /// use noren_dist::{Machine, Options, Wire, partition, simulate};
@@ -100,10 +101,12 @@ pub(crate) fn grain(q_len: usize, ranks: usize) -> u32 {
     (q_len / ranks / 16).clamp(1, 128).max(q_len >> 15) as u32
 }
 
-/// The work of one rank. `local` and `rest` are numbers of allowed cells, `[all, in mixed tiles]`: those of steps that
-/// need no data of other ranks, and those of all other steps. `near` and `far` are bytes that the rank receives from
-/// its own node and from other nodes: `[forward before the computation, forward after it, backward before it, backward
-/// after it]`.
+/// The work of one rank.
+///
+/// * `local`, `rest`: the numbers of allowed cells, `[all, in mixed tiles]`, in steps that need no data of other ranks,
+///   and in all other steps.
+/// * `near`, `far`: the bytes that the rank receives from its own node, and from other nodes: `[forward before the
+///   computation, forward after it, backward before it, backward after it]`.
 #[derive(Clone, Copy, Default)]
 struct Rank {
     local: [f64; 2],
@@ -169,7 +172,7 @@ pub(crate) fn cells(step: &Step, strips: &Strips) -> [f64; 2] {
     sum
 }
 
-/// Prints a table.
+/// Prints the measures of the simulation as a table.
 impl fmt::Display for Simulation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut line = |name: &str, value: String| writeln!(f, "{name:<22} {value}");

@@ -1,40 +1,42 @@
-//! [`Strips`]: the allowed cells of a batch row, in strips of consecutive query rows. Splits are computed from their
-//! numbers.
+//! [`Strips`]: the allowed cells of a batch row, counted in strips of consecutive query rows. All splits are computed
+//! from these counts.
 
 use crate::runs::{Runs, count, merged};
 use noren_mask::{Kind, PatternPlan, Plan, PlanOptions, Reorder, TileSpan};
 
-/// The maximum number of words of mask bits for which the cells of all mixed pieces are counted exactly. If a mask has
-/// more, the cells of a mixed piece (a run of keys that the rows of a strip may read in part) are counted on some rows
-/// only.
+/// The maximum number of words of mask bits in mixed tiles for which all cells are counted exactly. If a mask has more,
+/// the cells of a mixed piece (a run of keys that the rows of a strip may read in part) are counted on some rows only.
 const MOST_WORDS: u64 = 1 << 28;
-/// The number of query rows on which the cells of a mixed piece are counted if the mask has more than `MOST_WORDS`
-/// words. The count of the piece is then an estimate.
+/// The number of query rows on which the cells of a mixed piece (a run of keys) are counted if the mask has more than
+/// `MOST_WORDS` words. The count of the piece is then an estimate.
 const SAMPLED_ROWS: u32 = 4;
-/// If a mixed span has at least this many keys for each query row of a strip (`Strips::grain`), its rows may read very
-/// different keys. The runs of keys that are really read are then found row by row.
+/// The minimum number of keys of a wide mixed span, as a multiple of `Strips::grain`, the number of query rows of a
+/// strip. In a wide span, the rows may read very different keys. The runs of keys that are really read are then found
+/// row by row.
 const WIDE: u32 = 16;
 
-/// A run of keys that the query rows of one strip read, in heads with equal masks.
+/// A run of keys that the query rows of one strip (a run of query rows) read, in heads with equal masks.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Piece {
     pub(crate) start: u32,
     pub(crate) end: u32,
     pub(crate) mixed: bool,
-    /// The index in `Strips::planes` of the pattern (a set of equal heads) that reads the keys.
+    /// The index in `Strips::planes` of the heads (a set of heads with equal masks) that read the keys.
     plane: u32,
-    /// The number of allowed cells in the rows of the strip and the keys of this piece, over all heads of the pattern.
+    /// The number of allowed cells in the rows of the strip and the keys of this piece, over all heads that have this
+    /// piece.
     pub(crate) area: f64,
 }
 
-/// Consecutive query rows `start..end`, with the runs of keys that they read, `pieces`. Pieces of different patterns
-/// may contain the same keys.
+/// Consecutive query rows `start..end`, with the runs of keys that they read (`pieces`). Pieces of heads with different
+/// masks may contain the same keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Strip<'a> {
     pub(crate) start: u32,
     pub(crate) end: u32,
     pub(crate) pieces: &'a [Piece],
-    /// The fraction of its rows that the strip still has after it was cut to a range of rows; 1 for a whole strip.
+    /// The fraction of the strip's query rows that remain after the strip was cut to a range of rows; 1 for a whole
+    /// strip.
     share: f64,
 }
 
@@ -47,14 +49,14 @@ impl Strip<'_> {
         self.pieces.iter().map(|p| p.area).sum::<f64>() * self.share
     }
 
-    /// Returns the number of allowed cells with keys in `start..end`, estimated as if the cells of each piece were
-    /// distributed evenly over its keys.
+    /// Returns the number of allowed cells with keys in `start..end`, estimated as if the cells of each piece (a run of
+    /// keys that the strip reads) were distributed evenly over its keys.
     pub(crate) fn area_within(&self, start: u32, end: u32) -> f64 {
         self.pieces.iter().map(|p| p.area_within(start, end)).sum::<f64>() * self.share
     }
 
-    /// Returns the parts of the strip's pieces with keys in `start..end`, each with its estimated number of allowed
-    /// cells.
+    /// Returns the parts within `start..end` of the strip's pieces (the runs of keys that it reads), each with the
+    /// estimated number of its allowed cells.
     pub(crate) fn pieces_within(&self, start: u32, end: u32) -> impl Iterator<Item = ([u32; 2], f64)> + '_ {
         let part = move |p: &Piece| [p.start.max(start), p.end.min(end)];
         let share = self.share;
@@ -92,8 +94,8 @@ impl Strips {
         Self::counting(plan, batch, grain, MOST_WORDS)
     }
 
-    /// Creates the strips. Counts the cells of mixed pieces exactly if they have at most `most_words` words of mask
-    /// bits, and estimates their numbers otherwise.
+    /// Creates the strips. Counts the cells of mixed pieces (runs of keys that a strip reads in part) exactly if their
+    /// mask bits need at most `most_words` words, and estimates the numbers of cells otherwise.
     fn counting(plan: &Plan, batch: usize, grain: u32, most_words: u64) -> Self {
         let options = PlanOptions { block_q: grain, block_kv: grain, reorder: Reorder::Never };
         let plan = plan.bound().plan_with(&options);
@@ -159,8 +161,9 @@ impl Strips {
         }
     }
 
-    /// Splits strips with wide spans between two neighbouring query rows if one of them reads more than twice as many
-    /// keys as the other, plus `grain`. Rows with many keys thus become strips of their own.
+    /// Splits strips (runs of query rows) that have wide spans: mixed spans with many keys, see [`WIDE`]. A strip is
+    /// split between two neighbouring query rows if one row reads more than twice as many keys as the other, plus
+    /// `grain`. Rows with many keys thus become strips of their own.
     fn cut_wide(&mut self) {
         let mut borders = Vec::new();
         let mut bits = Vec::new();
@@ -182,7 +185,7 @@ impl Strips {
         self.starts.dedup();
     }
 
-    /// Returns the number of strips.
+    /// Returns the number of strips (runs of consecutive query rows).
     pub(crate) fn len(&self) -> usize {
         self.starts.len() - 1
     }
@@ -213,12 +216,12 @@ impl Strips {
         self.planes.iter().map(|(_, heads)| f64::from(*heads)).sum()
     }
 
-    /// Returns the index of the strip that contains query row `row`.
+    /// Returns the index of the strip (run of query rows) that contains query row `row`.
     pub(crate) fn at(&self, row: u32) -> usize {
         self.starts.partition_point(|s| *s <= row) - 1
     }
 
-    /// Returns the strips that overlap rows `start..end`, cut to these rows.
+    /// Returns the strips (runs of query rows) that overlap rows `start..end`, cut to these rows.
     pub(crate) fn within(&self, start: u32, end: u32) -> impl Iterator<Item = Strip<'_>> {
         let first = if start < end { self.at(start) } else { self.len() };
         (first..self.len()).map(|i| self.get(i)).take_while(move |s| s.start < end).map(move |s| {
@@ -228,7 +231,7 @@ impl Strips {
     }
 
     /// Returns the estimated numbers of allowed cells of `rows` x `keys` over all heads, `[all, in mixed pieces]`. The
-    /// estimate distributes the cells of each piece evenly.
+    /// estimate distributes the cells of each piece (a run of keys that a strip reads) evenly.
     pub(crate) fn estimate(&self, rows: [u32; 2], keys: [u32; 2]) -> [f64; 2] {
         let mut sum = [0.0; 2];
         for strip in self.within(rows[0], rows[1]) {
@@ -241,8 +244,9 @@ impl Strips {
         sum
     }
 
-    /// Returns the numbers of allowed cells of `rows` x `keys` over all heads, `[all, in mixed pieces]`. The numbers
-    /// are exact counts if [`exact`](Self::exact) is true.
+    /// Returns the numbers of allowed cells of `rows` x `keys` over all heads, `[all, in mixed pieces]`. A piece is a
+    /// run of keys that a strip reads; a mixed piece is read in part. The numbers are exact counts if
+    /// [`exact`](Self::exact) is true.
     pub(crate) fn count(&self, rows: [u32; 2], keys: [u32; 2]) -> [f64; 2] {
         let mut sum = [0.0; 2];
         let mut bits = Vec::new();
@@ -288,8 +292,8 @@ fn wide(span: &TileSpan, grain: u32) -> bool {
     span.kind == Kind::Mixed && span.keys() / WIDE >= grain
 }
 
-/// Returns, for each query row of `rows`, the runs of keys that it reads within `keys`. Two runs with fewer than `gap`
-/// keys between them become one run. `bits` is scratch memory.
+/// Returns, for each query row of `rows`, the runs of keys that the row reads within `keys`. Two runs with fewer than
+/// `gap` keys between them become one run. `bits` is scratch memory.
 fn row_runs(pattern: &PatternPlan, rows: [u32; 2], keys: [u32; 2], gap: u32, bits: &mut Vec<u64>) -> Vec<Runs> {
     let read = |row: u32| {
         let words = fill(pattern, [row, row + 1], keys, bits);

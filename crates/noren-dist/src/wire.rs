@@ -1,11 +1,11 @@
-//! [`Wire`]: the bytes of a key, a query and a result in a message; [`Traffic`]: the bytes that a rank receives and
+//! [`Wire`]: the bytes of a key, a query and a result that ranks send; [`Traffic`]: the bytes that a rank receives and
 //! sends.
 
 use crate::partition::{Exchange, Partition, Share};
 use crate::runs::count;
 use serde::{Deserialize, Serialize};
 
-/// The sizes of vectors and numbers, from which the bytes of the data that travels follow.
+/// The sizes of heads and numbers, from which the bytes of sent data follow:
 ///
 /// | what | bytes |
 /// |---|---|
@@ -35,7 +35,7 @@ impl Default for Wire {
     }
 }
 
-/// Bytes of one key with its value, one query, one result, and their gradients, over all heads.
+/// The bytes of one key with its value, of one query, of one result, and of their gradients, each over all heads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Sizes {
     pub(crate) key: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Sizes {
 }
 
 impl Wire {
-    /// Returns the sizes in bytes for `heads` query heads and `kv_heads` key-value heads.
+    /// Returns the bytes of a key, a query and a result for `heads` query heads and `kv_heads` key-value heads.
     pub(crate) fn sizes(&self, heads: usize, kv_heads: usize) -> Sizes {
         let (h, kv, d, both) =
             (heads as u64, kv_heads as u64, self.head_dim as u64, (self.head_dim + self.v_dim) as u64);
@@ -68,7 +68,8 @@ impl Wire {
 /// Bytes that one rank receives and sends in one forward and one backward pass of one layer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Traffic {
-    /// Bytes received in the forward pass: keys, queries of other ranks, results of the rank's own rows.
+    /// Bytes received in the forward pass: keys and queries of other ranks, and results that other ranks computed for
+    /// the rank's own rows.
     pub received: u64,
     /// Bytes sent in the forward pass.
     pub sent: u64,
@@ -93,7 +94,7 @@ impl Sizes {
         ]
     }
 
-    /// Returns the bytes that a rank sends and receives, summed over all exchanges of its share.
+    /// Returns the bytes that a rank sends and receives, summed over all exchanges in `share`.
     pub(crate) fn traffic(&self, share: &Share) -> Traffic {
         let mut out = Traffic::default();
         for exchange in &share.receives {
@@ -119,8 +120,8 @@ impl Sizes {
 }
 
 impl Partition {
-    /// Returns the exact bytes that each rank sends and receives, summed over all batch rows. The field `peers` is the
-    /// maximum over batch rows.
+    /// Returns the exact bytes that each rank sends and receives, summed over all batch rows. The field `peers` of a
+    /// rank is its maximum over batch rows.
     ///
     /// ```
     /// use noren_dist::{Options, Wire, partition};

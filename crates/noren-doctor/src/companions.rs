@@ -77,8 +77,8 @@ fn padding_side(beside: &Companions<'_>, context: &Context, intent: Option<&Inte
     Some(Finding::of("padding_side", Certainty::Likely, text))
 }
 
-/// Checks that positions count the non-padding tokens of each document from 0. A constant shift is only a note for
-/// relative position encodings.
+/// Checks that positions count the non-padding tokens of each document from 0. If the model has a relative position
+/// encoding, a constant shift of all positions is reported only as a note.
 fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>) -> Option<Finding> {
     let intent = intent?;
     let given = beside.get(POSITIONS).filter(|v| v.shape().len() <= 2)?.rows()?;

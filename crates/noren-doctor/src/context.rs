@@ -84,7 +84,7 @@ pub struct Context {
     pub bias: Option<String>,
     /// The position encoding: `rope`, `learned`, `alibi`, ...
     pub position_encoding: Option<String>,
-    /// Keys hidden from all queries, or from the listed queries only.
+    /// The redactions: keys that are hidden from all queries, or only from the queries that the redaction lists.
     pub redactions: Vec<Redaction>,
     /// Number of layers, for checks of paths over several layers.
     pub layers: Option<usize>,
@@ -155,8 +155,9 @@ impl Context {
         Ok(context)
     }
 
-    /// Returns the kind of a layer from its name in a model configuration, such as `sliding_attention`. A name without
-    /// a special kind, such as "full", means a causal mask, unless the declared kind is not causal.
+    /// Returns the kind of a layer from its name in a model configuration, such as `sliding_attention`. A name such as
+    /// "full" that contains no kind of mask means a causal mask; if the declared kind is not causal, it means a mask
+    /// without causality.
     ///
     /// # Errors
     /// Returns an error if a word is unknown.

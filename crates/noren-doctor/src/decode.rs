@@ -57,7 +57,7 @@ impl Decoded {
         }
     }
 
-    /// Adds a certain finding of class `class` with the text `says`.
+    /// Adds a finding of class `class` with the text `says`. Its certainty is `Certainty::Certain`.
     fn say(&mut self, class: &'static str, says: impl Into<String>) {
         self.findings.push(Finding::of(class, Certainty::Certain, says));
     }
@@ -77,8 +77,8 @@ pub(crate) enum Fill {
 /// A summary of the numbers in an array: up to `FEW` distinct finite numbers, and whether the array holds NaN or
 /// infinities.
 struct Seen {
-    /// Up to `FEW` distinct finite numbers in ascending order, with the smallest and the largest finite number of the
-    /// array. NaN and infinities are stored in separate fields.
+    /// Up to `FEW` distinct finite numbers of the array in ascending order. The smallest and the largest finite number
+    /// are always included; NaN and infinities are recorded in other fields.
     few: Vec<f64>,
     /// True if the array has more than `FEW` distinct finite numbers.
     many: bool,
@@ -205,9 +205,9 @@ impl Reading<'_> {
 }
 
 impl Reading<'_> {
-    /// Returns the segment number of each key, for each batch row, if the array holds segment numbers. In such an
-    /// array, each key has the same nonzero number in all mask rows with a nonzero number for this key, and at least
-    /// one mask row holds two different nonzero numbers.
+    /// Returns the segment number of each key, for each batch row, if the array holds segment numbers. An array holds
+    /// segment numbers if two conditions hold: all nonzero numbers of a key, over the queries of its batch row, are
+    /// equal; and the numbers of at least one query include two different nonzero numbers.
     fn documents(&self) -> Option<Vec<Vec<i64>>> {
         let Numbers::Int(cells) = self.values.numbers() else { return None };
         let [batch, heads, q_len, kv_len] = self.dims;

@@ -43,8 +43,9 @@ pub(crate) enum Edit {
     DropPadding,
     /// Padding hides the rows of padding queries instead of the padding keys.
     PaddingOnQueries,
-    /// Padding is hidden before the prefix or the blocks (tokens that read each other, such as an image) are added, so
-    /// these make padding visible again. If `within` is true, only queries inside the prefix read the prefix.
+    /// Padding is hidden first, and the prefix or the blocks (tokens that read each other, such as an image) are added
+    /// afterwards, so the prefix or the blocks make padding visible again. If `within` is true, only queries inside the
+    /// prefix read the prefix.
     PaddingFirst { within: bool },
     /// The window is applied last, so it also hides keys of the prefix or of blocks (tokens that read each other, such
     /// as an image).
@@ -94,7 +95,8 @@ pub(crate) enum Post {
 }
 
 impl Edit {
-    /// All mistakes whose numbers do not depend on the array, the most frequent mistakes first.
+    /// All mistakes with fixed numbers, such as a diagonal moved by one key; the most frequent mistakes are first.
+    /// Mistakes whose numbers are read from the given array are not in the list.
     pub(crate) const ALL: &'static [Edit] = &[
         Edit::Causal(1),
         Edit::Causal(-1),
@@ -445,8 +447,8 @@ impl Post {
     }
 }
 
-/// Returns the redactions of `intent`, and one more redaction for each batch row `b`: it hides all keys from slot
-/// `slot(b)` to the end.
+/// Returns the redactions of `intent`, and one additional redaction for each batch row `b`. The additional redaction
+/// hides all keys from slot `slot(b)` to the end.
 fn hidden_from(intent: &Intent, slot: impl Fn(usize) -> i64) -> Rc<Vec<Hidden>> {
     let rows = (0..intent.batch).map(|b| Hidden {
         batch: vec![b],

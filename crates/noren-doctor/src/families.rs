@@ -84,8 +84,8 @@ impl Rows {
         both(usual(of_rows()), of_rows().max())
     }
 
-    /// Returns candidates for chunks, each as the chunk size and the slot of the first chunk for each batch row. The
-    /// first chunk begins at slot 0 (one number for all batch rows) or at the first non-padding key.
+    /// Returns candidates for chunks, each as (chunk size, slots at which the first chunk begins). The slots are either
+    /// `[0]` for all batch rows, or the slot of the first non-padding key of each batch row.
     fn chunks(&self, base: &Intent) -> Vec<(i64, Rc<Vec<i64>>)> {
         let mut starts: Vec<(usize, i64)> = self.0.iter().map(|row| (row.b, row.first)).collect();
         starts.sort_unstable();

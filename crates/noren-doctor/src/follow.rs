@@ -129,8 +129,9 @@ impl Case<'_> {
         }
     }
 
-    /// Returns descriptions of at most three pairs of a known mask (causal or full) and one mistake that turns this mask
-    /// into the cells `given`; used if no kind is declared. The list is empty if `given` equals a known mask.
+    /// Returns at most three texts for a mask whose kind is not declared. Each text describes a known mask (causal or
+    /// full) and one mistake that turns the known mask into the cells `given`. The list is empty if `given` equals a
+    /// known mask.
     pub(super) fn neighbours(&self, given: &Keep) -> Vec<String> {
         let [batch, _, q_len, kv_len] = given.dims();
         if self.alignment.keys_only || q_len * kv_len > 1 << 22 {

@@ -3,8 +3,8 @@
 use super::intent::{Intent, PerRow, row};
 use noren_mask::Keep;
 
-/// The cells and the intended mask of an array, after they were compared. Later checks, such as the check of
-/// probabilities, read them.
+/// The result of the comparison of an array with its intended mask: the cells and the intended mask. Later checks, such
+/// as the check of probabilities, read this result.
 pub(crate) struct Held {
     /// The intended cells for all queries and keys; the cells of the array if the intended cells are unknown.
     pub(crate) keep: Keep,

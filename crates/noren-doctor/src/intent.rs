@@ -69,8 +69,8 @@ pub(crate) struct Intent {
     pub(crate) right: Option<i64>,
     /// Two values: the length of a chunk in tokens, and the slot of the first chunk for each batch row.
     pub(crate) chunk: Option<(i64, Rc<Vec<i64>>)>,
-    /// Number of first non-padding keys that every query reads; in a causal mask, every query reads those up to its own
-    /// position.
+    /// Number of first non-padding keys that every query reads; in a causal mask, a query reads only those first keys
+    /// that are not after its own position.
     pub(crate) sinks: usize,
     /// Document number of each key; 0 for a key outside of all documents. A query belongs to the document of its own
     /// key. `None` if the mask has no documents.
@@ -85,7 +85,7 @@ pub(crate) struct Intent {
     pub(crate) q_valid: Option<PerRow<bool>>,
     /// The parent of each node of a tree of drafts; -1 for a root. The nodes are the last queries and the last keys.
     pub(crate) tree: Option<Rc<Vec<i64>>>,
-    /// The redactions: keys hidden from all queries or from some of them.
+    /// The redactions: keys that are hidden from all queries, or only from the queries that the redaction lists.
     pub(crate) redactions: Rc<Vec<Hidden>>,
     /// True for the mistake that padding is hidden before the prefix or the blocks are added, which make padding
     /// visible again.

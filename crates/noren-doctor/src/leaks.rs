@@ -6,7 +6,8 @@ use noren_mask::Keep;
 use noren_mask::bits::count;
 use std::rc::Rc;
 
-/// Numbers of cells in rows of non-padding queries in which the given mask differs from the intended mask.
+/// Numbers of cells in which the given mask differs from the intended mask. Only the rows of non-padding queries are
+/// counted.
 #[derive(Default)]
 pub(super) struct Leaks {
     /// Number of visible cells that the intended mask hides.

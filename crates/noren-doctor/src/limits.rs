@@ -20,8 +20,9 @@ const MOST_PAIRS: u128 = 1 << 16;
 /// Maximum number of cells of a declared mask that is computed although the array has another number of keys.
 pub(super) const MOST_BUILT: u128 = 1 << 24;
 
-/// Returns an error if the declared numbers of batch rows and heads are too large for an array of `len` cells. `least` is `[batch rows, heads]` of the
-/// array. A smaller or missing declared number is replaced by the number in `least`.
+/// Returns an error if the declared numbers of batch rows and heads are too large for an array of `len` cells. `least`
+/// is the numbers `[batch rows, heads]` of the array. A smaller or missing declared number is replaced by the number in
+/// `least`.
 pub(super) fn check_pairs(context: &Context, least: [usize; 2], len: usize) -> Result<(), Error> {
     let declared = [context.batch, context.heads];
     let [batch, heads] = [0, 1].map(|at| declared[at].unwrap_or(1).max(least[at]) as u128);

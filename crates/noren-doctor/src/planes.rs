@@ -6,8 +6,9 @@ use super::target::{Mistake, Target};
 use noren_mask::Keep;
 use noren_mask::bits::{bit, count, ends, ones, row_of};
 
-/// The padding of the given mask, with one row of bits (one bit per key) for each batch row: `seen` are the keys that the mask treats as non-padding,
-/// `hidden` are the keys that it treats as padding. Keys in neither set are keys that no query may read for another reason.
+/// The padding of the given mask, with one row of bits (one bit per key) for each batch row: `seen` are the keys that
+/// the mask treats as non-padding, `hidden` are the keys that it treats as padding. A key that the intended mask hides
+/// from all queries for another reason is in neither set.
 pub(super) struct Plane {
     pub(super) seen: Vec<Vec<u64>>,
     pub(super) hidden: Vec<Vec<u64>>,

@@ -11,8 +11,8 @@ use noren_mask::interval::IntervalSet;
 use noren_mask::resolve::{RowFacts, frame};
 use noren_mask::{BoundMask, Facts, Mask, Node, Padding, Rows, Shape, Side, Span};
 
-/// Maximum number of atoms of a declared expression whose operands are removed and inverted one by one. This search is
-/// skipped for longer expressions.
+/// Maximum number of atoms in a declared expression for the search that removes and inverts its operands one by one.
+/// Expressions with more atoms skip this search.
 const MOST_ATOMS: usize = 48;
 
 /// A mask that a known mistake produces from the declared mask.
@@ -183,8 +183,8 @@ fn regrouped(edit: Edit, mask: &Mask) -> Option<Mask> {
 }
 
 /// Returns two rewrites for every operand of the declared expression (such as `causal` in `causal & padding`): one
-/// without the operand, and one with the operand inverted. `shows` is true if the array allows more cells than `meant`,
-/// and `windowed` is true if `meant` has a window. Both select the class of the mistake.
+/// without the operand, and one with the operand inverted. The class of each rewrite depends on two arguments: `shows`
+/// is true if the array allows more cells than `meant`, and `windowed` is true if `meant` has a window.
 fn parts(meant: &BoundMask, shows: bool, windowed: bool) -> Vec<Rewrite> {
     let mask = meant.mask();
     if atoms(mask).count() > MOST_ATOMS {

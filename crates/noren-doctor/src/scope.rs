@@ -90,8 +90,8 @@ impl Target<'_> {
     }
 
     /// Returns the mistake that the batch rows of the array are permuted, so that each has the mask of another batch
-    /// row; `None` if they are not permuted or the batch is larger than `MOST_ROWS`. If a query is padding in the batch
-    /// row from which its mask comes, its row is also accepted if it has at most the query's own key.
+    /// row; `None` if they are not permuted or the batch is larger than `MOST_ROWS`. For a query that is padding in
+    /// that other batch row, a mask row is also accepted if it allows no key except the query's own key.
     pub(super) fn permuted_rows(&self, right: &Intent) -> Option<Mistake> {
         if right.batch > MOST_ROWS {
             return None;
@@ -126,9 +126,10 @@ impl Target<'_> {
     }
 }
 
-/// Assigns to batch row `b` one of the batch rows in `choices[b]`, so that no two batch rows have the same one; other
-/// batch rows are assigned again if needed. `taken[c]` is the batch row to which `c` is assigned, and `seen` marks the
-/// choices that this search has already examined. Returns false if no assignment exists.
+/// Assigns to batch row `b` one of the batch rows in `choices[b]`, so that no two batch rows have the same one. If all
+/// choices are taken, assigns another of its choices to a batch row that has one of them. `taken[c]` is the batch row
+/// to which `c` is assigned, and `seen` marks the choices that this search has already examined. Returns false if no
+/// assignment exists.
 fn assign(b: usize, choices: &[Vec<usize>], taken: &mut [Option<usize>], seen: &mut [bool]) -> bool {
     for &from in &choices[b] {
         if std::mem::replace(&mut seen[from], true) {

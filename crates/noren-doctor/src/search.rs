@@ -10,7 +10,7 @@ use noren_mask::bits::ends;
 /// intended mask, and its doubt is its cost: 0 for the most likely one.
 const MOST_DOUBT_OF_PAIRS: f64 = 0.25;
 
-/// Cost of the explanation that only batch row 0 is correct. The cost is higher than the cost 1 of a frequent mistake in all batch rows.
+/// Cost of the explanation that only batch row 0 is correct. A frequent mistake in all batch rows has the lower cost 1.
 const ONLY_ROW_0: f64 = 1.12;
 
 /// One or two mistakes that together explain every cell in which the given mask differs from a possible intended mask.

@@ -10,8 +10,8 @@ use noren_mask::{BoundMask, Facts, Keep, Mask, Shape, Span};
 use std::cell::OnceCell;
 use std::collections::HashMap;
 
-/// The maximum of positions; larger positions are replaced by it. The sum of such a position and an offset fits in 64
-/// bits.
+/// The maximum position. Larger positions are replaced by this position, so that the sum of a position and an offset
+/// fits in 64 bits.
 const FAR: i64 = 1 << 60;
 
 /// The maximum number of spans in one term of an expression. A term with more spans becomes a function that decides
@@ -149,7 +149,7 @@ impl Intent {
         aligned(tree(parents, start)) | keys(..start) & nodes.clone() | (causal() - nodes)
     }
 
-    /// Returns `term` with the declared positions of the queries, and with the slots of the keys as their positions.
+    /// Returns `term` evaluated with the declared positions of the queries; the position of each key is its slot.
     fn by_slot(&self, term: Mask, b: usize) -> Mask {
         match &self.q_positions {
             Some(_) => placed(&term, (0..self.q_len).map(|i| self.position(b, i)).collect(), None),

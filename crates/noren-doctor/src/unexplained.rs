@@ -15,8 +15,8 @@ use noren_mask::bits::ends;
 
 impl Case<'_> {
     /// Reports a mask that no known mistake explains. If a kind is declared, the finding names a class only if one term
-    /// of the intended mask forbids every wrong cell. If no kind is declared, it names only cells that are wrong in
-    /// every kind of mask, such as visible padding.
+    /// of the intended mask forbids every wrong cell. If no kind is declared, the finding names only cells that are
+    /// wrong in every kind of mask, such as visible padding.
     pub(super) fn unexplained(
         &self,
         given: Keep,
@@ -129,8 +129,11 @@ impl Case<'_> {
         Some((class, format!("{n} cells let queries read {what}"), loosest))
     }
 
-    /// Reports visible cells that must be hidden as a finding of `class`. The repair only hides cells: those that `right` forbids if the intended mask is
-    /// declared, otherwise those that `loosest` forbids. `wrong` has the number of cells that differ from `right`, and the first of these cells.
+    /// Reports visible cells that must be hidden, as a finding of `class` with the text `says`. The repair only hides
+    /// cells. If a kind is declared, if `right` has a tree, or if the cells are unwritten cache slots, these are the
+    /// cells that the intended mask `right` forbids. Otherwise they are the cells that `loosest` forbids; `loosest` is
+    /// the intended mask with only the terms that every kind of mask may have, such as padding. `wrong` has the number
+    /// of cells that differ from `right`, and the first of these cells.
     fn leaking(
         &self,
         given: Keep,
@@ -210,8 +213,8 @@ fn rows_off(given: &Keep, right: &Intent) -> Vec<bool> {
     (0..batch).map(&mut off).collect()
 }
 
-/// Returns the number of visible cells that `loosest` forbids in rows of non-padding queries, and the first few of these cells as `[batch, head,
-/// query, key]`.
+/// Returns the number of visible cells that the mask `loosest` forbids in rows of non-padding queries, and the first
+/// few of these cells as `[batch, head, query, key]`.
 fn forbidden_cells(given: &Keep, loosest: &Intent) -> (u64, Vec<[usize; 4]>) {
     let allowed = cut(given, loosest, false);
     let [batch, heads, q_len, _] = given.dims();

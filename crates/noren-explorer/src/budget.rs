@@ -21,8 +21,7 @@ pub(crate) struct Budget {
 struct State {
     /// The number of units, such as bytes, that no [`Share`] holds.
     free: usize,
-    /// The number that the next thread that calls `take` receives. A waiting thread is identified in `queue` by its
-    /// number.
+    /// The number for the next thread that calls `take`. The numbers of waiting threads are in `queue`.
     next: u64,
     /// The numbers of the waiting threads, in the order of their requests.
     queue: VecDeque<u64>,

@@ -69,7 +69,8 @@ pub(crate) struct TileRequest {
     pub(crate) row: u64,
     pub(crate) col: u64,
     pub(crate) pair: Pair,
-    /// Whether the bytes of the tile also show which kind of span of the plan computes each pixel.
+    /// Whether the bytes of the tile also show by which kind of span, full or mixed, the plan computes the cells of
+    /// each pixel.
     pub(crate) plan: bool,
     /// The identity of a second mask to compare with; `None` if the tile shows only one mask.
     pub(crate) other: Option<String>,
@@ -115,7 +116,7 @@ pub(crate) struct DoctorRequest {
 pub(crate) struct Speeds {
     pub(crate) full: f64,
     pub(crate) mixed: f64,
-    /// The time to start a kernel, in seconds; it is added once per prediction.
+    /// The time to start a kernel, in seconds. Each predicted time contains it once.
     pub(crate) start: f64,
     pub(crate) machine: String,
 }

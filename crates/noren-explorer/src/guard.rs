@@ -47,9 +47,9 @@ pub(crate) fn refused(own: &Own, head: &Head) -> Option<&'static str> {
     None
 }
 
-/// The request header with which an error response has status 200, and the error status in the header `x-noren-status`.
-/// The page sends this header because browsers log every error status in their console, and a mask is often invalid
-/// while the user types.
+/// The request header with which error responses have status 200; the header `x-noren-status` of such a response has
+/// the error status. The page sends this request header because browsers log every error status in their console, and a
+/// mask is often invalid while the user types.
 const ERRORS: &str = "x-noren-errors";
 
 /// Adds the security headers to a response. If the request has the header [`ERRORS`] and the response has an error

@@ -26,8 +26,8 @@ const MOST_LINGER: usize = 1 << 20;
 const MOST_HEAD: usize = 64 << 10;
 /// The maximum number of headers of a request.
 const MOST_HEADERS: usize = 100;
-/// The maximum length in bytes of a line that has the length of a chunk. Also the maximum length of all lines after the
-/// last chunk together.
+/// The maximum number of bytes of a line in a chunked body; the line before each chunk has the length of the chunk.
+/// Also the maximum total number of bytes in the lines after the last chunk.
 const MOST_LINE: usize = 1 << 10;
 /// The maximum number of bytes that one call of `receive` reads from the connection.
 const PIECE_BYTES: usize = 64 << 10;

@@ -52,8 +52,8 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The minimum and the maximum of the number of worker processes for requests about masks. Between these limits, the
-/// server starts up to one such process for each processor core.
+/// The bounds of the limit on worker processes for requests about masks. The limit is the number of processor cores,
+/// raised to the start or reduced to the end of this range.
 const WORKERS: std::ops::RangeInclusive<usize> = 2..=8;
 /// The maximum number of connections whose requests the server answers at a time. Further connections receive only the
 /// HTTP status 503.

@@ -61,8 +61,8 @@ pub(crate) fn number<T: FromStr>(name: &str, text: &str) -> Result<T> {
     })
 }
 
-/// Replaces each percent sign that two hexadecimal digits follow with the byte of these digits: `a%20b` becomes `a b`.
-/// Other percent signs stay. Returns `None` if the result is not UTF-8.
+/// Decodes percent signs: a percent sign and the two hexadecimal digits after it become one byte, so `a%20b` becomes `a
+/// b`. Percent signs without such digits stay. Returns `None` if the result is not UTF-8.
 pub(crate) fn decode(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
     let digit = |at: usize| bytes.get(at).and_then(|byte| char::from(*byte).to_digit(16));

@@ -28,8 +28,8 @@ pub(crate) struct Scene {
     pub(crate) facts: Option<Box<RawValue>>,
     #[serde(default)]
     pub(crate) layer: Option<u64>,
-    /// The lengths at which a request for a cost curve computes the cost; `None` selects default lengths. Other
-    /// requests ignore this field.
+    /// The numbers of tokens for which a request for a cost curve computes the cost; `None` selects default numbers.
+    /// Other requests ignore this field.
     #[serde(default)]
     pub(crate) lengths: Option<Vec<usize>>,
 }

@@ -49,7 +49,7 @@ pub struct TextRequest {
 /// The result of running a text through a model.
 #[derive(Clone, Debug)]
 pub struct TextAnswer {
-    /// The answer as JSON. The explorer adds to it the identity of the mask in `scene`.
+    /// The answer as a JSON object. The explorer adds the identity of the mask in `scene` to this object.
     pub value: Value,
     /// The mask of the layer that is shown, in the format of a request body for `POST /api/masks`.
     pub scene: Value,

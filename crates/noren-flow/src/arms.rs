@@ -2,8 +2,8 @@
 
 use noren_mask::{Arm, Error, Mask, Node, Shape};
 
-/// The maximum number of additional heads or batch rows in which an unused arm is searched, so that the error message can give the number that the
-/// arm needs.
+/// The number of indices above the last head or batch row of the shape that are tried, to find one to which an unused
+/// arm applies. With this index, the error message gives the number of heads or batch rows that the arm needs.
 const TRIED: u64 = 4096;
 
 /// Returns an error if an arm of `heads(...)` or `batch(...)` is used by no head or batch row of the shape. Also returns an error if the arms of
@@ -24,8 +24,9 @@ fn check(mask: &Mask, shape: &Shape, layers: usize) -> Result<(), Error> {
     mask.children().into_iter().try_for_each(|part| check(part, shape, layers))
 }
 
-/// Returns an error if one of `arms` applies to none of the indices `0..count`, and no arm with an equal mask applies
-/// to one of them. The last parameter names an index in messages, in singular and plural: `["head", "heads"]`.
+/// Returns an error if an arm applies to none of the indices `0..count`. An arm is accepted if another arm with an
+/// equal mask applies to at least one of these indices. The last parameter names an index in messages, in singular and
+/// plural: `["head", "heads"]`.
 fn check_taken(mask: &Mask, arms: &[Arm], count: usize, [one, several]: [&str; 2]) -> Result<(), Error> {
     let taken: Vec<&Mask> = (0..count as u64).filter_map(|index| Arm::pick(arms, index)).collect();
     let untaken = |arm: &&Arm| !taken.iter().any(|mask| std::ptr::eq(*mask, &arm.mask) || **mask == arm.mask);
@@ -35,10 +36,10 @@ fn check_taken(mask: &Mask, arms: &[Arm], count: usize, [one, several]: [&str; 2
         Some(index) => format!("give at least {} {several} in the shape, or remove the arm", index + 1),
         None => "remove the arm".into(),
     };
-    let what = if count == 1 {
-        format!("there is one {one}, which does")
+    let uses = if count == 1 {
+        format!("the shape has one {one}, and it does")
     } else {
-        format!("there are {count} {several}, which do")
+        format!("the shape has {count} {several}, and they do")
     };
-    Err(Error::atom(mask, format!("{what} not use the arm `{}: {}`: {fix}", arm.selector, arm.mask)))
+    Err(Error::atom(mask, format!("{uses} not use the arm `{}: {}`: {fix}", arm.selector, arm.mask)))
 }

@@ -9,8 +9,8 @@ use serde::Serialize;
 
 /// The number of padding tokens that a check of padding adds at one end of the sequence.
 pub const PADS: usize = 9;
-/// The sequence lengths that the audit uses, one after another, until some outputs are beyond the reach of all windows. A longer length crosses more
-/// multiples of 64.
+/// The sequence lengths that the audit tries, one after another. The first length is used at which the last output
+/// cannot depend on the first tokens, even through all layers. A longer length crosses more multiples of 64.
 pub const LENGTHS: [usize; 3] = [72, 136, 264];
 /// The number of batch rows of one run of the model. A different token is changed in each row.
 pub const ROWS: usize = 8;
@@ -173,7 +173,8 @@ impl Check {
         CHECKS.iter().find(|check| check.name == name)
     }
 
-    /// Returns sentence number `which` of `broken`, with each `{}` replaced by the next text of `about`.
+    /// Returns the sentence with index `which` of `broken`. Each `{}` in the sentence is replaced by the next text of
+    /// `about`.
     pub fn sentence(&self, which: usize, about: &[&str]) -> String {
         about.iter().fold(self.broken[which].to_owned(), |text, word| text.replacen("{}", word, 1))
     }
@@ -184,7 +185,7 @@ impl Check {
 pub struct Change {
     /// A description of the change, such as `tokens 6.. changed`.
     pub what: String,
-    /// A sentence that explains a failure of this trial.
+    /// The sentence that a report shows if this trial fails.
     pub broken: String,
     /// The changed tokens.
     pub tokens: Vec<usize>,
@@ -196,7 +197,7 @@ pub struct Change {
     pub moves: bool,
 }
 
-/// The masks of a sequence as functions of a query and a key.
+/// The masks of a model over one sequence, as functions of a query and a key.
 pub struct Reads<'a> {
     /// The number of tokens of the sequence.
     pub length: usize,
@@ -264,8 +265,9 @@ impl Reads<'_> {
         }
     }
 
-    /// Returns two trials that change [`ROWS`] tokens from `first` on, one token in each batch row. One trial compares outputs that may not depend on
-    /// the token, which must stay equal. One trial compares outputs that read the token, which must change.
+    /// Returns two trials that change [`ROWS`] tokens from `first` on, one token in each batch row. The first trial
+    /// compares the outputs that may not depend on the changed token; they must stay equal. The second trial compares
+    /// the outputs that read the changed token in every layer; they must change.
     fn one_by_one(&self, first: usize) -> [Change; 2] {
         let tokens: Vec<usize> = (first..first + ROWS).map(|token| token % self.length).collect();
         let (low, high) = (tokens.iter().min().copied().unwrap_or(0), tokens.iter().max().copied().unwrap_or(0));
@@ -281,7 +283,8 @@ impl Reads<'_> {
         })
     }
 
-    /// Returns the trial that changes two tokens which are masked out. The outputs of all other tokens must stay equal.
+    /// Returns the trial that changes the two tokens `tokens`, which no other token may read. The outputs of all other
+    /// tokens must stay equal.
     fn masked(&self, tokens: [usize; 2]) -> Change {
         let compared = (0..self.length).filter(|at| !tokens.contains(at)).map(|at| (0, at)).collect();
         let what = format!("masked tokens {}, {} changed", tokens[0], tokens[1]);
@@ -300,7 +303,7 @@ pub struct Scope<'a> {
     pub training: Option<bool>,
     /// Number of heads with different declared masks.
     pub heads: usize,
-    /// Whether each layer was tested by itself.
+    /// True if each layer was also tested separately.
     pub layers: bool,
     /// True if the model was compiled with `torch.compile`, and the audit ran it without the compilation.
     pub compiled: bool,

@@ -22,7 +22,7 @@ pub const CHANNELS: &[&str] = &[
 ];
 
 const FORMAT: &str = "noren certificate 2";
-/// The maximum number of ranges in the reaches of a certificate.
+/// The maximum number of ranges of tokens in a certificate, summed over all its reaches.
 const MOST_RANGES: usize = 4_000_000;
 /// The maximum number of cells of the arrays in the facts of a certificate.
 const MOST_CELLS: u64 = 1 << 26;
@@ -46,9 +46,9 @@ pub struct Certificate {
     format: String,
     /// The masks as text, one per layer, without `layers(...)`.
     pub layers: Vec<String>,
-    /// The shape.
+    /// The sizes of the masks, and the position of the first query.
     pub shape: Shape,
-    /// The facts.
+    /// The facts of the masks: lengths, documents, labels and so on.
     pub facts: Facts,
     /// The result of queries that may read no key.
     pub fill: Fill,
@@ -62,7 +62,7 @@ pub struct Certificate {
     holds: bool,
     /// The reaches that prove the verdicts.
     pub reach: Vec<ReachEntry>,
-    /// The paths of influence that the certificate does not cover.
+    /// The channels that the certificate does not cover: paths of influence between tokens outside of attention masks.
     pub not_covered: Vec<String>,
     /// The SHA-256 of all other fields of the JSON document, written as one line of JSON.
     pub sha256: String,
@@ -93,7 +93,7 @@ type Ranges = Vec<(u32, u32)>;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReachEntry {
-    /// The batch row.
+    /// The index of the batch row.
     pub batch: usize,
     /// The sources as half-open ranges.
     pub sources: Ranges,
@@ -102,7 +102,7 @@ pub struct ReachEntry {
     pub after: Vec<(usize, Ranges)>,
 }
 
-/// Returns the masks as text, one per layer.
+/// Returns the masks of all layers as text, one text for each layer.
 fn layers_of(flow: &Flow) -> Vec<String> {
     flow.masks.iter().enumerate().map(|(l, mask)| mask.at_layer(l as u64).to_string()).collect()
 }
@@ -279,7 +279,8 @@ fn cells_of(shape: [usize; 4]) -> u64 {
     shape.iter().fold(1, |cells, n| cells.saturating_mul(*n as u64))
 }
 
-/// Returns the reaches of a proof as entries of the certificate, or an error if they have too many ranges.
+/// Returns the reaches of a proof as entries of the certificate. Returns an error if the entries together have more
+/// than [`MOST_RANGES`] ranges.
 fn entries(proof: &[Followed]) -> Result<Vec<ReachEntry>, Error> {
     let count: usize = proof.iter().flat_map(|f| f.runs.iter()).map(|(_, set)| set.as_slice().len()).sum();
     if count > MOST_RANGES {

@@ -14,19 +14,19 @@ use std::rc::Rc;
 
 /// The maximum work of a check: the number of tokens times the number of layers times the number of sets whose reach is computed.
 const MOST_WORK: u64 = 1 << 36;
-/// The maximum number of sources with which a rule's reached pairs are counted in sequences that are longer than
-/// [`SHORT`]. A count needs the reach of each source separately.
+/// The maximum number of sources of a rule whose reached pairs are counted exactly, if the sequences are longer than
+/// [`SHORT`]. An exact count needs the reach of each source separately.
 const FEW_SOURCES: u64 = 32;
 /// The sequence lengths up to which reached pairs are always counted, as (maximum tokens of one batch row, maximum tokens of all batch rows
 /// together).
 const SHORT: (usize, usize) = (1024, 4096);
 /// The maximum work for which the cheapest cut is computed: the number of tokens times the number of layers times the
-/// maximum number of groups of tokens that are targets of the same blocks.
+/// maximum number of token classes. Two tokens are in the same class if they are targets of the same reached blocks.
 const MOST_CUT_WORK: u64 = 1 << 23;
 /// The number of reached blocks after which the check of a rule stops, unless its reached pairs are counted exactly.
 const ENOUGH_BLOCKS: usize = 64;
 
-/// The reach of one set of sources in one batch row. It is a part of the proof of a verdict.
+/// The reach of one set of sources in one batch row, as a part of the proof of a verdict.
 pub(super) struct Followed {
     pub(super) batch: usize,
     pub(super) runs: Rc<ReachRuns>,
@@ -86,7 +86,8 @@ struct Row<'a> {
 struct Outcome {
     /// The reached blocks as (sources of the block, targets of the block that the sources can influence).
     broken: Vec<(IntervalSet, IntervalSet)>,
-    /// Sets of sources whose reaches prove that they do not influence the targets that are denied to them.
+    /// Sets of sources whose reaches prove that the denied targets of a block, or of one of its documents, are not
+    /// reached.
     clean: Vec<IntervalSet>,
     /// A lower bound of the number of reached pairs: denied pairs whose source can influence the target.
     at_least: u64,
@@ -135,15 +136,15 @@ impl Row<'_> {
         Ok(verdict)
     }
 
-    /// Returns true if the reached pairs of a `deny` line are counted exactly, because there are few sources or few
-    /// tokens; false if only a lower bound is computed.
+    /// Returns true if the reached pairs of a `deny` line are counted exactly, false if only a lower bound is computed.
+    /// They are counted exactly for at most [`FEW_SOURCES`] sources, and in sequences up to [`SHORT`].
     fn countable(&self, denied: &Denied) -> bool {
         let (tokens, rows) = (self.flow.tokens() as usize, self.flow.shape().batch_len());
         denied.sources <= FEW_SOURCES || tokens <= SHORT.0 && tokens * rows <= SHORT.1
     }
 
-    /// Computes, for every block of `denied`, the targets that its sources can influence. Stops early if many blocks
-    /// are reached and the reached pairs are not counted exactly.
+    /// Computes, for every block of `denied`, the targets that the sources of the block can influence. If the reached
+    /// pairs are not counted exactly, stops after [`ENOUGH_BLOCKS`] reached blocks.
     fn follow(&mut self, rule: &Rule, denied: &Denied) -> Result<Outcome, Error> {
         let mut outcome = Outcome::default();
         for part in &denied.parts {
@@ -161,8 +162,8 @@ impl Row<'_> {
         Ok(outcome)
     }
 
-    /// Computes the targets of `block` that its sources can influence, and adds them to `outcome`. Returns a lower
-    /// bound of the number of reached pairs of the block.
+    /// Computes the targets of `block` that the sources of `block` can influence, and adds the result to `outcome`.
+    /// Returns a lower bound of the number of reached pairs of the block.
     fn follow_block(&mut self, rule: &Rule, block: Block, outcome: &mut Outcome) -> Result<u64, Error> {
         let hit = self.reached(rule, &block.sources)?.intersect(&block.targets);
         if hit.is_empty() {

@@ -6,7 +6,7 @@ use noren_mask::interval::IntervalSet;
 use noren_mask::resolve::RowFacts;
 use noren_mask::{Error, atoms};
 
-/// The data of one batch row from which the tokens of a group are found.
+/// The facts and documents of one batch row, which determine the tokens of each group of a policy.
 pub(super) struct Groups<'a> {
     facts: RowFacts<'a>,
     tokens: u32,
@@ -17,7 +17,8 @@ pub(super) struct Groups<'a> {
 
 /// The non-padding tokens of each document of one batch row.
 pub(super) struct DocumentTokens {
-    /// The runs of tokens as (first token, end, number of the document), sorted by first token. The end is the token after the run.
+    /// The runs of tokens as (first token, end, index of the document), sorted by first token. The end is the token
+    /// after the run.
     runs: Vec<(u32, u32, u32)>,
     /// The tokens of all documents.
     pub(super) all: IntervalSet,
@@ -54,7 +55,7 @@ impl<'a> Groups<'a> {
         Groups { facts, tokens: flow.tokens(), outputs: flow.outputs(row), documents: DocumentTokens::of(facts) }
     }
 
-    /// Returns the batch row.
+    /// Returns the index of the batch row.
     pub(super) fn row(&self) -> usize {
         self.facts.row
     }
@@ -125,7 +126,8 @@ impl DocumentTokens {
         Some(DocumentTokens { runs, all, count: ranges.len() })
     }
 
-    /// Calls `run(start, end, document)` for each run of tokens of `set` in one document, in ascending order. `end` is the token after the run.
+    /// Calls `run(start, end, document)` for each run of tokens of `set` in one document, in ascending order. `end` is
+    /// the token after the run, and `document` is the index of the document.
     pub(super) fn each(&self, set: &IntervalSet, mut run: impl FnMut(u32, u32, u32)) {
         let mut at = 0;
         for i in set.iter() {
@@ -137,7 +139,7 @@ impl DocumentTokens {
         }
     }
 
-    /// Returns the tokens of `set` in the documents for which `wanted` returns true.
+    /// Returns the tokens of `set` in the documents for whose index `wanted` returns true.
     pub(super) fn pick(&self, set: &IntervalSet, wanted: impl Fn(u32) -> bool) -> IntervalSet {
         let mut out = IntervalSet::new();
         self.each(set, |start, end, number| {
@@ -155,7 +157,8 @@ impl DocumentTokens {
         counts
     }
 
-    /// Returns the tokens of `set` in each document, in ascending order of document numbers. Documents without tokens of `set` are left out.
+    /// Returns pairs (index of a document, tokens of `set` in this document), in ascending order of the documents.
+    /// Documents without tokens of `set` are left out.
     pub(super) fn split(&self, set: &IntervalSet) -> Vec<(u32, IntervalSet)> {
         let mut found: Vec<(u32, u32, u32)> = Vec::new();
         self.each(set, |start, end, number| found.push((number, start, end)));
@@ -164,13 +167,13 @@ impl DocumentTokens {
         same.map(|runs| (runs[0].0, runs.iter().map(|&(_, start, end)| start..end).collect())).collect()
     }
 
-    /// Returns the document of a token.
+    /// Returns the index of the document that contains a token; `None` if no document contains the token.
     pub(super) fn of_token(&self, token: u32) -> Option<u32> {
         let at = self.runs.partition_point(|r| r.1 <= token);
         self.runs.get(at).filter(|r| r.0 <= token).map(|r| r.2)
     }
 
-    /// Returns the tokens of one document.
+    /// Returns the tokens of the document with the index `number`.
     pub(super) fn tokens(&self, number: u32) -> IntervalSet {
         self.pick(&self.all, |n| n == number)
     }

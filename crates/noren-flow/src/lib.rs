@@ -175,7 +175,7 @@ impl Flow {
         RowFacts { facts: &self.facts, frame: &self.frames[row], row }
     }
 
-    /// Returns the tokens of batch row `row` that are queries. These tokens have an output.
+    /// Returns the tokens of batch row `row` that are queries. Only queries have an output.
     pub(crate) fn outputs(&self, row: usize) -> IntervalSet {
         self.queries[row].tokens_of(&IntervalSet::all(self.shape.q_len() as u32))
     }
@@ -238,7 +238,8 @@ impl Flow {
         self.witness_in(batch, &self.reach_runs(batch, sources), targets)
     }
 
-    /// Returns a path as [`witness`](Self::witness) does. `reach` is the reach of the sources.
+    /// Returns a path as [`witness`](Self::witness) does. `reach` has the tokens that the sources can influence, as
+    /// [`reach_runs`](Self::reach_runs) returns it.
     pub(crate) fn witness_in(&self, batch: usize, reach: &ReachRuns, targets: &IntervalSet) -> Option<Path> {
         let mut layers = 0;
         let mut run = reach.iter().position(|(count, set)| {
@@ -310,9 +311,9 @@ impl Flow {
     }
 }
 
-/// Splits the tokens of all sets `to` in the pairs (`from`, `to`) into disjoint sets. Returns each of these sets with
-/// the union of `from` over all pairs whose `to` contains it. For example, ({1}, {5, 6}) and ({2}, {6, 7}) become ({5},
-/// {1}), ({6}, {1, 2}) and ({7}, {2}).
+/// Splits the targets of the pairs (sources, targets) into disjoint sets of tokens. Returns pairs (tokens, sources):
+/// the sources are those of all given pairs whose targets contain the tokens. For example, ({1}, {5, 6}) and ({2}, {6,
+/// 7}) become ({5}, {1}), ({6}, {1, 2}) and ({7}, {2}).
 fn classes(pairs: &[(&IntervalSet, &IntervalSet)]) -> Vec<(IntervalSet, IntervalSet)> {
     let mut classes: Vec<(IntervalSet, IntervalSet)> = Vec::new();
     for (from, to) in pairs {

@@ -21,14 +21,15 @@ pub(super) struct Denied {
     pub(super) targets: u64,
     /// Number of denied pairs.
     pub(super) pairs: u64,
-    /// The pairs, divided into parts. No two parts share a pair, and every part has at least one pair.
+    /// The denied pairs, divided into parts. No pair is in two parts, and every part has at least one pair.
     pub(super) parts: Vec<Part>,
 }
 
 /// The pairs of the `allow` lines of a policy in one batch row: one entry (letters, sources, targets) for each line.
 pub(super) struct Allowed(Vec<(Letters, IntervalSet, IntervalSet)>);
 
-/// Pairs of one token of `sources` and one token of `targets`. `kind` selects which of these pairs are included.
+/// A part of the denied pairs of a rule: pairs of a token of `sources` and a token of `targets`. `kind` selects which
+/// of these pairs are included.
 pub(super) struct Part {
     kind: Kind,
     pub(super) sources: IntervalSet,
@@ -48,17 +49,17 @@ enum Kind {
     SameDocument,
 }
 
-/// A set of sources and a set of targets. The policy denies every pair of a source and a target, or, if `within` is
-/// true, every such pair in one document.
+/// A set of sources and a set of targets. If `within` is false, the policy denies all pairs of a source and a target.
+/// If `within` is true, the policy denies only the pairs in which both tokens are in the same document.
 pub(super) struct Block {
     pub(super) sources: IntervalSet,
     pub(super) targets: IntervalSet,
-    /// True if only pairs of two tokens of one document are denied; false if all pairs are denied.
+    /// True if only pairs of two tokens of the same document are denied; false if all pairs are denied.
     pub(super) within: bool,
 }
 
-/// The pairs that the letters of a rule such as `document(i) -> document(j)` select, by the documents of the two
-/// tokens.
+/// The kinds of pairs that a rule selects, by the documents of their tokens. A rule with letters, such as `document(i)
+/// -> document(j)`, selects only some kinds; other rules select all kinds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Letters {
     /// Whether the rule selects pairs of tokens of the same document.
@@ -139,7 +140,7 @@ impl Denied {
     }
 }
 
-/// Returns the tokens of both groups of a rule.
+/// Returns the tokens of both groups of a rule, as (sources, targets). Adds groups without tokens to `empty`.
 fn sets(rule: &Rule, groups: &Groups<'_>, empty: &mut Vec<EmptyGroup>) -> Result<(IntervalSet, IntervalSet), Error> {
     let mut of = |group: &Group| {
         let tokens = groups.tokens(group, rule)?;
@@ -158,8 +159,8 @@ fn sets(rule: &Rule, groups: &Groups<'_>, empty: &mut Vec<EmptyGroup>) -> Result
     Ok((of(&rule.from)?, of(&rule.to)?))
 }
 
-/// Removes all pairs of a source in `from` and a target in `to`. An entry (sources, targets) of `classes` stands for
-/// all pairs of one of these sources and one of these targets.
+/// Removes all pairs of a source in `from` and a target in `to` from `classes`. An entry (sources, targets) of
+/// `classes` stands for all pairs of one source and one target of this entry.
 fn split(
     classes: Vec<(IntervalSet, IntervalSet)>,
     from: &IntervalSet,
@@ -184,7 +185,7 @@ fn by_targets(classes: Vec<(IntervalSet, IntervalSet)>) -> impl Iterator<Item = 
     together.into_iter()
 }
 
-/// Adds the pairs of `sources` and `targets` that `letters` select to `parts`.
+/// Adds the pairs of a source and a target that `letters` select to `parts`.
 fn parts_of(
     letters: Letters,
     sources: IntervalSet,

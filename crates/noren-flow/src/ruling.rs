@@ -26,7 +26,7 @@ pub struct Ruling {
 pub struct RuleVerdict {
     /// The text of the `deny` line.
     pub rule: String,
-    /// The batch row.
+    /// The index of the batch row.
     pub batch: usize,
     /// Number of source tokens: the group on the left of `->` in the rule.
     pub sources: u64,
@@ -64,11 +64,11 @@ pub enum Counted {
 /// A group without tokens in a batch row.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct EmptyGroup {
-    /// The line with the group.
+    /// The line of the policy that contains the group.
     pub rule: String,
     /// The text of the group, such as `label(pii)`.
     pub group: String,
-    /// The batch row.
+    /// The index of the batch row.
     pub batch: usize,
 }
 

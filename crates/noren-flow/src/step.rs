@@ -26,7 +26,8 @@ pub enum Fill {
 #[derive(Clone, Debug)]
 pub(super) struct Layer {
     plan: Plan,
-    /// For each pattern, the empty rows (query rows without an allowed key) if they read every key, otherwise no rows.
+    /// With `Fill::Finite`, the empty rows of each pattern: query rows without an allowed key, which read every key. With
+    /// `Fill::Nothing`, one set without rows for each pattern.
     empty: Vec<IntervalSet>,
 }
 
@@ -44,7 +45,8 @@ impl Layer {
         Ok(Layer { plan, empty })
     }
 
-    /// Returns each different pattern of the heads of batch row `batch`, with the entry of `empty` for the pattern.
+    /// Returns each different pattern of the heads of batch row `batch`, with the set of empty rows that `empty` has
+    /// for this pattern.
     fn patterns(&self, batch: usize) -> impl Iterator<Item = (&PatternPlan, &IntervalSet)> {
         let mut patterns: Vec<usize> =
             (0..self.plan.shape().head_count()).map(|h| self.plan.pattern_of(batch, h)).collect();
@@ -191,7 +193,7 @@ fn all_set(bits: &[u64], start: u32, end: u32) -> bool {
     })
 }
 
-/// Returns the number of tokens of `set` in `start..end`, which may be empty.
+/// Returns the number of tokens of `set` in the range `start..end`. The range may be empty.
 fn size(set: &IntervalSet, start: u32, end: u32) -> u64 {
     if start >= end { 0 } else { set.within(start, end).map(|i| u64::from(i.len())).sum() }
 }
@@ -227,7 +229,7 @@ fn rows_meeting(plan: &PatternPlan, tile: Tile<'_>, keys: Range<u32>, bits: &[u6
     }
 }
 
-/// Adds to the bits `out` those keys of `keys` that at least one query row of `rows` reads in the tile.
+/// Sets the bits in `out` of the keys in the range `keys` that at least one query row of `rows` reads in the tile.
 fn union_rows(plan: &PatternPlan, tile: Tile<'_>, keys: Range<u32>, rows: &IntervalSet, out: &mut [u64]) {
     let wide = (keys.end - keys.start).div_ceil(64) as usize;
     let mut words = Vec::new();

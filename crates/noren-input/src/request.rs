@@ -10,8 +10,8 @@ const MOST_PAIRS: usize = 1 << 20;
 /// The sizes of a shape that the user gave. A size that was not given is `None` or an empty list.
 #[derive(Clone, Debug, Default)]
 pub struct ShapeRequest {
-    /// Number of tokens in self-attention, so of queries and of keys; cannot be combined with `q`, `kv`, `past` and
-    /// `new`.
+    /// Number of tokens in self-attention, which is the number of queries and the number of keys; cannot be combined
+    /// with `q`, `kv`, `past` or `new`.
     pub len: Option<usize>,
     /// Number of queries; requires `kv`.
     pub q: Option<usize>,
@@ -53,7 +53,8 @@ impl Bound {
 /// `layers(...)` becomes the mask of the layer.
 ///
 /// # Errors
-/// Returns an error with its place in the text if the text is no spec, or if a parameter makes no sense.
+/// Returns an error if the text is not a spec, or if a parameter has an invalid value. An error of the parser has the
+/// position of the fault in the text.
 pub fn parse(text: &str, layer: Option<u64>) -> std::result::Result<Spec, noren_mask::Error> {
     let spec: Spec = text.parse()?;
     spec.check()?;

@@ -12,7 +12,7 @@ pub const DEFAULT_LEN: usize = 16;
 /// The sizes that a mask or facts imply. A size is `None` if they do not imply it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sizes {
-    /// Number of tokens in self-attention, so of queries and of keys.
+    /// Number of tokens in self-attention, which is the number of queries and the number of keys.
     pub len: Option<usize>,
     /// Number of batch rows.
     pub batch: Option<usize>,
@@ -79,8 +79,8 @@ fn sizes_of_atom(atom: &AtomRef) -> Sizes {
     if let Some(grid) = atom.downcast::<Neighborhood>() {
         return Sizes::len(grid.cells());
     }
-    if let Some(Tree { parents, start }) = atom.downcast() {
-        return Sizes::len(start.saturating_add(parents.len() as u64));
+    if let Some(tree) = atom.downcast::<Tree>() {
+        return Sizes::len(tree.start.saturating_add(tree.node_count()));
     }
     if let Some(Padding { lengths: Some(lengths), .. }) = atom.downcast() {
         return Sizes::len(lengths.iter().copied().max().unwrap_or(0)).or(rows(lengths.len()));
@@ -105,10 +105,10 @@ fn at_least(spans: &[Span]) -> Sizes {
     }
 }
 
-/// Returns a number of heads (or batch rows) with which each arm applies to at least one, or `None` if there is no such
-/// number from 1 to 1024. An arm with the range `4..` needs 5 heads, rounded up to 8, the next power of two. Arms with
-/// `every` need their largest start plus the least common multiple of their steps. The arm `else` needs a head to which
-/// no other arm applies.
+/// Returns a number of heads (or batch rows) that is large enough for every arm to apply to at least one head, or
+/// `None` if the number is not from 1 to 1024. An arm with the range `4..` needs 5 heads, rounded up to 8, the next
+/// power of two. Arms with `every` need their largest start plus the least common multiple of their steps. The arm
+/// `else` needs a head to which no other arm applies.
 fn arms_end(arms: &[Arm]) -> Option<usize> {
     let (mut end, mut open, mut period, mut start) = (0u64, false, 1u64, None);
     for arm in arms {

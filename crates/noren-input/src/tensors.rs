@@ -177,8 +177,8 @@ impl<R: Read + Seek> TensorFile<R> {
     }
 }
 
-/// A name that two tensors in a header have, or `None` if all names differ. To find it, all names of the header are
-/// read; they take no more memory than the header, whose length is limited.
+/// A name that two tensors in a header have, or `None` if all names differ. The reader collects all names of the header
+/// to compare them; they take no more memory than the header, whose length is limited.
 struct Names {
     twice: Option<String>,
 }

@@ -47,6 +47,10 @@ pub enum Error {
     #[error("cannot compare: {0}")]
     Compare(String),
 
+    /// Sequences cannot be folded into rows with shared prefixes.
+    #[error("fold: {0}")]
+    Fold(String),
+
     /// A picture cannot be drawn.
     #[error("picture: {0}")]
     Picture(String),

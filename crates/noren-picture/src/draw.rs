@@ -11,8 +11,9 @@ pub trait Draw {
     /// Returns a picture of this mask.
     fn picture(&self) -> Picture<'_>;
 
-    /// Returns a picture of the differences between this mask and `other`: cells only in the first, only in the second,
-    /// in both, in neither. Panels without a difference are omitted, unless there is no difference at all.
+    /// Returns a picture of the differences between this mask and `other`. It distinguishes cells that only the first
+    /// mask allows, only the second, both, and neither. Patterns in which the masks are equal are omitted; if the masks
+    /// are equal in all patterns, the first pattern is shown.
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, atoms::*};

@@ -8,8 +8,8 @@ use std::ops::Range;
 ///
 /// Without [`batch`](Self::batch) and [`head`](Self::head), the picture shows each distinct pattern once, in panels
 /// whose captions list the batch rows and heads of the pattern. If the sequence is too long for one picture cell per
-/// cell, the picture is down-sampled: a picture cell that covers both allowed and denied cells is drawn as mixed, also
-/// if there is only one cell of a kind.
+/// cell, the picture is down-sampled: a picture cell that covers both allowed and denied cells is drawn as mixed, even
+/// if only one of them is allowed or only one is denied.
 ///
 /// ```
 /// use noren_mask::{Facts, Shape, atoms::*};
@@ -97,7 +97,8 @@ impl<'a> Picture<'a> {
         self
     }
 
-    /// Sets the labels of queries and keys of one sequence: its tokens by position.
+    /// Sets the labels of queries and keys that are tokens of one sequence. `tokens` has the tokens of the sequence by
+    /// position.
     pub fn labels<S: AsRef<str>>(mut self, tokens: impl IntoIterator<Item = S>) -> Self {
         self.labels = Some(owned(tokens));
         self
@@ -121,8 +122,9 @@ impl<'a> Picture<'a> {
         self
     }
 
-    /// Shows the tiles of a plan with these options: allowed cells in full tiles, allowed cells in mixed tiles, denied
-    /// cells that are computed and masked, and cells that are skipped. A difference shows no tiles.
+    /// Shows the tiles of a plan with these options. The picture then distinguishes allowed cells in full tiles,
+    /// allowed cells in mixed tiles, denied cells that are computed and masked, and cells that are skipped. A picture
+    /// of a difference shows no tiles.
     pub fn tiles(mut self, options: PlanOptions) -> Self {
         let (block_q, block_kv) = (options.block_q.max(1), options.block_kv.max(1));
         // a picture shows indices, so its tiles are those of the plan without reordering
@@ -137,7 +139,8 @@ impl<'a> Picture<'a> {
         self
     }
 
-    /// Sets the maximum number of panels. [default: 12] A note gives the number of omitted panels.
+    /// Sets the maximum number of panels, each of which shows one pattern. [default: 12] A note gives the number of
+    /// omitted panels.
     pub fn max_panels(mut self, most: usize) -> Self {
         self.max_panels = most;
         self

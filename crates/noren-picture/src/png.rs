@@ -14,13 +14,15 @@ const GAP: usize = 36;
 /// The maximum width of a row of panels, in pixels.
 const MOST_WIDE: usize = 1400;
 
-/// Indices into [`PALETTE`] of the colors that are not inks.
+/// Index of the page's color in [`PALETTE`]. This and the next three constants are the colors that are not inks of
+/// cells.
 const PAGE: u8 = 10;
 const TEXT: u8 = 11;
 const SOFT: u8 = 12;
 const FRAME: u8 = 13;
 
-/// The colors of the picture: first the inks in their order, then page, text, soft text and panel borders.
+/// The colors of the picture, each as `[red, green, blue]`: first the inks of cells in the order of the variants of
+/// [`Ink`], then page, text, soft text and panel borders.
 const PALETTE: [[u8; 3]; 14] = [
     [0x2f, 0x4b, 0x8f],
     [0x6c, 0x8b, 0xd0],
@@ -110,7 +112,7 @@ fn legend_lines(scene: &Scene, chars: usize) -> Vec<Vec<Ink>> {
     lines
 }
 
-/// A panel with the space for its axes.
+/// A panel (the drawing of one pattern) with the space for its axes.
 struct Frame<'a> {
     panel: &'a Panel,
     cell: usize,

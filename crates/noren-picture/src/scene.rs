@@ -37,7 +37,7 @@ impl Ink {
     ];
 }
 
-/// The (batch row, head) pairs of one panel, which have equal patterns.
+/// The pairs (batch row, head) that share one pattern, which one panel draws. `batch` and `head` are the first pair.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub(super) batch: usize,
@@ -129,7 +129,7 @@ impl Layout {
         (part(q, scale * aspect as f64, max_rows), part(k, scale, max_cols))
     }
 
-    /// Returns the scene with every panel in `rows` x `cols` cells.
+    /// Returns the content of `picture`. Each panel, the drawing of one pattern, has `rows` x `cols` picture cells.
     pub(super) fn scene(&self, picture: &Picture<'_>, rows: usize, cols: usize) -> Result<Scene, Error> {
         let options = GridOptions {
             max_rows: rows,

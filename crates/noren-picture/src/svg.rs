@@ -19,7 +19,8 @@ const MOST_LABEL: usize = 14;
 /// not readable.
 const LABEL_CELL: usize = 11;
 
-/// The class names have a prefix and the rules are equal in every file, so that one page can contain several files.
+/// The CSS rules of the picture. Every file has the same rules, and their class names have the prefix `nrn-`, so that
+/// one page can contain several files.
 const STYLE: &str = "\
 .nrn{font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace}\
 .nrn-page{fill:#fcfbf8}.nrn-text{fill:#22263a}.nrn-soft{fill:#6f7287}.nrn-title{font-size:15px;font-weight:600}\
@@ -67,7 +68,7 @@ pub(super) fn draw(picture: &Picture<'_>, scene: &Scene) -> String {
     )
 }
 
-/// Returns a description of the picture, as text.
+/// Returns a description of the picture for screen readers, as text.
 fn description(scene: &Scene) -> String {
     let mut text = format!("{}. Queries run down, keys across.", scene.about);
     for panel in scene.panels.iter().filter_map(|p| p.caption.as_ref()) {
@@ -100,7 +101,8 @@ fn pixels(text: &str, size: f64) -> usize {
     (width(text) as f64 * size * 0.605).ceil() as usize
 }
 
-/// Appends a `<text>` element with these classes and additional attributes.
+/// Appends a `<text>` element at the point `at` (x, y), with the CSS classes `classes` and the further attributes
+/// `more`.
 fn write_text(out: &mut String, at: (usize, usize), classes: &str, more: &str, text: &str) {
     let _ = writeln!(out, "<text class=\"{classes}\" x=\"{}\" y=\"{}\"{more}>{}</text>", at.0, at.1, escape(text));
 }
@@ -196,7 +198,7 @@ struct Mark {
     text: String,
 }
 
-/// A panel with the space for its axes.
+/// A panel (the drawing of one pattern) with the space for its axes.
 struct Frame<'a> {
     scene: &'a Scene,
     panel: &'a Panel,
@@ -338,7 +340,8 @@ fn positions(range: &Range<u32>, offset: i64, cells: usize, cell: usize, space: 
     ticks(range, offset, most).into_iter().map(mark).collect()
 }
 
-/// Returns the cells of one ink as rectangles: runs in a row, extended down while the next rows have the same run.
+/// Returns the picture cells with the ink `ink` as the data of an SVG path. The path consists of rectangles: each is a
+/// run of cells in one row, extended down over the next rows that have the same run.
 fn path(panel: &Panel, ink: Ink, cell: usize) -> String {
     let mut d = String::new();
     // (first column, end, first row)

@@ -146,8 +146,8 @@ impl Line {
     }
 }
 
-/// Returns the lines of all blocks. As many blocks as fit into `max_width` are side by side. An empty line separates
-/// rows of blocks.
+/// Returns the lines of all blocks; a block is the lines of one panel. As many blocks as fit into `max_width` columns
+/// are side by side, and the others follow below, after an empty line.
 fn beside(blocks: Vec<Vec<Line>>, max_width: usize) -> Vec<Line> {
     let mut out: Vec<Line> = Vec::new();
     let mut shelf: Vec<Vec<Line>> = Vec::new();
@@ -258,8 +258,8 @@ impl Writer<'_> {
         lines
     }
 
-    /// Returns the keys with number and label, as text. Returns `None` if the picture has no separate key labels, or if
-    /// the style is not [`Style::Signs`].
+    /// Returns a text that lists the shown keys, each with its number and its label. Returns `None` if the picture has
+    /// no separate key labels, or if the style is not [`Style::Signs`].
     fn key_names(&self) -> Option<String> {
         let panel = self.scene.panels.first()?;
         if self.style != Style::Signs || self.picture.key_labels.is_none() {
@@ -296,7 +296,9 @@ impl Writer<'_> {
         line
     }
 
-    /// Returns the line of key positions over `columns` cells of `wide` characters.
+    /// Returns (line, marked columns): the line of key numbers above a panel, and the columns of picture cells at which
+    /// the line has a number. `gutter` is the number of characters before the first picture cell, and `wide` the number
+    /// of characters of each picture cell.
     fn key_ticks(&self, panel: &Panel, gutter: usize, wide: usize) -> (Line, Vec<usize>) {
         let keys = panel.keys();
         let longest = (keys.end - 1).to_string().len();

@@ -134,11 +134,24 @@ fn spans(spans: Given<'_, '_>) -> PyResult<PyMask> {
 
 /// Allows each node of a tree to read itself and its ancestors (draft trees of speculative decoding).
 ///
-/// Node `i` is at position `start + i`; `parents[i]` is the index of its parent, or -1 for a root.
+/// Node `i` is at position `start + i`; `parents[i]` is the index of its parent, or -1 for a root. With `runs`, the numbers of
+/// nodes of runs in which each node is the parent of the next one, the parents are parents of runs. `window` and `chunk`
+/// limit the keys along each path from a root, as `sliding` and `chunk` do in a sequence.
 #[pyfunction]
-#[pyo3(signature = (parents, start=0))]
-fn tree(parents: Given<'_, '_>, start: u64) -> PyResult<PyMask> {
-    Ok(PyMask(atoms::tree(wholes(parents, "tree parents")?, start)))
+#[pyo3(signature = (parents, start=0, *, runs=None, window=None, chunk=None))]
+fn tree(
+    parents: Given<'_, '_>,
+    start: u64,
+    runs: Option<Given<'_, '_>>,
+    window: Option<u64>,
+    chunk: Option<u64>,
+) -> PyResult<PyMask> {
+    let mut tree = atoms::Tree::new(wholes(parents, "tree parents")?).start(start);
+    if let Some(runs) = runs {
+        tree = tree.runs(counts(runs, "tree runs")?);
+    }
+    (tree.window, tree.chunk) = (window, chunk);
+    Ok(PyMask(tree.mask()))
 }
 
 /// Allows the distances `q - k` in the list: 0 is the query's own key, positive distances are keys before it (LogSparse).

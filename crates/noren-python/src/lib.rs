@@ -10,6 +10,7 @@
 //! | `dlpack`, `attention` | arrays of any library without copies; forward, backward and weights |
 //! | `cache` | key-value caches: append, plan, attend |
 //! | `doctor`, `flow`, `export`, `distributed` | diagnosis, flow and certificates, plans for other formats, partitions |
+//! | `fold` | sequences with shared prefixes |
 //! | `private` | private text: detectors, tokens and policies |
 //! | `error` | exceptions |
 
@@ -27,6 +28,7 @@ mod error;
 mod export;
 mod facts;
 mod flow;
+mod fold;
 mod mask;
 mod masks;
 mod private;
@@ -84,6 +86,7 @@ fn _noren(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(audit::audit_not_tested, module)?,
         wrap_pyfunction!(audit::audit_rounding, module)?,
         wrap_pyfunction!(masks::read_mask, module)?,
+        wrap_pyfunction!(fold::fold_sequences, module)?,
         wrap_pyfunction!(doctor::check, module)?,
         wrap_pyfunction!(doctor::classes, module)?,
         wrap_pyfunction!(doctor::recognise, module)?,

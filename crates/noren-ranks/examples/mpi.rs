@@ -1,5 +1,5 @@
-//! Computes attention over packed documents with the processes of an MPI job, and compares the results with the results
-//! of one process.
+//! Computes attention over packed documents with several processes of an MPI program, and compares the results with
+//! those of one process.
 //!
 //!     cargo build --release -p noren-ranks --features mpi --example mpi
 //!     mpirun -n 4 target/release/examples/mpi

@@ -1,17 +1,18 @@
 //! Agreements: ranks compare their next computation before any array is sent.
 //!
-//! In an agreement, every rank sends [`SLOTS`] digests (short hashes of its next call and of the values of this call)
-//! to every other rank. The format is the same in every version. Ranks that make different calls, or the same call with
-//! different masks, get an error. Without agreements, the ranks would wait for each other, or add results that do not
-//! belong together.
+//! In an agreement, every rank sends [`SLOTS`] digests (short hashes) to every other rank: one of the name of its next
+//! call, one of the version, and one of each value that must be equal. The format is the same in every version. Ranks
+//! that make different calls, or the same call with different masks, return an error. Without agreements, the ranks
+//! would wait for each other, or add results that do not belong together.
 
 use crate::link::{spread, to_all};
 use crate::{Error, Link};
 use hmac_sha256::Hash;
 
-/// The version of the protocol. It is increased when the content or the order of messages changes.
+/// The version of the messages between ranks. It is increased when their content or order changes.
 const PROTOCOL: u32 = 1;
-/// The number of digests that a rank sends in an agreement: the name of the call, the version, and 14 values.
+/// The number of digests that a rank sends in an agreement: one for the name of its next call, one for the version, and
+/// 14 for values.
 const SLOTS: usize = 16;
 /// The length of a digest in bytes.
 const SIZE: usize = 16;
@@ -22,11 +23,11 @@ type Word = [u8; SIZE];
 /// The values of a rank's next call that must be equal on all ranks, as (name, value).
 pub(crate) type Said = Vec<(&'static str, String)>;
 
-/// Runs `check` on this rank's input, and then checks that all ranks make the same call: the name `what` and the values
-/// `Said` that `check` returns must be equal. Returns the other result of `check`.
+/// Runs `check` on this rank's input, and then checks that all ranks make the same call: `what`, the name of the call,
+/// and the values `Said` that `check` returns must be equal on all ranks. Returns the `R` that `check` returns.
 ///
 /// If `check` returns an error on a rank, that rank returns this error, and the other ranks return
-/// [`Error::Disagreement`]. If the names or values differ, every rank returns [`Error::Disagreement`].
+/// [`Error::Disagreement`]. If the names or values of ranks differ, every rank returns [`Error::Disagreement`].
 pub(crate) fn checked<R>(
     link: &dyn Link,
     what: &str,
@@ -37,8 +38,8 @@ pub(crate) fn checked<R>(
     Ok(found)
 }
 
-/// Reports to the other ranks that this rank refused its input before a call of attention or decoding. The other ranks,
-/// which make the call, return [`Error::Disagreement`].
+/// Reports to the other ranks that this rank refused its input before a call of attention or decoding. The other ranks
+/// make the call and return [`Error::Disagreement`].
 pub fn refuse(link: &dyn Link) {
     link.job().call();
     tell_refusal(link);
@@ -49,11 +50,11 @@ fn tell_refusal(link: &dyn Link) {
     let _ = exchanged(link, words(REFUSED, &[]));
 }
 
-/// Checks that all ranks are about to make the same computation. The ranks compare its name `what`, and at most 14
-/// values, which are given in `said` as (name, value).
+/// Checks that all ranks are about to make the same computation. The ranks compare the name `what` of the computation,
+/// and the pairs (name, value) in `said`, at most 14.
 ///
 /// # Errors
-/// Returns [`Error::Input`] for more than 14 names, [`Error::Disagreement`] on every rank if the ranks differ, and
+/// Returns [`Error::Input`] for more than 14 pairs, [`Error::Disagreement`] on every rank if the ranks differ, and
 /// [`Error::Lost`] if a rank is gone.
 pub fn agree(link: &dyn Link, what: &str, said: &[(&str, String)]) -> Result<(), Error> {
     if said.len() > SLOTS - 2 {

@@ -1,4 +1,4 @@
-//! [`Array`]: `f32` values of rows, and their format in messages.
+//! [`Array`]: `f32` values of query rows or keys, and their format in messages between ranks.
 
 use crate::Error;
 use half::{bf16, f16};
@@ -24,8 +24,8 @@ impl Array {
         Array { data: vec![value; shape.iter().product()], shape }
     }
 
-    /// Returns the first `rows` rows of the batch rows with the indices `batch`, for all heads and converted to `f32`.
-    /// `values` is an array of the shape `shape`, `[batch, heads, rows, width]`.
+    /// Returns a part of `values`, an array of the shape `[batch, heads, rows, width]`, converted to `f32`: for each
+    /// batch index in the list `batch`, the first `rows` rows of every head.
     pub(crate) fn part<T: Element>(values: &[T], shape: [usize; 4], batch: &[usize], rows: usize) -> Self {
         let [_, heads, all, width] = shape;
         let mut out = Array::filled([batch.len(), heads, rows, width], 0.0);
@@ -47,8 +47,8 @@ impl Array {
         Ok(View::new(&self.data, self.shape)?)
     }
 
-    /// Copies `part` over the first rows of the batch rows with the indices `batch`. This is the inverse of
-    /// [`part`](Self::part).
+    /// Copies `part` into this array: for each batch index in the list `batch`, over the first rows of every head. This
+    /// is the inverse of [`part`](Self::part).
     pub(crate) fn put_batch(&mut self, batch: &[usize], part: &Array) {
         let [_, heads, all, width] = self.shape;
         let size = part.shape[2] * width;
@@ -81,8 +81,8 @@ impl Array {
         }
     }
 
-    /// Calls `act` for each row at `places` in each head, with this row and the corresponding row of `part`. `part`
-    /// contains one row for each place.
+    /// Calls `act` for each pair of a row of this array and a row of `part`. The rows of this array are those with the
+    /// indices `places` in each head; `part` contains one row for each of these rows, in the same order.
     fn pairs(&mut self, places: &[usize], part: &Array, act: impl Fn(&mut [f32], &[f32])) {
         let [.., rows, width] = self.shape;
         for (at, other) in part.data.chunks(width).enumerate() {
@@ -91,7 +91,7 @@ impl Array {
         }
     }
 
-    /// Returns an array in which each row consists of the row of `self` and the same row of `other`.
+    /// Returns an array whose rows are the rows of `self`, each followed by the values of the same row of `other`.
     pub(crate) fn beside(&self, other: &Array) -> Self {
         let (a, b) = (self.shape[3], other.shape[3]);
         let rows = self.data.chunks(a).zip(other.data.chunks(b));
@@ -100,7 +100,7 @@ impl Array {
         Array { data, shape: [batch, heads, rows, a + b] }
     }
 
-    /// Returns an array with only the first `width` columns.
+    /// Returns a copy of this array with only the first `width` columns.
     pub(crate) fn columns(&self, width: usize) -> Self {
         let data = self.data.chunks(self.shape[3]).flat_map(|row| &row[..width]).copied().collect();
         let [batch, heads, rows, _] = self.shape;
@@ -118,11 +118,12 @@ impl Array {
     }
 }
 
-/// The unread rest of a message. A message contains arrays one after another.
+/// The part of a message between ranks that was not read yet. A message contains arrays one after another.
 pub(crate) struct Message<'a>(pub(crate) &'a [u8]);
 
 impl Message<'_> {
-    /// Removes and returns the next array. The length of the message was checked before, so the array is complete.
+    /// Removes the next array from the message and returns it. The length of the message was checked before, so the
+    /// array is complete.
     pub(crate) fn array(&mut self, dtype: Dtype, shape: [usize; 4]) -> Array {
         let (bytes, rest) = self.0.split_at(shape.iter().product::<usize>() * dtype.size());
         self.0 = rest;

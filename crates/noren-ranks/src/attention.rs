@@ -1,5 +1,5 @@
-//! [`attention`] and [`attention_backward`]: each rank gives its own queries, keys and values, and gets the results for
-//! them.
+//! [`attention`] and [`attention_backward`]: each rank gives the queries, keys and values that it owns, and gets the
+//! results for them.
 
 use crate::agree::checked;
 use crate::array::{Array, Message, Places};
@@ -16,16 +16,18 @@ use std::time::Duration;
 /// The results of attention on this rank, as contiguous arrays of `f32`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Attended {
-    /// Outputs, `[batch, heads, own queries, v_dim]`. The output is 0 for query rows without readable keys, and for the
-    /// additional rows of a batch row in which this rank owns fewer queries than in another batch row.
+    /// Outputs, `[batch, heads, queries of this rank, v_dim]`. The output is 0 for query rows without readable keys. It
+    /// is also 0 for additional rows, which a batch row has if this rank owns more queries in another batch row.
     pub out: Vec<f32>,
-    /// The natural logarithm of each row's softmax denominator over the keys of all ranks, `[batch, heads, own queries]`.
+    /// The natural logarithm of each query row's softmax denominator over the keys of all ranks,
+    /// `[batch, heads, queries of this rank]`.
     pub lse: Vec<f32>,
     /// The number of the forward call that computed these results.
     pub(crate) call: u64,
 }
 
-/// The gradients on this rank, as contiguous arrays of `f32`. They have the shapes of the queries, keys and values.
+/// The gradients on this rank, as contiguous arrays of `f32`. They have the shapes of this rank's queries, keys and
+/// values.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Gradients {
     /// Gradients of this rank's queries.
@@ -40,7 +42,7 @@ pub struct Gradients {
 ///
 /// The results equal the same rows of a computation in one process, up to rounding. Repeated runs give the same bits,
 /// because the partition fixes the order of all additions. While data from other ranks arrives, a rank computes with
-/// the keys that it already has. Queries, keys and values are sent in their own type, and all other data in `f32`.
+/// the keys that it already has. Queries, keys and values are sent in the number type `T`, and all other data in `f32`.
 ///
 /// # Errors
 /// Returns [`Error::Disagreement`] on every rank, before any array is sent, if the ranks differ in call, mask, facts,
@@ -170,7 +172,7 @@ pub fn attention_backward<T: Element>(
     Ok(Gradients { dq, dk, dv })
 }
 
-/// Returns the shapes of this rank's queries, keys and values, each as `[batch, heads, rows, width]`.
+/// Returns the shapes that this rank's queries, keys and values must have, each as `[batch, heads, rows, width]`.
 fn sizes<T>(split: &Split, local: &Local<'_, T>) -> [[usize; 4]; 3] {
     let (shape, [queries, keys]) = (&split.shape, split.lengths());
     let (batch, heads, kv_heads) = (shape.batch_len(), shape.head_count(), shape.kv_head_count());
@@ -182,8 +184,9 @@ fn sizes<T>(split: &Split, local: &Local<'_, T>) -> [[usize; 4]; 3] {
 }
 
 /// Checks this rank's input, and compares it with the input of the other ranks. Returns the shapes of queries, keys and
-/// values, and the number of this call. `check` makes the checks that only one kind of pass needs. In a backward pass,
-/// it returns the number of the forward call that computed the given results; in a forward pass, it returns `None`.
+/// values, and the number of this call. `check` makes the checks that only the forward or only the backward pass needs.
+/// In a backward pass, `check` returns the number of the forward call that computed the given results; in a forward
+/// pass, it returns `None`.
 fn begin<T: Element>(
     split: &Split,
     link: &dyn Link,
@@ -211,19 +214,22 @@ fn begin<T: Element>(
 
 // --- exchange of keys and rows ------------------------------------------------------------------------------------------------
 
-/// The time between two calls of the transport while a step is computed, if messages move only during such calls.
+/// The time between two calls of the transport during a computation, for transports that send and receive only while
+/// they are called.
 const MOMENT: Duration = Duration::from_micros(200);
 
-/// The arrays of this rank for one family (the batch rows with equal partitions). Parts of them are sent to other ranks.
+/// The arrays of this rank for one family (the batch rows with equal partitions). Some of their rows are sent to other
+/// ranks.
 struct Packed {
-    /// Keys and values: arrays with a row for each key. They are sent in the number type of the call's arrays.
+    /// Keys and values: arrays with a row for each key of this rank. They are sent in the number type of the arrays
+    /// that the caller gave.
     by_key: Vec<Array>,
-    /// Arrays with a row for each query, each with the number type in which it is sent.
+    /// Arrays with a row for each query of this rank, each with the number type in which it is sent.
     by_row: Vec<(Array, Dtype)>,
 }
 
-/// The data from one other rank. The map leads from the index of a family to its arrays of keys and its arrays of query
-/// rows, in this order.
+/// The data from one other rank: for each family (the batch rows with equal partitions, by index), its arrays of keys
+/// and its arrays of query rows, in this order.
 type Opened = BTreeMap<usize, (Vec<Array>, Vec<Array>)>;
 
 /// The data that arrives from other ranks during a pass. A message is unpacked when its data is first used.
@@ -233,13 +239,16 @@ struct Received<'a> {
     dtype: Dtype,
     arrivals: &'a mut dyn Arrivals,
     opened: BTreeMap<usize, Opened>,
-    /// The arrays of all query rows from other ranks, by the index of the family.
+    /// For each family (the batch rows with equal partitions, by index): the arrays of all query rows that other ranks
+    /// sent.
     foreign: BTreeMap<usize, Vec<Array>>,
 }
 
 /// Returns the messages that this rank sends to other ranks, and the number of bytes that it receives from each of
-/// them. Both are added to the counted traffic. `write(family, peer, message)` appends the data of a family for the
-/// rank `peer` to `message`. `size(family, peer)` returns the number of bytes of a family that `peer` sends.
+/// them. Adds both to the counted traffic. A family is a set of batch rows with equal partitions, given by its index:
+///
+/// * `write(family, peer, message)` appends the data of a family for the rank `peer` to `message`.
+/// * `size(family, peer)` returns the number of bytes of a family that the rank `peer` sends.
 fn letters(
     split: &Split,
     link: &dyn Link,
@@ -261,7 +270,8 @@ fn letters(
 }
 
 /// Sends keys and query rows to the ranks that need them. Meanwhile, `work` computes with the data that arrives on this
-/// rank. `packed` holds the arrays of each family, and `dtype` is the number type in which keys and values are sent.
+/// rank. `packed` holds the arrays of each family (the batch rows with equal partitions), and `dtype` is the number
+/// type in which keys and values are sent.
 fn around(
     split: &Split,
     link: &dyn Link,
@@ -297,8 +307,8 @@ impl Packed {
 }
 
 impl Received<'_> {
-    /// Runs `compute` while messages are sent and received. If messages move only during calls of the transport,
-    /// `compute` runs on another thread, and this thread calls the transport.
+    /// Runs `compute` while messages are sent and received. If the transport sends and receives only while it is
+    /// called, `compute` runs on another thread, and this thread calls the transport.
     fn while_moving<R: Send>(&mut self, compute: impl FnOnce() -> Result<R, Error> + Send) -> Result<R, Error> {
         if !self.arrivals.poke() {
             return compute();
@@ -313,7 +323,7 @@ impl Received<'_> {
         })
     }
 
-    /// Returns the unpacked data from the rank `peer`. The first call for a rank waits for the data.
+    /// Returns the unpacked data from the rank `peer`. The first call for this rank waits until the data arrives.
     fn open(&mut self, peer: usize) -> Result<&Opened, Error> {
         if !self.opened.contains_key(&peer) {
             let bytes = self.arrivals.take(peer)?;
@@ -331,7 +341,8 @@ impl Received<'_> {
         Ok(&self.opened[&peer])
     }
 
-    /// Returns the keys and the values that `step` reads, in this order.
+    /// Returns the keys and the values that `step` reads, in this order. `family` is the index of the step's batch
+    /// rows.
     fn keys(&mut self, family: usize, step: &Step) -> Result<Vec<Array>, Error> {
         let held = match step.peer == self.split.rank {
             true => &self.packed[family].by_key,
@@ -340,7 +351,8 @@ impl Received<'_> {
         Ok(held.iter().map(|x| x.select(&step.keys).into_owned()).collect())
     }
 
-    /// Returns the arrays of the query rows of a family that other ranks sent to this rank, in ascending order of rows.
+    /// Returns the arrays of the query rows that other ranks sent to this rank, in ascending order of rows. `family` is
+    /// the index of a set of batch rows with equal partitions.
     fn foreign(&mut self, family: usize) -> Result<&[Array], Error> {
         if !self.foreign.contains_key(&family) {
             let form = &self.split.families[family];
@@ -356,10 +368,12 @@ impl Received<'_> {
     }
 }
 
-/// Sends results or gradients in `f32` back to the ranks from which keys and query rows came, for each family (the batch
-/// rows with equal partitions). `outgoing(family, peer)` returns the arrays for the rank `peer`, and
-/// `expected(family, peer)` the shapes of the arrays from this rank. The function `take` gets the arrays that arrive, as
-/// `take(family, peer, arrays)`, in ascending order of ranks, then of families.
+/// Sends results or gradients in `f32` back to the ranks from which keys and query rows came. `family` is the index of
+/// a set of batch rows with equal partitions:
+///
+/// * `outgoing(family, peer)` returns the arrays to send to the rank `peer`.
+/// * `expected(family, peer)` returns the shapes of the arrays that the rank `peer` sends.
+/// * `take(family, peer, arrays)` gets the arrays that arrive, in ascending order of ranks, then of families.
 fn back(
     split: &Split,
     link: &dyn Link,
@@ -405,8 +419,8 @@ fn length(places: &Places, all: usize) -> usize {
 
 // --- forward ------------------------------------------------------------------------------------------------------------------
 
-/// Sends the results `theirs` of other ranks' query rows to the ranks that own these rows. Merges the results that
-/// arrive into `mine`, the results of this rank's query rows, in the order of ranks.
+/// Sends the results `theirs`, which this rank computed for query rows of other ranks, to the ranks that own these
+/// rows. Merges the results that arrive into `mine`, the results of this rank's query rows, in the order of ranks.
 fn take_home(split: &Split, link: &dyn Link, mine: &mut [Results], theirs: &[Results]) -> Result<(), Error> {
     let families = &split.families;
     let shapes: Vec<[[usize; 4]; 2]> = mine.iter().map(|r| [r.out.shape, r.lse.shape]).collect();
@@ -430,8 +444,10 @@ fn take_home(split: &Split, link: &dyn Link, mine: &mut [Results], theirs: &[Res
 
 // --- backward -----------------------------------------------------------------------------------------------------------------
 
-/// The sums of gradients in one family: of this rank's query rows (`queries`), of query rows of other ranks
-/// (`foreign`), of this rank's keys and values (`own`), and of keys and values of each other rank (`others`).
+/// The sums of gradients in one family (the batch rows with equal partitions):
+///
+/// * `queries`, `foreign`: for this rank's query rows, and for query rows of other ranks;
+/// * `own`, `others`: for this rank's keys and values, and for keys and values of each other rank.
 struct Sums {
     queries: Array,
     foreign: Array,
@@ -475,8 +491,9 @@ fn row_sums(out: &Array, dout: &Array) -> Array {
     Array { data, shape: [batch, heads, rows, 1] }
 }
 
-/// Returns the gradients of the queries, and of the keys and values that `plan` reads, `[dq, dk, dv]`. The log-sum-exps
-/// `lse` cover the keys of all ranks, so the attention weights equal those of one computation over all keys.
+/// Returns the gradients `[dq, dk, dv]` of the queries `q`, and of the keys and values that `plan` reads. The
+/// log-sum-exps `lse` cover the keys of all ranks, so the attention weights equal those of one computation over all
+/// keys.
 fn gradients(
     plan: &Plan,
     q: &Array,
@@ -491,10 +508,10 @@ fn gradients(
     Ok([array(found.dq, q), array(found.dk, &keys[0]), array(found.dv, &keys[1])])
 }
 
-/// Returns the gradients `[dq, dk, dv]` for query rows of another rank. The outputs of these rows are not available
-/// here, but the kernel needs only the dot product of each output row with its gradient. The other rank has sent this
-/// dot product (from `row_sums`). An additional column of the outputs holds it and has a gradient of 1. All other
-/// output columns, and the additional column of the values, are 0.
+/// Returns the gradients `[dq, dk, dv]` for query rows of another rank. The outputs of these rows are not on this rank,
+/// but the kernel needs only the dot product of each output row with its gradient. The other rank has sent this dot
+/// product (from `row_sums`). The kernel gets outputs of 0 with an additional column, which holds the dot product and
+/// has a gradient of 1. The values have an additional column of 0.
 fn foreign_gradients(plan: &Plan, rows: &[Array], keys: &[Array], options: &Options) -> Result<[Array; 3], Error> {
     let [q, dout, lse, sums] = rows else {
         unreachable!("rows always come as queries, output gradients, log-sum-exps and sums")
@@ -507,8 +524,8 @@ fn foreign_gradients(plan: &Plan, rows: &[Array], keys: &[Array], options: &Opti
     Ok([dq, dk, dv.columns(v_dim)])
 }
 
-/// Sends gradients to the ranks that own the queries, keys and values. Adds the gradients that arrive to the `sums` of
-/// this rank, in the order of ranks.
+/// Sends the gradients of other ranks' queries, keys and values to these ranks. Adds the gradients that arrive to the
+/// `sums` of this rank, in the order of ranks.
 fn bring_home(split: &Split, link: &dyn Link, sums: &mut [Sums]) -> Result<(), Error> {
     let families = &split.families;
     let here: Vec<(Array, BTreeMap<usize, [Array; 2]>)> =

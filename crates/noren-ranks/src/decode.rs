@@ -1,4 +1,4 @@
-//! [`decode`]: a decoding step over a cache whose keys are split over ranks.
+//! [`decode`]: a decoding step over a key-value cache whose keys are split over ranks.
 
 use crate::agree::{Said, checked, hex};
 use crate::array::{Array, Message, Places};
@@ -13,7 +13,7 @@ use std::ops::Range;
 
 /// A decoding step: its plan, and the keys of the cache that each rank stores. Every rank has all queries.
 ///
-/// The step of the next token needs a new `Shards`, in which one rank stores one more key.
+/// A decoding step needs a new `Shards` for each new token, because one rank then stores one more key.
 pub struct Shards {
     rank: usize,
     shape: Shape,
@@ -34,8 +34,8 @@ impl Shards {
         Shards::with(plan, (0..ranks).map(|rank| vec![run(rank)]).collect(), link)
     }
 
-    /// Splits the keys of the cache as `held` defines: `held[rank]` is the list of ranges of keys that a rank stores,
-    /// in ascending order.
+    /// Splits the keys of the cache as `held` defines: `held[rank]` is the list of ranges of keys that the rank `rank`
+    /// stores, in ascending order.
     ///
     /// # Errors
     /// Returns an error if a key is not on exactly one rank, and for masks without a serial form (see
@@ -67,18 +67,18 @@ impl Shards {
         &self.held
     }
 
-    /// Returns the keys that this rank stores, ascending.
+    /// Returns the indices of the keys that this rank stores, in ascending order.
     pub fn keys(&self) -> Vec<usize> {
         self.held[self.rank].iter().cloned().flatten().collect()
     }
 }
 
-/// Returns the attention of a few new queries over a cache that is split over ranks. Every rank gets all outputs, with
-/// equal bits.
+/// Returns the attention of a few new queries over a key-value cache that is split over ranks. Every rank gets all
+/// outputs, and the outputs have the same bits on all ranks.
 ///
-/// In `local`, `q` is `[batch, heads, new, head_dim]` and equal on all ranks. `k` and `v` are the keys and values that
-/// this rank stores, `[batch, kv_heads, held, ..]`; only this rank reads them. Outputs and log-sum-exps are sent to all
-/// other ranks and merged in the order of ranks.
+/// In `local`, `q` is `[batch, heads, new, head_dim]` and must be equal on all ranks. `k` and `v` are the keys and
+/// values that this rank stores, `[batch, kv_heads, stored keys, head_dim]` and `[.., v_dim]`; they are not sent. The
+/// partial outputs and log-sum-exps of each rank are sent to all other ranks and merged in the order of ranks.
 ///
 /// # Errors
 /// Returns the errors of [`attention`](crate::attention()).

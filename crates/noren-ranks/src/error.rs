@@ -8,7 +8,7 @@ pub enum Error {
     /// Arrays, sizes or settings on this rank are invalid.
     #[error("{0}")]
     Input(String),
-    /// The next computations of the ranks differ. No array was sent.
+    /// The ranks are about to make different calls, or the same call with different values. No array was sent.
     #[error("{0}")]
     Disagreement(String),
     /// A rank died, left, or kept other ranks waiting for longer than the time-out. No result of the step can be used.
@@ -17,10 +17,10 @@ pub enum Error {
     /// An error of the attention computation.
     #[error(transparent)]
     Attention(#[from] noren::Error),
-    /// An error of the mask.
+    /// An error of the mask, from `noren-mask`.
     #[error(transparent)]
     Mask(#[from] noren_mask::Error),
-    /// An error of the partition.
+    /// An error of the partition, from `noren-dist`.
     #[error(transparent)]
     Partition(#[from] noren_dist::Error),
 }

@@ -11,16 +11,16 @@ use std::sync::atomic::AtomicBool;
 /// The arrays of one rank, contiguous. They contain the rows that a [`Split`](crate::Split) gives to the rank, in
 /// ascending order.
 ///
-/// A rank may own different numbers of rows in different batch rows. The arrays then have the largest of these numbers
+/// A rank may own more rows in one batch row than in another. The arrays then have the largest number of rows
 /// ([`Split::lengths`](crate::Split::lengths)) for every batch row, and the additional rows are ignored. A rank that
 /// owns nothing gives empty slices.
 #[derive(Clone, Copy, Debug)]
 pub struct Local<'a, T = f32> {
-    /// Queries, `[batch, heads, own queries, head_dim]`.
+    /// Queries, `[batch, heads, queries of this rank, head_dim]`.
     pub q: &'a [T],
-    /// Keys, `[batch, kv_heads, own keys, head_dim]`.
+    /// Keys, `[batch, kv_heads, keys of this rank, head_dim]`.
     pub k: &'a [T],
-    /// Values, `[batch, kv_heads, own keys, v_dim]`.
+    /// Values, `[batch, kv_heads, keys of this rank, v_dim]`.
     pub v: &'a [T],
     /// The number of elements of a query and of a key.
     pub head_dim: usize,
@@ -29,8 +29,8 @@ pub struct Local<'a, T = f32> {
 }
 
 impl<T: Element> Local<'_, T> {
-    /// Returns an error if the arrays do not have the shapes `sizes`, in the order `[q, k, v]`. `owned` returns a text
-    /// about the numbers of rows that this rank owns, for the error message.
+    /// Returns an error if the arrays do not have the shapes `sizes`, in the order `[q, k, v]`. The error message
+    /// contains the text that `owned` returns: how many queries and keys this rank owns.
     pub(crate) fn check(&self, sizes: [[usize; 4]; 3], owned: impl Fn() -> String) -> Result<(), Error> {
         for ((name, values), shape) in [("q", self.q), ("k", self.k), ("v", self.v)].iter().zip(sizes) {
             if values.len() != shape.iter().product::<usize>() || shape[3] == 0 {
@@ -43,13 +43,15 @@ impl<T: Element> Local<'_, T> {
         Ok(())
     }
 
-    /// Returns the first `rows` queries, `keys` keys and `keys` values of the batch rows with the indices `batch`,
-    /// converted to `f32`. `[q, k, v]` are the shapes of the arrays.
+    /// Returns parts of this rank's queries, keys and values, in this order, converted to `f32`: for each batch index
+    /// in the list `batch`, the first `rows` queries, the first `keys` keys and their values. `[q, k, v]` are the
+    /// shapes of the whole arrays.
     pub(crate) fn part(&self, [q, k, v]: [[usize; 4]; 3], batch: &[usize], [rows, keys]: [usize; 2]) -> [Array; 3] {
         [Array::part(self.q, q, batch, rows), Array::part(self.k, k, batch, keys), Array::part(self.v, v, batch, keys)]
     }
 
-    /// Returns the values of these arrays' types and options that must be equal on all ranks, as (name, value).
+    /// Returns the values that must be equal on all ranks, as (name, value): the number type, the widths, and the
+    /// options.
     pub(crate) fn said(&self, options: &Options) -> Said {
         vec![
             ("types", T::DTYPE.to_string()),
@@ -60,8 +62,8 @@ impl<T: Element> Local<'_, T> {
     }
 }
 
-/// The score modifiers, which must be equal on every rank, and settings of this rank. Bias arrays, soft weights, sinks
-/// and dropout are not supported over ranks.
+/// The score modifiers, which must be equal on every rank, and settings that may differ between ranks. Bias arrays,
+/// soft weights, sinks and dropout are not supported over ranks.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The number by which scores are multiplied, see [`noren::Options::scale`].
@@ -72,8 +74,8 @@ pub struct Options {
     pub alibi: Option<Vec<f32>>,
     /// The number of threads on this rank [default: the size of the rayon pool]. The number may differ between ranks.
     pub threads: Option<usize>,
-    /// Whether gradients will be computed. If ranks have different values, every rank returns an error before any array
-    /// is sent.
+    /// Whether [`attention_backward`](crate::attention_backward) will be called. If ranks have different values, every
+    /// rank returns an error before any array is sent.
     pub gradients: bool,
     /// A flag that cancels the computation, see [`noren::Options::cancel`]. After a cancelled computation, the link
     /// cannot be used again.
@@ -88,8 +90,8 @@ impl Options {
         self.alibi.iter().fold(options, |options, slopes| options.bias(Bias::Alibi(slopes.clone())))
     }
 
-    /// Returns the errors that the kernel returns for these options. A rank on which no kernel runs thus returns the
-    /// same errors as other ranks.
+    /// Returns the errors that the kernel returns for these options. A rank that computes nothing thus returns the same
+    /// errors as other ranks.
     pub(crate) fn check(&self, shape: &Shape) -> Result<(), Error> {
         let (heads, kv_heads) = (shape.head_count(), shape.kv_head_count());
         let cell = Shape::square(1).heads(heads).kv_heads(kv_heads);

@@ -1,9 +1,9 @@
 //! Exact masked attention over many ranks (processes or threads).
 //!
-//! The crate executes the partitions of [`noren_dist`]. Each rank holds its own queries, keys and values, and gets its
-//! own outputs and gradients: the same rows that one process would compute. Ranks send only the data that other ranks
-//! read, and meanwhile compute with their own data. The partition fixes the order of all additions, so repeated runs
-//! give the same bits.
+//! The crate executes the partitions of [`noren_dist`]. Each rank holds the queries, keys and values that it owns, and
+//! gets the outputs and gradients for them: the same rows that one process would compute. Ranks send only data that
+//! other ranks read, and meanwhile compute with the data that they already have. The partition fixes the order of all
+//! additions, so repeated runs give the same bits.
 //!
 //! A [`Link`] transports the bytes: [`threads`] between threads of one process, or `Mpi` between processes under
 //! `mpirun`. `Mpi` is part of the feature `mpi`, which needs an MPI and libclang (on Debian,
@@ -30,10 +30,10 @@
 //!
 //! # Errors and exactness
 //!
-//! If the next computations of the ranks differ, every rank returns an error before any array is sent. If a rank dies
-//! or stalls, every rank that waits for it returns an error within the time-out of the link. The other ranks return an
-//! error in their next call. After such a loss, the link transports nothing more: the job ends, and starts again from
-//! its last checkpoint.
+//! If ranks are about to make different calls, every rank returns an error before any array is sent. If a rank dies or
+//! stalls, every rank that waits for it returns an error within the time-out of the link. The other ranks return an
+//! error in their next call. After such a loss, the link transports nothing more: end all ranks, and start them again
+//! from the last checkpoint.
 //!
 //! Partial results are merged by their log-sum-exps in `f32`. Results differ from those of one process by the rounding of the
 //! log-sum-exps: relatively `2^-23` times the size of a row's log-sum-exp.

@@ -10,20 +10,20 @@ pub type Messages = Vec<(usize, Vec<u8>)>;
 /// The messages that this rank expects, as (source rank, number of bytes), in ascending order of ranks. No number is 0.
 pub type Sizes = Vec<(usize, usize)>;
 
-/// The connection of one rank to the other ranks of a job.
+/// The connection of one rank to the other ranks of a computation.
 ///
 /// Every rank makes the same calls in the same order, so messages need no names. Messages from one rank to another
 /// arrive in the order in which they were sent. [`threads`](crate::threads) connects threads of a process, `Mpi`
 /// (feature `mpi`) connects processes.
 pub trait Link {
-    /// Returns the state of this rank: its number, the number of ranks, and the calls and bytes so far.
+    /// Returns the state of this rank: its number, the number of ranks, and the numbers of calls and bytes so far.
     fn job(&self) -> &Job;
 
-    /// Sends each message to its rank, and receives the given number of bytes from each rank of `expected`, while
-    /// `work` runs.
+    /// Sends each message of `outgoing` to its rank, and receives a message from each rank of `expected` with the given
+    /// number of bytes. `work` runs meanwhile.
     ///
     /// Returns after all data has arrived and all sent buffers are free. After an error, `carry` must not be called
-    /// again, because messages of the failed call may still arrive.
+    /// again, because messages of the call that failed may still arrive.
     ///
     /// # Errors
     /// Returns the errors of `work`, and [`Error::Lost`] if a rank is gone or keeps this rank waiting beyond the
@@ -45,14 +45,15 @@ pub trait Link {
         self.job().ranks
     }
 
-    /// Returns the maximum time for which a rank may keep other ranks waiting, including its computation.
+    /// Returns the time-out: the maximum time for which a rank may keep other ranks waiting. The time in which the rank
+    /// computes counts too.
     fn timeout(&self) -> Duration {
         self.job().timeout
     }
 }
 
-/// Sends `mine` to every other rank, and returns the messages of all ranks in the order of ranks. All messages have the
-/// same length.
+/// Sends `mine` to every other rank, and returns the messages of all ranks in the order of ranks. The messages of all
+/// ranks must have the same length.
 ///
 /// # Errors
 /// Returns [`Error::Lost`] as [`Link::carry`] does.
@@ -69,9 +70,9 @@ pub(crate) fn to_all(link: &dyn Link, mine: &[u8]) -> (Messages, Sizes) {
     (others().map(|rank| (rank, mine.to_vec())).collect(), others().map(|rank| (rank, mine.len())).collect())
 }
 
-/// Sends the messages `outgoing`, and returns the messages of all ranks in the order of ranks. `mine` is this rank's
-/// own message, and `expected` holds the sizes of the other ranks' messages. Unlike [`gather`], this function does not
-/// count the bytes.
+/// Sends the messages `outgoing`, and returns the messages of all ranks in the order of ranks. `mine` is the message of
+/// this rank, and `expected` holds the sizes of the other ranks' messages. Unlike [`gather`], this function does not
+/// add the bytes to the counted traffic.
 pub(crate) fn spread(
     link: &dyn Link,
     mine: Vec<u8>,
@@ -114,15 +115,15 @@ pub trait Arrivals {
     /// Returns [`Error::Lost`] as [`Link::carry`] does.
     fn take(&mut self, rank: usize) -> Result<Vec<u8>, Error>;
 
-    /// Lets the transport send and receive. Returns true if messages move only during such calls, and false if they
-    /// also move without calls.
+    /// Lets the transport send and receive. Returns true if the transport sends and receives only during such calls,
+    /// and false if it also does so without calls.
     fn poke(&mut self) -> bool {
         false
     }
 }
 
-/// The state of one rank among ranks that run together: the number of the rank, the number of calls, the bytes sent,
-/// and whether an exchange failed.
+/// The state of one rank: its number, the number of ranks, the number of calls, the bytes sent and received, and
+/// whether an exchange of messages failed.
 #[derive(Clone, Debug)]
 pub struct Job {
     rank: usize,
@@ -140,23 +141,23 @@ impl Job {
         Job { rank, ranks, timeout, calls: Cell::default(), broken: Cell::default(), traffic: Cell::default() }
     }
 
-    /// Counts a call of attention or decoding, and returns the number of the call.
+    /// Counts a call of attention or decoding on this rank, and returns the number of the call, from 1.
     pub(crate) fn call(&self) -> u64 {
         self.calls.set(self.calls.get() + 1);
         self.calls.get()
     }
 
-    /// Returns whether an exchange failed or is still running.
+    /// Returns whether an exchange of messages over the link failed or is still running.
     pub fn broken(&self) -> bool {
         self.broken.get()
     }
 
-    /// Returns the numbers of bytes that this rank sent and received so far.
+    /// Returns the numbers of bytes that this rank has sent and received over the link so far.
     pub fn traffic(&self) -> Traffic {
         self.traffic.get()
     }
 
-    /// Adds the bytes that this rank sent in an agreement to the counted traffic.
+    /// Adds `bytes`, which this rank sent to compare its call with the other ranks, to the counted traffic.
     pub(crate) fn agreed(&self, bytes: usize) {
         let before = self.traffic();
         self.traffic.set(Traffic { agreements: before.agreements + bytes as u64, ..before });
@@ -170,7 +171,7 @@ impl Job {
         self.traffic.set(Traffic { sent, received, ..before });
     }
 
-    /// Returns the error for this rank after its wait for another rank failed. `what` describes the failure.
+    /// Returns the error that this rank returns after its wait for another rank failed. `what` describes the failure.
     pub fn lost(&self, what: &str) -> Error {
         let (rank, ranks, seconds) = (self.rank, self.ranks, self.timeout.as_secs_f64());
         Error::Lost(format!(
@@ -184,10 +185,11 @@ impl Job {
 /// The numbers of bytes that a rank sent and received so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Traffic {
-    /// Bytes of arrays that were sent.
+    /// Bytes of arrays that this rank sent.
     pub sent: u64,
-    /// Bytes of arrays that were received.
+    /// Bytes of arrays that this rank received.
     pub received: u64,
-    /// Bytes that were sent in agreements, in which ranks check before each call that all ranks make the same call.
+    /// Bytes that this rank sent in agreements, in which ranks check before each call that all ranks make the same
+    /// call.
     pub agreements: u64,
 }

@@ -1,13 +1,13 @@
-//! The merge of partial results by their log-sum-exps.
+//! Merges partial results of attention by their log-sum-exps.
 //!
-//! The keys are divided into groups, for example the keys of each rank. Each group gives an output and, for each row, a
-//! log-sum-exp: the logarithm of the sum of the row's weights. The merged output is the sum of the outputs, weighted by
-//! their shares of the total sum of weights. A row without readable keys has the output 0 and the log-sum-exp minus
-//! infinity.
+//! The keys are divided into groups, for example the keys of each rank. The attention over one group gives an output
+//! and, for each query row, a log-sum-exp: the logarithm of the sum of the row's weights. The merged output is the
+//! weighted sum of the groups' outputs. The weight of a group is its part of the total sum of weights. A row without
+//! readable keys has the output 0 and the log-sum-exp minus infinity.
 
 use crate::array::{Array, Places};
 
-/// The results of some query rows over the keys that the steps have read so far.
+/// The results of some query rows over the keys of the steps that were computed so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Results {
     /// The outputs, `[batch, heads, rows, v_dim]`.
@@ -23,7 +23,8 @@ impl Results {
         Results { out: Array::filled(out, 0.0), lse: Array::filled(lse, f32::NEG_INFINITY), untouched: true }
     }
 
-    /// Merges the results `out` and `lse` of further keys into the rows at `places`.
+    /// Merges results over further keys into the query rows at `places`. `out` and `lse` are the outputs and
+    /// log-sum-exps of these rows over the further keys.
     pub(crate) fn add(&mut self, places: &Places, out: Array, lse: Array) {
         match places {
             Places::All if self.untouched => (self.out, self.lse) = (out, lse),
@@ -40,8 +41,8 @@ impl Results {
     }
 }
 
-/// Merges `other` and `other_lse`, the results of the same query rows over other keys, into `out` and `lse`. If one of
-/// the two results of a row read no keys, the row gets exactly the bits of the other result.
+/// Merges `other` and `other_lse`, the results of the same query rows over other keys, into `out` and `lse`. If a row
+/// reads no keys in one of the two results, the row gets exactly the bits of the other result.
 fn merge(out: &mut Array, lse: &mut Array, other: &Array, other_lse: &Array) {
     let width = out.shape[3];
     let rows = out.data.chunks_mut(width).zip(other.data.chunks(width));

@@ -1,7 +1,7 @@
 //! [`Mpi`]: ranks that are processes under `mpirun`.
 //!
-//! MPI requests (sends and receives that do not wait) are posted when an exchange begins and completed while it runs.
-//! The Rust bindings do not allow requests that stay incomplete after a failure. This module therefore calls MPI
+//! Each exchange posts MPI requests (sends and receives that do not wait) at its beginning and completes them while it
+//! runs. The Rust bindings do not allow requests that stay incomplete after a failure. This module therefore calls MPI
 //! directly, and stores the buffer of each request. If a rank is lost, buffers that MPI may still access are never
 //! freed.
 
@@ -19,18 +19,18 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
-/// The maximum number of bytes of one MPI message, because MPI counts in C's `int`. Longer messages are sent in several
-/// parts.
+/// The maximum number of bytes of one MPI message, because MPI counts bytes in C's `int`. Longer messages are sent in
+/// several parts.
 const LONGEST: usize = 1 << 30;
-/// The time that this rank waits before it ends the MPI program on all ranks, so that other ranks can print their
+/// The time that this rank waits before it ends the MPI program on all ranks, so that the other ranks can print their
 /// errors.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// The link of this process to the other processes of a job under `mpirun`. The link has its own communicator over all
-/// ranks.
+/// The link of this process to the other processes that `mpirun` started. The link has its own MPI communicator over
+/// all ranks.
 ///
-/// If the link is dropped after an error or during a panic, the whole job ends with exit status 1. Otherwise, the other
-/// ranks could wait for this rank, and the regular end of MPI would wait for all ranks.
+/// If the link is dropped after an error or during a panic, the processes of all ranks end with exit status 1.
+/// Otherwise, the other ranks could wait for this rank, and the regular end of MPI would wait for all ranks.
 ///
 /// ```no_run
 /// use noren_ranks::{Link, Mpi};
@@ -80,7 +80,7 @@ impl Mpi {
         }
     }
 
-    /// Prints `error` on this rank, and ends the whole job with exit status 1.
+    /// Prints `error` on this rank, and ends the processes of all ranks with exit status 1.
     pub fn fail(&self, error: &Error) -> ! {
         // One write, so that the messages of several processes do not mix within a line.
         let message = format!("error on rank {}: {error}\n", self.rank());
@@ -130,7 +130,8 @@ impl Link for Mpi {
 struct Letter {
     what: String,
     bytes: Vec<u8>,
-    /// The requests of the message, each with the number of bytes that it must receive; `None` for requests that send.
+    /// The MPI requests of the message that are not done. `Some` is the number of bytes that a request must receive;
+    /// `None` is for requests that send.
     requests: Vec<(ffi::MPI_Request, Option<usize>)>,
     /// The error of a failed request. It is stored because MPI returns the error only once.
     failed: Option<String>,
@@ -201,7 +202,8 @@ impl Letter {
         Ok(())
     }
 
-    /// Returns whether all requests of the message are done. After an error, every later call returns the same error.
+    /// Returns whether all MPI requests of the message are done. After an error, every later call returns the same
+    /// error.
     fn done(&mut self, link: &Mpi) -> Result<bool, Error> {
         while self.failed.is_none() {
             let Some((request, receives)) = self.requests.last_mut() else { return Ok(true) };
@@ -248,7 +250,7 @@ struct Flight<'a> {
 }
 
 impl Flight<'_> {
-    /// Waits until the requests of `letter` are done. Meanwhile, other messages make progress.
+    /// Waits until the MPI requests of `letter` are done. Meanwhile, the requests of other messages make progress.
     fn wait(&mut self, letter: &mut Letter) -> Result<(), Error> {
         let start = Instant::now();
         for turn in 0u64.. {

@@ -12,11 +12,10 @@ use noren::Element;
 use noren_dist::{Partition, Runs, Share, Travel, Wire, count, partition};
 use noren_mask::{BoundMask, Plan, Shape};
 
-/// A mask that is partitioned over the ranks of a link: the owner of each token, and this rank's part of the
-/// computation.
+/// A mask that is partitioned over the ranks of a link: the owner of each token, and the cells that this rank computes.
 ///
-/// Every rank makes its split from the same plan, which covers the whole sequence. In each batch row, a rank owns the
-/// query rows [`rows`](Self::rows) and the keys [`keys`](Self::keys).
+/// Every rank makes its split from the same plan, which covers the whole sequence. For a batch row,
+/// [`rows`](Self::rows) returns the query rows that this rank owns, and [`keys`](Self::keys) returns its keys.
 ///
 /// ```
 /// use noren_mask::{Facts, Shape, atoms::*};
@@ -36,32 +35,33 @@ pub struct Split {
     said: Said,
 }
 
-/// The batch rows that have equal partitions, and the computations of this rank for these batch rows.
+/// A set of batch rows that have equal partitions, with the computations of this rank for these batch rows.
 pub(crate) struct Family {
-    /// The indices of the batch rows.
+    /// The indices of the batch rows in this family (all batch rows with equal partitions).
     pub(crate) batch: Vec<usize>,
-    /// The number of queries that this rank owns in each of these batch rows.
+    /// The number of queries that this rank owns in each batch row of the family.
     pub(crate) queries: usize,
-    /// The number of keys that this rank owns in each of these batch rows.
+    /// The number of keys that this rank owns in each batch row of the family.
     pub(crate) keys: usize,
     pub(crate) steps: Vec<Step>,
     /// The data that this rank sends to each peer, in ascending order of peers.
     pub(crate) sends: Vec<Outgoing>,
     /// The data that this rank receives from each peer, in ascending order of peers.
     pub(crate) receives: Vec<Incoming>,
-    /// The number of query rows that other ranks own and this rank computes.
+    /// The number of query rows that this rank computes and other ranks own.
     pub(crate) foreign: usize,
 }
 
-/// One computation of this rank: query rows read keys that one rank owns. The query rows belong either all to this
-/// rank, or all to other ranks.
+/// One computation of this rank: query rows read keys that one rank owns. Either this rank owns all of these query
+/// rows, or other ranks own all of them.
 pub(crate) struct Step {
     pub(crate) peer: usize,
     pub(crate) foreign: bool,
-    /// The places of the query rows in the list of this rank's own rows, or, if `foreign` is true, in the list of all
-    /// rows from other ranks.
+    /// The places (indices) of the query rows in a list. If `foreign` is true, it is the list of all rows from other
+    /// ranks; otherwise it is the list of the rows that this rank owns.
     pub(crate) rows: Places,
-    /// The places of the keys in the list of keys from `peer`, or, if `peer` is this rank, in the list of its own keys.
+    /// The places (indices) of the keys in a list: the keys that this rank owns if `peer` is this rank, and otherwise
+    /// the keys that it receives from `peer`.
     pub(crate) keys: Places,
     pub(crate) plan: Plan,
 }
@@ -74,9 +74,9 @@ pub(crate) struct Outgoing {
 
 pub(crate) struct Incoming {
     pub(crate) peer: usize,
-    /// The number of keys that the peer sends.
+    /// The number of keys that the rank `peer` sends.
     pub(crate) keys: usize,
-    /// The places of the peer's query rows in the list of all query rows from other ranks.
+    /// The places (indices) of the query rows of the rank `peer` in the list of all query rows from other ranks.
     pub(crate) rows: Vec<usize>,
 }
 
@@ -92,7 +92,7 @@ impl Split {
     }
 
     /// Splits a plan as [`new`](Self::new) does. `travel` defines whether ranks send only keys and values to each
-    /// other, or queries too.
+    /// other, or also queries.
     ///
     /// # Errors
     /// Returns the errors of [`new`](Self::new).
@@ -102,7 +102,7 @@ impl Split {
         Split::made(plan, said, partition(plan, &options)?, link.rank())
     }
 
-    /// Splits a plan with a given partition.
+    /// Splits a plan over the ranks of `link` with a given partition.
     ///
     /// # Errors
     /// Returns the errors of [`new`](Self::new), and an error if the partition is for another mask, other facts or
@@ -130,13 +130,14 @@ impl Split {
         Ok(Split { rank, shape: plan.shape().clone(), partition, families, said })
     }
 
-    /// Returns the partition: the owner of each token, and the data that ranks exchange.
+    /// Returns the partition of the mask: the owner of each token, and the data that ranks exchange.
     pub fn partition(&self) -> &Partition {
         &self.partition
     }
 
-    /// Returns the predicted numbers of bytes that this rank sends and receives, for a forward pass and for a backward
-    /// pass, in this order. The prediction needs only the partition. `element` is the size of a number in bytes.
+    /// Returns the predicted numbers of bytes that this rank sends and receives, in a forward pass and in a backward
+    /// pass, `[forward, backward]`. The prediction needs only the partition. `element` is the number of bytes of one
+    /// element of queries, keys and values.
     pub fn predicted(&self, [head_dim, v_dim]: [usize; 2], element: usize) -> [Traffic; 2] {
         let all = self.partition.traffic(&Wire { head_dim, v_dim, element, partial: 4 })[self.rank];
         let of = |sent, received| Traffic { sent, received, agreements: 0 };
@@ -153,38 +154,38 @@ impl Split {
         shares.any(|share| share.receives.iter().any(|exchange| !exchange.rows.is_empty()))
     }
 
-    /// Returns the query rows of a batch row that this rank owns, ascending.
+    /// Returns the indices of the query rows that this rank owns in the batch row `batch`, in ascending order.
     pub fn rows(&self, batch: usize) -> Vec<usize> {
         indices(&self.share(batch).queries)
     }
 
-    /// Returns the keys of a batch row that this rank owns, ascending.
+    /// Returns the indices of the keys that this rank owns in the batch row `batch`, in ascending order.
     pub fn keys(&self, batch: usize) -> Vec<usize> {
         indices(&self.share(batch).keys)
     }
 
-    /// Returns the lengths of this rank's arrays: the maximum numbers of own query rows, and of own keys, in a batch
-    /// row.
+    /// Returns the lengths of this rank's arrays, `[queries, keys]`: the largest number of query rows, and of keys,
+    /// that this rank owns in a batch row.
     pub fn lengths(&self) -> [usize; 2] {
         let most = |of: fn(&Family) -> usize| self.families.iter().map(of).max().unwrap_or(0);
         [most(|f| f.queries), most(|f| f.keys)]
     }
 
-    /// Returns this rank's query rows of a whole array `[batch, heads, q_len, width]`, contiguous. If this rank owns
-    /// fewer rows in a batch row than in another batch row, the missing rows are filled with `fill`.
+    /// Returns the query rows that this rank owns from a whole array `[batch, heads, q_len, width]`, contiguous. If
+    /// this rank owns fewer rows in a batch row than in another batch row, the missing rows are filled with `fill`.
     ///
     /// # Panics
-    /// Panics if the size of the array differs from this shape.
+    /// Panics if `whole` does not have this size.
     pub fn take_rows<T: Copy>(&self, whole: &[T], width: usize, fill: T) -> Vec<T> {
         let shape = &self.shape;
         self.take(whole, [shape.head_count(), shape.q_len(), width], self.lengths()[0], fill, |b| self.rows(b))
     }
 
-    /// Returns the rows of this rank's keys from a whole array of keys or values, `[batch, kv_heads, kv_len, width]`.
-    /// Missing rows are filled as in [`take_rows`](Self::take_rows).
+    /// Returns the rows of the keys that this rank owns from a whole array of keys or values,
+    /// `[batch, kv_heads, kv_len, width]`. Missing rows are filled as in [`take_rows`](Self::take_rows).
     ///
     /// # Panics
-    /// Panics if the size of the array differs from this shape.
+    /// Panics if `whole` does not have this size.
     pub fn take_keys<T: Copy>(&self, whole: &[T], width: usize, fill: T) -> Vec<T> {
         let shape = &self.shape;
         self.take(whole, [shape.kv_head_count(), shape.kv_len(), width], self.lengths()[1], fill, |b| self.keys(b))
@@ -217,12 +218,12 @@ impl Split {
         out
     }
 
-    /// Returns the values that must be equal on all ranks before any array is sent, as (name, value).
+    /// Returns the values of a call that must be equal on all ranks before any array is sent, as (name, value).
     pub(crate) fn said<T: Element>(&self, local: &Local<'_, T>, options: &Options) -> Said {
         self.said.iter().cloned().chain(local.said(options)).collect()
     }
 
-    /// Returns an error if the link belongs to another rank or has another number of ranks.
+    /// Returns an error if `link` belongs to another rank than this split, or has another number of ranks.
     pub(crate) fn check(&self, link: &dyn Link) -> Result<(), Error> {
         let (rank, ranks) = (self.rank, self.partition.ranks);
         match (link.rank(), link.ranks()) == (rank, ranks) {
@@ -235,8 +236,9 @@ impl Split {
         }
     }
 
-    /// Returns the steps of all families, each with the index of its family. Steps of own rows are first, so that rows
-    /// of other ranks have time to arrive. Apart from this, the steps of a family keep their order.
+    /// Returns the steps of all families (sets of batch rows with equal partitions), each with the index of its family.
+    /// Steps whose query rows this rank owns are first, so that rows of other ranks have time to arrive. Apart from
+    /// this, the steps of a family keep their order.
     pub(crate) fn steps(&self) -> Vec<(usize, &Step)> {
         let all = self.families.iter().enumerate();
         let mut steps: Vec<_> =
@@ -289,12 +291,12 @@ impl Family {
         })
     }
 
-    /// Returns the data that this rank sends to a peer; `None` if it sends nothing.
+    /// Returns the data that this rank sends to the rank `peer`; `None` if it sends nothing.
     pub(crate) fn to(&self, peer: usize) -> Option<&Outgoing> {
         self.sends.iter().find(|message| message.peer == peer)
     }
 
-    /// Returns the data that this rank receives from a peer; `None` if it receives nothing.
+    /// Returns the data that this rank receives from the rank `peer`; `None` if it receives nothing.
     pub(crate) fn from(&self, peer: usize) -> Option<&Incoming> {
         self.receives.iter().find(|message| message.peer == peer)
     }
@@ -304,7 +306,7 @@ fn indices(runs: &Runs) -> Vec<usize> {
     runs.iter().flat_map(|[start, end]| *start as usize..*end as usize).collect()
 }
 
-/// Returns the places of the indices `wanted` in the list `held`, for example `[1, 2]` for `[5, 7]` in `[3, 5, 7]`.
+/// Returns the place (index) of each of `wanted` in the list `held`, for example `[1, 2]` for `[5, 7]` in `[3, 5, 7]`.
 /// Both lists are ascending.
 fn at(wanted: &[usize], held: &[usize]) -> Vec<usize> {
     wanted.iter().map(|index| held.partition_point(|other| other < index)).collect()

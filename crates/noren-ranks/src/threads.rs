@@ -1,5 +1,5 @@
-//! `threads`: ranks that are threads of this process. They are for trials of a partition, and for tests of the
-//! behaviour that all links share.
+//! `threads`: ranks that are threads of this process, for trials of a partition, and for tests of the behaviour that
+//! all links share.
 
 use crate::link::{Messages, Sizes};
 use crate::{Arrivals, Error, Job, Link};
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// The link of one thread to the other threads.
+/// The link of one rank, a thread, to the other ranks, which are threads of the same process.
 #[derive(Debug)]
 pub struct ThreadLink {
     job: Job,

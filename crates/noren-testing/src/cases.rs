@@ -381,7 +381,7 @@ fn leaves(world: &World) -> BoxedStrategy<Mask> {
 }
 
 /// Returns a tree: a chain, a depth-first tree, a breadth-first tree, or a tree whose parents come after their
-/// children.
+/// children. Some trees have runs of nodes, a window or chunks.
 fn tree(dice: &mut Dice, nodes: usize, start: u64) -> Mask {
     let kind = dice.below(3);
     let parents = (0..nodes as i64).map(|i| match kind {
@@ -395,7 +395,18 @@ fn tree(dice: &mut Dice, nodes: usize, start: u64) -> Mask {
         let last = nodes as i64 - 1;
         parents = parents.iter().rev().map(|&p| if p < 0 { -1 } else { last - p }).collect();
     }
-    atoms::tree(parents, start)
+    let mut tree = atoms::Tree::new(parents).start(start);
+    if dice.chance(30) {
+        let runs: Vec<u64> = (0..nodes).map(|_| 1 + dice.below(6)).collect();
+        tree = tree.runs(runs);
+    }
+    if dice.chance(30) {
+        tree = tree.window(1 + dice.below(12));
+    }
+    if dice.chance(30) {
+        tree = tree.chunk(1 + dice.below(9));
+    }
+    tree.mask()
 }
 
 fn neighborhood(dice: &mut Dice, extent: u64) -> Mask {

@@ -10,7 +10,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// The maximum number of bytes of a piece of private text that are printed.
+/// The maximum number of bytes of a finding that are printed.
 const SHOWN: usize = 60;
 
 fn main() -> Result<(), Box<dyn Error>> {

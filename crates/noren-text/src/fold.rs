@@ -1,4 +1,5 @@
-//! [`Folded`]: a text in the form that detectors read, with the bytes of the text from which each part came.
+//! [`Folded`]: a text in the form that detectors read, and for each byte of this form the range of bytes of the
+//! original text.
 //!
 //! The same secret can be written in many forms: with digits of different scripts, dashes of different lengths, tabs,
 //! line breaks, or characters without width. Folding converts them to one form, by Unicode's properties, so that a
@@ -76,15 +77,16 @@ impl Folded {
     }
 }
 
-/// A builder of [`Folded`]: the folded text so far, and the marks and white space that are not yet written.
+/// A builder of [`Folded`]: the folded text so far, and the combining marks and white space that are not yet written.
 struct Folder {
     out: Folded,
     /// The case folding, if the text is folded for the search of words; `None` if letters keep their case.
     cases: Option<CaseMapperBorrowed<'static>>,
-    /// Unsorted combining marks after the last character, each with its bytes in the original text.
+    /// Combining marks of the last character of the folded text, not yet sorted, each with its bytes in the original
+    /// text.
     marks: Vec<(char, Range<usize>)>,
-    /// White space after the last character, `(number of line breaks, bytes of the original text)`; `None` if there is
-    /// none.
+    /// White space after the last character of the folded text, as `(number of line breaks, bytes of the original
+    /// text)`; `None` if there is no white space.
     blank: Option<(u32, Range<usize>)>,
 }
 
@@ -116,7 +118,8 @@ impl Folder {
         self.out
     }
 
-    /// Adds the character `c` of a decomposition. `from` is the bytes of the original text from which it came.
+    /// Adds `c`, one character of the decomposition of an original character. `from` is the range of bytes of the
+    /// original character.
     fn add(&mut self, c: char, from: &Range<usize>) {
         if is_invisible(c) {
             return;
@@ -173,9 +176,9 @@ impl Folder {
         }
     }
 
-    /// Writes the stored combining marks after the last character, in the canonical order of Unicode. If there are
-    /// several marks, each of them gets the bytes of all of them in the original text. Marks on characters other than
-    /// letters are removed.
+    /// Writes the stored combining marks after the last character, in the canonical order of Unicode. All of them get
+    /// the same range of original bytes: from the first mark to the last. Marks on characters other than letters are
+    /// removed.
     fn flush_marks(&mut self) {
         let (Some((_, first)), Some((_, last))) = (self.marks.first(), self.marks.last()) else { return };
         let from = first.start..last.end;
@@ -212,7 +215,7 @@ impl Folder {
 }
 
 /// Sorts combining marks by their canonical combining class, as Unicode requires. Marks of class 0 keep their places,
-/// and no mark moves past them.
+/// and no mark moves past a mark of class 0.
 fn sort_marks(marks: &mut [(char, Range<usize>)]) {
     for run in marks.split_mut(|(c, _)| canonical_combining_class(*c) == 0) {
         run.sort_by_key(|(c, _)| canonical_combining_class(*c));

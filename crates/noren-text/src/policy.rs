@@ -56,7 +56,7 @@ impl Policy {
         }
     }
 
-    /// Adds the labels and levels of the private tokens to `facts`. `rows` has the tokens of one text for each batch
+    /// Adds the labels and levels of the private tokens to `facts`. `rows` has the tokens of the text of each batch
     /// row. A text may be shorter than others; the padding after its tokens is public.
     pub fn facts(&self, rows: &[&PrivateTokens], facts: Facts) -> Facts {
         let mut facts = facts.label_rows(PRIVATE, rows.iter().map(|row| to_spans(&row.positions())).collect());

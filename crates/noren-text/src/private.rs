@@ -18,11 +18,11 @@ impl PrivateTokens {
     ///
     /// * A token is private if it holds any byte of a finding.
     /// * If several byte-level tokens share a character, and the character is private, all of these tokens are private.
-    /// * A token without a range that is not special, inside a finding, is private: tokenizers that trim offsets give such
-    ///   a range to white space.
+    /// * A token with an empty range inside a finding is private, because tokenizers that trim offsets give white space an
+    ///   empty range.
     /// * Special tokens hold no text and are never private.
-    /// * If a character of a finding is in no token (a tokenizer may drop or change it), the tokens on both sides are
-    ///   private, because either may hold a trace of it. This does not apply to white space.
+    /// * If a character of a finding is in no token (a tokenizer may drop or change the character), the tokens before and
+    ///   after it are private, because they may hold a trace of the character. This does not apply to white space.
     pub fn locate(findings: &[Finding], text: &str, encoding: &Encoding) -> Self {
         let mut by_kind: BTreeMap<Kind, Vec<bool>> = BTreeMap::new();
         let ranges = Ranges::new(encoding);
@@ -119,15 +119,17 @@ impl PrivateTokens {
 /// The ranges of bytes of the tokens of a text, in orders that are fast to search.
 struct Ranges<'a> {
     encoding: &'a Encoding,
-    /// The tokens with text, by the start of their range.
+    /// The tokens with text, sorted by the start of their range of bytes.
     by_start: Vec<usize>,
-    /// For each entry of `by_start`, the maximum end of the ranges up to this entry.
+    /// For each entry of `by_start`, the maximum end of the ranges of this entry and all earlier entries.
     ends: Vec<usize>,
-    /// For each entry of `by_start`, the first token from this entry on.
+    /// For each entry of `by_start`, the smallest index of a token among this entry and all later entries, without
+    /// special tokens; `usize::MAX` if all of them are special.
     next: Vec<usize>,
-    /// The ends of ranges, ascending, each with the last token that ends there or before.
+    /// Pairs `(end, token)` for the ranges of tokens that are not special, ascending by `end`. `token` is the largest
+    /// index of a token in this pair and all earlier pairs.
     before: Vec<(usize, usize)>,
-    /// The tokens that are neither special nor have a range.
+    /// The tokens that are not special and have an empty range.
     empty: Vec<usize>,
 }
 
@@ -175,7 +177,8 @@ impl<'a> Ranges<'a> {
         }
     }
 
-    /// Sets the marks of the tokens before and after the character at byte `at`, which is in no token.
+    /// Sets the marks of the tokens before and after the character at byte `at`, which is in no token, and of the
+    /// tokens without a range between these two tokens.
     fn mark_around(&self, marks: &mut [bool], at: usize) {
         let ending = self.before.partition_point(|(end, _)| *end <= at);
         let before = ending.checked_sub(1).map(|entry| self.before[entry].1);
@@ -190,7 +193,8 @@ impl<'a> Ranges<'a> {
     }
 }
 
-/// Returns the results of combining the first 1, 2, 3, ... values.
+/// Returns a list of results: the result of `combine` for the first value, the first two values, the first three
+/// values, and so on.
 fn running(values: impl Iterator<Item = usize>, combine: fn(usize, usize) -> usize) -> Vec<usize> {
     let mut last: Option<usize> = None;
     values

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::LazyLock;
 
-/// The purpose of a special token.
+/// The role of a special token in a text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// The padding token, which fills rows to equal length.
@@ -45,7 +45,7 @@ impl Encoding {
     }
 }
 
-/// A part of a text's tokens that is short enough for the model.
+/// A part of the tokens of a text, short enough for the model.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Window {
     /// The tokens of the window, including the special tokens that the model expects at the beginning and the end.

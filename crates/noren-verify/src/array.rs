@@ -14,8 +14,9 @@ pub(crate) struct Array {
     dims: [i64; 4],
     /// Number of consecutive query rows that share one list of allowed keys.
     block_q: i64,
-    /// Pairs `(list number, allowed keys)`, ascending by list number. Query `q` in batch row `b` and head `h` has the
-    /// list number `(b * heads + h) * lists + q / block_q`; `lists` is the number of lists in each head.
+    /// The allowed keys, as pairs `(list number, allowed keys)` in ascending order of the list number. Query `q` in
+    /// batch row `b` and head `h` has the list number `(b * heads + h) * lists + q / block_q`; `lists` is the number of
+    /// lists in each head.
     rows: Vec<(i64, Runs)>,
 }
 
@@ -42,19 +43,22 @@ impl Array {
         Ok(array)
     }
 
-    /// Returns the index of the slice `[q_len, kv_len]` of the array for a batch row and a head.
+    /// Returns the index of the matrix `[q_len, kv_len]` of the array that applies to a batch row and a head. The array
+    /// has `dims[0] * dims[1]` of these matrices.
     pub(crate) fn slice(&self, batch: usize, head: usize) -> i64 {
         let b = if self.dims[0] == 1 { 0 } else { batch as i64 };
         let h = if self.dims[1] == 1 { 0 } else { head as i64 };
         b * self.dims[1] + h
     }
 
-    /// Returns true if each head has a separate slice, so that heads may have different allowed keys.
+    /// Returns true if the array has a separate matrix `[q_len, kv_len]` for each head, so that heads may have
+    /// different allowed keys.
     pub(crate) fn by_head(&self) -> bool {
         self.dims[1] > 1
     }
 
-    /// Returns the allowed keys of query row `q` in the slice `[q_len, kv_len]` with the index `slice`.
+    /// Returns the allowed keys of query row `q`. `slice` is the index of a matrix `[q_len, kv_len]`, as the function
+    /// `slice` returns it.
     pub(crate) fn row(&self, slice: i64, q: i64) -> &[(i64, i64)] {
         let list = slice * ((self.dims[2] - 1) / self.block_q + 1) + q / self.block_q;
         match self.rows.binary_search_by_key(&list, |row| row.0) {
@@ -63,7 +67,8 @@ impl Array {
         }
     }
 
-    /// Builds an array from pairs `(list number, range of keys)` in any order.
+    /// Builds an array from pairs `(list number, range of keys)` in any order. The comment of the field `rows` defines
+    /// the list number.
     fn from_pairs(dims: [i64; 4], block_q: i64, mut pairs: Vec<(i64, (i64, i64))>) -> Self {
         pairs.sort_unstable();
         let mut rows: Vec<(i64, Runs)> = Vec::new();
@@ -108,7 +113,8 @@ fn dense(at: &At<'_>, kind: &str) -> Result<Array> {
     })
 }
 
-/// The cells of one batch row and head: `q_len`, `kv_len`, and a list of pairs `(query row, allowed keys)`.
+/// The cells of one pair of batch row and head: `(q_len, kv_len, list)`. The list has pairs `(query row, allowed
+/// keys)`.
 type Slice = (i64, i64, Vec<(i64, Runs)>);
 
 fn rows(at: &At<'_>, kind: &str, slices: &mut Vec<Slice>) -> Result<()> {

@@ -7,8 +7,9 @@ use crate::refusal::Result;
 use crate::runs::{Runs, holds, meet, minus, union};
 use crate::work::Work;
 
-/// The maximum number of positions per key at which a row is computed from positions. If the largest key position plus
-/// 1 is above `SPARSE * kv_len`, the positions have many gaps, and some atoms test each key of the row separately.
+/// The limit for the largest key position, divided by `kv_len`. If the largest key position plus 1 is above `SPARSE *
+/// kv_len`, the positions have many gaps. The atoms `stride`, `neighborhood` and `random` then test each key of a query
+/// row separately, instead of each position.
 const SPARSE: i64 = 4;
 
 impl Node {

@@ -78,7 +78,7 @@ struct Row<'a> {
     /// The distinct masks of the certificate, resolved for this batch row. Layers of the model with equal masks share
     /// one entry.
     layers: Vec<Layer>,
-    /// The entries of `reach` for this batch row.
+    /// The entries of the certificate's field `reach` for this batch row.
     entries: Vec<&'a Entry>,
 }
 
@@ -145,8 +145,8 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    /// Checks one entry of `reach` in the certificate, for every layer: the tokens after the layer must be exactly the
-    /// tokens before the layer and the tokens that read one of these tokens in the layer.
+    /// Checks one entry of `reach` in the certificate, for every layer. The tokens after the layer must be the tokens
+    /// before the layer and all tokens that read one of the tokens before the layer, and no others.
     fn closure(&mut self, entry: &Entry) -> Result<()> {
         let nothing = Runs::new();
         // For each distinct mask, a set of tokens. The checks of earlier layers with this mask have shown that query
@@ -322,8 +322,8 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Returns a pair of different tokens `(source, target)` for an error message: a token of `sources`, and a token of
-/// `open`, the targets that no entry of `reach` excludes.
+/// Returns a pair of different tokens `(source, target)` for an error message. The source is a token of `sources`; the
+/// target is a token of `open`, the denied targets that no entry of `reach` excludes.
 fn open_pair(sources: &Runs, open: &Runs) -> (i64, i64) {
     let target = open[0].0;
     let other = sources.iter().flat_map(|run| [run.0, run.1 - 1]).find(|&source| source != target);

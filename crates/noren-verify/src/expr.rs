@@ -29,10 +29,7 @@ pub(crate) enum Expr {
     },
     Documents(Option<Vec<i128>>),
     Spans(Vec<Span>),
-    Tree {
-        parents: Vec<i128>,
-        start: i128,
-    },
+    Tree(Branches),
     Clearance,
     Neighborhood {
         grid: Vec<i128>,
@@ -52,6 +49,21 @@ pub(crate) enum Expr {
     Or(Vec<Expr>),
     /// The cells that the first mask of the list allows, without the cells that the other masks allow.
     Minus(Vec<Expr>),
+}
+
+/// The arguments of the atom `tree`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Branches {
+    /// The parent of each run; -1 for a run without a parent.
+    pub(crate) parents: Vec<i128>,
+    /// The number of nodes of each run; `None` if each run has one node.
+    pub(crate) runs: Option<Vec<i128>>,
+    /// The maximum number of keys of a query: the query and its nearest ancestors.
+    pub(crate) window: Option<i128>,
+    /// The length of the chunks of each path from a node without a parent.
+    pub(crate) chunk: Option<i128>,
+    /// The position of the first node.
+    pub(crate) start: i128,
 }
 
 /// The index that selects an arm: the head in `heads(...)`, the batch row in `batch(...)`, the layer in `layers(...)`.

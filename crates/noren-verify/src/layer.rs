@@ -11,8 +11,8 @@ use crate::work::Work;
 /// The number of query rows in one group of an `Index`. The keys of these query rows are joined to one set.
 const BLOCK: i64 = 32;
 
-/// The maximum number of ranges in one set of an `Index`. In a set with more ranges, those with the narrowest gaps
-/// between them are joined, so that the set contains additional keys.
+/// The maximum number of ranges in one set of an `Index`. If a set has more ranges, the ranges with the narrowest gaps
+/// between them are joined; the set then also contains the keys in these gaps.
 const COARSE: usize = 16;
 
 /// The maximum number of stored masks with which the mask of a head is compared, so that equal masks are stored once.

@@ -1,5 +1,6 @@
 //! The data of the atoms `tree`, `clearance` and `neighborhood`: trees, levels of positions, and grids.
 
+use crate::expr::Branches;
 use crate::runs::{Runs, normal};
 use std::collections::BTreeMap;
 
@@ -8,31 +9,69 @@ use std::collections::BTreeMap;
 pub(crate) struct Tree {
     parents: Vec<i64>,
     /// For each node, the first node of the longest sequence of consecutive nodes that ends at this node and in which
-    /// each node is the parent of the next one. For example, `[0, 0, 0, 3]` for the parents `[-1, 0, 1, 0]`. With it,
-    /// `row` adds a range of positions at once.
+    /// each node is the parent of the next one. For example, `[0, 0, 0, 3]` for the parents `[-1, 0, 1, 0]`. The
+    /// function `row` uses these nodes to add a range of positions in one step.
     chain: Vec<usize>,
+    /// The number of ancestors of each node.
+    depth: Vec<i64>,
+    window: Option<i64>,
+    chunk: Option<i64>,
     start: i64,
 }
 
 impl Tree {
-    /// Builds a tree from the parent of each node (-1 if the node has no parent) and the position `start` of node 0.
-    /// Returns an error if a parent is not a node, or if the parents form a cycle.
-    pub(crate) fn new(parents: &[i128], start: i64) -> Result<Self, String> {
+    /// Builds a tree whose node 0 is at the position `start`. Returns an error if a parent is not a node or run, if parents form a cycle, or if the number of
+    /// runs differs from the number of parents.
+    pub(crate) fn new(given: &Branches, start: i64) -> Result<Self, String> {
+        let count = given.parents.len();
+        let parents = match &given.runs {
+            None => given.parents.clone(),
+            Some(runs) if runs.len() == count => {
+                // the last node of each run
+                let ends: Vec<i128> = runs
+                    .iter()
+                    .scan(-1, |end, run| {
+                        *end += run;
+                        Some(*end)
+                    })
+                    .collect();
+                let mut parents = Vec::new();
+                for (run, &parent) in given.parents.iter().enumerate() {
+                    let parent = match usize::try_from(parent) {
+                        Ok(parent) => *ends
+                            .get(parent)
+                            .ok_or_else(|| format!("`tree`: run {run} with the parent {parent}, which is not a run"))?,
+                        Err(_) => -1,
+                    };
+                    let first = parents.len() as i128;
+                    parents.push(parent);
+                    parents.extend(first..first + runs[run] - 1);
+                }
+                parents
+            }
+            Some(runs) => return Err(format!("`tree`: {} runs with {count} parents", runs.len())),
+        };
         let count = parents.len();
         if let Some(at) = parents.iter().position(|&parent| parent >= count as i128) {
             return Err(format!("`tree`: node {at} with the parent {}, which is not a node", parents[at]));
         }
         let parents: Vec<i64> = parents.iter().map(|&parent| parent as i64).collect();
-        // For each node: 0 if the node was not visited, otherwise 1 + the index at which the visiting traversal began.
-        let mut seen = vec![0; count];
+        // The number of ancestors of each node; -1 if it is not known yet.
+        let mut depth = vec![-1; count];
         for first in 0..count {
+            let mut path = Vec::new();
             let mut node = first as i64;
-            while node >= 0 && seen[node as usize] == 0 {
-                seen[node as usize] = first + 1;
+            while node >= 0 && depth[node as usize] < 0 {
+                if path.len() == count {
+                    return Err(format!("`tree`: node {node}, which is its own ancestor"));
+                }
+                path.push(node as usize);
                 node = parents[node as usize];
             }
-            if node >= 0 && seen[node as usize] == first + 1 {
-                return Err(format!("`tree`: node {node}, which is its own ancestor"));
+            let mut above = if node < 0 { -1 } else { depth[node as usize] };
+            for node in path.into_iter().rev() {
+                above += 1;
+                depth[node] = above;
             }
         }
         let mut chain: Vec<usize> = (0..count).collect();
@@ -41,18 +80,27 @@ impl Tree {
                 chain[node] = chain[node - 1];
             }
         }
-        Ok(Self { parents, chain, start })
+        let limit = |n: Option<i128>| n.map(|n| i64::try_from(n).unwrap_or(i64::MAX));
+        Ok(Self { parents, chain, depth, window: limit(given.window), chunk: limit(given.chunk), start })
     }
 
     fn node(&self, position: i64) -> Option<usize> {
         usize::try_from(position - self.start).ok().filter(|&node| node < self.parents.len())
     }
 
+    /// Returns the minimum number of ancestors of the keys in the window and the chunk of `query`.
+    fn lowest(&self, query: usize) -> i64 {
+        let deep = self.depth[query];
+        let of_window = self.window.map_or(0, |window| deep - (window - 1));
+        of_window.max(self.chunk.map_or(0, |chunk| deep - deep % chunk))
+    }
+
     pub(crate) fn allowed(&self, q: i64, k: i64) -> bool {
-        let (Some(mut node), Some(key)) = (self.node(q), self.node(k)) else { return false };
+        let (Some(query), Some(key)) = (self.node(q), self.node(k)) else { return false };
+        let mut node = query;
         loop {
             if node == key {
-                return true;
+                return self.depth[key] >= self.lowest(query);
             }
             match usize::try_from(self.parents[node]) {
                 Ok(parent) => node = parent,
@@ -65,9 +113,11 @@ impl Tree {
     pub(crate) fn row(&self, q: i64) -> (Runs, usize) {
         let mut out = Runs::new();
         let mut next = self.node(q);
-        while let Some(node) = next {
+        let lowest = next.map_or(0, |query| self.lowest(query));
+        while let Some(node) = next.filter(|&node| self.depth[node] >= lowest) {
             let first = self.chain[node];
-            out.push((self.start + first as i64, self.start + node as i64 + 1));
+            let far = (lowest - self.depth[first]).max(0);
+            out.push((self.start + first as i64 + far, self.start + node as i64 + 1));
             next = usize::try_from(self.parents[first]).ok();
         }
         let steps = out.len();

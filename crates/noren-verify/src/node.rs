@@ -1,7 +1,7 @@
 //! [`Node`]: a mask that is resolved for one batch row, head and layer: facts are inserted and arms are selected.
 
 use crate::array::Array;
-use crate::expr::{By, Expr, Selector, Set, Span};
+use crate::expr::{Branches, By, Expr, Selector, Set, Span};
 use crate::facts::{ByRow, Facts};
 use crate::frame::Frame;
 use crate::leaf::{Grid, Levels, Tree};
@@ -126,7 +126,7 @@ impl<'a> World<'a> {
                 runs.sort_unstable();
                 Node::Spans(Arc::new(runs))
             }
-            Expr::Tree { parents, start } => self.tree(parents, *start, field)?,
+            Expr::Tree(tree) => self.tree(tree, field)?,
             Expr::Clearance => self.clearance(frame, field)?,
             Expr::Neighborhood { grid, size, dilation } => neighborhood(Grid::new(grid, size, dilation), frame, field)?,
             Expr::Random { p, seed } => {
@@ -165,8 +165,8 @@ impl<'a> World<'a> {
         })
     }
 
-    /// Resolves `prefix`, the keys at positions below a length. `list` has one length for all batch rows if `one` is
-    /// true, otherwise one length for each batch row.
+    /// Resolves the atom `prefix`, the keys at positions below a length. `list` has one length for all batch rows if
+    /// `one` is true, otherwise one length for each batch row.
     fn prefix(&self, list: &[i128], one: bool, row: usize, field: &str) -> Result<Node> {
         if !one && list.len() != self.shape.batch {
             return Err(wrong(
@@ -179,10 +179,14 @@ impl<'a> World<'a> {
     }
 
     /// Resolves the atom `tree`. `parents` has the parent of each node, and `start` is the position of node 0.
-    fn tree(&self, parents: &[i128], start: i128, field: &str) -> Result<Node> {
-        self.work.keep(2 * parents.len())?;
-        let tree = Tree::new(parents, near(start));
-        let expected = "parents without a cycle: each parent is -1 or the number of a node";
+    fn tree(&self, tree: &Branches, field: &str) -> Result<Node> {
+        let nodes = tree
+            .runs
+            .as_ref()
+            .map_or(tree.parents.len() as i128, |runs| runs.iter().fold(0, |n, run| near(n + run).into()));
+        self.work.keep(usize::try_from(nodes.saturating_mul(3)).unwrap_or(usize::MAX))?;
+        let tree = Tree::new(tree, near(tree.start));
+        let expected = "parents without a cycle: each parent is -1 or the number of a node or run";
         Ok(Node::Tree(Arc::new(tree.map_err(|given| wrong(field, given, expected))?)))
     }
 
@@ -196,8 +200,8 @@ impl<'a> World<'a> {
     }
 
     /// Returns the index in `arms` of the arm that applies to head `head` (if `by` is `Head`) or to batch row `row` (if
-    /// `by` is `Batch`); `None` if no arm applies. Returns an error if arms overlap, if an arm has an index outside the
-    /// shape, or, with `counted`, if an arm applies to no head or batch row.
+    /// `by` is `Batch`); `None` if no arm applies. Returns an error if arms overlap or if an arm has an index outside
+    /// the shape. If the field `counted` is true, also returns an error if an arm applies to no head or batch row.
     fn arm(&self, by: By, arms: &[(Selector, Expr)], row: usize, head: usize, field: &str) -> Result<Option<usize>> {
         let (index, total, what) = match by {
             By::Head => (head, self.shape.heads, "heads"),
@@ -226,9 +230,9 @@ impl<'a> World<'a> {
         Ok(first.or(left_over))
     }
 
-    /// Returns an error if an arm applies to no index below `total`, and no arm with an equal mask applies to one. The
-    /// indices are heads or batch rows; `what` is their plural noun for the message. `field` is the path of the mask in
-    /// the certificate.
+    /// Returns an error if an arm applies to none of the indices `0..total`. An arm is accepted if another arm with an
+    /// equal mask applies to at least one index. The indices are heads or batch rows; `what` is their plural noun for
+    /// the message. `field` is the path of the mask in the certificate.
     fn all_taken(&self, arms: &[(Selector, Expr)], total: i128, what: &str, field: &str) -> Result<()> {
         let other = arms.iter().position(|arm| arm.0 == Selector::Else);
         let taken_by = |index: i128| arms.iter().position(|arm| arm.0.names(index)).or(other);

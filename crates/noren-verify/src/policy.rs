@@ -128,8 +128,8 @@ fn inner(text: &str) -> Option<String> {
     Some(inner.trim().to_string()).filter(|inner| !inner.is_empty() && !inner.contains(['(', ')', '"']))
 }
 
-/// The pairs of tokens that a rule covers in one batch row. An entry `(sources, targets)` of `blocks` stands for every
-/// pair of one of these sources and one of these targets. A token is a source in at most one entry.
+/// The pairs of tokens that a rule covers in one batch row. An entry `(sources, targets)` of `blocks` stands for all
+/// pairs of one source and one target of this entry. A token is a source in at most one entry.
 #[derive(Debug)]
 pub(crate) struct Covered {
     pub(crate) sources: Runs,
@@ -142,8 +142,8 @@ pub(crate) struct Covered {
 pub(crate) struct Class {
     pub(crate) sources: Runs,
     pub(crate) targets: Runs,
-    /// The indices, in the argument `marks` of the function `classes`, of the sets that contain all sources of this
-    /// class.
+    /// Indices of source sets of `reach` entries, ascending: all source sets that contain every source of this class.
+    /// The function `classes` receives the source sets in its argument `marks`.
     pub(crate) marks: Vec<usize>,
 }
 
@@ -233,17 +233,17 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// Returns the intersection of a short list of runs with a long list of runs. Reads only the part of the long list
-/// between the ends of the short list.
+/// Returns the intersection of a short list of runs with a long list of runs. Reads only the runs of the long list
+/// between the first start and the last end of the short list.
 fn meet_near(short: &[(i64, i64)], long: &[(i64, i64)]) -> Runs {
     let (Some(first), Some(last)) = (short.first(), short.last()) else { return Runs::new() };
     let (from, to) = (long.partition_point(|run| run.1 <= first.0), long.partition_point(|run| run.0 < last.1));
     meet(short, &long[from..to.max(from)])
 }
 
-/// Returns the pairs of tokens that `deny` covers without the pairs that `allows` cover. Sources with equal targets
-/// form one class. `marks` are sets of tokens, the sources of each entry of `reach`. Two sources are in the same class
-/// only if the same sets of `marks` contain them.
+/// Returns the pairs of tokens that `deny` covers and that no entry of `allows` covers. Each class has sources with
+/// equal targets. Each set of `marks` has the sources of one `reach` entry in the certificate; it contains all sources
+/// of a class, or none of them.
 pub(crate) fn classes(deny: &Covered, allows: &[Covered], marks: &[&Runs], work: &Work) -> Result<Vec<Class>> {
     // The starts and ends of all runs: (position, true at a start and false at an end, kind of the set, index of the
     // set). The kind is 0 for `deny`, 1 for `allows` and 2 for `marks`.

@@ -22,12 +22,12 @@ pub(crate) fn is_normal(list: &[(i64, i64)]) -> bool {
     list.iter().all(|run| run.0 < run.1) && list.windows(2).all(|pair| pair[0].1 < pair[1].0)
 }
 
-/// Returns the number of members of a set.
+/// Returns the number of members of the set `list`.
 pub(crate) fn count(list: &[(i64, i64)]) -> i64 {
     list.iter().map(|run| run.1 - run.0).sum()
 }
 
-/// Returns true if `at` is a member of the set.
+/// Returns true if `at` is a member of the set `list`.
 pub(crate) fn holds(list: &[(i64, i64)], at: i64) -> bool {
     let next = list.partition_point(|run| run.1 <= at);
     list.get(next).is_some_and(|run| run.0 <= at)
@@ -100,8 +100,8 @@ pub(crate) fn first_common(a: &[(i64, i64)], b: &[(i64, i64)]) -> Option<i64> {
     })
 }
 
-/// Returns at most `most` runs that contain every member of `list`. Runs with the narrowest gaps between them are
-/// joined, so the result may have additional members.
+/// Returns at most `most` runs that contain every member of `list`. If `list` has more runs, the runs with the
+/// narrowest gaps between them are joined, and the result also contains the numbers in these gaps.
 pub(crate) fn coarse(list: Runs, most: usize) -> Runs {
     if list.len() <= most {
         return list;

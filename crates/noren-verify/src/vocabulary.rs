@@ -1,6 +1,6 @@
 //! The names of the atoms and the allowed values of their arguments.
 
-use crate::expr::{Arg, Expr, Set, Span};
+use crate::expr::{Arg, Branches, Expr, Set, Span};
 
 /// The arguments of one atom.
 struct Args<'a> {
@@ -54,6 +54,11 @@ impl<'a> Args<'a> {
             Some(Arg::Int(value)) => Ok(Some(value)),
             Some(other) => self.bad(name, &other, "a whole number"),
         }
+    }
+
+    fn int_if(&mut self, name: &str, min: i128) -> Result<Option<i128>, String> {
+        let at = self.names.iter().position(|known| *known == name);
+        if at.is_none_or(|at| self.values[at].is_none()) { Ok(None) } else { self.int_from(name, min).map(Some) }
     }
 
     fn int_from(&mut self, name: &str, min: i128) -> Result<i128, String> {
@@ -137,7 +142,7 @@ pub(crate) fn atom(name: &str, given: Vec<(Option<String>, Arg)>) -> Result<Expr
         "padding" => &["side", "lengths", "on"],
         "documents" => &["lengths"],
         "spans" => &["spans"],
-        "tree" => &["parents", "start"],
+        "tree" => &["parents", "start", "runs", "window", "chunk"],
         "neighborhood" => &["grid", "size", "dilation"],
         "random" => &["p", "seed"],
         "random_blocks" => &["block", "count", "seed"],
@@ -172,10 +177,13 @@ pub(crate) fn atom(name: &str, given: Vec<(Option<String>, Arg)>) -> Result<Expr
         },
         "documents" => Expr::Documents(args.ints("lengths", 0)?),
         "spans" => Expr::Spans(spans(&args.need("spans")?)?),
-        "tree" => Expr::Tree {
+        "tree" => Expr::Tree(Branches {
             parents: args.ints("parents", -1)?.ok_or("`tree` without the argument `parents`")?,
+            runs: args.ints("runs", 1)?,
+            window: args.int_if("window", 1)?,
+            chunk: args.int_if("chunk", 1)?,
             start: args.int("start")?.unwrap_or(0),
-        },
+        }),
         "neighborhood" => neighborhood(&mut args)?,
         "random" => Expr::Random { p: probability(&mut args)?, seed: args.int_from("seed", 0)? },
         "random_blocks" => Expr::RandomBlocks,

@@ -44,8 +44,8 @@ impl Work {
         Err(beyond("the certificate", format!("{least}: issue a certificate for fewer tokens, layers or rules")))
     }
 
-    /// Subtracts the steps for a temporary list with `runs` runs, before the list is built. Refuses the certificate if
-    /// the list does not fit into the remaining memory.
+    /// Subtracts the steps to build a temporary list of `runs` runs, before the list is built. Refuses the certificate
+    /// if the list does not fit into the remaining memory.
     pub(crate) fn list(&self, runs: i64) -> Result<()> {
         let runs = usize::try_from(runs).unwrap_or(0);
         self.spend(runs)?;

@@ -43,8 +43,9 @@ fn forward(c: &mut Criterion) {
     group.finish();
 }
 
-/// Measures a decoding step for each form of cache and several numbers of keys, with 32 query heads and 8 key-value heads of
-/// 128 numbers. The throughput counts the bytes of keys and values that the step reads.
+/// Measures a decoding step for each kind of cache (contiguous, paged, rotating) and several numbers of keys, with 32
+/// query heads and 8 key-value heads of 128 numbers. The throughput counts the bytes of keys and values that the step
+/// reads.
 fn decode(c: &mut Criterion) {
     let (heads, kv_heads, d, chunk) = (32, 8, 128, 256);
     let values = |len: usize| -> Vec<f32> { (0..len).map(|i| (i * 7919 % 2003) as f32 / 1000.0 - 1.0).collect() };

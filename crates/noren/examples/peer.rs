@@ -1,15 +1,21 @@
-//! Measures the time of attention for the peer benchmark. Options: `--mask
-//! full|causal|swa256|padding|docs8|causalpad|perhead|stride8|longformer|scattered`, `--op fwd|fwdbwd`, `--h`, `--hkv`, `--d`,
-//! `--n`, `--m`, `--dtype f32|bf16|f16`, `--threads`, `--runs`, `--minruns`, `--budget` (seconds), and, in addition to the
-//! protocol of the benchmark, `--isa`, `--block` (query rows in a tile of the plan) and `--reorder auto|never|always`.
+//! Measures the time of attention for the benchmark against other projects (peers). Options of the benchmark's
+//! protocol:
 //!
-//! Few queries after many keys (`--n 1 --m 32768`) are a step of decoding. Each timed run removes the `n` tokens from a cache of
-//! the form `--cache contiguous|paged|rotating` (`none` for arrays), appends them again, plans the step and computes it.
+//! * `--mask full|causal|swa256|padding|docs8|causalpad|perhead|stride8|longformer|scattered`, `--op fwd|fwdbwd`
+//! * `--h` query heads, `--hkv` key-value heads, `--d` head_dim, `--n` queries, `--m` keys, `--dtype f32|bf16|f16`
+//! * `--threads`, `--runs` (maximum), `--minruns`, `--budget` (seconds)
 //!
-//! `--batch B` rows are padded to unequal lengths with `--mask padding`; binding and planning are timed too.
+//! Further options: `--isa`, `--block` (query rows in a tile of the plan) and `--reorder auto|never|always`.
 //!
-//! The last line printed is JSON: `{"base_rss_mb": .., "peak_rss_mb": .., "ms": [..], ...}`; `peak` is the maximum memory of
-//! the process, and `base` is its memory before planning and before the first run.
+//! Few queries after many keys (`--n 1 --m 32768`) are a step of decoding over a cache of the form
+//! `--cache contiguous|paged|rotating` (`none` for arrays). Each timed run appends the last `n` tokens to the cache,
+//! plans the step and computes it. Before the next run, the tokens are removed again.
+//!
+//! With `--batch B`, the batch has `B` rows, which `--mask padding` pads to unequal lengths. The times then include
+//! binding and planning.
+//!
+//! The last line of the output is JSON: `{"base_rss_mb": .., "peak_rss_mb": .., "ms": [..], ...}`. `peak_rss_mb` is the
+//! maximum memory of the process, and `base_rss_mb` is its memory before planning and before the first run.
 
 use noren::{
     Dtype, Element, GradientsMut, Inputs, Isa, KvCache, KvShape, Options, Outputs, Saved, View, ViewMut,
@@ -107,7 +113,8 @@ fn measure<T: Element>() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the milliseconds of each run after some warm-up runs, and the mean processor time of all threads.
+/// Calls `once` several times to warm up, and then repeatedly. `once` runs attention and returns its milliseconds.
+/// Returns the milliseconds of each run, and the mean processor time of a run in milliseconds, summed over all threads.
 fn repeat(mut once: impl FnMut() -> Result<f64, Failure>) -> Result<(Vec<f64>, f64), Failure> {
     let mut warm = 0.0;
     while warm < 300.0 {
@@ -123,9 +130,9 @@ fn repeat(mut once: impl FnMut() -> Result<f64, Failure>) -> Result<(Vec<f64>, f
     Ok((ms, cpu))
 }
 
-/// Prints the last line: the results as JSON. `ms` has the milliseconds of each run, `cpu` is the mean processor time of a
-/// run in milliseconds, and `[base, peak]` is memory in MB. `flop` is the number of operations for each allowed cell,
-/// `bytes` the number of bytes that a run reads.
+/// Prints the results as one line of JSON, the last line of the output. `ms` has the milliseconds of each run, `cpu` is
+/// the mean processor time of a run in milliseconds, and `[base, peak]` is memory in MB. `flop` is the number of
+/// operations for each allowed cell, `bytes` the number of bytes that a run reads.
 fn report(ms: &[f64], cpu: f64, [base, peak]: [f64; 2], stats: &Stats, [flop, bytes]: [f64; 2]) {
     let flop = flop * stats.allowed as f64;
     let (computed, planning) = (stats.computed_per_allowed, stats.planning_seconds * 1e3);
@@ -138,7 +145,7 @@ fn report(ms: &[f64], cpu: f64, [base, peak]: [f64; 2], stats: &Stats, [flop, by
     );
 }
 
-/// Returns a cache that holds all keys and values.
+/// Returns a cache of the form `form` that holds all keys and values of `inputs`.
 fn filled<T: Element>(form: &str, inputs: &Inputs<'_, T>, isa: Option<Isa>) -> Result<KvCache<T>, Failure> {
     let [_, kv_heads, m, d] = inputs.k.shape();
     let mut shape = KvShape::new(kv_heads, d);
@@ -159,14 +166,14 @@ fn filled<T: Element>(form: &str, inputs: &Inputs<'_, T>, isa: Option<Isa>) -> R
     Ok(cache)
 }
 
-/// Returns a copy of some rows of each head.
+/// Returns a copy of the rows `rows` of each batch row and head of `x`.
 fn rows<T: Element>(x: &View<'_, T>, rows: std::ops::Range<usize>) -> Vec<T> {
     let [_, heads, _, width] = x.shape();
     let at = |n: usize| [0, n / width / rows.len(), rows.start + n / width % rows.len(), n % width];
     (0..heads * rows.len() * width).map(|n| x.get(at(n))).collect()
 }
 
-/// Returns the mask in noren's language, and the facts that the mask needs.
+/// Returns the mask that the option `--mask` names, and the facts that the mask needs.
 fn mask(name: &str, heads: usize, m: usize, batch: usize) -> Result<(noren_mask::Mask, Facts), Failure> {
     let bounds = [0, 1, 3, 4, 7, 11, 13, 15, 16].map(|share| share * m / 16);
     let documents: Vec<usize> = bounds.windows(2).map(|w| w[1] - w[0]).collect();
@@ -201,7 +208,7 @@ fn number(name: &str, default: usize) -> usize {
     text(name).and_then(|value| value.parse::<f64>().ok()).map_or(default, |value| value as usize)
 }
 
-/// Returns approximately standard normal numbers: sums of twelve uniform numbers.
+/// Returns `len` approximately standard normal numbers. Each is a sum of twelve uniform numbers.
 fn normal<T: Element>(len: usize, seed: u64) -> Vec<T> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut uniform = move || {

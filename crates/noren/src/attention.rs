@@ -45,11 +45,11 @@ pub struct Attention<T = f32> {
 /// are widened to `f32`. All arithmetic is in `f32`, and the output is rounded once, at the end. The exception is
 /// [`Isa::Avx512Bf16`]: it multiplies `bf16` values in pairs, with weights rounded to `bf16` and sums in `f32`.
 ///
-/// The bits of a row's result depend only on the row's allowed keys and values and on the processor path. They do not
-/// depend on hidden keys and values (infinities and NaN included), padding, other batch rows, packed neighbours or
-/// threads. There is one exception: sums and products that are too small for normal `f32` numbers may round
-/// differently. Where `bf16` values are multiplied in pairs, padding in front and packed neighbours must move a row's
-/// keys by an even number of positions.
+/// The bits of a row's result depend only on the keys and values that the row may read, and on the processor path. They
+/// do not depend on hidden keys and values (infinities and NaN included), padding, other batch rows, packed neighbours
+/// or threads. There are two exceptions. Sums and products that are too small for normal `f32` numbers may round
+/// differently. For `bf16` values that are multiplied in pairs, the bits are equal only if padding in front and packed
+/// neighbours move a row's keys by an even number of positions.
 pub fn attention<T: Element>(
     inputs: &Inputs<'_, T>,
     plan: &Plan,

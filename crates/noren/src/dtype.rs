@@ -68,8 +68,8 @@ pub trait Element: Erase + Copy + Send + Sync + fmt::Debug + PartialEq + 'static
     /// Returns the number as `f32`.
     fn to_f32(self) -> f32;
 
-    /// Returns the number of this type that is nearest to `value`. If two numbers are equally near, returns the even
-    /// number.
+    /// Returns the number of this type that is nearest to `value`. If two numbers are equally near, returns the one
+    /// whose last significant bit is 0.
     fn from_f32(value: f32) -> Self;
 
     /// Converts the values `from` with [`to_f32`](Self::to_f32) and writes them to `into`. Panics if the lengths
@@ -95,8 +95,8 @@ pub enum ValuesMut<'a> {
     F16(&'a mut [f16]),
 }
 
-/// A number type whose slices can be converted into `Values` and `ValuesMut`, in which the type is a variant. No
-/// type outside this crate can implement this trait.
+/// A number type for which `Values` and `ValuesMut` have a variant, so that slices of the type can be converted into
+/// them. No type outside this crate can implement this trait.
 pub trait Erase: Sized {
     /// Returns `values` as the variant of `Values` for this number type.
     fn erased(values: &[Self]) -> Values<'_>;

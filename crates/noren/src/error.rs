@@ -51,7 +51,7 @@ pub enum Error {
         shape: [usize; 4],
         /// The requested strides, in values.
         strides: [isize; 4],
-        /// The requested index of element `[0, 0, 0, 0]`.
+        /// The requested index in the memory of element `[0, 0, 0, 0]`, counted in values.
         offset: usize,
         /// The number of values in the memory.
         len: usize,

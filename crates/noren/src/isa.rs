@@ -3,13 +3,13 @@
 use crate::Error;
 use std::{fmt, str::FromStr, sync::OnceLock};
 
-/// A processor path.
+/// A processor path: the instruction set for which a kernel is compiled.
 ///
 /// The fastest available path is used by default. The caller selects another one in
 /// [`Options::isa`](crate::Options::isa) or in the environment variable `NOREN_ISA` (`portable`, `neon`, `avx2`, `avx512`
 /// or `avx512bf16`). Results of different ISAs agree up to rounding; results of one ISA are equal to the bit.
 ///
-/// Other processors use [`Isa::Portable`], which compilers vectorise.
+/// Processors without NEON, AVX2 and AVX-512 use [`Isa::Portable`], which compilers vectorise.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum Isa {
@@ -22,8 +22,8 @@ pub enum Isa {
     /// AVX-512 (F, VL, BW, DQ): x86-64 servers since 2017.
     Avx512,
     /// AVX-512 with AVX512-BF16. On AMD processors since 2022, products of `bf16` numbers take half the time of
-    /// products of `f32` numbers on this path. Intel processors execute these instructions at half that speed; there,
-    /// this path is used only if it is selected by name.
+    /// products of `f32` numbers on this path. On Intel processors, they take the same time, and this path is used only
+    /// if it is selected by name.
     Avx512Bf16,
 }
 

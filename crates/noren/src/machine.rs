@@ -3,7 +3,7 @@
 //! A [`Probe`] is one limit: multiplying and adding in registers, powers of two, the softmax of a row, or reading
 //! memory of a given size. [`Probe::measure`] runs a probe on some threads for a given time; [`Probe::all`] lists the
 //! probes of this processor. [`computed_cells`] counts the cells that a forward pass computes. `noren bench` prints the
-//! rates and divides the rate of attention by the applicable one.
+//! rates of the probes, and compares the speed of attention with them.
 //!
 //! ```
 //! use noren::{Isa, machine::Probe};
@@ -28,7 +28,7 @@ pub use stage::Rate;
 use std::fmt;
 use std::time::Duration;
 
-/// An operation that a processor does at a limited rate.
+/// An operation whose rate on this processor is limited and can be measured.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Probe {
@@ -63,9 +63,9 @@ pub enum Unit {
 }
 
 impl Probe {
-    /// Returns all probes of this processor. First comes each arithmetic probe for each ISA (once for ISAs that differ
-    /// only in products of `bf16`). Then comes a probe that reads memory for each level of `memory`; the number of
-    /// bytes is for `threads` threads together.
+    /// Returns all probes of this processor. First comes each arithmetic probe for each ISA. Two ISAs that differ only
+    /// in products of `bf16` have the same probes, which are listed once. Then comes a probe that reads memory for each
+    /// level of `memory`; its number of bytes is for `threads` threads together.
     pub fn all(memory: &Memory, threads: usize) -> Vec<Probe> {
         let isas = || Isa::available().iter().copied().filter(|isa| *isa != Isa::Avx512Bf16);
         let arithmetic = isas().map(Probe::Fma).chain([Probe::Bf16Dot]).filter(Probe::is_available);
@@ -92,8 +92,9 @@ impl Probe {
         }
     }
 
-    /// Runs the probe on `threads` threads (at least one) for about `time`. The run takes a little less than `time`, or
-    /// longer if one pass over memory takes longer. Returns `None` if the processor cannot run the probe.
+    /// Runs the probe on `threads` threads (at least one) for about `time`, and returns the measured rate. The run
+    /// takes a little less than `time`, or longer if one pass over memory takes longer. Returns `None` if the processor
+    /// cannot run the probe.
     pub fn measure(&self, threads: usize, time: Duration) -> Option<Rate> {
         let threads = threads.max(1);
         let best = *Isa::available().last()?; // the ISA with the widest loads

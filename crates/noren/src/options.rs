@@ -34,8 +34,8 @@ pub struct Options<'a> {
     /// Weights in `[0, 1]` that multiply `exp(score)`. Each dimension is 1 or equal to that of `[batch, heads, q_len,
     /// kv_len]`. A weight of 0, or below 2^-100, means that the cell is not allowed.
     pub soft: Option<View<'a>>,
-    /// A logit for each query head that is added to the softmax's denominator only. For a row without an allowed key,
-    /// the output is 0 and the log-sum-exp is minus infinity, with or without a sink.
+    /// The sinks: for each query head, a logit that is added to the softmax's denominator only. For a row without an
+    /// allowed key, the output is 0 and the log-sum-exp is minus infinity, with or without a sink.
     pub sinks: Option<&'a [f32]>,
     /// The dropout of probabilities after the softmax, for training.
     pub dropout: Option<Dropout>,
@@ -61,7 +61,7 @@ pub(crate) const MOST_DIM: usize = 1 << 24;
 /// A bias that is added to scores.
 #[derive(Clone, Debug)]
 pub enum Bias<'a> {
-    /// An array of biases. Each dimension is 1 or equal to that of `[batch, heads, q_len, kv_len]`.
+    /// An array of biases. Each dimension is 1 or equal to that of the scores, `[batch, heads, q_len, kv_len]`.
     Dense(View<'a>),
     /// A table of biases for distances, `[1, heads or 1, 1, 2 * reach + 1]`. The bias of a cell is the table entry with
     /// index `clamp(k - q, -reach, reach) + reach`, where `q` and `k` are the positions of the query and the key.
@@ -142,10 +142,10 @@ impl<'a> Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// Returns the options for the scores of a [`Spec`](noren_mask::Spec), over `heads` query heads.
+    /// Returns the options for `scores`, the score modifiers of a [`Spec`](noren_mask::Spec), over `heads` query heads.
     ///
-    /// `array(score, name)` returns the array that a score names. A bias has the shape of [`Bias::Dense`] or
-    /// [`Bias::Relative`], weights have that of [`soft`](Self::soft), and sinks are `[1, 1, 1, heads]`.
+    /// `array(score, name)` returns the array that a score modifier names. A bias has the shape of [`Bias::Dense`] or
+    /// [`Bias::Relative`], soft weights have that of [`soft`](Self::soft), and sinks are `[1, 1, 1, heads]`.
     ///
     /// ```
     /// use noren::{Error, Options, Spec, View};
@@ -170,8 +170,8 @@ impl<'a> Options<'a> {
         Options::new().with_scores(scores, heads, array)
     }
 
-    /// Adds the options of [`for_scores`](Self::for_scores) to these options. A softcap, soft weights or sinks must be
-    /// either in the scores or in these options, not in both.
+    /// Adds the options that [`for_scores`](Self::for_scores) returns for `scores` to these options. A softcap, soft
+    /// weights or sinks must be either in `scores` or in these options, not in both.
     ///
     /// # Errors
     /// Returns the errors of [`for_scores`](Self::for_scores).
@@ -311,8 +311,8 @@ fn check_broadcast(name: &'static str, view: &View<'_>, shape: &Shape) -> Result
     }
 }
 
-/// The cancellation state of a call. Once the call has seen that the flag of the caller is set, the call stays
-/// cancelled, even if the flag is cleared later.
+/// The cancellation state of a call. After the call has seen that the caller's flag is set, the call stays cancelled,
+/// even if the flag is cleared later.
 pub(crate) struct Cancel<'a> {
     flag: Option<&'a AtomicBool>,
     seen: AtomicBool,

@@ -23,8 +23,8 @@ use crate::options::{LEAST_WEIGHT, LOWEST_SCORE};
 use crate::{Bias, Element, Error, Inputs, Options, View};
 use noren_mask::{BoundMask, Plan, Shape};
 
-/// The cells `[batch, head, query row, key]` that a mask allows: a [`Plan`], a [`BoundMask`] or two functions
-/// ([`FromFns`]).
+/// The cells `[batch, head, query row, key]` that a mask allows. A [`Plan`], a [`BoundMask`] and a pair of functions
+/// ([`FromFns`]) define these cells.
 pub trait Cells {
     /// Returns the sizes that the arrays must have, or `None` if any sizes are accepted.
     fn shape(&self) -> Option<&Shape>;
@@ -49,7 +49,7 @@ impl Cells for BoundMask {
     }
 }
 
-/// Returns the cells that the definition of the mask allows; the tiles of the plan are not used.
+/// The cells that the definition of the plan's mask allows; the tiles of the plan are not used.
 impl Cells for Plan {
     fn shape(&self) -> Option<&Shape> {
         Cells::shape(self.bound())
@@ -97,7 +97,8 @@ pub struct Forward {
     pub lse: Vec<f64>,
 }
 
-/// The result of [`backward`]: the gradients of `sum(out * dout)`, each with the shape of its array.
+/// The result of [`backward`]: the gradients of `sum(out * dout)`. Each gradient has the shape of the array to which it
+/// belongs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Gradients {
     /// The gradient of the queries.
@@ -125,7 +126,7 @@ pub struct Row {
     pub out: Vec<f64>,
     /// The natural logarithm of the softmax denominator; minus infinity if the row reads no key.
     pub lse: f64,
-    /// The factor of the value of each key, `[kv_len]`; 0 if the key is not allowed.
+    /// The factor by which the value of each key is multiplied, `[kv_len]`; 0 if the key is not allowed.
     pub weights: Vec<f64>,
 }
 
@@ -165,7 +166,7 @@ pub fn row<T: Element>(
     Row { out: (0..v_dim).map(output).collect(), lse: row.lse, weights }
 }
 
-/// Computes the gradients of `sum(out * dout)`, where `dout` has the shape of the output.
+/// Computes the gradients of `sum(out * dout)` by their definition, where `dout` has the shape of the output.
 pub fn backward<T: Element>(
     inputs: &Inputs<'_, T>,
     dout: &View<'_, T>,
@@ -328,8 +329,8 @@ fn bias_shape(bias: &Bias<'_>) -> [usize; 4] {
     }
 }
 
-/// Returns the index of the element that belongs to `cell` in a contiguous array of shape `shape`. A dimension of 1 has
-/// the same element for all cells.
+/// Returns the index in a contiguous array of shape `shape` of the element that belongs to `cell`. In a dimension of
+/// size 1, all cells share one element.
 fn place(shape: [usize; 4], cell: [usize; 4]) -> usize {
     shape.iter().zip(cell).fold(0, |place, (n, i)| place * n + if *n == 1 { 0 } else { i })
 }

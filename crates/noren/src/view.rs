@@ -136,7 +136,7 @@ impl<'a, T: Element> View<'a, T> {
         Ok(View { data, layout: Layout { shape, strides, offset }.check(data.len())? })
     }
 
-    /// Returns the shape.
+    /// Returns the shape of the view, `[batch, heads, length, head_dim]`.
     pub fn shape(&self) -> [usize; 4] {
         self.layout.shape
     }
@@ -229,7 +229,7 @@ impl<'a, T: Element> View<'a, T> {
     }
 }
 
-/// Returns the values as `f32` if that is their type.
+/// Returns `values` as `f32` without a copy, or `None` if they have another type.
 #[inline(always)]
 fn as_f32<T: Element>(values: &[T]) -> Option<&[f32]> {
     match T::erased(values) {
@@ -254,7 +254,7 @@ impl<'a, T: Element> ViewMut<'a, T> {
         Ok(ViewMut { data, layout })
     }
 
-    /// Returns the shape.
+    /// Returns the shape of the view, `[batch, heads, length, head_dim]`.
     pub fn shape(&self) -> [usize; 4] {
         self.layout.shape
     }
@@ -264,7 +264,7 @@ impl<'a, T: Element> ViewMut<'a, T> {
         View { data: self.data, layout: self.layout }
     }
 
-    /// Returns a view of the array for a shorter lifetime.
+    /// Returns another view of the same array, which borrows this view while it is used.
     pub fn reborrow(&mut self) -> ViewMut<'_, T> {
         ViewMut { data: self.data, layout: self.layout }
     }

@@ -5,8 +5,8 @@ use crate::{Element, Error, Inputs, Options, reference};
 use noren_mask::Plan;
 use std::ops::Range;
 
-/// Returns the attention probabilities of query rows `rows` of one head, `[rows, kv_len]`: the factor of each value,
-/// dropout included; 0 for cells that the plan does not allow.
+/// Returns the attention probabilities of query rows `rows` of one batch row and head, `[rows, kv_len]`. A probability
+/// is the factor by which a value is multiplied, dropout included; it is 0 for cells that the plan does not allow.
 ///
 /// Each row is computed in `f64` and rounded once. This is slow: use it to draw some heads and rows, not for all of
 /// them. [`attention`](crate::attention()) never stores this array.

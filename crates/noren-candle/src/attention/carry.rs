@@ -9,11 +9,11 @@ use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
 use std::sync::{Arc, Mutex};
 
-/// The place in which attention's backward pass stores the gradient of one tensor; `None` before it does.
+/// The place in which the backward pass of attention stores the gradient of one tensor; `None` until then.
 pub(crate) type Slot = Arc<Mutex<Option<Tensor>>>;
 
-/// The operation of candle that returns a copy of its first argument. In the backward pass, the gradient of its second
-/// argument is the tensor in the [`Slot`].
+/// The operation of candle that returns a copy of its first argument. Its backward pass returns the tensor in the
+/// [`Slot`] as the gradient of its second argument.
 struct Carry(Slot);
 
 /// Returns a copy of `values`, which candle records as a function of `values` and `tensor`. The backward pass of candle

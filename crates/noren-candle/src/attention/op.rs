@@ -28,9 +28,9 @@ pub(crate) struct AttentionOp {
 }
 
 impl AttentionOp {
-    /// Returns a copy of `v` and the operation. The copy must be given to the operation instead of `v`. Through it,
-    /// candle's backward pass reaches the biases, soft weights and sinks, which are not arguments of the operation
-    /// ([`carry`]).
+    /// Returns a copy of `v` and the operation. The copy must be given to the operation instead of `v`. Through this
+    /// copy, candle's backward pass reaches the biases, soft weights and sinks, which are not arguments of the
+    /// operation ([`carry`]).
     pub(crate) fn new([q, k, v]: [&Tensor; 3], plan: &Arc<Plan>, options: &Options) -> Result<(Tensor, Self)> {
         let owned = options.own()?;
         let mut v = v.clone();

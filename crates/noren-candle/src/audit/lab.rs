@@ -271,8 +271,9 @@ impl<'a> Lab<'a> {
         Ok(self.call(input, None)?.to_dtype(DType::F32)?.to_vec3()?)
     }
 
-    /// Returns where the two calls of a trial first differ: the name of the last attention before the difference, or
-    /// "the embeddings". Returns `None` if the calls record no attention.
+    /// Returns the place where the two calls of a trial first differ: the name of the last attention before the
+    /// difference, or "the embeddings". Returns `None` if the calls record no attention or different numbers of
+    /// attentions, or if the trial does not run its second call.
     pub(super) fn place(&self, trial: &Trial) -> Result<Option<String>> {
         if trial.given.is_some() {
             return Ok(None);

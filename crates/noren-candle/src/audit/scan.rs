@@ -30,9 +30,9 @@ pub(super) fn reach(lab: &Lab<'_>) -> Trials {
     Ok(if trials.is_empty() { Err("every output may read every token".into()) } else { Ok(trials) })
 }
 
-/// Returns trials for texts of every length below the tested length. The outputs of a text alone are compared with
-/// those of the same text with padding. If no token reads a later token, they are also compared with the outputs of the
-/// longest text, which begins with the same tokens.
+/// Returns trials for texts of every length below the tested length. They compare the outputs of a text alone with the
+/// outputs of the same text with padding. If no token reads a later token, they also compare the outputs of a text alone
+/// with the outputs of the longest text, which begins with the same tokens.
 pub(super) fn lengths(lab: &Lab<'_>) -> Trials {
     let full = lab.input(0)?;
     let begins = (0..lab.length).all(|q| (q + 1..lab.length).all(|k| !lab.reach.get([0, 0, q, k])));

@@ -16,7 +16,7 @@ pub struct Sampling {
     /// Limits the choice to the smallest number of most probable tokens whose probabilities add up to at least this
     /// value; `None` for no limit.
     pub top_p: Option<f64>,
-    /// The seed of random choices.
+    /// The seed of the random choices of tokens.
     pub seed: u64,
 }
 

@@ -26,8 +26,8 @@ pub(crate) struct StackCache {
 struct Layer {
     mask: Mask,
     keys: AnyCache,
-    /// The index of the first layer with an equal mask. The caches of both layers have the same layout and hold the
-    /// same tokens, so both layers use the same plan.
+    /// The index of the first layer whose mask is equal to the mask of this layer. The caches of the two layers have
+    /// the same layout and hold the same tokens, so the layers use the same plan.
     like: usize,
 }
 

@@ -291,8 +291,9 @@ impl DecoderConfig {
         spec
     }
 
-    /// Returns the selector, in an expression `layers(...)`, of the layers whose window is `kind` (in tokens; `None`
-    /// for no window). The selector is "every n" if possible, otherwise a list of layers.
+    /// Returns the selector of all layers whose window is `kind`, for the expression `layers(...)`. `kind` is in
+    /// tokens; `None` stands for layers without a window. The selector is "every n" if the distances between these
+    /// layers are equal up to the last layer, otherwise a list of layers.
     fn layers_of(&self, kind: Option<usize>) -> Selector {
         let at: Vec<u64> = (0..).zip(&self.windows).filter(|(_, window)| **window == kind).map(|(i, _)| i).collect();
         let step = if at.len() > 1 { at[1] - at[0] } else { self.layers as u64 };

@@ -1,5 +1,5 @@
-//! [`Finish`]: the operations that a linear layer applies after its matrix product, while the rows of the product are
-//! still in the processor's cache.
+//! [`Finish`]: the operations that a linear layer applies to the rows of its matrix product, while these rows are still
+//! in the processor's cache.
 
 use super::activation::Activation;
 use super::norm::NormOp;
@@ -10,13 +10,13 @@ use super::wide;
 pub(super) struct Finish<'a> {
     pub(super) bias: Option<&'a [f32]>,
     pub(super) activation: Option<Activation>,
-    /// The residual, which has the shape of the result and is added to the result.
+    /// A residual, which has the shape of the matrix product and is added after the activation.
     pub(super) residual: Option<&'a [f32]>,
     pub(super) norm: Option<NormOp<'a>>,
 }
 
 impl Finish<'_> {
-    /// Applies all operations except the norm to `out`, which is row number `row` of the product.
+    /// Applies all operations except the norm to `out`, the row with the index `row` of the matrix product.
     pub(super) fn row(&self, row: usize, out: &mut [f32]) {
         if let Some(bias) = self.bias {
             wide::add_rows(out, bias);
@@ -24,8 +24,8 @@ impl Finish<'_> {
         self.after_bias(row, out.len(), 0, out);
     }
 
-    /// Applies the activation and the residual to `part`, which holds consecutive numbers of row number `row` of the
-    /// product, from column `column` on. A whole row has `width` numbers.
+    /// Applies the activation and the residual to `part`: consecutive numbers of the row with the index `row` of the
+    /// matrix product, from column `column` on. A whole row has `width` numbers.
     #[inline]
     pub(super) fn after_bias(&self, row: usize, width: usize, column: usize, part: &mut [f32]) {
         if let Some(activation) = self.activation {
@@ -36,7 +36,7 @@ impl Finish<'_> {
         }
     }
 
-    /// Applies the norm, if there is one, to `rows`, after the other operations were applied to them.
+    /// Applies the norm, if the layer has one, to `rows`, to which all other operations were applied before.
     pub(super) fn rows(&self, rows: &mut [f32]) {
         if let Some(norm) = self.norm {
             norm.finish(rows);

@@ -75,9 +75,8 @@ impl Linear {
     }
 
     /// Stores a second copy of the weight, in a layout with which inputs of many rows are processed faster if no
-    /// gradient is needed. Nothing is stored where the layout has no advantage: for types other than `f32`, for
-    /// processors without AVX-512, and if the number of outputs is not a multiple of 64. If the weight is changed
-    /// afterwards, it must be packed again.
+    /// gradient is needed. Nothing is stored for types other than `f32`, for processors without AVX-512, and if the
+    /// number of outputs is not a multiple of 64. If the weight is changed afterwards, it must be packed again.
     ///
     /// # Errors
     /// Returns the errors of candle. A valid weight causes no error.
@@ -223,17 +222,17 @@ impl Linear {
     }
 }
 
-/// Returns the smallest number of rows for which the crate `gemm` gives each row the same bits as among more rows. For
-/// fewer rows, `gemm` may use another kernel or another order of additions.
+/// Returns the smallest number of input rows for which the crate `gemm` gives each row the same bits as together with
+/// more rows. For fewer rows, `gemm` may use another kernel or another order of additions.
 fn least_rows(outputs: usize, inputs: usize) -> usize {
     /// The maximum number of elements of a small result. `gemm` has a separate kernel for small results, and another
     /// for results with a single row.
     const SMALL: usize = 256;
-    /// The maximum number of rows, and of columns, of a narrow result. For a narrow result with more than `DEPTH`
-    /// inputs, `gemm` splits each sum at other places than for larger results, so the rounding differs.
+    /// The maximum number of rows, and of columns, of a narrow result. For a narrow result with more than `DEPTH` input
+    /// features, `gemm` splits each sum at other places than for larger results, so the rounding differs.
     const NARROW: usize = 64;
-    /// The maximum number of inputs for which `gemm` splits the sum of an output at the same places for results of any
-    /// size.
+    /// The maximum number of input features for which `gemm` splits the sum of an output at the same places for results
+    /// of any size.
     const DEPTH: usize = 512;
     let general = (SMALL / outputs.max(1) + 1).max(2);
     if outputs <= NARROW && inputs > DEPTH { general.max(NARROW + 1) } else { general }

@@ -29,9 +29,9 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Returns this mode with another seed, which is computed from this seed and from the number `site`. For example,
-    /// each place of a model that drops values has its own `site`, so that each place drops other values.
-    /// `Mode::Inference` is returned unchanged.
+    /// Returns this mode with another seed, which is computed from this seed and from the number `site`. Each place of
+    /// a model that drops values has a different `site`, so that each place drops other values. `Mode::Inference` is
+    /// returned unchanged.
     pub fn at(self, site: u64) -> Mode {
         match self {
             Mode::Inference => Mode::Inference,

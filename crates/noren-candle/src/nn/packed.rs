@@ -6,23 +6,25 @@ use noren::Isa;
 use rayon::prelude::*;
 use std::mem::MaybeUninit;
 
-/// Number of outputs in a panel, which is a part of a packed weight: four AVX-512 vectors of 16 numbers.
+/// Number of outputs in a panel. A panel has the weights of 64 consecutive outputs of a layer; its weights for one
+/// input feature fill four AVX-512 vectors of 16 numbers.
 const PANEL: usize = 64;
-/// Maximum number of input rows that are multiplied with a panel at a time. The sums of 6 rows by 64 outputs fill 24 of
-/// the 32 AVX-512 registers. For each input, 10 loads (6 numbers of `x`, 4 vectors of weights) are enough for 24 vector
-/// multiplications.
+/// Maximum number of rows of `x` that are multiplied with a panel at a time. The sums of 6 rows by 64 outputs fill 24
+/// of the 32 AVX-512 registers. For each input feature, 10 loads (6 numbers of `x`, 4 vectors of weights) are enough
+/// for 24 vector multiplications.
 const ROWS: usize = 6;
-/// Maximum number of inputs whose products are added at a time. The weights of a panel for these inputs, and these
-/// inputs of all rows, stay in the second-level cache of the processor.
+/// Maximum number of input features at a time: their products with the weights are added for all rows of `x` before the
+/// next features follow. The weights of a panel for these features, and the features of all rows, stay in the
+/// second-level cache of the processor.
 const DEPTH: usize = 384;
-/// Number of input rows that a thread processes at a time.
+/// Number of rows of `x` that a thread processes at a time.
 pub(super) const BLOCK: usize = 96;
 
-/// A weight `[outputs, inputs]` that is stored in panels of 64 outputs. A panel holds the 64 weights of the first
-/// input, then those of the second input, and so on: the order in which products read them.
+/// A weight `[outputs, inputs]` that is stored in panels of 64 consecutive outputs. A panel has the 64 weights of the
+/// first input feature, then those of the second input feature, and so on, because `x W^T` is computed in this order.
 ///
-/// The sum for an output begins with the bias. The products are added in the order of the inputs, each by a fused
-/// multiply-add. The bits of a sum therefore do not depend on other rows of `x`.
+/// The sum for an output begins with the bias. The products of input features and weights are added in the order of the
+/// input features, each by a fused multiply-add. The bits of a sum therefore do not depend on other rows of `x`.
 #[derive(Debug)]
 pub(super) struct Packed {
     pub(super) inputs: usize,
@@ -50,9 +52,9 @@ impl Packed {
         self.by_blocks(x, self.inputs, |first, x, out| self.block(x, out, then, first))
     }
 
-    /// Returns an array `[rows, outputs]`. On all threads, `work` computes groups of up to `BLOCK` rows. `x` has
-    /// `width` numbers for each row. `work` gets the index of the group's first row, the rows of `x` for the group, and
-    /// the memory for its results. It must write all of this memory and return it.
+    /// Returns an array `[rows, outputs]`, which `work` computes on all threads in groups of up to `BLOCK` rows. `x`
+    /// has `width` numbers for each row. `work` gets the index of the group's first row, the rows of `x` for the group,
+    /// and the memory for its results. It must write all of this memory and return it.
     pub(super) fn by_blocks(
         &self,
         x: &[f32],
@@ -75,8 +77,8 @@ impl Packed {
         out
     }
 
-    /// Writes the product of the rows in `x` with the weight to `out`, applies the operations of `then`, and returns
-    /// `out`. `first` is the index of the first of these rows among all rows of the product.
+    /// Writes `x W^T` to `out`, where `W` is this weight, applies the operations of `then`, and returns `out`. `x` has
+    /// some rows of the layer's input; `first` is the index of the first of them in the layer's input.
     pub(super) fn block<'a>(
         &self,
         x: &[f32],
@@ -112,11 +114,11 @@ impl Packed {
     }
 }
 
-/// One small matrix product: up to six rows of `x`, and the piece of a panel (up to `DEPTH` inputs by 64 outputs) with
-/// which they are multiplied.
+/// A small matrix product: up to six rows of `x`, multiplied with the weights of 64 outputs for up to `DEPTH`
+/// consecutive input features.
 struct Tile<'a> {
-    /// The part of the array `x` that begins at the first row of this product, at the first input of the piece of the
-    /// panel.
+    /// The numbers of the layer's input from the first row and the first input feature of this small matrix product on.
+    /// Each row has `inputs` numbers.
     x: &'a [f32],
     inputs: usize,
     panel: &'a [[f32; PANEL]],
@@ -124,20 +126,20 @@ struct Tile<'a> {
     begins: Begins<'a>,
 }
 
-/// The values with which the sums of a [`Tile`] begin.
+/// The values with which the sums of a [`Tile`] begin, before its products are added.
 #[derive(Clone, Copy)]
 enum Begins<'a> {
-    /// The value 0, for the first inputs of a product without bias.
+    /// The value 0, if the tile has the first input features of a layer without bias.
     Zero,
-    /// The biases of the panel's 64 outputs, for the first inputs of a product with bias.
+    /// The biases of the 64 outputs, if the tile has the first input features of a layer with bias.
     With(&'a [f32]),
-    /// The sums over earlier inputs, which `out` already holds.
+    /// The sums over earlier input features, which are already in the output array.
     Before,
 }
 
 impl Tile<'_> {
-    /// Computes the sums of the products for `rows` rows of `x` (1 to 6), and writes them to `out`. The sums begin with
-    /// the values that `begins` defines.
+    /// Multiplies `rows` rows of `x` (1 to 6) with the weights, and writes the sums to `out`. The sums begin with the
+    /// values that `begins` defines.
     fn add_to(&self, out: &mut [MaybeUninit<f32>], rows: usize) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a weight is packed only on ISAs from AVX-512 on, which are chosen only where the processor has them.

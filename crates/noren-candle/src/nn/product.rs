@@ -9,14 +9,14 @@ use gemm::Parallelism;
 use rayon::prelude::*;
 use std::cell::RefCell;
 
-/// The operation of candle that computes `x W^T` and then applies the steps in `then` (bias, activation, residual, norm). `x` is `[rows, in]` and contiguous; `W`
-/// is `[out, in]` with any strides.
+/// The operation of candle that computes `x W^T` and then applies the operations of `then`: bias, activation, residual,
+/// norm. `x` is `[rows, in]` and contiguous; `W` is `[out, in]` with any strides.
 pub(super) struct LinearOp<'a> {
     pub(super) then: Finish<'a>,
     /// The packed copy of the weight; `None` if the weight is not packed.
     pub(super) packed: Option<&'a Packed>,
-    /// Minimum number of rows of a product with a weight that is not packed. If `x` has fewer rows, rows of 0 are added
-    /// for the computation, so that a row has the same bits among any number of rows.
+    /// Minimum number of rows of the matrix product if the weight is not packed. If `x` has fewer rows, rows of 0 are
+    /// added for the computation, so that a row has the same bits among any number of rows.
     pub(super) least_rows: usize,
 }
 
@@ -58,8 +58,8 @@ impl CustomOp2 for LinearOp<'_> {
     }
 }
 
-/// The operation of candle that computes `down(activation(up(x)))` and then applies the steps in `then`. Each thread computes a
-/// few rows at a time, so that the result of `up` for these rows stays in the processor's cache.
+/// The operation of candle that computes `down(activation(up(x)))` and then applies the operations of `then`. Each
+/// thread computes a few rows at a time, so that the result of `up` for these rows stays in the processor's cache.
 pub(super) struct FeedForwardOp<'a> {
     pub(super) up: &'a Packed,
     pub(super) between: Finish<'a>,
@@ -68,7 +68,7 @@ pub(super) struct FeedForwardOp<'a> {
 }
 
 thread_local! {
-    /// The buffer of a thread, for the result of `up` for the rows that the thread processes at a time.
+    /// A buffer of each thread: the result of `up` for the rows that the thread processes at a time.
     static BETWEEN: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 

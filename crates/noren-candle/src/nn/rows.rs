@@ -9,8 +9,8 @@ pub(super) fn takes(tensors: &[&Tensor]) -> bool {
     tensors.iter().all(|t| t.dtype() == DType::F32 && matches!(t.device(), Device::Cpu) && !t.track_op())
 }
 
-/// Returns the number of rows of `width` numbers that a thread processes at a time: about 16,384 numbers in all, and at
-/// least one row.
+/// Returns the number of rows that a thread processes at a time, if a row has `width` numbers: about 16,384 numbers in
+/// all, and at least one row.
 pub(super) fn rows_at_a_time(width: usize) -> usize {
     (16_384 / width.max(1)).max(1)
 }

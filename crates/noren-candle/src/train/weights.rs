@@ -27,7 +27,7 @@ struct Part {
 
 /// The settings of one step of AdamW.
 pub(super) struct Step {
-    /// Number of this step, counted from 1.
+    /// The number of the step in the training, counted from 1.
     pub(super) number: u64,
     pub(super) rate: f64,
     pub(super) weight_decay: f64,

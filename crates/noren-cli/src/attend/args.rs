@@ -69,7 +69,7 @@ Examples:
   noren attend step.safetensors --mask causal --query-offset 100 --json";
 
 impl AttendArgs {
-    /// Returns the arguments about facts.
+    /// Returns the arguments that give the facts of the mask.
     pub(super) fn facts(&self) -> FactArgs {
         FactArgs { lengths: self.lengths.clone(), side: self.side, facts: self.facts.clone(), layer: self.layer }
     }

@@ -22,9 +22,10 @@ use std::io::Cursor;
 /// The arrays `q`, `k`, `v` and `out` of attention layer 3 of all-MiniLM-L6-v2, each `[8, 12, 27, 32]`;
 /// assets/README.md describes their origin.
 const TENSORS: &[u8] = include_bytes!("../../assets/minilm-layer3.safetensors");
-/// The sentences and their tokens.
+/// The sentences of the example as JSON: for each batch row of [`TENSORS`], the text and the tokens of its sentence.
 const SENTENCES: &str = include_str!("../../assets/minilm-tokens.json");
-/// Sizes of the tiles. The default tiles are wider than the sequences; narrow tiles make skipped cells visible.
+/// The tile sizes of the example's plan. The default tiles are wider than the sequences; narrow tiles make skipped
+/// cells visible.
 const BLOCKS: PlanOptions = PlanOptions { block_q: 64, block_kv: 8, reorder: Reorder::Auto };
 
 #[derive(Deserialize)]
@@ -184,8 +185,8 @@ impl Example<'_> {
         screen.line("")
     }
 
-    /// Returns the attention probabilities `[tokens, keys]` of one batch row and head. They are computed as an
-    /// attention output: if `v` is the identity matrix, the output contains the probabilities.
+    /// Returns the attention probabilities `[tokens, keys]` of one batch row and head. They are computed as the output
+    /// of attention with the identity matrix as `v`: the output is then equal to the probabilities.
     fn probabilities(&self, row: usize, head: usize) -> Result<Vec<Vec<f32>>> {
         let dims = self.job.inputs.dims();
         let n = dims.kv_len;

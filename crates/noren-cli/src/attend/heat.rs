@@ -7,7 +7,7 @@ use anstyle::{Ansi256Color, Style};
 const RAMP: [u8; 9] = [234, 17, 18, 19, 25, 31, 37, 43, 50];
 /// Shades for terminals without colour, from probability 0 to probability 1.
 const SHADES: [char; 5] = [' ', '░', '▒', '▓', '█'];
-/// The minimum attention probability at which a key is named in the text beside the heat map.
+/// The minimum attention probability of a key that the text beside the heat map names.
 const NOTABLE: f32 = 0.15;
 /// Width of the space for the text beside the heat map, in columns.
 const WORDS: usize = 34;

@@ -104,8 +104,8 @@ impl Inputs {
         tensors.map(|t| 4 * t.data.len() as u64).sum()
     }
 
-    /// Returns a four-dimensional view of the tensor that a score modifier names; `None` if the score modifier names no
-    /// tensor, or if the tensor is missing.
+    /// Returns a four-dimensional view of the tensor whose name is in the score modifier `score`; `None` if `score` has
+    /// no tensor name, or if the tensor is missing.
     pub(crate) fn table(&self, score: &Score) -> Result<Option<View<'_>>> {
         let Some((name, tensor)) = table_name(score).and_then(|name| self.tables.get_key_value(name)) else {
             return Ok(None);

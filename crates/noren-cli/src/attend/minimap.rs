@@ -30,8 +30,8 @@ pub(crate) fn minimap(mask: &BoundMask, batch: usize, head: usize) -> Result<Vec
     Ok((0..rows).step_by(4).map(line).collect())
 }
 
-/// Arranges several pictures side by side. Each panel is (caption, lines of the picture). Panels that do not fit into
-/// `width` columns are placed below.
+/// Arranges several pictures side by side. An entry of `panels` is one picture as (caption, lines of the picture).
+/// Pictures that do not fit into `width` columns are placed below the others.
 pub(crate) fn beside(panels: &[(String, Vec<String>)], width: usize) -> Vec<String> {
     const GAP: usize = 3;
     let chars = |line: &str| line.chars().count();

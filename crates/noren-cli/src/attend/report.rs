@@ -137,12 +137,12 @@ fn differences(what: &str, check: &Check) -> String {
     format!("{one_sided} difference to {what} {:.1e}{lse} (at most {worst} the tolerance of its row)", check.out)
 }
 
-/// The ratio of peak memory to input memory is shown if the input arrays take more than this number of bytes. For
+/// The size of the input arrays, in bytes, above which the report shows the ratio of peak memory to input memory. For
 /// smaller arrays, the program itself uses most of the memory.
 const TELLING: u64 = 16 << 20;
 
-/// Formats the peak memory of the process. For large inputs, adds the ratio of peak memory to input memory. `peak` and
-/// `inputs` are in bytes.
+/// Formats the peak memory of the process. If `inputs` is above [`TELLING`], adds the ratio of peak memory to input
+/// memory. `peak` and `inputs` are in bytes.
 fn memory(peak: u64, inputs: u64) -> String {
     let held = format!("at most {}", short_bytes(peak.into()));
     match inputs {

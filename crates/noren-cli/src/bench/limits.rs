@@ -32,7 +32,8 @@ pub(super) struct Limits {
     pub(super) isa: Isa,
     /// The sizes of the caches and of the free memory, which the measurements of the read bandwidth use.
     pub(super) memory: Memory,
-    /// The measurements in the order in which they ran, as (probe, number of threads, rate).
+    /// The measurements as (probe, number of threads, rate), in the order in which they ran. A probe is a measurement
+    /// of one limit of the machine.
     pub(super) rates: Vec<(Probe, usize, Rate)>,
 }
 
@@ -62,15 +63,15 @@ impl Limits {
         self.rates.extend(probe.measure(threads, time).map(|rate| (probe, threads, rate)));
     }
 
-    /// Returns the median rate of a probe with this number of threads, or `None` if the rate was not measured.
+    /// Returns the median rate of `probe` with `threads` threads; `None` if the rate was not measured.
     fn rate(&self, probe: Probe, threads: usize) -> Option<f64> {
         let found = self.rates.iter().find(|(p, n, _)| *p == probe && *n == threads);
         found.map(|(_, _, rate)| rate.median)
     }
 
     /// Returns the shortest possible time of `work` in seconds, and the limit that determines this time. Returns `None`
-    /// if a needed rate was not measured. The function measures for about `time` how fast `threads` threads read as
-    /// many bytes as `work` has.
+    /// if the rate of a limit was not measured. Measures for about `time` how fast `threads` threads read as many bytes
+    /// as `work` has.
     pub(super) fn least_seconds(
         &self,
         work: &Work,

@@ -1,4 +1,4 @@
-//! `noren bench`: the limits of this machine, and the fraction of them that attention reaches.
+//! `noren bench`: the limits of this machine, and the fraction of these limits that attention reaches.
 
 mod args;
 mod cases;

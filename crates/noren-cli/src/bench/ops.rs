@@ -133,9 +133,9 @@ impl Case {
         [[1, self.heads, self.q_len(), self.dim], [1, self.kv_heads, self.len, self.dim]]
     }
 
-    /// Returns the number of computed cells divided by the number of allowed cells. Kernels omit parts of tiles. The
-    /// number of computed cells considers this for the forward pass and for decode steps; for the backward pass, it
-    /// counts whole tiles.
+    /// Returns the number of computed cells divided by the number of allowed cells. For the forward pass and for decode
+    /// steps, the cells of a tile that the kernels skip are not counted as computed. For the backward pass, all cells
+    /// of a tile are counted.
     fn computed_per_allowed(&self, plan: &Plan, stats: &Stats) -> Result<f64> {
         Ok(match self.op {
             Op::Backward => stats.computed_per_allowed,
@@ -166,7 +166,7 @@ impl Case {
     }
 }
 
-/// Returns a view of the given shape on the first elements of `values`.
+/// Returns a view of the shape `shape` on the elements at the start of `values`.
 fn first<T: Element>(values: &[T], shape: [usize; 4]) -> Result<View<'_, T>> {
     Ok(View::new(&values[..shape.iter().product()], shape)?)
 }

@@ -15,7 +15,8 @@ use std::ops::Range;
 
 /// Maximum number of tokens of a text. The number of cells of an attention map grows with the square of this number.
 const MOST_TOKENS: usize = 2048;
-/// Number of runs of the model in the proof. In each run, other tokens replace the hidden tokens of the text.
+/// Number of runs of the model in the proof that the other outputs do not depend on the hidden tokens. In each run,
+/// other tokens replace the hidden tokens of the text.
 const TRIALS: usize = 3;
 /// Number of candidate tokens that are shown for a prediction.
 const CANDIDATES: usize = 5;
@@ -60,9 +61,10 @@ pub(crate) struct Ran<'a> {
     pub(crate) bound: BoundMask,
     /// Attention weights between tokens, `[queries][keys]`, of the shown layer and head.
     pub(crate) weights: Vec<Vec<f32>>,
-    /// Attention weights between units, `[queries][keys]`.
+    /// Attention weights between units (tokens, words or private texts), `[queries][keys]`, of the shown layer and
+    /// head.
     pub(crate) attention: Vec<Vec<f32>>,
-    /// For each pair of units, the fraction of allowed cells, `[queries][keys]`.
+    /// For each pair of units, the fraction of cells that the mask allows, `[queries][keys]`.
     pub(crate) allowed: Vec<Vec<f32>>,
     /// The mean of the final states of the tokens that are not hidden; empty if all tokens are hidden.
     pub(crate) state: Vec<f32>,
@@ -79,7 +81,7 @@ pub(crate) struct Ran<'a> {
 
 /// The prediction of a model for one token.
 pub(crate) struct Guess {
-    /// The index of the masked token; `None` for the token that follows the text.
+    /// The index of the mask token that is predicted; `None` for the token that follows the text.
     pub(crate) at: Option<usize>,
     /// The most probable tokens, most probable first, as (text, probability).
     pub(crate) best: Vec<(String, f32)>,
@@ -195,8 +197,8 @@ impl<'a> Job<'a> {
         (0..encoding.len()).filter(|at| Some(encoding.ids[*at]) == mask).collect()
     }
 
-    /// Returns the model with the mask of `--mask`, if `--mask` is given. In the returned model, no other token may
-    /// read the hidden tokens. `fills` is true if the text has mask tokens that the model predicts.
+    /// Returns the model in which no other token may read the hidden tokens. If `--mask` is given, its mask replaces
+    /// the masks of the model. `fills` is true if the text has mask tokens that the model predicts.
     fn masking(&self, model: &Model, hidden: &PrivateTokens, fills: bool) -> Result<Model> {
         let given = self.mask.map(|text| crate::args::parse(text, None)).transpose()?;
         if let Some(score) = given.as_ref().and_then(|spec| spec.scores.first()) {
@@ -282,8 +284,8 @@ impl<'a> Job<'a> {
         Ok(prove(ids, hidden, &Policy::Hide, &choices, TRIALS, run)?)
     }
 
-    /// Returns the most probable tokens for each index in `places`. `None` in `places` selects the token after the
-    /// text, which is predicted at index `last`.
+    /// Returns one prediction for each entry of `places`: for the token with this index, or for `None` the token after
+    /// the text, whose prediction is at index `last` of the logits.
     fn guesses(&self, given: &Given, places: &[Option<usize>], last: usize) -> Vec<Guess> {
         // The logits of a token classifier are scores of classes, not of tokens.
         let guesses = !matches!(

@@ -42,7 +42,7 @@ pub(crate) struct Outline<'a> {
 
 #[derive(Serialize)]
 struct Said<'a> {
-    /// The index of the mask token; left out if the prediction is for the token after the text.
+    /// The index of the mask token that is predicted; left out if the prediction is for the token after the text.
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<usize>,
     best: Vec<Candidate<'a>>,

@@ -62,8 +62,8 @@ fn print_text(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     screen.line("")
 }
 
-/// Splits the text into words and private texts. A line can be broken after each of these pieces. The second value of a
-/// piece is true for private text.
+/// Splits the text into words and private texts, between which a line can be broken. Each entry is (text, true if the
+/// text is private).
 fn pieces(ran: &Ran<'_>) -> Vec<(String, bool)> {
     let words =
         |text: &str| text.split_inclusive(char::is_whitespace).map(|word| (printable(word), false)).collect::<Vec<_>>();
@@ -80,8 +80,8 @@ fn pieces(ran: &Ran<'_>) -> Vec<(String, bool)> {
     pieces
 }
 
-/// Breaks text into lines of at most `space` characters. A line can end after each piece; the second value of a piece
-/// is true for private text.
+/// Breaks text into lines of at most `space` characters. `pieces` are words and private texts as (text, true if the
+/// text is private). A line can end after each of them.
 fn wrapped(pieces: &[(String, bool)], space: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut columns = 0;
@@ -202,7 +202,11 @@ fn print_secrets(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
         caption(screen, if row == 0 { "private" } else { "" }, line)?;
     }
     let Some(proof) = &ran.proof else {
-        caption(screen, "", paint(DIM, "with --hide all, no other token may read the private text"))?;
+        caption(
+            screen,
+            "",
+            paint(DIM, "give --hide all to prevent every token outside the private text from reading it"),
+        )?;
         return print_kinds(ran, screen);
     };
     let visible = "the number and places of hidden tokens, and information about them in the rest of the text";

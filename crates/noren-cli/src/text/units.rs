@@ -1,5 +1,5 @@
-//! [`Unit`]: a piece of text in reports. In a short text, each token is a unit; in a long text, each word and each
-//! piece of private text is a unit.
+//! [`Unit`]: tokens that reports show together. In a short text, each token is a unit; in a long text, each word and
+//! each private text is a unit.
 
 use noren_mask::BoundMask;
 use noren_text::{Encoding, PrivateTokens};
@@ -8,7 +8,7 @@ use std::ops::Range;
 /// Maximum number of tokens of a text in which each token is a unit. In a longer text, words are units.
 const MOST_TOKENS: usize = 24;
 
-/// A group of neighbouring tokens that is shown as one piece of text.
+/// A group of neighbouring tokens that a report shows as one text.
 pub(crate) struct Unit {
     /// The text that is shown for the unit: a token, a word, or the kind of private text.
     pub(crate) label: String,
@@ -17,8 +17,8 @@ pub(crate) struct Unit {
     pub(crate) private: bool,
 }
 
-/// The piece of text to which a token belongs. Neighbouring tokens with equal values form one unit, but each `Sign`
-/// token forms a unit of its own.
+/// The part of a text to which a token belongs. Neighbouring tokens with equal values form one unit, but each `Sign`
+/// token forms a separate unit.
 #[derive(PartialEq)]
 enum Part {
     Private(String),
@@ -100,8 +100,8 @@ fn words(text: &str) -> Vec<Range<usize>> {
     text.split_whitespace().map(place).collect()
 }
 
-/// Returns the attention between units, `[queries][keys]`, from the attention between tokens. The weights are averaged
-/// over the queries of a unit and summed over the keys of a unit.
+/// Returns the attention weights between units, `[queries][keys]`. `weights` are the attention weights between tokens;
+/// they are averaged over the query tokens of a unit and summed over the key tokens of a unit.
 pub(crate) fn gather(units: &[Unit], weights: &[Vec<f32>]) -> Vec<Vec<f32>> {
     let between = |reader: &Unit, read: &Unit| {
         let rows = &weights[reader.tokens.clone()];
@@ -110,7 +110,8 @@ pub(crate) fn gather(units: &[Unit], weights: &[Vec<f32>]) -> Vec<Vec<f32>> {
     units.iter().map(|reader| units.iter().map(|read| between(reader, read)).collect()).collect()
 }
 
-/// Returns for each pair of units the fraction of allowed cells, `[queries][keys]`, for one head of batch row 0.
+/// Returns, for each pair of units, the fraction of cells that the mask allows, `[queries][keys]`, in one head of batch
+/// row 0.
 pub(crate) fn allowed(units: &[Unit], bound: &BoundMask, head: usize) -> Vec<Vec<f32>> {
     let between = |reader: &Unit, read: &Unit| {
         let cells = reader.tokens.clone().flat_map(|q| read.tokens.clone().map(move |k| (q, k)));

@@ -21,7 +21,7 @@ const MOST_TERMS: usize = 64;
 const ROWS_PER_RUN: usize = 4;
 
 /// Returns the first expression that allows exactly the cells of `slice`, if one is found. `simple` holds the simple
-/// candidates, which are tried first.
+/// candidate expressions, which are tried first.
 pub(super) fn exact(slice: &Slice<'_>, simple: &[Mask]) -> Option<Mask> {
     let accept = |mask: Mask| accepted(slice, mask);
     let with_empty_rows = || simple.iter().map(|mask| slice.restricted(mask, true)).find(|mask| slice.is(mask));
@@ -88,8 +88,8 @@ fn blocks(slice: &Slice<'_>) -> Option<Mask> {
     Some(Mask::any([atoms::causal(), atoms::chunk(size as u64)]))
 }
 
-/// Returns candidates with the atom `spans` (ranges of tokens that read each other): spans alone, spans in intersection
-/// with a causal mask, and spans in union with a causal mask or a window.
+/// Returns candidate expressions with the atom `spans` (ranges of tokens that read each other): spans alone, spans in
+/// intersection with a causal mask, and spans in union with a causal mask or a window.
 fn spans(slice: &Slice<'_>) -> Vec<Mask> {
     let mut alone: Vec<Span> = Vec::new();
     let mut causal: Vec<(u64, u64)> = Vec::new();
@@ -127,8 +127,8 @@ fn spans(slice: &Slice<'_>) -> Vec<Mask> {
 }
 
 /// Returns two distances from a query: the most frequent distance to the first key of the run of keys around the query,
-/// and the most frequent distance to the last key of this run. A run that begins at the first key or ends at the last
-/// key that the slice reads is not counted for that end.
+/// and the most frequent distance to the last key of this run. The first distance leaves out runs that begin at the
+/// first key that any query reads; the second distance leaves out runs that end at the last key that any query reads.
 fn usual(slice: &Slice<'_>) -> (Option<i64>, Option<i64>) {
     let Some((first, last)) = slice.seen_ends() else { return (None, None) };
     let (mut left, mut right) = (HashMap::new(), HashMap::new());
@@ -146,8 +146,8 @@ fn usual(slice: &Slice<'_>) -> (Option<i64>, Option<i64>) {
     (most(left), most(right))
 }
 
-/// Returns candidates in which a window or chunks are in union with global tokens (which read all keys, or which all
-/// queries read) or with a stride.
+/// Returns candidate expressions in which a window or chunks are in union with global tokens (which read all keys, or
+/// which all queries read) or with a stride.
 fn beside_bands(slice: &Slice<'_>) -> Vec<Mask> {
     let (left, right) = usual(slice);
     let causal = slice.furthest_ahead() <= 0;
@@ -175,9 +175,8 @@ fn usual_step(mut numbers: Vec<usize>) -> Option<u64> {
     (step > 1).then_some(step as u64)
 }
 
-/// Returns candidates in which `base` is in union with an expression of the cells that `base` does not allow. This
-/// expression has global keys and queries, or a stride. If `causal` is true, this expression allows no key after the
-/// query.
+/// Returns candidate expressions `base | x`. The term `x` describes the allowed cells that `base` denies, by global
+/// keys and queries or by a stride. If `causal` is true, `x` allows no key after the query.
 fn beside(slice: &Slice<'_>, base: &Mask, causal: bool) -> Vec<Mask> {
     let Some(rest) = slice.without(base) else { return Vec::new() };
     let rest = Slice::new(&rest, 0, 0, slice.offset);

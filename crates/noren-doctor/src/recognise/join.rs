@@ -50,7 +50,8 @@ pub(super) fn join(fits: &[Fit], which: &[usize], dims: [usize; 4]) -> Mask {
 }
 
 /// Returns one mask for all batch rows and heads, with one arm for each range of consecutive batch rows or heads with
-/// equal masks. The parameters are those of `join`.
+/// equal masks. `fits` has the distinct expressions, and `which[b * heads + h]` is the index in `fits` for batch row
+/// `b` and head `h`.
 pub(super) fn by_arms(fits: &[Fit], which: &[usize], [batch, heads, ..]: [usize; 4]) -> Mask {
     let of = |f: &Fit| match f.real {
         Some((a, z)) => f.mask.clone() & atoms::keys(a as u64..z as u64),

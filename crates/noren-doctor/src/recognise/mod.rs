@@ -211,7 +211,8 @@ fn differences(keep: &Keep, bound: &BoundMask, which: &[usize]) -> (u64, Vec<[us
     (wrong, exceptions)
 }
 
-/// Returns the expression of one slice: an exact expression if one is found, otherwise the nearest simple expression.
+/// Returns the expression of one slice (the cells of one batch row and head): an exact expression if one is found,
+/// otherwise the nearest simple expression.
 fn fit(slice: &Slice<'_>) -> Fit {
     let Some((first, last)) = slice.seen_ends() else { return Fit { mask: atoms::none(), real: None } };
     let kv_len = slice.kv_len();

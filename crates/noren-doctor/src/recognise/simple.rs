@@ -1,4 +1,5 @@
-//! The simplest expressions for a slice: causality, windows, chunks, documents, prefixes, first keys.
+//! The simplest expressions for the cells of one batch row and head: causality, windows, chunks, documents, prefixes,
+//! first keys.
 //!
 //! The parameters of an expression are read from the cells; [`Slice::differences`] checks the expression.
 
@@ -71,15 +72,15 @@ fn most_common(numbers: impl Iterator<Item = i64>) -> Option<i64> {
 }
 
 /// Returns a causal mask with a prefix that every row reads; `None` if the rows show no prefix. `first_real` is the
-/// first key that a row reads, and `right` is the greatest distance from a query to its last key.
+/// first key that any row reads. `right` is the greatest distance from a query to the last key that it reads.
 fn prefixed(slice: &Slice<'_>, first_real: usize, right: i64) -> Option<Mask> {
     let prefix = common_start(slice, first_real, false);
     let beyond = slice.reading().any(|(i, e)| e.1 >= prefix && slice.position(i) < e.1 as i64);
     (prefix > first_real && right > 0 && !beyond).then(|| Mask::any([atoms::causal(), atoms::prefix(prefix as u64)]))
 }
 
-/// Returns candidates in which a window is in union with the first keys, which every later query reads. `first_real` is
-/// the first key that a row reads, and `right` is the greatest distance from a query to its last key.
+/// Returns candidate expressions: a window in union with the first keys, which every later query reads. `first_real` is
+/// the first key that any row reads. `right` is the greatest distance from a query to the last key that it reads.
 fn first_keys(slice: &Slice<'_>, first_real: usize, right: i64) -> Vec<Mask> {
     let first_keys = common_start(slice, first_real, true);
     if first_keys <= first_real {

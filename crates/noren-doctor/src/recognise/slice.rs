@@ -109,8 +109,8 @@ impl<'a> Slice<'a> {
         self.reading().map(|(i, (_, last))| last as i64 - self.position(i)).max().unwrap_or(0)
     }
 
-    /// Returns the number of cells in which the slice and `mask` differ; `None` if `mask` does not bind to the shape.
-    /// Counting stops at a number above `limit`, which is then returned.
+    /// Returns the number of cells of this batch row and head that differ from `mask`; `None` if `mask` does not bind
+    /// to the shape. If the number exceeds `limit`, counting stops, and the number counted so far is returned.
     pub(super) fn differences(&self, mask: &Mask, limit: u64) -> Option<u64> {
         let bound = mask.bind(&self.shape, &Facts::new()).ok()?;
         let mut wrong = 0;
@@ -137,20 +137,20 @@ impl<'a> Slice<'a> {
         Some(wrong)
     }
 
-    /// Returns true if `mask` binds to the shape and allows exactly the cells of the slice.
+    /// Returns true if `mask` binds to the shape and allows exactly the cells of this batch row and head.
     pub(super) fn is(&self, mask: &Mask) -> bool {
         self.differences(mask, 0) == Some(0)
     }
 
-    /// Returns the allowed cells of the slice that `mask` does not allow, as an array of one batch row and head; `None`
-    /// if `mask` does not bind to the shape.
+    /// Returns the allowed cells of this batch row and head that `mask` denies, as an array of one batch row and head;
+    /// `None` if `mask` does not bind to the shape.
     pub(super) fn without(&self, mask: &Mask) -> Option<Keep> {
         let given = self.cells_of(mask)?;
         Some(self.combined(&given, |own, other| own & !other))
     }
 
-    /// Returns the allowed cells of `mask` that the slice does not allow, as an array of one batch row and head; `None`
-    /// if `mask` does not bind to the shape.
+    /// Returns the cells that `mask` allows and that are denied in this batch row and head, as an array of one batch
+    /// row and head; `None` if `mask` does not bind to the shape.
     pub(super) fn missing_of(&self, mask: &Mask) -> Option<Keep> {
         let given = self.cells_of(mask)?;
         Some(self.combined(&given, |own, other| other & !own))

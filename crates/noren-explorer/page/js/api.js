@@ -12,7 +12,7 @@ export class ApiError extends Error {
   }
 }
 
-/** Returns whether a request ended because its caller aborted it. */
+/** Returns whether `error`, the error of a request, means that the page itself cancelled the request. */
 export const aborted = (error) => error?.name === "AbortError";
 
 /** Returns the message and the hint of an error as text. Returns an empty text if there is no error. */
@@ -71,8 +71,8 @@ async function send(path, { method = "GET", body, type, signal } = {}) {
 }
 
 /**
- * Sends a request about the masks `ids`. If the server no longer has one of these masks, sends the scenes of the masks and repeats the
- * request.
+ * Sends a request about the masks with the identities `ids`. If the server no longer has one of these masks, sends the expressions, shapes
+ * and facts of the masks again and repeats the request.
  */
 async function ask(ids, path, options) {
   const known = ids.filter((id) => id && scenes.has(id));
@@ -111,7 +111,10 @@ export const presets = once("presets");
 export const model = once("model");
 export const doctorClasses = once("doctor/classes");
 
-/** Binds a scene (mask, shape, facts, layer) on the server. Returns the id, sizes, patterns and assumptions of the bound mask. */
+/**
+ * Sends a scene (mask, shape, facts, layer) to the server, which binds the mask. Returns the id, sizes, patterns and assumed sizes of the
+ * bound mask.
+ */
 export async function masks(scene, options) {
   const bound = await post("masks", scene, options);
   remember(bound.id, scene);
@@ -119,8 +122,9 @@ export async function masks(scene, options) {
 }
 
 /**
- * Requests a tile of a mask's picture. Returns `{rows, cols, firstQuery, firstKey, cells}`; `cells` has one byte for each pixel of the
- * tile, whose bits `/openapi.json` describes.
+ * Requests a tile of a mask's picture: up to 256 by 256 pixels, each of which shows `2^level` by `2^level` cells of the mask. `row` and
+ * `col` count the tiles of this level from 0. Returns `{rows, cols, firstQuery, firstKey, cells}`. `cells` has one byte for each pixel;
+ * `/openapi.json` describes its bits.
  */
 export async function tile(id, level, row, col, { batch = 0, head = 0, plan, other, signal } = {}) {
   const path = `masks/${id}/tiles/${level}/${row}/${col}${query({ batch, head, plan: plan ? 1 : null, other })}`;
@@ -135,14 +139,14 @@ const json = (ids, path, options) => ask(ids, path, options).then((r) => r.json(
 export const explain = (id, { batch = 0, head = 0, q, k, other, signal }) =>
   json([id, other], `masks/${id}/explain${query({ batch, head, q, k, other })}`, { signal });
 
-/** Requests the first difference of two masks and the numbers of cells that only one of them allows. */
+/** Requests the first cell in which two masks differ, and for each mask the number of cells that only this mask allows. */
 export const difference = (id, other, { signal } = {}) =>
   json([id, other], `masks/${id}/difference${query({ other })}`, { signal });
 
-/** Requests the predicted cost of a mask, and the cost of attention that computes all cells. */
+/** Requests the predicted cost of attention with a mask, and the cost of attention that computes all cells. */
 export const cost = (id, { signal } = {}) => json([id], `masks/${id}/cost`, { signal });
 
-/** Requests the predicted cost of a mask at several lengths. */
+/** Requests the predicted costs of a mask for several numbers of tokens, given by `lengths`. */
 export const curve = (scene, lengths, options) => post("curve", lengths ? { ...scene, lengths } : scene, options);
 
 /** Requests a flow: which tokens influence which tokens over all layers, and whether the policy holds. */
@@ -161,8 +165,8 @@ export const doctor = (file, { name, context, meant, signal } = {}) =>
   }).then((r) => r.json());
 
 /**
- * Returns the address of a download. `as` is svg, png, txt, expression, rust, python, json or npy; `rows` and `keys` are ranges such as
- * `0..32`.
+ * Returns the address from which a mask can be downloaded. `as` is the format: svg, png, txt, expression, rust, python, json or npy. `rows`
+ * and `keys` are the ranges of queries and keys to draw, such as `0..32`.
  */
 export const exportUrl = (id, { as, batch, head, plan, other, rows, keys }) =>
   `api/masks/${id}/export${query({ as, batch, head, plan: plan ? 1 : null, other, rows, keys })}`;

@@ -13,8 +13,8 @@ export class AskingView {
   }
 
   /**
-   * Changes the settings of the view that `patch` contains. The value undefined removes a setting. If `replace` is false, adds an entry to
-   * the browser's history.
+   * Changes the view's settings to the values in `patch`; other settings stay. The value undefined removes a setting. If `replace` is
+   * false, adds an entry to the browser's history.
    */
   change(patch, { replace = true } = {}) {
     const own = { ...this.ctx.state.get()[this.#key], ...patch };
@@ -24,8 +24,8 @@ export class AskingView {
 
   /**
    * Cancels the previous request of the view and runs `ask(signal)`, which sends a new request. The element `busy` is marked as busy until
-   * the end of the request. `refused(error)` is called after an error. Returns true if the request ended with an answer or an error, and
-   * was not replaced by a newer request.
+   * the end of the request. `refused(error)` is called after an error. Returns true after an answer or an error, and false if the request
+   * was cancelled or a newer request replaced it.
    */
   async askAlone(busy, ask, refused) {
     this.giveUp();
@@ -43,7 +43,7 @@ export class AskingView {
     return true;
   }
 
-  /** Cancels the running request. */
+  /** Cancels the view's request, if one is running. */
   giveUp() {
     this.#request?.abort();
   }

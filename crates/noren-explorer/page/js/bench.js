@@ -12,8 +12,9 @@ const LONG = 4000; // characters of facts; longer facts are not written into a c
 const PAUSE = 150; // ms after which the next keystroke counts as a first one
 
 /**
- * Returns an object with which the server binds masks: `bind(scene)` sends a mask with its shape and facts, and cancels the previous
- * request; `stop()` cancels the request. Calls `onBound(bound, scene)` with the server's answer, or `onError(error, scene)`.
+ * Returns an object that sends masks to the server, which binds them. `bind(scene)` sends a mask with its shape and facts, and cancels the
+ * previous request; `stop()` cancels the current request. Calls `onBound(bound, scene)` with the server's answer, or `onError(error,
+ * scene)`.
  */
 export function createBinder(api, { onBound, onError }) {
   let running = null;
@@ -55,8 +56,8 @@ export const showError = (editor, error) =>
   editor.setError({ message: error.message, hint: error.hint, start: error.start, end: error.end });
 
 /**
- * Returns a command line: the command `name`, for example `show`, the texts `masks` of one or more masks, and options for the shape, facts
- * and layer of a state.
+ * Returns a command line: the command `name`, for example `show`, the texts `masks` of one or more masks, and options for the shape, the
+ * facts and the layer that the page shows.
  */
 export function sceneCommand([name, ...masks], { shape, facts, layer }) {
   const line = command(name, ...masks, ...shapeOptions(shape), ["--layer", layer]);

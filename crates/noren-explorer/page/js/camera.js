@@ -56,8 +56,8 @@ export class Camera {
   }
 
   /**
-   * Returns the pixel of a key on the canvas. In the same way, `y(q)` returns the pixel of a query; `keyAt(x)` and `queryAt(y)` return the
-   * position in the mask at a pixel.
+   * Returns the x coordinate of key `k` on the canvas, in page pixels. `y(q)` returns the y coordinate of query `q`. `keyAt(x)` and
+   * `queryAt(y)` are the inverse functions: the key at an x coordinate, and the query at a y coordinate.
    */
   x = (k) => this.left + this.width / 2 + (k - this.k) * this.scale;
   y = (q) => this.top + this.height / 2 + (q - this.q) * this.down;

@@ -21,7 +21,7 @@ const NEARER = 1.6; // zoom factor of a key press
  * after panning and zooming. `onError(error)` is called when a tile fails for the first time; while tiles fail, a notice stays over the
  * picture.
  *
- * `show(source)` takes `{id, qLen, kvLen, batch, head, plan, other, tokens: {queries, keys}, bands, marks}`. All keys after `kvLen` are
+ * `show(source)` takes `{id, qLen, kvLen, batch, head, plan, other, tokens: {queries, keys}, bands, marks}`. All fields after `kvLen` are
  * optional. When everything in the window is drawn at full resolution, the attribute `data-settled` of the element is the id of the mask.
  */
 export class MaskCanvas {
@@ -113,7 +113,10 @@ export class MaskCanvas {
     if (this.frames.length > FRAMES) this.frames.shift();
   }
 
-  /** Requests the tiles in the window, and shows a notice while tiles are missing. Returns whether all these tiles are loaded. */
+  /**
+   * Requests the tiles of `level` in the window, and shows a notice while tiles are missing. Returns whether all tiles in the window are
+   * loaded.
+   */
   #fetch(level) {
     const seen = tilesSeen(this.camera, level);
     this.#tiles.want([[this.#tiles.top, 0, 0], ...seen], this.camera.place);
@@ -236,8 +239,9 @@ export class MaskCanvas {
   }
 
   /**
-   * Replaces the tiles if the picture shows another mask, batch row or head than before. `resizing` is true if the picture has another
-   * size; otherwise the old tiles stay visible until the new tiles arrive. Returns whether the tiles were replaced.
+   * Replaces the tiles if the picture shows another mask, batch row or head than before. If `resizing` is true, the picture has another
+   * size and the old tiles disappear at once; otherwise they stay visible until the new tiles arrive. Returns whether the tiles were
+   * replaced.
    */
   #replaceTiles(resizing) {
     const tiles = new Tiles(this.#api, this.#source, (error) => {
@@ -262,7 +266,9 @@ export class MaskCanvas {
     if (this.#place) this.camera.place = this.#place;
   }
 
-  /** Sets the reason why the picture does not show the mask of the current text. An empty text means that the picture is up to date. */
+  /**
+   * Sets `words`, the reason why the picture does not show the mask in the editor. An empty `words` means that the picture is up to date.
+   */
   outdate(words) {
     if (this.#outdated === words) return;
     this.#outdated = words;

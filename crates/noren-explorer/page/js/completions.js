@@ -14,7 +14,7 @@ export class Completions {
 
   /**
    * `input` is the text field whose text is completed, and `mirror` an element with the same text. `onAccept(item, {from, to})` is called
-   * when the user chooses a completion; it replaces the text from `from` to `to`.
+   * when the user chooses the completion `item`, which replaces the text from `from` to `to`.
    */
   constructor(input, mirror, onAccept) {
     this.#input = input;

@@ -4,8 +4,8 @@ import { button, iconButton } from "./dialog.js";
 import { el, fill, uid } from "./dom.js";
 
 /**
- * The declarations that have their own field, each as `[key, label, choices or type, kinds]`. `kinds` is a pattern: the field is shown only
- * if the kind of the mask matches it.
+ * The declarations that have their own field in the form, each as `[key, label, choices or type, kinds]`. `kinds` is a regular expression:
+ * the field is shown only if the declared kind of the mask matches it.
  */
 const FIELDS = [
   ["kind", "Kind", [
@@ -27,7 +27,7 @@ const FIELDS = [
 ];
 const KNOWN = new Set(FIELDS.map(([key]) => key));
 
-/** The names of declarations without their own field. The form offers them as suggestions. */
+/** The names of declarations without their own field in the form. The form offers these names as suggestions. */
 const FURTHER = [
   "api", "role", "batch", "heads", "q_len", "kv_len", "bos_token_id", "special_token_ids", "kv_written", "lengths", "sinks", "bias",
   "position_encoding", "layout", "redactions", "layers", "layer", "layer_types", "is_causal", "max_seqlen", "ignore_index", "pooling",

@@ -15,8 +15,8 @@ const OF = segments(PACKED);
 const REAL = [9, 6];
 
 /**
- * The example files. `bytes()` returns the content of a file, `code` is the line that made the faulty mask, `context` and `meant` are the
- * declarations.
+ * The example files of the doctor view. `bytes()` returns the content of a file, `code` is the line of Python that made the faulty mask,
+ * and `context` and `meant` are the declarations.
  */
 export const EXAMPLES = [
   {

@@ -19,7 +19,10 @@ const LEGENDS = {
 /** The maximum number of entries in the menu for the batch row and in the menu for the head. */
 const MOST_OFFERED = 256;
 
-/** The names of the kinds of pictures that the doctor view offers. The first kind is the default. */
+/**
+ * The kinds of pictures that the doctor view offers: of the difference of both masks (the default), of the given mask, and of the repaired
+ * mask.
+ */
 export const sides = Object.keys(SIDES);
 
 export class DoctorPicture {
@@ -91,8 +94,8 @@ export class DoctorPicture {
   }
 
   /**
-   * Handles an error of the picture. After the first error with status 400, draws the picture without a comparison, because a repair of
-   * other sizes cannot be compared with the given mask. Shows other errors to the user.
+   * Handles an error of the picture. After the first error with status 400, draws the given mask alone: the repaired mask may have other
+   * sizes, and then the two masks cannot be compared. Shows other errors to the user.
    */
   lost(error) {
     if (error.status !== 400 || this.unlike) return this.fail(error);
@@ -114,7 +117,10 @@ export class DoctorPicture {
     fill(this.patterns, choice(0, "Batch row"), choice(1, "Head"));
   }
 
-  /** Shows the expression of the mask (of the repaired mask if the mask is faulty), and the download of the repair. */
+  /**
+   * Shows the expression of the mask. If the mask is faulty, shows the expression of the repaired mask and a button to download the
+   * repaired mask.
+   */
   offer() {
     const { fixed, expression, findings, intended, faulty } = this.report;
     const shown = faulty ? findings.find((finding) => finding.repair)?.repair ?? intended : expression;

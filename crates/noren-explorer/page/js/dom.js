@@ -11,7 +11,7 @@ export function el(tag, props = {}, ...children) {
   return build(document.createElement(tag), props, children);
 }
 
-/** Returns an SVG element. The arguments are those of `el`. */
+/** Returns an SVG element. The arguments have the same meaning as in `el`, which returns HTML elements. */
 export function svg(tag, props = {}, ...children) {
   return build(document.createElementNS(SVG, tag), props, children);
 }
@@ -30,7 +30,7 @@ function build(node, props, children) {
   return node;
 }
 
-/** Appends children to an element. Children of the types that `el` accepts are allowed. */
+/** Appends children to an element. A child is a node, a string, a number, or an array of these; null and false are left out. */
 export function append(node, children) {
   for (const child of children.flat(Infinity)) {
     if (child === null || child === undefined || child === false) continue;
@@ -90,7 +90,7 @@ export function inline(text) {
   });
 }
 
-/** Formats a count with separators: `1,048,576`. Counts beyond 2^53 are strings. */
+/** Formats a count with separators: `1,048,576`. `n` is a number, or a string for counts beyond 2^53. */
 export function number(n) {
   if (n === null || n === undefined) return "–";
   if (typeof n === "string" && /^\d+$/.test(n)) return BigInt(n).toLocaleString("en");

@@ -19,8 +19,9 @@ const WIDEST = 64;
 
 export class FlowPicture extends Drawing {
   /**
-   * `inks()` returns the colours of the theme. `onToken(token)` is called when the user clicks a token, `onView(view)` after panning and
-   * zooming, and `onHover(token, level)` with the token and level under the pointer, or with nulls.
+   * `inks()` returns the colours of the theme. `onToken(token)` is called when the user clicks a token, `onView({first, last})` with the
+   * range of visible tokens after panning and zooming, and `onHover(token, level)` with the token and level under the pointer, or with
+   * nulls.
    */
   constructor(canvas, { inks, onToken, onView, onHover }) {
     super(canvas);
@@ -33,9 +34,13 @@ export class FlowPicture extends Drawing {
   }
 
   /**
-   * Shows an answer of POST /api/flow. `shown` selects the parts of it that are drawn: the token, the tokens that reach it (`back`), the
-   * tokens that it reaches (`reach`), one path (`{source, steps}`), and the layer of a cut. `layers` are the texts of the masks. Returns
-   * true if the number of tokens changed; the picture then shows all tokens.
+   * Shows an answer of POST /api/flow. `shown` selects the parts of the answer to draw:
+   * - `token`, the token whose flow is shown
+   * - `back`, whether the tokens that reach this token are drawn, and `reach`, whether the tokens that this token reaches are drawn
+   * - `path`, a path `{source, steps}`, or null
+   * - `cut`, a cut, whose first element is its layer, or null
+   *
+   * `layers` are the texts of the masks. Returns true if the number of tokens changed; the picture then shows all tokens.
    */
   show(answer, shown, layers) {
     const other = !this.answer || this.answer.tokens !== answer.tokens;
@@ -249,8 +254,9 @@ export class FlowPicture extends Drawing {
   }
 
   /**
-   * Clears the part of a band in which ranges may be missing. `ends` has one element for each set of ranges: the token up to which the
-   * ranges are complete, or false if the set is not drawn. `top` and `high` are the y coordinate and the height of the band.
+   * Clears the part of a band (the strip of one level) for which the server may not have sent all ranges. `ends` has one element for each
+   * set of ranges: the token up to which the ranges are complete, or false if the set is not drawn. `top` and `high` are the y coordinate
+   * and the height of the band.
    */
   blank(ends, top, high) {
     const { context: c, view, area, ink } = this;

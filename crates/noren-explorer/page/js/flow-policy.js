@@ -100,8 +100,8 @@ export class PolicyPanel {
 }
 
 /**
- * Returns as text the number of denied pairs of tokens that the violations of a policy reach. `count` is the number of all violations. If
- * some violations are not listed or not counted exactly, the text begins with `at least`.
+ * Returns as text the number of pairs of tokens that the policy denies but that flow connects, over all `violations`. `count` is the number
+ * of all violations. If some violations are not listed or not counted exactly, the text begins with `at least`.
  */
 function reachedInWords(violations, count) {
   const sum = violations.reduce((sum, violation) => sum + violation.reached_pairs, 0);

@@ -18,8 +18,8 @@ export function has(set, token) {
 export const counts = (sets, given) => sets.map((set, index) => given?.[index] ?? count(set));
 
 /**
- * Returns whether a set of `tokens` tokens contains a token. The list `set` may lack the last ranges of the set; returns null if these
- * ranges decide.
+ * Returns whether a set of `tokens` tokens contains a token. The list `set` may lack the last ranges of the set. Returns null if the token
+ * may be in a missing range.
  */
 export function holds(set, token, tokens) {
   if (has(set, token)) return true;
@@ -40,8 +40,8 @@ export function inWords(set, most = 4, tokens = 0) {
 }
 
 /**
- * Returns the number of sets to show. If the last sets are equal, only the first of them is shown: for the sets A, B, C, C, C, the result
- * is 3.
+ * Returns how many of the `sets`, the sets of tokens after each layer, are shown. Equal sets at the end are shown only once: for the sets
+ * A, B, C, C, C, the result is 3.
  */
 export function changing(sets, tokens = counts(sets)) {
   const same = (a, b) => a.length === b.length && a.every(([x, y], at) => x === b[at][0] && y === b[at][1]);

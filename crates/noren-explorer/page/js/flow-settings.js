@@ -10,7 +10,7 @@ const whole = (value, from, to) => Number.isInteger(value) && value >= from && v
 const texts = (value) => Array.isArray(value) && value.length > 0 && value.every((t) => typeof t === "string");
 
 /**
- * Returns the settings of the flow view that a state of the page contains. Values of a wrong type are replaced by defaults. Values beyond a
+ * Returns the settings of the flow view, read from a state of the page. Values of a wrong type are replaced by defaults. Values beyond a
  * limit are kept, and the server answers them with an error.
  */
 export function settings({ flow, mask, shape, at }) {

@@ -22,8 +22,8 @@ export class Glide {
   }
 
   /**
-   * Takes the next step of a zoom around the pixel (`x`, `y`). `left` is the logarithm of the zoom factor that the following steps must
-   * reach.
+   * Takes the next step of a zoom around the pixel (`x`, `y`). `left` is the natural logarithm of the zoom factor that this step and the
+   * following steps reach together.
    */
   #next(left, x, y) {
     const part = Math.abs(left) < 0.02 ? left : left * 0.3;

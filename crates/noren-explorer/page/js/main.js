@@ -29,7 +29,7 @@ const ctx = {
   state,
   toast,
   language: { atoms: [], scores: [], operators: [] },
-  /** Opens the view with the name `view`, and changes the keys of the state that `patch` contains. */
+  /** Opens the view with the name `view`, and changes the state to the values in `patch`; other keys of the state stay. */
   go: (view, patch = {}) => state.set({ ...patch, view }),
 };
 

@@ -13,7 +13,10 @@ export class Patterns {
   #fields = []; // inputs for the batch row and the head
   element = el("section", { class: "patterns", "aria-label": "Distinct patterns of batch rows and heads", hidden: true });
 
-  /** `onChoose([batch, head], options)` is called when the user chooses a pattern; `options` are options of `state.set`. */
+  /**
+   * `onChoose([batch, head], options)` is called when the user chooses a pattern; `options` is the second argument of `state.set`, such as
+   * `{replace: true}`.
+   */
   constructor(api, onChoose) {
     this.#api = api;
     this.#onChoose = onChoose;

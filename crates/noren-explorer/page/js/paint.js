@@ -22,7 +22,7 @@ function ink(name) {
 
 const faded = (name, share) => ink(name).replace(")", ` / ${share})`);
 
-/** Returns the hatched pattern for cells whose tile is not loaded. The colours of the legend are not hatched. */
+/** Returns the pattern for cells whose tile is not loaded. The pattern is hatched, so that it differs from all colours of the legend. */
 function missing(context) {
   if (hatch) return hatch;
   const side = 12;

@@ -19,9 +19,9 @@ function ticks([low, high], base, most) {
 
 /**
  * Returns a plot with logarithmic axes. `series` is a list of lines `{name, tone, dashed, points: [[x, y]]}` with positive numbers; `tone`
- * is the name of a colour, such as `--accent`. `x` and `y` describe the axes: `label` is a text, `format` a function that writes a number,
- * `tick` another such function for the numbers on the axis, and `base` the number whose powers are on the axis. `mark` is an x value that
- * is highlighted.
+ * is the name of a colour, such as `--accent`. `x` and `y` describe the axes: `label` is a text, `format` a function that writes a number
+ * of the legend, `tick` a function that writes a number on the axis, and `base` the number whose powers are on the axis. `mark` is an x
+ * value that is highlighted.
  */
 export function plot({ title, series, x, y, mark = null }) {
   const points = series.flatMap((line) => line.points).filter(([, value]) => value > 0);

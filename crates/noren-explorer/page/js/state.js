@@ -31,8 +31,8 @@ const KEYS = {
 };
 
 /**
- * The keys in the settings of each view that the page does not write to its address: the user's text and the words to hide. A link contains
- * them only if the user chooses this.
+ * For each view, the settings that the page does not write to its address: the user's text and the words to hide. A link contains these
+ * settings only if the user chooses this.
  */
 const SECRETS = { text: ["text", "words"] };
 
@@ -135,8 +135,8 @@ export const state = {
   get: () => current,
 
   /**
-   * Changes the keys of the state that `patch` contains. Invalid values are ignored. Unless `replace` is true, adds an entry to the
-   * browser's history; `replace` is for frequent changes such as typing and panning.
+   * Changes the state to the values in `patch`; other keys of the state stay. Invalid values are ignored. If `replace` is false, adds an
+   * entry to the browser's history. Frequent changes, such as typing and panning, set `replace` to true.
    */
   set(patch, { replace = false } = {}) {
     const next = sound({ ...current, ...patch }, current);

@@ -26,7 +26,7 @@ export class Strip {
 
   /**
    * Shows one small attention map for each layer and head of the model, for the text and mask of the settings `set`. `answer` is the
-   * server's answer for one layer and head, whose map needs no request.
+   * server's answer for one layer and head; the map of this layer and head is drawn from `answer` without another request.
    */
   update(set, answer) {
     const key = JSON.stringify(request({ ...set, layer: 0, head: 0 }));

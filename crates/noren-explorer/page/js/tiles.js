@@ -12,8 +12,8 @@ const FINAL = [408, 410, 507]; // after all of AGAIN, a tile that failed with on
 const kept = new Map(); // key -> tile, the oldest first
 
 /**
- * Returns 0 if the mask allows none of the cells of the mask under a pixel of the tile, 1 if some, 2 if all, 3 if this is unknown. `byte`
- * is the byte of the pixel; bits 0 and 1 have this value.
+ * Returns bits 0 and 1 of `byte`, the byte of one pixel of a tile. The value is 0 if the mask allows no cell that the pixel shows, 1 if the
+ * mask allows some of these cells, 2 if all, and 3 if this is unknown.
  */
 export const cover = (byte) => byte & 3;
 export const planned = (byte) => (byte >> 2) & 3;
@@ -28,7 +28,7 @@ onTheme(() => {
 });
 
 /**
- * Returns the colours for all 256 values of a tile's byte: as `[r, g, b]` in `colours`, and as 32-bit numbers for image data in `pixels`.
+ * Returns the colours for all 256 values of a pixel's byte: as `[r, g, b]` in `colours`, and as 32-bit numbers for image data in `pixels`.
  * `mode` is the kind of picture: `cells`, `plan` or `difference`.
  */
 export function palette(mode) {
@@ -156,8 +156,8 @@ export class Tiles {
   }
 
   /**
-   * Requests the tiles `[level, row, col]` in this order, and cancels requests for other tiles. `place` is the position of the camera. A
-   * tile that failed too often is requested again only after the list of tiles or the place has changed.
+   * Requests the listed tiles `[level, row, col]` in the order of the list, and cancels requests for other tiles. `place` is the position
+   * of the camera. A tile that failed too often is requested again only after the list of tiles or the place has changed.
    */
   want(tiles, place = null) {
     const now = performance.now();
@@ -182,8 +182,8 @@ export class Tiles {
   }
 
   /**
-   * Describes the failures of these tiles: `count`, the last `error`, and `over`, which is true if no failed tile is requested again.
-   * Returns null if no tile failed.
+   * Returns `{count, error, over}` for the failures of these tiles: the number of failed tiles, the error of the last failed tile, and true
+   * in `over` if no failed tile is requested again. Returns null if no tile failed.
    */
   failures(tiles) {
     const keys = tiles.map((at) => this.#key(...at)).filter((key) => !kept.has(key));
@@ -193,8 +193,8 @@ export class Tiles {
   }
 
   /**
-   * Allows one more request for a tile that failed too often. Draws the picture again when the waiting time of the tile is over, because
-   * the drawing requests missing tiles. `failure` has the time of the next attempt.
+   * Allows one more request for a tile that failed too often. `failure` has the time of the next attempt. At this time, the picture is
+   * drawn again, and the drawing requests its missing tiles.
    */
   #later(failure, now) {
     failure.over = false;

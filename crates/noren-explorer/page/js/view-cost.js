@@ -74,12 +74,12 @@ const figure = (label, value, note) =>
 
 const NOT_COUNTED = "not counted";
 const absent = (value) => value === null || value === undefined;
-/** Returns a value as text in the format `format`, or "not counted" if the value is missing. */
+/** Returns a value as text, formatted by the function `format`. Returns "not counted" if the value is missing. */
 const told = (format, value) => (absent(value) ? NOT_COUNTED : format(value));
 
 /**
- * Returns the number of allowed cells and their share of all cells, as the texts `{count, share}`. Both are exact numbers or a range;
- * without a count, `count` is "not counted" and `share` is null. `format` formats the count.
+ * Returns the number of allowed cells and their percentage of all cells, as the texts `{count, share}`. Each text is one number, or a range
+ * if only bounds are known. Without bounds, `count` is "not counted" and `share` is null. `format` formats the count.
  */
 export function allowedOf({ allowed, allowed_low: low, allowed_high: high, density, cells }, format = number) {
   const share = (count) => percent(Number(cells) > 0 ? Number(count) / Number(cells) : 0);

@@ -243,8 +243,8 @@ class FlowView extends AskingView {
   }
 
   /**
-   * Shows the range of tokens `window` of the settings, unless this range comes from zooming or panning of the picture itself. `resized` is
-   * true if the number of tokens changed; then a range of the picture is removed from the settings.
+   * Moves the picture to `window`, the range of tokens in the settings, unless the picture already shows this range. `resized` is true if
+   * the number of tokens changed; an unchanged range is then removed from the settings, because it was chosen for the earlier number.
    */
   lookAt(window, resized) {
     const wanted = JSON.stringify(window);

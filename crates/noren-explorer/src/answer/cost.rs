@@ -12,7 +12,7 @@ use noren_mask::{Facts, Kind, Plan, PlanOptions, Shape, atoms};
 use serde_json::{Value, json as object};
 use std::time::{Duration, Instant};
 
-/// The head dimension for which times are predicted: the columns of queries, keys and values.
+/// The head dimension for which times are predicted: the number of columns of queries, keys and values.
 const HEAD_DIM: usize = 64;
 /// The number of query rows per tile of the plans with which this machine's speed is measured.
 const BLOCK_Q: u32 = 96;
@@ -21,7 +21,7 @@ const BLOCK_Q: u32 = 96;
 const MOST_COUNTED: u128 = 1 << 31;
 /// The maximum number of lengths in a request for a cost curve.
 const MOST_LENGTHS: usize = 24;
-/// The time after which the cost of no further length is predicted for a cost curve.
+/// The maximum time for a cost curve. After this time, the costs of the remaining lengths are left out.
 const LONGEST: Duration = Duration::from_secs(4);
 /// The number of tokens in the measurement of this machine's speed.
 const MEASURED: usize = 2048;

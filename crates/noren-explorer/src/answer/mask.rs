@@ -161,10 +161,14 @@ pub(crate) fn tile(state: &mut State, id: &str, request: &TileRequest) -> Answer
 }
 
 /// Returns the bytes of a tile: four little-endian `u32` numbers (rows, columns, first query, first key), and then one
-/// byte for each pixel. A pixel shows one or more cells of the mask. Bits 0 and 1 are 0 if the mask allows none of
-/// these cells, 1 if some, 2 if all. Bits 2 and 3 are 0 if the plan computes none of them, 1 if the plan has a mixed
-/// span there, otherwise 2. With a second mask, bit 4 means that only the first mask allows one of the cells, bit 5
-/// that only the second mask does, and bits 6 and 7 are the bits 0 and 1 of the second mask.
+/// byte for each pixel. A pixel shows one or more cells of the mask. The bits of its byte are:
+///
+/// - bits 0 and 1: 0 if the mask allows none of the pixel's cells, 1 if some, 2 if all
+/// - bits 2 and 3: 0 if the plan computes none of the pixel's cells, 1 if mixed spans compute some of them, 2 if only
+///   full spans do
+/// - bit 4, with a second mask: 1 if the first mask allows a cell of the pixel that the second mask denies
+/// - bit 5, with a second mask: 1 if the second mask allows a cell of the pixel that the first mask denies
+/// - bits 6 and 7, with a second mask: the value of bits 0 and 1 for the second mask
 fn draw(known: &Known, other: Option<&Known>, request: &TileRequest) -> Result<Vec<u8>> {
     let (bound, shape, Pair { batch, head }) = (&known.bound, known.bound.shape(), request.pair);
     let rows = borders("row", request.row, request.level, shape.q_len())?;

@@ -1,6 +1,6 @@
-//! `tree`: a node reads itself and its ancestors.
+//! `tree`: a node reads itself and its ancestors, or the nearest of them.
 
-use crate::basis::{Case, Family, Pair, Places, Rank, Site, within};
+use crate::basis::{Case, Family, Pair, Places, Rank, Site, count, within};
 use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, EveryLength, Mask};
 use crate::resolution::Resolution;
@@ -11,39 +11,123 @@ use std::fmt;
 use std::ops::Range;
 
 /// The parameters of the atom `tree`: nodes at consecutive positions, each with a parent.
+///
+/// ```
+/// use noren_mask::{Facts, Shape, atoms::Tree};
+/// // a prompt of 3 tokens and two continuations of 2 tokens each; every token reads the last 4 tokens of its own path
+/// let mask = Tree::new([-1, 0, 0]).runs([3, 2, 2]).window(4).mask();
+/// assert_eq!(mask.to_string(), "tree(parents=[-1, 0, 0], runs=[3, 2, 2], window=4)");
+/// let bound = mask.bind(&Shape::square(7), &Facts::new())?;
+/// let keys = |q| (0..7).filter(|k| bound.allowed(0, 0, q, *k)).collect::<Vec<_>>();
+/// assert_eq!((keys(4), keys(6)), (vec![1, 2, 3, 4], vec![1, 2, 5, 6]));
+/// # Ok::<(), noren_mask::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tree {
-    /// Index of the parent of each node; -1 for a root.
+    /// Index of the parent of each run; -1 for a run that begins at a root. The parent of the first node of a run is the
+    /// last node of the parent run.
     pub parents: Vec<i64>,
+    /// Number of nodes of each run, in which each node is the parent of the next node. If the list is empty, each run
+    /// has one node.
+    pub runs: Vec<u64>,
+    /// Maximum number of keys of a query: the query and its nearest ancestors. `None`: all ancestors.
+    pub window: Option<u64>,
+    /// Length of the chunks of each path from a root. A query reads ancestors in its own chunk only. `None`: all
+    /// ancestors.
+    pub chunk: Option<u64>,
     /// Position of the first node.
     pub start: u64,
 }
 
 /// Returns the mask in which the key is the query or one of its ancestors in a tree. Node `i` has position `start + i`; a root
-/// has parent -1.
+/// has parent -1. [`Tree`] has further parameters.
 /// Text: `tree(parents=[-1, 0, 0], start=n)`.
 pub fn tree(parents: impl Into<Vec<i64>>, start: u64) -> Mask {
-    Mask::of(Tree { parents: parents.into(), start })
+    Tree::new(parents).start(start).mask()
 }
 
 impl Tree {
-    /// Returns the number of nodes on the longest path from a node to its root.
-    fn depth(&self) -> u64 {
-        let mut depth = vec![0u64; self.parents.len()];
-        for first in 0..self.parents.len() {
-            let mut path = Vec::new();
-            let mut node = Some(first);
-            while let Some(at) = node.filter(|at| depth[*at] == 0) {
-                path.push(at);
-                node = usize::try_from(self.parents[at]).ok();
-            }
-            let mut below = node.map_or(0, |at| depth[at]);
-            for at in path.into_iter().rev() {
-                below += 1;
-                depth[at] = below;
-            }
+    /// Returns a tree with one node for each parent, the first at position 0, in which a query reads all its ancestors.
+    pub fn new(parents: impl Into<Vec<i64>>) -> Self {
+        Tree { parents: parents.into(), runs: Vec::new(), window: None, chunk: None, start: 0 }
+    }
+
+    /// Sets the position of the first node.
+    pub fn start(mut self, start: u64) -> Self {
+        self.start = start;
+        self
+    }
+
+    /// Sets the number of nodes of each run; the parents are then parents of runs.
+    pub fn runs(mut self, runs: impl Into<Vec<u64>>) -> Self {
+        self.runs = runs.into();
+        self
+    }
+
+    /// Sets the maximum number of keys of a query: the query and its nearest ancestors.
+    pub fn window(mut self, window: u64) -> Self {
+        self.window = Some(window);
+        self
+    }
+
+    /// Sets the length of the chunks of each path from a root. A query reads ancestors in its own chunk only.
+    pub fn chunk(mut self, chunk: u64) -> Self {
+        self.chunk = Some(chunk);
+        self
+    }
+
+    /// Returns the mask.
+    pub fn mask(self) -> Mask {
+        Mask::of(self)
+    }
+
+    /// Returns the number of nodes.
+    pub fn node_count(&self) -> u64 {
+        if self.runs.is_empty() { self.parents.len() as u64 } else { self.runs.iter().fold(0, |n, run| n.saturating_add(*run)) }
+    }
+
+    /// Returns the number of nodes of a run.
+    fn run_len(&self, run: usize) -> u64 {
+        self.runs.get(run).copied().unwrap_or(1)
+    }
+
+    /// Returns the run of a node, and the number of nodes before the node in this run; `None` outside the tree.
+    fn place(&self, node: i64) -> Option<(usize, u64)> {
+        let mut left = u64::try_from(node).ok()?;
+        if self.runs.is_empty() {
+            return (left < self.parents.len() as u64).then_some((left as usize, 0));
         }
-        depth.into_iter().max().unwrap_or(0)
+        for (run, len) in self.runs.iter().enumerate() {
+            if left < *len {
+                return Some((run, left));
+            }
+            left -= len;
+        }
+        None
+    }
+
+    /// Returns the parent of a run; `None` for a run that begins at a root.
+    fn parent(&self, run: usize) -> Option<usize> {
+        usize::try_from(self.parents[run]).ok()
+    }
+
+    /// Returns the number of ancestors of the first node of a run.
+    fn depth(&self, run: usize) -> u64 {
+        std::iter::successors(self.parent(run), |run| self.parent(*run)).map(|run| self.run_len(run)).sum()
+    }
+
+    /// Returns the number of nodes from the query up to its ancestor `k`, without `k`; `None` if `k` is neither the query nor
+    /// an ancestor.
+    fn distance(&self, q: i64, k: i64) -> Option<u64> {
+        let (mut run, mut at) = self.place(q)?;
+        let (end, end_at) = self.place(k)?;
+        let mut distance = 0;
+        while run != end {
+            distance += at + 1;
+            run = self.parent(run)?;
+            at = self.run_len(run) - 1;
+        }
+        at.checked_sub(end_at).map(|more| distance + more)
     }
 }
 
@@ -55,6 +139,9 @@ impl Atom for Tree {
     fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut call = Call::new(f, "tree")?;
         call.option("parents", &Some(List(&self.parents)))?;
+        call.option("runs", &(!self.runs.is_empty()).then_some(List(&self.runs)))?;
+        call.option("window", &self.window)?;
+        call.option("chunk", &self.chunk)?;
         call.option("start", &(self.start != 0).then_some(self.start))?;
         call.end()
     }
@@ -62,11 +149,20 @@ impl Atom for Tree {
     fn check(&self) -> Result<(), String> {
         within("start", self.start)?;
         let parents = &self.parents;
-        let nodes = parents.len();
+        let (nodes, kind) = (parents.len(), if self.runs.is_empty() { "node" } else { "run" });
+        if !self.runs.is_empty() && self.runs.len() != nodes {
+            return Err(format!("runs has {} lengths, but there are {nodes} parents: give one length for each parent", self.runs.len()));
+        }
+        if let Some(run) = self.runs.iter().position(|len| *len == 0) {
+            return Err(format!("run {run} has 0 nodes: give at least 1"));
+        }
+        within("the number of nodes", self.node_count())?;
+        self.window.map_or(Ok(()), |window| count("window", window))?;
+        self.chunk.map_or(Ok(()), |chunk| count("chunk", chunk))?;
         for (node, &parent) in parents.iter().enumerate() {
             if parent < -1 || parent >= nodes as i64 {
                 return Err(format!(
-                    "node {node} has parent {parent}, but there are {nodes} nodes: give -1 for a root or a node from 0 to {}",
+                    "{kind} {node} has parent {parent}, but there are {nodes} {kind}s: give -1 for a root or a {kind} from 0 to {}",
                     nodes - 1
                 ));
             }
@@ -83,7 +179,7 @@ impl Atom for Tree {
                 }
                 if walk_of[node] == first {
                     return Err(format!(
-                        "node {node} is its own ancestor: give one node of the cycle the parent -1"
+                        "{kind} {node} is its own ancestor: give one {kind} of the cycle the parent -1"
                     ));
                 }
             }
@@ -93,31 +189,34 @@ impl Atom for Tree {
 
     fn allows(&self, pair: &Pair<'_>) -> bool {
         let start = self.start as i64;
-        let mut node = pair.q - start;
-        if node >= self.parents.len() as i64 {
-            return false;
-        }
-        while node >= 0 && node != pair.k - start {
-            node = self.parents[node as usize];
-        }
-        node >= 0
+        let Some(distance) = self.distance(pair.q - start, pair.k - start) else { return false };
+        let in_chunk = || {
+            let depth = self.place(pair.q - start).map(|(run, at)| self.depth(run) + at);
+            self.chunk.zip(depth).is_none_or(|(chunk, depth)| distance <= depth % chunk)
+        };
+        self.window.is_none_or(|window| distance < window) && in_chunk()
     }
 
     fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
         let Pair { q, k, .. } = *pair;
-        let node = |at: i64| match at - self.start as i64 {
-            n if (0..self.parents.len() as i64).contains(&n) => format!("node {n}"),
-            _ => "outside the tree".into(),
+        let start = self.start as i64;
+        let node = |at: i64| match self.place(at - start) {
+            Some(_) => format!("node {}", at - start),
+            None => "outside the tree".into(),
         };
-        match allowed {
-            true if q == k => format!("query and key are {}", node(q)),
-            true => format!("key {k} ({}) is an ancestor of query {q} ({})", node(k), node(q)),
-            false => format!("key {k} ({}) is not an ancestor of query {q} ({})", node(k), node(q)),
+        match (allowed, self.distance(q - start, k - start)) {
+            (true, _) if q == k => format!("query and key are {}", node(q)),
+            (true, _) => format!("key {k} ({}) is an ancestor of query {q} ({})", node(k), node(q)),
+            (false, None) => format!("key {k} ({}) is not an ancestor of query {q} ({})", node(k), node(q)),
+            (false, Some(distance)) => match self.window.filter(|window| distance >= *window) {
+                Some(window) => format!("key {k} is {distance} nodes above query {q}, outside the window of {window}"),
+                None => format!("key {k} is an ancestor of query {q} in an earlier chunk"),
+            },
         }
     }
 
     fn resolve(&self, _: &Site<'_>) -> Option<Resolution> {
-        Some(Resolution::of(Paths::new(&self.parents, self.start)))
+        Some(Resolution::of(Paths::new(self)))
     }
 
     fn rank(&self) -> Rank {
@@ -125,79 +224,185 @@ impl Atom for Tree {
     }
 
     fn every_length(&self, _: Case) -> EveryLength {
-        EveryLength::Places(Places::new().each(self.start, self.parents.len() as u64, self.depth()))
+        let paths = Paths::new(self);
+        let deepest = paths.runs.iter().map(|run| run.depth + run.len).max().unwrap_or(0);
+        EveryLength::Places(Places::new().each(self.start, self.node_count(), deepest as u64))
     }
 }
 
-/// A resolved `tree` with nodes at positions `start..start + len`, and its runs. In a run of nodes, each node is the
-/// parent of the next node.
+/// A resolved `tree` with nodes at positions from `start`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Paths {
     start: i64,
-    parents: Vec<i64>,
-    /// For each node, the index of the first node of its run.
-    run_start: Vec<u32>,
+    /// Sorted and without gaps from node 0.
+    runs: Vec<Chain>,
     /// True if every parent comes before its children.
     ordered: bool,
+    /// [`Tree::window`]; the number of nodes if it has none.
+    window: i64,
+    /// [`Tree::chunk`]; the number of nodes if it has none.
+    chunk: i64,
+}
+
+/// Consecutive nodes, in which each node is the parent of the next node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Chain {
+    /// The index of the first node.
+    first: i64,
+    /// The number of nodes.
+    len: i64,
+    /// The number of ancestors of the first node.
+    depth: i64,
+    /// The parent of the first node, and the index of its run; `None` for a root.
+    parent: Option<(i64, usize)>,
+}
+
+impl Chain {
+    /// Returns the index of the node after the last one.
+    fn end(&self) -> i64 {
+        self.first + self.len
+    }
 }
 
 impl Paths {
-    fn new(parents: &[i64], start: u64) -> Self {
-        let mut run_start: Vec<u32> = Vec::with_capacity(parents.len());
-        for (i, &p) in parents.iter().enumerate() {
-            run_start.push(if i > 0 && p == i as i64 - 1 { run_start[i - 1] } else { i as u32 });
+    fn new(tree: &Tree) -> Self {
+        let len = |run: usize| tree.run_len(run) as i64;
+        // Runs of the mask that continue the run before them are joined.
+        let mut runs: Vec<Chain> = Vec::new();
+        let mut index: Vec<usize> = Vec::with_capacity(tree.parents.len());
+        for (run, &parent) in tree.parents.iter().enumerate() {
+            match runs.last_mut().filter(|_| run > 0 && parent == run as i64 - 1) {
+                Some(last) => last.len += len(run),
+                None => {
+                    let first = runs.last().map_or(0, Chain::end);
+                    runs.push(Chain { first, len: len(run), depth: 0, parent: None });
+                }
+            }
+            index.push(runs.len() - 1);
         }
-        let ordered = parents.iter().enumerate().all(|(i, &p)| p < i as i64);
-        Paths { start: start as i64, parents: parents.to_vec(), run_start, ordered }
+        let ends: Vec<i64> = (0..tree.parents.len()).scan(0, |end, run| {
+            *end += len(run);
+            Some(*end)
+        }).collect();
+        for (run, &parent) in tree.parents.iter().enumerate() {
+            if let Ok(parent) = usize::try_from(parent)
+                && (run == 0 || index[run] != index[run - 1])
+            {
+                runs[index[run]].parent = Some((ends[parent] - 1, index[parent]));
+            }
+        }
+        for first in 0..runs.len() {
+            let mut path = vec![first];
+            while let Some((_, up)) = runs[path[path.len() - 1]].parent.filter(|(_, up)| runs[*up].depth == 0) {
+                path.push(up);
+            }
+            for run in path.into_iter().rev() {
+                if let Some((node, up)) = runs[run].parent {
+                    runs[run].depth = runs[up].depth + node - runs[up].first + 1;
+                }
+            }
+        }
+        let ordered = runs.iter().all(|run| run.parent.is_none_or(|(node, _)| node < run.first));
+        let nodes = tree.node_count() as i64;
+        let or_all = |n: Option<u64>| n.map_or(nodes, |n| n as i64).max(1);
+        Paths { start: tree.start as i64, runs, ordered, window: or_all(tree.window), chunk: or_all(tree.chunk) }
+    }
+
+    fn node_count(&self) -> i64 {
+        self.runs.last().map_or(0, Chain::end)
+    }
+
+    /// Returns the index of the run of a node.
+    fn run_of(&self, node: i64) -> usize {
+        self.runs.partition_point(|run| run.end() <= node)
+    }
+
+    /// Returns the number of ancestors of a node in run `run`.
+    fn depth(&self, run: usize, node: i64) -> i64 {
+        self.runs[run].depth + node - self.runs[run].first
+    }
+
+    /// Returns the minimum depth of the keys of a query with `depth` ancestors. It never falls from a query to its child.
+    fn lowest(&self, depth: i64) -> i64 {
+        (depth - self.window + 1).max(depth / self.chunk * self.chunk)
     }
 
     /// Returns the positions of the nodes `first..=last`.
-    fn run(&self, first: i64, last: i64) -> Range<i64> {
+    fn positions(&self, first: i64, last: i64) -> Range<i64> {
         self.start + first..self.start + last + 1
     }
+}
+
+/// In [`Paths::bounds`]: queries whose paths to their roots enter a run at the nodes from `nearest` to `last`.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Visit {
+    last: i64,
+    nearest: i64,
+    /// The minimum depth of the keys that one of the queries reads.
+    lowest: i64,
+    run: usize,
 }
 
 impl ResolvedAtom for Paths {
     fn row(&self, q: i64, keys: Range<i64>, emit: &mut dyn FnMut(i64, i64)) {
         let mut node = q - self.start;
-        if node >= self.parents.len() as i64 {
+        if !(0..self.node_count()).contains(&node) {
             return;
         }
-        let lowest = if self.ordered { keys.start } else { i64::MIN };
-        while node >= 0 && self.start + node >= lowest {
-            let first = self.run_start[node as usize];
-            emit(self.start + i64::from(first), self.start + node + 1);
-            node = self.parents[first as usize];
+        let mut at = self.run_of(node);
+        let depth = self.lowest(self.depth(at, node));
+        let lowest_key = if self.ordered { keys.start } else { i64::MIN };
+        while self.start + node >= lowest_key {
+            let run = &self.runs[at];
+            let first = run.first + (depth - run.depth).max(0);
+            emit(self.start + first, self.start + node + 1);
+            match run.parent.filter(|_| run.depth > depth) {
+                Some(parent) => (node, at) = parent,
+                None => break,
+            }
         }
     }
 
-    /// Returns exact bounds. The nodes are visited from the last to the first, each ancestor once for all queries,
-    /// because the queries share most ancestors. If a parent comes after its child, the queries are visited one by one.
+    /// Returns bounds that are exact without a window and chunks. The runs are visited from the last to the first, each
+    /// once for all queries, because the queries share most ancestors. If a parent comes after its child, the queries are
+    /// visited one by one.
     fn bounds(&self, queries: Range<i64>, _: Range<i64>) -> Reach {
         if !self.ordered {
             return Reach::ByRows;
         }
-        let nodes = (queries.start - self.start).max(0)..(queries.end - self.start).min(self.parents.len() as i64);
+        let nodes = (queries.start - self.start).max(0)..(queries.end - self.start).min(self.node_count());
+        let (mut some, mut every) = (Vec::new(), Vec::new());
+        if nodes.is_empty() {
+            return Reach::Keys { some, every };
+        }
         // a row outside the tree reads no key, so no key is read by every row
         let mut common = nodes.end - nodes.start == queries.end - queries.start;
-        let mut heap: BinaryHeap<i64> = nodes.collect();
-        let (mut some, mut every) = (Vec::new(), Vec::new());
-        while let Some(node) = heap.pop() {
-            let first = i64::from(self.run_start[node as usize]);
-            some.push(self.run(first, node));
-            let mut nearest = node;
-            while let Some(&next) = heap.peek().filter(|next| **next >= first) {
-                nearest = next;
+        let mut highest = 0;
+        let mut heap = BinaryHeap::new();
+        for at in self.run_of(nodes.start)..self.runs.len() {
+            let run = &self.runs[at];
+            if run.first >= nodes.end {
+                break;
+            }
+            let (nearest, last) = (run.first.max(nodes.start), run.end().min(nodes.end) - 1);
+            highest = highest.max(self.lowest(self.depth(at, last)));
+            heap.push(Visit { last, nearest, lowest: self.lowest(self.depth(at, nearest)), run: at });
+        }
+        while let Some(mut visit) = heap.pop() {
+            let run = &self.runs[visit.run];
+            while let Some(next) = heap.peek().filter(|next| next.run == visit.run) {
+                visit.nearest = visit.nearest.min(next.nearest);
+                visit.lowest = visit.lowest.min(next.lowest);
                 heap.pop();
             }
-            if common && heap.is_empty() {
-                every.push(self.run(first, nearest));
+            some.push(self.positions(run.first + (visit.lowest - run.depth).max(0), visit.last));
+            let first = run.first + (highest - run.depth).max(0);
+            if common && heap.is_empty() && first <= visit.nearest {
+                every.push(self.positions(first, visit.nearest));
             }
-            let parent = self.parents[first as usize];
-            if parent >= 0 {
-                heap.push(parent);
-            } else {
-                common = false;
+            match run.parent.filter(|_| run.depth > visit.lowest) {
+                Some((node, up)) => heap.push(Visit { last: node, nearest: node, lowest: visit.lowest, run: up }),
+                None => common = false,
             }
         }
         Reach::Keys { some, every }
@@ -209,21 +414,37 @@ impl Builtin for Tree {
         entry: Entry::new(
             "tree",
             "tree(parents=[-1, 0, 0], start=8)",
-            &[need("parents", "parent of each node, -1 for a root"), may("start", "position of the first node")],
+            &[
+                need("parents", "parent of each node (with `runs`, of each run), -1 for a root"),
+                may("start", "position of the first node"),
+                may("runs", "number of nodes of each run; each node is the parent of the next one"),
+                may("window", "maximum number of keys: the query and its nearest ancestors"),
+                may("chunk", "length of the chunks of each path from a root; keys are in the query's chunk"),
+            ],
         ),
         aliases: &[],
         title: "`tree(parents=[...], start=n)`",
         doc: "The key is the query or one of its ancestors. Node `i` has position `n + i` [default: `n` = 0], and a root \
               has parent -1. With a cache of `n` keys (speculative decoding): `keys(..n) | tree(parents=[...], \
-              start=n)`.",
+              start=n)`. With `runs`, the parents are those of runs of nodes, and a run continues the last node of its \
+              parent: a prompt of 512 tokens with two continuations of 64 is `tree(parents=[-1, 0, 0], runs=[512, 64, \
+              64])`. `window=W` and `chunk=C` are `sliding(W)` and `chunk(C)` along each path from a root.",
         pictures: &[
             Picture::square("tree(parents=[-1, 0, 0, 1, 1, 2])", 6),
             Picture { mask: "keys(..3) | tree(parents=[-1, 0, 0, 1], start=3)", size: (4, 7, 3), facts: "{}" },
+            Picture::square("tree(parents=[-1, 0, 0], runs=[3, 4, 2])", 9),
+            Picture::square("tree(parents=[-1, 0, 0], runs=[4, 5, 4], window=3)", 13),
         ],
     };
 
     fn read(arguments: &Arguments) -> Parsed<Self> {
         let start = arguments.get(1).map(|given| given.whole()).transpose()?.unwrap_or(0);
-        Ok(Tree { parents: arguments.need(0)?.integers()?, start })
+        Ok(Tree {
+            parents: arguments.need(0)?.integers()?,
+            runs: arguments.get(2).map(|given| given.wholes()).transpose()?.unwrap_or_default(),
+            window: arguments.get(3).map(|given| given.whole()).transpose()?,
+            chunk: arguments.get(4).map(|given| given.whole()).transpose()?,
+            start,
+        })
     }
 }

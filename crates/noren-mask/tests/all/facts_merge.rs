@@ -13,7 +13,7 @@ fn parts() -> Vec<Part> {
         ("documents", Facts::new().documents([2, 1]), Facts::new().documents([1, 2])),
         ("levels", Facts::new().levels([0, 1, 2]), Facts::new().levels([0, 1, 1])),
         ("positions", Facts::new().positions([0, 1, 2]), Facts::new().positions([0, 1, 3])),
-        ("labels", Facts::new().label("a", [0..1]), Facts::new().label("a", [0..2])),
+        ("labels", Facts::new().label("a", std::iter::once(0..1)), Facts::new().label("a", std::iter::once(0..2))),
         ("arrays", Facts::new().array("m", array((0, 1))), Facts::new().array("m", array((1, 1)))),
     ]
 }
@@ -39,6 +39,9 @@ fn two_values_of_one_fact_are_an_error_that_names_the_fact() {
         let error = a.merge(&b).expect_err("two values of one fact").to_string();
         assert!(error.contains(name) && error.contains("give it in one of the two"), "{error}");
     }
-    let other = Facts::new().label("a", [0..1]).merge(&Facts::new().label("b", [0..2])).expect("two labels");
-    assert_eq!(other, Facts::new().label("a", [0..1]).label("b", [0..2]));
+    let other = Facts::new()
+        .label("a", std::iter::once(0..1))
+        .merge(&Facts::new().label("b", std::iter::once(0..2)))
+        .expect("two labels");
+    assert_eq!(other, Facts::new().label("a", std::iter::once(0..1)).label("b", std::iter::once(0..2)));
 }

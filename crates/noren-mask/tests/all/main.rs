@@ -13,6 +13,7 @@ mod export;
 mod facts_import;
 mod facts_json;
 mod facts_merge;
+mod fold;
 mod language;
 mod laws;
 mod million;

@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from . import private as private
     from ._guard import MaskFault as MaskFault, guard as guard
     from .battery import audit as audit
+    from .data import Fold as Fold, fold as fold
     from .formats.blocks import (
         BsrMask as BsrMask,
         FlashInferMask as FlashInferMask,
@@ -157,7 +158,7 @@ _FORMATS = {
     "varlen": """Varlen XformersBias from_varlen from_xformers to_varlen to_xformers""",
 }
 _WHERE = {name: f"formats.{module}" for module, names in _FORMATS.items() for name in names.split()}
-_WHERE |= {"audit": "battery", "guard": "_guard", "MaskFault": "_guard"}
+_WHERE |= {"Fold": "data", "fold": "data", "audit": "battery", "guard": "_guard", "MaskFault": "_guard"}
 _MODULES = ("private",)
 """Modules that are imported on first use."""
 

@@ -25,7 +25,7 @@ CROSS = re.compile(r"cross|enc_?dec|encoder_attn", re.IGNORECASE)
 SETTING = "noren_setting"
 """The attribute of a model that holds the mask of `set_mask`."""
 
-_DEFAULTS: dict[str, Given] = {}
+DEFAULTS: dict[str, Given] = {}
 """The masks that `register` was called with, by the name of the attention."""
 _FRAME: ContextVar[Frame | None] = ContextVar("noren_frame", default=None)
 
@@ -35,7 +35,7 @@ def set_default(name: str, mask: Given) -> None:
     given = check_given("mask", mask)
     if not isinstance(name, str):
         raise TypeError(f"name is {name!r}: give a text such as \"noren\"")
-    _DEFAULTS[name] = given
+    DEFAULTS[name] = given
 
 
 def current_frame() -> Frame | None:
@@ -73,6 +73,11 @@ class Frame:
     """The arguments of the call, by name."""
     uses: list[int]
     """The number of attention calls of the whole forward pass: a list of one number that all frames of the pass share."""
+
+    @property
+    def separates_sequences(self) -> bool:
+        """Whether the mask that was given separates the sequences of a row, as that of `noren.fold` does."""
+        return getattr(self.setting.mask, "separates_sequences", False) is True
 
     def contains(self, model: nn.Module) -> bool:
         """Returns whether `model` is a module inside the model of this frame."""
@@ -191,7 +196,7 @@ class _Model:
                 part = "self"
             else:
                 part = "encoder" if module in inside else "decoder"
-            self.places[module] = Place(name, _layer(name, module), part)
+            self.places[module] = Place(name, layer_of(name, module), part)
             if isinstance(module, PreTrainedModel):
                 self.models.append((name, weakref.ref(module)))
 
@@ -211,7 +216,7 @@ def _place(root: nn.Module, module: nn.Module) -> Place | None:
     return _model(root, module).places.get(module)
 
 
-def _layer(name: str, module: nn.Module) -> int:
+def layer_of(name: str, module: nn.Module) -> int:
     """Returns the index of a layer: the module's own `layer_idx`, or the first number in its name."""
     index = getattr(module, "layer_idx", None)
     if isinstance(index, int) and not isinstance(index, bool):
@@ -309,7 +314,7 @@ def _check_attention(root: Any, given: Any) -> None:
     """Raises `Error` if a model to which the mask applies does not compute its attention with noren."""
     for name, known in _model(root).models:
         child: Any = known()
-        if child is None or child.config._attn_implementation in _DEFAULTS:
+        if child is None or child.config._attn_implementation in DEFAULTS:
             continue
         if isinstance(given, Mapping) and not any(key in PARTS or key == "self" or f".{key}." in f".{name}." for key in given):
             continue
@@ -366,7 +371,7 @@ def _wanted(model: nn.Module, outer: Frame | None, kwargs: Mapping[str, Any]) ->
         old: Setting | None = getattr(model, SETTING, None)
         if mask is None and old is not None:
             return Setting(old.root, old.mask, old.facts if facts is None else _setting(model, "", None, facts, None).facts, {**(old.inputs or {}), **(inputs or {})})
-        default = _DEFAULTS.get(cast(Any, model).config._attn_implementation)
+        default = DEFAULTS.get(cast(Any, model).config._attn_implementation)
         if mask is None and default is None:
             raise Error("noren_facts or noren_inputs was given without noren_mask: give noren_mask too, or set a mask with noren.hf.set_mask")
         return _setting(model, "noren_mask", default if mask is None else mask, facts, inputs)
@@ -375,7 +380,7 @@ def _wanted(model: nn.Module, outer: Frame | None, kwargs: Mapping[str, Any]) ->
         return outer.setting
     if own is not None:
         return own
-    default = _DEFAULTS.get(cast(Any, model).config._attn_implementation)
+    default = DEFAULTS.get(cast(Any, model).config._attn_implementation)
     return None if default is None else _setting(model, "mask", default, None, None)
 
 

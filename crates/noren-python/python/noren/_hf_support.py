@@ -15,7 +15,7 @@ _READS_MASK = "it changes masks in its own code, which needs an array"
 
 REASONS = {
     "deepseek_v32": f"its indexer selects keys: {_READS_MASK}",
-    "deepseek_v4": f"its layers add compressed keys: {_READS_MASK}",
+    "deepseek_v4": f"its layers also read keys that summarize several tokens: {_READS_MASK}",
     "doge": f"it adds learned numbers to masks: {_READS_MASK}",
     "axk2": f"its indexer selects keys: {_READS_MASK}",
     "git": "its text layers select attention from a list of their own",

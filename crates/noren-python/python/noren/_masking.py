@@ -8,6 +8,7 @@ from typing import Any
 from . import _noren
 from ._arrays import library
 from ._doctor import Recognised
+from ._given import check_strided
 from ._noren import BoundMask, Error, Facts, Mask, Plan, Shape
 
 Sizes = tuple[int, int, int, int, int]
@@ -20,10 +21,9 @@ def given_arrays(**arrays: Any) -> dict[str, Any]:
     """Returns the arrays that are not None. Raises TypeError for an array whose type does not fit its convention."""
     given = {name: array for name, array in arrays.items() if array is not None}
     for name, array in given.items():
-        if not hasattr(array, "shape") or not hasattr(array, "dtype"):
+        if isinstance(array, type) or getattr(array, "is_nested", False) is False and not (hasattr(array, "shape") and hasattr(array, "dtype")):
             raise TypeError(f"{name} is {type(array).__name__}: give an array of NumPy or PyTorch, or another array with __dlpack__")
-        if getattr(getattr(array, "device", None), "type", None) == "meta":
-            raise Error(f"{name} is a tensor on the device meta, which has no content: a mask needs its content")
+        check_strided(name, array)
         kind = str(array.dtype).rsplit(".", 1)[-1]
         if name == "additive" and not kind.startswith(("float", "bfloat")):
             raise TypeError(f"additive holds {kind}, but it is added to scores: give floats (0 = may attend, -inf = hidden), or booleans as keep= or drop=")

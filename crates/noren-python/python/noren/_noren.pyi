@@ -635,10 +635,18 @@ def spans(spans: Positions) -> Mask:
     of these ranges.
     """
 
-def tree(parents: Iterable[int], start: int = 0) -> Mask:
+def tree(
+    parents: Iterable[int], start: int = 0, *, runs: Iterable[int] | None = None, window: int | None = None, chunk: int | None = None
+) -> Mask:
     """Allows each node of a tree to read itself and its ancestors (draft trees of speculative decoding).
 
-    Node `i` is at position `start + i`; `parents[i]` is the index of its parent, or -1 for a root.
+    Node `i` is at position `start + i`; `parents[i]` is the index of its parent, or -1 for a root. With `runs`, the numbers of
+    nodes of runs in which each node is the parent of the next one, the parents are parents of runs. `window` and `chunk`
+    limit the keys along each path from a root, as `sliding` and `chunk` do in a sequence.
+
+    >>> import noren as nr
+    >>> nr.tree([-1, 0, 0], runs=[512, 64, 64], window=128)
+    tree(parents=[-1, 0, 0], runs=[512, 64, 64], window=128)
     """
 
 def clearance() -> Mask:
@@ -841,6 +849,16 @@ def audit_rounding(unit: float, depth: int, width: int) -> float:
     """Returns the largest difference that counts as rounding, as a fraction of the largest output.
 
     `unit` is the unit roundoff of the dtype, `depth` the number of layers, `width` the number of terms of the longest sum.
+    """
+
+def fold_sequences(
+    tokens: bytes, lengths: Sequence[int], budget: int | None, min_prefix: int, max_roots: int | None
+) -> tuple[list[list[tuple[int, int, int, int, int]]], list[tuple[int, list[tuple[int, int]]]]]:
+    """Folds sequences into rows in which each shared prefix occurs once.
+
+    `tokens` has the token ids of all sequences one after another, as native 64-bit integers; `lengths` has the number of tokens of
+    each sequence. Returns the runs of each row, each (first token, token after the last, parent run or -1, position of the first
+    token, a sequence of the run), and for each sequence (row, ranges of its tokens in the row).
     """
 
 _PRIVATE_KINDS: list[str]

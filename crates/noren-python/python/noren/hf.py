@@ -42,11 +42,11 @@ def register(name: str = "noren", *, mask: GivenMask = None) -> None:
     set_default(name, mask)
     AttentionInterface.register(name, attention_forward)
     AttentionMaskInterface.register(name, make_mask)
-    _NAMES.add(name)
-    refuse_when_made(_NAMES, install_hooks)
+    NAMES.add(name)
+    refuse_when_made(NAMES, install_hooks)
 
 
-_NAMES: set[str] = set()
+NAMES: set[str] = set()
 """The names that `register` was called with."""
 
 
@@ -78,7 +78,8 @@ def attention_forward(
     frame = current_frame()
     if isinstance(attention_mask, Masked):
         frame = attention_mask.frame if frame is None else frame  # gradient checkpointing calls layers after the forward pass
-        attention_mask.look_for_packing(position_ids)
+        if frame is None or not frame.separates_sequences:
+            attention_mask.look_for_packing(position_ids)
         if attention_mask.shape[2:] != (query.shape[2], key.shape[2]):
             raise Error(
                 f"the mask is for {attention_mask.q_len} queries and {attention_mask.kv_len} keys, but the layer has "
@@ -123,12 +124,17 @@ def _given(
     full_shape = (sizes[0], sizes[1], sizes[3], sizes[4])
     if any(n not in (1, size) for n, size in zip(mask.shape, full_shape, strict=True)):
         raise Error(f"the attention mask has shape {tuple(mask.shape)}, which does not broadcast to {list(full_shape)}")
+    check_floats(mask)
+    return planned(full(), [Given("attention_mask", mask)], sizes, lowest="zero")
+
+
+def check_floats(mask: Tensor) -> None:
+    """Raises `Error` for a mask tensor of the floats 0 and 1, which would hide no key."""
     if mask.is_floating_point() and (mask == 1).any() and ((mask == 0) | (mask == 1)).all():
         raise Error(
             "the 4-D attention mask holds the floats 0 and 1: transformers would add these floats to the scores and hide no key; give "
             "mask.bool() (true = attend), or 0 and -inf"
         )
-    return planned(full(), [Given("attention_mask", mask)], sizes, lowest="zero")
 
 
 def _weights(

@@ -12,8 +12,8 @@
 //! assert_eq!(rows.get(0).documents, [14, 11]); // each with a token that begins it and one that ends it
 //! let sampler = Sampler::new(rows, &ByteTokenizer, Objective::Clm, 1)?;
 //! let batch = sampler.batch(0, 1);
-//! assert_eq!(batch.targets[0][0], Some(u32::from(b'o'))); // the begin token is asked for the first letter,
-//! assert_eq!(batch.targets[0][13], None); // and the last token of a document for nothing
+//! assert_eq!(batch.targets[0][0], Some(u32::from(b'o'))); // the model predicts the first letter at the begin token,
+//! assert_eq!(batch.targets[0][13], None); // and nothing at the last token of a document
 //! # Ok::<(), noren_text::Error>(())
 //! ```
 

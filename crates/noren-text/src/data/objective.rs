@@ -7,10 +7,10 @@ use noren_mask::{Mask, atoms, philox};
 use std::fmt;
 use std::str::FromStr;
 
-/// Percentage of the tokens that are predicted (Devlin et al. 2019, BERT).
+/// The percentage of the tokens of a row that masked language modelling predicts (Devlin et al. 2019, BERT).
 const PREDICTED: u32 = 15;
-/// Percentage of the predicted tokens that the mask token replaces. Half of the remaining predicted tokens are replaced
-/// by a random token, and half stay unchanged.
+/// The percentage of the predicted tokens that are replaced by the mask token. Half of the other predicted tokens are
+/// replaced by a random token, and half stay unchanged.
 const MASKED: u32 = 80;
 
 /// The training objective: which tokens a model predicts.
@@ -20,7 +20,7 @@ pub enum Objective {
     Clm,
     /// Masked language modelling: some tokens are replaced, and the model predicts the original tokens.
     Mlm,
-    /// Causal and masked language modelling: two causal batches, then one masked batch, and so on. The mask depends on
+    /// Causal and masked language modelling: two causal batches, then one masked batch, repeated. The mask depends on
     /// the objective of the batch.
     Both,
 }
@@ -35,8 +35,8 @@ impl Objective {
         }
     }
 
-    /// Returns the mask of the objective. A query reads the keys of its document: all of them with [`Objective::Mlm`],
-    /// otherwise only those up to itself. Padding is not a part of this mask.
+    /// Returns the mask of the objective, without padding. With [`Objective::Mlm`], a query reads all keys of its
+    /// document; with the other objectives, only those up to itself.
     pub fn mask(self) -> Mask {
         match self {
             Objective::Mlm => atoms::documents(),
@@ -71,7 +71,7 @@ impl fmt::Display for Objective {
 /// Packed rows of one training step, with the tokens to predict.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Batch {
-    /// The objective: [`Objective::Clm`] or [`Objective::Mlm`].
+    /// The objective of this batch: [`Objective::Clm`] or [`Objective::Mlm`].
     pub objective: Objective,
     /// The tokens that the model reads, `[rows, len]`.
     pub ids: Vec<Vec<u32>>,
@@ -93,7 +93,7 @@ impl Batch {
     }
 }
 
-/// A source of training batches. The batch with a given number is always the same.
+/// A source of training batches. Batches with the same number and size are always equal.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     rows: Rows,
@@ -155,7 +155,8 @@ impl Sampler {
         })
     }
 
-    /// Returns the random order in which the rows are drawn in an epoch (the shuffle of Fisher and Yates).
+    /// Returns the random order in which the rows are drawn in epoch `epoch`, as indices of rows (the shuffle of Fisher
+    /// and Yates).
     fn shuffled(&self, epoch: u64) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.rows.len()).collect();
         for at in (1..order.len()).rev() {
@@ -169,8 +170,8 @@ impl Sampler {
         Batch { objective, ids: Vec::new(), targets: Vec::new(), documents: Vec::new() }
     }
 
-    /// Adds row `at` to a batch: the tokens that the model reads, and the tokens to predict. `draw` counts all rows
-    /// that were drawn before; it determines the random choices.
+    /// Adds row `at` to a batch: the tokens that the model reads, and the tokens to predict. `draw`, the number of rows
+    /// that the sampler has drawn before, determines the random choices.
     fn add_row(&self, batch: &mut Batch, at: usize, draw: u64) {
         let row = self.rows.get(at);
         let (ids, targets) = match batch.objective {

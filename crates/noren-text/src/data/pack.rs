@@ -4,13 +4,13 @@ use crate::Error;
 use crate::tokens::{Role, Tokenizer};
 use std::collections::BTreeMap;
 
-/// One row: documents, or pieces of long documents, one after another.
+/// One row: documents, or parts of long documents, one after another.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Row {
     /// Tokens, with padding on the right.
     pub ids: Vec<u32>,
-    /// The lengths of the documents in the row, or of their pieces, in order. The tokens after the last document are
-    /// padding.
+    /// The length of each document in the row, or of the part of a document that is in the row, in order. The tokens
+    /// after the last document are padding.
     pub documents: Vec<usize>,
 }
 
@@ -93,8 +93,8 @@ impl Rows {
         self.rows.iter()
     }
 
-    /// Splits the rows into `(rows for training, rows for validation)`. Every `nth` row is for validation; if there are
-    /// fewer than `nth` rows, the last row is.
+    /// Splits the rows into `(rows for training, rows for validation)`. Every `nth` row is for validation. If there are
+    /// fewer than `nth` rows, only the last row is for validation.
     ///
     /// # Errors
     /// Returns [`Error::Data`] if there is only one row, or if `nth` is below 2.

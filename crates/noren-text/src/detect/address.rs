@@ -1,6 +1,7 @@
-//! Street addresses in forms that a pattern can find: a number and a name that ends in the word for a street (English),
-//! the reverse (German, Dutch), or a name that begins with this word (French, Spanish, Italian, Portuguese); also post
-//! boxes. A unit, a place and a postal code that follow are parts of the address.
+//! Street addresses in forms that a pattern can find. In English, a number and a name that ends in the word for a
+//! street; in German and Dutch, the name before the number; in French, Spanish, Italian and Portuguese, a name that
+//! begins with this word. Post boxes are addresses too. A unit, a place and a postal code that follow are parts of the
+//! address.
 
 use super::around::{goes_on, pattern};
 use crate::fold::Folded;

@@ -6,8 +6,8 @@ use std::ops::Range;
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
-/// The maximum number of letters between a number and the other digits of an identifier. More consecutive letters next
-/// to a number are treated as encoded data.
+/// The maximum number of letters that connect a number with other digits of the same identifier. A number next to more
+/// consecutive letters is treated as a part of encoded data.
 const LONGEST_WORD: usize = 32;
 
 /// Compiles a regular expression for folded texts. The letters of the expression are decomposed (NFKD), as in a folded
@@ -34,9 +34,9 @@ pub(super) fn is_embedded(folded: &Folded, range: &Range<usize>) -> bool {
     leads_to_digits(folded.text[..range.start].chars().rev()) || leads_to_digits(folded.text[range.end..].chars())
 }
 
-/// Returns whether a digit is the first of `chars` or follows their first letters, or whether `chars` begin with more
-/// than [`LONGEST_WORD`] letters. Then a number beside them is a part of an identifier. `chars` are the characters
-/// before or after the number, beginning with the nearest.
+/// Returns whether `chars` show that the number next to them is a part of an identifier: they begin with a digit, with
+/// letters and then a digit, or with more than [`LONGEST_WORD`] letters. `chars` are the characters before or after the
+/// number, beginning with the nearest.
 pub(super) fn leads_to_digits(chars: impl Iterator<Item = char>) -> bool {
     for (at, c) in chars.enumerate() {
         if c.is_numeric() || at > LONGEST_WORD {
@@ -49,13 +49,13 @@ pub(super) fn leads_to_digits(chars: impl Iterator<Item = char>) -> bool {
     false
 }
 
-/// Returns the letters at the end of `text`, the text that precedes a piece of private text.
+/// Returns the consecutive letters at the end of `text`. Letters of scripts without spaces do not count.
 pub(super) fn word_before(text: &str) -> &str {
     let rest = text.trim_end_matches(|c: char| c.is_alphabetic() && !is_spaceless(c));
     &text[rest.len()..]
 }
 
-/// Returns the letters at the start of `text`, the text that follows a piece of private text.
+/// Returns the consecutive letters at the start of `text`. Letters of scripts without spaces do not count.
 pub(super) fn word_after(text: &str) -> &str {
     let rest = text.trim_start_matches(|c: char| c.is_alphabetic() && !is_spaceless(c));
     &text[..text.len() - rest.len()]
@@ -102,8 +102,8 @@ impl<'a> Run<'a> {
         &self.text[self.groups[group].end..self.groups[group + 1].start]
     }
 
-    /// Returns whether the groups of digits with the indices `groups` can be one number: they contain at most one line
-    /// break, or there are no other groups.
+    /// Returns whether the groups of digits with the indices `groups` can be one number: at most one line break is
+    /// between them, or `groups` are all groups of this run.
     pub(super) fn is_one_number(&self, groups: Range<usize>) -> bool {
         let breaks = (groups.start..groups.end - 1).filter(|group| self.separator(*group).contains('\n')).count();
         breaks <= 1 || groups == (0..self.groups.len())

@@ -6,10 +6,12 @@ use regex::Regex;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-/// The pattern of groups of digits with one separator between two groups. A space may be on each side of the separator.
+/// The pattern of groups of digits with a separator between two groups, such as `4111 1111-1111/1111`. A space may be
+/// on each side of the separator.
 static RUN: LazyLock<Regex> = LazyLock::new(|| pattern(r"[0-9]+(?:(?:[ \n]?[-._/·•|]{1,2}[ \n]?|[ \n])[0-9]+)*"));
 const LONGEST: usize = 19;
-/// The minimum number of digits of a group of a card number, if there are other groups of digits beside the number.
+/// The minimum number of digits of each group of a card number, if the run has other groups of digits beside the card
+/// number.
 const SHORT_GROUP: usize = 3;
 
 pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
@@ -30,8 +32,8 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// Returns the index after the last group of the longest card number that begins with group `at` of the digits; `None`
-/// if no card number begins there. Other groups, such as a date or an amount, may follow.
+/// Returns the index after the last group of the longest card number that begins with group `at` of `run`; `None` if no
+/// card number begins there. Other groups, such as a date or an amount, may follow.
 fn longest(folded: &Folded, run: &Run<'_>, at: usize) -> Option<usize> {
     let mut digits = Vec::with_capacity(LONGEST);
     let mut best = None;
@@ -53,9 +55,10 @@ fn longest(folded: &Folded, run: &Run<'_>, at: usize) -> Option<usize> {
     best
 }
 
-/// Returns whether the groups of digits have lengths that are usual for a card number: each has 3 digits or more, but
-/// the last group may be shorter if all others have 4 digits. Accepts other lengths if there are no other groups beside
-/// them.
+/// Returns whether the groups of digits `groups` of `run` have lengths that are usual for a card number. Each group
+/// must have 3 digits or more; the last group may be shorter if all others have 4 digits. Other lengths are accepted
+/// for a single group, and if `run` has no other groups. At most one line break may be between the groups, unless `run`
+/// has no other groups.
 fn is_written_so(run: &Run<'_>, groups: Range<usize>) -> bool {
     let lens: Vec<usize> = run.groups[groups.clone()].iter().map(Range::len).collect();
     let (last, first) = lens.split_last().expect("a card number has at least one group of digits");
@@ -65,8 +68,8 @@ fn is_written_so(run: &Run<'_>, groups: Range<usize>) -> bool {
     (first.is_empty() || long || whole) && run.is_one_number(groups)
 }
 
-/// Returns whether the groups of digits `groups` are a decimal number or the digits after a decimal point, and so no
-/// card number.
+/// Returns whether the groups of digits `groups` are a decimal number, or the digits after a decimal point or after
+/// `0,`, instead of a card number.
 fn is_fraction(folded: &Folded, run: &Run<'_>, groups: Range<usize>) -> bool {
     if groups.len() == 2 && run.separator(groups.start) == "." {
         return true;

@@ -4,7 +4,8 @@ use crate::fold::Folded;
 use iban::Iban;
 use std::ops::Range;
 
-/// The lengths of account numbers in characters: from the shortest number (Norway) to the maximum of the standard.
+/// The lengths of account numbers in characters, from the shortest national format (Norway) to the maximum of the
+/// standard.
 const LENGTHS: std::ops::RangeInclusive<usize> = 15..=34;
 
 /// Returns the ranges of account numbers. Other text may touch a number (`IBANDE89...`), because the checksum and the

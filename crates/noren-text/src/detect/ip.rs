@@ -27,8 +27,9 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// Returns the byte range of a version 6 address at the start of `text`, without punctuation after it; `None` if there
-/// is no address. `at` is the index of `text` in the folded text. `a::b` is not an address but a path in a program.
+/// Returns the byte range, in the folded text, of the version 6 address `text`, without punctuation at its end. `at` is
+/// the byte index at which `text` begins in the folded text. Returns `None` if `text` is no address, such as `a::b`,
+/// which is a path in a program.
 fn version_6(text: &str, at: usize) -> Option<Range<usize>> {
     let text = text.trim_end_matches('.');
     let fits = |text: &str| text.len() <= 45 && text.parse::<Ipv6Addr>().is_ok();
@@ -38,8 +39,8 @@ fn version_6(text: &str, at: usize) -> Option<Range<usize>> {
     is_address.then_some(at..at + text.len())
 }
 
-/// Returns whether an IP address at `range` is a version number or a part of an identifier, because letters touch it:
-/// `v1.2.3.4`, `1.2.3.4rc`.
+/// Returns whether an IP address at `range` is instead a version number (`v1.2.3.4`) or a part of an identifier
+/// (`1.2.3.4rc`), because letters touch it.
 fn is_piece(folded: &Folded, range: &Range<usize>) -> bool {
     let (before, after) = (&folded.text[..range.start], &folded.text[range.end..]);
     let (before, after) = (word_before(before).to_lowercase(), word_after(after).to_lowercase());

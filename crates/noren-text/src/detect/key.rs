@@ -39,7 +39,7 @@ static KEYS: LazyLock<Regex> = LazyLock::new(|| pattern(&FORMS.join("|")));
 /// The pattern of keys of OpenAI, Anthropic, OpenRouter and others. Names in style sheets may also begin with `sk-`;
 /// [`is_mixed`] excludes such names.
 static SK: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?-u:\b)sk-[A-Za-z0-9_\-]{20,}"));
-/// The pattern of a value after a name such as `key` or `token`.
+/// The pattern of a value after a name such as `key` or `token`, which announces a secret.
 static NAMED: LazyLock<Regex> = LazyLock::new(|| {
     let names = [
         r"api[ _\-]?(?:key|token|secret)|(?:secret|access|auth|client|account|encryption|signing|master|service|private|license)",
@@ -62,15 +62,16 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// Returns whether a value has the format of Amazon's secret keys (40 characters), which may contain few digits.
+/// Returns whether a value has the format of Amazon's secret keys: 40 characters, not necessarily with digits.
 fn is_of_40(value: &str) -> bool {
     let count = |of: fn(&u8) -> bool| value.bytes().filter(of).count();
     let [small, large] = [count(u8::is_ascii_lowercase), count(u8::is_ascii_uppercase)];
     value.len() == 40 && small >= 5 && large >= 5 && !value.contains(['.', '-', '_'])
 }
 
-/// Returns whether a value looks random, like a key: it contains digits and letters, and after a split at `-`, `_`, `/`
-/// and `.`, at least half of its characters are in pieces of 6 or more characters with a digit.
+/// Returns whether a value looks random, like a key. The value must have at least 2 digits and 2 letters. After a split
+/// of the value at `-`, `_`, `/` and `.`, parts of 6 or more characters with a digit must have at least half of its
+/// characters.
 fn is_mixed(value: &str) -> bool {
     let digits = value.bytes().filter(u8::is_ascii_digit).count();
     let letters = value.bytes().filter(u8::is_ascii_alphabetic).count();

@@ -25,8 +25,8 @@ fn is_address(row: &str) -> bool {
     separators.len() == count && separators.iter().all(|c| *c == separators[0])
 }
 
-/// Returns whether `after` begins with a separator and a hexadecimal digit. Then the bytes before it are a part of a
-/// longer sequence and no address.
+/// Returns whether `after`, the text after a sequence of bytes, begins with a separator and a hexadecimal digit. Then
+/// the bytes are a part of a longer sequence and not an address.
 fn continues(after: &str) -> bool {
     after.strip_prefix([':', '-', '.']).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_hexdigit()))
 }

@@ -44,8 +44,8 @@ pub const BUILT_IN: [&str; 13] = [
     "birth_date",
     "address",
 ];
-/// The kinds of private text that only a model can find, `(kind, plural in a report)`. A report names the kinds that no
-/// model looked for.
+/// The kinds of private text that only a model can find, `(kind, plural in a report)`. A report names those of these
+/// kinds that no model looked for.
 const OTHERS: [(&str, &str); 3] = [("name", "names"), ("place", "places"), ("organization", "organizations")];
 
 /// The kind of private text, such as `email`: the name of the detector that finds it. This name is also the label of
@@ -184,7 +184,7 @@ impl Detector {
         Ok(Detector { kind: own_name(name)?, search: Search::Spans(own::spans(name, spans)?) })
     }
 
-    /// Returns the kind of the detector's findings.
+    /// Returns the kind of private text that the detector finds.
     pub fn kind(&self) -> &Kind {
         &self.kind
     }
@@ -210,8 +210,8 @@ impl Detector {
     }
 }
 
-/// A text in the folded forms that detectors read. A text with characters without width has two forms: in one, these
-/// characters join their neighbours; in the other, they separate them.
+/// A text in the folded forms that detectors read. A text with characters without width has two forms: the first leaves
+/// these characters out, so that their neighbours become adjacent; the second has spaces in their place.
 struct Text<'a> {
     text: &'a str,
     folded: Vec<Folded>,
@@ -232,11 +232,12 @@ impl<'a> Text<'a> {
 
 /// A detector of several kinds of private text that no pattern can find, such as names and places; usually a model.
 pub trait Recognizer: Send + Sync + fmt::Debug {
-    /// Returns the names of the kinds that the recogniser detects. A name has 1 to 64 ASCII letters, digits, `_` or
-    /// `-`.
+    /// Returns the names of the kinds of private text that the recogniser detects. A name has 1 to 64 ASCII letters,
+    /// digits, `_` or `-`.
     fn kinds(&self) -> Vec<String>;
 
-    /// Returns the findings in `text`: the index of the kind among [`kinds`](Self::kinds), and the range of bytes.
+    /// Returns the findings in `text` as pairs `(kind, range)`: the index of the kind in the list
+    /// [`kinds`](Self::kinds), and the range of bytes.
     ///
     /// # Errors
     /// Returns a message with the fault and how to fix it.

@@ -65,8 +65,8 @@ fn line(text: &str) -> &str {
 }
 
 /// Returns the length in bytes of a passphrase at the start of `line`; `None` if there is no passphrase. The passphrase
-/// ends at the end of the sentence or line, or before the next word that ends with `:` or contains `=`. `first` is the
-/// first word, and `separator` the text before the passphrase, such as `: `.
+/// ends at the end of the sentence or line, before a word that ends with `:`, or before a word that contains `=`.
+/// `first` is the first word of the passphrase, and `separator` the text before the passphrase, such as `: `.
 fn phrase(first: &str, line: &str, separator: &str) -> Option<usize> {
     let mut end = 0;
     for word in line.split_inclusive(char::is_whitespace).take(LONGEST) {
@@ -88,9 +88,9 @@ fn phrase(first: &str, line: &str, separator: &str) -> Option<usize> {
     (!is_word_of_code(first) && !is_filled_in(line)).then_some(whole.len())
 }
 
-/// Returns the length in bytes of a password without quotes, without punctuation after it; `None` if `word` is no
-/// password. `line` is the text from the word on, `name` is the word that announces the password, such as `Passwort`,
-/// and `separator` the text between this word and the password.
+/// Returns the length in bytes of the password `word`, without punctuation at its end; `None` if `word` is no password.
+/// The password is not in quotes. `line` is the text from `word` on, `name` is the word that announces the password,
+/// such as `Passwort`, and `separator` the text between `name` and `word`.
 fn plain(word: &str, line: &str, name: &str, separator: &str) -> Option<usize> {
     let value = word.trim_end_matches(ENDS);
     let is_varied = value.chars().any(|c| !c.is_alphabetic());

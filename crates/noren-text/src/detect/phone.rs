@@ -47,7 +47,7 @@ struct Number<'a>(Run<'a>);
 
 impl Number<'_> {
     /// Returns the index after the last group of the telephone number that begins with group `at` of the digits; `None`
-    /// if no number begins there. `fresh` is true if a number that starts with 0 may begin at this group.
+    /// if no number begins there. `fresh` is true if a telephone number with the first digit 0 may begin at this group.
     fn number(&self, folded: &Folded, at: usize, fresh: bool) -> Option<usize> {
         let signed = self.0.text[..self.0.groups[at].start].trim_end_matches('(').ends_with('+');
         let first = self.0.digits(at);
@@ -60,7 +60,7 @@ impl Number<'_> {
         (self.0.is_one_number(at..end) && self.alone(folded, at, end)).then_some(end)
     }
 
-    /// Returns whether the groups `at..end` are numbers of a column of a table and not one telephone number: a line
+    /// Returns whether the groups `at..end` are entries in a column of a table and not one telephone number: a line
     /// break precedes the first group, and another line break is between the groups.
     fn is_column(&self, at: usize, end: usize) -> bool {
         let broken = |group: usize| self.0.separator(group).contains('\n');
@@ -118,8 +118,9 @@ impl Number<'_> {
         if code.is_empty() || code.starts_with('0') { None } else { self.international(at, 2) }
     }
 
-    /// Returns the index after the last group of an international number; `None` if no such number begins with group
-    /// `at`. The country code begins after the first `prefix` digits of the group: 2 digits for `00`, otherwise 0.
+    /// Returns the index after the last group of an international number; `None` if no international number begins with
+    /// group `at`. `prefix` is the number of digits of the group before the country code: 2 for the prefix `00`, 0 for
+    /// a number with `+`.
     fn international(&self, at: usize, prefix: usize) -> Option<usize> {
         if self.0.digits(at)[prefix..].starts_with('1') {
             let (end, digits) = self.take(at, prefix + 11);
@@ -153,9 +154,9 @@ impl Number<'_> {
             && !before[..before.len() - 2].ends_with(char::is_alphanumeric)
     }
 
-    /// Returns the index after the last group of a North American number: groups of three, three and four digits, with
-    /// or without a leading 1, or all digits in one group. `None` if no such number begins with group `at`. A number in
-    /// one group must be in the ranges of the numbering plan.
+    /// Returns the index after the last group of a North American number; `None` if no such number begins with group
+    /// `at`. The number has groups of three, three and four digits, which may follow a group `1`. Or it has all digits
+    /// in one group, with or without a leading 1; then its digits must be in the ranges of the numbering plan.
     fn north_american(&self, at: usize) -> Option<usize> {
         let first = at + usize::from(self.0.digits(at) == "1");
         let lens: Vec<usize> = self.0.groups.iter().skip(first).take(3).map(Range::len).collect();
@@ -176,8 +177,8 @@ impl Number<'_> {
         (digits.len() == 10 && leads(0) && leads(3) && !COUNTS.contains(&digits)).then_some(at + 1)
     }
 
-    /// Returns whether the groups `at..end` are a whole number and not a part of an identifier. A number without
-    /// separators must not touch a letter. An extension may follow the number.
+    /// Returns whether the groups `at..end` are a complete number and not a part of an identifier. A letter may not
+    /// touch a number without separators. An extension may follow a number with separators.
     fn alone(&self, folded: &Folded, at: usize, end: usize) -> bool {
         let range = self.with_sign(at)..self.0.groups[end - 1].end;
         let (head, tail) = (&self.0.text[..range.start], &self.0.text[range.end..]);

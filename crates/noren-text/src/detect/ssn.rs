@@ -50,8 +50,8 @@ fn given_out(text: &str) -> bool {
     same && area != "000" && area != "666" && !area.starts_with('9') && group != "00" && serial != "0000"
 }
 
-/// Returns whether the number at `range` is complete. It is a part of a longer number if another digit is before or
-/// after it, with one `-`, `.` or `/` between.
+/// Returns whether the number at `range` is complete. The number is a part of a longer number if one `-`, `.` or `/` is
+/// between it and another digit.
 fn alone(folded: &Folded, range: &Range<usize>) -> bool {
     let digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
     let before = folded.text[..range.start].strip_suffix(['-', '.', '/']).map(|rest| rest.chars().next_back());

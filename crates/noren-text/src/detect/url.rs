@@ -37,9 +37,9 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// Returns the number of bytes of `rest`, the text after `://`, up to and including the last `@`; 0 without `@`. The
-/// text before the `@` may be a user name and a password. The search ends at white space, `"`, `<` or `>`, and after a
-/// single quote or backtick that no letter or digit follows.
+/// Returns the number of bytes of `rest`, the text after `://`, up to and including the last `@`; 0 if there is no `@`.
+/// The text before the `@` may be a user name and a password. The search for `@` ends at white space, `"`, `<` or `>`,
+/// and after a single quote or backtick that no letter or digit follows.
 fn user(rest: &str) -> usize {
     let (mut end, mut quoted) = (0, false);
     for (at, c) in rest.char_indices().take(LONGEST_USER) {

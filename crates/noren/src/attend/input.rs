@@ -97,8 +97,8 @@ impl<'a, T: Element, const N: usize> IntoView<'a> for (&'a [T; N], [usize; 4]) {
     }
 }
 
-/// An array that [`Attend::forward_into`](crate::Attend::forward_into) writes: `(&mut [T], shape)`, `(&mut Vec<T>, shape)`,
-/// [`ViewMut`], and with the feature `ndarray` arrays without gaps.
+/// An array that [`Attend::forward_into`](crate::Attend::forward_into) writes: `(&mut [T], shape)`, `(&mut Vec<T>,
+/// shape)` or [`ViewMut`]. With the feature `ndarray`, also arrays of the crate `ndarray` whose memory has no gaps.
 pub trait IntoViewMut<'a> {
     /// The element type of the array.
     type Value: Element;

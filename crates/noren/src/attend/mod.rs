@@ -78,7 +78,7 @@ pub struct Attend<'a> {
     plan_options: PlanOptions,
     options: Options<'a>,
     arrays: Vec<(String, CowView<'a>)>,
-    /// The plan of the last shape, if there is one.
+    /// The plan for the shape of the last call; `None` before the first call that makes a plan.
     planned: Mutex<Option<Arc<Plan>>>,
 }
 
@@ -141,9 +141,9 @@ impl<'a> Attend<'a> {
         self.replanned()
     }
 
-    /// Sets an array that a score of the mask refers to by name. For a bias or soft weights, each dimension is 1 or
-    /// equal to that of `[batch, heads, q_len, kv_len]`. A relative table is `[1, heads or 1, 1, 2 * reach + 1]`. Sinks
-    /// are `[1, 1, 1, heads]`.
+    /// Sets an array that a score modifier of the mask refers to by its name. For a bias or soft weights, each
+    /// dimension is 1 or equal to that of `[batch, heads, q_len, kv_len]`. A table of relative biases is
+    /// `[1, heads or 1, 1, 2 * reach + 1]`. Sinks are `[1, 1, 1, heads]`.
     ///
     /// ```
     /// let x = vec![0.5f32; 3];
@@ -291,8 +291,8 @@ impl Attend<'_> {
     }
 
     /// Writes the result of [`backward`](Self::backward) to `gradients`, and the gradients of the score modifiers for
-    /// which `gradients` has memory. The list of biases begins with the biases of the mask, in their order in the mask,
-    /// and continues with the biases of the options.
+    /// which `gradients` has memory. In `gradients.bias`, the biases of the mask are first, in their order in the mask,
+    /// and the biases of the options follow.
     ///
     /// # Errors
     /// Returns the errors of [`attention_backward_into`].
@@ -306,8 +306,8 @@ impl Attend<'_> {
         attention_backward_into(inputs, saved, &plan, &self.options_for(plan.shape().head_count())?, gradients)
     }
 
-    /// Returns the probabilities of query rows `rows` of one batch row and head, `[rows, kv_len]`. They are computed in
-    /// `f64`, which is slow: use this to draw some rows.
+    /// Returns the attention probabilities of query rows `rows` of one batch row and head, `[rows, kv_len]`. They are
+    /// computed in `f64`, which is slow: use this function for a few rows, for example to draw them.
     ///
     /// # Errors
     /// Returns the errors of [`attention_weights`].

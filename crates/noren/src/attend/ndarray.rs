@@ -25,8 +25,9 @@ fn places(shape: [usize; 4], strides: &[isize]) -> ([isize; 4], usize) {
 impl<'a, T: Element, D: Dimension> IntoView<'a> for ArrayView<'a, T, D> {
     type Value = T;
 
-    /// Borrows memory without gaps between elements, for any order and direction of the axes. Slices with gaps and
-    /// broadcast arrays are copied: in a slice with gaps, another owner may write to the elements in the gaps.
+    /// Borrows the array if its memory has no gaps between elements; the axes may have any order and direction. Arrays
+    /// with gaps, such as slices, and broadcast arrays are copied. Elements in the gaps cannot be borrowed, because
+    /// another view may write to them.
     fn into_view(self) -> Result<CowView<'a, T>, Error> {
         let shape = four(self.shape())?;
         match self.to_slice_memory_order() {

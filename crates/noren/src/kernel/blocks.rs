@@ -4,17 +4,18 @@ use super::micro::BLOCK;
 use noren_mask::{Kind, PatternPlan, TileSpan};
 use std::ops::Range;
 
-/// A block of up to `BLOCK` keys, or up to `WIDE` keys if all cells are allowed. A block begins at a lane group.
+/// A block of keys that a tile reads: up to `BLOCK` keys, or up to `WIDE` keys if all cells are allowed. A block begins
+/// at a lane group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct KeyBlock {
     /// The range of keys. It may contain keys, also at its ends, that no query may read.
     pub(crate) keys: Range<usize>,
-    /// The lane groups that hold the keys.
+    /// The lane groups that hold the keys of the block.
     pub(crate) groups: Range<usize>,
     pub(crate) cells: Cells,
 }
 
-/// The cells of a block that are allowed.
+/// The cells of a block of keys that are allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cells {
     /// All cells are allowed, including the cells up to the end of the last lane group.
@@ -31,11 +32,11 @@ pub(crate) struct KeyBlocks<'a> {
     pub(crate) spans: &'a [TileSpan],
     pub(crate) key_range: Range<usize>,
     pub(crate) lanes: usize,
-    /// The maximum number of keys in a full block.
+    /// The maximum number of keys in a block whose cells are all allowed.
     pub(crate) widest: usize,
-    /// The distance, in keys, between boundaries that no block crosses: a multiple of `lanes`.
+    /// The distance, in keys, between borders that no block of keys crosses: a multiple of `lanes`.
     pub(crate) page: usize,
-    /// The first key that no earlier block contains.
+    /// The first key that is in no block yet.
     pub(crate) next: usize,
 }
 
@@ -79,7 +80,8 @@ impl Iterator for KeyBlocks<'_> {
     }
 }
 
-/// Returns the mask bits of keys `from..to` for a block of keys `start..end`. Bit 0 is key `start`.
+/// Returns a mask word of a block with keys `start..end`, in which the bits of keys `from..to` are set. Bit 0 is key
+/// `start`.
 fn bits(from: usize, to: usize, start: usize, end: usize) -> u64 {
     let (from, to) = (from.clamp(start, end) - start, to.clamp(start, end) - start);
     let below = |n: usize| if n >= 64 { u64::MAX } else { (1 << n) - 1 };

@@ -10,13 +10,14 @@ use crate::{Dtype, Isa};
 use noren_mask::Plan;
 use std::ops::Range;
 
-/// Returns the number of cells that a forward pass with `plan` computes on `isa`, over all batch rows and heads. Queries,
-/// keys and values have the type `dtype`. The number is the mean of both matrix products: the cells whose scores are
-/// computed, and the cells whose weights are multiplied by values.
+/// Returns the number of cells that a forward pass with `plan` computes on `isa`, over all batch rows and heads.
+/// Queries, keys and values have the type `dtype`. The number is the mean over both matrix products: the cells whose
+/// scores are computed, and the cells whose weights are multiplied by values.
 ///
-/// The number is at least the number of allowed cells, because a kernel computes a few rows and some lanes together. It
-/// may be smaller than the number of cells in the tiles of the plan ([`Stats::computed`](noren_mask::Stats::computed)),
-/// because a kernel omits keys that no row of a register tile reads.
+/// The number is at least the number of allowed cells, because a kernel computes several rows and several lanes
+/// together. It may be smaller than the number of cells in the tiles of the plan
+/// ([`Stats::computed`](noren_mask::Stats::computed)), because a kernel omits keys that no row of a register tile
+/// reads.
 ///
 /// ```
 /// use noren::{Dtype, Facts, Isa, Shape, atoms, machine::computed_cells};
@@ -34,7 +35,7 @@ pub fn computed_cells(plan: &Plan, isa: Isa, dtype: Dtype) -> u64 {
 
 struct Count<'a> {
     plan: &'a Plan,
-    /// Whether the numbers are `bf16`, so that a path may multiply pairs of them.
+    /// Whether queries, keys and values are `bf16`, so that a path may multiply pairs of them.
     pairs: bool,
     cells: &'a mut u64,
 }
@@ -52,7 +53,8 @@ impl Task for Count<'_> {
     }
 }
 
-/// Returns the number of cells that a job computes in both products together. `key_range` contains all keys that the unit of the job reads.
+/// Returns the number of cells that `job` computes, added over both matrix products. `key_range` contains all keys that
+/// the job reads.
 fn cells_of_job<S: Simd, P: Product>(plan: &Plan, key_range: Range<usize>, job: &Job) -> u64 {
     let pattern = &plan.patterns()[job.pattern];
     let lanes = group::<S, P>();

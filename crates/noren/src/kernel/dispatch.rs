@@ -1,5 +1,5 @@
-//! [`Task`]: work that is generic over the processor path, and [`Isa::run`], the only function that turns an ISA, known
-//! at run time, into the type of a processor path.
+//! [`Task`]: work that is generic over the processor path, and [`Isa::run`]. Only this function turns an ISA, which is
+//! known at run time, into the type of a processor path.
 
 use super::simd::{Simd, portable::Portable};
 use crate::Isa;
@@ -11,7 +11,7 @@ pub(crate) trait Task {
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     fn pairs(&self) -> bool;
 
-    /// Runs the work on the path of token `simd`.
+    /// Runs the work on the processor path of the token `simd`.
     fn run<S: Simd>(self, simd: S);
 }
 

@@ -17,11 +17,11 @@ fn split<S: Simd>(s: S, x: S::V) -> (S::V, S::V) {
     (n, s.sub(x, n))
 }
 
-/// Returns `2^(x - m)` for an integer-valued `m`: 0 where `x` is minus infinity, NaN where `x` is NaN.
+/// Returns `2^(x - m)` for an integer-valued `m`. The result is 0 if `x` is minus infinity, and NaN if `x` is NaN.
 ///
-/// The fraction of `x` is computed before `m` is subtracted. The significand of the result therefore depends on `x`
-/// alone, and `m` changes only the exponent. Results therefore do not depend on the moment at which the maximum of a
-/// row was found.
+/// The fraction of `x` is computed before `m` is subtracted. The significand of the result therefore depends only on
+/// `x`, and `m` changes only the exponent. Softmax results are then the same whether the maximum `m` of a row was found
+/// early or late.
 #[inline(always)]
 pub(crate) fn exp2_minus<S: Simd>(s: S, x: S::V, m: S::V) -> S::V {
     let mut powers = [x];
@@ -41,8 +41,8 @@ pub(crate) fn exp2_minus_all<S: Simd>(s: S, vectors: &mut [S::V], m: S::V) {
     }
 }
 
-/// Computes each step for all vectors before the next step. The processor then has independent operations to start while
-/// the results of the step before are not there yet.
+/// Replaces each of the `N` vectors `x` by `2^(x - m)`. Each step is computed for all vectors before the next step. The
+/// processor then has independent operations to start while it waits for the results of the step before.
 #[inline(always)]
 fn exp2_minus_each<S: Simd, const N: usize>(s: S, x: &mut [S::V; N], m: S::V) {
     let (mut n, mut f, mut sum) = (*x, *x, *x);

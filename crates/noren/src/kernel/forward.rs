@@ -1,8 +1,9 @@
 //! The division of a forward pass into jobs for several threads.
 //!
-//! Work is a list of jobs (each a tile of rows of one key-value head), grouped by key-value head, most expensive first
-//! within a group. Each thread takes the next entry of the list. The first thread that reaches a *pack* entry packs the
-//! keys; if a job needs them earlier, the job packs them. Packed keys are freed after the last job of their head.
+//! Work is a list of jobs (each a tile of rows of one key-value head), in groups that read the keys of one key-value
+//! head. Within a group, the most expensive job is first. Each thread takes the next entry of the list. The first
+//! thread that reaches a *pack* entry packs the keys of a group; if a job needs them earlier, the job packs them.
+//! Packed keys are freed after the last job of their group.
 
 use super::dispatch::Task;
 use super::pack::{Head, Packed, Refill, Source};
@@ -23,28 +24,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The constant part of the cost of each job, in cells: the work for queries, sums and mask bits.
 const JOB_OVERHEAD: u64 = 2048;
 
-/// The limit for copying values: if more than this number of rows read a value on average, the values are copied to
-/// memory that is aligned to vectors.
+/// The minimum number of query rows that read a value, on average, for which values are copied to memory that is
+/// aligned to vectors.
 const WORTH_ALIGNING: u64 = 512;
 
-/// The maximum number of mixed keys of a tile whose mask bits heads share. With more keys, the shared bits would take
-/// more memory than the saved time is worth.
+/// The maximum number of keys in mixed spans of a tile for which heads share the tile's mask bits. With more keys, the
+/// shared bits would take more memory than the saved time is worth.
 const MOST_SHARED_KEYS: u32 = 512;
 
 /// The jobs that read the keys of one key-value head in the same order.
 struct Group {
     batch: usize,
     kv_head: usize,
-    /// The index of a pattern in the plan. The keys of this pattern are in the order that the group reads.
+    /// The index of a pattern in the plan that has the order of keys of this group.
     pattern: usize,
-    /// The range that contains all keys that the jobs may read.
+    /// A range that contains all keys that the jobs of the group may read.
     key_range: Range<usize>,
     jobs: Range<usize>,
-    /// The cost of the group's jobs, in cells.
+    /// The cost of the group's jobs, as a number of cells.
     cost: u64,
 }
 
-/// All jobs of a call, in groups.
+/// All jobs of a forward pass, in groups that read the keys of one key-value head.
 pub(crate) struct Jobs {
     groups: Vec<Group>,
     jobs: Vec<Job>,
@@ -59,7 +60,7 @@ impl Jobs {
         Self::of_rows(plan, |_| usize::MAX)
     }
 
-    /// Divides a plan into jobs. Of batch row `b`, only the first `rows(b)` query rows are in jobs.
+    /// Divides a plan into jobs that contain only the first `rows(b)` query rows of each batch row `b`.
     pub(crate) fn of_rows(plan: &Plan, rows: impl Fn(usize) -> usize) -> Jobs {
         let shape = plan.shape();
         plan.patterns().iter().for_each(|pattern| assert_covers(pattern, shape.q_len()));
@@ -113,8 +114,8 @@ impl Jobs {
     }
 }
 
-/// Panics unless the tiles of `pattern` are places `0..q_len` in order and each query row has one place. Several
-/// threads write outputs, so no row may be in two tiles.
+/// Panics unless the tiles of `pattern` cover the places `0..q_len` in order, and the plan's order of queries gives
+/// each query row one place. Several threads write outputs, so no row may be in two tiles.
 fn assert_covers(pattern: &PatternPlan, q_len: usize) {
     let mut next = 0;
     for tile in (0..pattern.tile_count()).map(|i| pattern.tile(i)) {
@@ -139,7 +140,7 @@ fn assert_covers(pattern: &PatternPlan, q_len: usize) {
     }
 }
 
-/// Returns the runs of neighbouring heads with the same pattern, as `(index of the pattern, heads)`.
+/// Returns runs of neighbouring heads that have the same pattern, as `(index of the pattern, heads)`.
 fn runs(plan: &Plan, batch: usize, heads: Range<usize>) -> Vec<(usize, Range<usize>)> {
     let mut runs: Vec<(usize, Range<usize>)> = Vec::new();
     for head in heads {
@@ -152,8 +153,9 @@ fn runs(plan: &Plan, batch: usize, heads: Range<usize>) -> Vec<(usize, Range<usi
     runs
 }
 
-/// Adds the jobs of pattern `pattern` for heads `heads` and rows before `limit` to `into`, as `(cost in cells, job)`. A
-/// tile with more than `ROWS` rows becomes several jobs; several heads of a small tile become one job.
+/// Adds jobs to `into`, as `(cost in cells, job)`: those of the pattern with the index `pattern`, for heads `heads` and
+/// query rows before `limit`. A tile with more than `ROWS` rows becomes several jobs; several heads of a small tile
+/// become one job.
 fn cut(
     plan: &PatternPlan,
     pattern: usize,
@@ -187,9 +189,9 @@ fn cut(
     }
 }
 
-/// The indices of the entries of [`Context::bits`], which jobs of different heads share. The keys of the map are
-/// `(pattern, rows, number of heads)`. The number of heads is included because jobs of few rows may divide the same
-/// keys into other blocks.
+/// The indices of the entries of [`Context::bits`], the mask bits that jobs of different heads share. The keys of the
+/// map are `(pattern, rows, number of heads)`. The number of heads is included because jobs of few rows may divide the
+/// same keys into other blocks.
 #[derive(Default)]
 struct SharedBits(HashMap<(usize, Range<usize>, usize), usize>);
 
@@ -202,13 +204,13 @@ impl SharedBits {
     }
 }
 
-/// One entry of a thread's list of work: packing the keys of a group, or computing a job.
+/// One entry of the list of work of a forward pass: packing the keys of a group, or computing a job.
 enum Step {
     Pack(usize),
     Job { group: usize, job: usize },
 }
 
-/// All jobs of a call, to run on at most `threads` threads.
+/// A forward pass: all its jobs, to run on at most `threads` threads.
 pub(crate) struct Forward<'a> {
     pub(crate) context: Context<'a>,
     pub(crate) jobs: Jobs,
@@ -218,29 +220,29 @@ pub(crate) struct Forward<'a> {
     pub(crate) cancel: &'a Cancel<'a>,
 }
 
-/// The keys and values of a call.
+/// The keys and values of a forward pass.
 pub(crate) enum Keys<'a> {
     Given {
         k: Rows<'a>,
         v: Rows<'a>,
     },
-    /// Keys and values of a cache, `[batch][kv_heads]` in one list.
+    /// Keys and values of a cache: the entry of each batch row and key-value head, in the order `[batch, kv_heads]`.
     Stored(Vec<StoredHead<'a>>),
 }
 
-/// The packed keys and values of a group, while jobs need them.
+/// The packed keys and values of a group of jobs, stored while jobs of the group need them.
 struct Shared<S: Simd, P> {
     packed: Mutex<Option<Arc<Packed<S, P>>>>,
     jobs_left: AtomicUsize,
 }
 
-/// The state that the threads of a call share.
+/// The state that the threads of a forward pass share.
 struct Queue<S: Simd, P> {
     steps: Vec<Step>,
     next: AtomicUsize,
-    /// The shared keys and values of each group.
+    /// The packed keys and values of each group of jobs.
     shared: Vec<Shared<S, P>>,
-    /// The memory of finished groups, to be used again.
+    /// The memory of packed keys and values of finished groups, to be used again.
     spare: Mutex<Vec<Packed<S, P>>>,
 }
 
@@ -281,8 +283,8 @@ impl<'a> Forward<'a> {
         rayon::scope(|scope| (0..threads).for_each(|_| scope.spawn(|_| work())));
     }
 
-    /// Returns the list of work: the jobs of one group after another. The keys of a group are packed while the jobs of an
-    /// earlier group are computed, `ahead` groups before.
+    /// Returns the list of work: the jobs of one group after another. The entry that packs the keys of a group is
+    /// `ahead` groups before the jobs of the group.
     fn steps(&self, ahead: usize) -> Vec<Step> {
         let groups = &self.jobs.groups;
         let mut steps = Vec::with_capacity(self.jobs.jobs.len() + groups.len());
@@ -296,7 +298,7 @@ impl<'a> Forward<'a> {
         steps
     }
 
-    /// Runs one thread, which takes steps until none is left.
+    /// Runs one thread, which takes entries of the list of work until none is left.
     fn work<S: Simd, P: Product>(&self, s: S, queue: &Queue<S, P>) {
         let mut scratch: Option<Scratch<S>> = None;
         while let Some(step) = queue.steps.get(queue.next.fetch_add(1, Ordering::Relaxed)) {
@@ -330,7 +332,7 @@ impl<'a> Forward<'a> {
         }
     }
 
-    /// Returns the kernel of a job.
+    /// Returns the kernel that computes job `job` of the group with the index `group`.
     fn tile<'b, S: Simd, P: Product>(
         &'b self,
         group: usize,
@@ -353,8 +355,8 @@ impl<'a> Forward<'a> {
         Scratch::new(rows, head_dim, P::words(head_dim), v_dim.next_multiple_of(S::LANES))
     }
 
-    /// Returns whether several threads share each tile instead of taking one tile each. Threads share a tile if the
-    /// keys are in a cache, each tile has few rows, and there are so few tiles that some threads would have no work.
+    /// Returns whether several threads share each tile instead of taking one tile each. Threads share tiles if the keys
+    /// are in a cache, each tile has few rows, and there are so few tiles that some threads would have no work.
     fn share_tiles(&self, threads: usize) -> bool {
         let jobs = &self.jobs.jobs;
         matches!(self.keys, Keys::Stored(_))
@@ -411,7 +413,8 @@ impl<'a> Forward<'a> {
         Head { k, v, batch, head: kv_head, order, align_values }
     }
 
-    /// Returns the packed keys and values of a group, and packs them if no thread has done so.
+    /// Returns the packed keys and values of the group with the index `group`. Packs them first if no thread has done
+    /// so.
     fn packed<S: Simd, P: Product>(
         &self,
         s: S,
@@ -429,7 +432,8 @@ impl<'a> Forward<'a> {
     }
 }
 
-/// Runs all items on `threads` threads. Each thread takes one item after another and has its own memory.
+/// Calls `run` for each of `items` on `threads` threads. Each thread takes one item after another, and calls `memory`
+/// once to allocate its own memory.
 fn share<T: Send, M>(threads: usize, items: Vec<T>, memory: impl Fn() -> M + Sync, run: impl Fn(T, &mut M) + Sync) {
     let items = Mutex::new(items.into_iter());
     let work = || {

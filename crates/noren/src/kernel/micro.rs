@@ -1,24 +1,24 @@
 //! The two matrix products of attention on a register tile: scores from queries and keys, outputs from weights and
 //! values.
 //!
-//! Both products keep `R x N` accumulators in registers and add one *word* at a time in ascending order. The bits of a
-//! result therefore do not depend on the tile or on the other rows in it. A [`Product`] defines the word: one `f32`, or
-//! a pair of `bf16`.
+//! Both products keep `R x N` accumulators (rows x vectors) in registers and add one *word* at a time in ascending
+//! order. The bits of a result therefore do not depend on the tile or on the other rows in it. A [`Product`] defines
+//! the word: one `f32`, or a pair of `bf16`.
 
 use super::simd::{Chunk, Kernel, Number, Product, Simd, floats, floats_mut};
 use half::{bf16, f16};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// The number of keys in a block: the bits of one `u64` of mask bits.
+/// The number of keys in a block: 64, the number of bits in one mask word (`u64`).
 pub(crate) const BLOCK: usize = 64;
 
-/// The maximum number of keys in a block whose cells are all allowed. Longer blocks load and store the accumulators
-/// less often.
+/// The maximum number of keys in a block whose cells are all allowed. With longer blocks, kernels load and store the
+/// accumulators less often.
 pub(crate) const WIDE: usize = 2 * BLOCK;
 
-/// Returns the number of vectors of the next register tile if `left` vectors remain. Three vectors are computed as two
-/// and one, because a tile of three vectors would not be faster.
+/// Returns the number of vectors in a row of the next register tile if `left` vectors are not computed yet. Three
+/// vectors are computed as two and one, because a tile of three vectors would not be faster.
 #[inline(always)]
 pub(super) fn tile_vectors<S: Simd>(left: usize) -> usize {
     match S::VECTORS.min(left) {
@@ -27,8 +27,8 @@ pub(super) fn tile_vectors<S: Simd>(left: usize) -> usize {
     }
 }
 
-/// Calls `$f::<S, P, R, N>`, where the constants `R` and `N` are equal to the run-time numbers of rows and vectors. The
-/// largest possible tile is the register tile of the path.
+/// Calls the function `$f::<S, P, R, N>`, in which the constants `R` and `N` have the values of the arguments `$rows`
+/// and `$vectors`. The largest `R` and `N` are those of the path's register tile.
 macro_rules! by_tile {
     ($s:ty, $p:ty, $rows:expr, $vectors:expr, $f:ident($($arg:expr),*)) => {
         match ($rows, $vectors) {
@@ -59,8 +59,8 @@ pub(super) use by_tile;
 
 /// Computes the scores of `rows` queries and `groups * LANES` keys.
 ///
-/// `q` is `[rows][words]`, and `k` is `[groups][words]` vectors; `words` words hold `head_dim` values. `scores` has
-/// `WIDE / LANES` vectors for each row; the first `groups` of them are written.
+/// `q` is `[rows][words]` words, and `k` is `[groups][words]` vectors, where `words` words hold `head_dim` values.
+/// `scores` has `WIDE / LANES` vectors for each row; the first `groups` of them are written.
 #[inline(always)]
 pub(crate) fn scores<S: Simd, P: Product>(
     s: S,
@@ -74,7 +74,8 @@ pub(crate) fn scores<S: Simd, P: Product>(
     s.run(Scores::<S, P> { rows, q, k, words, groups, scores, product: PhantomData });
 }
 
-/// The code of [`scores`] as a kernel: it is compiled once for each processor path and product instead of at each call site.
+/// The computation of [`scores`] as a kernel, which is compiled once for each processor path and kind of product (`f32`
+/// or pairs of `bf16`) instead of at each call site.
 struct Scores<'a, S: Simd, P> {
     rows: usize,
     q: &'a [f32],
@@ -134,8 +135,8 @@ fn score_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     }
 }
 
-/// Adds weighted values, as [`accumulate`] does, for one row and the keys whose bits in `allowed` are set. Values of
-/// other keys may be infinite or NaN and are not used.
+/// Adds weighted values to `acc`, as [`accumulate`] does, for one query row and only the keys whose bits in `allowed`
+/// are set. Values of other keys may be infinite or NaN and are not used.
 #[inline(always)]
 pub(crate) fn accumulate_allowed<S: Simd, P: Product>(
     s: S,
@@ -163,10 +164,10 @@ pub(crate) fn accumulate_allowed<S: Simd, P: Product>(
     }
 }
 
-/// Adds weighted values to the accumulators of `rows` queries.
+/// Adds values, multiplied by their weights, to the accumulators of `rows` queries.
 ///
 /// `weights` has `WIDE` words for each query. Row `j` of `values`, with `v_width` words, is multiplied by word `j` of
-/// the weights. The sum is over the indices `j` in `words`. `acc` has `v_width / LANES` vectors for each query.
+/// the weights, for each `j` in `words`. `acc` has `v_width / LANES` vectors for each query.
 #[inline(always)]
 pub(crate) fn accumulate<S: Simd, P: Product>(
     s: S,
@@ -180,8 +181,8 @@ pub(crate) fn accumulate<S: Simd, P: Product>(
     accumulate_columns::<S, P>(s, rows, weights, words, values, v_width, 0..v_width / S::LANES, acc);
 }
 
-/// Adds weighted values, as [`accumulate`] does, for the range `columns` of vectors in each row. `acc` has all `v_width
-/// / LANES` vectors for each row.
+/// Adds weighted values to `acc`, as [`accumulate`] does, but only for a range of columns: the vectors `columns` of
+/// each row. `acc` has all `v_width / LANES` vectors for each row.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // the operands of a product and the part to compute
 pub(crate) fn accumulate_columns<S: Simd, P: Product>(
@@ -198,7 +199,8 @@ pub(crate) fn accumulate_columns<S: Simd, P: Product>(
     s.run(Accumulate::<S, P> { weights, words, values, v_width, columns, acc, product: PhantomData });
 }
 
-/// The code of [`accumulate_columns`] as a kernel: it is compiled once for each processor path and product instead of at each call site.
+/// The computation of [`accumulate_columns`] as a kernel, which is compiled once for each processor path and kind of
+/// product (`f32` or pairs of `bf16`) instead of at each call site.
 struct Accumulate<'a, S: Simd, P> {
     weights: &'a [[f32; WIDE]],
     words: Range<usize>,
@@ -273,8 +275,8 @@ fn value_tile<S: Simd, P: Product, const R: usize, const N: usize>(
 /// in the nearest cache.
 const NEAR: usize = 1 << 11;
 
-/// Calls `$f::<S, P, T, R, N>` with the run-time number of rows `R` as a constant, and with `N` vectors: `S::VECTORS`,
-/// or the given literal.
+/// Calls the function `$f::<S, P, T, R, N>`, in which the constant `R` has the value of the argument `$rows`. `N`, the
+/// number of vectors, is `S::VECTORS` or the given literal.
 macro_rules! by_rows {
     ($s:ty, $p:ty, $t:ty, $rows:expr, $f:ident $args:tt) => {
         match <$s>::VECTORS {
@@ -296,8 +298,8 @@ macro_rules! by_rows {
     };
 }
 
-/// Keys or values in main memory, which one register tile reads: those of a block and those that follow, in the type in
-/// which a cache holds them.
+/// Keys or values that one register tile reads from main memory, in the number type of the cache: those of a block, and
+/// those that follow the block.
 #[derive(Clone, Copy)]
 pub(crate) enum Far<'a> {
     /// Words of `f32`, or pairs of `bf16`.
@@ -306,18 +308,18 @@ pub(crate) enum Far<'a> {
     F16(Stretch<'a, f16>),
 }
 
-/// Numbers of one type: keys or values of a block, and those that follow the block.
+/// Keys or values of a block, and those that follow the block, as numbers of one type.
 #[derive(Clone, Copy)]
 pub(crate) struct Stretch<'a, T> {
     pub(crate) now: &'a [T],
-    /// The numbers to prefetch; empty if they are unknown.
+    /// The numbers after the block, to prefetch; empty if they are unknown.
     pub(crate) next: &'a [T],
 }
 
 impl Far<'_> {
-    /// Computes the same results as [`scores`], for one register tile. The first `skip` vectors of keys are left out. The
-    /// keys of the next register tile are prefetched during the computation; after the last tile of this block, the keys
-    /// that follow the block are prefetched.
+    /// Computes the same results as [`scores`], for one register tile. The first `skip` vectors of keys are left out.
+    /// During the computation, the keys of the next register tile are prefetched, or, after the last register tile of
+    /// the block, the keys that follow the block.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)] // the arguments of `scores`
     pub(crate) fn scores<S: Simd, P: Product>(
@@ -343,9 +345,9 @@ impl Far<'_> {
         }
     }
 
-    /// Computes the same sums as [`accumulate_columns`], for one register tile. A few keys are added at a time, while the
-    /// values of the next keys are prefetched; after the last keys of this block, the values that follow the block are
-    /// prefetched.
+    /// Computes the same sums as [`accumulate_columns`], for one register tile. A few keys are added at a time, while
+    /// the values of the next keys are prefetched, or, after the last keys of the block, the values that follow the
+    /// block.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)] // the arguments of `accumulate_columns`
     pub(crate) fn accumulate<S: Simd, P: Product>(
@@ -368,7 +370,8 @@ impl Far<'_> {
     }
 }
 
-/// The code of [`Far::scores`] as a kernel: it is compiled once for each processor path, product and type instead of at each call site.
+/// The computation of [`Far::scores`] as a kernel, which is compiled once for each processor path, kind of product
+/// (`f32` or pairs of `bf16`) and number type instead of at each call site.
 struct FarScores<'a, S: Simd, P, T> {
     rows: usize,
     q: &'a [f32],
@@ -436,8 +439,8 @@ fn far_score_tile<S: Simd, P: Product, T: Number, const R: usize, const N: usize
     }
 }
 
-/// The code of [`Far::accumulate`] as a kernel: it is compiled once for each processor path, product and type instead of at each call
-/// site.
+/// The computation of [`Far::accumulate`] as a kernel, which is compiled once for each processor path, kind of product
+/// (`f32` or pairs of `bf16`) and number type instead of at each call site.
 struct FarAccumulate<'a, S: Simd, P, T> {
     weights: &'a [[f32; WIDE]],
     words: Range<usize>,

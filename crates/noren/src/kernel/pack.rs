@@ -1,12 +1,12 @@
-//! The layout of keys and values for the kernels.
+//! The memory layout of keys and values for the kernels.
 //!
 //! Keys are transposed in *lane groups*. A lane group is a run of [`group`] keys: `LANES` keys, or `2 * LANES` keys if
 //! a word is a pair of values. The first group begins at the first key of the sequence. A lane group is stored as
 //! `[TERMS][words]` vectors with one key in each lane; `words` words hold the `head_dim` numbers of a key. Lane groups
 //! do not depend on tiles, so the bits of a score do not depend on tiles either.
 //!
-//! Values are stored as rows of words. A row holds the values of `TERMS` keys. Values are used in place if the rows are
-//! contiguous and fill whole vectors, and are copied otherwise.
+//! Values are stored as rows of words. A row holds the values of `TERMS` keys: one key, or two keys if a word is a
+//! pair. If the given rows are contiguous and fill whole vectors, values are used in place; otherwise they are copied.
 //!
 //! If a plan reorders keys, the number of a key in this module is the place of the key in the plan's order. Packing
 //! copies the keys in this order.
@@ -22,7 +22,7 @@ use std::ops::Range;
 /// The number of `f32` values in a cache line.
 const LINE: usize = 16;
 
-/// The key and value arrays of one key-value head.
+/// The key and value arrays of one batch row and key-value head.
 #[derive(Clone, Copy)]
 pub(crate) struct Head<'a> {
     pub(crate) k: Rows<'a>,
@@ -45,33 +45,33 @@ pub(crate) enum Source<'a, 'b, S: Simd, P> {
     Stored(StoredHead<'b>),
 }
 
-/// Keys and values of one key-value head, packed once for all jobs that read them.
+/// Keys and values of one batch row and key-value head, packed once for all jobs that read them.
 pub(crate) struct Packed<S: Simd, P> {
     /// The first lane group that `keys` holds.
     first_group: usize,
-    /// The keys, `[TERMS * groups][words]` vectors.
+    /// The keys, `[lane groups][TERMS][words]` vectors with one key in each lane.
     keys: Vec<S::V>,
-    /// The values, `[LANES * groups][v_width]` words; `None` if they are used in place.
+    /// The values, `[lane groups * LANES][v_width]` words; `None` if the values are used in place.
     values: Option<Vec<S::V>>,
-    /// Whether block `i` of `BLOCK` keys, counted from the first group, holds an infinite or NaN value.
+    /// For each block of `BLOCK` keys, counted from the first lane group, whether it holds an infinite or NaN value.
     non_finite: Vec<bool>,
     product: PhantomData<P>,
 }
 
-/// The keys and values of one block, as a tile reads them.
+/// The keys and values of one block of keys, in the form in which a tile reads them.
 pub(crate) struct Block<'a, S: Simd> {
-    /// The keys, `[TERMS * groups][words]` vectors; empty if `far` has the keys as numbers of 16 bits.
+    /// The keys, `[lane groups][TERMS][words]` vectors; empty if `far` has the keys as numbers of 16 bits.
     pub(crate) keys: &'a [S::V],
-    /// The values, `[keys / TERMS][v_width]` words. The slice may end at the last key of the sequence; it is empty if
-    /// `far` has the values as numbers of 16 bits.
+    /// The values, `[keys / TERMS][v_width]` words, from the first key of the block on. The slice may end at the last
+    /// key of the sequence, before the end of the block. It is empty if `far` has the values as numbers of 16 bits.
     pub(crate) values: &'a [f32],
     /// Whether a value of the block may be infinite or NaN.
     pub(crate) non_finite: bool,
-    /// The keys and values in main memory, where they come from a cache.
+    /// The keys and values in main memory, `[keys, values]`, if they are in a cache; `None` if they are in arrays.
     pub(crate) far: Option<[Far<'a>; 2]>,
 }
 
-/// Memory for one block that is packed when it is read.
+/// Scratch memory for one block of keys and values that is packed when a tile reads it.
 pub(crate) struct BlockScratch<S: Simd> {
     keys: Vec<S::V>,
     values: Vec<S::V>,
@@ -82,7 +82,7 @@ impl<'a> Head<'a> {
         self.k.shape()[3]
     }
 
-    /// Returns the index `[batch, head, key]` of the key at place `key` of the plan's order.
+    /// Returns the index `[batch, head, key]` in the arrays of the key at place `key` of the plan's order.
     #[inline(always)]
     fn at(&self, key: usize) -> [usize; 3] {
         let key = self.order.map_or(key, |order| order.origin(key as u32) as usize);
@@ -94,12 +94,12 @@ impl<'a> Head<'a> {
         self.order.map_or(self.k.shape()[2], |order| order.len() as usize)
     }
 
-    /// Returns the number of words that hold a key or a query.
+    /// Returns the number of words that hold one key or one query.
     pub(crate) fn words<P: Product>(&self) -> usize {
         P::words(self.head_dim())
     }
 
-    /// Returns `v_dim` rounded up to whole vectors.
+    /// Returns the number of words in a row of values: `v_dim` rounded up to whole vectors.
     pub(crate) fn v_width<S: Simd>(&self) -> usize {
         self.v.shape()[3].next_multiple_of(S::LANES)
     }
@@ -110,7 +110,7 @@ impl<'a> Head<'a> {
     }
 
     /// Returns the values from key `first` on in place, or `None` if the kernel needs a copy. Values are used in place
-    /// if they are `f32` in contiguous rows that fill whole vectors. Where `align_values` is set, they must also be
+    /// if they are `f32` in contiguous rows that fill whole vectors. If `align_values` is true, they must also be
     /// aligned to vectors, because a vector across two cache lines costs two loads.
     fn values_in_place<S: Simd, P: Product>(&self, first: usize) -> Option<&'a [f32]> {
         let fits = P::TERMS == 1 && self.order.is_none() && self.v.shape()[3].is_multiple_of(S::LANES);
@@ -118,7 +118,8 @@ impl<'a> Head<'a> {
         values.filter(|values| !self.align_values || values.as_ptr().cast::<S::V>().is_aligned())
     }
 
-    /// Transposes the keys of lane groups `groups` into `into`. Lanes after the last key become 0.
+    /// Transposes the keys of lane groups `groups` into `into`, with one key in each lane. Lanes after the last key
+    /// become 0.
     #[inline(always)]
     fn pack_keys<S: Simd, P: Product>(&self, s: S, groups: Range<usize>, into: &mut [S::V]) {
         let (head_dim, kv_len) = (self.head_dim(), self.kv_len());
@@ -153,7 +154,7 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Copies the values of `keys` into rows of `v_width` words. The padding of a row stays unchanged.
+    /// Copies the values of `keys` into rows of `v_width` words in `into`. Words after `v_dim` in a row stay unchanged.
     #[inline(always)]
     fn pack_values<S: Simd, P: Product>(&self, keys: Range<usize>, into: &mut [S::V]) {
         let v_dim = self.v.shape()[3];
@@ -174,13 +175,13 @@ impl<'a> Head<'a> {
 }
 
 impl<S: Simd, P: Product> Packed<S, P> {
-    /// Returns memory that holds 0 packed keys and values, without an allocation.
+    /// Returns a `Packed` without keys and values, which has allocated no memory.
     pub(crate) fn empty() -> Self {
         Packed { first_group: 0, keys: Vec::new(), values: None, non_finite: Vec::new(), product: PhantomData }
     }
 
-    /// Packs the keys and values of the lane groups that hold keys `key_range`. The memory of the previous head is used
-    /// again.
+    /// Packs the keys and values of the lane groups that contain the keys `key_range`. Uses the memory of the keys and
+    /// values that were packed before.
     #[inline(always)]
     pub(crate) fn refill(&mut self, s: S, head: &Head<'_>, key_range: Range<usize>) {
         self.first_group = key_range.start / group::<S, P>();
@@ -203,7 +204,7 @@ impl<S: Simd, P: Product> Packed<S, P> {
         };
     }
 
-    /// Returns the block of lane groups `groups`, at most `WIDE` keys.
+    /// Returns lane groups `groups`, at most `WIDE` keys, as a block.
     #[inline(always)]
     pub(crate) fn block<'a>(&'a self, head: &Head<'a>, groups: Range<usize>) -> Block<'a, S> {
         let vectors = P::TERMS * head.words::<P>();
@@ -227,12 +228,12 @@ impl<S: Simd, P: Product> Packed<S, P> {
 }
 
 impl<S: Simd> BlockScratch<S> {
-    /// Allocates memory for one block: keys of `words` words and values of `v_width` words.
+    /// Allocates memory for one block of keys of `words` words and values of `v_width` words.
     pub(crate) fn new(words: usize, v_width: usize) -> Self {
         BlockScratch { keys: zeroed(WIDE / S::LANES * words), values: zeroed(WIDE * v_width / S::LANES) }
     }
 
-    /// Returns memory for 0 keys, without an allocation.
+    /// Returns a `BlockScratch` for 0 keys, which has allocated no memory.
     pub(crate) fn empty() -> Self {
         BlockScratch { keys: Vec::new(), values: Vec::new() }
     }
@@ -243,7 +244,7 @@ impl<S: Simd> BlockScratch<S> {
         (&mut self.keys, floats_mut(&mut self.values))
     }
 
-    /// Packs lane groups `groups`, at most `WIDE` keys, and returns the block.
+    /// Packs lane groups `groups`, at most `WIDE` keys, into this memory and returns them as a block.
     #[inline(always)]
     pub(crate) fn block<'a, P: Product>(&'a mut self, s: S, head: &Head<'a>, groups: Range<usize>) -> Block<'a, S> {
         let keys = head.keys_of::<S, P>(&groups);
@@ -267,7 +268,7 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
         }
     }
 
-    /// Returns the number of keys.
+    /// Returns the number of keys of the head that a plan may read.
     #[inline(always)]
     pub(crate) fn kv_len(&self) -> usize {
         match self {
@@ -276,8 +277,8 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
         }
     }
 
-    /// Returns the distance, in keys, between boundaries that a block of keys should not cross. `few` is true if the
-    /// rows of the tile fit in one register tile.
+    /// Returns the distance, in keys, between borders that a block of keys should not cross. `few` is true if the rows
+    /// of the tile fit in one register tile.
     pub(crate) fn page(&self, few: bool) -> usize {
         match self {
             Source::Given(..) => usize::MAX,
@@ -293,20 +294,20 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
         }
     }
 
-    /// Returns the number of words that hold a key or a query.
+    /// Returns the number of words that hold one key or one query.
     #[inline(always)]
     pub(crate) fn words(&self) -> usize {
         P::words(self.head_dim())
     }
 
-    /// Returns `v_dim` rounded up to whole vectors.
+    /// Returns the number of words in a row of values: `v_dim` rounded up to whole vectors.
     #[inline(always)]
     pub(crate) fn v_width(&self) -> usize {
         self.v_dim().next_multiple_of(S::LANES)
     }
 
-    /// Returns the block of lane groups `groups`, at most `WIDE` keys. The block is packed into `scratch` if it is not
-    /// packed yet.
+    /// Returns lane groups `groups`, at most `WIDE` keys, as a block. If the lane groups are not packed yet, packs them
+    /// into `scratch`.
     #[inline(always)]
     pub(crate) fn block<'c>(
         &'c self,
@@ -330,7 +331,8 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
 }
 
 impl<S: Simd, P: Product> Source<'_, '_, S, P> {
-    /// Returns only the keys of [`block`](Self::block), and the keys in main memory, where they come from a cache.
+    /// Returns only the keys of the block that [`block`](Self::block) returns. The second result has the keys in main
+    /// memory if they are in a cache.
     #[inline(always)]
     pub(crate) fn keys<'c>(
         &'c self,
@@ -348,8 +350,9 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
         }
     }
 
-    /// Returns only the values of [`block`](Self::block), whether a value may be infinite or NaN, and the values in main
-    /// memory, where they come from a cache. Columns outside `columns`, counted in vectors, may hold any values.
+    /// Returns three parts of the block that [`block`](Self::block) returns: the values, whether a value may be
+    /// infinite or NaN, and the values in main memory if they are in a cache. Columns outside `columns`, counted in
+    /// vectors, may hold any numbers.
     #[inline(always)]
     pub(crate) fn values<'c>(
         &'c self,
@@ -372,8 +375,8 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
     }
 }
 
-/// The packing of [`BlockScratch::block`], compiled once for each processor path and product instead of at each call
-/// site.
+/// The packing of [`BlockScratch::block`], compiled once for each processor path and kind of product (`f32` or pairs of
+/// `bf16`) instead of at each call site.
 struct PackBlock<'a, 'b, S: Simd, P> {
     scratch: &'a mut BlockScratch<S>,
     head: &'a Head<'b>,
@@ -417,8 +420,8 @@ impl<S: Simd, P: Product> Kernel<S> for Refill<'_, S, P> {
     }
 }
 
-/// Resizes `vectors` to `len` vectors. Old contents may remain: packing overwrites them, except the padding of rows,
-/// which is always zero.
+/// Resizes `vectors` to `len` vectors. Old contents may remain. Packing overwrites them, except the words after the
+/// last number of a row, which are always zero.
 fn resize<V: Lanes>(vectors: &mut Vec<V>, len: usize) {
     if len <= vectors.len() {
         vectors.truncate(len);
@@ -427,7 +430,8 @@ fn resize<V: Lanes>(vectors: &mut Vec<V>, len: usize) {
     }
 }
 
-/// Returns for each block of `BLOCK` keys whether a value is infinite or NaN. The values are rows of `width` words.
+/// Returns, for each block of `BLOCK` keys, whether a value of these keys is infinite or NaN. The values are rows of
+/// `width` words.
 #[inline(always)]
 fn non_finite_blocks<P: Product>(values: &[f32], width: usize) -> Vec<bool> {
     let blocks = values.chunks(BLOCK / P::TERMS * width);
@@ -439,7 +443,7 @@ fn non_finite_blocks<P: Product>(values: &[f32], width: usize) -> Vec<bool> {
     found
 }
 
-/// Prefetches all cache lines of `numbers`.
+/// Prefetches all cache lines that hold `numbers`.
 #[inline(always)]
 pub(crate) fn prefetch<S: Simd>(s: S, numbers: &[f32]) {
     for line in numbers.chunks(LINE) {

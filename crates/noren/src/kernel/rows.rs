@@ -21,14 +21,15 @@ pub(crate) enum Rows<'a> {
     F16(View<'a, f16>),
 }
 
-/// The rows of an output that several threads write. Writing rounds values to the element type.
+/// The rows of an output array that several threads write. When a row is written, its values are rounded to the element
+/// type.
 pub(crate) struct SharedRows<'a> {
     data: Data,
     layout: Layout,
     borrow: PhantomData<&'a mut [u8]>,
 }
 
-/// A pointer to the first value of an output, by element type.
+/// A pointer to the first value of an output array. The variant names the element type.
 #[derive(Clone, Copy)]
 enum Data {
     F32(*mut f32),
@@ -72,7 +73,7 @@ macro_rules! by_type {
         }
 
         impl<'a> SharedRows<'a> {
-            /// Returns the rows of an output.
+            /// Returns the rows of an output array.
             pub(crate) fn of<T: Element>(out: ViewMut<'a, T>) -> Self {
                 let (data, layout) = out.into_parts();
                 let data = match T::erased_mut(data) {
@@ -86,7 +87,7 @@ macro_rules! by_type {
                 self.layout.shape
             }
 
-            /// Prefetches the row at `[batch, head, row]`, to be written later.
+            /// Prefetches the row at `[batch, head, row]`, which will be written later.
             #[inline(always)]
             pub(crate) fn prefetch<S: Simd>(&self, s: S, at: [usize; 3]) {
                 match self.data {
@@ -99,7 +100,7 @@ macro_rules! by_type {
                 }
             }
 
-            /// Writes the row at `[batch, head, row]`, rounded to the element type.
+            /// Writes `values` to the row at `[batch, head, row]`, rounded to the element type.
             ///
             /// # Safety
             ///
@@ -112,7 +113,7 @@ macro_rules! by_type {
                 }
             }
 
-            /// Reads the row at `[batch, head, row]` as `f32`.
+            /// Reads the row at `[batch, head, row]` into `values`, as `f32`.
             ///
             /// # Safety
             ///
@@ -160,7 +161,7 @@ unsafe impl Send for SharedRows<'_> {}
 // SAFETY: see `Send`.
 unsafe impl Sync for SharedRows<'_> {}
 
-/// Writes row `at`, `[batch, head, row]`, of the array at `data`.
+/// Writes `values` to the row at `[batch, head, row]` of the array at `data`.
 ///
 /// # Safety
 ///
@@ -184,7 +185,7 @@ unsafe fn write<T: Element>(data: *mut T, layout: &Layout, at: [usize; 3], value
     }
 }
 
-/// Reads row `at`, `[batch, head, row]`, of the array at `data`.
+/// Reads the row at `[batch, head, row]` of the array at `data` into `values`.
 ///
 /// # Safety
 ///

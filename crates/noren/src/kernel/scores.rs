@@ -13,7 +13,8 @@ use std::f32::consts::LOG2_E;
 /// The score modifiers of a call, broadcast to `[batch, heads, q_len, kv_len]`.
 pub(crate) struct Modifiers<'a> {
     plan: &'a Plan,
-    /// The number that queries are multiplied by before the product.
+    /// The factor by which queries are multiplied before their products with keys: scale times `log2(e)`, or, with a
+    /// softcap, scale divided by the softcap.
     pub(crate) query_factor: f32,
     /// The softcap for scores in base 2: the given softcap times `log2(e)`.
     pub(crate) softcap: Option<f32>,
@@ -29,7 +30,7 @@ enum Term<'a> {
     Alibi(&'a [f32]),
 }
 
-/// One query row and the first key of a block of keys.
+/// The place of some cells: one query row, and the first key of a block of keys.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) batch: usize,
@@ -40,7 +41,7 @@ pub(crate) struct Place {
 }
 
 impl<'a> Modifiers<'a> {
-    /// Returns the modifiers in `options`. The caller must have checked `options`.
+    /// Returns the score modifiers in `options`. The caller must have checked `options`.
     pub(crate) fn new(plan: &'a Plan, head_dim: usize, options: &'a Options<'a>) -> Self {
         let full = score_shape(plan.shape());
         let broadcast = |view: &View<'a>| view.broadcast(full).expect("the options were checked before");
@@ -74,13 +75,14 @@ impl<'a> Modifiers<'a> {
         self.softcap.is_some() || !self.bias.is_empty()
     }
 
-    /// Returns whether the call has soft weights.
+    /// Returns whether the call has soft weights, which multiply the softmax weights.
     #[inline(always)]
     pub(crate) fn soften(&self) -> bool {
         self.soft.is_some()
     }
 
-    /// Returns `bits` without the bits of cells whose soft weight is below `LEAST_WEIGHT`: these cells are not allowed.
+    /// Returns the mask bits `bits` without those of cells whose soft weight is below `LEAST_WEIGHT`: these cells are
+    /// not allowed. `bits` has one bit for each of the `keys` keys of a block.
     pub(crate) fn clear_zero_weights(&self, at: Place, keys: usize, bits: u64) -> u64 {
         let Some(soft) = &self.soft else { return bits };
         let mut weights = [0.0; BLOCK];
@@ -115,13 +117,13 @@ impl<'a> Modifiers<'a> {
         }
     }
 
-    /// Returns the number of bias terms.
+    /// Returns the number of biases that are added to each score.
     pub(crate) fn bias_terms(&self) -> usize {
         self.bias.len()
     }
 
-    /// Writes the values of bias term `term` for row `at` to `values` and returns a factor. The bias of a score is the
-    /// value times this factor, in natural units.
+    /// Writes the values of the bias with the index `term` for row `at` to `values`, and returns a factor. The bias of
+    /// a score is the value times this factor, in natural units.
     #[inline(always)]
     pub(crate) fn bias_values(&self, term: usize, at: Place, values: &mut [f32]) -> f32 {
         match &self.bias[term] {
@@ -145,7 +147,8 @@ impl<'a> Modifiers<'a> {
         }
     }
 
-    /// Writes the soft weights of a row to `values`. Returns false if the call has no soft weights.
+    /// Writes the soft weights of the row of `at`, from the key of `at` on, to `values`. Returns false if the call has
+    /// no soft weights.
     pub(crate) fn soft_values(&self, at: Place, values: &mut [f32]) -> bool {
         let Some(soft) = &self.soft else { return false };
         self.copy_keys(soft, at, values);
@@ -171,7 +174,7 @@ impl<'a> Modifiers<'a> {
         self.plan.patterns()[self.plan.pattern_of(at.batch, at.head)].key_order()
     }
 
-    /// Copies the values of row `at` of `view` to `into`, for the keys of a block in the plan's order of keys.
+    /// Copies the values that row `at` of `view` has for the keys of a block to `into`, in the plan's order of keys.
     fn copy_keys(&self, view: &View<'_>, at: Place, into: &mut [f32]) {
         match self.order(at) {
             None => view.copy_row([at.batch, at.head, at.row], at.key, into),
@@ -191,11 +194,11 @@ impl<'a> Modifiers<'a> {
     }
 }
 
-/// Returns the sum of all lanes of a row's denominator.
+/// Returns the denominator of a row: the sum of all lanes of `sums`.
 ///
-/// Lane `i` holds the keys whose index modulo `LANES` is `i`, so padding before a row's keys rotates the lanes. The
-/// tree adds lanes that are half of `LANES` apart, then a quarter, and so on. A rotation only swaps the operands of
-/// additions. The total therefore has the same bits wherever the row's keys begin.
+/// Lane `i` holds the keys whose index modulo `LANES` is `i`, so padding before a row's keys rotates the lanes. First,
+/// lanes that are half of `LANES` apart are added, then a quarter, and so on. A rotation only swaps the operands of
+/// these additions. The sum therefore has the same bits wherever the row's keys begin.
 pub(crate) fn total<S: Simd>(sums: &S::V) -> f32 {
     let mut lanes = [0.0; BLOCK];
     lanes[..S::LANES].copy_from_slice(floats(std::slice::from_ref(sums)));

@@ -1,13 +1,14 @@
-//! Memory of a key-value cache: keys and values that stay packed between calls.
+//! Memory of a key-value cache, in which keys and values stay packed between calls.
 //!
 //! Memory consists of *pages*, each for a fixed number of keys. A page has one region for each key-value head. A region
-//! holds keys in lane groups, in the layout of [`pack`](super::pack), and then values in rows. A sequence has a list of
-//! pages and a [`Ring`], which gives the slot of each key. A kernel requests lane groups by the *index* of their keys
-//! and receives them in ascending order of positions, in any order of memory.
+//! holds keys in lane groups, in the layout of [`pack`](super::pack), followed by values in rows. A sequence has a list
+//! of pages and a [`Ring`], which gives the slot of each key. A kernel requests lane groups by the *index* of their
+//! keys. It receives them in ascending order of positions, although they may be in any order in memory.
 //!
 //! `f32` values are read in place, and so are `bf16` values on paths that multiply pairs. Other 16-bit values keep
-//! their type in memory. If one register tile reads a block, they are widened as they are read; if several do, the
-//! block is converted to `f32` in a buffer that stays in the nearest cache. Each byte is read once from main memory.
+//! their type in memory. If one register tile reads a block, they are widened as they are read. If several register
+//! tiles read it, the block is converted to `f32` in a buffer that stays in the nearest cache. Each byte is read once
+//! from main memory.
 
 use super::dispatch::Task;
 use super::lines::Lines;
@@ -18,24 +19,26 @@ use super::simd::{
 use crate::{Dtype, Element, Error, Isa, View, bf16, f16};
 use std::ops::Range;
 
-/// The memory layout of keys and values. The layout depends on the sizes of keys and values and on the processor path.
+/// The memory layout of keys and values in a cache. The layout depends on the sizes of keys and values, their number
+/// type, and the processor path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Packing {
     pub(crate) head_dim: usize,
     pub(crate) v_dim: usize,
-    /// The number of keys in a vector.
+    /// The number of lanes of a vector, each of which holds one key.
     pub(crate) lanes: usize,
-    /// The number of values in a word: 1, or 2 where a word is a pair of `bf16`.
+    /// The number of values in a word: 1, or 2 if a word is a pair of `bf16`.
     terms: usize,
-    /// The number of words of a key.
+    /// The number of words that hold one key.
     words: usize,
     /// The number of words in a row of values: `v_dim` rounded up to whole vectors.
     v_width: usize,
-    /// The number of bytes of a word.
+    /// The number of bytes of a word in memory.
     word_bytes: usize,
 }
 
-/// A task that returns the number of lanes of a path, and the number of values in its words.
+/// A task that finds the number of lanes of a processor path, and the number of values in its words. It writes both to
+/// `sizes`, in this order.
 struct Probe<'a> {
     dtype: Dtype,
     sizes: &'a mut (usize, usize),
@@ -72,8 +75,8 @@ impl Packing {
         self.lanes * self.terms
     }
 
-    /// Returns the memory of `slots` keys as `[bytes of keys, bytes of values]`, each rounded up to whole cache lines.
-    /// Returns `None` if a size overflows.
+    /// Returns the number of bytes for `slots` keys and their values, `[keys, values]`, each rounded up to whole cache
+    /// lines. Returns `None` if a size overflows.
     fn bytes(&self, slots: usize) -> Option<[usize; 2]> {
         let lines = |words: Option<usize>| words?.checked_mul(self.word_bytes)?.checked_next_multiple_of(Lines::LINE);
         let keys = lines(slots.checked_mul(self.words))?;
@@ -83,11 +86,11 @@ impl Packing {
 
 /// The mapping from the keys of a sequence to slots of its pages.
 ///
-/// A key at a position before `sink_tokens` is in the slot of the same number. Other keys are in a ring of `len` slots
-/// that begins at slot `kept`: position `p` is in slot `kept + p % len`. A kernel sees keys by *index*: the first
-/// `kept` indices are the first slots, and index `kept` is the key at position `first`. All fields but `sink_tokens`
-/// are multiples of the keys in a lane group, so the lane of a key depends only on its position. A sequence that keeps
-/// all its keys has an endless ring and no sink tokens.
+/// A key at a position before `sink_tokens` is in the slot with the number of its position. Other keys are in a ring of
+/// `len` slots that begins at slot `kept`: the key at position `p` is in slot `kept + p % len`. A kernel sees keys by
+/// *index*: the first `kept` indices are the slots before the ring, and index `kept` is the key at position `first`.
+/// All fields except `sink_tokens` are multiples of the number of keys in a lane group, so the lane of a key depends
+/// only on its position. A sequence that keeps all its keys has an endless ring and no sink tokens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ring {
     pub(crate) sink_tokens: usize,
@@ -99,8 +102,8 @@ pub(crate) struct Ring {
 impl Ring {
     pub(crate) const ENDLESS: Ring = Ring { sink_tokens: 0, kept: 0, first: 0, len: usize::MAX };
 
-    /// Returns the slot of the key at index `index`, and the number of indices from `index` on that are consecutive in
-    /// memory.
+    /// Returns the slot of the key at index `index`. The second result is how many indices, from `index` on, have
+    /// consecutive slots in memory.
     #[inline]
     fn slot(&self, index: usize) -> (usize, usize) {
         match index.checked_sub(self.kept) {
@@ -109,8 +112,8 @@ impl Ring {
         }
     }
 
-    /// Returns the slot of the key at position `position`, and the number of positions from there on that are
-    /// consecutive in memory.
+    /// Returns the slot of the key at position `position`. The second result is how many positions, from `position` on,
+    /// have consecutive slots in memory.
     fn place(&self, position: usize) -> (usize, usize) {
         if position < self.sink_tokens { (position, self.sink_tokens - position) } else { self.in_ring(position) }
     }
@@ -127,25 +130,27 @@ pub(crate) struct Store {
     pub(crate) packing: Packing,
     dtype: Dtype,
     pub(crate) kv_heads: usize,
-    /// The number of keys in a page.
+    /// The number of keys for which a page has space.
     page: usize,
-    /// The number of bytes in a region: `[keys, values]`. Values follow the keys.
+    /// The number of bytes of the keys and of the values of one key-value head in a page, `[keys, values]`. In memory,
+    /// the values follow the keys.
     region: [usize; 2],
     lines: Lines,
-    /// For each run of `lanes` keys in each region, whether the values of these keys include an infinite or NaN value.
+    /// For each run of `lanes` keys of one key-value head in a page, whether the values of these keys include an
+    /// infinite or NaN number.
     non_finite: Vec<bool>,
 }
 
 /// The way in which a tile reads a block of keys and values.
 #[derive(Clone, Copy)]
 pub(crate) struct Reads {
-    /// Whether one register tile reads the whole block, so that numbers of 16 bits are widened as they are read.
+    /// Whether one register tile reads the whole block. Numbers of 16 bits are then widened as they are read.
     pub(crate) once: bool,
-    /// Whether some cells are hidden. Values that are infinite or NaN are then read one cell at a time.
+    /// Whether some cells of the block are hidden. Values that are infinite or NaN are then read one cell at a time.
     pub(crate) masked: bool,
 }
 
-/// One key-value head of a cached sequence.
+/// The keys and values that a cache stores for one key-value head of one sequence.
 #[derive(Clone, Copy)]
 pub(crate) struct StoredHead<'a> {
     pub(crate) store: &'a Store,
@@ -188,13 +193,13 @@ impl Store {
         self.non_finite.fill(true);
     }
 
-    /// Returns the size of the memory, in bytes.
+    /// Returns the size of the cache's memory, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(self.lines.values::<f32>())
     }
 
-    /// Returns the byte offset of the region of a page and head, and the index in `non_finite` of the region's first
-    /// entry.
+    /// Returns where the memory of key-value head `head` in page `page` begins: its byte offset, and the index of its
+    /// first entry in `non_finite`.
     fn region(&self, page: u32, head: usize) -> (usize, usize) {
         let region = page as usize * self.kv_heads + head;
         (region * (self.region[0] + self.region[1]), region * (self.page / self.packing.lanes))
@@ -206,8 +211,8 @@ impl Store {
         s.run(Widen { store: self, first, into });
     }
 
-    /// Writes keys and values to the cache. They are read from rows `tokens` of `[k, v]` in batch row `batch`. The
-    /// first token gets the position `position`. `pages` must have a slot for each position.
+    /// Writes keys and values to the cache. They are read from batch row `batch` and rows `tokens` of `k` and `v`. The
+    /// first of these tokens gets the position `position`. `pages` must have a slot for each position.
     pub(crate) fn write<T: Element>(
         &mut self,
         pages: &[u32],
@@ -326,7 +331,8 @@ impl Store {
     }
 }
 
-/// The code of [`Store::widen`] as a kernel: it is compiled once for each processor path instead of at each call site.
+/// The computation of [`Store::widen`] as a kernel, which is compiled once for each processor path instead of at each
+/// call site.
 struct Widen<'a> {
     store: &'a Store,
     first: usize,
@@ -346,7 +352,8 @@ impl<S: Simd> Kernel<S> for Widen<'_> {
     }
 }
 
-/// Converts whole vectors of numbers to `f32`.
+/// Converts the numbers `from` to `f32` and writes them to `into`. Both slices must hold the same number of whole
+/// vectors.
 #[inline(always)]
 fn widen<S: Simd, T: Number>(s: S, from: &[T], into: &mut [f32]) {
     assert!(from.len() == into.len() && from.len().is_multiple_of(S::LANES));
@@ -356,8 +363,8 @@ fn widen<S: Simd, T: Number>(s: S, from: &[T], into: &mut [f32]) {
 }
 
 impl<'a> StoredHead<'a> {
-    /// Returns the page and the slot of the key at `index`, and the number of keys from there on that are consecutive
-    /// in memory. The page is `None` after the last page.
+    /// Returns the page and the slot in the page of the key at `index`, and how many keys, from there on, are
+    /// consecutive in memory. The page is `None` after the last page.
     #[inline]
     fn locate(&self, index: usize) -> (Option<u32>, usize, usize) {
         let (slot, follow) = self.ring.slot(index);
@@ -365,9 +372,11 @@ impl<'a> StoredHead<'a> {
         (self.pages.get(page).copied(), slot, follow.min(self.store.page - slot))
     }
 
-    /// Returns the distance, in keys, between boundaries that a block of keys should not cross. Where blocks are read in
-    /// place, this is the page, so that a block is contiguous; small pages are copied together instead (`usize::MAX`).
-    /// Blocks are read in place if words have 4 bytes, or if `few` rows read them.
+    /// Returns the distance, in keys, between borders that a block of keys should not cross. Blocks are read in place
+    /// if words have 4 bytes, or if `few` is true (one register tile reads them). The distance is then the number of
+    /// keys in a page, so that each block is contiguous. Blocks from pages with fewer keys than a block are copied: the
+    /// distance is then `BLOCK` if words have 2 bytes and `few` is true. Otherwise, there are no borders
+    /// (`usize::MAX`).
     pub(crate) fn page(&self, few: bool) -> usize {
         let Store { page, packing, .. } = *self.store;
         let large = page >= BLOCK && page.is_multiple_of(packing.group());
@@ -379,7 +388,8 @@ impl<'a> StoredHead<'a> {
         }
     }
 
-    /// Returns the keys and values at indices `keys` in place, or `None` if they are not contiguous.
+    /// Returns the keys and values at indices `keys` in place, as `[keys, values]`, or `None` if they are not
+    /// contiguous.
     #[inline(always)]
     fn in_place<T: Element>(&self, keys: Range<usize>) -> Option<[&'a [T]; 2]> {
         let store = self.store;
@@ -393,8 +403,9 @@ impl<'a> StoredHead<'a> {
         Some([&memory[key..][..keys.len() * words], &memory[value..][..keys.len() / terms * v_width]])
     }
 
-    /// Returns the keys and values at indices `keys` in place, with those that follow: at most one block, none if they
-    /// are not contiguous. Returns `None` if the keys themselves are not contiguous.
+    /// Returns the keys and values at indices `keys` in place, as `[keys, values]`, or `None` if they are not
+    /// contiguous. The field `next` of both has the keys or values that follow, at most one block; it is empty if these
+    /// are not contiguous.
     #[inline(always)]
     fn stretches<T: Element>(&self, keys: Range<usize>) -> Option<[Stretch<'a, T>; 2]> {
         let now = self.in_place(keys.clone())?;
@@ -405,8 +416,8 @@ impl<'a> StoredHead<'a> {
         Some(std::array::from_fn(|i| Stretch { now: now[i], next: next[i] }))
     }
 
-    /// Returns the keys and values of 16 bits at indices `keys` in place, as `[keys, values]`, or `None` if they are not
-    /// contiguous or are words of 4 bytes.
+    /// Returns the keys and values at indices `keys` in place, as `[keys, values]`, if they are stored as numbers of 16
+    /// bits. Returns `None` if words have 4 bytes or the keys are not contiguous.
     #[inline(always)]
     fn halves(&self, keys: Range<usize>) -> Option<[Far<'a>; 2]> {
         match self.store.dtype {
@@ -416,8 +427,8 @@ impl<'a> StoredHead<'a> {
         }
     }
 
-    /// Returns the keys of lane groups `groups`, at most one block, in place or copied to `space`, and the keys in main
-    /// memory. If one register tile reads keys of 16 bits in place, only the latter are returned.
+    /// Returns the keys of lane groups `groups`, at most one block, in place or copied to `space`. The second result
+    /// has the keys in main memory. If one register tile reads keys of 16 bits in place, the first result is empty.
     #[inline(always)]
     pub(crate) fn keys<'b, S: Simd, P: Product>(
         &self,
@@ -457,9 +468,10 @@ impl<'a> StoredHead<'a> {
         (space, Far::Words(Stretch { now: floats(space), next: &[] }))
     }
 
-    /// Returns the values of lane groups `groups`, at most one block, whether a value may be infinite or NaN, and the
-    /// values in main memory. The values are in place or copied to `space`. A copy has only columns `columns`, counted in
-    /// vectors. If one register tile reads values of 16 bits in place, only those in main memory are returned.
+    /// Returns the values of lane groups `groups`, at most one block, in place or copied to `space`. A copy has only
+    /// columns `columns`, counted in vectors. The second result is whether a value may be infinite or NaN. The third
+    /// result has the values in main memory. If one register tile reads values of 16 bits in place, the first result is
+    /// empty.
     #[inline(always)]
     pub(crate) fn values<'b, S: Simd, P: Product>(
         &self,

@@ -29,33 +29,33 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 /// The maximum number of rows in a job, a multiple of the rows of every path's register tile. With so many rows, a
-/// block of keys from a distant cache is used often.
+/// block of keys that is loaded from a distant cache is used often.
 pub(crate) const ROWS: usize = 96;
 
-/// The number of rows whose scores are computed before their weights. Scores, keys and values of these rows together
-/// fit in the nearest cache.
+/// The number of rows in a phase: rows whose scores are all computed before their weights. Scores, keys and values of
+/// these rows together fit in the nearest cache.
 const PHASE: usize = 24;
 
-/// The number of query rows between a row that is copied and the row that is prefetched at the same time.
+/// The distance, in query rows, between the row that is copied and the row that is prefetched at the same time.
 const AHEAD: usize = 8;
 
-/// The data that all jobs of a call share.
+/// The data that all jobs of a forward pass share.
 pub(crate) struct Context<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) q: Rows<'a>,
-    /// The first row of each batch row in queries and outputs, if these hold all batch rows one after another in one
-    /// array; otherwise `None`.
+    /// The first row of each batch row in the arrays of queries and outputs, if these arrays hold all batch rows one
+    /// after another along the row axis; otherwise `None`.
     pub(crate) starts: Option<&'a [usize]>,
     pub(crate) modifiers: Modifiers<'a>,
     /// Mask bits of mixed blocks that several jobs share. The first job that needs an entry computes it. [`Job::bits`]
-    /// is the index of an entry.
+    /// is the index of a job's entry.
     pub(crate) bits: Vec<OnceLock<Box<[u64]>>>,
     pub(crate) out: SharedRows<'a>,
     pub(crate) lse: Option<SharedRows<'a>>,
 }
 
 impl Context<'_> {
-    /// Returns the index `[batch, head, row]` at which the arrays hold the query of `at` and its output.
+    /// Returns the index `[batch, head, row]` in the arrays of the query at `at`, and of its output.
     #[inline(always)]
     fn row(&self, at: Place) -> [usize; 3] {
         match self.starts {
@@ -65,8 +65,8 @@ impl Context<'_> {
     }
 }
 
-/// The work of one thread at a time: query rows at places `rows` of heads `heads`, which have the same pattern and
-/// key-value head. Places are those in the plan's order of queries.
+/// The work that a thread takes at a time: the query rows at places `rows` of heads `heads`. These heads have the same
+/// pattern and key-value head. Places are indices in the plan's order of queries.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) batch: usize,
@@ -74,7 +74,8 @@ pub(crate) struct Job {
     pub(crate) pattern: usize,
     pub(crate) tile: usize,
     pub(crate) rows: Range<usize>,
-    /// The index in [`Context::bits`] of the mask bits that this job shares with other heads.
+    /// The index in [`Context::bits`] of the mask bits that this job shares with jobs of other heads; `None` if the job
+    /// computes its own mask bits.
     pub(crate) bits: Option<usize>,
 }
 
@@ -82,19 +83,22 @@ pub(crate) struct Job {
 pub(crate) struct Scratch<S: Simd> {
     /// The query rows of the job, in the plan's order of queries.
     rows: Vec<usize>,
-    /// Queries, `[rows][words]`: multiplied by the scale if words are `f32`, unchanged if words are pairs.
+    /// Queries, `[rows][words]`: multiplied by `query_factor` if words are `f32`, unchanged if words are pairs of
+    /// `bf16`.
     queries: Vec<f32>,
-    /// A buffer for one query before it is copied to `queries`.
+    /// A buffer for one query before the query is copied to `queries`.
     query: Vec<f32>,
-    /// The scores, later the weights, of a phase, `[PHASE][WIDE]`. Weights as pairs take the first half of a row.
+    /// First the scores, later the weights, of a phase (rows whose scores are computed together), `[PHASE][WIDE]`.
+    /// Weights as pairs of `bf16` take the first half of a row.
     scores: Vec<S::V>,
-    /// The sums of weighted values, `[rows][v_width]`.
+    /// For each row, the sum of weighted values, `[rows][v_width]`.
     acc: Vec<S::V>,
-    /// The sums of weights, one vector for each row.
+    /// For each row, the sum of weights, one sum in each lane of a vector.
     sums: Vec<S::V>,
-    /// The sums of the weights after they are rounded to pairs of `bf16`, one vector for each row.
+    /// For each row, the sum of the weights after they are rounded to pairs of `bf16`, one sum in each lane of a
+    /// vector.
     rounded: Vec<S::V>,
-    /// The running maximum of each row: an integer, `NOTHING` at first.
+    /// The running maximum of each row's scores, rounded up to an integer; `NOTHING` at first.
     maxima: Vec<f32>,
     /// The mask bits of a block, one word for each row.
     words: Vec<u64>,
@@ -103,7 +107,8 @@ pub(crate) struct Scratch<S: Simd> {
 }
 
 impl<S: Simd> Scratch<S> {
-    /// Allocates memory for `rows` queries of `head_dim` values in `words` words, and outputs of `v_width` words.
+    /// Allocates memory for `rows` queries of `head_dim` values, which `words` words hold, and for outputs of `v_width`
+    /// words.
     pub(crate) fn new(rows: usize, head_dim: usize, words: usize, v_width: usize) -> Self {
         let width = v_width / S::LANES;
         Scratch {
@@ -122,17 +127,17 @@ impl<S: Simd> Scratch<S> {
     }
 }
 
-/// A job with its inputs, outputs and memory.
+/// A job with its inputs, outputs and scratch memory.
 pub(crate) struct TileKernel<'a, 'b, S: Simd, P> {
     pub(crate) context: &'a Context<'b>,
     pub(crate) job: &'a Job,
     pub(crate) source: Source<'a, 'b, S, P>,
-    /// The range that contains all keys that a row of the key-value head may read.
+    /// A range that contains all keys of the key-value head that a query row may read.
     pub(crate) key_range: Range<usize>,
     pub(crate) scratch: &'a mut Scratch<S>,
 }
 
-/// The sums of a row over the blocks so far.
+/// The sums of a query row over the blocks of keys that were added so far.
 struct RowState<'a, S: Simd> {
     maximum: &'a mut f32,
     sum: &'a mut S::V,
@@ -140,8 +145,8 @@ struct RowState<'a, S: Simd> {
     acc: &'a mut [S::V],
 }
 
-/// Returns the keys from the first to the last one that a row reads, as indices in the block. `words` has the mask bits of
-/// each row for the block.
+/// Returns the range from the first to the last key that a row reads, as indices in a block of keys. `words` has the
+/// mask bits of each row for the block.
 #[inline(always)]
 pub(crate) fn needed_keys(words: &[u64]) -> Range<usize> {
     match words.iter().fold(0, |or, word| or | word) {
@@ -160,8 +165,8 @@ fn multiply(from: &[f32], factor: f32, to: &mut [f32]) {
 }
 
 impl<S: Simd> RowState<'_, S> {
-    /// Hides the cells whose bits in `word` are not set; `None` hides no cell. Then raises the row's maximum to the
-    /// largest score, rounded up.
+    /// Hides the cells whose bits in the mask word `word` are not set; `None` hides no cell. Then raises the row's
+    /// running maximum to the largest score, rounded up to an integer.
     #[inline(always)]
     fn rise(&mut self, s: S, word: Option<u64>, scores: &mut [S::V]) {
         let minus_infinity = s.splat(f32::NEG_INFINITY);
@@ -226,8 +231,8 @@ impl<S: Simd, P: Product> Kernel<S> for TileKernel<'_, '_, S, P> {
     }
 }
 
-/// Reads the queries of a tile, for [`TileKernel::start`]. As a type of its own, it is compiled once for each processor path and
-/// kind of product (`f32` or pairs of `bf16`) instead of at each call site.
+/// The computation of [`TileKernel::start`] as a kernel, which is compiled once for each processor path and kind of
+/// product (`f32` or pairs of `bf16`) instead of at each call site.
 struct Start<'t, 'a, 'b, S: Simd, P>(&'t mut TileKernel<'a, 'b, S, P>);
 
 impl<S: Simd, P: Product> Kernel<S> for Start<'_, '_, '_, S, P> {
@@ -237,7 +242,8 @@ impl<S: Simd, P: Product> Kernel<S> for Start<'_, '_, '_, S, P> {
     }
 }
 
-/// The code of [`TileKernel::finish`] as a kernel: it is compiled once for each processor path and product instead of at each call site.
+/// The computation of [`TileKernel::finish`] as a kernel, which is compiled once for each processor path and kind of
+/// product (`f32` or pairs of `bf16`) instead of at each call site.
 struct Finish<'t, 'a, 'b, S: Simd, P>(&'t mut TileKernel<'a, 'b, S, P>);
 
 impl<S: Simd, P: Product> Kernel<S> for Finish<'_, '_, '_, S, P> {
@@ -263,20 +269,21 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         self.job.heads.len() * self.job.rows.len()
     }
 
-    /// Returns the batch row, head and query row of row `r` of the job, together with key `key`.
+    /// Returns the batch row, head and query row of row `r` of the job, with the key `key`.
     #[inline(always)]
     fn place(&self, r: usize, key: usize) -> Place {
         let Job { batch, heads, rows, .. } = self.job;
         Place { batch: *batch, head: heads.start + r / rows.len(), row: self.scratch.rows[r % rows.len()], key }
     }
 
-    /// Sets the sums to zero and copies the queries. If words are `f32`, the queries are multiplied by the scale.
+    /// Sets the sums of all rows to zero and copies the queries. If words are `f32`, the queries are multiplied by
+    /// `query_factor`.
     #[inline(always)]
     fn start(&mut self, s: S) {
         s.run(Start(self));
     }
 
-    /// Divides the sums by the denominators, and writes outputs and log-sum-exps.
+    /// Divides the sums of each row by its denominator, and writes outputs and log-sum-exps.
     #[inline(always)]
     fn finish(&mut self, s: S) {
         s.run(Finish(self));
@@ -319,7 +326,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         self.scratch.maxima[..rows].fill(NOTHING);
     }
 
-    /// Returns the mask bits of all mixed blocks of the tile, one block after another.
+    /// Returns the mask bits of all mixed blocks of keys of the tile, one block after another.
     #[cold]
     fn all_words(&self, blocks: KeyBlocks<'_>) -> Box<[u64]> {
         let mut words = Vec::new();
@@ -332,8 +339,9 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         words.into()
     }
 
-    /// Sets the mask bits of a block, one word for each row. Returns false if every cell of the block is allowed.
-    /// `known` has the mask bits of the block if another head has computed them before, otherwise it is `None`.
+    /// Writes the mask bits of a block to `words`, one word for each row. Returns false if every cell of the block is
+    /// allowed. `known` has the mask bits of the block if they were computed before, for all heads that share them;
+    /// otherwise it is `None`.
     #[inline(always)]
     fn mask(&mut self, block: &KeyBlock, known: Option<&[u64]>) -> bool {
         let KeyBlock { keys, cells, .. } = block;
@@ -367,8 +375,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         masked
     }
 
-    /// Adds a block of keys to the sums of all rows. `known` has the mask bits of the block if another head has
-    /// computed them before, otherwise it is `None`.
+    /// Adds a block of keys to the sums of all rows. `known` has the mask bits of the block if they were computed
+    /// before, for all heads that share them; otherwise it is `None`.
     #[inline(always)]
     fn block(&mut self, s: S, block: &KeyBlock, known: Option<&[u64]>) {
         let masked = self.mask(block, known);
@@ -385,7 +393,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         self.scratch.block = scratch;
     }
 
-    /// Clears the mask bits of cells whose soft weight is 0: these cells are not allowed.
+    /// Clears the mask bits of cells whose soft weight is 0: these cells are not allowed. The block of the cells begins
+    /// at key `key` and has `keys` keys.
     fn clear_zero_weights(&mut self, key: usize, keys: usize) {
         if self.context.modifiers.soften() {
             for r in 0..self.row_count() {
@@ -457,9 +466,10 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         }
     }
 
-    /// Applies softcap and bias, and for pairs also the scale, to the scores of row `r` and lane groups `groups` of a
-    /// block, before cells are hidden. The scores of the row begin at vector `at`, and the block begins at key `key`.
-    /// Returns the number of keys from the block's first key to the end of these groups.
+    /// Applies softcap and bias to the scores of row `r` and lane groups `groups` of a block, before cells are hidden.
+    /// If words are pairs of `bf16`, multiplies the scores by `query_factor` first. The scores of the row begin at
+    /// vector `at`, and the block begins at key `key`. Returns the number of keys from the block's first key to the end
+    /// of these groups.
     #[inline(always)]
     fn modify(&mut self, s: S, r: usize, at: usize, key: usize, groups: Range<usize>) -> usize {
         let per_row = WIDE / S::LANES;

@@ -1,4 +1,4 @@
-//! The sizes of caches and main memory.
+//! The sizes of the caches and of main memory of this machine.
 
 use std::fs;
 use std::sync::OnceLock;
@@ -17,8 +17,9 @@ pub struct Memory {
     pub available: usize,
 }
 
-/// Returns the sizes that the system reports. A size that is not reported gets a usual value: 32 KiB, 1 MiB, 16 MiB and
-/// 4 GiB. The sizes are read once per process.
+/// Returns the sizes that the system reports. A size that is not reported gets a usual value: 32 KiB for the
+/// first-level cache, 1 MiB for the second, 16 MiB for the third, and 4 GiB for main memory. The sizes are read once
+/// per process.
 pub fn memory() -> Memory {
     static MEMORY: OnceLock<Memory> = OnceLock::new();
     *MEMORY.get_or_init(|| Memory {
@@ -30,8 +31,8 @@ pub fn memory() -> Memory {
 }
 
 impl Memory {
-    /// The number of bytes that the measurement of main memory reads at least. It reads four times the third-level
-    /// cache if this is more. A quarter of the free memory is the upper limit in both cases.
+    /// The minimum number of bytes with which main memory is measured. The measurement reads four times the third-level
+    /// cache if this is more, but never more than a quarter of the free memory.
     const BEYOND: usize = 1 << 30;
 
     /// Returns the numbers of bytes with which reads are measured, as `(name, bytes)`, smallest first. The bytes that

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The maximum number of rounds of a measurement; the work is timed once in each round. If one repetition of the work
-/// takes longer than one round should take, there are fewer rounds, but at least `LEAST_ROUNDS`.
+/// The maximum number of rounds of a measurement; the work is timed once in each round. There are fewer rounds, but at
+/// least `LEAST_ROUNDS`, if one repetition of the work takes longer than the total time divided by `ROUNDS`.
 const ROUNDS: usize = 12;
 const LEAST_ROUNDS: usize = 3;
 
@@ -18,7 +18,7 @@ pub struct Rate {
     pub best: f64,
 }
 
-/// The state that the threads of one measurement share.
+/// The state that the threads share while they measure the same work together.
 pub(super) struct Stage {
     barrier: Barrier,
     time: Duration,

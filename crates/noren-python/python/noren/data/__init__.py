@@ -11,6 +11,7 @@ The core is NumPy. PyTorch is imported only if tensors are given or requested. P
 
 from ._batches import TokenBudgetBatches as TokenBudgetBatches
 from ._collate import PackingCollator as PackingCollator, PaddingCollator as PaddingCollator
+from ._fold import Fold as Fold, fold as fold
 from ._layout import Piece as Piece
 from ._masking import MaskedTokens as MaskedTokens, TokenMasking as TokenMasking
 from ._packing import Packed as Packed, pack as pack

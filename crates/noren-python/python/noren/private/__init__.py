@@ -4,7 +4,8 @@
 >>> [(f.kind, f.text) for f in nr.private.find("Mail ann@x.example or call +44 20 7946 0958")]
 [('email', 'ann@x.example'), ('phone', '+44 20 7946 0958')]
 
-`find` finds private text, `encode` and `locate` return the tokens that contain it, `Hide`, `Clearance` and `Heads` are the policies.
+`find` finds private text, `encode` and `locate` return the tokens that contain it, `Hide`, `Clearance` and `Heads` are the policies. `masked` computes
+a model of transformers with a policy, `pool` computes vectors without private tokens, `prove` tests a model for leaks.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
     from ._pool import pool as pool
     from ._proof import Leak as Leak, Proof as Proof
     from ._prove import prove as prove
+    from ._state import Record as Record
 
-_WHERE = {"pool": "_pool", "masked": "_masked", "Leak": "_proof", "Proof": "_proof", "prove": "_prove"}
+_WHERE = {"pool": "_pool", "masked": "_masked", "Leak": "_proof", "Proof": "_proof", "Record": "_state", "prove": "_prove"}
 
 
 def __getattr__(name: str) -> Any:

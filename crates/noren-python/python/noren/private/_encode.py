@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._noren import Error
-from ._find import Detectors, Found, Kinds, Spans, check_text, check_texts, detectors_of
-from ._tokens import MOST_TOKENS, Offsets, Tokens, locate_row, offsets_of
+from ._find import Detectors, Found, Kinds, Spans, check_text, check_texts, detectors_of, items, short, whole
+from ._offsets import MOST_TOKENS, Offsets, array, offsets_of, text_tokens
+from ._tokens import Tokens, locate_row
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,6 +50,8 @@ class Encoded:
         shape = tuple(getattr(ids, "shape", ()))
         if shape != self.tokens.shape:
             raise Error(f"input_ids has shape {list(shape)}, but the private tokens are those of a batch {list(self.tokens.shape)}: give [batch, length] of the same batch")
+        if array("input_ids", ids).dtype.kind not in "iu":
+            raise TypeError(f"input_ids holds {ids.dtype}: give whole numbers")
 
     @property
     def ids(self) -> NDArray[np.int64]:
@@ -61,11 +64,18 @@ class Encoded:
         """The arguments of a model of transformers, as tensors of PyTorch: `model(**encoded.inputs)`."""
         import torch
 
-        return {name: torch.as_tensor(array) for name, array in self.arrays.items()}
+        found = {}
+        for name, given in self.arrays.items():
+            try:
+                found[name] = torch.as_tensor(given)
+            except Exception as error:
+                raise TypeError(f"{name} is {short(given)}, which is not a tensor ({error}): give an array or a tensor") from None
+        return found
 
     def names(self, row: int = 0) -> list[str]:
         """Returns the tokens of a batch row as readable text."""
         self.tokens.row(row)
+        row = whole("row", row)
         ids = self.ids[row].tolist()
         read = getattr(self.tokenizer, "convert_ids_to_tokens", None)
         if read is not None:
@@ -80,7 +90,7 @@ def encode(
     kinds: Kinds | Detectors = "all",
     *,
     pairs: str | Iterable[str] | None = None,
-    spans: Iterable[Spans | None] | None = None,
+    spans: Spans | Iterable[Spans | None] | None = None,
     max_length: int | None = None,
     add_special_tokens: bool = True,
     add_generation_prompt: bool = False,
@@ -92,7 +102,9 @@ def encode(
     `tokenizer` is a fast tokenizer of transformers or a `Tokenizer` of the package tokenizers. `texts` is one text, or a list of texts;
     a chat (a list of messages) in the place of a text is written with the tokenizer's chat template, with `add_generation_prompt` and the
     other arguments `template`. `pairs` are the second texts of pairs. Rows are padded to the longest one, on `padding_side` [default: that of the
-    tokenizer], and texts are cut to `max_length` tokens. `spans` has private ranges of characters for each text.
+    tokenizer]. Rows longer than `max_length` tokens lose tokens of their texts (of a pair, of the longer text), never special tokens. `spans` are ranges
+    of characters that are private in the text (of a chat: in the text that the template makes; of a pair: in its first text); for a list of
+    texts, one entry for each text.
 
     >>> from tokenizers import Tokenizer, models, pre_tokenizers
     >>> words = Tokenizer(models.WordLevel({"?": 0, "Ask": 1, "Ann": 2, "now": 3}, unk_token="?"))
@@ -101,36 +113,39 @@ def encode(
     >>> encoded.ids.tolist(), encoded.tokens.private.tolist()
     ([[1, 2, 3], [1, 0, 0]], [[False, True, False], [False, False, False]])
 
-    Raises `Error` for a tokenizer without offsets.
+    Raises `Error` for a tokenizer without offsets, and for chats that the template cannot write.
     """
     detectors = detectors_of(kinds, None, None, ())
-    listed = _listed(texts)
+    single = isinstance(texts, str) or _is_chat(texts)
+    listed = [texts] if single else _listed(texts)
     chats = [not isinstance(text, str) for text in listed]
     if any(chats) and not all(chats):
-        raise Error("the batch has texts and chats: give either texts or chats")
+        raise Error("texts has texts and chats: give either texts or chats")
     if template and not all(chats):
         raise TypeError(f"{', '.join(template)}: unknown arguments for texts; a chat template takes further arguments, a text does not")
     first = [_written(tokenizer, text, add_generation_prompt, template) for text in listed]
     second = None if pairs is None else check_texts("pairs", [pairs] if isinstance(pairs, str) else pairs)
     if second is not None and len(second) != len(first):
         raise Error(f"pairs has {len(second)} texts, but there are {len(first)} first texts: give one for each")
-    if isinstance(max_length, bool) or not isinstance(max_length, (int, type(None))) or (max_length is not None and not 1 <= max_length <= MOST_TOKENS):
-        raise Error(f"max_length is {max_length!r}: give a number of tokens, 1 or more, or None")
-    side = padding_side or getattr(tokenizer, "padding_side", "right")
+    most = None if max_length is None else whole("max_length", max_length)
+    if most is not None and not 1 <= most <= MOST_TOKENS:
+        raise Error(f"max_length is {most}: give a number of tokens from 1 to {MOST_TOKENS}, or None")
+    side = getattr(tokenizer, "padding_side", "right") if padding_side is None else padding_side
     if side not in ("left", "right"):
-        raise Error(f'padding_side is {side!r}: give "left" or "right"')
-    encodings = _tokenized(tokenizer, first, second, bool(add_special_tokens) and not any(chats), max_length)
-    found = detectors.find_all(first, spans=spans)
+        raise Error(f'padding_side is {short(side)}: give "left" or "right"')
+    encodings = _tokenized(tokenizer, first, second, bool(add_special_tokens) and not any(chats))
+    cut_side = getattr(tokenizer, "truncation_side", "right")
+    rows = [_row(each, most, "left" if cut_side == "left" else "right") for each in encodings]
+    given: Any = [spans] if single else spans
+    found = detectors.find_all(first, spans=given)
     others = None if second is None else detectors.find_all(second)
-    return _batch(tokenizer, encodings, first, found, others, side)
+    return _batch(tokenizer, rows, first, found, others, side)
 
 
 def _listed(texts: Any) -> list[Any]:
-    if isinstance(texts, str) or _is_chat(texts):
-        return [texts]
-    if not isinstance(texts, Iterable) or isinstance(texts, (bytes, Mapping)):
-        raise TypeError(f"texts is {type(texts).__name__}: give a text, a chat (a list of messages), or a list of them")
-    return list(texts)
+    if isinstance(texts, Mapping):
+        raise TypeError(f"texts is {short(texts)}: give a text, a chat (a list of messages), or a list of them")
+    return items("texts", texts)
 
 
 def _is_chat(text: Any) -> bool:
@@ -141,9 +156,9 @@ def _written(tokenizer: Any, text: Any, add_generation_prompt: bool, template: M
     """Returns a text, or the text that the template makes of a chat."""
     if not isinstance(text, str):
         if not _is_chat(text):
-            raise TypeError(f"a text is {type(text).__name__}: give a text, or a list of messages such as {{\"role\": \"user\", \"content\": \"...\"}}")
+            raise TypeError(f"texts holds {type(text).__name__}: give texts, or chats: lists of messages such as {{\"role\": \"user\", \"content\": \"...\"}}")
         if not hasattr(tokenizer, "apply_chat_template"):
-            raise TypeError(f"{type(tokenizer).__name__} has no chat template: give a tokenizer of transformers, or the written text")
+            raise TypeError(f"tokenizer is {type(tokenizer).__name__}, which has no chat template: give a tokenizer of transformers, or the written text")
         if any(name in template for name in ("tokenize", "return_tensors", "return_dict")):
             raise TypeError("tokenize, return_tensors and return_dict are chosen by nr.private.encode: leave them out")
         try:
@@ -154,44 +169,79 @@ def _written(tokenizer: Any, text: Any, add_generation_prompt: bool, template: M
     return str(text)
 
 
-def _tokenized(tokenizer: Any, first: list[str], second: list[str] | None, special: bool, max_length: int | None) -> list[Any]:
-    """Returns an `Encoding` of the package tokenizers for each text, without padding."""
+def _tokenized(tokenizer: Any, first: list[str], second: list[str] | None, special: bool) -> list[Any]:
+    """Returns an `Encoding` of the package tokenizers for each text, without padding and truncation."""
+    plain = hasattr(tokenizer, "encode_batch") and hasattr(tokenizer, "token_to_id")
+    if not plain and not (hasattr(tokenizer, "is_fast") and callable(tokenizer)):
+        raise TypeError(f"tokenizer is {type(tokenizer).__name__}: give a fast tokenizer of transformers, or a Tokenizer of the package tokenizers")
+    if not plain and not tokenizer.is_fast:
+        raise Error(f"{type(tokenizer).__name__} computes no offsets, so private text cannot be traced to its tokens: use the fast tokenizer of the model (AutoTokenizer)")
     if not first:
         return []
-    if hasattr(tokenizer, "encode_batch") and hasattr(tokenizer, "token_to_id"):
-        items = first if second is None else list(zip(first, second, strict=True))
-        found = list(tokenizer.encode_batch(items, add_special_tokens=special))
-        for each in found if max_length is not None else []:
-            each.truncate(max_length)
-        return found
-    if not hasattr(tokenizer, "is_fast") or not callable(tokenizer):
-        raise TypeError(f"tokenizer is {type(tokenizer).__name__}: give a fast tokenizer of transformers, or a Tokenizer of the package tokenizers")
-    if not tokenizer.is_fast:
-        raise Error(f"{type(tokenizer).__name__} computes no offsets, so private text cannot be traced to its tokens: use the fast tokenizer of the model (AutoTokenizer)")
-    result = tokenizer(
-        first, second, add_special_tokens=special, padding=False, truncation=max_length is not None, max_length=max_length,
-        return_attention_mask=True,
-    )  # fmt: skip
-    if result.encodings is None:
+    try:
+        if plain:
+            return list(tokenizer.encode_batch(first if second is None else list(zip(first, second, strict=True)), add_special_tokens=special))
+        found = tokenizer(first, second, add_special_tokens=special, padding=False, truncation=False, return_attention_mask=True, verbose=False).encodings
+    except Exception as error:  # the package tokenizers raises exceptions without a type of their own
+        raise Error(f"the tokenizer cannot encode the texts ({type(error).__name__}: {error}): check the texts and the tokenizer's vocabulary") from error
+    if found is None:
         raise Error(f"{type(tokenizer).__name__} returned no offsets: use the fast tokenizer of the model (AutoTokenizer)")
-    return list(result.encodings)
+    return list(found)
 
 
-def _batch(tokenizer: Any, encodings: list[Any], texts: list[str], found: list[Found], others: list[Found] | None, side: str) -> Encoded:
+@dataclass(frozen=True)
+class _Row:
+    """One row without padding."""
+
+    ids: list[int]
+    types: list[int]
+    offsets: Offsets
+
+
+def _row(encoding: Any, most: int | None, side: str) -> _Row:
+    """Returns the tokens of an encoding, without padding and with at most `most` tokens; tokens are cut at `side`."""
+    whole_row = offsets_of(encoding)
+    known = [at for at, real in enumerate(whole_row.real) if real]
+    texts = [[at for at in known if whole_row.sequences[at] == number] for number in (0, 1)]
+    kept = [len(text) for text in texts]
+    if most is not None and len(known) > most:
+        space = most - (len(known) - sum(kept))
+        if space < 0:
+            raise Error(f"max_length is {most}, but the tokenizer adds {most - space} special tokens: give more")
+        kept = _shared(space, kept[0], kept[1])
+    dropped = {at for text, count in zip(texts, kept, strict=True) for at in (text[count:] if side == "right" else text[: len(text) - count])}
+    places = [at for at in known if at not in dropped]
+    cut = [token for token, at in zip(text_tokens(whole_row), (at for at, number in enumerate(whole_row.sequences) if number is not None), strict=True) if at in dropped]
+    offsets = Offsets(
+        [whole_row.offsets[at] for at in places], [whole_row.sequences[at] for at in places], [True] * len(places), [*whole_row.cut, *cut]
+    )
+    return _Row([encoding.ids[at] for at in places], [encoding.type_ids[at] for at in places], offsets)
+
+
+def _shared(space: int, first: int, second: int) -> list[int]:
+    """Returns the numbers of tokens that two texts keep: the longer one loses tokens first, as in transformers."""
+    short_one, long_one = sorted((first, second))
+    long_one = short_one if short_one > space else max(short_one, space - short_one)
+    if short_one + long_one > space:
+        short_one, long_one = space // 2, space // 2 + space % 2
+    return [short_one, long_one] if first <= second else [long_one, short_one]
+
+
+def _batch(tokenizer: Any, encoded: list[_Row], texts: list[str], found: list[Found], others: list[Found] | None, side: str) -> Encoded:
     """Returns the batch, whose rows are padded to one length."""
-    length = max((len(each.ids) for each in encodings), default=0)
-    shape = (len(encodings), length)
+    length = max((len(row.ids) for row in encoded), default=0)
+    shape = (len(encoded), length)
     if shape[0] * shape[1] > MOST_TOKENS:
         raise Error(f"the batch has {shape[0]} x {shape[1]} tokens: give at most {MOST_TOKENS}, in several batches")
     typed = "token_type_ids" in (getattr(tokenizer, "model_input_names", None) or ())
     ids, types, real = np.full(shape, _padding_id(tokenizer), np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     rows = []
-    for at, each in enumerate(encodings):
-        start = length - len(each.ids) if side == "left" else 0
-        part = slice(start, start + len(each.ids))
-        ids[at, part], types[at, part], real[at, part] = each.ids, each.type_ids, each.attention_mask
+    for at, row in enumerate(encoded):
+        start = length - len(row.ids) if side == "left" else 0
+        part = slice(start, start + len(row.ids))
+        ids[at, part], types[at, part], real[at, part] = row.ids, row.types, 1
         pair = (found[at],) if others is None else (found[at], others[at])
-        rows.append(locate_row(pair, _padded(offsets_of(each), length, side)))
+        rows.append(locate_row(pair, _padded(row.offsets, length, side)))
     arrays = {"input_ids": ids, "attention_mask": real, **({"token_type_ids": types} if typed else {})}
     return Encoded(arrays, Tokens(tuple(rows), real.astype(np.bool_)), tuple(texts), tuple(found), tokenizer)
 
@@ -199,17 +249,19 @@ def _batch(tokenizer: Any, encodings: list[Any], texts: list[str], found: list[F
 def _padded(row: Offsets, length: int, side: str) -> Offsets:
     missing = length - len(row.offsets)
     before, after = (missing, 0) if side == "left" else (0, missing)
-    return Offsets(
-        [(0, 0)] * before + list(row.offsets) + [(0, 0)] * after,
-        [None] * before + list(row.sequences) + [None] * after,
-        [False] * before + list(row.real) + [False] * after,
+    return replace(
+        row,
+        offsets=[(0, 0)] * before + list(row.offsets) + [(0, 0)] * after,
+        sequences=[None] * before + list(row.sequences) + [None] * after,
+        real=[False] * before + list(row.real) + [False] * after,
     )
 
 
 def _padding_id(tokenizer: Any) -> int:
     """Returns the token of padding: the tokenizer's, else the token that ends a text, else 0; attention_mask hides it."""
-    for name in ("pad_token_id", "eos_token_id"):
-        found = getattr(tokenizer, name, None)
+    padding = getattr(tokenizer, "padding", None)
+    known = [padding.get("pad_id")] if isinstance(padding, dict) else []
+    for found in [*known, *(getattr(tokenizer, name, None) for name in ("pad_token_id", "eos_token_id"))]:
         if isinstance(found, int) and found >= 0:
             return found
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import index
-from typing import Any, cast, overload
+from typing import Any, overload
 
 from .._noren import _PRIVATE_KINDS, Error, _Detectors
 
@@ -54,6 +54,17 @@ class Found(Sequence[Finding]):
     not_looked_for: str = field(repr=False)
     """A sentence that names the kinds that were not looked for."""
 
+    def __post_init__(self) -> None:
+        check_text("text", self.text)
+        found = tuple(items("findings", self.findings))
+        for finding in found:
+            if not isinstance(finding, Finding):
+                raise TypeError(f"findings holds {type(finding).__name__}: give nr.private.Finding(kind, start, end, text)")
+            check_text("the kind of a finding", finding.kind)
+            if _span("a finding", (finding.start, finding.end))[1] > len(self.text):
+                raise Error(f"a finding is {(finding.start, finding.end)}, but the text has {len(self.text)} characters: give findings in this text")
+        object.__setattr__(self, "findings", tuple(sorted(found, key=lambda finding: (finding.start, finding.end))))
+
     @overload
     def __getitem__(self, at: int) -> Finding: ...
     @overload
@@ -91,7 +102,7 @@ class Found(Sequence[Finding]):
         'Mail [email] now'
         """
         if not isinstance(replacement, str):
-            raise TypeError(f'replacement is {replacement!r}: give a text such as "[{{kind}}]"')
+            raise TypeError(f'replacement is {short(replacement)}: give a text such as "[{{kind}}]"')
         return "".join(text if kind is None else replacement.replace("{kind}", kind) for text, kind in self.parts())
 
     def marked(self) -> str:
@@ -118,19 +129,17 @@ class Recognizer:
     def __post_init__(self) -> None:
         object.__setattr__(self, "kinds", tuple(_names("kinds", self.kinds)))
         if not callable(self.find):
-            raise TypeError(f"find is {self.find!r}: give a function of a text that returns tuples (kind, start, end)")
+            raise TypeError(f"find is {short(self.find)}: give a function of a text that returns tuples (kind, start, end)")
 
     def _findings(self, text: str, first: int) -> list[tuple[int, int, int]]:
         """Returns (index of the kind, start, end); `first` is the index of the recognizer's first kind."""
         found = self.find(text)
-        try:
-            items = [cast(tuple[Any, Any, Any], tuple(item)) for item in found]
-        except TypeError:
-            raise TypeError(f"a recognizer returned {_short(found)}: return a list of tuples (kind, start, end)") from None
+        if isinstance(found, (str, bytes, Mapping)) or not isinstance(found, Iterable):
+            raise TypeError(f"a recognizer returned {short(found)}: return a list of tuples (kind, start, end)")
         out = []
-        for item in items:
-            if len(item) != 3 or item[0] not in self.kinds:
-                raise Error(f"a recognizer of {', '.join(self.kinds)} returned {_short(item)}: return tuples (kind, start, end) with one of its kinds")
+        for item in items("the result of a recognizer", found):
+            if not isinstance(item, (tuple, list)) or len(item) != 3 or not isinstance(item[0], str) or item[0] not in self.kinds:
+                raise Error(f"a recognizer of {', '.join(self.kinds)} returned {short(item)}: return tuples (kind, start, end) with one of its kinds")
             start, end = _span("a finding of a recognizer", item[1:])
             out.append((first + self.kinds.index(item[0]), start, end))
         return out
@@ -158,7 +167,10 @@ class Detectors:
         patterns: Mapping[str, str | Iterable[str]] | None = None,
         recognizers: Iterable[Recognizer] = (),
     ) -> None:
-        listed = kinds if isinstance(kinds, str) else ",".join(_names("kinds", kinds))
+        names = _names("kinds", kinds)
+        if any(not name.strip() for name in names):
+            raise Error(f"kinds has an empty name: give names of kinds ({', '.join(KINDS)}), \"all\", or [] for none")
+        listed = ",".join(names)
         self._recognizers = _recognizers(recognizers)
         given_words = [] if words is None else [(kind, _texts(f"words[{kind!r}]", given)) for kind, given in _by_kind("words", words, "word")]
         given_patterns = [] if patterns is None else [
@@ -184,7 +196,7 @@ class Detectors:
         """Returns the findings in a text; `spans` are ranges of characters that are private in this text."""
         check_text("text", text)
         given = [] if spans is None else [
-            (kind, [_span(f"a span of {kind!r}", span) for span in _items("spans", found)])
+            (kind, [_span(f"a span of {kind!r}", span) for span in items("spans", found)])
             for kind, found in _by_kind("spans", spans, "span")
         ]  # fmt: skip
         recognised: list[tuple[int, int, int]] = []
@@ -199,7 +211,7 @@ class Detectors:
     def find_all(self, texts: Iterable[str], *, spans: Iterable[Spans | None] | None = None) -> list[Found]:
         """Returns the findings in each text; `spans` has the spans of each text, or None for a text without spans."""
         listed = check_texts("texts", texts)
-        given: list[Any] = [None] * len(listed) if spans is None else _items("spans", spans)
+        given: list[Any] = [None] * len(listed) if spans is None else items("spans", spans)
         if len(given) != len(listed):
             raise Error(f"spans has {len(given)} entries but there are {len(listed)} texts: give one entry for each text, None for no spans")
         return [self.find(text, spans=found) for text, found in zip(listed, given, strict=True)]
@@ -264,7 +276,7 @@ def find(
 def check_text(name: str, text: Any) -> None:
     """Raises an error unless `text` is a text that can be searched."""
     if not isinstance(text, str):
-        raise TypeError(f"{name} is {_short(text)}: give a text (str)")
+        raise TypeError(f"{name} is {short(text)}: give a text (str)")
     if len(text) > MOST_CHARACTERS:
         raise Error(f"{name} has {len(text)} characters: at most {MOST_CHARACTERS} are searched in one call; give the text in parts")
     try:
@@ -277,13 +289,14 @@ def check_text(name: str, text: Any) -> None:
 
 def check_texts(name: str, texts: Any) -> list[str]:
     """Returns the texts of a list. Raises an error for values that are no texts."""
-    listed = _items(name, texts)
+    listed = items(name, texts)
     for at, text in enumerate(listed):
         check_text(f"{name}[{at}]", text)
     return listed
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """Returns the type and the beginning of a value, for error messages."""
     try:
         text = repr(value)
     except Exception:  # the repr of a user's object may raise anything
@@ -291,12 +304,26 @@ def _short(value: Any) -> str:
     return f"{type(value).__name__} {text[:60]}"
 
 
-def _items(name: str, given: Any) -> list[Any]:
+def whole(name: str, given: Any) -> int:
+    """Returns a whole number of any library. Raises a TypeError for anything else, booleans included."""
+    try:
+        if isinstance(given, bool) or type(given).__name__ == "bool_":
+            raise TypeError
+        return index(given)
+    except Exception:  # tensors of several numbers raise errors of their own
+        raise TypeError(f"{name} is {short(given)}: give a whole number") from None
+
+
+def items(name: str, given: Any) -> list[Any]:
     """Returns the items of an iterable that is not a text; at most `MOST_TEXTS` items."""
-    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-        raise TypeError(f"{name} is {_short(given)}: give a list")
-    out = []
-    for item in given:
+    try:
+        if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+            raise TypeError
+        iterator = iter(given)
+    except Exception:  # tensors without dimensions are Iterable, and raise errors of their own
+        raise TypeError(f"{name} is {short(given)}: give a list") from None
+    out: list[Any] = []
+    for item in iterator:
         out.append(item)
         if len(out) > MOST_TEXTS:
             raise Error(f"{name} has more than {MOST_TEXTS} entries: give them in several calls")
@@ -304,10 +331,10 @@ def _items(name: str, given: Any) -> list[Any]:
 
 
 def _names(name: str, given: Any) -> list[str]:
-    listed = [given] if isinstance(given, str) else _items(name, given)
+    listed = [given] if isinstance(given, str) else items(name, given)
     for item in listed:
         if not isinstance(item, str):
-            raise TypeError(f"{name} holds {_short(item)}: give names of kinds such as \"email\"")
+            raise TypeError(f"{name} holds {short(item)}: give names of kinds such as \"email\"")
         check_text(name, item)
     return listed
 
@@ -326,15 +353,15 @@ def _by_kind(name: str, given: Any, kind: str) -> list[tuple[str, Any]]:
 
 def _patterns(given: Any) -> list[tuple[str, Any]]:
     if not isinstance(given, Mapping):
-        raise TypeError(f'patterns is {_short(given)}: give a dict such as {{"ticket": r"T-[0-9]+"}}')
+        raise TypeError(f'patterns is {short(given)}: give a dict such as {{"ticket": r"T-[0-9]+"}}')
     return _by_kind("patterns", given, "")
 
 
 def _recognizers(given: Any) -> list[Recognizer]:
-    listed = [given] if isinstance(given, Recognizer) else _items("recognizers", given)
+    listed = [given] if isinstance(given, Recognizer) else items("recognizers", given)
     for item in listed:
         if not isinstance(item, Recognizer):
-            raise TypeError(f"recognizers holds {_short(item)}: give nr.private.Recognizer(kinds, function)")
+            raise TypeError(f"recognizers holds {short(item)}: give nr.private.Recognizer(kinds, function)")
     return listed
 
 
@@ -346,7 +373,7 @@ def _span(name: str, given: Any) -> tuple[int, int]:
             raise TypeError
         start, end = index(pair[0]), index(pair[1])
     except TypeError:
-        raise TypeError(f"{name} is {_short(given)}: give (first character, character after the last)") from None
+        raise TypeError(f"{name} is {short(given)}: give (first character, character after the last)") from None
     if not 0 <= start < end <= MOST_CHARACTERS:
         raise Error(f"{name} is {(start, end)}: give (first character, character after the last), counted from 0, with an end after the start")
     return start, end

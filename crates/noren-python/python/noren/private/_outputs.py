@@ -13,9 +13,9 @@ from torch import Tensor
 
 from .._noren import Error
 
-Owner = Literal["token", "query", "row", "batch"]
-"""The owner of each number of an output: a token `[batch, length, ...]`, a query `[batch, heads, length, ...]`, a batch row `[batch, ...]`,
-or the whole batch."""
+Owner = Literal["token", "flat", "query", "row", "batch"]
+"""The owner of each number of an output: a token `[batch, length, ...]` or `[batch * length, ...]` ("flat"), a query
+`[batch, heads, length, ...]`, a batch row `[batch, ...]`, or the whole batch."""
 
 OF_TOKENS = ("start_logits", "end_logits")
 """Outputs `[batch, length]` with one number for each token."""
@@ -28,18 +28,20 @@ class Output:
     name: str
     tensor: Tensor
     owner: Owner
+    unsure: bool = False
+    """Whether the numbers `[batch, length]` of a row may also belong to the whole row, such as a vector of as many numbers as tokens."""
 
 
-def outputs(returned: Any, shape: tuple[int, int], *, encodes: bool, labels: int | None) -> list[Output]:
+def outputs(returned: Any, shape: tuple[int, int], *, encodes: bool, of_tokens: tuple[str, ...] = OF_TOKENS) -> list[Output]:
     """Returns the tensors that a model returned, by name; caches are left out.
 
     `shape` is (batch rows, tokens of a row) of the text. `encodes` is true for a model with an encoder and a decoder: only outputs of its encoder
-    belong to tokens of the text. `labels` is the number of classes.
+    belong to tokens of the text. `of_tokens` are names of outputs `[batch, length]` with one number for each token.
     """
     found = []
     for name, tensor in _tensors("", returned):
-        ours = not encodes or name.startswith("encoder_")
-        found.append(Output(name, tensor.detach(), _owner(name, tensor, shape, ours, labels)))
+        owner = _owner(name, tensor, shape, not encodes or name.startswith("encoder_"))
+        found.append(Output(name, tensor.detach(), owner, owner == "token" and tensor.dim() == 2 and name not in of_tokens))
     if not found:
         raise Error(f"the model returned {type(returned).__name__} without tensors: return a tensor, a dict or an output of transformers")
     return found
@@ -56,16 +58,15 @@ def _tensors(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
             yield from _tensors(f"{name}[{at}]", inner)
 
 
-def _owner(name: str, tensor: Tensor, shape: tuple[int, int], ours: bool, labels: int | None) -> Owner:
+def _owner(name: str, tensor: Tensor, shape: tuple[int, int], ours: bool) -> Owner:
     size = tuple(tensor.shape)
+    if ours and "router" in name and size[:1] == (shape[0] * shape[1],):
+        return "flat"
     if not size or size[0] != shape[0]:
         return "batch"
     if ours and "attentions" in name and len(size) == 4 and size[2] == shape[1]:
         return "query"
-    # Two dimensions may also be the classes of each row.
-    if ours and size[1:2] == shape[1:] and (len(size) > 2 or name in OF_TOKENS or labels != shape[1]):
-        return "token"
-    return "row"
+    return "token" if ours and size[1:2] == shape[1:] else "row"
 
 
 def chosen(output: Output, tokens: NDArray[np.bool_], rows: NDArray[np.bool_]) -> Tensor:
@@ -78,6 +79,8 @@ def chosen(output: Output, tokens: NDArray[np.bool_], rows: NDArray[np.bool_]) -
         return torch.full((1,) * dim, bool(rows.all()), device=device)
     if output.owner == "row":
         return torch.from_numpy(rows.copy()).to(device).reshape(-1, *([1] * (dim - 1)))
+    if output.owner == "flat":
+        return torch.from_numpy(tokens.reshape(-1).copy()).to(device).reshape(-1, *([1] * (dim - 1)))
     before = [1] if output.owner == "query" else []
     marks = torch.from_numpy(tokens.copy()).to(device)
     return marks.reshape(tokens.shape[0], *before, tokens.shape[1], *([1] * (dim - 2 - len(before))))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._noren import Error, Facts, Mask, _Policy
-from ._tokens import Tokens
+from ._find import items, short, whole
+from ._tokens import Tokens, tokens_of
+
+MOST_HEADS = 1 << 16
+"""The maximum number of query heads that a policy names."""
 
 
 class Policy(ABC):
@@ -26,24 +30,35 @@ class Policy(ABC):
     def _policy(self) -> _Policy: ...
 
     def mask(self, base: Mask | str) -> Mask:
-        """Returns `base` without the cells that the policy denies; `facts` has the facts that the mask needs."""
+        """Returns `base` without the cells that the policy denies; `facts` has the facts that the mask needs.
+
+        Raises `Error` for a text that is not a mask, and TypeError for anything else.
+        """
+        if not isinstance(base, (Mask, str)):
+            raise TypeError(f"base is {short(base)}: give a mask or its text")
         return self._policy.mask(base)
 
     def facts(self, tokens: Tokens, facts: Facts | Mapping[str, Any] | None = None) -> Facts:
         """Returns `facts` with the labels (and for `Clearance` the levels) of the private tokens of each batch row."""
-        return self._policy.facts(list(tokens.rows), facts)
+        return self._policy.facts(list(tokens_of(tokens).rows), facts)
 
     def released(self, tokens: Tokens) -> NDArray[np.bool_]:
         """Returns `[batch, length]`: true for a token whose output the reader may have; padding is never released."""
-        return np.array([self._policy.rulings(row)[0] for row in tokens.rows], np.bool_).reshape(tokens.shape) & tokens.real
+        known = tokens_of(tokens)
+        return np.array([self._policy.rulings(row)[0] for row in known.rows], np.bool_).reshape(known.shape) & known.real
 
     def secret(self, tokens: Tokens) -> NDArray[np.bool_]:
         """Returns `[batch, length]`: true for a token whose content is hidden from the reader."""
-        return np.array([self._policy.rulings(row)[1] for row in tokens.rows], np.bool_).reshape(tokens.shape)
+        known = tokens_of(tokens)
+        return np.array([self._policy.rulings(row)[1] for row in known.rows], np.bool_).reshape(known.shape)
+
+    def denied_heads(self, count: int) -> list[int]:
+        """Returns the query heads, of `count`, in which tokens may not read private tokens."""
+        return list(range(whole("count", count)))
 
     def across(self, tokens: Tokens) -> tuple[Policy, Tokens]:
         """Returns the policy, and the private tokens, for cross-attention, whose keys are `tokens` and whose queries are other tokens."""
-        return self, tokens
+        return self, tokens_of(tokens)
 
 
 @dataclass(frozen=True)
@@ -77,13 +92,14 @@ class Clearance(Policy):
 
     def __post_init__(self) -> None:
         if not isinstance(self.levels, Mapping):
-            raise TypeError(f'levels is {self.levels!r}: give a dict such as {{"email": 1, "card": 2}}')
-        for name, level in [*self.levels.items(), ("reader", self.reader)]:
-            if not isinstance(name, str) or isinstance(level, bool) or not isinstance(level, int):
-                raise TypeError(f"the level of {name!r} is {level!r}: give whole numbers by the names of kinds")
-            if abs(level) >= 1 << 31:
-                raise Error(f"the level of {name!r} is {level}: give a number below 2^31")
-        object.__setattr__(self, "levels", dict(self.levels))
+            raise TypeError(f'levels is {short(self.levels)}: give a dict such as {{"email": 1, "card": 2}}')
+        found = {}
+        for name, given in self.levels.items():
+            if not isinstance(name, str):
+                raise TypeError(f"levels has the key {short(name)}: give names of kinds")
+            found[name] = _level(f"levels[{name!r}]", given)
+        object.__setattr__(self, "levels", found)
+        object.__setattr__(self, "reader", _level("reader", self.reader))
         _ = self._policy
 
     def __hash__(self) -> int:
@@ -94,7 +110,8 @@ class Clearance(Policy):
         return _Policy.clearance(list(self.levels.items()), self.reader)
 
     def across(self, tokens: Tokens) -> tuple[Policy, Tokens]:
-        return Hide(), tokens.only(self.secret(tokens))
+        known = tokens_of(tokens)
+        return Hide(), known.only(self.secret(known))
 
 
 @dataclass(frozen=True)
@@ -108,18 +125,43 @@ class Heads(Policy):
     """
 
     heads: Any
-    """The query heads: an index, a range or a list."""
+    """The query heads, counted from 0: an index, a range such as `range(2)`, or a list of these."""
 
     def __post_init__(self) -> None:
-        _ = self._policy
+        heads = self.heads
+        several = isinstance(heads, Iterable) and not isinstance(heads, (range, str, bytes)) and getattr(heads, "ndim", 1) > 0
+        parts = tuple(_heads(part) for part in (items("heads", heads) if several else [heads]))
+        if not parts:
+            raise Error("heads is empty: give the query heads that do not read private tokens")
+        object.__setattr__(self, "heads", parts)
+
+    def denied_heads(self, count: int) -> list[int]:
+        chosen = {head for part in self.heads for head in (part if isinstance(part, range) else [part])}
+        return [head for head in super().denied_heads(count) if head in chosen]
 
     @property
     def _policy(self) -> _Policy:
         return _Policy.heads(self.heads)
 
 
+def _heads(given: Any) -> int | range:
+    """Returns a head or a range of heads."""
+    part = given if isinstance(given, range) else whole("heads", given)
+    ends = (part.start, part.stop - 1) if isinstance(part, range) else (part, part)
+    if not 0 <= ends[0] <= ends[1] < MOST_HEADS or (isinstance(part, range) and part.step != 1):
+        raise Error(f"heads holds {given!r}: give heads from 0 to {MOST_HEADS - 1}, as an index, a range such as range(2), or a list of these")
+    return part
+
+
+def _level(name: str, given: Any) -> int:
+    level = whole(name, given)
+    if abs(level) >= 1 << 31:
+        raise Error(f"{name} is {level}: give a number below 2^31")
+    return level
+
+
 def check_policy(policy: Any) -> Policy:
     """Returns a policy. Raises a TypeError for anything else."""
     if isinstance(policy, Policy):
         return policy
-    raise TypeError(f"policy is {policy!r}: give nr.private.Hide(), Clearance(levels, reader=...) or Heads(heads)")
+    raise TypeError(f"policy is {short(policy)}: give nr.private.Hide(), Clearance(levels, reader=...) or Heads(heads)")

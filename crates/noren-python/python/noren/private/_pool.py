@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._noren import Error
-from ._encode import Encoded
 from ._policy import Hide, Policy, check_policy
-from ._tokens import Tokens
+from ._tokens import Tokens, tokens_of
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from ._encode import Encoded
 
 
 def pool(states: Tensor, tokens: Tokens | Encoded, policy: Policy | None = None) -> Tensor:
@@ -28,9 +29,7 @@ def pool(states: Tensor, tokens: Tokens | Encoded, policy: Policy | None = None)
     """
     import torch
 
-    known = tokens.tokens if isinstance(tokens, Encoded) else tokens
-    if not isinstance(known, Tokens):
-        raise TypeError(f"tokens is {type(tokens).__name__}: give the result of nr.private.encode or nr.private.locate")
+    known = tokens_of(tokens)
     if not isinstance(states, torch.Tensor) or not states.is_floating_point():
         given: Any = states.dtype if isinstance(states, torch.Tensor) else type(states).__name__
         raise TypeError(f"states is {given}: give floats [batch, length, width]")

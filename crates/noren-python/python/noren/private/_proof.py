@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ._masked import Record
+from ._state import Record
 
 MOST_SHOWN = 8
 """The maximum number of leaks that the text of a proof lists."""
@@ -96,6 +96,11 @@ class Proof:
             return ""
         if faulty:
             return f"{len(faulty)} of {len(self.records)} attention calls allow cells that the policy denies: the mask is faulty."
+        if all(leak.token is None and not leak.output.startswith("continuation[") for leak in self.leaks):
+            return (
+                "No output of a released token changes, only numbers of whole texts: the model computes them from private tokens too, such as the first or the "
+                "last token of a text, or the mean over all tokens. nr.private.pool computes vectors without them."
+            )
         return (
             "No mask allows a denied cell, so these numbers depend on private tokens by another path than the observed attention: a convolution, a "
             "recurrent state, other attention, or experts that compute several tokens together (then differences are roundings)."

@@ -14,10 +14,12 @@ from torch import Tensor
 
 from .._noren import Error
 from ._encode import Encoded
-from ._masked import Record, State, masked, model_of
-from ._outputs import Output, chosen, differing, outputs
+from ._find import items, short, whole
+from ._masked import computing, model_of
+from ._outputs import OF_TOKENS, Output, chosen, differing, outputs
 from ._policy import Hide, Policy, check_policy
 from ._proof import Leak, Proof, Verdict
+from ._state import Record, State
 from ._tokens import Tokens
 
 MOST_TRIALS = 1000
@@ -43,14 +45,25 @@ def prove(
 ) -> Proof:
     """Runs a model with the text, and again with other tokens in place of the private ones, and compares released outputs bit by bit.
 
-    `model` is a model of transformers: it computes with `policy` [default: `Hide()`] as in `masked`. A function of `input_ids` is called as it
+    `model` is a model of transformers: it computes with `policy` [default: `Hide()`] as in `masked`, also if it mixes tokens without attention. A function of `input_ids` is called as it
     is, and must hide the private tokens itself. `encoded` are the tokens (`encode`). In each of `trials` runs, every private token is replaced by
     another one of `choices` [default: the vocabulary without special tokens], drawn with `seed`. `others` are further texts that differ from the
     first in secrets of the same number of tokens. One more run has NaN in the embeddings of private tokens: NaN reaches every number that
     is computed from it. All outputs are compared: logits, states of all layers, pooled states, classes. `new_tokens` also compares the logits of a
     continuation. `inputs` are further arguments of the model, such as `decoder_input_ids`.
 
-    The proof states what it established and what it could not: `print(proof)`.
+    The proof states what it established and what it could not: `print(proof)`. Outputs whose first dimensions are `[batch, length]` belong to
+    tokens; other outputs belong to whole texts, and are released if any token of the text is.
+
+    >>> import torch
+    >>> encoded = Encoded({"input_ids": torch.tensor([[5, 7, 9]])}, Tokens.of({"name": [False, True, False]}))
+    >>> table = torch.arange(20.0).reshape(10, 2)
+    >>> prove(lambda ids: table[ids], encoded, choices=range(10))
+    <holds: 3 runs with other private tokens in the same places, all bits of 4 released numbers are equal>
+    >>> prove(lambda ids: table[ids].cumsum(1), encoded, choices=range(10)).verdict
+    'leaks'
+
+    Raises `Error` if the model cannot compute the tokens, or cannot compute its attention with noren.
     """
     test = _Test(model, encoded, check_policy(Hide() if policy is None else policy), inputs or {})
     _check_numbers(trials, seed, new_tokens)
@@ -68,9 +81,7 @@ def prove(
 
 def _check_numbers(trials: Any, seed: Any, new_tokens: Any) -> None:
     for name, value, most in (("trials", trials, MOST_TRIALS), ("seed", seed, 1 << 63), ("new_tokens", new_tokens, 1 << 16)):
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"{name} is {value!r}: give a whole number")
-        if not 0 <= value <= most:
+        if not 0 <= whole(name, value) <= most:
             raise Error(f"{name} is {value}: give a number from 0 to {most}")
 
 
@@ -82,25 +93,34 @@ class _Seen:
     leaks: list[Leak] = field(default_factory=list)
     changed: NDArray[np.bool_] | None = None
     named: list[str] = field(default_factory=list)
+    unsure: str = ""
+    """The name of an output whose numbers may belong to tokens or to whole texts, and change only at private tokens."""
 
 
 class _Test:
-    def __init__(self, model: Any, encoded: Encoded, policy: Policy, inputs: Mapping[str, Any]) -> None:
+    def __init__(self, model: Any, encoded: Encoded, policy: Policy, inputs: Any) -> None:
         if not isinstance(encoded, Encoded):
-            raise TypeError(f"encoded is {type(encoded).__name__}: give the result of nr.private.encode, or nr.private.Encoded(inputs, tokens)")
-        if not isinstance(inputs, Mapping):
-            raise TypeError(f"inputs is {type(inputs).__name__}: give a dict of further arguments of the model")
+            raise TypeError(f"encoded is {short(encoded)}: give the result of nr.private.encode, or nr.private.Encoded(inputs, tokens)")
+        if not isinstance(inputs, Mapping) or not all(isinstance(name, str) for name in inputs):
+            raise TypeError(f"inputs is {short(inputs)}: give a dict of further arguments of the model")
+        if "input_ids" in inputs:
+            raise Error("inputs has input_ids, which encoded has too: give further arguments of the model only")
         self.inner = model_of(model)
         if self.inner is None and not callable(model):
-            raise TypeError(f"model is {type(model).__name__}: give a model of transformers, or a function of input_ids")
+            raise TypeError(f"model is {short(model)}: give a model of transformers, or a function of input_ids")
         if "inputs_embeds" in encoded.inputs or "inputs_embeds" in inputs:
             raise Error("inputs_embeds is given: embeddings hold the private text, and cannot be replaced; give input_ids")
         self.model, self.encoded, self.policy = model, encoded, policy
         self.tokens: Tokens = encoded.tokens
-        self.arguments = {**encoded.inputs, **inputs}
+        device = getattr(self.inner, "device", None)
+        self.arguments = {name: given if device is None else given.to(device) for name, given in encoded.inputs.items()} | dict(inputs)
         self.ids = self.arguments["input_ids"]
-        self.released = policy.released(self.tokens)
-        self.secret = policy.secret(self.tokens) & self.tokens.real
+        known = self.arguments.get("attention_mask")
+        real = self.tokens.real
+        if isinstance(known, Tensor) and known.shape == self.ids.shape:
+            real = real & known.bool().cpu().numpy()
+        self.released = policy.released(self.tokens) & real
+        self.secret = policy.secret(self.tokens) & real
         config = getattr(self.inner, "config", None)
         self.encodes = bool(getattr(config, "is_encoder_decoder", False))
         if self.encodes and not any(name in self.arguments for name in ("decoder_input_ids", "decoder_inputs_embeds")):
@@ -148,27 +168,38 @@ class _Test:
         added = tokenizer.get_added_tokens_decoder() if hasattr(tokenizer, "get_added_tokens_decoder") else getattr(tokenizer, "added_tokens_decoder", {})
         special |= {id for id, token in added.items() if token.special}
         config = getattr(self.inner, "config", None)
-        special |= {value for name, value in (vars(config) if config is not None else {}).items() if name.endswith("token_id") and isinstance(value, int)}
+        for name, value in (vars(config) if config is not None else {}).items():
+            if name.endswith(("token_id", "token_index")):
+                special |= {id for id in (value if isinstance(value, list) else [value]) if isinstance(id, int)}
         return np.array([id for id in range(count) if id not in special], np.int64)
 
     def given(self, others: Sequence[Encoded]) -> list[tuple[str, Tensor]]:
         """Returns the tokens of texts that differ from the first in secrets of the same length."""
         if not isinstance(others, (list, tuple)) or not all(isinstance(other, Encoded) for other in others):
-            raise TypeError("others is not a list of encoded texts: give the results of nr.private.encode")
+            raise TypeError(f"others is {short(others)}: give a list of encoded texts, the results of nr.private.encode")
         found = []
         for at, other in enumerate(others):
             same = other.tokens.shape == self.tokens.shape and bool((self.policy.secret(other.tokens) == self.policy.secret(self.tokens)).all())
-            if not same or not (other.ids == self.encoded.ids)[~self.secret].all():
+            if not same or not (other.ids == self.encoded.ids)[~self.secret].all() or not self._same_arguments(other):
                 raise Error(f"others[{at}] has other public tokens, or private tokens in other places: give texts whose secrets have the same number of tokens")
             if (other.ids == self.encoded.ids).all():
                 raise Error(f"others[{at}] has the same tokens: give a text with other secrets")
             found.append((f"others[{at}]", torch.from_numpy(other.ids).to(self.ids.device, self.ids.dtype)))
         return found
 
+    def _same_arguments(self, other: Encoded) -> bool:
+        """Returns whether another text has the same padding, and equal arguments of the model other than its tokens."""
+        own = self.encoded.inputs
+        return bool(
+            (other.tokens.real == self.tokens.real).all()
+            and own.keys() == other.inputs.keys()
+            and all(torch.equal(own[name].cpu(), other.inputs[name].cpu()) for name in own if name != "input_ids")
+        )
+
     def check_continuation(self, new_tokens: int) -> None:
         """Raises `Error` if the model cannot continue the texts; withholds rows that end inside a secret."""
         if self.inner is None or not self.inner.can_generate():
-            raise Error(f"new_tokens is {new_tokens}, but the model cannot generate: leave new_tokens out")
+            raise Error(f"new_tokens is {new_tokens}, but the model cannot continue texts: leave new_tokens out")
         if not self.encodes:
             if not self.tokens.real[:, -1].all():
                 raise Error('the rows have padding on the right, and a continuation begins after it: give padding_side="left" to nr.private.encode')
@@ -178,18 +209,29 @@ class _Test:
 
     def _call(self, ids: Tensor, new_tokens: int) -> list[Output]:
         """Returns the outputs of one run."""
+        try:
+            return self._outputs(ids, new_tokens)
+        except Error:
+            raise
+        except Exception as error:  # models raise errors of any type for tokens and arguments that they cannot compute
+            text = str(error).strip().splitlines() or [""]
+            raise Error(f"the model cannot compute these tokens ({type(error).__name__}: {text[0]}): check encoded and inputs") from error
+
+    def _outputs(self, ids: Tensor, new_tokens: int) -> list[Output]:
         shape = (self.ids.shape[0], self.ids.shape[1])
-        config = getattr(self.inner, "config", None)
-        labels = getattr(config, "num_labels", None) if "Classification" in type(self.inner).__name__ else None
         if self.inner is None:
-            return outputs(self.model(ids.clone()), shape, encodes=False, labels=labels)
+            return outputs(self.model(ids.clone()), shape, encodes=False)
         arguments = {**self.arguments, "input_ids": ids.clone()}
-        returned = self.model(**arguments, output_hidden_states=True, return_dict=True)
-        found = outputs(returned, shape, encodes=self.encodes, labels=labels)
+        returned = self.model(**{"output_hidden_states": True, "return_dict": True, **arguments})
+        # The discriminator of ELECTRA returns one number for each token.
+        names = (*OF_TOKENS, "logits") if type(self.inner).__name__ == "ElectraForPreTraining" else OF_TOKENS
+        found = outputs(returned, shape, encodes=self.encodes, of_tokens=names)
         if new_tokens:
+            # With the tokens that end a text, runs would have different lengths.
             made = self.inner.generate(
-                **arguments, max_new_tokens=new_tokens, do_sample=False, num_beams=1, output_logits=True, return_dict_in_generate=True
-            )
+                **arguments, max_new_tokens=new_tokens, min_new_tokens=new_tokens, do_sample=False, num_beams=1, output_logits=True,
+                return_dict_in_generate=True,
+            )  # fmt: skip
             found += [Output(f"continuation[{step}]", logits, "row") for step, logits in enumerate(made.logits)]
         return found
 
@@ -197,13 +239,14 @@ class _Test:
         if self.inner is None:
             return self._compare(swapped, new_tokens, None, None)
         plain = self._without_policy(swapped[0][1])
-        with masked(self.model, self.tokens, self.policy) as state:
+        with computing(self.model, self.tokens, self.policy, strict=False) as state:
             return self._compare(swapped, new_tokens, state, plain)
 
     def _without_policy(self, ids: Tensor) -> int:
         """Returns the number of released numbers that change without the policy."""
-        with masked(self.model, self.tokens.only(np.zeros_like(self.secret)), Hide()):
+        with computing(self.model, self.tokens.only(np.zeros_like(self.secret)), Hide(), strict=False):
             own, other = self._call(self.ids, 0), self._call(ids, 0)
+        _check_names(own, other)
         return sum(int((differing(a.tensor, b.tensor) & self._chosen(a)).sum()) for a, b in zip(own, other, strict=True))
 
     def _compare(self, swapped: list[tuple[str, Tensor]], new_tokens: int, state: State | None, plain: int | None) -> Proof:
@@ -233,17 +276,18 @@ class _Test:
     def _look(self, seen: _Seen, name: str, own: list[Output], other: list[Output], count: bool) -> None:
         """Adds the differences between two runs."""
         seen.named.append(name)
-        if [out.name for out in own] != [out.name for out in other]:
-            raise Error(f"two runs returned outputs of different names ({len(own)} and {len(other)}): they cannot be compared")
+        _check_names(own, other)
         for a, b in zip(own, other, strict=True):
             differs = differing(a.tensor, b.tensor)
-            if a.owner == "token" and count:
+            if a.owner == "token" and not a.unsure and count:
                 moved = differs.flatten(2).any(2) if differs.dim() > 2 else differs
                 marks = moved.cpu().numpy()
                 seen.changed = marks if seen.changed is None else seen.changed | marks
             bad = differs & self._chosen(a)
+            if a.unsure and differs.any() and not bad.any():
+                seen.unsure = a.name
             if bad.any() and len(seen.leaks) < MOST_LEAKS:
-                seen.leaks += _leaks(a, b, bad, name)
+                seen.leaks += _leaks(a, b, bad, name, (self.ids.shape[0], self.ids.shape[1]))
 
     def _poison(self, seen: _Seen, own: list[Output], new_tokens: int) -> None:
         """Runs the model with NaN in the embeddings of private tokens."""
@@ -278,6 +322,11 @@ class _Test:
             verdict = "leaks"
         elif bad is not None:
             verdict, reason = "nothing established", f"{bad.name} holds NaN or infinite numbers with the own tokens: numbers that are not finite hide differences"
+        elif seen.unsure:
+            verdict, reason = "nothing established", (
+                f"{seen.unsure} has as many numbers in each row as the text has tokens, and numbers in the places of private tokens change: it is unknown whether they "
+                "belong to tokens or to the whole text. Return [batch, length, 1] for numbers of tokens, or a text of another length"
+            )
         elif not changed and not plain:
             verdict, reason = "nothing established", (
                 "no output of a private token was returned, or none changed: it is unknown whether the replaced tokens were read. Return outputs for each token"
@@ -339,13 +388,17 @@ class _Test:
         return found
 
 
+def _check_names(own: list[Output], other: list[Output]) -> None:
+    if [out.name for out in own] != [out.name for out in other]:
+        raise Error(f"two runs returned outputs of different names ({len(own)} and {len(other)} outputs): they cannot be compared")
+
+
 def _given_choices(choices: Any, size: int | None) -> NDArray[np.int64]:
-    if isinstance(choices, (str, bytes)) or not isinstance(choices, Iterable):
-        raise TypeError(f"choices is {type(choices).__name__}: give a list of tokens")
-    listed = list(choices) if not isinstance(choices, range) or len(choices) <= 1 << 24 else []
-    bad = next((id for id in listed if isinstance(id, bool) or not isinstance(id, (int, np.integer)) or not 0 <= id < (size or 1 << 31)), None)
-    if bad is not None or not listed:
-        raise Error(f"choices holds {bad!r}: give at least two tokens of the vocabulary, whole numbers from 0 to {(size or 1 << 31) - 1}")
+    listed = [whole("choices", id) for id in items("choices", choices)]
+    most = (size or 1 << 31) - 1
+    bad = next((id for id in listed if not 0 <= id <= most), None)
+    if bad is not None or len(set(listed)) < 2:
+        raise Error(f"choices has {len(set(listed)) if bad is None else bad}: give at least two different tokens of the vocabulary, numbers from 0 to {most}")
     return np.unique(np.array(listed, np.int64))
 
 
@@ -369,17 +422,19 @@ def _poisoned(tables: list[Any], ids: Tensor, secret: Tensor, met: list[int]) ->
             handle.remove()
 
 
-def _leaks(a: Output, b: Output, bad: Tensor, run: str) -> list[Leak]:
+def _leaks(a: Output, b: Output, bad: Tensor, run: str, shape: tuple[int, int]) -> list[Leak]:
     """Returns the differences of one output, one for each token or row."""
     gap = (a.tensor.double() - b.tensor.double()).abs() if not a.tensor.is_complex() else (a.tensor - b.tensor).abs().double()
     gap = torch.where(bad, gap.nan_to_num(torch.inf, torch.inf, torch.inf), 0.0)
     if a.owner == "batch":
         return [Leak(a.name, None, None, int(bad.sum()), float(gap.max()), run)]
     if a.owner == "row":
-        places: list[tuple[int, int | None]] = [(int(row), None) for row in bad.flatten(1).any(1).nonzero()[:, 0]] if bad.dim() > 1 else [(int(row), None) for row in bad.nonzero()[:, 0]]
-        return [Leak(a.name, row, None, int(bad[row].sum()), float(gap[row].max()), run) for row, _ in places]
+        rows = (bad.flatten(1).any(1) if bad.dim() > 1 else bad).nonzero()[:, 0].tolist()
+        return [Leak(a.name, row, None, int(bad[row].sum()), float(gap[row].max()), run) for row in rows]
     if a.owner == "query":
         bad, gap = bad.transpose(1, 2), gap.transpose(1, 2)
+    if a.owner == "flat":
+        bad, gap = (part.reshape(*shape, *part.shape[1:]) for part in (bad, gap))
     found = (bad.flatten(2).any(2) if bad.dim() > 2 else bad).nonzero()
     return [
         Leak(a.name, row, token, int(bad[row, token].sum()), float(gap[row, token].max()), run)

@@ -16,8 +16,8 @@ Role = Literal["text", "cross", "other"]
 """The keys of an attention call: "text" are the private text's own tokens, read by themselves; "cross" are these tokens, read by a
 decoder; "other" are the tokens of a decoder, an image or a foreign encoder."""
 
-STATES = ("key_value_states", "encoder_hidden_states")
-"""Arguments of cross-attention modules in transformers that hold the encoder's states."""
+STATES = ("key_value_states", "encoder_hidden_states", "cross_attention_states")
+"""Arguments of cross-attention modules in transformers that hold the states of an encoder."""
 
 
 class Roles:
@@ -26,14 +26,23 @@ class Roles:
     def __init__(self, model: Any) -> None:
         self._fixed: WeakKeyDictionary[nn.Module, Role] = WeakKeyDictionary()
         self._across: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
+        from transformers import PreTrainedModel
+
         config = model.config
         self.encodes = bool(getattr(config, "is_encoder_decoder", False))
         inside = self._encoder(model) if self.encodes else set(model.modules())
         text = type(_text_config(config))
+        foreign: set[nn.Module] = set()
         for module in model.modules():
+            # A module without a configuration has that of the module around it.
             own = getattr(module, "config", None)
-            foreign = not self.encodes and type(config) is not text and own is not None and type(own) is not text
-            self._fixed[module] = "text" if module in inside and not foreign else "other"
+            if module in foreign if own is None else not self.encodes and type(config) is not text and type(own) is not text:
+                foreign.update(module.children(), [module])
+            self._fixed[module] = "text" if module in inside and module not in foreign else "other"
+        self.text = [(name, module) for name, module in model.named_modules() if self._fixed[module] == "text" and module is not model]
+        """The modules that compute the text's tokens, with their names."""
+        self.readers = [module for module in model.modules() if module in inside and isinstance(module, PreTrainedModel) and (module is model or self._fixed[module] == "text")]
+        """The models that are called with the text's tokens, each before those inside it."""
         self._hooks = [
             module.register_forward_pre_hook(self._watch(_position(type(module).forward)), with_kwargs=True)
             for module in model.modules()
@@ -66,7 +75,7 @@ class Roles:
         return self._fixed.get(module, "other")
 
     def close(self) -> None:
-        """Removes the hooks."""
+        """Removes the hooks that watch cross-attention."""
         for hook in self._hooks:
             hook.remove()
 

@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._noren import Error, Facts, _PrivateTokens
-from ._find import Found
-
-MOST_TOKENS = 1 << 28
-"""The maximum number of tokens of a batch, padding included."""
+from .._noren import Error, Facts, _Policy, _PrivateTokens
+from ._find import Found, short, whole
+from ._offsets import MOST_TOKENS, Offsets, booleans, encodings_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +23,16 @@ class Tokens:
     """The private tokens of each batch row."""
     real: NDArray[np.bool_]
     """`[batch, length]`: true for a token that is not padding."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rows, (tuple, list)) or not all(isinstance(row, _PrivateTokens) for row in self.rows):
+            raise TypeError("rows are not private tokens: call Tokens.of(kinds), nr.private.locate or nr.private.encode")
+        real = booleans("real", self.real)
+        shape = (len(self.rows), real.shape[1])
+        if real.shape != shape or any(len(row) != shape[1] for row in self.rows):
+            raise Error(f"real has shape {list(real.shape)}, but the rows have {sorted({len(row) for row in self.rows})} tokens: give [{len(self.rows)}, length]")
+        object.__setattr__(self, "rows", tuple(self.rows))
+        object.__setattr__(self, "real", real)
 
     @staticmethod
     def of(kinds: Mapping[str, Any], real: Any = None) -> Tokens:
@@ -38,12 +46,13 @@ class Tokens:
         """
         if not isinstance(kinds, Mapping) or not kinds:
             raise TypeError(f"kinds is {type(kinds).__name__}: give a dict of booleans [batch, length] by kind, such as {{\"name\": marks}}")
-        marks = {kind: _booleans(f"kinds[{kind!r}]", given) for kind, given in kinds.items()}
-        shape = next(iter(marks.values())).shape
-        known = np.ones(shape, np.bool_) if real is None else _booleans("real", real)
-        for name, given in [*marks.items(), ("real", known)]:
+        for name in kinds:
             if not isinstance(name, str):
-                raise TypeError(f"kinds has the key {name!r}: give names of kinds")
+                raise TypeError(f"kinds has the key {short(name)}: give names of kinds")
+        marks = {kind: booleans(f"kinds[{kind!r}]", given) for kind, given in kinds.items()}
+        shape = next(iter(marks.values())).shape
+        known = np.ones(shape, np.bool_) if real is None else booleans("real", real)
+        for name, given in [*marks.items(), ("real", known)]:
             if given.shape != shape:
                 raise Error(f"{name} has shape {list(given.shape)}, but others have {list(shape)}: give booleans [batch, length] of one shape")
         rows = [
@@ -79,7 +88,7 @@ class Tokens:
     def kind(self, name: str) -> NDArray[np.bool_]:
         """Returns `[batch, length]`: true for a token that contains private text of this kind."""
         if not isinstance(name, str):
-            raise TypeError(f"the kind is {name!r}: give a name such as \"email\"")
+            raise TypeError(f"name is {short(name)}: give the name of a kind such as \"email\"")
         return self._marks(name)
 
     def _marks(self, name: str | None) -> NDArray[np.bool_]:
@@ -91,39 +100,49 @@ class Tokens:
         return marks
 
     def row(self, index: int) -> Tokens:
-        """Returns the tokens of one batch row, as a batch of one row."""
-        if isinstance(index, bool) or not isinstance(index, int) or not -len(self.rows) <= index < len(self.rows):
-            raise Error(f"row {index!r} does not exist: there are {len(self.rows)} batch rows, counted from 0")
-        return Tokens((self.rows[index],), self.real[[index]])
+        """Returns the tokens of one batch row, as a batch of one row. Raises `Error` if there is no such row."""
+        at = whole("index", index)
+        if not -len(self.rows) <= at < len(self.rows):
+            raise Error(f"index is {at}: there are {len(self.rows)} batch rows, counted from 0")
+        return Tokens((self.rows[at],), self.real[[at]])
 
-    def only(self, chosen: NDArray[np.bool_]) -> Tokens:
+    def only(self, chosen: Any) -> Tokens:
         """Returns the batch in which only the private tokens that are true in `chosen`, `[batch, length]`, are private."""
+        marks = booleans("chosen", chosen)
+        if marks.shape != self.shape:
+            raise Error(f"chosen has shape {list(marks.shape)}: give [batch, length] = {list(self.shape)}")
         rows = [
-            _PrivateTokens.at(len(row), [(kind, [at for at in found if chosen[index, at]]) for kind, found in row.kinds()])
+            _PrivateTokens.at(len(row), [(kind, [at for at in found if marks[index, at]]) for kind, found in row.kinds()])
             for index, row in enumerate(self.rows)
         ]
         return Tokens(tuple(rows), self.real)
 
     def window(self, first: int, length: int) -> Tokens:
         """Returns the `length` tokens from token `first` on; tokens after the end of the texts are public."""
-        real = np.ones((self.shape[0], length), np.bool_)
-        kept = self.real[:, first : first + length]
+        start, count = whole("first", first), whole("length", length)
+        if start < 0 or count < 0 or count * max(1, len(self.rows)) > MOST_TOKENS:
+            raise Error(f"first is {start} and length {count}: give numbers from 0 on, and at most {MOST_TOKENS} tokens in all rows")
+        real = np.ones((self.shape[0], count), np.bool_)
+        kept = self.real[:, start : start + count]
         real[:, : kept.shape[1]] = kept
-        return Tokens(tuple(row.window(first, length) for row in self.rows), real)
+        return Tokens(tuple(row.window(start, count) for row in self.rows), real)
 
     def repeated(self, batch: int) -> Tokens:
-        """Returns the tokens of a batch in which each row occurs several times, such as the beams of a search."""
-        rows = self.shape[0]
-        if rows == 0 or batch % rows:
-            raise Error(f"the model computes {batch} batch rows, but the private tokens of {rows} are known: give the tokens of the same batch")
-        times = batch // rows
+        """Returns the tokens of a batch of `batch` rows in which each row occurs several times, such as the beams of a search."""
+        rows, size = self.shape[0], whole("batch", batch)
+        if size * self.shape[1] > MOST_TOKENS:
+            raise Error(f"batch is {size}: give at most {MOST_TOKENS} tokens in all rows")
+        if rows == 0 or size < 1 or size % rows:
+            raise Error(f"batch is {size}, but the private tokens of {rows} rows are known: give a multiple, the batch rows that the model computes")
+        times = size // rows
         return self if times == 1 else Tokens(tuple(row for row in self.rows for _ in range(times)), self.real.repeat(times, 0))
 
     def facts(self, facts: Facts | Mapping[str, Any] | None = None) -> Facts:
-        """Returns `facts` with the labels of the private tokens: "private" for all of them, and one label for each kind."""
-        from ._policy import Hide
+        """Returns `facts` with the labels of the private tokens: "private" for all of them, and one label for each kind.
 
-        return Hide().facts(self, facts)
+        Masks refer to them: `nr.causal() - nr.keys(label="email")`.
+        """
+        return _Policy.hide().facts(list(self.rows), facts)
 
 
 def locate(found: Found | Sequence[Found] | Sequence[tuple[Found, Found]], encoding: Any) -> Tokens:
@@ -131,16 +150,26 @@ def locate(found: Found | Sequence[Found] | Sequence[tuple[Found, Found]], encod
 
     `encoding` is the result of a fast tokenizer of transformers, with special tokens, padding and chat templates as they are; an
     `Encoding` of the package tokenizers, or a list of them; or a dict with "offset_mapping". `found` are the findings of the encoded
-    text: for a batch, one entry for each row; for pairs of texts, a pair of entries. A chat is searched in the text that its template
-    makes: `encode` does both.
+    text: for a batch, one entry for each row; for pairs of texts, a pair of entries. If the tokenizer returned several rows of a long
+    text (`return_overflowing_tokens`), one entry for each text is enough. A chat is searched in the text that its template makes:
+    `encode` does both.
 
     A token that contains any character of a finding is private. If a tokenizer drops or changes a character, the tokens on both sides
-    are private. Special tokens hold no text and are public.
+    are private. Special tokens hold no text and are public. Tokens that truncation took out of a row are in no result.
+
+    >>> from tokenizers import Tokenizer, models, pre_tokenizers
+    >>> from noren.private import find
+    >>> words = Tokenizer(models.WordLevel({"?": 0, "Ask": 1, "Ann": 2}, unk_token="?"))
+    >>> words.pre_tokenizer = pre_tokenizers.Whitespace()
+    >>> locate(find("Ask Ann", [], words=["Ann"]), words.encode("Ask Ann")).private.tolist()
+    [[False, True]]
 
     Raises `Error` if the encoding has no offsets, or other texts than `found`.
     """
-    encodings = _encodings(encoding)
+    encodings, texts = encodings_of(encoding)
     listed = _rows_of(found)
+    if texts is not None and len(listed) != len(encodings) and len(listed) == max(texts, default=-1) + 1:
+        listed = [listed[text] for text in texts]
     if len(listed) != len(encodings):
         raise Error(f"there are findings of {len(listed)} texts, but tokens of {len(encodings)}: give one entry of findings for each row")
     lengths = {len(each.offsets) for each in encodings}
@@ -151,37 +180,30 @@ def locate(found: Found | Sequence[Found] | Sequence[tuple[Found, Found]], encod
     return Tokens(rows, real)
 
 
-@dataclass(frozen=True)
-class Offsets:
-    """The tokens of one row: characters, sequences and padding."""
-
-    offsets: Sequence[tuple[int, int]]
-    """The characters of each token."""
-    sequences: Sequence[int | None]
-    """The text of each token: 0, 1 for the second text of a pair, None for a special token."""
-    real: Sequence[bool]
-    """False for padding."""
-
-
-def offsets_of(encoding: Any) -> Offsets:
-    """Returns the offsets of an `Encoding` of the package tokenizers."""
-    added = [bool(mark) for mark in encoding.special_tokens_mask]
-    sequences = [None if special else (0 if number is None else number) for special, number in zip(added, encoding.sequence_ids, strict=True)]
-    return Offsets(list(encoding.offsets), sequences, [bool(mark) for mark in encoding.attention_mask])
-
-
 def locate_row(pair: Sequence[Found], row: Offsets) -> _PrivateTokens:
     """Returns the private tokens of one row, of one text or a pair of texts."""
     texts = {number for number in row.sequences if number is not None}
     if any(number >= len(pair) for number in texts):
         raise Error("the tokens are those of a pair of texts, but there are findings of one text: give (findings of the first text, findings of the second)")
+    if len(pair) > 1 and not row.paired:
+        raise Error("a dict with offset_mapping does not have the text of each token, and there are findings of pairs: give the tokenizer's result, or its encodings")
     kinds: dict[str, set[int]] = {}
     for number, found in enumerate(pair):
-        findings = [(finding.kind, finding.start, finding.end) for finding in found.findings]
+        first, last = row.text_range(number, len(found.text))
+        inside = [(finding.kind, max(finding.start, first), min(finding.end, last)) for finding in found.findings]
+        findings = [finding for finding in inside if finding[1] < finding[2]]
         special = [sequence != number for sequence in row.sequences]
         for kind, at in _PrivateTokens.locate(findings, found.text, list(row.offsets), special).kinds():
             kinds.setdefault(kind, set()).update(at)
     return _PrivateTokens.at(len(row.offsets), [(kind, sorted(at)) for kind, at in kinds.items()])
+
+
+def tokens_of(given: Any) -> Tokens:
+    """Returns private tokens, or those of the result of `encode`. Raises a TypeError for anything else."""
+    found = given if isinstance(given, Tokens) else getattr(given, "tokens", None)
+    if isinstance(found, Tokens):
+        return found
+    raise TypeError(f"tokens is {short(given)}: give the result of nr.private.encode or nr.private.locate")
 
 
 def _rows_of(found: Any) -> list[tuple[Found, ...]]:
@@ -195,81 +217,3 @@ def _rows_of(found: Any) -> list[tuple[Found, ...]]:
             raise TypeError(f"found holds {type(entry).__name__}: give the results of nr.private.find, one for each row")
         rows.append(tuple(pair))
     return rows
-
-
-def _encodings(given: Any) -> list[Offsets]:
-    if _is_encoding(given):
-        return [offsets_of(given)]
-    if isinstance(given, (list, tuple)) and all(map(_is_encoding, given)):
-        return [offsets_of(each) for each in given]
-    found = getattr(given, "encodings", None)
-    if found is not None and isinstance(given, Mapping):
-        return _of_batch(given, found)
-    if isinstance(given, Mapping) and "offset_mapping" in given:
-        return _of_mapping(given)
-    if isinstance(given, Mapping):
-        raise Error(
-            "the encoding has no offsets: use a fast tokenizer of transformers (tokenizer.is_fast), whose result has them, or give "
-            "return_offsets_mapping=True"
-        )
-    raise TypeError(f"the encoding is {type(given).__name__}: give the result of a fast tokenizer of transformers, or an Encoding of the package tokenizers")
-
-
-def _is_encoding(given: Any) -> bool:
-    return all(hasattr(given, name) for name in ("ids", "offsets", "special_tokens_mask", "sequence_ids", "attention_mask"))
-
-
-def _of_batch(given: Mapping[str, Any], found: Sequence[Any]) -> list[Offsets]:
-    """Returns the offsets of a `BatchEncoding`, after comparing them with the tokens, which the caller may have changed."""
-    ids = _array("input_ids", given["input_ids"]) if "input_ids" in given and _is_even(given["input_ids"]) else None
-    if ids is not None:
-        held = [each.ids for each in found]
-        rows = ids.reshape(1, -1) if ids.ndim == 1 else ids
-        if len(held) != len(rows) or any(list(row) != list(own) for row, own in zip(rows.tolist(), held, strict=True)):
-            raise Error("input_ids differ from the tokens of the encoding, which has the offsets: give the tokenizer's result unchanged")
-    return [offsets_of(each) for each in found]
-
-
-def _is_even(given: Any) -> bool:
-    """Returns whether rows have one length."""
-    return not isinstance(given, list) or len({len(row) if isinstance(row, list) else -1 for row in given}) <= 1
-
-
-def _of_mapping(given: Mapping[str, Any]) -> list[Offsets]:
-    """Returns the offsets of a dict; without special_tokens_mask, tokens with the offsets (0, 0) are special."""
-    offsets = _array("offset_mapping", given["offset_mapping"])
-    offsets = offsets[None] if offsets.ndim == 2 else offsets
-    if offsets.ndim != 3 or offsets.shape[2] != 2 or (offsets < 0).any():
-        raise Error(f"offset_mapping has shape {list(offsets.shape)}: give [batch, length, 2], the first character of each token and the one after its last")
-    special = (offsets == 0).all(-1) if given.get("special_tokens_mask") is None else _booleans("special_tokens_mask", given["special_tokens_mask"])
-    real = np.ones(offsets.shape[:2], np.bool_) if given.get("attention_mask") is None else _booleans("attention_mask", given["attention_mask"])
-    for name, marks in (("special_tokens_mask", special), ("attention_mask", real)):
-        if marks.shape != offsets.shape[:2]:
-            raise Error(f"{name} has shape {list(marks.shape)}, but offset_mapping has {list(offsets.shape)}: give [batch, length] = {list(offsets.shape[:2])}")
-    return [
-        Offsets([(int(a), int(b)) for a, b in row], [None if mark else 0 for mark in marks], [bool(mark) for mark in known])
-        for row, marks, known in zip(offsets.tolist(), (special | ~real).tolist(), real.tolist(), strict=True)
-    ]
-
-
-def _array(name: str, given: Any) -> NDArray[Any]:
-    """Returns whole numbers or booleans as an array; tensors are moved to the CPU."""
-    given = given.detach().cpu() if hasattr(given, "detach") else given
-    try:
-        found = np.asarray(given)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"{name} is {type(given).__name__}, which is not an array of one shape ({error}): give an array or a tensor") from None
-    if found.dtype.kind not in "biu" and found.size:
-        raise TypeError(f"{name} holds {found.dtype}: give whole numbers or booleans")
-    if found.size > MOST_TOKENS:
-        raise Error(f"{name} has {found.size} entries: give at most {MOST_TOKENS}, in several batches")
-    return found
-
-
-def _booleans(name: str, given: Any) -> NDArray[np.bool_]:
-    """Returns booleans `[batch, length]`; numbers other than 0 are true."""
-    found = _array(name, given)
-    found = found[None] if found.ndim == 1 else found
-    if found.ndim != 2:
-        raise Error(f"{name} has shape {list(found.shape)}: give [batch, length]")
-    return found.astype(np.bool_)

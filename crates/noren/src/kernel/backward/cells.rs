@@ -13,11 +13,11 @@ use crate::options::LOWEST_SCORE;
 use std::f64::consts::LOG2_E;
 use std::ops::Range;
 
-/// The number of query rows that are computed together (a *phase*); a phase may have one more. The cells of a phase are
-/// computed before they are added to gradients. All tables of a phase share the nearest caches.
+/// The number of query rows in a *phase*: rows whose cells are all computed before the cells are added to gradients. A
+/// phase may have one row more. All tables of a phase share the nearest caches.
 pub(super) const PHASE: usize = 48;
 
-/// The quantity whose gradients the tables of cells hold.
+/// The quantity for which the tables of cells hold gradients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Of {
     /// Gradients of scores before the softcap, for the gradients of queries and keys.
@@ -28,28 +28,29 @@ pub(super) enum Of {
     Soft,
 }
 
-/// Tables of the cells of a phase, each `[PHASE + 1][WIDE]`. Columns outside the lane groups of the current block still
-/// hold values of earlier blocks.
+/// Tables with a number for each cell of a phase (the query rows that are computed together), each `[PHASE + 1][WIDE]`:
+/// rows x keys of a block. Columns outside the lane groups of the current block still hold values of earlier blocks.
 pub(super) struct Tables<S: Simd> {
-    /// Scores, later weights after dropout. If products are of pairs, the weights include the row's factor. Otherwise
-    /// [`Queries::dout`] includes the factor, and the weights do not.
+    /// First the scores of the cells, later their weights after dropout. If the path multiplies pairs of `bf16`, the
+    /// weights include the row's factor. Otherwise [`Queries::dout`] includes the factor, and the weights do not.
     pub(super) weights: Vec<S::V>,
-    /// Products of `dout` and values, then gradients.
+    /// First the products of `dout` and values, later the gradients of the cells.
     pub(super) grads: Vec<S::V>,
-    /// The derivatives of the softcap, if there is one.
+    /// The derivative of the softcap at each score; unused without a softcap.
     slopes: Vec<S::V>,
-    /// Pairs of neighbouring rows of `weights` or `grads`.
+    /// Pairs of `bf16`, made of neighbouring rows of `weights` or `grads`.
     pub(super) pairs: Vec<S::V>,
 }
 
-/// A block of keys that query rows of a part read.
+/// A block of keys that the query rows of a part read.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
     /// The index of the first key.
     pub(super) key: usize,
-    /// The lane groups that hold the keys.
+    /// The lane groups that hold the keys of the block.
     pub(super) groups: Range<usize>,
-    /// Whether some cells are hidden, so that [`Queries::words`] holds the mask bits. If false, all cells are allowed.
+    /// Whether some cells of the block are hidden, so that [`Queries::words`] holds the mask bits. If false, all cells
+    /// are allowed.
     pub(super) masked: bool,
 }
 
@@ -60,7 +61,8 @@ impl<S: Simd> Tables<S> {
         Tables { weights: table(), grads: table(), slopes: table(), pairs: zeroed(pairs) }
     }
 
-    /// Turns the gradients of `rows` rows and `groups` lane groups into pairs of neighbouring keys, in place.
+    /// Combines the gradients of neighbouring keys into pairs of `bf16`, in place, for `rows` rows and `groups` lane
+    /// groups.
     #[inline(always)]
     pub(super) fn pair_keys(&mut self, s: S, rows: usize, groups: usize) {
         for row in self.grads.chunks_exact_mut(WIDE / S::LANES).take(rows) {
@@ -72,8 +74,8 @@ impl<S: Simd> Tables<S> {
     }
 }
 
-/// Returns a range of keys, counted from the first key of a block. It contains every key that at least one of `words`
-/// allows. If `masked` is false, the range is `0..keys`, which is the whole block.
+/// Returns the smallest range that contains every key that at least one of the mask words `words` allows, counted from
+/// the first key of a block. If `masked` is false, returns `0..keys`, the whole block.
 #[inline(always)]
 pub(super) fn needed(words: &[u64], masked: bool, keys: usize) -> Range<usize> {
     match words.iter().fold(0, |or, word| or | word) {
@@ -83,7 +85,8 @@ pub(super) fn needed(words: &[u64], masked: bool, keys: usize) -> Range<usize> {
     }
 }
 
-/// Writes the mask bits of a block to [`Queries::words`], and returns the block.
+/// Writes the mask bits of a block to [`Queries::words`], and returns the block in the form that the backward pass
+/// uses.
 #[inline(always)]
 pub(super) fn prepare<S: Simd>(context: &Context<'_>, queries: &mut Queries<S>, block: &KeyBlock) -> Block {
     let rows = queries.rows.clone();
@@ -113,7 +116,7 @@ pub(super) fn prepare<S: Simd>(context: &Context<'_>, queries: &mut Queries<S>, 
     Block { key: block.keys.start, groups: block.groups.clone(), masked }
 }
 
-/// The inputs and the output tables of a computation of cells.
+/// The inputs and the output tables with which cells are computed.
 pub(super) struct Maker<'a, 'b, S: Simd> {
     pub(super) context: &'a Context<'b>,
     pub(super) queries: &'a Queries<S>,
@@ -121,8 +124,8 @@ pub(super) struct Maker<'a, 'b, S: Simd> {
     pub(super) tables: &'a mut Tables<S>,
 }
 
-/// The operands of a product: the rows of a part and the lane groups of a block, with `words` words for each row or
-/// lane.
+/// The operands of a matrix product: `left` holds the rows of a part, and `right` the lane groups of a block. Each row
+/// and each lane has `words` words.
 struct Operands<'a, S: Simd> {
     left: &'a [S::V],
     right: &'a [S::V],
@@ -130,7 +133,7 @@ struct Operands<'a, S: Simd> {
 }
 
 impl<S: Simd> Operands<'_, S> {
-    /// Computes the products of rows `rows` and the lane groups that these rows read.
+    /// Multiplies rows `rows` by the lane groups that these rows read, and writes the products to `into`.
     #[inline(always)]
     fn multiply<P: Product>(self, s: S, queries: &Queries<S>, block: &Block, rows: Range<usize>, into: &mut [S::V]) {
         let Operands { left, right, words } = self;
@@ -148,14 +151,14 @@ impl<S: Simd> Operands<'_, S> {
 }
 
 impl<S: Simd> Maker<'_, '_, S> {
-    /// Computes the cells of rows `rows`, counted from the part's first row. If `of` is `None`, computes only the
-    /// products.
+    /// Computes the cells of rows `rows`, counted from the part's first row, for the keys of `block`. If `of` is
+    /// `None`, computes only the matrix products from which the cells follow.
     #[inline(always)]
     pub(super) fn make(self, s: S, block: &Block, rows: Range<usize>, of: Option<Of>) {
         s.run(Make { maker: self, block, rows, of });
     }
 
-    /// Turns the products of rows `rows` into weights and gradients.
+    /// Turns the matrix products of rows `rows` into weights and gradients of cells.
     #[inline(always)]
     fn weigh_rows(&mut self, s: S, block: &Block, rows: Range<usize>, of: Of) {
         for tile in rows.clone().step_by(S::ROWS).map(|from| from..rows.end.min(from + S::ROWS)) {
@@ -180,7 +183,8 @@ impl<S: Simd> Maker<'_, '_, S> {
         }
     }
 
-    /// Computes the products of queries and keys, and of `dout` and values.
+    /// Computes the matrix products of queries and keys, and of `dout` and values, for rows `rows` and the keys of
+    /// `block`.
     #[inline(always)]
     fn products(&mut self, s: S, block: &Block, rows: Range<usize>) {
         let Widths { k, v } = self.context.widths::<S>();
@@ -200,8 +204,8 @@ impl<S: Simd> Maker<'_, '_, S> {
         }
     }
 
-    /// Turns the products of row `r` of the part into weights and gradients. The row begins at vector `slot` of the
-    /// tables.
+    /// Turns the matrix products of row `r` of the part into weights and gradients of cells. In the tables, the row
+    /// begins at vector `slot`.
     #[inline(always)]
     fn weigh(&mut self, s: S, block: &Block, r: usize, slot: usize, groups: Range<usize>, of: Of) {
         let context = self.context;
@@ -274,8 +278,8 @@ impl<S: Simd> Maker<'_, '_, S> {
         weigh!(1 2 3 4 8);
     }
 
-    /// Sets the gradient of a row's only key to 0. The weight of such a key is 1 for every score, so the exact gradient
-    /// is 0; the computed gradient may differ by rounding.
+    /// Sets the gradient of a row's cell to 0 if the row reads only this one key. The weight of the key is then 1 for
+    /// every score, so the exact gradient is 0; the computed gradient may differ by rounding.
     fn clear_lone(&mut self, block: &Block, r: usize, slot: usize) {
         let Maker { context, queries, .. } = self;
         let at = queries.words[r].trailing_zeros() as usize;
@@ -304,7 +308,8 @@ impl<S: Simd> Maker<'_, '_, S> {
     }
 }
 
-/// The code of [`Maker::make`] as a kernel: it is compiled once for each processor path instead of at each call site.
+/// The computation of [`Maker::make`] as a kernel, which is compiled once for each processor path instead of at each
+/// call site.
 struct Make<'a, 'b, 'c, S: Simd> {
     maker: Maker<'a, 'b, S>,
     block: &'c Block,
@@ -322,7 +327,7 @@ impl<S: Simd> Kernel<S> for Make<'_, '_, '_, S> {
     }
 }
 
-/// The values that all cells of a row share: mask bits, integer base of the weights, delta and factor.
+/// The values that all cells of a row share: mask bits, integer base of the weights (`top`), delta and factor.
 struct RowCells<S: Simd> {
     word: Option<u64>,
     top: S::V,
@@ -331,7 +336,8 @@ struct RowCells<S: Simd> {
 }
 
 impl<S: Simd> RowCells<S> {
-    /// Replaces the scores by their weights. A weight includes the row's factor if [`Queries::dout`] does not include it.
+    /// Replaces the scores of the row by their weights. A weight includes the row's factor if [`Queries::dout`] does
+    /// not include it.
     #[inline(always)]
     fn weights(&self, s: S, scores: &mut [S::V]) {
         exp2_minus_all(s, scores, self.top);
@@ -342,7 +348,7 @@ impl<S: Simd> RowCells<S> {
         }
     }
 
-    /// Returns the weights `p` and the gradients `g` of lane group `i`, with 0 in hidden cells.
+    /// Returns `(p, g)` with 0 in hidden cells. `p` holds the weights and `g` the gradients of lane group `i`.
     #[inline(always)]
     fn keep(&self, s: S, i: usize, p: S::V, g: S::V) -> (S::V, S::V) {
         match self.word {
@@ -364,8 +370,8 @@ impl<S: Simd> RowCells<S> {
     }
 }
 
-/// Writes the scores of row `at`, in base 2 and with products in `f64`, to `scores`, and the derivatives of the softcap
-/// to `slopes`.
+/// Computes the scores of row `at` in base 2, with products in `f64`, and writes them to `scores`. Writes the
+/// derivatives of the softcap to `slopes`.
 pub(super) fn careful_scores<S: Simd>(
     context: &Context<'_>,
     keys: &Keys<S>,

@@ -1,4 +1,4 @@
-//! The data that all items of a backward pass read, and the division of ranges into pieces.
+//! The data that all items of a backward pass read, and functions that divide ranges of rows or keys into parts.
 
 use crate::kernel::rows::Rows;
 use crate::kernel::scores::Modifiers;
@@ -6,8 +6,8 @@ use crate::kernel::simd::{Product, Simd};
 use noren_mask::Plan;
 use std::ops::Range;
 
-/// The limit of the log-sum-exp: a row with a larger absolute value is careful. At half of this limit, an `f32` has a
-/// rounding error of 2e-6.
+/// The limit of the log-sum-exp: a row whose log-sum-exp has a larger absolute value is careful. At half of this limit,
+/// an `f32` has a rounding error of 2e-6.
 pub(super) const CAREFUL: f32 = 64.0;
 
 /// The data that all items of a backward pass read.
@@ -25,18 +25,18 @@ pub(crate) struct Context<'a> {
     pub(crate) softcap: Option<f64>,
     /// The option `partial`: whether rows also read keys that are not in the plan.
     pub(crate) partial: bool,
-    /// The statistics of all rows, `[batch, heads, q_len]`; empty before they are computed.
+    /// The bases, factors and deltas of all query rows, `[batch, heads, q_len]`; empty before they are computed.
     pub(crate) stats: Vec<RowStats>,
 }
 
-/// The numbers that the backward pass needs for each row.
+/// The numbers that the backward pass needs for each query row.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct RowStats {
-    /// The integer base of the weights `2^(score - base) * factor`.
+    /// The integer `base` in the row's softmax weights, which are `2^(score - base) * factor`.
     pub(super) base: f64,
-    /// The factor of the weights `2^(score - base) * factor`; 0 for rows that read no key.
+    /// The `factor` in the row's softmax weights, which are `2^(score - base) * factor`; 0 for rows that read no key.
     pub(super) factor: f32,
-    /// The sum of `dout * out`, multiplied by the factor.
+    /// The sum of `dout * out` over the row, multiplied by `factor`.
     pub(super) delta: f32,
     pub(super) careful: bool,
 }
@@ -55,7 +55,7 @@ impl Context<'_> {
         Widths { k: width(&self.k), v: width(&self.v) }
     }
 
-    /// Returns the number of multiplications of one of the five products of the backward pass.
+    /// Returns the number of multiplications of one of the five matrix products of the backward pass.
     pub(super) fn multiplications(&self) -> u64 {
         let shape = self.plan.shape();
         let cells = (self.plan.patterns().iter().enumerate())
@@ -75,13 +75,13 @@ impl Context<'_> {
     }
 }
 
-/// Returns whether products are of pairs of `bf16`.
+/// Returns whether matrix products on this path multiply pairs of `bf16` numbers.
 pub(super) const fn of_pairs<S: Simd>() -> bool {
     S::Product::TERMS == 2
 }
 
-/// Divides `range` into pieces of `most` rows (an even number) or `most + 1` rows. Each piece except the last ends
-/// before a row with an even index, so no pair of rows is split.
+/// Divides the row range `range` into ranges of `most` rows (an even number) or `most + 1` rows. Each of them except
+/// the last ends before a row with an even index, so no pair of rows is split.
 pub(super) fn even_pieces(range: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
     let end = move |from: usize| range.end.min((from + most).next_multiple_of(2));
     let first = Some(range.start..end(range.start));
@@ -89,7 +89,7 @@ pub(super) fn even_pieces(range: Range<usize>, most: usize) -> impl Iterator<Ite
     std::iter::successors(first, next).take_while(|piece| !piece.is_empty())
 }
 
-/// Divides `range` into pieces of at most `most` indices.
+/// Divides `range` into consecutive ranges of at most `most` indices.
 pub(super) fn pieces(range: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
     range.clone().step_by(most).map(move |from| from..range.end.min(from + most))
 }

@@ -1,9 +1,10 @@
-//! The traversal: the order in which threads add cells to gradients.
+//! The order in which threads add the cells of the backward pass to gradients.
 //!
 //! An item is a run of keys of one key-value head. Only this item adds to the gradients of these keys and values. Items
-//! of one head share the gradients of queries: each part of the rows counts the items that have finished with the part,
-//! and an item waits until all earlier items have finished with the part. Threads begin items in order, so an item only
-//! waits for items that a thread is computing. Items of several heads are begun alternately, so waiting is rare.
+//! of one head share the gradients of queries. Each part (range of query rows) has a count of the items that have
+//! finished with it, and an item waits until all earlier items have finished with the part. Threads begin items in
+//! order, so an item only waits for items that a thread is computing. Items of several heads are begun alternately, so
+//! waiting is rare.
 
 use super::cells::{Block, Maker, Of, PHASE, Tables, needed, prepare};
 use super::context::{Context, Widths, even_pieces, of_pairs, pieces};
@@ -20,10 +21,11 @@ use noren_mask::{PatternPlan, TileSpan};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-/// The gradients of queries, keys and values.
+/// The arrays to which the gradients of queries, keys and values are written.
 pub(crate) struct Sums<'a> {
     pub(crate) dq: SharedRows<'a>,
-    /// Memory for partial sums of `dq` in `f32`. `None` if `dq` itself is `f32`; a 16-bit type would round the sums.
+    /// Memory for partial sums of `dq` in `f32`. `None` if `dq` itself is `f32`. A 16-bit `dq` cannot hold the partial
+    /// sums, because it would round them.
     pub(crate) dq_sums: Option<SharedRows<'a>>,
     pub(crate) dk: SharedRows<'a>,
     pub(crate) dv: SharedRows<'a>,
@@ -35,10 +37,10 @@ struct Part {
     rows: Range<usize>,
 }
 
-/// The parts of a pattern of the plan, and the parts that each item reads.
+/// The query rows of one pattern, divided into parts (ranges of rows), and the parts that each item reads.
 struct Pattern {
     parts: Vec<Part>,
-    /// For each item of a head, a range of indices of parts. It contains every part that reads a key of the item.
+    /// For each item of a head, a range of indices into `parts`. It contains every part that reads a key of the item.
     reach: Vec<Range<usize>>,
 }
 
@@ -69,18 +71,19 @@ impl Pattern {
     }
 }
 
-/// The turn of an item: the point in the order of items at which the item may add to the gradients of a part's queries.
+/// The turn of an item: its place among the items that add to the gradients of a part's queries. These items add one
+/// after another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Turn {
-    /// The number of items that add to these gradients before this item.
+    /// The number of items that add to the gradients of the part's queries before this item.
     before: u32,
-    /// Whether no item adds to these gradients after this item.
+    /// Whether no item adds to the gradients of the part's queries after this item.
     last: bool,
 }
 
-/// Returns when item `item` may add to the gradients of the queries of a tile: how many items add before it, and
-/// whether it is the last. `spans` are the keys that the tile reads, and an item has `keys` keys. Returns `None` if the
-/// tile reads no key of the item.
+/// Returns the turn of item `item` at the queries of a tile: how many items add to their gradients before this item,
+/// and whether it is the last. `spans` are the keys that the tile reads, and an item has `keys` keys. Returns `None` if
+/// the tile reads no key of the item.
 fn turn(spans: &[TileSpan], item: usize, keys: usize) -> Option<Turn> {
     let (mut before, mut has_share, mut next) = (0, false, 0);
     for (i, span) in spans.iter().enumerate() {
@@ -96,7 +99,7 @@ fn turn(spans: &[TileSpan], item: usize, keys: usize) -> Option<Turn> {
     has_share.then_some(Turn { before: before as u32, last: next <= item + 1 })
 }
 
-/// The state that the threads of a call share.
+/// The state that the threads of a backward pass share.
 struct Queue {
     patterns: Vec<Pattern>,
     /// The items as `[batch row, key-value head, index of the item in the head]`, in the order in which threads begin
@@ -113,7 +116,7 @@ struct Queue {
     keys: usize,
 }
 
-/// Computes `dq`, `dk` and `dv`, the gradients of queries, keys and values.
+/// Computes the gradients of queries, keys and values, and writes them to `outputs`.
 pub(super) fn run<S: Simd>(s: S, context: &Context<'_>, outputs: &Sums<'_>, threads: usize, cancel: &Cancel<'_>) {
     let shape = context.plan.shape();
     let (batch, heads, kv_heads) = (shape.batch_len(), shape.head_count(), shape.kv_head_count());
@@ -192,7 +195,7 @@ impl<S: Simd> Scratch<S> {
     }
 }
 
-/// An item with its inputs, outputs and memory.
+/// An item (a run of keys of one key-value head) with its inputs, outputs and scratch memory.
 struct Item<'a, 'b, S: Simd> {
     context: &'a Context<'b>,
     outputs: &'a Sums<'b>,
@@ -250,8 +253,8 @@ impl<S: Simd> Kernel<S> for Item<'_, '_, S> {
 }
 
 impl<S: Simd> Item<'_, '_, S> {
-    /// Waits until all earlier items have finished with a part. Returns false if the computation was cancelled or a
-    /// thread panicked.
+    /// Waits until all earlier items have finished with a part of the query rows, whose count of finished items is
+    /// `through`. Returns false if the computation was cancelled or a thread panicked.
     fn wait(&self, through: &AtomicU32, turn: Turn) -> bool {
         let mut rounds = 0;
         while through.load(Ordering::Acquire) != turn.before {
@@ -276,7 +279,8 @@ impl<S: Simd> Item<'_, '_, S> {
         }
     }
 
-    /// Reads the partial gradients of the part's queries. If `first` is true, sets them to 0 instead.
+    /// Reads the partial gradients of the current part's queries into scratch memory. If `first` is true, sets them to
+    /// 0 instead.
     fn load(&mut self, first: bool) {
         let Widths { k, .. } = self.context.widths::<S>();
         let head_dim = self.context.q.shape()[3];
@@ -294,7 +298,8 @@ impl<S: Simd> Item<'_, '_, S> {
         }
     }
 
-    /// Writes the gradients of the part's queries back to memory. If `last` is true, the gradients are scaled first.
+    /// Writes the gradients of the current part's queries from scratch memory back to the outputs. If `last` is true,
+    /// multiplies them by the scale first.
     fn store(&mut self, last: bool) {
         let Widths { k, .. } = self.context.widths::<S>();
         let head_dim = self.context.q.shape()[3];
@@ -316,7 +321,8 @@ impl<S: Simd> Item<'_, '_, S> {
         }
     }
 
-    /// Computes the cells of rows `rows` of the part for a block of keys, and adds the cells to all gradients.
+    /// Computes the cells of rows `rows`, counted from the first row of the part, and the keys of `block`. Adds the
+    /// cells to the gradients of queries, keys and values.
     #[inline(always)]
     fn phase(&mut self, s: S, block: &Block, rows: Range<usize>) {
         let Scratch { keys, queries, tables, .. } = &mut *self.scratch;
@@ -325,7 +331,8 @@ impl<S: Simd> Item<'_, '_, S> {
         self.add_to_queries(s, block, rows);
     }
 
-    /// Adds the cells of rows `rows` to the gradients of the block's keys and values.
+    /// Adds the cells of rows `rows` to the gradients of the block's keys and values. `rows` is counted from the first
+    /// row of the part.
     #[inline(always)]
     fn add_to_keys(&mut self, s: S, block: &Block, rows: Range<usize>) {
         let Scratch { keys, queries, tables, dk, dv } = &mut *self.scratch;
@@ -378,8 +385,8 @@ impl<S: Simd> Item<'_, '_, S> {
         }
     }
 
-    /// Adds the cells of rows `rows` to the gradients of their queries. If products are of pairs, the gradients of
-    /// neighbouring keys become pairs first.
+    /// Adds the cells of rows `rows` to the gradients of these rows' queries. If the path multiplies pairs of `bf16`,
+    /// the gradients of neighbouring keys are combined into pairs first.
     #[inline(always)]
     fn add_to_queries(&mut self, s: S, block: &Block, rows: Range<usize>) {
         let Scratch { keys, queries, tables, .. } = &mut *self.scratch;
@@ -421,7 +428,7 @@ impl<S: Simd> Item<'_, '_, S> {
         }
     }
 
-    /// Scales and writes the gradients of the item's keys and values.
+    /// Multiplies the gradients of the item's keys by the scale, and writes the gradients of its keys and values.
     #[inline(always)]
     fn finish(&mut self, s: S, keys: Range<usize>) {
         let context = self.context;
@@ -447,8 +454,8 @@ impl<S: Simd> Item<'_, '_, S> {
     }
 }
 
-/// Returns a range of rows, as indices into `words`, that contains every row which reads one of `keys`. If `masked` is
-/// false, the range has all rows.
+/// Returns the smallest range of rows that contains every row that reads one of `keys`. Rows are indices into `words`,
+/// the mask bits of each row. If `masked` is false, returns all rows.
 #[inline(always)]
 fn reading(words: &[u64], masked: bool, keys: &Range<usize>) -> Range<usize> {
     if !masked {
@@ -462,7 +469,7 @@ fn reading(words: &[u64], masked: bool, keys: &Range<usize>) -> Range<usize> {
     }
 }
 
-/// Calls `f(row, key)` for each allowed cell. Bit `key` of `words[row]` is set for an allowed cell.
+/// Calls `f(row, key)` for each allowed cell of a block. Bit `key` of `words[row]` is set for an allowed cell.
 #[inline(always)]
 fn cells(words: &[u64], mut f: impl FnMut(usize, usize)) {
     for (r, word) in words.iter().enumerate() {
@@ -474,9 +481,9 @@ fn cells(words: &[u64], mut f: impl FnMut(usize, usize)) {
     }
 }
 
-/// Calls `f(rows, key)` for each key and each pair of neighbouring rows of which at least one reads the key. A row that
-/// does not read the key is `None`. If `odd` is 1, the first row of `words` is the second row of a pair, otherwise
-/// `odd` is 0.
+/// Calls `f(rows, key)` for each key of a block and each pair of neighbouring rows of which at least one reads the key.
+/// A row that does not read the key is `None`. `words` has the mask bits of each row. `odd` is 1 if the first row of
+/// `words` is the second row of a pair, otherwise 0.
 #[inline(always)]
 fn by_row_pairs(words: &[u64], odd: usize, mut f: impl FnMut([Option<usize>; 2], usize)) {
     for pair in 0..(odd + words.len()).div_ceil(2) {
@@ -492,7 +499,7 @@ fn by_row_pairs(words: &[u64], odd: usize, mut f: impl FnMut([Option<usize>; 2],
 }
 
 /// Calls `f(row, keys)` for each row and each pair of neighbouring keys of which the row reads at least one. A key that
-/// the row does not read is `None`.
+/// the row does not read is `None`. `words` has the mask bits of each row.
 #[inline(always)]
 fn by_key_pairs(words: &[u64], mut f: impl FnMut(usize, [Option<usize>; 2])) {
     for (r, word) in words.iter().enumerate() {

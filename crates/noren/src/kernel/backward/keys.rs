@@ -1,4 +1,4 @@
-//! The keys and values of an item, in the layouts of the five products of the backward pass.
+//! The keys and values of an item, in the memory layouts of the five matrix products of the backward pass.
 
 use super::context::{Context, Widths, of_pairs};
 use crate::kernel::micro::WIDE;
@@ -6,8 +6,8 @@ use crate::kernel::rows::Rows;
 use crate::kernel::simd::{Kernel, Simd, Single, all_finite, floats, floats_mut, zeroed};
 use std::ops::Range;
 
-/// The approximate number of bytes of an item. The keys, the values and all data for them fit in a part of the
-/// second-level cache.
+/// The approximate number of bytes of the keys of an item, their values and all data for them. The bytes fit in a part
+/// of the second-level cache.
 const ITEM_BYTES: usize = 320 << 10;
 
 /// Returns the number of keys in an item, a multiple of `WIDE`. No result depends on this number.
@@ -18,30 +18,34 @@ pub(super) fn item_keys(widths: Widths) -> usize {
 
 /// The keys and values of a run of keys of one key-value head, padded with zeros to whole lane groups.
 pub(super) struct Keys<S: Simd> {
-    /// The index of the first key, where a lane group begins.
+    /// The index of the first key, which is the first key of a lane group.
     pub(super) first: usize,
-    /// The keys as rows, `[keys][k_width]`.
+    /// The keys as rows, `[keys][k_width]`, where `k_width` is `head_dim` rounded up to whole vectors.
     pub(super) rows: Vec<S::V>,
-    /// The keys as lane groups: `[groups][k_width]` vectors with one key in each lane.
+    /// The keys as lane groups, `[lane groups][k_width]` vectors: one vector for each component, with one key in each
+    /// lane.
     pub(super) across: Vec<S::V>,
-    /// The values as lane groups: `[groups][v_width]` vectors with one key in each lane.
+    /// The values as lane groups, `[lane groups][v_width]` vectors: one vector for each component, with the value of
+    /// one key in each lane.
     pub(super) values_across: Vec<S::V>,
     /// For each lane group, whether one of its keys holds an infinite or NaN number.
     non_finite: Vec<bool>,
-    /// A buffer for the rows of one lane group.
+    /// A buffer for the value rows of one lane group.
     line: Vec<S::V>,
     pub(super) pairs: KeyPairs<S>,
 }
 
-/// The keys and values of [`Keys`] as pairs of `bf16`; empty if products are of `f32`.
+/// The keys and values of [`Keys`] as pairs of `bf16`; empty if the path multiplies `f32` numbers.
 pub(super) struct KeyPairs<S: Simd> {
-    /// Pairs of neighbouring keys, `[keys / 2][k_width]`.
+    /// Pairs of the same component of neighbouring keys, `[keys / 2][k_width]`.
     pub(super) rows: Vec<S::V>,
-    /// Keys as pairs along head_dim, as lane groups: `[groups][words]` vectors, see [`words`].
+    /// Pairs of neighbouring components of a key, as lane groups: `[lane groups][words]` vectors with one key in each
+    /// lane, see [`words`].
     pub(super) across: Vec<S::V>,
-    /// Values as pairs along v_dim, as lane groups: `[groups][words]` vectors.
+    /// Pairs of neighbouring components of a value, as lane groups: `[lane groups][words]` vectors with the value of
+    /// one key in each lane.
     pub(super) values_across: Vec<S::V>,
-    /// A buffer for the rows of one lane group.
+    /// A buffer for the pairs of one lane group, row by row.
     line: Vec<S::V>,
 }
 
@@ -58,12 +62,12 @@ impl<S: Simd> KeyPairs<S> {
     }
 }
 
-/// Returns the number of pairs that hold a row of `width` numbers, rounded up to whole vectors.
+/// Returns the number of pairs of `bf16` that hold a row of `width` numbers, rounded up to whole vectors.
 pub(super) fn words<S: Simd>(width: usize) -> usize {
     (width / S::LANES).div_ceil(2) * S::LANES
 }
 
-/// Combines neighbouring numbers of a row into pairs, and writes the pairs to `into`.
+/// Combines neighbouring numbers of a row into pairs of `bf16`, and writes the pairs to `into`.
 #[inline(always)]
 pub(super) fn pair_along<S: Simd>(s: S, row: &[S::V], into: &mut [S::V]) {
     for (into, two) in into.iter_mut().zip(row.chunks(2)) {
@@ -71,8 +75,9 @@ pub(super) fn pair_along<S: Simd>(s: S, row: &[S::V], into: &mut [S::V]) {
     }
 }
 
-/// Writes pairs of neighbouring rows to `into`. `rows` has `count` rows of `vectors` vectors each, which begin `stride`
-/// vectors apart. If `odd` is 1, the first row is the second row of a pair; otherwise `odd` is 0.
+/// Combines the numbers of neighbouring rows into pairs of `bf16`, and writes the pairs to `into`. `rows` has `count`
+/// rows of `vectors` vectors each; a row begins `stride` vectors after the row before it. `odd` is 1 if the first row
+/// is the second row of a pair, otherwise 0.
 #[inline(always)]
 pub(super) fn pair_rows<S: Simd>(
     s: S,
@@ -93,7 +98,7 @@ pub(super) fn pair_rows<S: Simd>(
 }
 
 impl<S: Simd> Keys<S> {
-    /// Allocates memory for `keys` keys, a multiple of the lanes.
+    /// Allocates memory for `keys` keys, a multiple of the number of lanes.
     pub(super) fn new(keys: usize, widths: Widths) -> Self {
         let Widths { k, v } = widths;
         Keys {
@@ -107,8 +112,8 @@ impl<S: Simd> Keys<S> {
         }
     }
 
-    /// Copies keys `keys` and their values into all layouts. `head` is `[batch row, key-value head]`. `keys` begins at
-    /// a lane group.
+    /// Copies keys `keys` and their values into all memory layouts. `head` is `[batch row, key-value head]`. The first
+    /// key of `keys` must be the first key of a lane group.
     #[inline(always)]
     pub(super) fn fill(&mut self, s: S, context: &Context<'_>, head: [usize; 2], keys: Range<usize>) {
         s.run(Fill { into: self, context, head, keys });
@@ -136,14 +141,16 @@ impl<S: Simd> Keys<S> {
         }
     }
 
-    /// Returns whether a key of lane groups `groups`, counted from key 0, holds an infinite or NaN number.
+    /// Returns whether a key of lane groups `groups` holds an infinite or NaN number. Lane groups are counted from key
+    /// 0 of the head.
     pub(super) fn non_finite(&self, groups: &Range<usize>) -> bool {
         let first = self.first / S::LANES;
         self.non_finite[groups.start - first..groups.end - first].contains(&true)
     }
 }
 
-/// The code of [`Keys::fill`] as a kernel: it is compiled once for each processor path instead of at each call site.
+/// The computation of [`Keys::fill`] as a kernel, which is compiled once for each processor path instead of at each
+/// call site.
 struct Fill<'a, 'b, S: Simd> {
     into: &'a mut Keys<S>,
     context: &'a Context<'b>,
@@ -158,7 +165,8 @@ impl<S: Simd> Kernel<S> for Fill<'_, '_, S> {
     }
 }
 
-/// Copies rows `rows` of `view` into rows of `width` numbers, and fills the rest of `into` with zeros.
+/// Copies rows `rows` of `view` to `into`, in which each row has `width` numbers. Fills `into` after the last row with
+/// zeros.
 fn copy_rows<S: Simd>(
     view: &Rows<'_>,
     [batch, head]: [usize; 2],
@@ -174,7 +182,7 @@ fn copy_rows<S: Simd>(
     into[rows.len() * width..].fill(0.0);
 }
 
-/// Transposes the rows of a lane group: writes one vector for each column.
+/// Transposes the rows of a lane group: writes one vector for each column, with one row in each lane.
 #[inline(always)]
 fn across<S: Simd>(s: S, rows: &[S::V], into: &mut [S::V]) {
     let vectors = rows.len() / S::LANES;
@@ -187,8 +195,8 @@ fn across<S: Simd>(s: S, rows: &[S::V], into: &mut [S::V]) {
     }
 }
 
-/// Combines neighbouring numbers of each row of a lane group into pairs, and transposes the pairs. A row has `width`
-/// numbers.
+/// Combines neighbouring numbers of each row of a lane group into pairs of `bf16`, and transposes the pairs into
+/// `into`. A row has `width` numbers; `line` is scratch memory.
 #[inline(always)]
 fn pairs_across<S: Simd>(s: S, rows: &[S::V], width: usize, line: &mut [S::V], into: &mut [S::V]) {
     let words = words::<S>(width);

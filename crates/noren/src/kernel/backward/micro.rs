@@ -1,16 +1,19 @@
-//! The products of the backward pass that the forward pass does not have: sums of query rows for each key.
+//! The matrix products of the backward pass that the forward pass does not have: weighted sums of query rows for each
+//! key.
 //!
-//! As in the forward pass, one term at a time is added in ascending order, so sums have the same bits in every tile.
+//! As in the forward pass, one term at a time is added, in ascending order of rows. Sums therefore have the same bits
+//! in every tile.
 
 use crate::kernel::micro::{WIDE, by_tile, tile_vectors};
 use crate::kernel::simd::{Product, Simd, floats, pair_up};
 use std::ops::Range;
 
-/// Adds weighted rows `rows` of `values` to the accumulators of `keys` keys, at most `S::ROWS`.
+/// Adds the rows `rows` of `values`, multiplied by their weights, to the accumulators of `keys` keys. `keys` is at most
+/// `S::ROWS`.
 ///
 /// `weights` has `WIDE` words for each row; the weight of the first key is at index `first`. `values` is
-/// `[rows][width]`. `acc` has `width / LANES` vectors for each key. If words are pairs, each row in this description is
-/// a pair of rows.
+/// `[rows][width]`. `acc` has `width / LANES` vectors for each key. If words are pairs of `bf16`, read "pair of rows"
+/// instead of "row" here.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // the operands of a register tile and their positions
 pub(super) fn gather<S: Simd, P: Product>(
@@ -72,11 +75,11 @@ fn gather_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     }
 }
 
-/// The weight of a cell and the row of values that is multiplied by it.
+/// The weight of a cell, and the row of numbers that is multiplied by it.
 type Cell<'a, V> = (f32, &'a [V]);
 
-/// Adds one weighted row of values to one accumulator. Used near hidden cells, because the values of hidden cells may
-/// be infinite or NaN.
+/// Adds one row of values, multiplied by its weight, to one accumulator. This function is used in blocks with hidden
+/// cells, whose values may be infinite or NaN.
 #[inline(always)]
 pub(super) fn add_cell<S: Simd>(s: S, (weight, values): Cell<'_, S::V>, acc: &mut [S::V]) {
     let weight = s.splat(weight);
@@ -85,7 +88,8 @@ pub(super) fn add_cell<S: Simd>(s: S, (weight, values): Cell<'_, S::V>, acc: &mu
     }
 }
 
-/// Adds the weighted rows of two neighbouring cells as one pair of terms. A hidden cell is `None` and adds zeros.
+/// Adds the rows of two neighbouring cells, multiplied by their weights, to `acc` in one step. A hidden cell is `None`
+/// and adds zeros.
 #[inline(always)]
 pub(super) fn add_pair<S: Simd>(s: S, cells: [Option<Cell<'_, S::V>>; 2], acc: &mut [S::V]) {
     let [low, high] = cells.map(|cell| cell.map_or(0.0, |(weight, _)| weight));

@@ -1,26 +1,28 @@
 //! The backward pass, on the plan of the forward pass.
 //!
 //! With weights `P` (recomputed from scores and the log-sum-exp), output gradients `dO` and `dP = dO V^T`, the gradient
-//! of the scores is `dS = P (dP - delta)`, where `delta` is the row's sum of `dO` times the output. Then `dV = P^T dO`,
-//! `dK = dS^T Q` and `dQ = dS K`. Of these five products, two compute the cells ([`cells`]), and three add the cells to
-//! gradients ([`items`]).
+//! of the scores is `dS = P (dP - delta)`. For each row, `delta` is the sum of `dO` times the output. Then
+//! `dV = P^T dO`, `dK = dS^T Q` and `dQ = dS K`. Of these five matrix products, two compute the cells ([`cells`]), and
+//! three add the cells to gradients ([`items`]).
 //!
-//! * One traversal computes all five products. Work is divided into *items*: an item is a run of keys of one key-value
-//!   head. Keys, values and their gradients stay in the second-level cache while the item reads the query rows one
-//!   after another. Gradients of queries are read, increased and written back.
-//! * The order of every sum is fixed. `dQ` of a row adds keys in ascending order. `dK` and `dV` of a key add the heads
-//!   of the group in ascending order, and in each head the query rows. Items of one head take turns at the rows that
-//!   they share ([`items`]). Every bit of a sum is therefore independent of tiles and threads.
-//! * Hidden cells get weight and gradient 0 by selection, not by multiplication. Where the other factor may be infinite
-//!   or NaN, hidden cells are left out of the products.
-//! * Weights are relative to an integer above the row's log-sum-exp, as in the forward pass. The remaining factor,
-//!   between 1 and 2, is multiplied into the row of `dO` before the products, so every product contains it.
+//! * One traversal of the cells computes all five products. Work is divided into *items*: an item is a run of keys of
+//!   one key-value head. Keys, values and their gradients stay in the second-level cache while the item reads the query
+//!   rows one after another. Gradients of queries are read, increased and written back.
+//! * The order of every sum is fixed. The sum `dQ` of a row adds keys in ascending order. The sums `dK` and `dV` of a
+//!   key add the query heads that share the key in ascending order, and in each head the query rows. Items of one head
+//!   take turns at the rows that they share ([`items`]). Every bit of a sum is therefore independent of tiles and
+//!   threads.
+//! * Hidden cells get weight and gradient 0 by selection, not by multiplication. If the numbers that would be
+//!   multiplied by this 0 may be infinite or NaN, hidden cells are left out of the products.
+//! * A weight is a power of two relative to an integer above the row's log-sum-exp, as in the forward pass, times the
+//!   row's factor, a number from 1 to 2. The factor is multiplied into the row of `dO` before the products, so every
+//!   product contains it.
 //! * In `f32`, a score of several hundred has an absolute error of 1e-5 or more, and its weight a relative error of
 //!   this size. Rows with a large log-sum-exp are *careful*: their scores, denominator and `delta` are computed in
 //!   `f64` ([`walk`]).
 //! * On processors that multiply pairs of `bf16`, all five products use pairs: along head_dim, along neighbouring keys,
-//!   and along neighbouring query rows. The first row of such a pair has an even index. The factor is then multiplied
-//!   into the weights.
+//!   and along neighbouring query rows. The first row of a pair of query rows has an even index. The factor is then
+//!   multiplied into the weights.
 
 mod cells;
 mod context;
@@ -41,7 +43,7 @@ use super::worth_threads;
 use crate::options::Cancel;
 use crate::{Dtype, Isa};
 
-/// The backward pass of one call, whose arguments were checked.
+/// The backward pass of one call, whose arguments were checked before.
 pub(crate) struct Backward<'a> {
     pub(crate) context: Context<'a>,
     pub(crate) sums: Sums<'a>,

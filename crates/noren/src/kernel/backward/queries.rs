@@ -1,11 +1,12 @@
-//! A part of the query rows of one head, in the layouts of the five products of the backward pass.
+//! A part of the query rows of one head, in the memory layouts of the five matrix products of the backward pass.
 
 use super::context::{Context, Widths, of_pairs};
 use super::keys::{pair_along, pair_rows, words};
 use crate::kernel::simd::{Kernel, Simd, Single, all_finite, floats, floats_mut, zeroed};
 use std::ops::Range;
 
-/// The number of rows in a part; a part may have one more. The sums of a key over these rows stay in registers.
+/// The number of query rows in a part, which an item processes together; a part may have one more. The sums of a key
+/// over these rows stay in registers.
 pub(super) const ROWS: usize = 96;
 
 /// Query rows of one head, with all data of these rows that the backward pass needs.
@@ -13,20 +14,23 @@ pub(super) struct Queries<S: Simd> {
     pub(super) batch: usize,
     pub(super) head: usize,
     pub(super) rows: Range<usize>,
-    /// The queries, `[rows][k_width]`: multiplied by the query factor, or unchanged if products are of pairs of `bf16`.
+    /// The queries, `[rows][k_width]`: multiplied by `Modifiers::query_factor`, or unchanged if the path multiplies
+    /// pairs of `bf16`.
     pub(super) q: Vec<S::V>,
-    /// The gradients of the output, `[rows][v_width]`: multiplied by the row's factor, or unchanged if products are of
-    /// pairs.
+    /// The gradients of the output, `[rows][v_width]`: multiplied by the row's factor, or unchanged if the path
+    /// multiplies pairs of `bf16`.
     pub(super) dout: Vec<S::V>,
     pub(super) pairs: QueryPairs<S>,
     /// The integer base of each row's weights. The base is subtracted from the scores of the row before the powers of
     /// two are computed.
     pub(super) tops: Vec<f32>,
-    /// The values of `tops` in `f64`, for careful rows.
+    /// The values of `tops` in `f64`, for careful rows (rows whose scores are computed in `f64`).
     pub(super) bases: Vec<f64>,
-    /// The factor of each row by which powers of two are multiplied to become weights; 0 for rows that read no key.
+    /// For each row, the factor by which a power of two is multiplied to become a softmax weight; 0 for rows that read
+    /// no key.
     pub(super) factors: Vec<f32>,
-    /// The sum of `dout * out` of each row: multiplied by the factor, or unchanged if products are of pairs.
+    /// For each row, the sum of `dout * out`: multiplied by the row's factor, or unchanged if the path multiplies pairs
+    /// of `bf16`.
     pub(super) deltas: Vec<f32>,
     /// The mask bits of a block, one word for each row.
     pub(super) words: Vec<u64>,
@@ -34,19 +38,21 @@ pub(super) struct Queries<S: Simd> {
     pub(super) sums: Vec<S::V>,
     /// Whether at least one row reads no key.
     pub(super) dead: bool,
-    /// Whether each row is careful. The field `careful` is true if at least one row is careful.
+    /// Whether each row is careful (its scores are computed in `f64`). The field `careful` is true if at least one row
+    /// is careful.
     pub(super) careful_rows: Vec<bool>,
     pub(super) careful: bool,
     /// Whether `q` or `dout` holds an infinite or NaN value.
     pub(super) non_finite: bool,
 }
 
-/// The rows of [`Queries`] as pairs of `bf16`; empty if products are of `f32`.
+/// The rows of [`Queries`] as pairs of `bf16`; empty if the path multiplies `f32` numbers.
 pub(super) struct QueryPairs<S: Simd> {
-    /// Queries as pairs along head_dim, `[rows][words]`.
+    /// Pairs of neighbouring components of a query, `[rows][words]`.
     pub(super) q: Vec<S::V>,
     pub(super) dout: Vec<S::V>,
-    /// Pairs of neighbouring query rows, `[pairs][width]`. The first row of each pair has an even index.
+    /// Pairs of the same component of neighbouring queries, `[pairs][width]`. The first row of each pair has an even
+    /// index.
     pub(super) q_rows: Vec<S::V>,
     pub(super) dout_rows: Vec<S::V>,
 }
@@ -59,7 +65,8 @@ impl<S: Simd> QueryPairs<S> {
         QueryPairs { q, dout, q_rows, dout_rows }
     }
 
-    /// Copies `count` rows of `[q, dout]` into pairs. `odd` is 1 if the first row has an odd index, otherwise 0.
+    /// Combines `count` rows of `q` and of `dout` into pairs of `bf16`. `odd` is 1 if the first row has an odd index,
+    /// otherwise 0.
     #[inline(always)]
     fn fill(&mut self, s: S, [q, dout]: [&[S::V]; 2], Widths { k, v }: Widths, count: usize, odd: usize) {
         let arrays = [(q, k, &mut self.q, &mut self.q_rows), (dout, v, &mut self.dout, &mut self.dout_rows)];
@@ -74,7 +81,7 @@ impl<S: Simd> QueryPairs<S> {
     }
 }
 
-/// The maximum number of rows in a part.
+/// The maximum number of query rows in a part.
 const MOST: usize = ROWS + 1;
 
 impl<S: Simd> Queries<S> {
@@ -100,8 +107,8 @@ impl<S: Simd> Queries<S> {
         }
     }
 
-    /// Copies query rows `rows` and the gradients of their outputs into all layouts. `head` is `[batch row, head]`;
-    /// there are at most `MOST` rows.
+    /// Copies query rows `rows`, at most `MOST`, and the gradients of their outputs into all memory layouts. `head` is
+    /// `[batch row, head]`.
     #[inline(always)]
     pub(super) fn fill(&mut self, s: S, context: &Context<'_>, head: [usize; 2], rows: Range<usize>) {
         s.run(Fill { into: self, context, head, rows });
@@ -142,7 +149,8 @@ impl<S: Simd> Queries<S> {
     }
 }
 
-/// The code of [`Queries::fill`] as a kernel: it is compiled once for each processor path instead of at each call site.
+/// The computation of [`Queries::fill`] as a kernel, which is compiled once for each processor path instead of at each
+/// call site.
 struct Fill<'a, 'b, S: Simd> {
     into: &'a mut Queries<S>,
     context: &'a Context<'b>,

@@ -1,12 +1,12 @@
-//! Runs work on several threads, where a part of the work may wait for other threads.
+//! Runs work on several threads that may wait for each other.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Calls `work` on up to `threads` threads, including the current one.
 ///
-/// Work may wait for work that another thread has begun. A thread that is already inside of `work` must therefore not
-/// begin more work, which could happen while a user's closure waits for the thread pool.
+/// A call of `work` may wait for another thread that has begun `work` earlier. A thread that is already inside of
+/// `work` must therefore not begin `work` again, which could happen while a user's closure waits for the thread pool.
 pub(super) fn on_threads(threads: usize, work: impl Fn() + Sync) {
     thread_local!(static INSIDE: Cell<bool> = const { Cell::new(false) });
     struct Leave(bool);
@@ -33,7 +33,7 @@ pub(super) fn on_threads(threads: usize, work: impl Fn() + Sync) {
     });
 }
 
-/// Calls `work` with each of `0..count`, on up to `threads` threads.
+/// Calls `work` once with each number of `0..count`, on up to `threads` threads.
 pub(super) fn for_each(threads: usize, count: usize, work: impl Fn(usize) + Sync) {
     let next = AtomicUsize::new(0);
     on_threads(threads.min(count), || {

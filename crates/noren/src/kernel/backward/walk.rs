@@ -1,4 +1,5 @@
-//! Computations row by row: statistics before the traversal, gradients of score modifiers after the traversal.
+//! Computations row by row: the numbers of each row before gradients are added ([`RowStats`]), and the gradients of
+//! score modifiers afterwards.
 
 use super::cells::{Block, Maker, Of, PHASE, Tables, careful_scores, prepare};
 use super::context::{CAREFUL, Context, RowStats, pieces};
@@ -28,7 +29,8 @@ pub(crate) enum Gradient {
     Soft,
 }
 
-/// Returns the statistics of all rows. The statistics of careful rows are incomplete until `refine` computes them.
+/// Returns the base, factor and delta of all query rows. Those of careful rows are incomplete until `refine` computes
+/// them.
 pub(super) fn stats(context: &Context<'_>, threads: usize) -> Vec<RowStats> {
     let [batch, heads, q_len, v_dim] = context.out.shape();
     let mut all = vec![RowStats::default(); batch * heads * q_len];
@@ -59,8 +61,8 @@ pub(super) fn stats(context: &Context<'_>, threads: usize) -> Vec<RowStats> {
     all
 }
 
-/// Returns the dot product of `a` and `b`. Index `i` is added to sum `i % 8` of eight sums, which compilers turn into
-/// vectors.
+/// Returns the dot product of `a` and `b`. The product at index `i` is added to sum `i % 8` of eight sums, so that
+/// compilers can use vectors.
 fn dot(a: &[f32], b: &[f32]) -> f64 {
     let mut sums = [0.0; 8];
     for (a, b) in a.chunks(8).zip(b.chunks(8)) {
@@ -71,7 +73,7 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
     sums.iter().sum()
 }
 
-/// Memory for a traversal of the cells of rows.
+/// Scratch memory for a traversal of the cells of query rows.
 struct Scratch<S: Simd> {
     keys: Keys<S>,
     queries: Queries<S>,
@@ -86,26 +88,28 @@ impl<S: Simd> Scratch<S> {
     }
 }
 
-/// A traversal of the cells of some rows of one head. It has three nested loops: over items of keys, over rows, and
-/// over blocks of keys.
+/// A traversal of the cells of some query rows of one head. It has three nested loops: over runs of keys, over rows,
+/// and over blocks of keys.
 struct Walk<'a, 'b, S: Simd> {
     context: &'a Context<'b>,
     scratch: &'a mut Scratch<S>,
     /// The head to visit, as `[batch row, head]`.
     head: [usize; 2],
     rows: Range<usize>,
-    /// The kind of gradients to compute. If `None`, only the products are computed.
+    /// The kind of gradients to compute. If `None`, only the matrix products are computed, without weights and
+    /// gradients of cells.
     of: Option<Of>,
     visit: &'a mut dyn FnMut(RowCells<'_, S>),
 }
 
-/// The cells of one row in a block.
+/// The cells of one query row in a block of keys.
 struct RowCells<'a, S: Simd> {
     keys: &'a Keys<S>,
     at: Place,
-    /// The mask bits; `None` if all cells are allowed.
+    /// The mask bits of the row, one bit for each key; `None` if all cells are allowed.
     word: Option<u64>,
-    /// The entries of [`Tables::grads`] for this row: one value for each key from `at.key` on.
+    /// The entries of [`Tables::grads`] for this row: one value for each key of the block, from its first key
+    /// (`at.key`) on.
     grads: &'a [f32],
 }
 
@@ -175,17 +179,17 @@ impl<S: Simd> Walk<'_, '_, S> {
     }
 }
 
-/// The softmax of a careful row over the blocks so far.
+/// The softmax of a careful row over the blocks of keys that were read so far.
 #[derive(Clone, Copy)]
 struct Softmax {
-    /// The integer base of the weights: an upper bound of the scores so far.
+    /// The integer base of the weights `2^(score - base)`: an upper bound of the scores so far.
     base: f64,
     sum: f64,
-    /// The sum over keys of the weight times the product of `dout` and the value.
+    /// The sum over keys of the weight times the dot product of `dout` and the key's value.
     delta: f64,
 }
 
-/// Computes the denominators (bases and factors) and the deltas of careful rows.
+/// Computes the bases, factors and deltas of careful rows in `f64`, and writes them to `context.stats`.
 pub(super) fn refine<S: Simd>(s: S, context: &mut Context<'_>, threads: usize) {
     if context.partial {
         return;
@@ -255,7 +259,7 @@ impl Softmax {
     }
 }
 
-/// Computes the gradients of score modifiers that `wanted` lists.
+/// Computes the gradients of the score modifiers in `wanted`, and writes them to the arrays of `wanted`.
 pub(super) fn modifiers<S: Simd>(s: S, context: &Context<'_>, wanted: Wanted<'_>, threads: usize) {
     for (gradient, array) in wanted.arrays {
         match gradient {
@@ -274,13 +278,14 @@ pub(super) fn modifiers<S: Simd>(s: S, context: &Context<'_>, wanted: Wanted<'_>
     }
 }
 
-/// Returns the range of indices over which a broadcast dimension is summed: all if `dim` is 1, otherwise only `at`.
+/// Returns the range of indices over which a gradient is summed in one dimension of size `len`. If `dim`, the size of
+/// the gradient in this dimension, is 1, returns all indices, otherwise only `at`.
 fn summed(dim: usize, at: usize, len: usize) -> Range<usize> {
     if dim == 1 { 0..len } else { at..at + 1 }
 }
 
-/// Computes the gradient of an array of biases or soft weights, which is broadcast over the cells. `of` selects the
-/// gradient that is computed for each cell.
+/// Computes the gradient of an array of biases or soft weights, and writes it to `array`. The gradient is summed over
+/// dimensions of 1. `of` selects the gradient that is computed for each cell.
 fn dense<S: Simd>(s: S, context: &Context<'_>, of: Of, array: SharedRows<'_>, threads: usize) {
     let [batch, heads, q_len, _] = context.q.shape();
     let dims = array.shape();
@@ -313,7 +318,7 @@ fn dense<S: Simd>(s: S, context: &Context<'_>, of: Of, array: SharedRows<'_>, th
     });
 }
 
-/// Computes the gradient of the table of a relative bias.
+/// Computes the gradient of the table of a relative bias, and writes it to `table`.
 fn relative<S: Simd>(s: S, context: &Context<'_>, table: SharedRows<'_>, threads: usize) {
     let [batch, heads, q_len, _] = context.q.shape();
     let [_, table_heads, _, width] = table.shape();

@@ -5,12 +5,12 @@ use crate::Isa;
 use half::{bf16, f16};
 use std::arch::x86_64::*;
 
-/// Proof that the processor has AVX2, FMA and F16C.
+/// A token whose existence proves that the processor has AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2(());
 
 impl Avx2 {
-    /// Returns the proof token of this path; `None` if the processor lacks the instructions.
+    /// Returns the token of this path if the processor has the path's instructions, otherwise `None`.
     pub(crate) fn detect() -> Option<Self> {
         Isa::Avx2.detected().then_some(Avx2(()))
     }
@@ -62,7 +62,7 @@ fn keep(bits: u64, a: __m256, b: __m256) -> __m256 {
     _mm256_blendv_ps(b, a, _mm256_castsi256_ps(set))
 }
 
-/// Returns the largest lane.
+/// Returns the largest lane of `a`.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn reduce_max(a: __m256) -> f32 {

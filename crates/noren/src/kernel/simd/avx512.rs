@@ -1,30 +1,30 @@
 //! The paths for AVX-512: 16 lanes, 32 registers, and predicate registers that take mask bits directly.
 //!
 //! There are two paths: one for every processor with AVX-512, and one that also uses AVX512-BF16 and multiplies pairs
-//! with one instruction. The paths do not differ otherwise, so `f32` results of the two paths have the same bits.
+//! of `bf16` with one instruction. The paths do not differ otherwise, so their `f32` results have the same bits.
 
 use super::{Kernel, Lanes, Pairs, Simd, Single};
 use crate::Isa;
 use half::{bf16, f16};
 use std::arch::x86_64::*;
 
-/// Proof that the processor has AVX-512 F, VL, BW and DQ.
+/// A token whose existence proves that the processor has AVX-512 F, VL, BW and DQ.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512(());
 
-/// Proof that the processor has AVX-512 F, VL, BW, DQ and AVX512-BF16.
+/// A token whose existence proves that the processor has AVX-512 F, VL, BW, DQ and AVX512-BF16.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512Bf16(());
 
 impl Avx512 {
-    /// Returns the proof token of this path; `None` if the processor lacks the instructions.
+    /// Returns the token of this path if the processor has the path's instructions, otherwise `None`.
     pub(crate) fn detect() -> Option<Self> {
         Isa::Avx512.detected().then_some(Avx512(()))
     }
 }
 
 impl Avx512Bf16 {
-    /// Returns the proof token of this path; `None` if the processor lacks the instructions.
+    /// Returns the token of this path if the processor has the path's instructions, otherwise `None`.
     pub(crate) fn detect() -> Option<Self> {
         Isa::Avx512Bf16.detected().then_some(Avx512Bf16(()))
     }
@@ -33,7 +33,8 @@ impl Avx512Bf16 {
 // SAFETY: `__m512` is sixteen `f32` values.
 unsafe impl Lanes for __m512 {}
 
-/// Transposes 16 rows: first pairs, then groups of four inside 128-bit lanes, then the lanes.
+/// Transposes 16 vectors of 16 numbers in three steps: pairs, then groups of four inside 128-bit lanes, then the
+/// 128-bit lanes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
 fn transpose(rows: &mut [__m512; 16]) {

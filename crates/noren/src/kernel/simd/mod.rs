@@ -15,7 +15,7 @@ pub(crate) mod portable;
 
 use half::{bf16, f16};
 
-/// A vector type that consists of `f32` values only.
+/// A vector type that consists only of `f32` values.
 ///
 /// # Safety
 ///
@@ -25,7 +25,7 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {}
 
 /// An array of numbers of type `T` in memory.
 pub(crate) trait Chunk<T>: Copy {
-    /// Returns the numbers as arrays. Numbers after the last whole array are left out.
+    /// Returns `numbers` as a slice of arrays of this type. Numbers after the last whole array are left out.
     fn chunks(numbers: &[T]) -> &[Self];
 
     /// Returns the numbers of the array.
@@ -76,7 +76,7 @@ impl Number for bf16 {
 /// `run` must be `#[inline(always)]`, and all functions that `run` calls often must be `#[inline(always)]` too.
 /// Otherwise they are not compiled with the instructions of the path.
 pub(crate) trait Kernel<S: Simd> {
-    /// Does the work on the path of token `simd`.
+    /// Runs the work on the processor path of the token `simd`.
     fn run(self, simd: S);
 }
 
@@ -86,13 +86,14 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     type V: Lanes;
     /// `LANES` numbers of type `T` in memory.
     type Array<T: Copy>: Chunk<T>;
-    /// The product, of `f32` or of pairs of `bf16`, that a forward or backward pass uses on this path.
+    /// The format of operands ([`Single`] or [`Pairs`]) that a forward or backward pass uses on this path.
     type Product: Product;
     /// The number of values in a vector, a divisor of 64.
     const LANES: usize;
-    /// The number of rows of the register tile, which has `ROWS x VECTORS` vectors of accumulators. At most 6.
+    /// The number of rows of the register tile, at most 6. The register tile has `ROWS x VECTORS` vectors of
+    /// accumulators.
     const ROWS: usize;
-    /// The number of vectors in a row of the register tile. At most 4.
+    /// The number of vectors in a row of the register tile, at most 4.
     const VECTORS: usize;
 
     /// Runs `kernel`, compiled with the instructions of this path.
@@ -109,19 +110,19 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn mul(self, a: Self::V, b: Self::V) -> Self::V;
     /// Returns `a / b`.
     fn div(self, a: Self::V, b: Self::V) -> Self::V;
-    /// Returns `a * b + c`. The result is rounded once if the path has a fused instruction, otherwise the product and
-    /// the sum are both rounded.
+    /// Returns `a * b + c`. If the path has a fused instruction, the result is rounded once. Otherwise, the product is
+    /// rounded, and then the sum.
     fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
     /// Returns the larger value of each lane; `b` if one of the two is NaN.
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
     /// Returns the smaller value of each lane; `b` if one of the two is NaN.
     fn min(self, a: Self::V, b: Self::V) -> Self::V;
-    /// Returns the nearest integers, ties to even.
+    /// Returns the nearest integer of each lane, ties to even.
     fn round(self, a: Self::V) -> Self::V;
     /// Returns `a * 2^n` for integer-valued `n`, rounded once. A path may treat `n` below -250 as -250.
     fn scale(self, a: Self::V, n: Self::V) -> Self::V;
-    /// Returns `a * 2^n` for `a` from 0.5 to 2 or NaN and integer-valued `n`. A path may return 0 if the product is below
-    /// the normal range of `f32`.
+    /// Returns `a * 2^n`. `n` must be integer-valued, and `a` must be NaN or from 0.5 to 2. A path may return 0 if the
+    /// product is below the normal range of `f32`.
     #[inline(always)]
     fn scale_power(self, a: Self::V, n: Self::V) -> Self::V {
         self.scale(a, n)
@@ -140,7 +141,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     }
     /// Returns whether at least one lane of `a` is larger than the lane of `b` with the same index.
     fn any_above(self, a: Self::V, b: Self::V) -> bool;
-    /// Returns the largest lane.
+    /// Returns the largest lane of `a`.
     fn reduce_max(self, a: Self::V) -> f32;
 
     /// Prefetches the cache line at `address` into the second-level cache. The address may be outside any memory.
@@ -148,7 +149,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn prefetch<T>(self, address: *const T) {
         let _ = address;
     }
-    /// Returns `LANES` numbers as `f32`.
+    /// Returns the `LANES` numbers of `from` as `f32`.
     #[inline(always)]
     fn load_f16(self, from: &Self::Array<f16>) -> Self::V {
         let mut out = self.splat(0.0);
@@ -156,7 +157,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         into.iter_mut().zip(from.numbers()).for_each(|(into, x)| *into = f16_value(x.to_bits()));
         out
     }
-    /// Returns `LANES` numbers as `f32`.
+    /// Returns the `LANES` numbers of `from` as `f32`.
     #[inline(always)]
     fn load_bf16(self, from: &Self::Array<bf16>) -> Self::V {
         let mut out = self.splat(0.0);
@@ -165,8 +166,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         out
     }
 
-    /// Returns `c` plus the two products in each lane. A lane of `a` or `b` is a *pair*: two `bf16`, one in the lower
-    /// and one in the upper half.
+    /// Returns, for each lane, `c` plus two products: that of the lower numbers and that of the upper numbers of `a`
+    /// and `b`. A lane of `a` or `b` is a *pair*: two `bf16` numbers, one in the lower and one in the upper half.
     ///
     /// The two additions may be rounded separately or together, and numbers below the normal range of `f32` may count
     /// as 0.
@@ -175,7 +176,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         let ([a_low, a_high], [b_low, b_high]) = (self.unpair(a), self.unpair(b));
         self.fma(a_high, b_high, self.fma(a_low, b_low, c))
     }
-    /// Returns `[lower, upper]`: the lower and the upper numbers of the pairs.
+    /// Returns the numbers of the pairs of `bf16` in `a` as `f32`: `[lower numbers, upper numbers]`.
     #[inline(always)]
     fn unpair(self, a: Self::V) -> [Self::V; 2] {
         let (mut low, mut high) = (a, a);
@@ -187,7 +188,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         each(&mut high, |bits| bits & 0xffff_0000);
         [low, high]
     }
-    /// Returns pairs of lane `i` of `low` and lane `i` of `high`, rounded to the nearest `bf16`, ties to even.
+    /// Returns pairs of `bf16`, each made of lane `i` of `low` and lane `i` of `high`, rounded to nearest, ties to
+    /// even.
     #[inline(always)]
     fn pair(self, low: Self::V, high: Self::V) -> Self::V {
         let mut pairs = low;
@@ -197,7 +199,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         }
         pairs
     }
-    /// Returns pairs of neighbouring lanes of `first`, then pairs of neighbouring lanes of `second`.
+    /// Returns pairs of `bf16`: first pairs of neighbouring lanes of `first`, then pairs of neighbouring lanes of
+    /// `second`.
     #[inline(always)]
     fn pair_neighbours(self, first: Self::V, second: Self::V) -> Self::V {
         let mut values = [0.0; 128];
@@ -212,13 +215,14 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     }
 }
 
-/// The format in which operands are stored, as *words*. Arrays of words are arrays of `f32`, whose bits may be pairs of
-/// `bf16`.
+/// The format in which the operands of a matrix product are stored: as *words*, each one `f32` or a pair of `bf16`. An
+/// array of words has the type of an array of `f32`, also if its bits are pairs.
 pub(crate) trait Product: Copy + Send + Sync + 'static {
-    /// The number of values in a word: the terms that one instruction adds to a lane.
+    /// The number of values in a word: 1, or 2 for a pair. This is also the number of products that one instruction
+    /// adds to a lane.
     const TERMS: usize;
 
-    /// Returns `c` plus the products of the words of `a` and `b`, lane by lane.
+    /// Returns, for each lane, `c` plus the products of the values in the words of `a` and `b`.
     fn dot<S: Simd>(s: S, a: S::V, b: S::V, c: S::V) -> S::V;
 
     /// Returns the number of words that hold `numbers` values.
@@ -227,11 +231,11 @@ pub(crate) trait Product: Copy + Send + Sync + 'static {
     }
 }
 
-/// The format in which a word is one `f32`.
+/// The operand format in which a word is one `f32`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Single;
 
-/// The format in which a word is a pair of `bf16`.
+/// The operand format in which a word is a pair of `bf16`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pairs;
 
@@ -253,13 +257,13 @@ impl Product for Pairs {
     }
 }
 
-/// Returns the number of keys in a lane group: `LANES`, or twice as many where a word is a pair. The weights of one row
-/// and a lane group then fill whole vectors, also as pairs of neighbouring keys.
+/// Returns the number of keys in a lane group: `LANES`, or `2 * LANES` if a word is a pair of `bf16`. The weights of
+/// one row and a lane group then fill whole vectors, also as pairs of neighbouring keys.
 pub(crate) const fn group<S: Simd, P: Product>() -> usize {
     S::LANES * P::TERMS
 }
 
-/// Returns the number with the given `f16` bits, computed without a branch.
+/// Returns the `f16` number with the bits `bits` as `f32`, computed without a branch.
 #[inline(always)]
 pub(crate) fn f16_value(bits: u16) -> f32 {
     let bits = u32::from(bits);
@@ -270,20 +274,22 @@ pub(crate) fn f16_value(bits: u16) -> f32 {
     f32::from_bits(size.to_bits() | special | (bits & 0x8000) << 16)
 }
 
-/// Returns a pair of the `bf16` nearest to `low` and `high`.
+/// Returns a pair of `bf16`: the `bf16` nearest to `low` in the lower half, and the one nearest to `high` in the upper
+/// half.
 #[inline(always)]
 pub(crate) fn pair_up(low: f32, high: f32) -> f32 {
     f32::from_bits(bf16_bits(low) >> 16 | bf16_bits(high) & 0xffff_0000)
 }
 
-/// Returns `value` rounded to the nearest `bf16`, in the upper 16 bits. The lower 16 bits have no meaning.
+/// Returns the bits of the `bf16` nearest to `value` in the upper 16 bits of the result. The lower 16 bits have no
+/// meaning.
 #[inline(always)]
 fn bf16_bits(value: f32) -> u32 {
     let bits = value.to_bits();
     if value.is_nan() { bits | 0x0040_0000 } else { bits.wrapping_add(0x7fff + (bits >> 16 & 1)) }
 }
 
-/// Returns whether no number in the words is infinite or NaN.
+/// Returns whether all numbers in the words `values` are finite (neither infinite nor NaN).
 #[inline(always)]
 pub(crate) fn all_finite<P: Product>(values: &[f32]) -> bool {
     // In infinite and NaN values, all bits of the exponent are 1. Adding 1 to such an exponent carries into the sign
@@ -347,7 +353,7 @@ pub(crate) fn try_zeroed<V: Lanes>(len: usize) -> Option<Vec<V>> {
 mod tests {
     use super::*;
 
-    /// Widens every number of 16 bits, and compares it with the conversion of `half`.
+    /// Widens every number of 16 bits with the path `s`, and compares the result with that of the crate `half`.
     fn check_all<S: Simd, T: Number>(s: S, number: fn(u16) -> T, expected: fn(T) -> f32) {
         let all: Vec<T> = (0..=u16::MAX).map(number).collect();
         for chunk in S::Array::<T>::chunks(&all) {

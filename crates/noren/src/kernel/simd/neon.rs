@@ -6,12 +6,12 @@ use half::bf16;
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-/// Proof that the processor has NEON.
+/// A token whose existence proves that the processor has NEON.
 #[derive(Clone, Copy)]
 pub(crate) struct Neon(());
 
 impl Neon {
-    /// Returns the proof token of this path; `None` if the processor lacks the instructions.
+    /// Returns the token of this path if the processor has the path's instructions, otherwise `None`.
     pub(crate) fn detect() -> Option<Self> {
         Isa::Neon.detected().then_some(Neon(()))
     }
@@ -63,7 +63,7 @@ fn keep(bits: u64, a: float32x4_t, b: float32x4_t) -> float32x4_t {
     vbslq_f32(vtstq_u32(vdupq_n_u32(bits as u32), lanes), a, b)
 }
 
-/// Transposes four vectors.
+/// Transposes a square matrix of four vectors with four numbers each.
 #[inline]
 #[target_feature(enable = "neon")]
 fn transpose(square: &mut [float32x4_t; 4]) {

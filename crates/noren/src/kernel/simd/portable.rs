@@ -31,10 +31,11 @@ fn map(a: Eight, f: impl Fn(f32) -> f32) -> Eight {
     zip(a, a, |x, _| f(x))
 }
 
-/// A number below 2^22 in absolute value is rounded to an integer, ties to even, when this number is added to it.
+/// The number that is used for rounding: adding `MAGIC` to a number below 2^22 in absolute value rounds it to an
+/// integer, ties to even.
 const MAGIC: f32 = 12_582_912.0; // 1.5 * 2^23
 
-/// Returns an integer-valued `n` as an integer, after limiting `n` to -250..=250. NaN gives -250.
+/// Returns the integer-valued `n` as an `i32`, limited to -250..=250. NaN gives -250.
 #[inline(always)]
 fn exponent(n: f32) -> i32 {
     let n = if n > -250.0 { n } else { -250.0 };

@@ -1,10 +1,11 @@
-//! The computation of one tile by several threads, for calls with fewer tiles than threads.
+//! The computation of one tile by several threads, for calls over a key-value cache with so few tiles that some threads
+//! would have no work.
 //!
 //! The threads first divide the keys and compute scores. Then the maximum of each row is known, and the scores become
 //! weights. Last, the threads divide the columns of the values and add the weighted values. Each number of the output
-//! therefore adds keys in ascending order, as in the computation by one thread. The maximum is an integer, so weights
-//! relative to the final maximum are weights relative to an earlier maximum times a power of two. The results of both
-//! computations have the same bits.
+//! therefore adds keys in ascending order, as in the computation by one thread. The computation by one thread uses
+//! weights relative to the maximum so far, and multiplies earlier sums by a power of two when the maximum rises. Maxima
+//! are integers, so this causes no rounding, and both computations give the same bits.
 
 use super::TileKernel;
 use crate::kernel::blocks::KeyBlock;
@@ -15,33 +16,35 @@ use crate::kernel::simd::{Kernel, Product, Simd, group, zeroed};
 use crate::kernel::store::Reads;
 use std::ops::Range;
 
-/// The maximum number of rows of a tile that several threads share. All scores of such a tile are in memory at once.
+/// The maximum number of rows of a tile that several threads compute together. All scores of such a tile are in memory
+/// at once.
 pub(crate) const MOST_ROWS: usize = 32;
 
-/// The scores, later the weights, of some blocks of a tile.
+/// First the scores, later the weights, of all rows of a tile for some of its blocks of keys.
 pub(crate) struct Part<S: Simd> {
     blocks: Vec<KeyBlock>,
-    /// The scores or weights, `[blocks][rows][WIDE]`.
+    /// First the scores, later the weights, `[blocks][rows][WIDE]`.
     scores: Vec<S::V>,
-    /// Mask bits, `[blocks][rows]`; all bits are set in blocks whose cells are all allowed.
+    /// Mask words, `[blocks][rows]`. In blocks whose cells are all allowed, all bits are set.
     words: Vec<u64>,
-    /// The maximum score of each row, rounded up to an integer.
+    /// The maximum score of each row in these blocks, rounded up to an integer.
     maxima: Vec<f32>,
 }
 
-/// One step of the work on a tile.
+/// One step of the computation of a tile by several threads.
 pub(crate) enum Task<'c, S: Simd> {
-    /// Divides the blocks of the tile into parts. The fields are the maximum number of parts, and the list that
+    /// Divides the blocks of keys of the tile into parts. The fields are the maximum number of parts, and the list that
     /// receives the parts.
     Cut(usize, &'c mut Vec<Part<S>>),
     Score(&'c mut Part<S>),
-    /// Turns the scores of a part into weights. The slice has the maximum of each row over all parts.
+    /// Turns the scores of a part (some blocks of keys of the tile) into weights. The slice has the maximum of each row
+    /// over all parts.
     Weigh(&'c mut Part<S>, &'c [f32]),
-    /// Adds the weighted values of a range of columns. The fields are the parts, the range of columns in vectors, and
-    /// the memory for the sums.
+    /// Adds the weighted values of a range of columns. The fields are the parts (each with the weights of some blocks
+    /// of keys), the range of columns in vectors, and the memory for the sums.
     Accumulate(&'c [Part<S>], Range<usize>, &'c mut Vec<S::V>),
-    /// Adds the weights, combines the columns and writes the rows. The fields are the parts, the maximum of each row,
-    /// and the sums of each range of columns.
+    /// Adds the weights of each row, combines the columns and writes the rows. The fields are the parts (each with the
+    /// weights of some blocks of keys), the maximum of each row, and the sums of each range of columns.
     Finish(&'c [Part<S>], &'c [f32], &'c [(Range<usize>, Vec<S::V>)]),
 }
 
@@ -66,7 +69,7 @@ impl<S: Simd, P: Product> Kernel<S> for SplitKernel<'_, '_, '_, S, P> {
 }
 
 impl<S: Simd> Part<S> {
-    /// Returns the maximum of each row over all parts.
+    /// Returns the maximum of each row over all parts (groups of blocks of keys).
     pub(crate) fn maxima(parts: &[Part<S>]) -> Vec<f32> {
         let rows = parts.first().map_or(0, |part| part.maxima.len());
         (0..rows).map(|r| parts.iter().map(|part| part.maxima[r]).fold(NOTHING, f32::max)).collect()
@@ -76,8 +79,8 @@ impl<S: Simd> Part<S> {
 impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
     const PER_ROW: usize = WIDE / S::LANES;
 
-    /// Returns two ranges of a block, `(lane groups, words of weights)`, which contain all keys that a register tile
-    /// reads. The argument `words` has the mask bits of the rows of the register tile.
+    /// Returns two ranges within `block`, `(lane groups, words of weights)`, which contain all keys that a register
+    /// tile reads. `words` has the mask bits of the rows of the register tile.
     fn needed(words: &[u64], block: &KeyBlock) -> (Range<usize>, Range<usize>) {
         let keys = match words.iter().fold(0, |or, word| or | word) {
             0 => 0..0,
@@ -101,7 +104,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         parts.extend(blocks.chunks(each).map(part));
     }
 
-    /// Computes the scores of all rows of the tile for the keys of a part. Hidden cells get minus infinity.
+    /// Computes the scores of all rows of the tile for the blocks of keys of `part`. Hidden cells get minus infinity.
     #[inline(always)]
     fn score(&mut self, s: S, part: &mut Part<S>) {
         self.start(s);
@@ -156,7 +159,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         }
     }
 
-    /// Turns the scores of a part into weights. `maxima` has the maximum of each row over all parts.
+    /// Turns the scores of `part` into weights. `maxima` has the maximum of each row over all parts of the tile.
     #[inline(always)]
     fn weigh_part(&mut self, s: S, part: &mut Part<S>, maxima: &[f32]) {
         self.start(s);
@@ -175,7 +178,8 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         }
     }
 
-    /// Adds the weighted values of columns `columns`, counted in vectors, into `acc`.
+    /// Adds the values, multiplied by the weights in `parts`, into `acc`, for the columns `columns`, counted in
+    /// vectors.
     #[inline(always)]
     fn accumulate(&mut self, s: S, parts: &[Part<S>], columns: Range<usize>, acc: &mut Vec<S::V>) {
         let (rows, v_width) = (self.row_count(), self.source.v_width());
@@ -222,7 +226,8 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         }
     }
 
-    /// Adds the weights, combines the sums of the columns, and calls [`finish`](TileKernel::finish).
+    /// Adds the weights in `parts` for each row, combines the sums of all ranges of columns, and calls
+    /// [`finish`](TileKernel::finish).
     #[inline(always)]
     fn put_together(&mut self, s: S, parts: &[Part<S>], maxima: &[f32], columns: &[(Range<usize>, Vec<S::V>)]) {
         self.start(s);
@@ -255,7 +260,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
     }
 }
 
-/// Rounds the weights of a row to pairs, which take the first half of `weights`.
+/// Rounds the weights of a row to pairs of `bf16`, which are written to the first half of `weights`.
 #[inline(always)]
 fn pair_weights<S: Simd>(s: S, weights: &mut [S::V]) {
     for pair in 0..weights.len() / 2 {

@@ -1,0 +1,249 @@
+//! [`Fold`]: sequences that begin with the same tokens, in rows in which each shared prefix occurs once.
+//!
+//! Training with several continuations of one prompt (rollouts of reinforcement learning, pairs of preferences) computes
+//! the prompt once: the row holds a prefix tree, and the mask [`FoldRow::tree`] lets each token read the tokens before it in its own
+//! sequence.
+
+use crate::atoms::Tree;
+use crate::error::Error;
+use crate::shape::Shape;
+use std::ops::Range;
+
+/// Options of [`Fold::new`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FoldOptions {
+    /// Maximum number of tokens of a row. `None`: all sequences are in one row.
+    pub budget: Option<usize>,
+    /// Minimum number of tokens of a shared prefix. Sequences with fewer equal tokens at their start share none.
+    pub min_prefix: usize,
+    /// Maximum number of tree roots in a row, which is the number of groups of sequences that share no token. `None`: no
+    /// maximum.
+    pub max_roots: Option<usize>,
+}
+
+impl Default for FoldOptions {
+    /// Returns the options for one row in which every common prefix is shared.
+    fn default() -> Self {
+        FoldOptions { budget: None, min_prefix: 1, max_roots: None }
+    }
+}
+
+/// Consecutive tokens of a row, each the next token of the one before it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FoldRun {
+    /// The tokens of the run, as indices in the row.
+    pub slots: Range<usize>,
+    /// The run whose last token comes before the first token of this run; `None` at the start of a sequence.
+    pub parent: Option<usize>,
+    /// The position of the first token in its sequences, from 0.
+    pub position: usize,
+    /// A sequence that contains the run.
+    pub sequence: usize,
+}
+
+/// One row of a [`Fold`]: a prefix tree, depth first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FoldRow {
+    /// The runs, in the order of their tokens.
+    pub runs: Vec<FoldRun>,
+}
+
+impl FoldRow {
+    /// Returns the number of tokens.
+    pub fn len(&self) -> usize {
+        self.runs.last().map_or(0, |run| run.slots.end)
+    }
+
+    /// Returns true if the row has no tokens.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Returns the atom in which each token reads itself and the tokens before it in its own sequence.
+    pub fn tree(&self) -> Tree {
+        let parents = self.runs.iter().map(|run| run.parent.map_or(-1, |parent| parent as i64)).collect::<Vec<_>>();
+        Tree::new(parents).runs(self.runs.iter().map(|run| run.slots.len() as u64).collect::<Vec<_>>())
+    }
+}
+
+/// The place of one sequence in a [`Fold`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FoldPlace {
+    /// The index of the row.
+    pub row: usize,
+    /// The tokens of the sequence in their order, as ranges of indices in the row.
+    pub slots: Vec<Range<usize>>,
+}
+
+/// Sequences in rows in which each shared prefix occurs once.
+///
+/// ```
+/// use noren_mask::{Fold, FoldOptions};
+/// let fold = Fold::new(&[[5, 6, 7, 8], [5, 6, 9, 9], [5, 6, 7, 4]], FoldOptions::default())?;
+/// let row = &fold.rows[0];
+/// assert_eq!((row.len(), fold.token_count()), (7, 12));        // 5 6, then 7 with 4 or 8, then 9 9
+/// assert_eq!(row.tree().mask().to_string(), "tree(parents=[-1, 0, 1, 1, 0], runs=[2, 1, 1, 1, 2])");
+/// assert_eq!(fold.places[1].slots, [0..2, 5..7]);
+/// # Ok::<(), noren_mask::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fold {
+    /// The rows.
+    pub rows: Vec<FoldRow>,
+    /// The place of each sequence, in the order of the sequences.
+    pub places: Vec<FoldPlace>,
+}
+
+impl Fold {
+    /// Folds sequences of tokens. Sequences with equal tokens have the same place.
+    ///
+    /// # Errors
+    /// Returns an error if there are no sequences, if a sequence is empty or exceeds the budget, if an option is 0, or if a row has
+    /// more than [`Shape::MAX_LEN`] tokens.
+    pub fn new<S: AsRef<[T]>, T: Ord>(sequences: &[S], options: FoldOptions) -> Result<Self, Error> {
+        check(sequences, options)?;
+        let tokens = |at: usize| sequences[at].as_ref();
+        let mut order: Vec<usize> = (0..sequences.len()).collect();
+        order.sort_by(|a, b| tokens(*a).cmp(tokens(*b)));
+        // the number of tokens that each sequence shares with the one before it
+        let shared = order.iter().enumerate().map(|(at, sequence)| {
+            let Some(before) = at.checked_sub(1).map(|at| tokens(order[at])) else { return 0 };
+            let equal = tokens(*sequence).iter().zip(before).take_while(|(a, b)| a == b).count();
+            if equal < options.min_prefix { 0 } else { equal }
+        });
+        let shared: Vec<usize> = shared.collect();
+        let mut fold =
+            Fold { rows: Vec::new(), places: vec![FoldPlace { row: 0, slots: Vec::new() }; sequences.len()] };
+        let mut row = Builder::default();
+        let most = options.budget.unwrap_or(usize::MAX);
+        for group in groups(&shared) {
+            let count: usize = group.clone().map(|at| tokens(order[at]).len() - shared[at]).sum();
+            let full = row.len + count > most && count <= most;
+            if row.len > 0 && (full || options.max_roots.is_some_and(|roots| row.roots >= roots)) {
+                fold.rows.push(std::mem::take(&mut row).finish());
+            }
+            for at in group {
+                let len = tokens(order[at]).len();
+                if row.len > 0 && row.len + len - shared[at] > most {
+                    fold.rows.push(std::mem::take(&mut row).finish());
+                }
+                let slots = row.add(order[at], len, if row.len > 0 { shared[at] } else { 0 });
+                fold.places[order[at]] = FoldPlace { row: fold.rows.len(), slots };
+            }
+        }
+        fold.rows.push(row.finish());
+        match fold.rows.iter().position(|row| row.len() > Shape::MAX_LEN) {
+            Some(row) => Err(Error::Fold(format!("row {row} has more than {} tokens: give a budget", Shape::MAX_LEN))),
+            None => Ok(fold),
+        }
+    }
+
+    /// Returns the number of tokens of all sequences, shared prefixes counted once for each sequence.
+    pub fn token_count(&self) -> usize {
+        self.places.iter().flat_map(|place| &place.slots).map(ExactSizeIterator::len).sum()
+    }
+}
+
+fn check<S: AsRef<[T]>, T>(sequences: &[S], options: FoldOptions) -> Result<(), Error> {
+    let refuse = |problem: String| Err(Error::Fold(problem));
+    if sequences.is_empty() {
+        return refuse("there are no sequences: give at least one".into());
+    }
+    for (name, value) in
+        [("budget", options.budget), ("min_prefix", Some(options.min_prefix)), ("max_roots", options.max_roots)]
+    {
+        if value == Some(0) {
+            return refuse(format!("{name} is 0: give at least 1"));
+        }
+    }
+    for (at, len) in sequences.iter().map(|sequence| sequence.as_ref().len()).enumerate() {
+        if len == 0 {
+            return refuse(format!("sequence {at} is empty: give sequences with at least one token"));
+        }
+        if let Some(budget) = options.budget.filter(|budget| len > *budget) {
+            return refuse(format!(
+                "sequence {at} has {len} tokens, but the budget is {budget}: give a budget of at least {len}, or shorten the sequence"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the groups of sorted sequences in which each sequence shares tokens with the one before it, as ranges of indices
+/// into `shared`.
+fn groups(shared: &[usize]) -> Vec<Range<usize>> {
+    let mut starts: Vec<usize> = (0..shared.len()).filter(|at| shared[*at] == 0).collect();
+    starts.push(shared.len());
+    starts.windows(2).map(|pair| pair[0]..pair[1]).collect()
+}
+
+/// The construction of one row.
+#[derive(Default)]
+struct Builder {
+    len: usize,
+    roots: usize,
+    parts: Vec<Part>,
+    /// The tokens of the last sequence in their order, as ranges of indices in the row.
+    path: Vec<Range<usize>>,
+}
+
+/// The tokens that a sequence adds to a row.
+struct Part {
+    slots: Range<usize>,
+    /// The token before the first token of the part, as an index in the row; `None` at the start of the sequence.
+    parent: Option<usize>,
+    /// The number of tokens that the sequence shares with the sequences before it.
+    position: usize,
+    sequence: usize,
+}
+
+impl Builder {
+    /// Adds a sequence of `len` tokens, which shares its first `common` tokens with the last sequence. Returns its tokens as ranges of
+    /// indices in the row.
+    fn add(&mut self, sequence: usize, len: usize, common: usize) -> Vec<Range<usize>> {
+        let mut left = common;
+        self.path.retain_mut(|slots| {
+            slots.end = slots.end.min(slots.start + left);
+            left -= slots.len();
+            slots.start < slots.end
+        });
+        if len > common {
+            let slots = self.len..self.len + len - common;
+            let parent = self.path.last().map(|slots| slots.end - 1);
+            self.roots += usize::from(parent.is_none());
+            self.len = slots.end;
+            match self.path.last_mut().filter(|last| last.end == slots.start) {
+                Some(last) => last.end = slots.end,
+                None => self.path.push(slots.clone()),
+            }
+            self.parts.push(Part { slots, parent, position: common, sequence });
+        }
+        self.path.clone()
+    }
+
+    /// Returns the row. A part is cut into runs after each token that has several next tokens.
+    fn finish(self) -> FoldRow {
+        let mut starts: Vec<usize> = self.parts.iter().map(|part| part.slots.start).collect();
+        starts.extend(self.parts.iter().filter_map(|part| part.parent).map(|parent| parent + 1));
+        starts.sort_unstable();
+        starts.dedup();
+        starts.retain(|start| *start < self.len);
+        let run_of = |slot: usize| starts.partition_point(|start| *start <= slot) - 1;
+        let mut runs = Vec::with_capacity(starts.len());
+        for part in &self.parts {
+            let mut first = part.slots.start;
+            while first < part.slots.end {
+                let end = starts.get(run_of(first) + 1).map_or(part.slots.end, |next| part.slots.end.min(*next));
+                let parent = if first == part.slots.start { part.parent } else { Some(first - 1) };
+                runs.push(FoldRun {
+                    slots: first..end,
+                    parent: parent.map(run_of),
+                    position: part.position + first - part.slots.start,
+                    sequence: part.sequence,
+                });
+                first = end;
+            }
+        }
+        FoldRow { runs }
+    }
+}

@@ -1,0 +1,184 @@
+"""The characters of each token: encodings of tokenizers, and dicts with offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._noren import Error
+
+MOST_TOKENS = 1 << 28
+"""The maximum number of tokens of a batch, padding included."""
+MOST_BACK = 8
+"""The maximum number of characters by which a token may begin before the token in front of it: normalisers reorder marks."""
+
+Cut = tuple[int, int, int]
+"""A token of the text that is not in the row: (sequence, first character, character after the last)."""
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """The tokens of one row: characters, sequences and padding."""
+
+    offsets: Sequence[tuple[int, int]]
+    """The characters of each token."""
+    sequences: Sequence[int | None]
+    """The text of each token: 0, 1 for the second text of a pair, None for a special token."""
+    real: Sequence[bool]
+    """False for padding."""
+    cut: Sequence[Cut] = ()
+    """The tokens of the same texts that truncation took out of the row."""
+    paired: bool = True
+    """Whether `sequences` separates the texts of a pair."""
+
+    def text_range(self, number: int, length: int) -> tuple[int, int]:
+        """Returns the characters of text `number` that tokens of this row may contain, of a text of `length` characters.
+
+        The tokens that were cut contain the characters outside of this range. No token contains characters inside the range that
+        the tokenizer dropped.
+        """
+        own = [offset for offset, sequence in zip(self.offsets, self.sequences, strict=True) if sequence == number]
+        if not own or not self.cut:
+            return 0, length
+        first, last = min(start for start, _ in own), max(end for _, end in own)
+        others = [(start, end) for sequence, start, end in self.cut if sequence == number and start < end]
+        before = max((end for _, end in others if end <= first), default=0)
+        after = min((start for start, _ in others if start >= last), default=length)
+        return before, after
+
+
+def offsets_of(encoding: Any, cut: Sequence[Cut] = ()) -> Offsets:
+    """Returns the offsets of an `Encoding` of the package tokenizers."""
+    row = _alone(encoding)
+    check_order(row, list(encoding.word_ids))
+    return replace(row, cut=[*cut, *(token for part in encoding.overflowing for token in text_tokens(_alone(part)))])
+
+
+def _alone(encoding: Any) -> Offsets:
+    added = [bool(mark) for mark in encoding.special_tokens_mask]
+    sequences = [None if special else (0 if number is None else number) for special, number in zip(added, encoding.sequence_ids, strict=True)]
+    return Offsets(list(encoding.offsets), sequences, [bool(mark) for mark in encoding.attention_mask])
+
+
+def text_tokens(row: Offsets) -> list[Cut]:
+    """Returns the tokens of a row that have text."""
+    return [(sequence, *offset) for offset, sequence in zip(row.offsets, row.sequences, strict=True) if sequence is not None]
+
+
+def check_order(row: Offsets, words: Sequence[int | None] | None) -> None:
+    """Raises `Error` if offsets do not count characters of one text: those of words, or those of two texts.
+
+    `words` has the index of each token's word, if it is known.
+    """
+    before: dict[int, tuple[int, int, int | None]] = {}
+    for at, (offset, sequence) in enumerate(zip(row.offsets, row.sequences, strict=True)):
+        if sequence is None:
+            continue
+        start, end, word = before.get(sequence, (0, 0, None))
+        own = None if words is None else words[at]
+        other_word = own is not None and word is not None and own != word
+        # Characters that a normaliser expands, such as ½, are several words of one character.
+        shared = other_word and offset[0] < end and offset[1] - offset[0] > 1 and offset[0] <= start
+        if offset[0] < start - MOST_BACK or shared:
+            raise Error(
+                f"token {at} has the characters {offset[0]}..{offset[1]}, and the token before it {start}..{end}: give the offsets in one text, not in "
+                "each word (is_split_into_words) and not in both texts of a pair without their numbers"
+            )
+        before[sequence] = (*offset, own)
+
+
+# --- what a caller may give -----------------------------------------------------------------------------------------
+
+
+def encodings_of(given: Any) -> tuple[list[Offsets], list[int] | None]:
+    """Returns the offsets of each row, and the number of the text of each row if a text has several rows."""
+    if is_encoding(given):
+        return [offsets_of(given)], None
+    if isinstance(given, (list, tuple)) and all(map(is_encoding, given)):
+        return [offsets_of(each) for each in given], None
+    found = getattr(given, "encodings", None)
+    if found is not None and isinstance(given, Mapping):
+        return _of_batch(given, found)
+    if isinstance(given, Mapping) and "offset_mapping" in given:
+        return _of_mapping(given), None
+    if isinstance(given, Mapping):
+        raise Error(
+            "the encoding has no offsets: use a fast tokenizer of transformers (tokenizer.is_fast), whose result has them, or give "
+            "return_offsets_mapping=True"
+        )
+    raise TypeError(f"the encoding is {type(given).__name__}: give the result of a fast tokenizer of transformers, or an Encoding of the package tokenizers")
+
+
+def is_encoding(given: Any) -> bool:
+    """Returns whether a value is an `Encoding` of the package tokenizers."""
+    return all(hasattr(given, name) for name in ("ids", "offsets", "special_tokens_mask", "sequence_ids", "attention_mask", "overflowing", "word_ids"))
+
+
+def _of_batch(given: Mapping[str, Any], found: Sequence[Any]) -> tuple[list[Offsets], list[int] | None]:
+    """Returns the offsets of a `BatchEncoding`, after comparing them with the tokens, which the caller may have changed."""
+    ids = array("input_ids", given["input_ids"]) if "input_ids" in given and _is_even(given["input_ids"]) else None
+    if ids is not None:
+        held = [each.ids for each in found]
+        rows = ids.reshape(1, -1) if ids.ndim == 1 else ids
+        if rows.ndim != 2 or len(held) != len(rows) or any(list(row) != list(own) for row, own in zip(rows.tolist(), held, strict=True)):
+            raise Error("input_ids differ from the tokens of the encoding, which has the offsets: give the tokenizer's result unchanged")
+    mapping = given.get("overflow_to_sample_mapping")
+    if mapping is None:
+        return [offsets_of(each) for each in found], None
+    texts = [int(number) for number in array("overflow_to_sample_mapping", mapping).reshape(-1)]
+    if len(texts) != len(found):
+        raise Error(f"overflow_to_sample_mapping has {len(texts)} entries, but there are {len(found)} rows: give the tokenizer's result unchanged")
+    own = [text_tokens(offsets_of(each)) for each in found]
+    cut = [[token for other, number in zip(own, texts, strict=True) if number == texts[row] for token in other] for row in range(len(found))]
+    return [offsets_of(each, outside) for each, outside in zip(found, cut, strict=True)], texts
+
+
+def _is_even(given: Any) -> bool:
+    """Returns whether rows have one length."""
+    return not isinstance(given, list) or len({len(row) if isinstance(row, list) else -1 for row in given}) <= 1
+
+
+def _of_mapping(given: Mapping[str, Any]) -> list[Offsets]:
+    """Returns the offsets of a dict; without special_tokens_mask, tokens with the offsets (0, 0) are special."""
+    offsets = array("offset_mapping", given["offset_mapping"])
+    offsets = offsets[None] if offsets.ndim == 2 else offsets
+    if offsets.ndim != 3 or offsets.shape[2] != 2 or (offsets < 0).any():
+        raise Error(f"offset_mapping has shape {list(offsets.shape)}: give [batch, length, 2], the first character of each token and the one after its last")
+    special = (offsets == 0).all(-1) if given.get("special_tokens_mask") is None else booleans("special_tokens_mask", given["special_tokens_mask"])
+    real = np.ones(offsets.shape[:2], np.bool_) if given.get("attention_mask") is None else booleans("attention_mask", given["attention_mask"])
+    for name, marks in (("special_tokens_mask", special), ("attention_mask", real)):
+        if marks.shape != offsets.shape[:2]:
+            raise Error(f"{name} has shape {list(marks.shape)}, but offset_mapping has {list(offsets.shape)}: give [batch, length] = {list(offsets.shape[:2])}")
+    rows = [
+        Offsets([(int(a), int(b)) for a, b in row], [None if mark else 0 for mark in marks], [bool(mark) for mark in known], paired=False)
+        for row, marks, known in zip(offsets.tolist(), (special | ~real).tolist(), real.tolist(), strict=True)
+    ]
+    for row in rows:
+        check_order(row, None)
+    return rows
+
+
+def array(name: str, given: Any) -> NDArray[Any]:
+    """Returns whole numbers or booleans as an array; tensors are moved to the CPU."""
+    try:
+        found = np.asarray(given.detach().cpu() if hasattr(given, "detach") else given)
+    except Exception as error:  # arrays of other libraries raise errors of their own
+        raise TypeError(f"{name} is {type(given).__name__}, which is not an array of one shape ({error}): give an array or a tensor") from None
+    if found.dtype.kind not in "biu" and (found.size or found.dtype.kind == "O"):
+        raise TypeError(f"{name} holds {found.dtype}: give whole numbers or booleans")
+    if found.size > MOST_TOKENS:
+        raise Error(f"{name} has {found.size} entries: give at most {MOST_TOKENS}, in several batches")
+    return found
+
+
+def booleans(name: str, given: Any) -> NDArray[np.bool_]:
+    """Returns booleans `[batch, length]`; numbers other than 0 are true."""
+    found = array(name, given)
+    found = found[None] if found.ndim == 1 else found
+    if found.ndim != 2:
+        raise Error(f"{name} has shape {list(found.shape)}: give [batch, length]")
+    return found.astype(np.bool_)

@@ -1,0 +1,264 @@
+"""The policy of a model, and the masks of its attention calls."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .. import hf
+from .._hf_calls import layer_of
+from .._noren import Error, Facts, Mask, Shape, batch, causal, full, heads as of_heads, keys, queries
+from ..hf import Masked
+from ._policy import Policy
+from ._roles import Role, Roles
+from ._tokens import Tokens
+
+
+class Made(Masked):
+    """A mask that a model built, before a policy changes it. Attention without the policy refuses this mask."""
+
+    def plan(self, *_: Any, **__: Any) -> NoReturn:
+        """Raises `Error`."""
+        raise Error(
+            "the mask was built inside a `with nr.private.masked(...)` statement, and an attention call without the policy reads it: run the whole "
+            "forward pass, and the backward pass with gradient checkpointing, inside the statement"
+        )
+
+    own = plan
+
+
+class Hidden(Masked):
+    """A mask without the cells that a policy denies."""
+
+    policy: Policy
+
+    def _fixed(self) -> Mask:
+        return self.policy.mask(super()._fixed())
+
+
+Kind = TypeVar("Kind", bound=Masked)
+
+
+def converted(kind: type[Kind], masked: Masked, **changes: Any) -> Kind:
+    """Returns a mask with the fields of another one, apart from `changes` and its plans."""
+    values = {entry.name: getattr(masked, entry.name) for entry in dataclasses.fields(masked)}
+    return kind(**{**values, "_plans": {}, **changes})
+
+
+@dataclass(frozen=True)
+class Record:
+    """The mask of one attention call, compared with the policy."""
+
+    module: str
+    """The name of the attention module."""
+    mask: str
+    """The mask as text."""
+    pairs: int
+    """The number of cells (query, private key) that the policy denies, over all batch rows and heads. Queries are all tokens but the
+    private ones: also those that are not released, because they might pass on what they read."""
+    allowed: int
+    """The number of these cells that the mask allows: 0 unless the mask is faulty."""
+
+
+@dataclass(eq=False)
+class State:
+    """The policy of a model, and the private tokens of the batch that it computes."""
+
+    tokens: Tokens
+    policy: Policy
+    roles: Roles
+    names: dict[nn.Module, str]
+    strict: bool = True
+    """Whether attention that the policy does not reach is an error."""
+    records: list[Record] | None = None
+    """The masks of the attention calls; None if they are not recorded."""
+    calls: int = 0
+    """The number of attention calls whose keys were tokens of the text."""
+    given: int | None = None
+    """The number of tokens that the model was given in this call; None if it is unknown."""
+    _own_calls: int = 0
+    _changed: WeakKeyDictionary[Masked, dict[Any, Hidden]] = field(default_factory=WeakKeyDictionary)
+    _computed: WeakKeyDictionary[nn.Module, int] = field(default_factory=WeakKeyDictionary)
+
+    def change(self, module: nn.Module, query: Tensor, key: Tensor, mask: Masked | Tensor | None, is_causal: bool | None) -> Masked | Tensor | None:
+        """Returns the mask of an attention call without the cells that the policy denies."""
+        role = self.roles.role(module)
+        if role == "other":
+            return converted(Masked, mask) if isinstance(mask, Made) else mask
+        base = own_mask(module, query, key, is_causal, role) if mask is None else mask
+        if isinstance(base, Masked) and not isinstance(base, Made):
+            raise Error(f"{self._name(module)} has a mask that was not built in this forward pass: the positions of its keys are unknown, so private text cannot be traced through it")
+        if role == "text":
+            self._check_positions(module, query.shape[2], key.shape[2], base)
+            self._own_calls += 1
+        elif self.strict and not self._own_calls:
+            raise Error(f"{self._name(module)} reads states of the encoder that were computed without the policy: compute the encoder inside the `with` statement, by attention that noren supports")
+        self.calls += 1
+        if isinstance(base, Masked):
+            found: Masked | Tensor = self._hidden(module, role, base)
+            changed = self._hidden(module, role, base)
+        else:
+            length = key.shape[2] - query.shape[2] if role == "text" else 0
+            changed = self._hidden(module, role, Made(full(), query.shape[0], query.shape[2], key.shape[2], length, Facts()))
+            found = _combined(base, changed, query.shape[1], key.shape[1])
+        if self.records is not None:
+            self.records.append(self._record(module, role, found, changed, query.shape[1], key.shape[1]))
+        return found
+
+    def _name(self, module: nn.Module) -> str:
+        return self.names.get(module, "") or type(module).__name__
+
+    def _check_positions(self, module: nn.Module, q_len: int, kv_len: int, base: Masked | Tensor) -> None:
+        """Raises `Error` unless the positions of queries and keys in the text are known."""
+        if isinstance(base, Tensor):
+            if q_len != kv_len:
+                raise Error(
+                    f"{self._name(module)} has a prepared mask for {q_len} queries and {kv_len} keys: their positions in the text are unknown, so private text "
+                    "cannot be traced; give attention_mask as [batch, length]"
+                )
+            first = 0
+        else:
+            first = base.first_key + base.query_offset
+            q_len = base.q_len
+        if self.given is not None and q_len != self.given:
+            raise Error(
+                f"the model was given {self.given} tokens, but {self._name(module)} computes {q_len}: the model adds or joins tokens, so private text cannot be traced through it"
+            )
+        known = self._computed.get(module, 0)
+        if first > known:
+            raise Error(
+                f"{self._name(module)} continues after token {first}, but {known} tokens were computed inside the `with` statement: the cache holds tokens that "
+                "were computed without the policy; compute the text and its continuation inside one statement"
+            )
+        self._computed[module] = first + q_len
+
+    def _rows(self, module: nn.Module, role: Role, masked: Masked) -> tuple[Policy, Tokens]:
+        """Returns the policy for an attention call, and the private tokens among its keys."""
+        tokens = self.tokens.repeated(masked.batch)
+        if role == "text":
+            return self.policy, tokens.window(masked.first_key, masked.kv_len)
+        if masked.kv_len != tokens.shape[1]:
+            raise Error(f"{self._name(module)} reads {masked.kv_len} keys, but the text has {tokens.shape[1]} tokens: the encoder changes the number of tokens, so private text cannot be traced through it")
+        return self.policy.across(tokens)
+
+    def _hidden(self, module: nn.Module, role: Role, masked: Masked) -> Hidden:
+        layer = layer_of(self.names.get(module, ""), module)
+        known = self._changed.setdefault(masked, {})
+        found = known.get((role, layer))
+        if found is None:
+            policy, tokens = self._rows(module, role, masked)
+            mask = policy.mask(masked.mask)
+            if mask.has_layers:
+                mask = mask.at_layer(layer)
+            found = next((old for (other, _), old in known.items() if other == role and old.mask == mask), None)
+            if found is None:
+                found = converted(Hidden, masked, mask=mask, facts=policy.facts(tokens, masked.facts))
+                found.policy = policy
+            known[(role, layer)] = found
+        return found
+
+    def _record(self, module: nn.Module, role: Role, found: Masked | Tensor, changed: Hidden, heads: int, kv_heads: int) -> Record:
+        """Returns the mask of a call with the number of denied cells that it allows."""
+        tokens = self.tokens.repeated(changed.batch)
+        window = tokens if role == "cross" else tokens.window(changed.first_key, changed.kv_len)
+        secret = self.policy.secret(window)
+        at = np.arange(changed.q_len) + changed.query_offset
+        public = np.ones((changed.batch, changed.q_len), np.bool_)
+        if role == "text":
+            known = (at >= 0) & (at < changed.kv_len)
+            public = ~secret[:, np.where(known, at, 0)] & known
+        denied_heads = self.policy.denied_heads(heads)
+        pairs = int((public.sum(1) * secret.sum(1)).sum()) * len(denied_heads)
+        name = self.names.get(module, "")
+        if not isinstance(found, Masked):
+            cells = _kept(found).expand(changed.batch, heads, changed.q_len, changed.kv_len)[:, denied_heads]
+            denied = torch.from_numpy(public[:, None, :, None] & secret[:, None, None, :]).to(cells.device)
+            return Record(name, "a prepared mask", pairs, int((cells & denied).sum()))
+        allowed = 0
+        if pairs:
+            rows = [(row, _ranges(at[public[row]]), _ranges(np.flatnonzero(secret[row]))) for row in range(changed.batch)]
+            denied_cells: Mask = batch([([row], queries(q) & keys(k)) for row, q, k in rows if q and k])
+            if len(denied_heads) < heads:
+                denied_cells = of_heads([(denied_heads, denied_cells)])
+            allowed = (found.mask & denied_cells).stats(_shape(changed, heads, kv_heads), found.facts).allowed
+        return Record(name, str(found.mask), pairs, allowed)
+
+    # --- hooks of the model ---------------------------------------------------------------------------------------
+
+    def hooks(self, model: nn.Module) -> list[Any]:
+        """Adds the hooks that note the number of tokens of each call, and returns their handles."""
+        before: list[tuple[nn.Module, int]] = []
+        handles = []
+        for part in self.roles.readers:
+            handles.append(part.register_forward_pre_hook(self._note(outer=part is self.roles.readers[0]), with_kwargs=True))
+        for part in {*self.roles.readers, model} if self.strict else ():
+            handles.append(part.register_forward_pre_hook(lambda inner, _: before.append((inner, self.calls))))
+            handles.append(part.register_forward_hook(lambda inner, _, __: self._check_calls(inner, before)))
+        return handles
+
+    def _note(self, outer: bool) -> Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]:
+        def note(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            ids = kwargs.get("input_ids", args[0] if args else None)
+            embedded = kwargs.get("inputs_embeds")
+            if isinstance(ids, Tensor) and ids.dim() == 2 and not ids.is_floating_point():
+                self.given = ids.shape[1]
+            elif outer:
+                self.given = embedded.shape[1] if isinstance(embedded, Tensor) else None
+
+        return note
+
+    def _check_calls(self, module: nn.Module, before: list[tuple[nn.Module, int]]) -> None:
+        """Raises `Error` if a forward pass called no attention that the policy changed."""
+        while before:
+            inner, calls = before.pop()
+            if inner is module:
+                if calls == self.calls:
+                    raise Error(f"no attention layer of {type(module).__name__} called noren in this forward pass, so no private text was hidden: do not use the outputs")
+                return
+
+
+def _ranges(positions: Any) -> list[range]:
+    """Returns ascending positions as ranges."""
+    if not len(positions):
+        return []
+    edges = np.flatnonzero(np.diff(positions) != 1) + 1
+    return [range(int(part[0]), int(part[-1]) + 1) for part in np.split(positions, edges)]
+
+
+def own_mask(module: nn.Module, query: Tensor, key: Tensor, is_causal: bool | None, role: Role) -> Made:
+    """Returns the mask of a layer that its model gave no mask: causal or full."""
+    size, q_len, kv_len = query.shape[0], query.shape[2], key.shape[2]
+    causal_layer = bool(getattr(module, "is_causal", False) if is_causal is None else is_causal) and q_len > 1
+    if q_len not in (1, kv_len) and (causal_layer or role == "text"):
+        raise Error(
+            f"{type(module).__name__} has {q_len} queries, {kv_len} keys and no mask: the positions of the queries are not known; give a mask"
+        )
+    return Made(causal() if causal_layer else full(), size, q_len, kv_len, kv_len - q_len if role == "text" else 0, Facts())
+
+
+def _shape(masked: Masked, heads: int, kv_heads: int) -> Shape:
+    return Shape(masked.q_len, masked.kv_len, query_offset=masked.query_offset, batch=masked.batch, heads=heads, kv_heads=kv_heads)
+
+
+def _combined(given: Tensor, changed: Masked, heads: int, kv_heads: int) -> Tensor:
+    """Returns a prepared mask tensor without the cells that a policy denies."""
+    keep = torch.from_numpy(changed.mask.dense(_shape(changed, heads, kv_heads), changed.facts)).to(given.device)
+    if given.dim() != 4 or any(size not in (1, own) for size, own in zip(given.shape, keep.shape, strict=True)):
+        raise Error(f"the attention mask has shape {list(given.shape)}, which does not broadcast to {list(keep.shape)}: give [batch, 1 or heads, q_len, kv_len]")
+    if given.dtype == torch.bool:
+        return given & keep
+    if not given.is_floating_point():
+        raise Error(f"the 4-D attention mask holds {given.dtype}: give booleans (true = attend) or floats that are added (0 and -inf)")
+    hf.check_floats(given)
+    return given.expand_as(keep).masked_fill(~keep, -torch.inf)
+
+
+def _kept(mask: Tensor) -> Tensor:
+    return mask if mask.dtype == torch.bool else mask != -torch.inf
