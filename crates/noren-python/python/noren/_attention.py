@@ -221,7 +221,7 @@ def modifiers_of(
     """Returns the score modifiers of a call, with their arrays as `float32`."""
     scale, softcap = number("scale", scale), number("softcap", softcap)
     plain = {"dropout": 0.0, "seed": 0}
-    rest = {name: value for name, value in rest.items() if value is not None and plain.get(name) != value}
+    rest = {name: value for name, value in rest.items() if value is not None and not (type(value) in (int, float) and plain.get(name) == value)}
     given = (bias, relative, soft, sinks, arrays)
     if not rest and all(array is None for array in given):
         return _simple(scale, softcap)

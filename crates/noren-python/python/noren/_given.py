@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite
 from operator import index
 from typing import Any
 
@@ -33,17 +32,15 @@ def _shape(given: Any) -> tuple[int, ...] | None:
 
 
 def number(name: str, given: Any) -> float | None:
-    """Returns a finite number of float32 or None. Raises TypeError for other types, and `Error` for other numbers."""
-    if given is None or type(given) is float and abs(given) < 3.4e38:
+    """Returns a number or None. Raises TypeError for other types; the kernels check the range."""
+    if given is None or type(given) is float:
         return given
     try:
         value = None if isinstance(given, (bool, str, bytes)) or _shape(given) else float(given)
-    except Exception:
+    except Exception:  # objects of the caller raise errors of several types
         value = None
     if value is None:
         raise TypeError(f"{name} is {short(given)}: give a number")
-    if not isfinite(value) or abs(value) >= 3.4e38:
-        raise Error(f"{name} is {short(given)}: give a finite number")
     return value
 
 
@@ -91,7 +88,7 @@ def flag(name: str, given: Any) -> bool:
 
 
 def numbers(name: str, given: Any) -> list[float] | None:
-    """Returns a list of finite numbers or None; errors as in `listed` and `number`."""
+    """Returns a list of numbers or None; errors as in `listed` and `number`."""
     if given is None:
         return None
     found = [number(f"{name}[{i}]", item) for i, item in enumerate(listed(name, given))]

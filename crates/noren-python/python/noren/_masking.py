@@ -21,9 +21,11 @@ def given_arrays(**arrays: Any) -> dict[str, Any]:
     """Returns the arrays that are not None. Raises TypeError for an array whose type does not fit its convention."""
     given = {name: array for name, array in arrays.items() if array is not None}
     for name, array in given.items():
-        if isinstance(array, type) or getattr(array, "is_nested", False) is False and not (hasattr(array, "shape") and hasattr(array, "dtype")):
-            raise TypeError(f"{name} is {type(array).__name__}: give an array of NumPy or PyTorch, or another array with __dlpack__")
+        if isinstance(array, type):
+            raise TypeError(f"{name} is the type {array.__name__}: give an array")
         check_strided(name, array)
+        if not hasattr(array, "shape") or not hasattr(array, "dtype"):
+            raise TypeError(f"{name} is {type(array).__name__}: give an array of NumPy or PyTorch, or another array with __dlpack__")
         kind = str(array.dtype).rsplit(".", 1)[-1]
         if name == "additive" and not kind.startswith(("float", "bfloat")):
             raise TypeError(f"additive holds {kind}, but it is added to scores: give floats (0 = may attend, -inf = hidden), or booleans as keep= or drop=")
@@ -155,7 +157,7 @@ def broadcast(given: BoundMask | Recognised, sizes: Sizes) -> Plan:
 def refuse_array(mask: Any) -> TypeError:
     """Returns the error for an object in the place of a mask; for an array, with the names of the conventions."""
     name = type(mask).__name__
-    if not hasattr(mask, "shape") or not hasattr(mask, "dtype"):
+    if isinstance(mask, type) or getattr(mask, "is_nested", False) or not hasattr(mask, "shape") or not hasattr(mask, "dtype"):
         return TypeError(f"{name} is not a mask: give a Mask, its text, a bound mask, a Plan, or an array by keep=, drop= or additive=")
     kind = str(mask.dtype).rsplit(".", 1)[-1]
     if kind.startswith(("float", "bfloat")):
