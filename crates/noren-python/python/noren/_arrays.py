@@ -66,7 +66,7 @@ class NumPy:
 
         check_strided(name, array)
         try:
-            given = np.asarray(array.detach() if hasattr(array, "detach") else array)
+            given = np.empty(0, object) if isinstance(array, range) else np.asarray(array.detach() if hasattr(array, "detach") else array)
         except Exception:  # objects of the caller raise errors of several types
             given = np.empty(0, object)
         if given.dtype.kind in "bc" or (given.dtype.kind in "iu" and hasattr(array, "dtype")):

@@ -8,7 +8,7 @@ from typing import Any
 from . import _noren
 from ._arrays import library
 from ._doctor import Recognised
-from ._given import check_strided
+from ._given import check_names, check_strided, short
 from ._noren import BoundMask, Error, Facts, Mask, Plan, Shape
 
 Sizes = tuple[int, int, int, int, int]
@@ -85,7 +85,10 @@ def with_arrays(mask: Mask, given: Mapping[str, Any], sizes: Sizes, facts: Facts
     """
     if isinstance(facts, Facts):
         raise Error("facts is a Facts object, and keep=, drop= or additive= adds a fact: give facts as a dict, or the array as a fact too")
+    if facts is not None and not isinstance(facts, Mapping):
+        raise TypeError(f"facts are {short(facts)}: give a dict of facts, or None")
     known: dict[str, Any] = dict(facts or {})
+    check_names("facts['arrays']", known.get("arrays"))
     arrays: dict[str, Any] = dict(known.get("arrays") or {})
     added = []
     for name, array in given.items():
