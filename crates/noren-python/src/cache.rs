@@ -6,7 +6,7 @@ use crate::classes::{PyMask, PySpec};
 use crate::dlpack::{Kind, Tensor, check_disjoint};
 use crate::error::{Error, raise};
 use crate::facts::{PyShape, facts_of};
-use crate::values::{count, counts};
+use crate::values::{counts, whole};
 use noren::{Dtype, Element, KvCache, KvShape, Outputs, Queries, StepPlan, View, bf16, f16};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -57,11 +57,12 @@ fn in_use<T>(error: TryLockError<T>) -> PyErr {
 /// Reads one size from the arguments of a constructor.
 fn size(sizes: &Bound<'_, PyDict>, name: &str) -> PyResult<usize> {
     let given = sizes.get_item(name)?.ok_or_else(|| PyTypeError::new_err(format!("{name} is missing")))?;
-    Ok(usize::try_from(count(&given, name)?).unwrap_or(usize::MAX))
+    index(&given, name)
 }
 
 fn index(given: &Bound<'_, PyAny>, name: &str) -> PyResult<usize> {
-    Ok(usize::try_from(count(given, name)?).unwrap_or(usize::MAX))
+    let n = whole(given, name)?;
+    usize::try_from(n).map_err(|_| Error::new_err(format!("{name} is {n}: give a number of at least 0")))
 }
 
 fn indices(given: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<usize>> {

@@ -16,7 +16,14 @@ pub(crate) fn raise(error: impl Into<noren::Error>) -> PyErr {
     }
 }
 
-/// Returns a value as error messages show it.
+/// The maximum number of characters of a value in an error message.
+const SHOWN: usize = 120;
+
+/// Returns a value as error messages show it, cut after [`SHOWN`] characters.
 pub(crate) fn repr(object: &Bound<'_, PyAny>) -> String {
-    object.repr().map_or_else(|_| "it".to_owned(), |text| text.to_string())
+    let text = object.repr().map_or_else(|_| "it".to_owned(), |text| text.to_string());
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{} ...", &text[..end]),
+        None => text,
+    }
 }

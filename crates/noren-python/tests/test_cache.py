@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
-import threading
 from typing import Any
 
 import numpy as np

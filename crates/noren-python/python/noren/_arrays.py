@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from ._given import check_strided, short
 from ._noren import Error
 
 Array = Any
@@ -66,9 +67,15 @@ class NumPy:
         """
         import numpy as np
 
-        given = np.asarray(array)
+        check_strided(name, array)
+        try:
+            given = np.empty(0, object) if isinstance(array, range) else np.asarray(array.detach() if hasattr(array, "detach") else array)
+        except Exception:  # objects of the caller raise errors of several types
+            given = np.empty(0, object)
         if given.dtype.kind in "bc" or (given.dtype.kind in "iu" and hasattr(array, "dtype")):
             _refuse_kind(name, given.dtype.name, f"{name}.astype(np.float32)")
+        if given.dtype.kind not in "fiuV" and given.dtype.name != "bfloat16" or given.size == 0:
+            raise TypeError(f"{name} is {short(array)}: give an array of floats")
         return given.astype(np.float32, copy=False)
 
     def finish(self, array: Array, like: Array) -> Array:

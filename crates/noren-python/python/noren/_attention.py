@@ -9,6 +9,7 @@ from typing import Any
 from . import _noren
 from ._arrays import Array, NumPy, Others, Torch, library
 from ._doctor import Recognised
+from ._given import check_names, number, numbers
 from ._masking import Sizes, broadcast, given_arrays, refuse_array, with_arrays
 from ._noren import BoundMask, Error, Facts, Mask, Modifiers, Plan, Shape, Spec
 
@@ -230,11 +231,15 @@ def modifiers_of(
     **rest: Any,
 ) -> Modifiers:
     """Returns the score modifiers of an attention call, with their arrays as `float32`."""
+    scale, softcap = number("scale", scale), number("softcap", softcap)
     plain = {"dropout": 0.0, "seed": 0}
-    rest = {name: value for name, value in rest.items() if value is not None and plain.get(name) != value}
+    rest = {name: value for name, value in rest.items() if value is not None and not (type(value) in (int, float) and plain.get(name) == value)}
     given = (bias, relative, soft, sinks, arrays)
     if not rest and all(array is None for array in given):
         return _simple(scale, softcap)
+    check_names("arrays", arrays)
+    if "alibi" in rest:
+        rest["alibi"] = numbers("alibi", rest["alibi"])
     if bias is None:
         biases: list[Array] = []
     else:

@@ -9,6 +9,7 @@ from typing import Any
 from ._arrays import Array, library
 from ._attention import modifiers_of, parsed
 from ._cache_tree import tree_mask
+from ._given import check_strided, flag, indices, short, whole
 from ._masking import given_arrays, refuse_array, with_arrays
 from ._noren import Error, Facts, Mask, Spec, StepPlan, _KvCache, full
 
@@ -109,12 +110,12 @@ class KvCache:
 
     def _make(self, form: str, own: dict[str, Any], kv_heads: Any, head_dim: Any, sequences: Any, v_dim: Any, dtype: Any, isa: Any) -> None:
         sizes = {"kv_heads": kv_heads, "head_dim": head_dim, "v_dim": head_dim if v_dim is None else v_dim, "sequences": sequences, **own}
+        self._sizes = {name: whole(name, size, 0 if name == "sink_tokens" else 1) for name, size in sizes.items()}
         if isa is not None and not isinstance(isa, str):
-            raise TypeError(f"isa is {isa!r}: give a name from noren.isas()")
+            raise TypeError(f"isa is {short(isa)}: give a name from noren.isas()")
         self._dtype = _dtype_name(dtype)
-        self._cache = _KvCache(form, sizes, self._dtype, isa)
+        self._cache = _KvCache(form, self._sizes, self._dtype, isa)
         self._form = form
-        self._sizes: dict[str, int] = {name: int(size) for name, size in sizes.items()}
 
     # --- a step -----------------------------------------------------------------------------------------------------
 
@@ -131,7 +132,7 @@ class KvCache:
         Raises `noren.Error` if shapes do not fit or the space does not suffice, and TypeError for other types. After an error the
         cache is unchanged.
         """
-        self._cache.append(_lend("k", k), _lend("v", v), cu_seqlens)
+        self._cache.append(_lend("k", k), _lend("v", v), _starts(cu_seqlens))
 
     def attend(
         self,
@@ -166,15 +167,14 @@ class KvCache:
 
         Raises `noren.Error` (a ValueError) for values and TypeError for types. Ctrl-C cancels a call.
         """
-        lib = library(q)
-        lent = _lend("q", q)
+        lib, lent, with_lse = library(q), _lend("q", q), flag("return_lse", return_lse)
         given = given_arrays(keep=keep, drop=drop, additive=additive)
         if isinstance(mask, StepPlan):
             _refuse_beside_plan(facts=facts, cu_seqlens=cu_seqlens, **given)
             plan, added = mask, list[Array]()
         else:
-            heads, new = (1, 1, *q.shape)[-3:-1]
-            plan, added = self._plan(mask, heads, new, cu_seqlens, facts, given)
+            heads, new = (1, *q.shape)[-3:-1]
+            plan, added = self._plan(mask, heads, new, _starts(cu_seqlens), facts, given)
         if added:
             bias = [*added, *(bias if isinstance(bias, (list, tuple)) else [] if bias is None else [bias])]
         modifiers = modifiers_of(
@@ -182,9 +182,9 @@ class KvCache:
             spec=plan.spec, arrays=arrays, threads=threads,
         )  # fmt: skip
         out = lib.empty((*q.shape[:-1], self.v_dim), q)
-        lse = lib.zeros(q.shape[:-1]) if return_lse else None
+        lse = lib.zeros(q.shape[:-1]) if with_lse else None
         self._cache.attend(lent, plan, modifiers, lib.lend(out), lse)
-        return (lib.finish(out, q), lib.finish(lse, q)) if return_lse else lib.finish(out, q)
+        return (lib.finish(out, q), lib.finish(lse, q)) if with_lse else lib.finish(out, q)
 
     def plan(
         self,
@@ -200,7 +200,7 @@ class KvCache:
         The plan is valid for every cache with the same form, sizes and history, such as the caches of other layers, until
         tokens are appended or removed. With `cu_seqlens`, as in `append`, `new` has no meaning.
         """
-        return self._plan(mask, heads, new, cu_seqlens, facts, {})[0]
+        return self._plan(mask, whole("heads", heads, 1), whole("new", new, 1), _starts(cu_seqlens), facts, {})[0]
 
     def _plan(
         self, mask: Any, heads: Any, new: Any, cu_seqlens: Any, facts: Any, given: Mapping[str, Array]
@@ -228,7 +228,7 @@ class KvCache:
         """
         import numpy as np
 
-        plan = self._cache.plan(full(), None, self.kv_heads, new, cu_seqlens)
+        plan = self._cache.plan(full(), None, self.kv_heads, whole("new", new, 1), _starts(cu_seqlens))
         return np.array([plan.key_positions(b) for b in range(self.sequences)], np.int64)
 
     # --- guesses ----------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class KvCache:
         `accepted` ascends: the accepted path of a tree, from its root. The cache is then as if only these tokens had been appended.
         `sequence` may be left out if there is one sequence. Raises `noren.Error` for other indices; the cache is then unchanged.
         """
-        self._cache.keep(self._sequence(sequence), guesses, accepted)
+        self._cache.keep(self._sequence(sequence), whole("guesses", guesses), indices("accepted", accepted))
 
     # --- removal ----------------------------------------------------------------------------------------------------
 
@@ -269,17 +269,17 @@ class KvCache:
         `sequence` may be left out if there is one sequence. A rotating cache can remove the tokens of the last step. Raises
         `noren.Error` if the sequence is shorter, or if older tokens were overwritten; the cache is then unchanged.
         """
-        self._cache.truncate(self._sequence(sequence), length)
+        self._cache.truncate(self._sequence(sequence), whole("length", length))
 
     def clear(self, sequence: int | None = None) -> None:
         """Removes all tokens of a sequence [default: of every sequence]."""
-        for each in range(self.sequences) if sequence is None else (sequence,):
+        for each in range(self.sequences) if sequence is None else (whole("sequence", sequence),):
             self._cache.truncate(each, 0)
 
-    def _sequence(self, given: Any) -> Any:
+    def _sequence(self, given: Any) -> int:
         if given is None and self.sequences > 1:
             raise Error(f"the cache has {self.sequences} sequences: give sequence=, a number from 0 to {self.sequences - 1}")
-        return 0 if given is None else given
+        return 0 if given is None else whole("sequence", given)
 
     # --- state ------------------------------------------------------------------------------------------------------
 
@@ -356,10 +356,10 @@ class KvCache:
 
 def _dtype_name(dtype: Any) -> str:
     """Returns the name of a type that is given as a text or as a type of NumPy or PyTorch."""
-    name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or getattr(dtype, "name", None) or str(dtype)
-    name = str(name).rpartition(".")[2]
+    name = getattr(dtype, "__name__", None) or getattr(dtype, "name", None) or dtype
+    name = str(name).rpartition(".")[2] if isinstance(name, str) or type(name).__name__ == "dtype" else ""
     if name not in DTYPES:
-        raise TypeError(f"dtype is {dtype!r}: give one of {', '.join(map(repr, DTYPES))}")
+        raise TypeError(f"dtype is {short(dtype)}: give one of {', '.join(map(repr, DTYPES))}")
     return name
 
 
@@ -373,9 +373,16 @@ def _lend(name: str, array: Array) -> Any:
             raise Error(f"{name} is on {array.device}: a KvCache is in the memory of the CPU, so give {name}.cpu()")
         if array.requires_grad and torch.is_grad_enabled():
             raise Error(f"{name} requires a gradient, which a KvCache does not record: give {name}.detach(), or call in torch.no_grad()")
+    check_strided(name, array)
+    if not 2 <= len(array.shape) <= 4:
+        raise Error(f"{name} has shape {list(array.shape)}: give [sequences, heads, new, head_dim]; leading dimensions of 1 may be left out")
     lib = library(array)
     lib.check(name, array)
     return lib.lend(array)
+
+
+def _starts(cu_seqlens: Any) -> list[int] | None:
+    return None if cu_seqlens is None else indices("cu_seqlens", cu_seqlens)
 
 
 def _refuse_beside_plan(**given: Any) -> None:

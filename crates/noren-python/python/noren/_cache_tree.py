@@ -3,45 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from operator import index
 from typing import Any
 
+from ._given import listed, whole
 from ._noren import Error, Mask, batch, causal, keys, none, queries, sliding, tree
 
 
 def tree_mask(lengths: Sequence[int], parents: Any, window: Any, sink_tokens: Any, rotating: Mapping[str, int] | None) -> Mask:
     """Returns the mask of `KvCache.tree`. `lengths` are those of the sequences, `rotating` the sizes of a rotating cache."""
-    trees = _trees(parents, len(lengths))
+    trees = _trees(parents, lengths)
     shown = _window(window, sink_tokens, rotating)
     masks = [_of_sequence(b, length, nodes, shown, rotating) for b, (length, nodes) in enumerate(zip(lengths, trees, strict=True))]
     return masks[0] if all(mask == masks[0] for mask in masks) else batch(dict(enumerate(masks)))
 
 
-def _trees(parents: Any, sequences: int) -> list[list[int]]:
+def _trees(parents: Any, lengths: Sequence[int]) -> list[list[int]]:
     """Returns the parents of each sequence's guesses, as checked lists."""
-    given = parents.tolist() if hasattr(parents, "tolist") else parents
-    if not isinstance(given, (list, tuple, range)):
-        raise TypeError(f"parents is {parents!r}: give a list of indices, -1 for a root, or one such list for each sequence")
+    given = listed("parents", parents)
     one = not any(isinstance(part, (list, tuple, range)) or getattr(part, "shape", ()) for part in given)
     if one and not given:
         raise Error("parents is empty: give the index of the parent of each guess, -1 for a root")
-    if not one and len(given) != sequences:
-        raise Error(f"parents has {len(given)} trees, but the cache has {sequences} sequences: give one tree for each sequence, or one list for all")
-    return [_nodes(given)] * sequences if one else [_nodes(nodes) for nodes in given]
+    if not one and len(given) != len(lengths):
+        raise Error(
+            f"parents has {len(given)} trees, but the cache has {len(lengths)} sequences: give one tree for each sequence, or one list for all"
+        )
+    trees = [_nodes("parents", given)] * len(lengths) if one else [_nodes(f"parents[{b}]", listed(f"parents[{b}]", nodes)) for b, nodes in enumerate(given)]
+    for b, (length, nodes) in enumerate(zip(lengths, trees, strict=True)):
+        if len(nodes) > length:
+            raise Error(f"sequence {b} has {length} tokens, but the tree has {len(nodes)} guesses: append the keys and values of the guesses first")
+        if nodes:
+            tree(nodes).bind(len(nodes))  # raises an error for indices that are not those of a tree
+    return trees
 
 
-def _nodes(parents: Any) -> list[int]:
-    mask = tree(parents)  # raises an error for other values than whole numbers
-    nodes = [index(parent) for parent in parents]
-    if nodes:
-        mask.bind(len(nodes))  # raises an error for indices that are not those of a tree
-    return nodes
+def _nodes(name: str, parents: list[Any]) -> list[int]:
+    return [whole(f"{name}[{i}]", parent, -1) for i, parent in enumerate(parents)]
 
 
 def _window(window: Any, sink_tokens: Any, rotating: Mapping[str, int] | None) -> tuple[int, int] | None:
     """Returns (window in tokens, number of sink tokens), None if every token may be read."""
-    near = None if window is None else _tokens("window", window, 1)
-    sinks = None if sink_tokens is None else _tokens("sink_tokens", sink_tokens, 0)
+    near = None if window is None else whole("window", window, 1)
+    sinks = None if sink_tokens is None else whole("sink_tokens", sink_tokens)
     if rotating is None:
         if near is None and sinks is not None:
             raise Error("sink_tokens= was given without window=, and then every token may be read: give window= too")
@@ -52,20 +54,8 @@ def _window(window: Any, sink_tokens: Any, rotating: Mapping[str, int] | None) -
     return rotating["window"] if near is None else near, stored if sinks is None else sinks
 
 
-def _tokens(name: str, given: Any, least: int) -> int:
-    try:
-        number = index(given)
-    except TypeError:
-        number = -1
-    if isinstance(given, bool) or not least <= number < 2**31:
-        raise Error(f"{name} is {given!r}: give a whole number of tokens from {least} to 2^31 - 1")
-    return number
-
-
 def _of_sequence(b: int, length: int, parents: list[int], shown: tuple[int, int] | None, rotating: Mapping[str, int] | None) -> Mask:
     past = length - len(parents)
-    if past < 0:
-        raise Error(f"sequence {b} has {length} tokens, but the tree has {len(parents)} guesses: append the keys and values of the guesses first")
     if not parents:
         return none()
     depths = _depths(parents)

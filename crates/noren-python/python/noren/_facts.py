@@ -6,13 +6,15 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from ._given import check_names, short
 from ._noren import Array
 
 
 def read(facts: Mapping[str, Any]) -> tuple[str, dict[str, Array]]:
     """Returns facts as JSON, and their arrays separately. Raises TypeError and ValueError for values that are not facts."""
     if not isinstance(facts, Mapping):
-        raise TypeError(f"facts are {facts!r}: give Facts(lengths=...), a dict of facts, or None")
+        raise TypeError(f"facts are {short(facts)}: give Facts(lengths=...), a dict of facts, or None")
+    check_names("arrays", facts.get("arrays"))
     arrays: dict[str, Array] = {}
     rest: dict[str, Any] = {}
     for name, array in (facts.get("arrays") or {}).items():
@@ -42,4 +44,4 @@ def _plain(value: Any) -> Any:
         return sorted(value)
     if hasattr(value, "tolist"):
         return value.tolist()
-    raise TypeError(f"a fact is {value!r}: give numbers, lists, ranges or arrays")
+    raise TypeError(f"a fact is {short(value)}: give numbers, lists, ranges or arrays")

@@ -8,6 +8,7 @@ from typing import Any
 from . import _noren
 from ._arrays import library
 from ._doctor import Recognised
+from ._given import check_names, check_strided, short
 from ._noren import BoundMask, Error, Facts, Mask, Plan, Shape
 
 Sizes = tuple[int, int, int, int, int]
@@ -20,10 +21,11 @@ def given_arrays(**arrays: Any) -> dict[str, Any]:
     """Returns the arrays that are not None. Raises TypeError for an array whose type does not fit its convention."""
     given = {name: array for name, array in arrays.items() if array is not None}
     for name, array in given.items():
+        if isinstance(array, type):
+            raise TypeError(f"{name} is the type {array.__name__}: give an array")
+        check_strided(name, array)
         if not hasattr(array, "shape") or not hasattr(array, "dtype"):
             raise TypeError(f"{name} is {type(array).__name__}: give an array of NumPy or PyTorch, or another array with __dlpack__")
-        if getattr(getattr(array, "device", None), "type", None) == "meta":
-            raise Error(f"{name} is a tensor on the device meta, which has no content: a mask needs its content")
         kind = str(array.dtype).rsplit(".", 1)[-1]
         if name == "additive" and not kind.startswith(("float", "bfloat")):
             raise TypeError(f"additive holds {kind}, but it is added to scores: give floats (0 = may attend, -inf = hidden), or booleans as keep= or drop=")
@@ -84,7 +86,10 @@ def with_arrays(mask: Mask, given: Mapping[str, Any], sizes: Sizes, facts: Facts
     """
     if isinstance(facts, Facts):
         raise Error("facts is a Facts object, and keep=, drop= or additive= adds a fact: give facts as a dict, or the array as a fact too")
+    if facts is not None and not isinstance(facts, Mapping):
+        raise TypeError(f"facts are {short(facts)}: give a dict of facts, or None")
     known: dict[str, Any] = dict(facts or {})
+    check_names("facts['arrays']", known.get("arrays"))
     arrays: dict[str, Any] = dict(known.get("arrays") or {})
     added = []
     for name, array in given.items():
@@ -160,7 +165,7 @@ def refuse_array(mask: Any) -> TypeError:
     arrays.
     """
     name = type(mask).__name__
-    if not hasattr(mask, "shape") or not hasattr(mask, "dtype"):
+    if isinstance(mask, type) or getattr(mask, "is_nested", False) or not hasattr(mask, "shape") or not hasattr(mask, "dtype"):
         return TypeError(f"{name} is not a mask: give a Mask, its text, a bound mask, a Plan, or an array by keep=, drop= or additive=")
     kind = str(mask.dtype).rsplit(".", 1)[-1]
     if kind.startswith(("float", "bfloat")):

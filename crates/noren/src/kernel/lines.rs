@@ -3,16 +3,25 @@
 use super::simd::{Lanes, try_zeroed};
 use crate::Element;
 
-/// One cache line of 64 bytes.
+/// A number of 32 bits.
 #[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Line([f32; Lines::LINE / 4]);
+#[repr(transparent)]
+struct Word(f32);
 
-// SAFETY: the type is sixteen `f32` values without padding: 64 bytes, aligned to 64.
-unsafe impl Lanes for Line {}
+// SAFETY: the type is one `f32`.
+unsafe impl Lanes for Word {}
 
 /// Memory aligned to cache lines, and therefore to the vectors of every path. All values are zero at first.
-pub(crate) struct Lines(Vec<Line>);
+///
+/// The memory is allocated with the alignment of a word, and the lines begin at the first boundary in it. The system hands
+/// out zeroed memory of this alignment without touching it, so memory that no token was written to takes no space.
+pub(crate) struct Lines {
+    words: Vec<Word>,
+    /// The index of the first word of the first line.
+    start: usize,
+    /// The number of words in all lines.
+    len: usize,
+}
 
 impl Lines {
     /// The number of bytes in a cache line.
@@ -20,26 +29,26 @@ impl Lines {
 
     /// Allocates `len` lines of zeros. Returns `None` if there is not enough memory.
     pub(crate) fn zeroed(len: usize) -> Option<Lines> {
-        try_zeroed(len).map(Lines)
+        let len = len.checked_mul(Self::LINE / size_of::<Word>())?;
+        let words: Vec<Word> = try_zeroed(len.checked_add(Self::LINE / size_of::<Word>())?)?;
+        let start = words.as_ptr().addr().next_multiple_of(Self::LINE) - words.as_ptr().addr();
+        Some(Lines { words, start: start / size_of::<Word>(), len })
     }
 
     /// Returns the whole memory as a slice of values of type `T`.
     #[inline(always)]
     pub(crate) fn values<T: Element>(&self) -> &[T] {
-        // SAFETY: the lines are initialised, and `len` values fill them. The alignment of `T` is smaller. `Element` is
+        let words = &self.words[self.start..][..self.len];
+        // SAFETY: the words are initialised, and the values fill them. The alignment of `T` is not larger. `Element` is
         // sealed, and every bit pattern is a value of each of its types.
-        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), self.len::<T>()) }
+        unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words) / size_of::<T>()) }
     }
 
     /// Returns the whole memory as a mutable slice of values of type `T`.
     #[inline(always)]
     pub(crate) fn values_mut<T: Element>(&mut self) -> &mut [T] {
+        let words = &mut self.words[self.start..][..self.len];
         // SAFETY: see `values`; `self` is borrowed exclusively.
-        unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), self.len::<T>()) }
-    }
-
-    /// Returns the number of values of type `T` that fit into the lines.
-    fn len<T: Element>(&self) -> usize {
-        size_of_val(&self.0[..]) / size_of::<T>()
+        unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size_of_val(words) / size_of::<T>()) }
     }
 }

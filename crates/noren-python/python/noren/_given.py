@@ -1,0 +1,114 @@
+"""Checks of numbers, lists and arrays that a caller gave; their errors name the argument, the value and the fix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import index
+from typing import Any
+
+from ._noren import Error
+
+WHOLE = 2**31 - 1
+"""The largest whole number of a size or an index."""
+
+
+def short(given: Any) -> str:
+    """Returns a value as error messages show it, in at most 80 characters."""
+    shape = _shape(given)
+    if shape is not None:
+        return f"an array of shape {list(shape)}"
+    try:
+        text = repr(given)
+    except Exception:  # a class of the caller may fail in any way
+        text = type(given).__name__
+    return text if len(text) <= 80 else f"{text[:76]} ..."
+
+
+def _shape(given: Any) -> tuple[int, ...] | None:
+    try:
+        return tuple(given.shape) or None
+    except Exception:
+        return None
+
+
+def number(name: str, given: Any) -> float | None:
+    """Returns a number or None. Raises TypeError for other types; the kernels check the range."""
+    if given is None or type(given) is float:
+        return given
+    try:
+        value = None if isinstance(given, (bool, str, bytes)) or _shape(given) else float(given)
+    except Exception:  # objects of the caller raise errors of several types
+        value = None
+    if value is None:
+        raise TypeError(f"{name} is {short(given)}: give a number")
+    return value
+
+
+def whole(name: str, given: Any, least: int = 0) -> int:
+    """Returns a whole number from `least` to 2^31 - 1. Raises TypeError for other types, and `Error` for other numbers."""
+    try:
+        value = None if isinstance(given, bool) else index(given)
+    except Exception:  # tensors raise errors of several types
+        value = None
+    if value is None:
+        raise TypeError(f"{name} is {short(given)}: give a whole number")
+    if not least <= value <= WHOLE:
+        raise Error(f"{name} is {short(given)}: give a whole number from {least} to 2^31 - 1")
+    return value
+
+
+def listed(name: str, given: Any, most: int = 1 << 24) -> list[Any]:
+    """Returns the items of a list, tuple, range or array with one dimension or more. Raises TypeError for other types, and
+    `Error` for more than `most` items.
+    """
+    try:
+        items = given if isinstance(given, (list, tuple, range)) else given.tolist() if _shape(given) or len(given) == 0 else None
+        count = len(items) if items is not None else 0
+    except OverflowError:
+        items, count = (), most + 1
+    except Exception:  # tensors without content raise errors of several types
+        items = None
+    if items is None or isinstance(given, (str, bytes, Mapping)):
+        raise TypeError(f"{name} is {short(given)}: give a list of whole numbers")
+    if count > most:
+        raise Error(f"{name} has more than {most} items: {short(given)}")
+    return list(items)
+
+
+def indices(name: str, given: Any) -> list[int]:
+    """Returns a list of whole numbers of at least 0; errors as in `listed` and `whole`."""
+    return [whole(f"{name}[{i}]", item) for i, item in enumerate(listed(name, given))]
+
+
+def flag(name: str, given: Any) -> bool:
+    """Returns a boolean. Raises TypeError for other types."""
+    if type(given).__name__ not in ("bool", "bool_"):
+        raise TypeError(f"{name} is {short(given)}: give True or False")
+    return bool(given)
+
+
+def numbers(name: str, given: Any) -> list[float] | None:
+    """Returns a list of numbers or None; errors as in `listed` and `number`."""
+    if given is None:
+        return None
+    found = [number(f"{name}[{i}]", item) for i, item in enumerate(listed(name, given))]
+    if None in found:
+        raise TypeError(f"{name} is {short(given)}: give one number for each head")
+    return [value for value in found if value is not None]
+
+
+def check_names(name: str, given: Any) -> None:
+    """Raises TypeError unless `given` is None or a dict from names to values."""
+    if given is not None and not (isinstance(given, Mapping) and all(isinstance(key, str) for key in given)):
+        raise TypeError(f"{name} is {short(given)}: give a dict with names as keys")
+
+
+def check_strided(name: str, array: Any) -> None:
+    """Raises an error for an array without dense content: nested and sparse tensors, and those of the device meta."""
+    if getattr(array, "is_nested", False):
+        raise Error(f"{name} is a nested tensor: give {name}.to_padded_tensor(0.0)")
+    if str(getattr(array, "layout", "torch.strided")) != "torch.strided":
+        raise Error(f"{name} is a sparse tensor: give {name}.to_dense()")
+    if getattr(getattr(array, "device", None), "type", None) == "meta":
+        raise Error(f"{name} is a tensor on the device meta, which has no content")
+
