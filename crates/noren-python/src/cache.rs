@@ -131,6 +131,7 @@ impl PyCache {
 
     /// Plans a step whose queries are the last `new` tokens of each sequence, or those of `cu_seqlens`.
     #[pyo3(signature = (mask, facts, heads, new, cu_seqlens=None, spec=None))]
+    #[allow(clippy::too_many_arguments)] // called by this package alone
     fn plan(
         &self,
         py: Python<'_>,
