@@ -168,7 +168,7 @@ def test_intents_reach_through_layers() -> None:
     assert Intent.of("encoder-decoder").source is not None
     with pytest.raises(nr.Error, match="layers=3"):
         Intent.of(["causal", "causal"], layers=3)
-    with pytest.raises(nr.Error, match="no mask"):
+    with pytest.raises(nr.Error, match="no intended mask"):
         Intent.of([])
     with pytest.raises(nr.Error, match="layers=0"):
         Intent.of("causal", layers=0)

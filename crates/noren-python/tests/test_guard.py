@@ -22,6 +22,12 @@ RIGHT, LEFT = IDS.clone(), IDS.clone()
 RIGHT[1, 15:], RIGHT[2, 9:], LEFT[1, :5], LEFT[2, :9] = 0, 0, 0, 0
 
 
+def guards(model: Any) -> list[Any]:
+    """Returns the hooks of a guard; `noren.hf` leaves hooks of its own on models."""
+    return [hook for hook in model._forward_pre_hooks.values() if "noren._guard" in getattr(hook, "__module__", "") or "Guard" in repr(hook)]
+
+
+
 def batch(ids: Any, **more: Any) -> dict[str, Any]:
     real = (ids != 0).long()
     return {"input_ids": ids, "attention_mask": real, **more}
@@ -121,7 +127,7 @@ def test_it_takes_itself_out() -> None:
     with nr.guard(model, steps=2) as watch:
         for _ in range(4):
             model(**batch(RIGHT))
-        assert watch.step == 2 and not model._forward_pre_hooks and not model.model.layers[0].self_attn._forward_hooks
+        assert watch.step == 2 and not guards(model) and not model.model.layers[0].self_attn._forward_hooks
     ignored_mask(model)
     with warnings.catch_warnings(record=True) as said, nr.guard(model, on_fault="warn", pad_token_id=0) as watch:
         warnings.simplefilter("always")
@@ -169,7 +175,7 @@ def test_healthy_batches_pass_in_every_wrapper() -> None:
     compiled = torch.compile(make("llama"))
     with nr.guard(compiled, steps=1) as watch:
         compiled(**batch(LEFT))
-    assert watch.established and compiled._orig_mod._forward_pre_hooks == {}
+    assert watch.established and not guards(compiled._orig_mod)
 
 
 def test_padding_on_the_left_of_healthy_batches() -> None:
