@@ -33,13 +33,17 @@ def touched(tokens: list[tuple[int, int] | None], spans: list[tuple[int, int]], 
     for start, end in spans:
         secret[start:end] = True
     real = [(at, token) for at, token in enumerate(tokens) if token is not None and token[0] < token[1]]
+    empty = [(at, token[0]) for at, token in enumerate(tokens) if token is not None and token[0] == token[1]]
     marks = [token is not None and token[0] < token[1] and bool(secret[token[0] : token[1]].any()) for token in tokens]
+    for at, place in empty:  # white space whose offsets the tokenizer trimmed
+        marks[at] = any(start < place < end for start, end in spans)
     for c in np.flatnonzero(secret):
         if not text[c].isspace() and not any(start <= c < end for _, (start, end) in real):
-            marks[max((at for at, (_, end) in real if end <= c), default=0)] |= any(end <= c for _, (_, end) in real)
-            after = [at for at, (start, _) in real if start > c]
-            if after:
-                marks[min(after)] = True
+            before = max((at for at, (_, end) in real if end <= c), default=-1)
+            after = min((at for at, (start, _) in real if start > c), default=len(tokens))
+            for at in [before, after, *(at for at, _ in empty if before < at < after)]:
+                if 0 <= at < len(tokens):
+                    marks[at] = True
     return marks
 
 
@@ -285,7 +289,7 @@ def test_special_tokens_in_the_text() -> None:
 
 def test_chats() -> None:
     pytest.importorskip("jinja2")
-    template = "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</s>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}{{ extra or '' }}"
+    template = "{% for m in messages %}{% if m.role == 'bad' %}{{ raise_exception('no such role') }}{% endif %}<{{ m.role }}>{{ m.content | trim }}</s>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}{{ extra or '' }}"
     tokenizer = fast(characters(), chat_template=template, padding_side="left")
     chat = [{"role": "user", "content": "  I am Ann Lee, ann@x.example "}, {"role": "assistant", "content": "ok"}]
     encoded = encode(tokenizer, [chat, chat[:1]], Detectors("email", words=["Ann Lee"]), add_generation_prompt=True, extra="!")
@@ -297,7 +301,7 @@ def test_chats() -> None:
         assert private == "Ann Leeann@x.example"
     single = encode(tokenizer, chat, "email", spans=[(1, 5)])
     assert single.tokens.shape[0] == 1 and single.tokens.kind("span")[0].sum() == 4
-    for wrong, message in (([chat, "text"], "texts and chats"), ([[{"role": "user"}]], "the chat template cannot write"), (chat + ["x"], "texts and chats")):
+    for wrong, message in (([chat, "text"], "texts and chats"), ([[{"role": "bad", "content": ""}]], "the chat template cannot write"), (chat + ["x"], "texts and chats")):
         with pytest.raises(nr.Error, match=message):
             encode(tokenizer, wrong, "email", bad=1)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="unknown arguments for texts"):
@@ -314,6 +318,9 @@ def test_offsets_of_other_texts_are_refused() -> None:
     for tokenizer in (word_piece(), byte_level(), unigram(), byte_fallback()):
         with pytest.raises(nr.Error, match="is_split_into_words"):
             locate(found, tokenizer.encode(words, is_pretokenized=True))
+    for single in (list("李明在東京"), list("abcde"), ["a", "b"]):
+        with pytest.raises(nr.Error, match="is_split_into_words"):
+            locate(find("".join(single), [], spans=[(0, 1)]), word_piece().encode(single, is_pretokenized=True))
     tokenizer = fast(word_piece())
     pair = tokenizer(text, text, return_offsets_mapping=True)
     with pytest.raises(nr.Error, match="findings of one text"):
@@ -402,7 +409,7 @@ def test_policies_against_the_definition() -> None:
         assert (hide.mask("causal").dense(shape, hide.facts(tokens)) == (causal & ~private[:, None, None, :])).all()
         assert (hide.released(tokens) == (~private & real)).all() and (hide.secret(tokens) == private).all()
         # Clearance
-        reader = int(rng.integers(-1, 4))
+        reader = int(rng.integers(0, 4))
         clearance = Clearance({"b": 2}, reader=reader)
         level = np.where(b, 2, np.where(a, 1, 0))
         expected = causal & (level[:, None, :, None] >= level[:, None, None, :])
@@ -427,7 +434,7 @@ def test_policies_are_values() -> None:
     ("made", "message"),
     [
         (lambda: Clearance({"a": 0}), "level of `a` is 0"), (lambda: Clearance({"a": True}), r"levels\['a'\] is bool"), (lambda: Clearance({1: 1}), "levels has the key int 1"),
-        (lambda: Clearance(3), "levels is int 3"), (lambda: Clearance(reader=1.5), "reader is float"), (lambda: Clearance(reader=1 << 40), "reader is 1099511627776"),
+        (lambda: Clearance(3), "levels is int 3"), (lambda: Clearance(reader=1.5), "reader is float"), (lambda: Clearance(reader=-1), "reader is -1"), (lambda: Clearance(reader=1 << 40), "reader is 1099511627776"),
         (lambda: Clearance({"A b": 1}), "a name is 1 to 64"), (lambda: Heads([]), "heads is empty"), (lambda: Heads(range(0)), "heads holds range"),
         (lambda: Heads(True), "heads is bool"), (lambda: Heads("0..2"), "heads is str"), (lambda: Heads(range(0, 8, 2)), "heads holds"), (lambda: Heads(-1), "heads holds -1"),
         (lambda: Hide().mask(3), "base is int 3"), (lambda: Hide().mask("causall"), "causal"), (lambda: Hide().facts([1]), "tokens is list"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,7 +22,7 @@ Text = str | Sequence[Mapping[str, Any]]
 """A text, or a chat: a list of messages such as {"role": "user", "content": "..."}."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Encoded:
     """A batch of texts as tokens, `[batch, length]`, with its private tokens; made by `encode`.
 
@@ -38,8 +38,11 @@ class Encoded:
     """The texts; of chats, the texts that the template makes."""
     found: tuple[Found, ...] = ()
     """The findings in each text."""
-    tokenizer: Any = field(default=None, repr=False)
+    tokenizer: Any = None
     """The tokenizer; None if the tokens were made in another manner."""
+
+    def __repr__(self) -> str:
+        return f"<{', '.join(self.arrays)}: {self.tokens!r}>"
 
     def __post_init__(self) -> None:
         if not isinstance(self.arrays, Mapping) or "input_ids" not in self.arrays:

@@ -88,7 +88,7 @@ class Clearance(Policy):
     levels: Mapping[str, int] = field(default_factory=dict)
     """The level of each kind."""
     reader: int = 0
-    """The reader's level."""
+    """The reader's level, 0 or more."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.levels, Mapping):
@@ -100,6 +100,8 @@ class Clearance(Policy):
             found[name] = _level(f"levels[{name!r}]", given)
         object.__setattr__(self, "levels", found)
         object.__setattr__(self, "reader", _level("reader", self.reader))
+        if self.reader < 0:
+            raise Error(f"reader is {self.reader}: give 0 or more, because public tokens have level 0")
         _ = self._policy
 
     def __hash__(self) -> int:

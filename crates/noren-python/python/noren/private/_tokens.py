@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .._noren import Error, Facts, _Policy, _PrivateTokens
 from ._find import Found, short, whole
-from ._offsets import MOST_TOKENS, Offsets, booleans, encodings_of
+from ._offsets import MOST_TOKENS, Offsets, booleans, check_words, encodings_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,12 +189,17 @@ def locate_row(pair: Sequence[Found], row: Offsets) -> _PrivateTokens:
         raise Error("a dict with offset_mapping does not have the text of each token, and there are findings of pairs: give the tokenizer's result, or its encodings")
     kinds: dict[str, set[int]] = {}
     for number, found in enumerate(pair):
+        check_words(row, number, found.text)
         first, last = row.text_range(number, len(found.text))
         inside = [(finding.kind, max(finding.start, first), min(finding.end, last)) for finding in found.findings]
         findings = [finding for finding in inside if finding[1] < finding[2]]
         special = [sequence != number for sequence in row.sequences]
         for kind, at in _PrivateTokens.locate(findings, found.text, list(row.offsets), special).kinds():
             kinds.setdefault(kind, set()).update(at)
+        # White space whose offsets the tokenizer trimmed, beside a token that was cut.
+        empty = [(at, start) for at, (start, end) in enumerate(row.offsets) if start == end and row.sequences[at] == number] if row.cut else []
+        for finding in found.findings if empty else ():
+            kinds.setdefault(finding.kind, set()).update(at for at, start in empty if finding.start < start < finding.end)
     return _PrivateTokens.at(len(row.offsets), [(kind, sorted(at)) for kind, at in kinds.items()])
 
 
