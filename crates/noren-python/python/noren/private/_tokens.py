@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._noren import Error, Facts, _Policy, _PrivateTokens
-from ._find import Found, short, whole
+from ._find import Found, items, short, whole
 from ._offsets import MOST_TOKENS, Offsets, booleans, check_words, encodings_of
 
 
@@ -120,7 +120,7 @@ class Tokens:
     def window(self, first: int, length: int) -> Tokens:
         """Returns the `length` tokens from token `first` on; tokens after the end of the texts are public."""
         start, count = whole("first", first), whole("length", length)
-        if start < 0 or count < 0 or count * max(1, len(self.rows)) > MOST_TOKENS:
+        if not 0 <= start <= MOST_TOKENS or count < 0 or count * max(1, len(self.rows)) > MOST_TOKENS:
             raise Error(f"first is {start} and length {count}: give numbers from 0 on, and at most {MOST_TOKENS} tokens in all rows")
         real = np.ones((self.shape[0], count), np.bool_)
         kept = self.real[:, start : start + count]
@@ -142,7 +142,7 @@ class Tokens:
 
         Masks refer to them: `nr.causal() - nr.keys(label="email")`.
         """
-        return _Policy.hide().facts(list(self.rows), facts)
+        return _Policy.hide().facts(list(self.rows), check_facts(facts))
 
 
 def locate(found: Found | Sequence[Found] | Sequence[tuple[Found, Found]], encoding: Any) -> Tokens:
@@ -203,6 +203,13 @@ def locate_row(pair: Sequence[Found], row: Offsets) -> _PrivateTokens:
     return _PrivateTokens.at(len(row.offsets), [(kind, sorted(at)) for kind, at in kinds.items()])
 
 
+def check_facts(given: Any) -> Any:
+    """Returns facts. Raises a TypeError for anything else."""
+    if given is None or isinstance(given, (Facts, Mapping)):
+        return given
+    raise TypeError(f"facts is {short(given)}: give nr.Facts(...) or a dict such as {{\"lengths\": [5, 3]}}")
+
+
 def tokens_of(given: Any) -> Tokens:
     """Returns private tokens, or those of the result of `encode`. Raises a TypeError for anything else."""
     found = given if isinstance(given, Tokens) else getattr(given, "tokens", None)
@@ -216,7 +223,7 @@ def _rows_of(found: Any) -> list[tuple[Found, ...]]:
     if isinstance(found, Found):
         return [(found,)]
     rows: list[tuple[Found, ...]] = []
-    for entry in found if isinstance(found, Iterable) else [found]:
+    for entry in items("found", found):
         pair = entry if isinstance(entry, (tuple, list)) else (entry,)
         if not 1 <= len(pair) <= 2 or not all(isinstance(part, Found) for part in pair):
             raise TypeError(f"found holds {type(entry).__name__}: give the results of nr.private.find, one for each row")
