@@ -625,10 +625,36 @@ def test_the_model_is_as_before() -> None:
             assert wrong
         assert model.config._attn_implementation == "sdpa"
         assert sum(len(part._forward_pre_hooks) + len(part._forward_hooks) for part in model.modules()) <= hooks + 4
-    with pytest.raises(nr.Error, match="has 39 keys|computes|batch is"), masked(model, given):
+    with pytest.raises(nr.Error, match="batch is 1, but the private tokens of 4 rows"), masked(model, given):
         model(torch.arange(8)[None])
     with masked(model, given):
         model(**given.inputs)
+
+
+def test_other_texts_are_refused() -> None:
+    """One statement is for one batch: private tokens of a batch hide nothing in another one."""
+    for name in ("Llama", "BERT", "T5"):
+        model, given, inputs = made(name), encoded(), decoder_inputs(name)
+        wrong = given.inputs["input_ids"].clone()
+        wrong[2, 3] += 1
+        for ids, message in ((wrong, "token 3 of row 2 differs"), (given.inputs["input_ids"][:, 1:], "token . of row . differs"), (given.inputs["input_ids"].flip(0), "differs")):
+            with torch.no_grad(), pytest.raises(nr.Error, match=message), masked(model, given):
+                model(ids, attention_mask=given.inputs["attention_mask"][:, : ids.shape[1]], **inputs)
+        with torch.no_grad(), pytest.raises(nr.Error, match="computed 20 tokens, but the private tokens are those of texts of 38|reads 20 keys, but the text has 38 tokens"), masked(model, given.tokens):
+            model(given.inputs["input_ids"][:, :20], **inputs)
+    with torch.no_grad(), masked(made("Llama"), given):
+        made("Llama").generate(**encoded(OTHER).inputs, max_new_tokens=2, use_cache=False, do_sample=False, num_beams=2)
+
+
+def test_attention_weights_and_routers_belong_to_tokens() -> None:
+    given = encoded()
+    proof = prove(made("BERT", "eager"), given, trials=1, inputs={"output_attentions": True})
+    assert proof.holds and proof.compared > int(Hide().released(given.tokens).sum()) * (4 * given.tokens.shape[1] * 3 + 32 * 4 + VOCABULARY) - 1
+    sizes = SIZES | {"num_local_experts": 4, "num_experts_per_tok": 2, "num_hidden_layers": 2}
+    torch.manual_seed(0)
+    experts = transformers.MixtralForCausalLM(AutoConfig.for_model("mixtral", **sizes)).eval()
+    found = prove(experts, given, trials=2, inputs={"output_router_logits": True})
+    assert {leak.output for leak in found.leaks} <= {"aux_loss"}, str(found)
 
 
 def test_states_from_outside_are_refused() -> None:
