@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._noren import Error
-from ._find import Detectors, Found, Kinds, Spans, check_text, check_texts, detectors_of, items, short, whole
+from ._find import Detectors, Found, Kinds, Spans, check_text, check_texts, detectors_of, flag, items, short, whole
 from ._offsets import MOST_TOKENS, Offsets, array, offsets_of, text_tokens
 from ._tokens import Tokens, locate_row
 
@@ -22,7 +22,7 @@ Text = str | Sequence[Mapping[str, Any]]
 """A text, or a chat: a list of messages such as {"role": "user", "content": "..."}."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Encoded:
     """A batch of texts as tokens, `[batch, length]`, with its private tokens; made by `encode`.
 
@@ -38,8 +38,11 @@ class Encoded:
     """The texts; of chats, the texts that the template makes."""
     found: tuple[Found, ...] = ()
     """The findings in each text."""
-    tokenizer: Any = field(default=None, repr=False)
+    tokenizer: Any = None
     """The tokenizer; None if the tokens were made in another manner."""
+
+    def __repr__(self) -> str:
+        return f"<{', '.join(self.arrays)}: {self.tokens!r}>"
 
     def __post_init__(self) -> None:
         if not isinstance(self.arrays, Mapping) or "input_ids" not in self.arrays:
@@ -123,7 +126,8 @@ def encode(
         raise Error("texts has texts and chats: give either texts or chats")
     if template and not all(chats):
         raise TypeError(f"{', '.join(template)}: unknown arguments for texts; a chat template takes further arguments, a text does not")
-    first = [_written(tokenizer, text, add_generation_prompt, template) for text in listed]
+    special, prompt = flag("add_special_tokens", add_special_tokens), flag("add_generation_prompt", add_generation_prompt)
+    first = [_written(tokenizer, text, prompt, template) for text in listed]
     second = None if pairs is None else check_texts("pairs", [pairs] if isinstance(pairs, str) else pairs)
     if second is not None and len(second) != len(first):
         raise Error(f"pairs has {len(second)} texts, but there are {len(first)} first texts: give one for each")
@@ -131,9 +135,9 @@ def encode(
     if most is not None and not 1 <= most <= MOST_TOKENS:
         raise Error(f"max_length is {most}: give a number of tokens from 1 to {MOST_TOKENS}, or None")
     side = getattr(tokenizer, "padding_side", "right") if padding_side is None else padding_side
-    if side not in ("left", "right"):
+    if not isinstance(side, str) or side not in ("left", "right"):
         raise Error(f'padding_side is {short(side)}: give "left" or "right"')
-    encodings = _tokenized(tokenizer, first, second, bool(add_special_tokens) and not any(chats))
+    encodings = _tokenized(tokenizer, first, second, special and not any(chats))
     cut_side = getattr(tokenizer, "truncation_side", "right")
     rows = [_row(each, most, "left" if cut_side == "left" else "right") for each in encodings]
     given: Any = [spans] if single else spans
@@ -162,7 +166,7 @@ def _written(tokenizer: Any, text: Any, add_generation_prompt: bool, template: M
         if any(name in template for name in ("tokenize", "return_tensors", "return_dict")):
             raise TypeError("tokenize, return_tensors and return_dict are chosen by nr.private.encode: leave them out")
         try:
-            text = tokenizer.apply_chat_template(list(text), tokenize=False, add_generation_prompt=bool(add_generation_prompt), **template)
+            text = tokenizer.apply_chat_template(list(text), tokenize=False, add_generation_prompt=add_generation_prompt, **template)
         except Exception as error:  # templates raise errors of Jinja, ValueError, KeyError and others
             raise Error(f"the chat template cannot write the messages ({type(error).__name__}: {error}): give messages of the roles that the template knows") from error
     check_text("a text", text)

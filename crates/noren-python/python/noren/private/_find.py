@@ -314,6 +314,13 @@ def whole(name: str, given: Any) -> int:
         raise TypeError(f"{name} is {short(given)}: give a whole number") from None
 
 
+def flag(name: str, given: Any) -> bool:
+    """Returns a boolean. Raises a TypeError for anything else."""
+    if isinstance(given, bool) or type(given).__name__ == "bool_":
+        return bool(given)
+    raise TypeError(f"{name} is {short(given)}: give True or False")
+
+
 def items(name: str, given: Any) -> list[Any]:
     """Returns the items of an iterable that is not a text; at most `MOST_TEXTS` items."""
     try:

@@ -6,24 +6,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from threading import Lock
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from .. import hf
 from .._hf_calls import DEFAULTS, SETTING, Setting
 from .._noren import Error
+from ._encode import Encoded
 from ._find import short
 from ._paths import other_paths
 from ._policy import Hide, Policy, check_policy
 from ._roles import Roles
 from ._state import Made, State, converted
 from ._tokens import Tokens, tokens_of
-
-if TYPE_CHECKING:
-    from ._encode import Encoded
 
 NAME = "noren_private"
 """The name of the attention in transformers."""
@@ -87,19 +87,25 @@ def masked(model: Any, tokens: Tokens | Encoded, policy: Policy | None = None) -
     A private token contains its own content: release only outputs that `policy.released(tokens)` selects (`pool`). Compute the text, its
     continuation and the backward pass inside one statement: keys and values of a cache from outside contain private text.
 
+    With the result of `encode`, the public tokens that the model computes are compared with those of the text: one statement is for one batch.
+
     Raises `Error` for a model whose attention cannot be computed with noren, for a model that mixes tokens without attention
-    (convolutions, recurrent layers), for a cache and states of an encoder that were computed outside of the statement, and for a model that already
-    computes with a policy.
+    (convolutions, recurrent layers), for a cache and states of an encoder that were computed outside of the statement, for tokens of another text, and for a
+    model that already computes with a policy.
 
     >>> with masked(model, encoded):                               # doctest: +SKIP
     ...     outputs = model(**encoded.inputs)
     """
-    with computing(model, tokens, policy, strict=True) as state:
+    ids = tokens.ids if isinstance(tokens, Encoded) else None
+    with computing(model, tokens, policy, strict=True, ids=ids) as state:
         yield state
+        length = state.tokens.shape[1]
+        if 0 < state.longest < length:
+            raise Error(f"the model computed {state.longest} tokens, but the private tokens are those of texts of {length}: give the tokens of the batch that the model computes")
 
 
 @contextmanager
-def computing(model: Any, tokens: Any, policy: Policy | None, *, strict: bool) -> Iterator[State]:
+def computing(model: Any, tokens: Any, policy: Policy | None, *, strict: bool, ids: NDArray[np.int64] | None = None) -> Iterator[State]:
     """Computes a model with a policy. If `strict` is false, also a model in which private text has other paths than attention."""
     known = tokens_of(tokens)
     rule = check_policy(Hide() if policy is None else policy)
@@ -112,7 +118,7 @@ def computing(model: Any, tokens: Any, policy: Policy | None, *, strict: bool) -
         if any(module in _STATES for module in modules):
             raise Error("the model already computes with a policy: leave the other `with` statement first")
         roles = Roles(inner)
-        state = State(known, rule, roles, {module: name for name, module in inner.named_modules()}, strict)
+        state = State(known, rule, roles, {module: name for name, module in inner.named_modules()}, strict, ids)
         _STATES.update({module: state for module in modules})
     handles: list[Any] = []
     try:

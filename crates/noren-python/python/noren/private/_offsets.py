@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -34,6 +35,8 @@ class Offsets:
     """The tokens of the same texts that truncation took out of the row."""
     paired: bool = True
     """Whether `sequences` separates the texts of a pair."""
+    words: Sequence[int | None] | None = None
+    """The index of each token's word; None if it is unknown."""
 
     def text_range(self, number: int, length: int) -> tuple[int, int]:
         """Returns the characters of text `number` that tokens of this row may contain, of a text of `length` characters.
@@ -53,8 +56,8 @@ class Offsets:
 
 def offsets_of(encoding: Any, cut: Sequence[Cut] = ()) -> Offsets:
     """Returns the offsets of an `Encoding` of the package tokenizers."""
-    row = _alone(encoding)
-    check_order(row, list(encoding.word_ids))
+    row = replace(_alone(encoding), words=list(encoding.word_ids))
+    check_order(row)
     return replace(row, cut=[*cut, *(token for part in encoding.overflowing for token in text_tokens(_alone(part)))])
 
 
@@ -69,26 +72,40 @@ def text_tokens(row: Offsets) -> list[Cut]:
     return [(sequence, *offset) for offset, sequence in zip(row.offsets, row.sequences, strict=True) if sequence is not None]
 
 
-def check_order(row: Offsets, words: Sequence[int | None] | None) -> None:
-    """Raises `Error` if offsets do not count characters of one text: those of words, or those of two texts.
-
-    `words` has the index of each token's word, if it is known.
-    """
+def check_order(row: Offsets) -> None:
+    """Raises `Error` if offsets do not count characters of one text: those of words, or those of two texts."""
     before: dict[int, tuple[int, int, int | None]] = {}
     for at, (offset, sequence) in enumerate(zip(row.offsets, row.sequences, strict=True)):
         if sequence is None:
             continue
         start, end, word = before.get(sequence, (0, 0, None))
-        own = None if words is None else words[at]
+        own = None if row.words is None else row.words[at]
         other_word = own is not None and word is not None and own != word
         # Characters that a normaliser expands, such as ½, are several words of one character.
-        shared = other_word and offset[0] < end and offset[1] - offset[0] > 1 and offset[0] <= start
-        if offset[0] < start - MOST_BACK or shared:
-            raise Error(
-                f"token {at} has the characters {offset[0]}..{offset[1]}, and the token before it {start}..{end}: give the offsets in one text, not in "
-                "each word (is_split_into_words) and not in both texts of a pair without their numbers"
-            )
+        again = other_word and (offset[0] < start or (offset[0] == start and end > start and offset[1] - offset[0] > 1))
+        if offset[0] < start - MOST_BACK or again:
+            raise _restarted(at, offset, (start, end))
         before[sequence] = (*offset, own)
+
+
+def check_words(row: Offsets, number: int, text: str) -> None:
+    """Raises `Error` if several words have one character of a text that no normaliser expands: words of one character each."""
+    before: tuple[tuple[int, int], int | None] = ((0, 0), None)
+    for at, offset in enumerate(row.offsets):
+        if row.words is None or row.sequences[at] != number:
+            continue
+        word = row.words[at]
+        character = text[offset[0] : offset[1]] if offset == before[0] and None not in (word, before[1]) and word != before[1] else ""
+        if len(character) == 1 and unicodedata.normalize("NFKC", character) == character:
+            raise _restarted(at, offset, before[0])
+        before = (offset, word)
+
+
+def _restarted(at: int, offset: tuple[int, int], before: tuple[int, int]) -> Error:
+    return Error(
+        f"token {at} has the characters {offset[0]}..{offset[1]}, and the token before it {before[0]}..{before[1]}: give the offsets in one text, not in "
+        "each word (is_split_into_words) and not in both texts of a pair without their numbers"
+    )
 
 
 # --- what a caller may give -----------------------------------------------------------------------------------------
@@ -158,7 +175,7 @@ def _of_mapping(given: Mapping[str, Any]) -> list[Offsets]:
         for row, marks, known in zip(offsets.tolist(), (special | ~real).tolist(), real.tolist(), strict=True)
     ]
     for row in rows:
-        check_order(row, None)
+        check_order(row)
     return rows
 
 

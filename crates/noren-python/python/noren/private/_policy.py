@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .._noren import Error, Facts, Mask, _Policy
 from ._find import items, short, whole
-from ._tokens import Tokens, tokens_of
+from ._tokens import Tokens, check_facts, tokens_of
 
 MOST_HEADS = 1 << 16
 """The maximum number of query heads that a policy names."""
@@ -40,7 +40,7 @@ class Policy(ABC):
 
     def facts(self, tokens: Tokens, facts: Facts | Mapping[str, Any] | None = None) -> Facts:
         """Returns `facts` with the labels (and for `Clearance` the levels) of the private tokens of each batch row."""
-        return self._policy.facts(list(tokens_of(tokens).rows), facts)
+        return self._policy.facts(list(tokens_of(tokens).rows), check_facts(facts))
 
     def released(self, tokens: Tokens) -> NDArray[np.bool_]:
         """Returns `[batch, length]`: true for a token whose output the reader may have; padding is never released."""
@@ -54,7 +54,10 @@ class Policy(ABC):
 
     def denied_heads(self, count: int) -> list[int]:
         """Returns the query heads, of `count`, in which tokens may not read private tokens."""
-        return list(range(whole("count", count)))
+        number = whole("count", count)
+        if not 0 <= number <= MOST_HEADS:
+            raise Error(f"count is {number}: give a number of query heads from 0 to {MOST_HEADS}")
+        return list(range(number))
 
     def across(self, tokens: Tokens) -> tuple[Policy, Tokens]:
         """Returns the policy, and the private tokens, for cross-attention, whose keys are `tokens` and whose queries are other tokens."""
@@ -88,7 +91,7 @@ class Clearance(Policy):
     levels: Mapping[str, int] = field(default_factory=dict)
     """The level of each kind."""
     reader: int = 0
-    """The reader's level."""
+    """The reader's level, 0 or more."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.levels, Mapping):
@@ -100,6 +103,8 @@ class Clearance(Policy):
             found[name] = _level(f"levels[{name!r}]", given)
         object.__setattr__(self, "levels", found)
         object.__setattr__(self, "reader", _level("reader", self.reader))
+        if self.reader < 0:
+            raise Error(f"reader is {self.reader}: give 0 or more, because public tokens have level 0")
         _ = self._policy
 
     def __hash__(self) -> int:

@@ -65,7 +65,7 @@ def prove(
 
     Raises `Error` if the model cannot compute the tokens, or cannot compute its attention with noren.
     """
-    test = _Test(model, encoded, check_policy(Hide() if policy is None else policy), inputs or {})
+    test = _Test(model, encoded, check_policy(Hide() if policy is None else policy), {} if inputs is None else inputs)
     _check_numbers(trials, seed, new_tokens)
     swapped = test.replaced(trials, seed, choices) + test.given(others)
     if new_tokens:

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from .. import hf
@@ -77,13 +78,18 @@ class State:
     names: dict[nn.Module, str]
     strict: bool = True
     """Whether attention that the policy does not reach is an error."""
+    ids: NDArray[np.int64] | None = None
+    """The tokens of the text, `[batch, length]`; None if they are unknown."""
     records: list[Record] | None = None
     """The masks of the attention calls; None if they are not recorded."""
     calls: int = 0
     """The number of attention calls whose keys were tokens of the text."""
     given: int | None = None
     """The number of tokens that the model was given in this call; None if it is unknown."""
+    longest: int = 0
+    """The maximum number of tokens from the beginning of the text that a layer computed."""
     _own_calls: int = 0
+    _given_ids: Tensor | None = None
     _changed: WeakKeyDictionary[Masked, dict[Any, Hidden]] = field(default_factory=WeakKeyDictionary)
     _computed: WeakKeyDictionary[nn.Module, int] = field(default_factory=WeakKeyDictionary)
 
@@ -138,6 +144,23 @@ class State:
                 "were computed without the policy; compute the text and its continuation inside one statement"
             )
         self._computed[module] = first + q_len
+        self.longest = max(self.longest, first + q_len)
+        if self.ids is not None and self._given_ids is not None:
+            self._check_ids(self._given_ids, first, self.ids)
+            self._given_ids = None
+
+    def _check_ids(self, given: Tensor, first: int, own: NDArray[np.int64]) -> None:
+        """Raises `Error` if the public tokens of the text are not those that the model computes, from token `first` on."""
+        tokens = self.tokens.repeated(given.shape[0])
+        last = min(first + given.shape[1], own.shape[1])
+        if last <= first:
+            return
+        expected = own.repeat(given.shape[0] // own.shape[0], 0)[:, first:last]
+        public = tokens.real[:, first:last] & ~tokens.private[:, first:last]
+        other = np.argwhere((given.detach().cpu().numpy()[:, : last - first] != expected) & public)
+        if len(other):
+            row, at = other[0].tolist()
+            raise Error(f"the model computes another text: token {first + at} of row {row} differs from that of the private tokens; give the tokens of the batch that the model computes")
 
     def _rows(self, module: nn.Module, role: Role, masked: Masked) -> tuple[Policy, Tokens]:
         """Returns the policy for an attention call, and the private tokens among its keys."""
@@ -208,9 +231,9 @@ class State:
             ids = kwargs.get("input_ids", args[0] if args else None)
             embedded = kwargs.get("inputs_embeds")
             if isinstance(ids, Tensor) and ids.dim() == 2 and not ids.is_floating_point():
-                self.given = ids.shape[1]
+                self.given, self._given_ids = ids.shape[1], ids
             elif outer:
-                self.given = embedded.shape[1] if isinstance(embedded, Tensor) else None
+                self.given, self._given_ids = embedded.shape[1] if isinstance(embedded, Tensor) else None, None
 
         return note
 

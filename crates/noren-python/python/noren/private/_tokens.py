@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._noren import Error, Facts, _Policy, _PrivateTokens
-from ._find import Found, short, whole
-from ._offsets import MOST_TOKENS, Offsets, booleans, encodings_of
+from ._find import Found, items, short, whole
+from ._offsets import MOST_TOKENS, Offsets, booleans, check_words, encodings_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +120,7 @@ class Tokens:
     def window(self, first: int, length: int) -> Tokens:
         """Returns the `length` tokens from token `first` on; tokens after the end of the texts are public."""
         start, count = whole("first", first), whole("length", length)
-        if start < 0 or count < 0 or count * max(1, len(self.rows)) > MOST_TOKENS:
+        if not 0 <= start <= MOST_TOKENS or count < 0 or count * max(1, len(self.rows)) > MOST_TOKENS:
             raise Error(f"first is {start} and length {count}: give numbers from 0 on, and at most {MOST_TOKENS} tokens in all rows")
         real = np.ones((self.shape[0], count), np.bool_)
         kept = self.real[:, start : start + count]
@@ -142,7 +142,7 @@ class Tokens:
 
         Masks refer to them: `nr.causal() - nr.keys(label="email")`.
         """
-        return _Policy.hide().facts(list(self.rows), facts)
+        return _Policy.hide().facts(list(self.rows), check_facts(facts))
 
 
 def locate(found: Found | Sequence[Found] | Sequence[tuple[Found, Found]], encoding: Any) -> Tokens:
@@ -189,13 +189,25 @@ def locate_row(pair: Sequence[Found], row: Offsets) -> _PrivateTokens:
         raise Error("a dict with offset_mapping does not have the text of each token, and there are findings of pairs: give the tokenizer's result, or its encodings")
     kinds: dict[str, set[int]] = {}
     for number, found in enumerate(pair):
+        check_words(row, number, found.text)
         first, last = row.text_range(number, len(found.text))
         inside = [(finding.kind, max(finding.start, first), min(finding.end, last)) for finding in found.findings]
         findings = [finding for finding in inside if finding[1] < finding[2]]
         special = [sequence != number for sequence in row.sequences]
         for kind, at in _PrivateTokens.locate(findings, found.text, list(row.offsets), special).kinds():
             kinds.setdefault(kind, set()).update(at)
+        # White space whose offsets the tokenizer trimmed, beside a token that was cut.
+        empty = [(at, start) for at, (start, end) in enumerate(row.offsets) if start == end and row.sequences[at] == number] if row.cut else []
+        for finding in found.findings if empty else ():
+            kinds.setdefault(finding.kind, set()).update(at for at, start in empty if finding.start < start < finding.end)
     return _PrivateTokens.at(len(row.offsets), [(kind, sorted(at)) for kind, at in kinds.items()])
+
+
+def check_facts(given: Any) -> Any:
+    """Returns facts. Raises a TypeError for anything else."""
+    if given is None or isinstance(given, (Facts, Mapping)):
+        return given
+    raise TypeError(f"facts is {short(given)}: give nr.Facts(...) or a dict such as {{\"lengths\": [5, 3]}}")
 
 
 def tokens_of(given: Any) -> Tokens:
@@ -211,7 +223,7 @@ def _rows_of(found: Any) -> list[tuple[Found, ...]]:
     if isinstance(found, Found):
         return [(found,)]
     rows: list[tuple[Found, ...]] = []
-    for entry in found if isinstance(found, Iterable) else [found]:
+    for entry in items("found", found):
         pair = entry if isinstance(entry, (tuple, list)) else (entry,)
         if not 1 <= len(pair) <= 2 or not all(isinstance(part, Found) for part in pair):
             raise TypeError(f"found holds {type(entry).__name__}: give the results of nr.private.find, one for each row")
