@@ -11,7 +11,7 @@ import transformers
 from noren.battery import Intent
 from torch import Tensor, nn
 
-from noren import _hf_cache
+from noren._hf_cache import given_cache
 
 SIZES: dict[str, Any] = {
     "vocab_size": 99,
@@ -213,11 +213,11 @@ def ignored_mask(model: nn.Module) -> None:
 
 
 def stale_cache_mask(model: nn.Module) -> None:
-    _before(model, lambda k: {"attention_mask": None} if _hf_cache.given(k) is not None else {})
+    _before(model, lambda k: {"attention_mask": None} if given_cache(k) is not None else {})
 
 
 def positions_restart_in_the_cache(model: nn.Module) -> None:
-    _before(model, lambda k: {"position_ids": k["position_ids"] - k["position_ids"].min()} if _hf_cache.given(k) is not None else {})
+    _before(model, lambda k: {"position_ids": k["position_ids"] - k["position_ids"].min()} if given_cache(k) is not None else {})
 
 
 def finite_fill(model: nn.Module) -> None:

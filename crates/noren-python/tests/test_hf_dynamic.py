@@ -17,7 +17,8 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelF
 
 import noren.hf as hf  # noqa: E402
 import noren.torch as nt  # noqa: E402
-from noren import _hf_cache, _hf_calls  # noqa: E402
+from noren import _hf_calls  # noqa: E402
+from noren._hf_cache import NAMES, cache_parameter, returned_cache  # noqa: E402
 from noren.torch import _dynamic  # noqa: E402
 
 hf.register()
@@ -168,7 +169,7 @@ def test_steps_with_a_cache_equal_one_pass() -> None:
                 model(IDS[:, 5:], past_key_values=past, noren_mask=reads)
 
 
-@pytest.mark.parametrize("name", _hf_cache.NAMES)
+@pytest.mark.parametrize("name", NAMES)
 def test_names_of_the_cache(name: str) -> None:
     """Tests that the tokens of a cache are recorded under each name that this version of transformers knows."""
     model = make("llama")
@@ -179,7 +180,7 @@ def test_names_of_the_cache(name: str) -> None:
         for start, stop in ((0, 3), (3, 8), (8, 12)):
             out = model(IDS[:, start:stop], noren_mask=reads, **{name: cache})
             parts.append(out.logits)
-            assert _hf_cache.returned(out) is cache
+            assert returned_cache(out) is cache
         near(torch.cat(parts, 1), whole)
 
 
@@ -188,7 +189,7 @@ def test_removed_tokens_of_a_cache() -> None:
     model = make("llama")
     with torch.no_grad():
         cache = DynamicCache(config=model.config)
-        name = _hf_cache.parameter(inspect.signature(type(model).forward).parameters) or ""
+        name = cache_parameter(inspect.signature(type(model).forward).parameters) or ""
         model(IDS[:, :7], noren_mask=reads, **{name: cache})
         cache.crop(-5)
         assert cache.get_seq_length() == 2

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import _hf_cache
+from ._hf_cache import given_cache
 from ._noren import Array, BoundMask, Facts, Mask, Shape, dense
 from .torch._masks import ignored
 
@@ -50,7 +50,7 @@ class Batch:
     @property
     def past(self) -> int:
         """Number of tokens in the cache."""
-        cache = _hf_cache.given(self.given)
+        cache = given_cache(self.given)
         return 0 if cache is None else int(cache.get_seq_length())
 
     def ids(self, decoder: bool = False) -> Tensor | None:

@@ -16,7 +16,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from . import _hf_cache
+from ._hf_cache import given_cache, returned_cache
 from ._noren import BoundMask, Error, Facts, Mask, Plan, Spec
 from .torch._dynamic import Given, Handle, check_given, check_tokens, plan_of_call, token_readers
 from .torch._mask_call import Inputs, MaskCall, Own, Part
@@ -152,7 +152,7 @@ class Frame:
     def _cache(self) -> Any:
         frame: Frame | None = self
         while frame is not None and not _encodes(frame.model):
-            cache = _hf_cache.given(frame.arguments)
+            cache = given_cache(frame.arguments)
             if cache is not None:
                 return cache
             frame = frame.outer
@@ -369,7 +369,7 @@ def _enter(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
         return args, rest
     known = {name: value for name, value in arguments.items() if name not in ARGUMENTS}
     frame = Frame(model, setting, outer, known, outer.uses if outer is not None and outer.setting is setting else [0])
-    tokens, cache = arguments.get("input_ids"), _hf_cache.given(arguments)
+    tokens, cache = arguments.get("input_ids"), given_cache(arguments)
     if isinstance(tokens, Tensor) and cache is not None and not _encodes(model):
         record(cache, tokens)
     _FRAME.set(frame)
@@ -416,8 +416,8 @@ def _leave(model: nn.Module, _: Any, output: Any) -> None:
     _FRAME.set(frame.outer)
     if output is None:
         return  # the forward pass raised an exception
-    tokens, cache = frame.arguments.get("input_ids"), _hf_cache.returned(output)
-    if _hf_cache.given(frame.arguments) is None and cache is not None and isinstance(tokens, Tensor) and not _encodes(model):
+    tokens, cache = frame.arguments.get("input_ids"), returned_cache(output)
+    if given_cache(frame.arguments) is None and cache is not None and isinstance(tokens, Tensor) and not _encodes(model):
         record(cache, tokens, past=0)
     if (frame.outer is None or frame.outer.setting is not frame.setting) and frame.uses[0] == 0:
         raise Error(f"the noren mask was not used: no attention layer of {type(model).__name__} called noren in this forward pass")

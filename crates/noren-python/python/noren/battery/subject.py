@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from .. import _hf_cache
+from .._hf_cache import cache_parameter, returned_cache
 from .._noren import Error
 from .precision import device_of, dtype_of, in_double
 from .wrappers import TOKENS, inside, parameters, passes_on
@@ -103,7 +103,7 @@ class Arguments:
         If the function passes its arguments on, these are the parameters of `core`, the module inside the wrappers.
         """
         names = list(parameters(core if core is not None and passes_on(function) else function))
-        cache, use_cache = _hf_cache.parameter(names), "use_cache" in names
+        cache, use_cache = cache_parameter(names), "use_cache" in names
 
         def first(candidates: Sequence[str]) -> str | None:
             return next((name for name in candidates if name in names), None)
@@ -249,7 +249,7 @@ class Subject:
                     said.pop(self.arguments.source or "", None)
                     said["encoder_outputs"] = encoded
                 out = function(**said, **({self.arguments.tokens or "input_ids": tokens}))
-                state = _hf_cache.returned(out)
+                state = returned_cache(out)
                 if call.source is not None:
                     encoded = (out.encoder_last_hidden_state,)
             yield self._read(out, call, size)
