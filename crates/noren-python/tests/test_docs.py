@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import importlib.util
 import json
 import re
 from pathlib import Path
@@ -11,6 +12,9 @@ from typing import Any
 
 import pytest
 
+import noren as nr
+
+PACKAGE = Path(nr.__file__).parent
 DOCS = Path(__file__).parents[3] / "docs"
 FLAGS = doctest.ELLIPSIS
 
@@ -36,12 +40,18 @@ def test_masks_written_by_hand() -> None:
     assert run > 50 and failed == 0
 
 
-@pytest.mark.parametrize("name", ["noren", "noren._doctor", "noren._flow", "noren.formats.dense", "noren.torch", "noren.distributed"])
+def modules() -> list[str]:
+    """Returns the names of the package's modules with examples."""
+    files = [path for path in PACKAGE.rglob("*.py") if ">>> " in path.read_text(encoding="utf-8")]
+    return sorted(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__") for path in files)
+
+
+@pytest.mark.parametrize("name", modules())
 def test_docstrings(name: str) -> None:
-    if name in ("noren.torch", "noren.distributed"):
-        pytest.importorskip("torch")
-    failed, run = doctest.testmod(importlib.import_module(name), optionflags=FLAGS)
-    assert run > 0 and failed == 0
+    for package in ("torch", "transformers", "tokenizers", "onnx"):
+        if re.search(rf"\b{package}\b", Path(importlib.util.find_spec(name).origin).read_text(encoding="utf-8")):  # type: ignore[union-attr,arg-type]
+            pytest.importorskip(package)
+    assert doctest.testmod(importlib.import_module(name), optionflags=FLAGS).failed == 0
 
 
 def test_the_notebook_trains_a_model() -> None:
@@ -56,8 +66,6 @@ def test_the_notebook_trains_a_model() -> None:
 
 
 def test_notebooks_show_pictures() -> None:
-    import noren as nr
-
     bound = nr.parse("causal & documents([3, 2])").bind(5)
     for shown in (nr.causal(), bound, bound.plan(), nr.causal().diff("full", 4)):
         assert shown._repr_svg_().startswith("<svg")
