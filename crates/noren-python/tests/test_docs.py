@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import importlib
-import importlib.util
 import json
 import re
 from pathlib import Path
@@ -40,17 +39,16 @@ def test_masks_written_by_hand() -> None:
     assert run > 50 and failed == 0
 
 
-def modules() -> list[str]:
-    """Returns the names of the package's modules with examples."""
-    files = [path for path in PACKAGE.rglob("*.py") if ">>> " in path.read_text(encoding="utf-8")]
-    return sorted(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__") for path in files)
+SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if ">>> " in path.read_text(encoding="utf-8"))
+"""The files of the package that have examples."""
 
 
-@pytest.mark.parametrize("name", modules())
-def test_docstrings(name: str) -> None:
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_docstrings(source: Path) -> None:
     for package in ("torch", "transformers", "tokenizers", "onnx"):
-        if re.search(rf"\b{package}\b", Path(importlib.util.find_spec(name).origin).read_text(encoding="utf-8")):  # type: ignore[union-attr,arg-type]
+        if re.search(rf"\b{package}\b", source.read_text(encoding="utf-8")):
             pytest.importorskip(package)
+    name = ".".join(source.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
     assert doctest.testmod(importlib.import_module(name), optionflags=FLAGS).failed == 0
 
 
