@@ -160,8 +160,9 @@ impl<T: Element> KvCache<T> {
     /// Returns a cache that holds the first `sink_tokens` tokens and the last `window` tokens of each sequence. Each
     /// step can append at most `ahead` tokens.
     ///
-    /// The mask is restricted: a query can read only the sink tokens and the `window` tokens up to the query's own
-    /// token. The restriction is equal for steps of one token and of several tokens. Positions are those of the whole
+    /// The mask is restricted: of the tokens up to its own, a query can read only the sink tokens and the last `window`
+    /// tokens. The restriction is equal for steps of one token and of several tokens. A mask that allows later tokens, such
+    /// as `full`, still allows those of the same step. Positions are those of the whole
     /// sequence, so masks, biases and rotary embeddings have the same meaning as in a cache that keeps all tokens.
     /// [`StepPlan::key_position`] gives the position of a key.
     pub fn rotating(shape: &KvShape, window: usize, sink_tokens: usize, ahead: usize) -> Result<Self, Error> {

@@ -78,8 +78,8 @@ class KvCache:
     ) -> KvCache:
         """Returns a cache of the first `sink_tokens` tokens and the last `window` tokens of each sequence.
 
-        A step appends at most `ahead` tokens. Whatever the mask, a query reads only the sink tokens and the `window` tokens up to
-        its own. Positions are those of the whole sequence. Other arguments as in `KvCache`.
+        A step appends at most `ahead` tokens. Of the tokens up to its own, a query reads only the sink tokens and the last
+        `window` tokens, whatever the mask. A mask that allows later tokens, such as `full`, still allows those of the same step. Positions are those of the whole sequence. Other arguments as in `KvCache`.
         """
         self = cls.__new__(cls)
         sizes = {"window": window, "sink_tokens": sink_tokens, "ahead": ahead}

@@ -264,7 +264,7 @@ def chunks(lab: Lab) -> Trials:
 
 def _cached(lab: Lab, splits: tuple[int, ...], said: str) -> Trials:
     if not lab.subject.caches:
-        raise Skip("the model has no known cache (past_key_values): give step= for a cache of another kind")
+        raise Skip("the model has no known cache (the parameter cache or past_key_values): give step= for a cache of another kind")
     if lab.ahead():
         raise Skip("the outputs read later tokens, so the outputs cannot be computed step by step")
     broken = CHECKS["cache"].sentence()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import index
 from typing import Any, cast
 
 import numpy as np
@@ -67,6 +68,7 @@ def prove(
     """
     test = _Test(model, encoded, check_policy(Hide() if policy is None else policy), {} if inputs is None else inputs)
     _check_numbers(trials, seed, new_tokens)
+    trials, seed, new_tokens = index(trials), index(seed), index(new_tokens)
     swapped = test.replaced(trials, seed, choices) + test.given(others)
     if new_tokens:
         test.check_continuation(new_tokens)
