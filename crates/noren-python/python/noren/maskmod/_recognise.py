@@ -317,9 +317,8 @@ def _same_entry(one: Node, other: Node) -> Mask:
         rows = [_lengths(row) for row in table]
         if sum(map(len, rows)) > MOST_RUNS:
             raise Unknown("more documents than an expression lists")
-        if all(row == rows[0] for row in rows) and len(rows) == 1:
-            raise Unknown("documents of one batch row")
-        return batch({number: documents(row) for number, row in enumerate(rows)} | {"else": documents([0])})
+        by_row = batch({number: documents(row) for number, row in enumerate(rows)})
+        return by_row & prefix([table.shape[1]] * len(rows))  # the prefix refuses a larger batch
     raise Unknown("equal entries of a captured array at other indices than query and key")
 
 
