@@ -38,15 +38,18 @@ class _Absent:
 
 
 class Evaluator:
-    """A mask function and the arguments with which it is called.
+    """A mask function and the arguments with which it is called; `read` converts its results, and `what` names its kind in errors.
 
     `mode` is "torch" (tensors that broadcast), "vmap" (torch.vmap), "numpy" (arrays that broadcast) or "scalar" (whole numbers, one
     cell at a time). `reasons` says why modes before it were not used. `uses_batch` and `uses_head` are false if the function did not
     use the index in a test.
     """
 
-    def __init__(self, function: Function, name: str) -> None:
-        self.function, self.name = function, name
+    def __init__(
+        self, function: Function, name: str, read: Callable[[Any, tuple[int, ...]], Any] | None = None, what: str = "mask function"
+    ) -> None:
+        self.function, self.name = function, f"{what} {name}"
+        self.read = booleans if read is None else read
         self.uses_batch = self.uses_head = True
         self.reasons: list[str] = []
         modes = (["torch", "vmap"] if "torch" in sys.modules else []) + ["numpy", "scalar"]
@@ -57,14 +60,14 @@ class Evaluator:
                 break
             except Refused as error:
                 if self.mode == "scalar" or "returns" in str(error):
-                    raise Error(f"the mask function {name} {error}") from error.__cause__
+                    raise Error(f"the {self.name} {error}") from error.__cause__
                 self.reasons.append(f"{self.mode}: {error}")
             except Exception as error:  # the function may fail in any way on arguments of a type
                 self.reasons.append(f"{self.mode}: {type(error).__name__}: {_line(error)}")
                 last = error
         else:
             raise Error(
-                f"the mask function {name} raises an exception for the first queries and keys, {type(last).__name__}: {_line(last)}"
+                f"the {self.name} raises an exception for the first queries and keys, {type(last).__name__}: {_line(last)}"
             ) from last
         self._find_uses()
 
@@ -99,19 +102,19 @@ class Evaluator:
             except Exception:  # an index that is used raises errors of several types
                 setattr(self, name, True)
 
-    def cells(self, batch: int, head: int, q: Positions, k: Positions) -> Cells:
+    def cells(self, batch: int, head: int, q: Positions, k: Positions) -> Any:
         """Returns the cells `[queries, keys]`. Raises `Error`, with the function's exception as the cause."""
         try:
             return self.raw(batch, head, q, k)
         except Refused as error:
-            raise Error(f"the mask function {self.name} {error}") from error.__cause__
+            raise Error(f"the {self.name} {error}") from error.__cause__
         except Exception as error:  # the function of the caller may raise anything
             where = f"batch row {batch}, head {head}, queries {q[0]} to {q[-1]}, keys {k[0]} to {k[-1]}"
             raise Error(
-                f"the mask function {self.name} raises {type(error).__name__} for {where}: {_line(error)}{_advice(error)}"
+                f"the {self.name} raises {type(error).__name__} for {where}: {_line(error)}{_advice(error)}"
             ) from error
 
-    def one(self, batch: int, head: int, q: int, k: int) -> bool:
+    def one(self, batch: int, head: int, q: int, k: int) -> Any:
         """Returns one cell, evaluated alone."""
         if self.mode in ("torch", "vmap"):
             import torch
@@ -119,25 +122,25 @@ class Evaluator:
             arguments: tuple[Any, ...] = tuple(torch.tensor(i) for i in (batch, head, q, k))
         else:
             arguments = (batch, head, q, k)
-        return bool(booleans(self.function(*arguments), ()))
+        return self.read(self.function(*arguments), ()).item()
 
-    def raw(self, batch: int, head: int, q: Positions, k: Positions) -> Cells:
+    def raw(self, batch: int, head: int, q: Positions, k: Positions) -> Any:
         """Returns the cells `[queries, keys]`. Raises `Refused`, or the exception of the function."""
         shape = (len(q), len(k))
         if self.mode == "scalar":
-            rows = [[booleans(self.function(batch, head, i, j), ()) for j in k.tolist()] for i in q.tolist()]
-            return np.array(rows, np.bool_).reshape(shape)
+            rows = [[self.read(self.function(batch, head, i, j), ()) for j in k.tolist()] for i in q.tolist()]
+            return np.array(rows).reshape(shape)
         if self.mode == "numpy":
             at = (np.int64(batch), np.int64(head))
-            return booleans(self.function(*self._indices(*at), q[:, None], k[None, :]), shape)
+            return self.read(self.function(*self._indices(*at), q[:, None], k[None, :]), shape)
         import torch
 
         b, h = self._indices(torch.tensor(batch), torch.tensor(head))
         queries, keys = torch.from_numpy(q), torch.from_numpy(k)
         if self.mode == "torch":
-            return booleans(self.function(b, h, queries[:, None], keys[None, :]), shape)
+            return self.read(self.function(b, h, queries[:, None], keys[None, :]), shape)
         by_key = torch.vmap(lambda i, j: self.function(b, h, i, j), (None, 0))
-        return booleans(torch.vmap(by_key, (0, None))(queries, keys), shape)
+        return self.read(torch.vmap(by_key, (0, None))(queries, keys), shape)
 
     def _indices(self, batch: Any, head: Any) -> tuple[Any, Any]:
         return batch if self.uses_batch else _Absent(), head if self.uses_head else _Absent()

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from .._given import short
-from .._noren import Error, Mask, tile_function
+from .._noren import Error, Mask, Shape, tile_function
 from ._evaluate import Evaluator
-from ._nodes import Node, evaluate
+from ._nodes import Node, evaluate, nodes
 from ._recognise import Unknown, recognise
 from ._tiles import Bounds, Tiler
 from ._trace import Untraceable, trace
@@ -45,7 +45,7 @@ class MaskMod:
         """What is known about the mask, as a sentence."""
         if self.recognised:
             return (
-                f"`{self.mask}` has the cells of the function at every length: it was derived from the recorded operations of the "
+                f"`{self.mask}` has the cells of the function at every length at which it can be bound: it was derived from the recorded operations of the "
                 f"function, and compared with the function in {self.compared} cells"
             )
         if self.traced:
@@ -83,10 +83,10 @@ def from_mask_mod(function: Callable[..., Any], *, bounds: Bounds | None = None,
 
 def describe_mask_mod(function: Callable[..., Any], *, bounds: Bounds | None = None, name: str | None = None) -> MaskMod:
     """Returns the mask of `from_mask_mod`, and what was established about the mask. Arguments and errors are the same."""
-    for what, given in (("the mask function", function), ("bounds", bounds)):
-        if not callable(given) and given is not None or what != "bounds" and given is None:
-            takes = "(b, h, q_idx, kv_idx)" if what != "bounds" else "(b, h, first, end)"
-            raise TypeError(f"{what} is {short(given)}: give a function of {takes}")
+    if not callable(function):
+        raise TypeError(f"the mask function is {short(function)}: give a function of (b, h, q_idx, kv_idx)")
+    if bounds is not None and not callable(bounds):
+        raise TypeError(f"bounds is {short(bounds)}: give a function of (b, h, first, end)")
     named = _name(function) if name is None else name
     evaluator = Evaluator(function, named)
     reasons = []
@@ -172,7 +172,7 @@ def _equal(evaluator: Evaluator, node: Node, place: tuple[int, int], q: Any, k: 
     if len(wrong):
         at = (int(q[wrong[0][0]]), int(k[wrong[0][1]]))
         raise _Contradicts(f"batch row {place[0]}, head {place[1]}, query {at[0]}, key {at[1]}")
-    return truth.size
+    return int(truth.size)
 
 
 def _at(place: tuple[int, int], q: Any, k: Any) -> dict[str, Any]:
@@ -184,15 +184,11 @@ def _compare_expression(mask: Mask, evaluator: Evaluator, node: Node) -> None:
 
     Raises `Unknown` if they differ, so that the operations are used instead.
     """
-    from ._nodes import nodes
-
     lengths = {table.value.shape[-1] for table in nodes(node) if table.op == "table" and table.args[-1].variables & {"q", "k"}}
     rows = {table.value.shape[0] for table in nodes(node) if table.op == "table" and table.args[0].variables == {"b"}}
     length = min(min(lengths, default=COMPARED), 1024)
     if lengths and max(lengths) > length:
         return
-    from .._noren import Shape
-
     shape = Shape.square(length, batch=max(rows, default=1))
     try:
         cells = mask.dense(shape)
