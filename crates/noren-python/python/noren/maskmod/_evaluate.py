@@ -52,20 +52,23 @@ class Evaluator:
         self.read = booleans if read is None else read
         self.uses_batch = self.uses_head = True
         self.reasons: list[str] = []
-        modes = (["torch", "vmap"] if "torch" in sys.modules else []) + ["numpy", "scalar"]
-        last: Exception | None = None
-        for self.mode in modes:
+        refused: Refused | None = None
+        failed: list[Exception] = []
+        for self.mode in _modes(function):
             try:
                 self._try_mode()
                 break
             except Refused as error:
-                if self.mode == "scalar" or "returns" in str(error):
-                    raise Error(f"the {self.name} {error}") from error.__cause__
+                refused = refused or error
                 self.reasons.append(f"{self.mode}: {error}")
             except Exception as error:  # the function may fail in any way on arguments of a type
                 self.reasons.append(f"{self.mode}: {type(error).__name__}: {_line(error)}")
-                last = error
+                failed.append(error)
         else:
+            if refused is not None:
+                raise Error(f"the {self.name} {refused}") from refused.__cause__
+            # a function of tensors or arrays fails on numbers because of their type
+            last = failed[0] if isinstance(failed[-1], (AttributeError, TypeError)) else failed[-1]
             raise Error(
                 f"the {self.name} raises an exception for the first queries and keys, {type(last).__name__}: {_line(last)}"
             ) from last
@@ -90,7 +93,10 @@ class Evaluator:
         except Exception:  # a function may need arrays
             return
         if (alone != found).any():
-            raise Refused("results for many cells differ from results for one cell")
+            raise Refused(
+                "gives other results for many cells than for one cell: it depends on random numbers, on state that changes, or on which "
+                "cells are evaluated together"
+            )
 
     def _find_uses(self) -> None:
         if self.mode == "scalar":  # a function of numbers may use an index in some cells only
@@ -121,7 +127,7 @@ class Evaluator:
 
             arguments: tuple[Any, ...] = tuple(torch.tensor(i) for i in (batch, head, q, k))
         else:
-            arguments = (batch, head, q, k)
+            arguments = tuple(np.int64(i) for i in (batch, head, q, k))
         return self.read(self.function(*arguments), ()).item()
 
     def raw(self, batch: int, head: int, q: Positions, k: Positions) -> Any:
@@ -144,6 +150,24 @@ class Evaluator:
 
     def _indices(self, batch: Any, head: Any) -> tuple[Any, Any]:
         return batch if self.uses_batch else _Absent(), head if self.uses_head else _Absent()
+
+
+def _modes(function: Function) -> list[str]:
+    """Returns the modes to try, in order: NumPy before PyTorch for a function that refers to NumPy and not to PyTorch."""
+    code = getattr(function, "__code__", None)
+    names = getattr(code, "co_names", ())
+    known = getattr(function, "__globals__", {})
+    held = [known[name] for name in names if name in known]
+    for cell in getattr(function, "__closure__", None) or ():
+        try:
+            held.append(cell.cell_contents)
+        except ValueError:  # a variable without a value
+            continue
+    places = {(getattr(part, "__module__", None) or type(part).__module__ or "") for part in held if not isinstance(part, type(sys))}
+    places |= {part.__name__ for part in held if isinstance(part, type(sys))}
+    kinds = {place.split(".")[0] for place in places}
+    tensors = ["torch", "vmap"] if "torch" in sys.modules else []
+    return ["numpy", *tensors, "scalar"] if "numpy" in kinds and "torch" not in kinds else [*tensors, "numpy", "scalar"]
 
 
 def _line(error: BaseException | None) -> str:

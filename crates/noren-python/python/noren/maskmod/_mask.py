@@ -15,7 +15,7 @@ from ._evaluate import Evaluator
 from ._nodes import Node, evaluate, nodes
 from ._recognise import Unknown, recognise
 from ._tiles import Bounds, Tiler
-from ._trace import Untraceable, trace
+from ._trace import Trace, Untraceable, trace
 
 COMPARED = 160
 """Number of queries and keys for which a trace and an expression are compared with the function, where it can be evaluated there."""
@@ -90,27 +90,29 @@ def describe_mask_mod(function: Callable[..., Any], *, bounds: Bounds | None = N
     named = _name(function) if name is None else name
     evaluator = Evaluator(function, named)
     reasons = []
-    node: Node | None = None
+    recorded: Trace | None = None
     compared = 0
     try:
-        node, _ = trace(function)
-        compared = _compare(evaluator, node)
-        evaluator.uses_batch, evaluator.uses_head = "b" in node.variables, "h" in node.variables
+        recorded = trace(function)
+        compared = _compare(evaluator, recorded.result)
+        used = recorded.result.variables | recorded.fails.variables
+        evaluator.uses_batch, evaluator.uses_head = "b" in used, "h" in used
     except Untraceable as error:
         reasons.append(f"its operations cannot be recorded, because it {error}")
     except _Contradicts as error:
         reasons.append(f"its recorded operations differ from its results for {error}")
-        node = None
-    if node is not None:
+        recorded = None
+    if recorded is not None:
         try:
-            found = _shorter(recognise(node))
-            _compare_expression(found, evaluator, node)
+            found = _shorter(recognise(recorded.result))
+            _check_limits(recorded)
+            _compare_expression(found, recorded.result)
             return MaskMod(found, True, True, evaluator.mode, tuple(evaluator.reasons), compared)
         except Unknown as error:
             reasons.append(f"no expression for {error}")
-    tiler = Tiler(evaluator, node, bounds, named)
+    tiler = Tiler(evaluator, recorded, bounds, named)
     mask = tile_function(named, evaluator.uses_batch, evaluator.uses_head, tiler)
-    return MaskMod(mask, False, node is not None, evaluator.mode, (*reasons, *evaluator.reasons), compared)
+    return MaskMod(mask, False, recorded is not None, evaluator.mode, (*reasons, *evaluator.reasons), compared)
 
 
 def _name(function: Callable[..., Any]) -> str:
@@ -164,10 +166,7 @@ def _equal(evaluator: Evaluator, node: Node, place: tuple[int, int], q: Any, k: 
         truth = Evaluator.raw(evaluator, *place, q, k)
     except Exception as error:  # the function may fail in any way outside of its data
         raise _Failed from error
-    try:
-        found = evaluate(node, _at(place, q, k))
-    except IndexError as error:
-        raise _Contradicts(f"{place}: the operations read captured data beyond its end") from error
+    found = evaluate(node, _at(place, q, k))
     wrong = np.argwhere(np.broadcast_to(found, truth.shape) != truth)
     if len(wrong):
         at = (int(q[wrong[0][0]]), int(k[wrong[0][1]]))
@@ -179,7 +178,17 @@ def _at(place: tuple[int, int], q: Any, k: Any) -> dict[str, Any]:
     return {"b": np.asarray(place[0], np.int64), "h": np.asarray(place[1], np.int64), "q": q[:, None], "k": k[None, :]}
 
 
-def _compare_expression(mask: Mask, evaluator: Evaluator, node: Node) -> None:
+def _check_limits(recorded: Trace) -> None:
+    """Raises `Unknown` if the function reads captured data that its result does not contain: the expression would not raise its error
+    for longer sequences.
+    """
+    held = {(id(node.value)) for node in nodes(recorded.result) if node.op == "table"}
+    read = [node for node in nodes(recorded.fails) if node.op == "table"]
+    if (recorded.fails.op != "const" and not held) or any(id(node.value) not in held for node in read):
+        raise Unknown("captured data that has no effect on its result")
+
+
+def _compare_expression(mask: Mask, node: Node) -> None:
     """Compares an expression with the recorded operations, at the length of captured data or at `COMPARED`.
 
     Raises `Unknown` if they differ, so that the operations are used instead.

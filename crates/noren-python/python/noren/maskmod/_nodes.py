@@ -132,7 +132,7 @@ def nodes(root: Node) -> list[Node]:
 def evaluate(root: Node, at: dict[str, Values]) -> Values:
     """Returns the value of an expression for each cell. `at` has an array of int64 for each variable; their shapes broadcast.
 
-    Raises IndexError if an index is outside of a table.
+    An index outside of a table reads its first or last entry; `Trace.fails` has the cells in which the function raises IndexError.
     """
     known: dict[int, Values] = {}
     for node in nodes(root):
@@ -141,7 +141,8 @@ def evaluate(root: Node, at: dict[str, Values]) -> Values:
         elif node.op == "var":
             made = at[node.value]
         elif node.op == "table":
-            made = node.value[tuple(known[id(arg)] for arg in node.args)]
+            index = (known[id(arg)] for arg in node.args)
+            made = node.value[tuple(np.clip(part, -size, size - 1) for part, size in zip(index, node.value.shape, strict=True))]
             made = made if node.kind == "bool" else made.astype(np.int64)
         else:
             made = _OPS[node.op](*(known[id(arg)] for arg in node.args))
@@ -262,11 +263,11 @@ def _two(node: Node, a: Values, z: Values, b: Values, y: Values) -> Ranges:
                 raise Wide
             all_four = [np.multiply(one, other, dtype=np.int64) for one in (a, z) for other in (b, y)]
             return np.minimum.reduce(np.broadcast_arrays(*all_four)), np.maximum.reduce(np.broadcast_arrays(*all_four))
-        case "floordiv":  # by a constant above 0
-            return a // b, z // b
-        case "mod":  # by a constant above 0
-            same = a // b == z // b
-            return np.where(same, a % b, 0), np.where(same, z % b, b - 1)
+        case "floordiv":  # by numbers above 0
+            return np.minimum(a // b, a // y), np.maximum(z // b, z // y)
+        case "mod":  # by numbers above 0
+            same = (a // b == z // b) & (b == y)
+            return np.where(same, a % b, 0), np.where(same, z % b, y - 1)
         case "min":
             return np.minimum(a, b), np.minimum(z, y)
         case "max":

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from .._noren import Error
 from ._evaluate import Evaluator
-from ._nodes import Bounder, Node, Ranges, Wide, evaluate, nodes
+from ._nodes import Bounder, Node, Ranges, Wide, evaluate
+from ._trace import Trace
 
 SIDE = 64
 """Number of queries of a tile, and of keys."""
@@ -18,7 +19,7 @@ COARSE = 16
 """Number of rows of tiles that are computed together, and of columns that are bounded together."""
 MOST_MIXED = 1 << 21
 """Maximum number of mixed tiles of one batch row and head; their bits take 1 GiB."""
-MOST_SCALAR = 1 << 27
+MOST_SCALAR = 1 << 25
 """Maximum number of cells that are evaluated one by one."""
 MOST_EVALUATED = 1 << 35
 """Maximum number of cells of one batch row and head that the function itself evaluates in arrays."""
@@ -39,10 +40,10 @@ Ints = NDArray[np.int64]
 
 
 class Tiler:
-    """Computes tiles. `node` is the traced expression of the function, or None; `bounds` are the caller's bounds, or None."""
+    """Computes tiles. `trace` has the recorded operations of the function, or is None; `bounds` are the caller's bounds, or None."""
 
-    def __init__(self, evaluator: Evaluator, node: Node | None, bounds: Bounds | None, name: str) -> None:
-        self.evaluator, self.node, self.bounds, self.name = evaluator, node, bounds, name
+    def __init__(self, evaluator: Evaluator, trace: Trace | None, bounds: Bounds | None, name: str) -> None:
+        self.evaluator, self.trace, self.bounds, self.name = evaluator, trace, bounds, name
 
     def __call__(self, batch: int, head: int, first: int, end: int, keys_end: int) -> tuple[bytes, bytes]:
         """Returns runs of tiles and bits, as `noren._noren.tile_function` reads them.
@@ -50,14 +51,14 @@ class Tiler:
         Runs are numbers of 32 bits: (row of tiles, first tile, tile after the last, index of the bits of the first tile or 2^32 - 1
         for full tiles). Bits are 64 numbers of 64 bits for each mixed tile: one number for each query.
         """
-        if self.node is not None:
-            self._check_tables(batch, head, (first, end), keys_end)
+        if self.trace is not None:
             try:
-                found = Region(self, self.node, (batch, head), (first, end), keys_end)
+                self._check_tables((batch, head), (first, end), keys_end)
+                found = Region(self, self.trace.result, (batch, head), (first, end), keys_end)
                 found.compute()
                 found.check_cells()
                 return found.packed()
-            except (Wide, IndexError, _Differs):
+            except (Wide, _Differs):
                 pass  # the trace does not hold for these cells: the function itself decides
         found = Region(self, None, (batch, head), (first, end), keys_end)
         found.compute()
@@ -70,27 +71,26 @@ class Tiler:
             ) from None
         return found.packed()
 
-    def _check_tables(self, batch: int, head: int, queries: tuple[int, int], keys_end: int) -> None:
-        """Raises `Error` if an index of a captured array, which depends on one variable, is outside of the array."""
-        assert self.node is not None
-        if self.evaluator.mode == "scalar":  # conditions may keep other cells from the array
+    def _check_tables(self, place: tuple[int, int], queries: tuple[int, int], keys_end: int) -> None:
+        """Calls the function in a cell in which it reads captured data beyond its end by the trace, so that it raises its error.
+
+        Raises `_Differs` if the function does not raise an error there.
+        """
+        assert self.trace is not None
+        if self.trace.fails.op == "const" and not self.trace.fails.value:
             return
-        spans = {"b": (batch, batch + 1), "h": (head, head + 1), "q": queries, "k": (0, keys_end)}
-        for node in nodes(self.node):
-            if node.op != "table":
-                continue
-            for dimension, index in enumerate(node.args):
-                if len(index.variables) > 1 or any(arg.op == "table" for arg in nodes(index)):
-                    continue
-                name = next(iter(index.variables), "b")
-                at = evaluate(index, {name: np.arange(*spans[name], dtype=np.int64)})
-                size = node.value.shape[dimension]
-                wrong = np.flatnonzero(np.atleast_1d((at < -size) | (at >= size)))
-                if len(wrong):
-                    place = {**{key: span[0] for key, span in spans.items()}, name: spans[name][0] + int(wrong[0])}
-                    one = [np.array([place["q"]]), np.array([place["k"]])]
-                    self.evaluator.cells(place["b"], place["h"], *one)
-                    return  # the function does not read the array there
+        region = Region(self, self.trace.fails, place, queries, keys_end)
+        region.compute()
+        if not region.runs:
+            return
+        row, column, _, slot = (int(number) for number in region.runs[0][0])
+        q, k = queries[0] + row * SIDE, column * SIDE
+        if slot != _FULL_SLOT:
+            cells = np.unpackbits(np.concatenate(region.bits)[slot], axis=-1, bitorder="little")
+            first = np.argwhere(cells)[0]
+            q, k = q + int(first[0]), k + int(first[1])
+        self.evaluator.cells(*place, np.array([q]), np.array([k]))
+        raise _Differs(f"query {q}, key {k}")
 
 
 class _Differs(Exception):
@@ -114,10 +114,24 @@ class Region:
 
     def compute(self) -> None:
         """Computes all tiles. Raises `Error` if there are too many mixed tiles, and the errors of the function."""
+        if self.tiler.bounds is None:
+            self._check_budget(self.rows * self.columns * SIDE * SIDE)
         for first in range(0, self.rows, COARSE):
             rows = np.arange(first, min(first + COARSE, self.rows), dtype=np.int64)
             row, column = self._classify(rows)
             self._store(row, column)
+
+    def _check_budget(self, cells: int) -> None:
+        """Raises `Error` if the function itself must evaluate more cells than the limit."""
+        scalar = self.tiler.evaluator.mode == "scalar"
+        most = MOST_SCALAR if scalar else MOST_EVALUATED
+        if self.node is None and cells > most:
+            how = "one cell at a time" if scalar else "in arrays"
+            fix = "write it with operators of tensors (&, |, torch.where), or give bounds=" if scalar else "give bounds="
+            raise Error(
+                f"the mask function {self.tiler.name} is evaluated {how}, and needs more than {most} cells for "
+                f"{self.queries[1] - self.queries[0]} queries and {self.keys_end} keys: {fix}"
+            )
 
     def _classify(self, rows: Ints) -> tuple[Ints, Ints]:
         """Adds the full tiles of rows of tiles to `runs`, and returns the (row, column) of tiles that must be evaluated."""
@@ -130,15 +144,7 @@ class Region:
         self._states = states
         row, column = np.nonzero(states == MIXED)
         self.evaluated += len(row) * SIDE * SIDE
-        scalar = self.tiler.evaluator.mode == "scalar"
-        most = MOST_SCALAR if scalar else MOST_EVALUATED
-        if self.node is None and self.evaluated > most:
-            how = "one cell at a time" if scalar else "in arrays"
-            fix = "write it with operators of tensors (&, |, torch.where), or give bounds=" if scalar else "give bounds="
-            raise Error(
-                f"the mask function {self.tiler.name} is evaluated {how}, and needs more than {most} cells for "
-                f"{self.queries[1] - self.queries[0]} queries and {self.keys_end} keys: {fix}"
-            )
+        self._check_budget(self.evaluated)
         return rows[row], column
 
     def _variables(self, q: Ranges, k: Ranges) -> dict[str, Ranges]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,6 +20,14 @@ MOST_ENTRIES = 1 << 26
 
 class Untraceable(Exception):
     """The function does something that a trace cannot record; the message says what."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The recorded operations of a function: its result, and the condition that it reads captured data beyond its end."""
+
+    result: Node
+    fails: Node
 
 
 class Traced:
@@ -168,9 +177,10 @@ class _Paths:
         self.tables: dict[int, tuple[Any, np.ndarray[Any, Any]]] = {}
         self._plan: list[bool] = []
         self._taken: list[tuple[Node, bool]] = []
+        self._fails: list[Node] = []
 
-    def all(self, run: Callable[[], Any]) -> tuple[Node, int]:
-        """Runs the function over all paths. Returns the condition that it returns, and the number of paths."""
+    def all(self, run: Callable[[], Any]) -> Trace:
+        """Runs the function over all paths."""
         parts: list[Node] = []
         pending: list[list[bool]] = [[]]
         count = 0
@@ -181,11 +191,13 @@ class _Paths:
             self._plan, self._taken = pending.pop(), []
             start = len(self._plan)
             result = self._boolean(run())
-            conditions = [self.not_(node) if not true else node for node, true in self._taken]
-            parts.append(self.graph.all_of([*conditions, result]))
+            parts.append(self.graph.all_of([*self._conditions(), result]))
             for at in range(start, len(self._taken)):
                 pending.append([*(true for _, true in self._taken[:at]), not self._taken[at][1]])
-        return self.graph.any_of(parts), count
+        return Trace(self.graph.any_of(parts), self.graph.any_of(list(dict.fromkeys(self._fails))))
+
+    def _conditions(self) -> list[Node]:
+        return [node if true else self.not_(node) for node, true in self._taken]
 
     def decide(self, condition: Node) -> bool:
         """Returns whether this run takes the path on which a condition is true."""
@@ -240,6 +252,12 @@ class _Paths:
             return _Rows(table, index, self)
         if len(index) > table.ndim:
             raise IndexError(f"too many indices for a captured array of {table.ndim} dimensions")
+        for part, size in zip(index, table.shape, strict=True):
+            outside = [
+                self.graph.make("lt", (part, self.graph.const(-size)), None, "bool"),
+                self.graph.make("ge", (part, self.graph.const(size)), None, "bool"),
+            ]
+            self._fails.append(self.graph.all_of([*self._conditions(), self.graph.any_of(outside)]))
         kind: Kind = "bool" if table.dtype == np.bool_ else "int"
         return Traced(self.graph.make("table", index, table, kind), self)
 
@@ -266,6 +284,8 @@ def _array(held: Any) -> np.ndarray[Any, Any]:
     made = np.array(held)
     if made.size > MOST_ENTRIES:
         raise Untraceable(f"reads a captured array of {made.size} entries")
+    if made.size == 0:
+        raise Untraceable("reads an empty captured array")
     if made.dtype == np.bool_:
         return made
     if made.dtype.kind not in "iu" or made.ndim == 0:
@@ -304,8 +324,9 @@ def _number(op: str) -> Callable[..., Node]:
 def _divide(op: str) -> Callable[..., Node]:
     def run(paths: _Paths, a: Any, b: Any, *, rounding_mode: str = "floor") -> Node:
         one, other = (paths.lift(part) for part in (a, b))
-        if other.op != "const" or other.kind == "bool" or other.value < 1 or one.kind == "bool" or rounding_mode != "floor":
-            raise Untraceable("divides by something else than a constant above 0")
+        positive = other.op in ("const", "table") and other.kind == "int" and np.min(other.value, initial=1) >= 1
+        if not positive or one.kind == "bool" or rounding_mode != "floor":
+            raise Untraceable("divides by something else than constants or captured numbers above 0")
         return paths.graph.make(op, (one, other))
 
     return run
@@ -428,8 +449,8 @@ def _handlers() -> dict[str, Callable[..., Any]]:
 _HANDLERS = _handlers()
 
 
-def trace(function: Callable[..., Any]) -> tuple[Node, int]:
-    """Returns the condition that a mask function computes, and the number of paths through its conditions.
+def trace(function: Callable[..., Any]) -> Trace:
+    """Returns the recorded operations of a mask function.
 
     Raises `Untraceable` with the reason if the function cannot be recorded.
     """
