@@ -90,7 +90,10 @@ impl Mask {
         shape.check()?;
         let closure = self.atom_as::<Function>().map(|function| &function.0);
         let Some((closure, bounds)) = closure.and_then(|closure| Some((closure, closure.bounds.as_ref()?))) else {
-            return Err(Error::atom(self, "the mask is not a function with bounds: give Mask::from_fn(..).with_bounds(..)"));
+            return Err(Error::atom(
+                self,
+                "the mask is not a function with bounds: give Mask::from_fn(..).with_bounds(..)",
+            ));
         };
         let (q_len, kv_len) = (shape.q_len(), shape.kv_len());
         for sample in 0..samples {
@@ -98,7 +101,8 @@ impl Mask {
             let (batch, head) = (batch % shape.batch_len(), head % shape.head_count());
             let (row, key) = (row % q_len, key % kv_len);
             // ranges of 1 to 128 rows that contain the row
-            let (first, end) = (row.saturating_sub(sample as usize % 64), (row + 1 + sample as usize / 64 % 64).min(q_len));
+            let (first, end) =
+                (row.saturating_sub(sample as usize % 64), (row + 1 + sample as usize / 64 % 64).min(q_len));
             let (some, every) = bounds(batch, head, first..end);
             let holds = |list: &[Range<u32>]| list.iter().any(|keys| keys.contains(&(key as u32)));
             let allowed = (closure.allowed)(batch, head, row, key);

@@ -115,7 +115,10 @@ impl TileCells {
         if row + 1 < self.rows.len() || run.start < after {
             return Err(Error::fact(
                 "tiles",
-                format!("tile {} of row {row} comes after a later tile: add tiles by ascending row and index", run.start),
+                format!(
+                    "tile {} of row {row} comes after a later tile: add tiles by ascending row and index",
+                    run.start
+                ),
             ));
         }
         if new_row {

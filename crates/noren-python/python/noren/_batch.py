@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ._given import short
-from ._noren import Error, Facts, Mask, documents, full, padding, prefix
+from ._noren import Error, Facts, Mask, causal, documents, full, padding, prefix
 from ._noren import batch as by_batch_row
 from ._noren import spans as spans_of
 
@@ -27,8 +27,9 @@ class FactsFound(dict[str, Any]):
     """Facts of a batch, with what was recognised.
 
     The dict holds facts by name, such as `lengths` and `documents`, and is given wherever facts are given. `mask` is the expression
-    that uses them, without `causal`. `explanation` says in sentences how each entry was read; `found` has the names of the entries that
-    were used, and `ignored` those of the others.
+    that uses them, without `causal`; images and prefixes of token types extend a causal mask, so that it contains `causal`.
+    `explanation` says in sentences how each entry was read; `found` has the names of the entries that were used, and `ignored` those
+    of the others.
     """
 
     def __init__(self, facts: Facts, mask: Mask, sentences: list[str], found: list[str], ignored: list[str]) -> None:
@@ -91,7 +92,7 @@ class _Reader:
         self.sizes: tuple[str, tuple[int, int]] | None = None
         self.real: NDArray[np.bool_] | None = None
         self.claims: list[tuple[str, list[list[int]]]] = []
-        self.mask: list[Callable[[Mask], Mask]] = []
+        self.more: list[Mask] = []
 
     def read(self) -> FactsFound:
         tables = {name: self._table(name) for name in self.batch if name in _KNOWN and name not in _ENDS}
@@ -353,7 +354,7 @@ class _Reader:
             runs = [_true_runs(row) for row in marked]
             arms = {row: spans_of([range(*run) for run in found]) for row, found in enumerate(runs) if found}
             if arms:
-                self.mask.append(lambda mask: mask | by_batch_row(arms))
+                self.more.append(by_batch_row(arms))
             self._says(name, f"each run of tokens that are not 0 is an image, {sum(map(len, runs))} in all; its tokens read each other")
             return {"images": [np.flatnonzero(row).tolist() for row in marked]}
         first = [int(np.flatnonzero(row)[0]) if row.any() else given.shape[1] for row in (given != 0) & kept]
@@ -363,7 +364,7 @@ class _Reader:
                 f'token_types="suffix": batch row {late[0]} has tokens with 0 after tokens with 1, so that the prefix is not at the '
                 'beginning; give token_types="images" if the tokens with 1 are images'
             )
-        self.mask.append(lambda mask: mask | prefix(first))
+        self.more.append(prefix(first))
         self._says(name, f"tokens with 0 are a prefix that every query reads, of {_few(first)} places")
         return {}
 
@@ -391,8 +392,11 @@ class _Reader:
             mask = documents() if self.real is None else documents() & padding()
         if labels:
             given["labels"] = labels
-        for change in self.mask:
-            mask = change(mask)
+        if self.more:
+            extended = causal()
+            for part in self.more:
+                extended = extended | part
+            mask = extended if mask == full() else extended & mask
         ignored = [name for name in self.batch if name not in self.found]
         if ignored:
             self.sentences.append(f"Not used: {', '.join(ignored)}.")
