@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from . import private as private
     from ._guard import MaskFault as MaskFault, guard as guard
     from .battery import audit as audit
+    from ._batch import FactsFound as FactsFound, facts_from as facts_from
     from .data import Fold as Fold, fold as fold
     from .formats.blocks import (
         BsrMask as BsrMask,
@@ -149,6 +150,13 @@ if TYPE_CHECKING:
         to_varlen as to_varlen,
         to_xformers as to_xformers,
     )
+    from .maskmod import (
+        MaskMod as MaskMod,
+        ScoreMod as ScoreMod,
+        describe_mask_mod as describe_mask_mod,
+        from_mask_mod as from_mask_mod,
+        from_score_mod as from_score_mod,
+    )
 
 _FORMATS = {
     "blocks": """BsrMask FlashInferMask SplashMaskInfo from_flashinfer from_flashinfer_bsr from_splash to_flashinfer to_flashinfer_bsr to_splash""",
@@ -160,13 +168,15 @@ _FORMATS = {
 }
 _WHERE = {name: f"formats.{module}" for module, names in _FORMATS.items() for name in names.split()}
 _WHERE |= {"Fold": "data", "fold": "data", "audit": "battery", "guard": "_guard", "MaskFault": "_guard"}
+_WHERE |= dict.fromkeys(("MaskMod", "ScoreMod", "describe_mask_mod", "from_mask_mod", "from_score_mod"), "maskmod")
+_WHERE |= dict.fromkeys(("FactsFound", "facts_from"), "_batch")
 _MODULES = ("private",)
 """Names of submodules of `noren` that are imported on first use."""
 
 
 def __getattr__(name: str) -> _Any:
-    """Returns the attribute `name` of `noren` if its module is imported on first use: a conversion of a format, `audit`, `guard`,
-    `MaskFault`, or a submodule such as `private`.
+    """Returns the attribute `name` of `noren` if its module is imported on first use: a conversion of a format or of a
+    mask function, `facts_from`, `audit`, `guard`, `MaskFault`, or a submodule such as `private`.
     """
     if name in _WHERE:
         from importlib import import_module
