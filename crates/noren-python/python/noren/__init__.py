@@ -149,6 +149,7 @@ if TYPE_CHECKING:
         to_varlen as to_varlen,
         to_xformers as to_xformers,
     )
+    from .probing import probe as probe
 
 _FORMATS = {
     "blocks": """BsrMask FlashInferMask SplashMaskInfo from_flashinfer from_flashinfer_bsr from_splash to_flashinfer to_flashinfer_bsr to_splash""",
@@ -159,7 +160,7 @@ _FORMATS = {
     "varlen": """Varlen XformersBias from_varlen from_xformers to_varlen to_xformers""",
 }
 _WHERE = {name: f"formats.{module}" for module, names in _FORMATS.items() for name in names.split()}
-_WHERE |= {"Fold": "data", "fold": "data", "audit": "battery", "guard": "_guard", "MaskFault": "_guard"}
+_WHERE |= {"Fold": "data", "fold": "data", "audit": "battery", "guard": "_guard", "MaskFault": "_guard", "probe": "probing"}
 _MODULES = ("private",)
 """Names of submodules of `noren` that are imported on first use."""
 
