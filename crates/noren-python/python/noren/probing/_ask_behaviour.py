@@ -127,7 +127,7 @@ def empty_rows(lab: Lab, applied: Applied) -> Iterator[Entry]:
     if not lab.judge(answer, call, expected, coded=False).matches and shape[2] > 1:
         yield lab.entry("rows without keys", "", Verdict.MISREAD, "rows that may read keys are wrong if other rows may read none", calls=1)
         return
-    rows = ~expected.keep.any(-1)
+    rows = np.asarray(~expected.keep.any(-1))
     text = f"the output is {_content(lab, answer.out, call, everything.out, rows)}"
     if answer.lse is not None:
         values = answer.lse[rows]
@@ -191,11 +191,11 @@ def _seen(grad: Floats, name: str, rows: Bools, replaced: Bools) -> Floats:
 
 def _graded(lab: Lab, call: Call, answer: Answer, cotangent: Floats, keep: Bools) -> Entry:
     """Returns the verdict about the gradients of queries, keys and values."""
-    scale = lab.basis.scale
+    scale = lab.basis.scale(call)
     weights = attend(call.q, call.k, call.v, lab.basis.parts(call, keep)).weights
     full = attend(call.q, call.k, call.v, lab.basis.parts(call)).weights
     right = gradients(call.q, call.k, call.v, weights, scale, cotangent)
-    hidden_everywhere = ~keep.any((1, 2))[:, None, :, None]
+    hidden_everywhere = ~np.asarray(keep.any((1, 2)))[:, None, :, None]
     unmasked = gradients(call.q, call.k, call.v, full, scale, cotangent)
     known = [
         (Verdict.APPLIED, "", right),

@@ -141,7 +141,7 @@ def block_lists(lab: Lab) -> Iterator[Entry]:
 
 def _first(blocks: Bools) -> Bools:
     """Returns the blocks of which only the first in each list is kept."""
-    return blocks & (blocks.cumsum(-1) == 1)
+    return np.asarray(blocks & (blocks.cumsum(-1) == 1))
 
 
 def moved(lab: Lab, applied: Applied, padding: Bools) -> Iterator[Entry]:

@@ -75,7 +75,7 @@ def log_sum_exp(lab: Lab, applied: Applied, padding: Bools) -> Iterator[Entry]:
 def _of(lab: Lab, lse: Floats, call: Call, natural: Floats) -> tuple[str | None, float]:
     """Returns the description of a log-sum-exp, None if it is unknown, and its largest difference."""
     ln2 = math.log(2)
-    scores = lab.basis.scores(np.einsum("bhqd,bhkd->bhqk", call.q, call.k))
+    scores = np.einsum("bhqd,bhkd->bhqk", call.q, call.k) * lab.basis.scale(call)
     top = np.where(kept(call), scores, -np.inf).max(-1)
     everything = attend(call.q, call.k, call.v, lab.basis.parts(call)).lse
     known = [

@@ -53,7 +53,7 @@ class Call:
 
     @property
     def heads(self) -> int:
-        return self.q.shape[1]
+        return int(self.q.shape[1])
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

@@ -55,16 +55,16 @@ def score_mod(call: Call, arrays: Library) -> Callable[..., Any]:
     """Returns a function of a score and its indices that applies the softcap of a call, then adds its bias."""
     import torch
 
-    cap = call.softcap
-    bias = None if call.bias is None else arrays.floats(np.broadcast_to(call.bias, call.shape), call.dtype)
+    cap: Any = None if call.softcap is None else arrays.plain(np.float32(call.softcap))  # torch.compile takes captured tensors, not floats
+    bias: Any = None if call.bias is None else arrays.floats(np.broadcast_to(call.bias, call.shape), call.dtype)
 
     def capped(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
         return torch.tanh(score / cap) * cap
 
     def biased(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
-        return score + bias[b, h, q, k]  # type: ignore[index]
+        return score + bias[b, h, q, k]
 
     def both(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
-        return torch.tanh(score / cap) * cap + bias[b, h, q, k]  # type: ignore[index]
+        return torch.tanh(score / cap) * cap + bias[b, h, q, k]
 
     return biased if cap is None else capped if bias is None else both

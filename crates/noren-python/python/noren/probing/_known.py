@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from typing import Any
 
-from .._noren import Error
+from .._noren import Error, __version__
 from ._call import Adapter, Unprepared
 from ._signature import FunctionAdapter, Signature, inferred
 
@@ -26,7 +27,7 @@ JAX = Signature(
     lse="return_residual",
 )
 NOREN = Signature(
-    keep="keep", drop="drop", additive="additive", bias="bias", scale="scale", softcap="softcap", sinks="sinks", lse="return_lse"
+    keep="keep", drop="drop", additive="additive", bias="bias", scale="scale", softcap="softcap", sinks="sinks", lse="return_lse", fixed={"mask": "full"}
 )
 
 TARGETS = (
@@ -78,9 +79,7 @@ def flex_signature() -> Signature:
 
 def keras_signature() -> Signature:
     """Returns the signature of `keras.ops.dot_product_attention`, with the arrays of Keras' backend."""
-    import keras
-
-    backend = str(keras.backend.backend())
+    backend = str(_keras().backend.backend())
     return Signature(
         library=backend if backend in ("torch", "jax") else "numpy",
         layout="blhd",
@@ -99,7 +98,7 @@ def recognised(function: Any) -> tuple[str, Signature, tuple[str, ...]] | None:
         ("torch:flex", "torch.nn.attention.flex_attention", "flex_attention", flex_signature, ("torch",)),
         ("jax", "jax.nn", "dot_product_attention", lambda: JAX, ("jax", "jaxlib")),
         ("keras", "keras.ops", "dot_product_attention", keras_signature, ("keras",)),
-        ("noren", "noren.torch", "attention", lambda: NOREN, ("noren-attention",)),
+        ("noren", "noren.torch", "attention", lambda: NOREN, ()),
     ]
     inner = getattr(function, "_torchdynamo_orig_callable", None)
     for name, module, attribute, signature, packages in found:
@@ -113,10 +112,11 @@ def of_function(function: Any, declared: Mapping[str, Any], device: str, name: s
     """Returns the adapter of a function: of a known one, or from declared fields and names of parameters."""
     known = None if declared else recognised(function)
     if known is not None:
-        return FunctionAdapter(name or known[0], function, known[1], device, versions=versions(*known[2]))
+        numbers = versions(*known[2]) or {"noren": __version__}
+        return FunctionAdapter(name or known[0], function, known[1], device, versions=numbers)
     signature, assumptions = inferred(function, declared)
     package = {"torch": ("torch",), "jax": ("jax",), "numpy": ("numpy",)}.get(signature.library, ())
-    title = name or getattr(function, "__name__", type(function).__name__)
+    title = name or str(getattr(function, "__name__", type(function).__name__))
     return FunctionAdapter(title, function, signature, device, assumptions, versions(*package))
 
 
@@ -135,8 +135,7 @@ def of_name(name: str, declared: Mapping[str, Any], device: str, title: str | No
 
         return of_function(jax.nn.dot_product_attention, declared, device, title)
     if name == "keras":
-        installed("keras")
-        import keras
+        keras = _keras()
 
         adapter = of_function(keras.ops.dot_product_attention, declared, device, title or f"keras/{keras.backend.backend()}")
         adapter.versions.update(versions(str(keras.backend.backend())))
@@ -159,6 +158,20 @@ def of_name(name: str, declared: Mapping[str, Any], device: str, title: str | No
     return of_function(_imported(kind, rest), declared, device, title or name)
 
 
+def _keras() -> Any:
+    """Returns the module `keras`. Without a chosen backend and without TensorFlow, the backend is PyTorch or JAX."""
+    installed("keras")
+    if "KERAS_BACKEND" not in os.environ and importlib.util.find_spec("tensorflow") is None:
+        backend = next((name for name in ("torch", "jax") if importlib.util.find_spec(name) is not None), None)
+        if backend is None:
+            raise Unprepared("keras is installed without a backend")
+        os.environ["KERAS_BACKEND"] = backend
+    try:
+        return importlib.import_module("keras")
+    except ImportError as error:
+        raise Unprepared(f"keras cannot be imported: {error}") from error
+
+
 def _imported(module: str, attribute: str) -> Any:
     try:
         found: Any = importlib.import_module(module)
@@ -178,7 +191,7 @@ def _of_torch(name: str, device: str, title: str) -> Adapter:
     if base == "flex" and option in ("", "compiled"):
         from torch.nn.attention.flex_attention import flex_attention
 
-        function = torch.compile(flex_attention, dynamic=False) if option else flex_attention
+        function = torch.compile(flex_attention, dynamic=False, fullgraph=True) if option else flex_attention
         return FunctionAdapter(title, function, flex_signature(), device, versions=numbers)
     if base == "sdpa" and not option:
         return FunctionAdapter(title, torch.nn.functional.scaled_dot_product_attention, SDPA, device, versions=numbers)

@@ -77,7 +77,7 @@ class Lab:
     adapter: Adapter
     dtype: str
     seed: int
-    basis: Basis = field(default_factory=lambda: Basis(1.0))
+    basis: Basis = field(default_factory=Basis)
     calls: int = 0
     heard: set[str] = field(default_factory=set)
     """All warnings so far, because many libraries give a warning only once."""
@@ -120,7 +120,7 @@ class Lab:
 
         If `coded` is true and the values begin with the identity matrix, the keys with a weight are compared too.
         """
-        rows = expected.keep.any(-1)
+        rows = np.asarray(expected.keep.any(-1))
         difference = np.abs(answer.out - expected.out)[rows]
         largest = float(np.nan_to_num(difference, nan=np.inf, posinf=np.inf).max(initial=0.0)) if difference.size else np.inf
         limit = TOLERANCES[self.dtype] * max(1.0, float(np.abs(expected.out[rows]).max(initial=0.0)))
@@ -209,4 +209,4 @@ def hidden_keys(keep: Bools, kv_heads: int) -> tuple[Bools, Bools]:
             if scores:
                 replaced[b, kv_head] = ~rows[max(scores)[1]]
     reads = (keep & replaced.repeat(size, 1)[:, :, None, :]).any(-1)
-    return replaced, ~reads & keep.any(-1)
+    return replaced, np.asarray(~reads & keep.any(-1))

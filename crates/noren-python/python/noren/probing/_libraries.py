@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -83,12 +85,12 @@ class TorchLibrary:
     def floats(self, x: Floats, dtype: str) -> Any:
         import torch
 
-        return self._placed(torch.from_numpy(np.array(x)).to(getattr(torch, dtype)))
+        return self._placed(torch.from_numpy(np.array(x, order="C")).to(getattr(torch, dtype)))
 
     def plain(self, x: Any) -> Any:
         import torch
 
-        return self._placed(torch.from_numpy(np.array(x)))
+        return self._placed(torch.from_numpy(np.array(x, order="C")))
 
     def _placed(self, tensor: Any) -> Any:
         try:
@@ -108,6 +110,12 @@ class TorchLibrary:
     def run(
         self, function: Callable[..., Any], pick: Callable[[Any], tuple[Any, Any]], arrays: tuple[Any, Any, Any], cotangent: Any | None
     ) -> tuple[Any, Any, tuple[Any, ...]]:
+        with _compiled_always():
+            return self._run(function, pick, arrays, cotangent)
+
+    def _run(
+        self, function: Callable[..., Any], pick: Callable[[Any], tuple[Any, Any]], arrays: tuple[Any, Any, Any], cotangent: Any | None
+    ) -> tuple[Any, Any, tuple[Any, ...]]:
         import torch
 
         if cotangent is None:
@@ -118,6 +126,21 @@ class TorchLibrary:
         if not isinstance(out, torch.Tensor):
             raise Unusable(f"the function returned {type(out).__name__}, not a tensor")
         return out, lse, torch.autograd.grad(out, leaves, cotangent, allow_unused=True)
+
+
+@contextmanager
+def _compiled_always() -> Iterator[None]:
+    """Returns a context in which compiled functions are compiled again for each new shape and mask.
+
+    After PyTorch's limit of recompilations, they would run uncompiled, and a probe would observe another implementation.
+    """
+    config = getattr(sys.modules.get("torch._dynamo"), "config", None)
+    names = [name for name in ("recompile_limit", "accumulated_recompile_limit") if hasattr(config, name)]
+    if config is None:
+        yield
+        return
+    with config.patch(dict.fromkeys(names, 1 << 16)):
+        yield
 
 
 class JaxLibrary:

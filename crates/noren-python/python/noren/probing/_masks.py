@@ -29,7 +29,7 @@ class Case:
 
     @property
     def kv_len(self) -> int:
-        return self.cells.shape[3]
+        return int(self.cells.shape[3])
 
 
 def default_cases(seed: int) -> list[Case]:

@@ -65,7 +65,7 @@ def probe(
     try:
         adapter = _adapter(fn, signature, device, name)
     except Unprepared as error:
-        title = name or (fn if isinstance(fn, str) else getattr(fn, "__name__", "function"))
+        title = name or (fn if isinstance(fn, str) else str(getattr(fn, "__name__", "function")))
         missing = tuple(Entry("attention", "", dtype, Verdict.NOT_ESTABLISHED, str(error)) for dtype in chosen)
         return Report(title, missing, {}, device, seed, chosen, (), 0, time.perf_counter() - start)
     found: list[Entry] = []

@@ -26,10 +26,15 @@ class Reading:
 class Basis:
     """The computation of a function without optional arguments."""
 
-    scale: float
-    """The factor of the products of queries and keys."""
+    factor: float = 1.0
+    power: float = -0.5
+    """The scale of the scores is `factor * head_dim ** power`."""
     causal: bool = False
     """True if the function is always causal."""
+
+    def scale(self, call: Call) -> float:
+        """Returns the factor of the products of queries and keys."""
+        return float(self.factor * call.q.shape[-1] ** self.power)
 
     def keep(self, shape: tuple[int, int, int, int], cells: Bools | None = None) -> Bools | None:
         """Returns `cells`, or its intersection with the causal mask if the function is always causal. None allows all cells."""
@@ -37,12 +42,10 @@ class Basis:
             return cells
         return triangle(shape, 0) if cells is None else triangle(shape, 0) & cells
 
-    def scores(self, products: Floats) -> Floats:
-        return products * self.scale
-
     def parts(self, call: Call, cells: Bools | None = None) -> Computation:
         """Returns the computation with the mask `cells`, without other modifications."""
-        return Computation(self.scores, self.keep(call.shape, cells))
+        scale = self.scale(call)
+        return Computation(lambda products: products * scale, self.keep(call.shape, cells))
 
 
 def triangle(shape: tuple[int, int, int, int], offset: int) -> Bools:
@@ -61,10 +64,10 @@ def masks(call: Call, basis: Basis) -> list[Reading]:
     for verdict, detail, variant in _variants(cells, shape):
         readings.append(Reading(verdict, detail, basis.parts(call, variant)))
     ones = cells.astype(float)
-    plain = basis.parts(call)
+    plain, scale = basis.parts(call), basis.scale(call)
     for text, numbers in (("added to the scores as the numbers 1 (may attend) and 0", ones), ("added to the scores as the numbers 0 (may attend) and 1", 1 - ones)):
-        readings.append(Reading(Verdict.MISREAD, text, replace(plain, scores=lambda s, n=numbers: s * basis.scale + n)))  # type: ignore[misc]
-    readings.append(Reading(Verdict.MISREAD, "multiplied with the scores: hidden keys have the score 0", replace(plain, scores=lambda s: s * basis.scale * ones)))
+        readings.append(Reading(Verdict.MISREAD, text, replace(plain, scores=lambda s, n=numbers: s * scale + n)))  # type: ignore[misc]
+    readings.append(Reading(Verdict.MISREAD, "multiplied with the scores: hidden keys have the score 0", replace(plain, scores=lambda s: s * scale * ones)))
     readings.append(Reading(Verdict.MISREAD, "multiplied with the weights after the softmax, which are not normalised again", replace(plain, factor=ones)))
     return readings
 
@@ -215,7 +218,7 @@ def changed(call: Call, basis: Basis, variants: list[tuple[Verdict, str, Score]]
 def scales(call: Call, basis: Basis) -> list[Reading]:
     """Returns the readings of a scale."""
     assert call.scale is not None
-    value, default, wrong = call.scale, basis.scale, Verdict.MISREAD
+    value, default, wrong = call.scale, basis.scale(call), Verdict.MISREAD
     factors = [
         (Verdict.APPLIED, "", value),
         (Verdict.IGNORED, "the default scale is used", default),
@@ -232,7 +235,7 @@ def scales(call: Call, basis: Basis) -> list[Reading]:
 def caps(call: Call, basis: Basis) -> list[Reading]:
     """Returns the readings of a softcap."""
     assert call.softcap is not None
-    cap, scale, wrong = call.softcap, basis.scale, Verdict.MISREAD
+    cap, scale, wrong = call.softcap, basis.scale(call), Verdict.MISREAD
     variants: list[tuple[Verdict, str, Score]] = [
         (Verdict.APPLIED, "", lambda s: cap * np.tanh(s * scale / cap)),
         (Verdict.IGNORED, "scores are not limited", lambda s: s * scale),
@@ -248,7 +251,7 @@ def caps(call: Call, basis: Basis) -> list[Reading]:
 def biases(call: Call, basis: Basis) -> list[Reading]:
     """Returns the readings of a bias."""
     assert call.bias is not None
-    bias, scale, wrong = call.bias, basis.scale, Verdict.MISREAD
+    bias, scale, wrong = call.bias, basis.scale(call), Verdict.MISREAD
     others = [
         ("negated", -bias),
         ("added before the scale", bias * scale),
@@ -281,7 +284,7 @@ def sinks(call: Call, basis: Basis) -> list[Reading]:
     variants: list[tuple[Verdict, str, Floats | None]] = [
         (Verdict.APPLIED, "", given),
         (Verdict.IGNORED, "nothing is added to the denominator", None),
-        (wrong, "multiplied by the scale", given * basis.scale),
+        (wrong, "multiplied by the scale", given * basis.scale(call)),
         (wrong, "negated", -given),
         (wrong, "the sink of head 0 is used for all heads", np.full_like(given, given[0])),
         (wrong, "the heads are reversed", given[::-1]),
@@ -310,20 +313,19 @@ def groups(call: Call, basis: Basis) -> list[Reading]:
 
 def plain(call: Call) -> list[tuple[Basis, Reading]]:
     """Returns the readings of a call without optional arguments, each with the basis of all further questions."""
-    dim = call.q.shape[-1]
     wrong = Verdict.MISREAD
     scales = [
-        (Verdict.APPLIED, "scale 1/sqrt(head_dim)", dim**-0.5),
-        (wrong, "the default scale is 1", 1.0),
-        (wrong, "the default scale is 1/head_dim", 1 / dim),
-        (wrong, "the default scale is sqrt(head_dim)", math.sqrt(dim)),
-        (wrong, "the default scale is log2(e)/sqrt(head_dim): base 2 and base e are mixed", dim**-0.5 * math.log2(math.e)),
-        (wrong, "the default scale is ln(2)/sqrt(head_dim): base 2 and base e are mixed", dim**-0.5 * math.log(2)),
+        (Verdict.APPLIED, "scale 1/sqrt(head_dim)", 1.0, -0.5),
+        (wrong, "the default scale is 1", 1.0, 0.0),
+        (wrong, "the default scale is 1/head_dim", 1.0, -1.0),
+        (wrong, "the default scale is sqrt(head_dim)", 1.0, 0.5),
+        (wrong, "the default scale is log2(e)/sqrt(head_dim): base 2 and base e are mixed", math.log2(math.e), -0.5),
+        (wrong, "the default scale is ln(2)/sqrt(head_dim): base 2 and base e are mixed", math.log(2), -0.5),
     ]
     found = []
     for causal in (False, True):
-        for verdict, detail, scale in scales:
-            basis = Basis(scale, causal)
+        for verdict, detail, factor, power in scales:
+            basis = Basis(factor, power, causal)
             text = f"{detail}; a causal mask is applied although none was requested" if causal else detail
             found.append((basis, Reading(wrong if causal else verdict, text, basis.parts(call))))
     uniform = replace(found[0][1].parts, scores=lambda s: 0 * s)

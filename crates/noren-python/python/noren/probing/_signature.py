@@ -114,8 +114,8 @@ def inferred(function: Callable[..., Any], declared: Mapping[str, Any]) -> tuple
     found: dict[str, str] = {}
     assumed = []
     for feature, names in _NAMES.items():
-        name = next((name for name in names if name in free and name not in taken), None)
-        if name is None or feature in declared or (feature == "keep" and {"drop", "additive"} & set(declared)):
+        name = next((name for name in names if name in free and name not in taken), "")
+        if not name or feature in declared or (feature == "keep" and {"drop", "additive"} & set(declared)):
             continue
         found[feature] = name
         taken.add(name)
