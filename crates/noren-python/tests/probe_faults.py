@@ -50,6 +50,7 @@ class Parts:
 
     mask: Callable[[Tensor], Tensor] = lambda mask: mask
     heads: Callable[[Tensor, int], Tensor] = lambda x, heads: x.repeat_interleave(heads // x.shape[1], 1)
+    keys: Callable[[Tensor, Tensor], Tensor] = lambda k, keep: torch.where(keep.any(-2)[..., None], k, 0.0)
     scale: Callable[[float | None, int], float] = lambda scale, dim: dim**-0.5 if scale is None else scale
     scores: Callable[[Tensor, float, float | None, Tensor | None], Tensor] = _scores
     causal: Callable[[int, int], Tensor] = _causal
@@ -97,7 +98,7 @@ def imitate(parts: Parts) -> Callable[..., Any]:
             keep = keep & parts.window(torch.arange(size[3])[None] - torch.arange(size[2])[:, None], *window)
         if block_lists is not None:
             keep = keep & parts.blocks(block_lists).repeat_interleave(128, 2).repeat_interleave(128, 3)
-        k = torch.where(keep.any(-2)[..., None], k, 0.0)
+        k = parts.keys(k, keep)
         s = parts.scores(q @ k.mT, factor, softcap, bias)
         weights, lse = parts.softmax(s, keep, None if sinks is None else parts.sinks(sinks, factor))
         out = parts.out(parts.values(weights, v, keep).to(dtype))
@@ -216,7 +217,7 @@ def faults() -> list[Fault]:
     add("mask added as numbers", Parts(softmax=_as_numbers), "mask", "causal (keep)", "misread", "added to the scores as the numbers 1")
     add("scores multiplied by the mask", Parts(softmax=_zeroed), "mask", "documents (keep)", "misread", "the score 0")
     add("weights multiplied by the mask", Parts(softmax=_after), "mask", "causal (keep)", "misread", "after the softmax")
-    add("finite number hides", Parts(softmax=_finite), "hidden keys with large scores", "", "hidden content is read", "change by up to")
+    add("finite number hides", Parts(softmax=_finite, keys=lambda k, keep: k), "hidden keys with large scores", "", "hidden content is read", "change by up to")
     add("0 times NaN", Parts(values=lambda w, v, keep: w @ v), "hidden NaN", "in values", "hidden content is read", "NaN reaches the output")
     add("flag ignored", Parts(causal=lambda q, k: torch.ones(q, k).bool()), "causal flag", "", "ignored", "all keys are read")
     add("own position hidden", Parts(causal=lambda q, k: torch.ones(q, k).tril(k - q - 1).bool()), "causal flag", "", "misread", "does not read its own position")
@@ -248,11 +249,11 @@ def faults() -> list[Fault]:
     add("lse in base 2", Parts(lse=lambda lse, s, keep: lse / math.log(2)), "log-sum-exp", "", "misread", "base 2")
     add("lse off by ln 2", Parts(lse=lambda lse, s, keep: lse * math.log(2)), "log-sum-exp", "", "misread", "off by the factor ln 2")
     add("lse negated", Parts(lse=lambda lse, s, keep: -lse), "log-sum-exp", "", "misread", "negated")
-    add("lse without mask", Parts(lse=lambda lse, s, keep: torch.logsumexp(s, -1)), "log-sum-exp", "", "misread", "the mask is ignored")
+    add("lse without mask", Parts(lse=lambda lse, s, keep: torch.logsumexp(s, -1), keys=lambda k, keep: k), "log-sum-exp", "", "misread", "the mask is ignored")
     add("heads interleaved", Parts(heads=lambda x, n: x.repeat(1, n // x.shape[1], 1, 1)), "grouped heads", "4 query heads, 2 key-value heads", "misread", "interleaved")
     add("key-value head 0", Parts(heads=lambda x, n: x[:, :1].expand(-1, n, -1, -1) if x.shape[1] < n else x), "grouped heads", "4 query heads, 2 key-value heads", "misread", "head 0")
     add("block lists ignored", Parts(blocks=torch.ones_like), "block lists", "partial blocks", "ignored", "not in the lists are read")
-    add("backward without mask", Parts(softmax=_forgetful), "gradients", "", "misread", "no known misreading")
+    add("backward without mask", Parts(softmax=_forgetful, keys=lambda k, keep: k, values=lambda w, v, keep: w @ v), "gradients", "", "misread", "gradients of queries and keys are those without the mask")
     add("no gradient of keys", Parts(inputs=lambda q, k, v: (q, k.detach(), v)), "gradients", "", "ignored", "no gradient of keys")
     add("gradients negated", Parts(out=lambda out: 2 * out.detach() - out), "gradients", "", "misread", "negated")
     add("random results", Parts(out=lambda out: out + torch.randn_like(out)), "equal calls", "", "misread", "results of equal calls differ")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -248,5 +250,11 @@ def test_reports(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
     assert "add them where the table belongs" in capsys.readouterr().err
 
 
-def test_a_signature_is_documented_for_every_field() -> None:
+def test_a_function_without_declared_parameters_takes_no_features() -> None:
     assert Signature().takes() == {"gqa", "head_masks"}
+
+
+def test_the_page() -> None:
+    pytest.importorskip("transformers")
+    failed, run = doctest.testfile(str(Path(__file__).parents[3] / "docs" / "backends.md"), module_relative=False)
+    assert run >= 7 and failed == 0

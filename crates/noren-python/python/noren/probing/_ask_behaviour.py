@@ -17,7 +17,7 @@ from ._report import Entry, Verdict
 
 
 def attention(lab: Lab) -> tuple[list[Entry], bool]:
-    """Returns the verdicts about plain attention and equal calls, and true if further questions make sense.
+    """Returns the verdicts about plain attention and equal calls, and true if the basis of further questions is known.
 
     Sets the basis of the lab: the default scale, and whether the function is always causal.
     """
@@ -200,6 +200,7 @@ def _graded(lab: Lab, call: Call, answer: Answer, cotangent: Floats, keep: Bools
     known = [
         (Verdict.APPLIED, "", right),
         (Verdict.MISREAD, "gradients of attention without the mask", unmasked),
+        (Verdict.MISREAD, "the gradients of queries and keys are those without the mask", (unmasked[0], unmasked[1], right[2])),
         (Verdict.MISREAD, "negated", tuple(-grad for grad in right)),
         (Verdict.MISREAD, "the scale is missing in the gradients of queries and keys", (right[0] / scale, right[1] / scale, right[2])),
         (Verdict.MISREAD, "only the gradients of values are right; those of queries and keys are 0", (0 * right[0], 0 * right[1], right[2])),
@@ -209,15 +210,15 @@ def _graded(lab: Lab, call: Call, answer: Answer, cotangent: Floats, keep: Bools
     grads = [grad for grad in answer.grads if grad is not None]
     size = sum(grad.size for grad in grads)
     limit = 2 * TOLERANCES[lab.dtype] * max(1.0, *(float(np.abs(grad).max()) for grad in right))
-    first = np.inf
+    distances = []
     for verdict, detail, expected in known:
         largest = max(float(np.nan_to_num(np.abs(a - b), nan=np.inf).max()) for a, b in zip(grads, expected, strict=True))
-        first = min(first, largest) if verdict is not Verdict.APPLIED else largest
+        distances.append(largest)
         if largest > limit:
             continue
         if verdict is Verdict.APPLIED:
             leaked = any((np.where(hidden_everywhere, grad, 0.0) != 0).any() for grad in grads[1:])
             detail = "gradients of hidden keys are rounding errors instead of 0" if leaked else ""
         return lab.entry("gradients", "", verdict, detail, calls=1, compared=size, difference=largest)
-    text = f"no known misreading; the largest difference from the definition is {first:.3g}"
+    text = f"no known misreading; the largest difference from the definition is {distances[0]:.3g}"
     return lab.entry("gradients", "", Verdict.MISREAD, text, calls=1, compared=size)

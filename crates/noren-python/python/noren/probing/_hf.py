@@ -11,8 +11,8 @@ import numpy as np
 from .._noren import Error
 from ._call import Answer, Call
 from ._flex import mask_mod
-from ._known import versions
 from ._libraries import TorchLibrary
+from ._packages import versions
 from ._reference import Floats
 from ._signature import shaped
 

@@ -7,11 +7,11 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Mapping
-from importlib import metadata
 from typing import Any
 
 from .._noren import Error, __version__
 from ._call import Adapter, Unprepared
+from ._packages import installed, versions
 from ._signature import FunctionAdapter, Signature, inferred
 
 SDPA = Signature(keep="attn_mask", additive="attn_mask", bias="attn_mask", causal="is_causal", alignment="top-left", scale="scale", gqa="enable_gqa")
@@ -48,24 +48,6 @@ TARGETS = (
     "noren",
 )
 """The names of the targets that `python -m noren probe --all` probes. A name after `hf:` is an `attn_implementation`."""
-
-
-def versions(*packages: str) -> dict[str, str]:
-    """Returns the versions of the installed packages among `packages`, by name."""
-    found = {}
-    for name in packages:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def installed(*modules: str) -> None:
-    """Raises `Unprepared` if a module is not installed."""
-    for name in modules:
-        if importlib.util.find_spec(name) is None:
-            raise Unprepared(f"{name} is not installed")
 
 
 def flex_signature() -> Signature:

@@ -41,7 +41,9 @@ def checked(x: Any) -> Floats:
     """Returns an array as float64. Raises `Unusable` if it holds no real floating-point numbers."""
     try:
         array = np.asarray(x)
-        if array.dtype.kind in "OUSMmVcbiu" and array.dtype.name not in ("bfloat16",):
+        if array.dtype == object:
+            raise Unusable(f"the function returned {type(x).__name__}, not an array of floating-point numbers")
+        if array.dtype.kind in "USMmVcbiu" and array.dtype.name != "bfloat16":
             raise Unusable(f"the function returned an array of {array.dtype}, not of floating-point numbers")
         return array.astype(np.float64)
     except (TypeError, ValueError) as error:

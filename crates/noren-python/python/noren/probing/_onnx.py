@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ._call import Answer, Call, Unprepared
-from ._known import versions
 from ._libraries import checked
+from ._packages import versions
 from ._reference import Floats
 from ._signature import shaped
 

@@ -96,6 +96,8 @@ def questions(lab: Lab, tested: list[Case], default: bool) -> Iterator[Entry]:
     entries, established = behaviour.attention(lab)
     yield from entries
     if not established:
+        if len(entries) > 1 and entries[1].verdict is not Verdict.MISREAD:
+            yield from behaviour.batch_mates(lab)
         return
     padding = (np.arange(LENGTH) < np.array([11, 13])[:, None, None, None]).astype(bool)
     applied = masks_.Applied()

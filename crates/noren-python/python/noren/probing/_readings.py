@@ -1,4 +1,4 @@
-"""The readings of an argument: the definition, and the known ways to compute something else."""
+"""The readings of an argument: the definition, and the known misreadings."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Entry:
     dtype: str
     verdict: Verdict
     detail: str = ""
-    """What was found, as a sentence without a full stop."""
+    """The finding, as a sentence without a full stop."""
     calls: int = 0
     """The number of calls that this question added."""
     compared: int = 0
