@@ -152,6 +152,8 @@ def test_masks_of_the_user() -> None:
         ([np.ones((4, 4))], "array of float64: give booleans"),
         ([np.ones((2, 300), bool)], "300 keys"),
         ([np.ones(5, bool)], "has the shape"),
+        (["causal + alibi"], "has score modifiers"),
+        (["padding"], "lengths"),
     ):
         with pytest.raises(nr.Error, match=words):
             nr.probe("torch:sdpa", masks)
@@ -180,6 +182,21 @@ def test_unusable_functions(function: Any, verdict: str, words: str) -> None:
     entry = report.entry("attention")
     assert str(entry.verdict) == verdict and words in entry.detail and not report.ok, str(report)
     assert json.loads(report.to_json())["ok"] is False
+
+
+def test_a_warning_that_is_given_once_counts_for_all_masks() -> None:
+    told: list[int] = []
+
+    def once(mask: Any) -> Any:
+        if not told:
+            warnings.warn("masks are ignored", stacklevel=1)
+        told.append(1)
+        return torch.ones_like(mask)
+
+    report = nr.probe(imitate(Parts(mask=once)), dtypes=DTYPES[:2], **DECLARED)
+    found = [entry for entry in report.entries if entry.feature == "mask"]
+    assert len(found) == 18 and all(entry.warnings == ("masks are ignored",) for entry in found)
+    assert "with a warning: masks are ignored" in str(report) and "silently" not in str(report)
 
 
 def test_missing_devices_and_packages() -> None:
@@ -258,3 +275,23 @@ def test_the_page() -> None:
     pytest.importorskip("transformers")
     failed, run = doctest.testfile(str(Path(__file__).parents[3] / "docs" / "backends.md"), module_relative=False)
     assert run >= 7 and failed == 0
+
+
+def test_jax_is_correct() -> None:
+    jax = pytest.importorskip("jax")
+    report = nr.probe(jax.nn.dot_product_attention, ["causal"])
+    assert report.ok and report.name == "jax" and report.entry("log-sum-exp").detail == "base e", str(report)
+    for case in ("5 keys before the query, causal", "4 keys before and 2 after the query"):
+        assert report.entry("window", case).detail == "both ends are included"
+    assert report.entry("gradients").verdict is Verdict.APPLIED
+    device = nr.probe(jax.nn.dot_product_attention, device="tpu").entry("attention")
+    assert device.verdict is Verdict.NOT_ESTABLISHED and "'tpu' cannot be used" in device.detail
+
+
+@pytest.mark.parametrize("target", ["keras", "onnx"])
+def test_other_libraries_are_correct(target: str) -> None:
+    report = nr.probe(target, dtypes=["float32", "float16"])
+    if not report.versions:
+        pytest.skip(report.entry("attention").detail)
+    assert report.ok, str(report)
+    assert report.entry("causal flag", "beside a mask").verdict is Verdict.APPLIED

@@ -49,6 +49,9 @@ TARGETS = (
 )
 """The names of the targets that `python -m noren probe --all` probes. A name after `hf:` is an `attn_implementation`."""
 
+COMPILED = ("torch:flex/compiled", "hf:flex_attention")
+"""The targets that are compiled again for most questions, which takes minutes for each dtype."""
+
 
 def flex_signature() -> Signature:
     """Returns the signature of `flex_attention` in the installed version of PyTorch."""

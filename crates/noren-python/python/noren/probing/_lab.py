@@ -79,8 +79,8 @@ class Lab:
     seed: int
     basis: Basis = field(default_factory=Basis)
     calls: int = 0
-    heard: set[str] = field(default_factory=set)
-    """All warnings so far, because many libraries give a warning only once."""
+    heard: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The first warnings of an ignored feature, by feature, because many libraries give a warning only once."""
 
     def content(self, q_len: int, kv_len: int, batch: int = 2, heads: int = 2, kv_heads: int | None = None, index: int = 0) -> Call:
         """Returns a call with random queries and keys; the first `kv_len` columns of the values are the identity matrix.
@@ -112,7 +112,6 @@ class Lab:
                 result = Failure(str(error), refused=False)
             except Exception as error:
                 result = Failure(first_line(error), refused=True)
-        self.heard.update(texts)
         return replace(result, warnings=tuple(dict.fromkeys(texts)))
 
     def judge(self, answer: Answer, call: Call, expected: Attended, coded: bool = True) -> Judgement:
@@ -156,6 +155,9 @@ class Lab:
             compared += chosen.compared
             best = chosen if number == 0 else replace(best, difference=max(best.difference, chosen.difference))
         verdict, detail = self._chosen(calls[0][0], calls[0][1], matched, best)
+        if verdict is Verdict.IGNORED:
+            heard = heard or list(self.heard.get(feature, ()))
+            self.heard[feature] = tuple(heard)
         difference = None if not np.isfinite(best.difference) else best.difference
         entry = Entry(feature, case, self.dtype, verdict, detail, self.calls - before, compared, difference, tuple(dict.fromkeys(heard)))
         return entry, answers

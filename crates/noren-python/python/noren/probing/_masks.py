@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._noren import Error
+from .._noren import Error, Mask, Shape, parse
 from ._reference import Bools
 
 LENGTH = 16
@@ -73,11 +73,11 @@ def cases(masks: Any, seed: int, length: int) -> list[Case]:
 
 
 def _case(name: str | None, mask: Any, length: int) -> Case:
-    if isinstance(mask, str) or hasattr(mask, "dense"):
-        from .. import Shape, parse
-
-        bound = parse(mask) if isinstance(mask, str) else mask
-        cells = np.asarray(bound.dense(Shape.square(length, batch=2, heads=2)), bool)
+    if isinstance(mask, (str, Mask)):
+        parsed = parse(mask) if isinstance(mask, str) else mask
+        if not isinstance(parsed, Mask):
+            raise Error(f"{mask!r} has score modifiers: give a mask without them, a probe tests them by the arguments of the function")
+        cells = np.asarray(parsed.dense(Shape.square(length, batch=2, heads=2)), bool)
         name = name or str(mask)
     else:
         cells = np.asarray(mask)

@@ -69,9 +69,9 @@ def probe(
         missing = tuple(Entry("attention", "", dtype, Verdict.NOT_ESTABLISHED, str(error)) for dtype in chosen)
         return Report(title, missing, {}, device, seed, chosen, (), 0, time.perf_counter() - start)
     found: list[Entry] = []
-    calls = 0
+    calls, heard = 0, dict[str, tuple[str, ...]]()
     for dtype in chosen:
-        lab = Lab(adapter, dtype, seed)
+        lab = Lab(adapter, dtype, seed, heard=heard)
         with np.errstate(all="ignore"):
             found += questions(lab, tested, masks is None)
         calls += lab.calls

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .._noren import Error
-from ._known import TARGETS
+from ._known import COMPILED, TARGETS
 from ._probe import probe
 from ._report import Report, table
 
@@ -27,7 +27,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m noren probe", description="Finds out what attention functions really compute.", epilog=_EPILOG
     )
     parser.add_argument("targets", nargs="*", metavar="TARGET", help="an attention function, by name or as module:function")
-    parser.add_argument("--all", action="store_true", help="all known targets; those that are not installed are named")
+    parser.add_argument("--all", action="store_true", help="all known targets, those that compile in the first dtype only")
     parser.add_argument("--mask", action="append", default=None, help="a mask as text, instead of the default masks; may be repeated")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=NAME", help="a field of the signature, such as keep=attn_mask")
     parser.add_argument("--dtypes", default="float32", help="number types, separated by commas [default: float32]")
@@ -55,7 +55,10 @@ def main(arguments: Sequence[str]) -> int:
         for target in targets:
             print(f"probing {target}", file=sys.stderr)
             masks = None if given.mask is None else list(given.mask)
-            reports.append(probe(target, masks, dtypes=given.dtypes.split(","), device=given.device, seed=given.seed, **fields))
+            dtypes = given.dtypes.split(",")
+            if given.all and target in COMPILED:
+                dtypes = dtypes[:1]
+            reports.append(probe(target, masks, dtypes=dtypes, device=given.device, seed=given.seed, **fields))
         if given.into is not None:
             _replace(given.into, table(reports))
         else:
