@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import json
+import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -248,6 +249,7 @@ def test_reports(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
     assert text.startswith("kernel | 2: 1 fault found") and "(silently)" in text and "seed 0" in text
     page = faulty.to_markdown()
     assert "| question | kernel \\| 2 |" in page and "**ignored: all keys are read (silently)**" in page
+    assert nr.probing.Report.from_json(faulty.to_json()) == faulty
     data = json.loads(faulty.to_json())
     assert data["seed"] == 0 and data["entries"][0]["verdict"] == "applied"
     both = table([faulty, nr.probe("torch:sdpa", ["causal"], dtypes=["float32", "float16"])])
@@ -265,6 +267,24 @@ def test_reports(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
     target.write_text("nothing")
     assert command.main(["torch:sdpa", "--mask", "causal", "--into", str(target)]) == 2
     assert "add them where the table belongs" in capsys.readouterr().err
+
+
+def abort(q: Any, k: Any, v: Any, attn_mask: Any = None) -> Any:
+    """Attention that ends the process when it gets a mask."""
+    if attn_mask is not None:
+        os.abort()
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=q.shape[1] != k.shape[1])
+
+
+def test_a_target_that_ends_the_process(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    places = [str(Path(__file__).parent), str(Path(nr.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(places))
+    assert command.main(["test_probe:abort", "torch:nothing"]) == 2
+    assert "the target torch:nothing is unknown" in capsys.readouterr().err
+    assert command.main(["test_probe:abort", "onnxruntime", "--format", "json"]) == 0
+    entries = json.loads(capsys.readouterr().out)[0]["entries"]
+    assert entries[0]["verdict"] == "applied" and entries[-1]["verdict"] == "not established"
+    assert entries[-1]["detail"].startswith("the process crashed with status -6 after the question 'grouped heads: 4 query heads")
 
 
 def test_a_function_without_declared_parameters_takes_no_features() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ def probe(
     seed: int = 0,
     length: int = LENGTH,
     name: str | None = None,
+    progress: Callable[[Entry], None] | None = None,
     **signature: Any,
 ) -> Report:
     """Returns a report of what an attention function really computes.
@@ -41,6 +42,7 @@ def probe(
         seed: The seed of all random content.
         length: The numbers of queries and keys of given masks of noren.
         name: The name of the function in the report.
+        progress: A function that gets each entry as soon as it is known.
         **signature: The fields of `noren.probing.Signature`, such as `keep="attn_mask"`: the names of the function's parameters. Known functions
             need none; for other functions, fields that are not given are taken from the names of the parameters.
 
@@ -73,7 +75,10 @@ def probe(
     for dtype in chosen:
         lab = Lab(adapter, dtype, seed, heard=heard)
         with np.errstate(all="ignore"):
-            found += questions(lab, tested, masks is None)
+            for entry in questions(lab, tested, masks is None):
+                found.append(entry)
+                if progress is not None:
+                    progress(entry)
         calls += lab.calls
     return Report(
         adapter.name, tuple(found), dict(adapter.versions), device, seed, chosen, adapter.assumptions, calls, time.perf_counter() - start

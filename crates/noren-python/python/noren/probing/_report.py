@@ -67,6 +67,16 @@ class Entry:
     def __str__(self) -> str:
         return f"{self.verdict}: {self.detail}" if self.detail else str(self.verdict)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as values of JSON."""
+        return asdict(self) | {"verdict": str(self.verdict), "fault": self.fault}
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> Entry:
+        """Returns the entry whose fields `to_dict` returned."""
+        fields = {name: value for name, value in data.items() if name != "fault"}
+        return Entry(**{**fields, "verdict": Verdict(data["verdict"]), "warnings": tuple(data["warnings"])})
+
 
 @dataclass(frozen=True)
 class Report:
@@ -104,8 +114,16 @@ class Report:
 
     def to_json(self) -> str:
         """Returns the report as JSON text."""
-        data = asdict(self) | {"ok": self.ok, "entries": [asdict(e) | {"verdict": str(e.verdict), "fault": e.fault} for e in self.entries]}
+        data = asdict(self) | {"ok": self.ok, "entries": [entry.to_dict() for entry in self.entries]}
         return json.dumps(data, indent=1, default=str)
+
+    @staticmethod
+    def from_json(text: str) -> Report:
+        """Returns the report that `to_json` wrote."""
+        data = json.loads(text)
+        del data["ok"]
+        data["entries"] = tuple(Entry.from_dict(entry) for entry in data["entries"])
+        return Report(**{**data, "dtypes": tuple(data["dtypes"]), "assumptions": tuple(data["assumptions"])})
 
     def to_markdown(self) -> str:
         """Returns the report as a table in Markdown, for an issue of the project that wrote the function."""
