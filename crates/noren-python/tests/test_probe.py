@@ -185,6 +185,14 @@ def test_unusable_functions(function: Any, verdict: str, words: str) -> None:
     assert json.loads(report.to_json())["ok"] is False
 
 
+def test_a_lower_precision_is_no_misreading() -> None:
+    def low(q: Any, k: Any, v: Any) -> Any:
+        return torch.nn.functional.scaled_dot_product_attention(q.bfloat16().float(), k.bfloat16().float(), v)
+
+    entry = nr.probe(low).entry("attention")
+    assert entry.verdict is Verdict.NOT_ESTABLISHED and "TF32" in entry.detail
+
+
 def test_a_warning_that_is_given_once_counts_for_all_masks() -> None:
     told: list[int] = []
 

@@ -165,6 +165,9 @@ class Lab:
     def _chosen(self, call: Call, readings: Sequence[Reading], matched: list[int], best: Judgement) -> tuple[Verdict, str]:
         """Returns the verdict and its detail from the indices of the readings that explain all outputs."""
         if not matched:
+            if best.cells and not best.wrong_cells and best.difference <= TOLERANCES["bfloat16"] and self.dtype != "bfloat16":
+                text = f"the right keys are read, but the largest difference of {best.difference:.3g} is more than the rounding of {self.dtype}"
+                return Verdict.NOT_ESTABLISHED, f"{text}; products in a lower precision, such as TF32, would explain it"
             text = f"no known misreading; the largest difference from the definition is {best.difference:.3g}"
             if best.cells:
                 text += f", {best.wrong_cells} of {best.cells} cells are read wrongly"
