@@ -157,6 +157,7 @@ if TYPE_CHECKING:
         from_mask_mod as from_mask_mod,
         from_score_mod as from_score_mod,
     )
+    from .probing import probe as probe
 
 _FORMATS = {
     "blocks": """BsrMask FlashInferMask SplashMaskInfo from_flashinfer from_flashinfer_bsr from_splash to_flashinfer to_flashinfer_bsr to_splash""",
@@ -167,7 +168,7 @@ _FORMATS = {
     "varlen": """Varlen XformersBias from_varlen from_xformers to_varlen to_xformers""",
 }
 _WHERE = {name: f"formats.{module}" for module, names in _FORMATS.items() for name in names.split()}
-_WHERE |= {"Fold": "data", "fold": "data", "audit": "battery", "guard": "_guard", "MaskFault": "_guard"}
+_WHERE |= {"Fold": "data", "fold": "data", "audit": "battery", "guard": "_guard", "MaskFault": "_guard", "probe": "probing"}
 _WHERE |= dict.fromkeys(("MaskMod", "ScoreMod", "describe_mask_mod", "from_mask_mod", "from_score_mod"), "maskmod")
 _WHERE |= dict.fromkeys(("FactsFound", "facts_from"), "_batch")
 _MODULES = ("private",)
