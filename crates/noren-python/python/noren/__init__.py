@@ -124,6 +124,11 @@ if TYPE_CHECKING:
         to_llama_cpp as to_llama_cpp,
         to_onnx as to_onnx,
     )
+    from .formats.fa4 import (
+        Fa4Blocks as Fa4Blocks,
+        from_fa4 as from_fa4,
+        to_fa4 as to_fa4,
+    )
     from .formats.flex import (
         from_flex as from_flex,
         to_flex as to_flex,
@@ -138,8 +143,20 @@ if TYPE_CHECKING:
         to_flashmask as to_flashmask,
         to_magi as to_magi,
     )
+    from .formats.queries import (
+        FlashInferRanges as FlashInferRanges,
+        SglangMask as SglangMask,
+        from_flashinfer_ranges as from_flashinfer_ranges,
+        from_sglang as from_sglang,
+        to_flashinfer_ranges as to_flashinfer_ranges,
+        to_sglang as to_sglang,
+    )
     from .formats.scores import (
         to_score_mod as to_score_mod,
+    )
+    from .formats.transformers import (
+        from_transformers as from_transformers,
+        to_transformers as to_transformers,
     )
     from .formats.varlen import (
         Varlen as Varlen,
@@ -153,9 +170,12 @@ if TYPE_CHECKING:
 _FORMATS = {
     "blocks": """BsrMask FlashInferMask SplashMaskInfo from_flashinfer from_flashinfer_bsr from_splash to_flashinfer to_flashinfer_bsr to_splash""",
     "dense": """LlamaCppMask from_additive from_drop from_jax from_keep from_keras from_llama_cpp from_onnx to_additive to_drop to_jax to_keep to_keras to_llama_cpp to_onnx""",
+    "fa4": """Fa4Blocks from_fa4 to_fa4""",
     "flex": """from_flex to_flex""",
     "intervals": """FlashMask MagiSlices from_cudnn from_flashmask from_magi to_cudnn to_flashmask to_magi""",
+    "queries": """FlashInferRanges SglangMask from_flashinfer_ranges from_sglang to_flashinfer_ranges to_sglang""",
     "scores": """to_score_mod""",
+    "transformers": """from_transformers to_transformers""",
     "varlen": """Varlen XformersBias from_varlen from_xformers to_varlen to_xformers""",
 }
 _WHERE = {name: f"formats.{module}" for module, names in _FORMATS.items() for name in names.split()}

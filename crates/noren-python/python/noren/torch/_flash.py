@@ -11,7 +11,7 @@ from torch import Tensor
 from .._noren import Error
 from .._tensors import check_strided
 from ._varlen import flash_attn_varlen_func
-from ._varlen_core import Known, Masks
+from ._varlen_core import Known, Masks, split
 
 
 def flash_attn_func(
@@ -44,14 +44,13 @@ def flash_attn_func(
             raise Error(f"q has {q.shape[0]} batch rows and {name} has {x.shape[0]}: give equally many")
     if k.shape[1] != v.shape[1]:
         raise Error(f"k has {k.shape[1]} keys and v has {v.shape[1]}: give equally many")
-    starts = [torch.arange(x.shape[0] + 1, dtype=torch.int32) * x.shape[1] for x in (q, k)]
-    flat = [x.flatten(0, 1) for x in (q, k, v)]
+    starts_q, starts_k = (torch.arange(x.shape[0] + 1, dtype=torch.int32) * x.shape[1] for x in (q, k))
     found = flash_attn_varlen_func(
-        *flat, *starts, q.shape[1], k.shape[1], dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
-        return_attn_probs, mask=mask, facts=facts,
+        q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), starts_q, starts_k, q.shape[1], k.shape[1], dropout_p, softmax_scale, causal,
+        window_size, softcap, alibi_slopes, deterministic, return_attn_probs, mask=mask, facts=facts,
     )  # fmt: skip
-    out = (found[0] if return_attn_probs else found).unflatten(0, q.shape[:2])
-    return (out, found[1].unflatten(1, q.shape[:2]).transpose(0, 1), found[2]) if return_attn_probs else out
+    out = split(found[0] if return_attn_probs else found, 0, q.shape[:2])
+    return (out, split(found[1], 1, q.shape[:2]).transpose(0, 1), found[2]) if return_attn_probs else out
 
 
 def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, *arguments: Any, **options: Any) -> Any:

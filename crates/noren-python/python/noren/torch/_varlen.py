@@ -184,8 +184,8 @@ def _attend(
             raise Error("under torch.compile, facts= is not supported: put the facts into the mask, such as documents([3, 4]), or call outside of the compiled function")
         if paged:
             raise Error("under torch.compile, block_table is not supported: call outside of the compiled function")
-        given = tuple(options.mask) if isinstance(options.mask, list) else options.mask
-        source = number_of(names is FLASH, options.window, given, options.scale, options.softcap, options.dropout)
+        masks = tuple(options.mask) if isinstance(options.mask, list) else options.mask
+        source = number_of(names is FLASH, options.window, masks, options.scale, options.softcap, options.dropout)
         out, lse = operator(q, k, v, layout.tensors(), slopes, int(options.most_q), int(options.most_k), source)
         return out, lse
     if paged:

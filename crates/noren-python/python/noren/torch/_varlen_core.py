@@ -102,11 +102,16 @@ class Piece:
     def sums(self, lse: Tensor) -> Tensor:
         """Returns the log-sum-exps `[heads, tokens]` of the queries as `[sequences, heads, q_len]`, without a copy."""
         found = lse[:, self.first_q : self.first_q + self.count * self.q_len]
-        return found.unflatten(1, (self.count, self.q_len)).transpose(0, 1)
+        return split(found, 1, (self.count, self.q_len)).transpose(0, 1)
 
 
 def _rows(x: Tensor, first: int, count: int, length: int) -> Tensor:
-    return x[first : first + count * length].unflatten(0, (count, length)).transpose(1, 2)
+    return split(x[first : first + count * length], 0, (count, length)).transpose(1, 2)
+
+
+def split(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
+    """Returns `x` with the dimension `dim` divided into dimensions of these sizes, without a copy."""
+    return torch.unflatten(x, dim, tuple(sizes))
 
 
 # --- checks ---------------------------------------------------------------------------------------------------------------
