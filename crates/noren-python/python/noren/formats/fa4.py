@@ -102,7 +102,8 @@ class Fa4Blocks:
         inside = np.zeros((*self.endpoints.shape[:3], self.kv_len), np.bool_)
         for run in range(0, self.endpoints.shape[3], 2):
             inside |= (keys >= self.endpoints[..., run, None]) & (keys < self.endpoints[..., run + 1, None])
-        return (kinds == 2) | (kinds == 1) & inside
+        cells: Bools = (kinds == 2) | (kinds == 1) & inside
+        return cells
 
     @property
     def _counts(self) -> tuple[int, int]:
@@ -152,11 +153,14 @@ def to_fa4(mask: Exported, shape: Sizes = None, facts: Known = None, *, block: t
     either = partial | full
     place = (np.cumsum(either, -1) - either).astype(np.int32).swapaxes(2, 3)
     lists = [_listed(which) for which in (partial, full, turned, turned_full)]
-    orders = [np.where(np.arange(rows) < count[..., None], np.take_along_axis(place, index.astype(np.int64), 3), 0) for count, index in lists[2:]]
+    order, order_full = (
+        np.where(np.arange(rows) < count[..., None], np.take_along_axis(place, index.astype(np.int64), 3), 0).astype(np.int32)
+        for count, index in lists[2:]
+    )
     (mask_cnt, mask_idx), (full_cnt, full_idx), (back_cnt, back_idx), (back_full_cnt, back_full_idx) = lists
     return Fa4Blocks(
         mask_cnt, mask_idx, full_cnt, full_idx, back_cnt, back_idx, back_full_cnt, back_full_idx,
-        *(order.astype(np.int32) for order in orders), block, _endpoints(source), source.shape.kv_len,
+        order, order_full, block, _endpoints(source), source.shape.kv_len,
     )  # fmt: skip
 
 
