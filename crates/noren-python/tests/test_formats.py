@@ -347,6 +347,15 @@ def test_masks_of_many_key_blocks() -> None:
     assert np.array_equal(nr.from_flashinfer_ranges(ranges).dense(), nr.Mask(spans).dense(300))
 
 
+def test_windows_of_ranges_count_as_in_flashinfer() -> None:
+    ranges = np.full((6, 2), -1, np.int32)
+    ranges[3:] = [1, 5]
+    made = nr.FlashInferRanges(ranges, 0, np.array([0, 6], np.int32), np.array([0, 6], np.int32), range_window_left=2)
+    drawn = nr.from_flashinfer_ranges(made).dense()[0, 0].astype(int).tolist()
+    assert drawn[:3] == [[1, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0], [0, 0, 1, 0, 0, 0]]
+    assert drawn[3:] == [[0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1], [0, 0, 0, 0, 1, 1]]
+
+
 def test_fa4_lists_are_named_as_fa4_names_them() -> None:
     made = nr.to_fa4("causal", nr.Shape.square(300, heads=2), block=(128, 64))
     assert made.forward()["mask_block_idx"].shape == (1, 1, 3, 5) and made.backward()["mask_block_idx"].shape == (1, 1, 5, 3)

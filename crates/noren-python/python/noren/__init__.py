@@ -94,6 +94,7 @@ if hasattr(_os, "register_at_fork"):  # a forked process has no worker threads
 if TYPE_CHECKING:
     from . import private as private
     from ._guard import MaskFault as MaskFault, guard as guard
+    from ._hf_formats import from_transformers as from_transformers, to_transformers as to_transformers
     from .battery import audit as audit
     from .data import Fold as Fold, fold as fold
     from .formats.blocks import (
@@ -154,10 +155,6 @@ if TYPE_CHECKING:
     from .formats.scores import (
         to_score_mod as to_score_mod,
     )
-    from .formats.transformers import (
-        from_transformers as from_transformers,
-        to_transformers as to_transformers,
-    )
     from .formats.varlen import (
         Varlen as Varlen,
         XformersBias as XformersBias,
@@ -175,11 +172,11 @@ _FORMATS = {
     "intervals": """FlashMask MagiSlices from_cudnn from_flashmask from_magi to_cudnn to_flashmask to_magi""",
     "queries": """FlashInferRanges SglangMask from_flashinfer_ranges from_sglang to_flashinfer_ranges to_sglang""",
     "scores": """to_score_mod""",
-    "transformers": """from_transformers to_transformers""",
     "varlen": """Varlen XformersBias from_varlen from_xformers to_varlen to_xformers""",
 }
 _WHERE = {name: f"formats.{module}" for module, names in _FORMATS.items() for name in names.split()}
 _WHERE |= {"Fold": "data", "fold": "data", "audit": "battery", "guard": "_guard", "MaskFault": "_guard"}
+_WHERE |= {"from_transformers": "_hf_formats", "to_transformers": "_hf_formats"}
 _MODULES = ("private",)
 """Names of submodules of `noren` that are imported on first use."""
 

@@ -46,7 +46,7 @@ class Fa4Blocks:
     """`[B, H, N, M]`, for each entry of `backward_mask_block_idx`: the place of the key block among all key blocks of this query block,
     counted from 0 in ascending order."""
     dq_write_order_full: Ints
-    """The same for each entry of `backward_full_block_idx`."""
+    """`[B, H, N, M]`, for each entry of `backward_full_block_idx`: the place of the key block, as in `dq_write_order`."""
     block_size: tuple[int, int]
     """The sizes of a block (queries, keys)."""
     endpoints: Ints
@@ -139,8 +139,8 @@ def to_fa4(mask: Exported, shape: Sizes = None, facts: Known = None, *, block: t
     """Converts a mask to flash-attention 4's `BlockSparseTensors`, for sequences of one length (not packed by `cu_seqlens`).
 
     `block` is (queries, keys): the keys are FA4's `tile_n`, the queries a multiple of `tile_m`, of 2 * `tile_m` on Blackwell (256, 128).
-    Blocks at the end of the queries or keys that are cut off are partial. FA4 wants `mask_mod` as a function in its own language:
-    `Fa4Blocks.endpoints` holds the cells for it. Raises `ExportError` for masks with more than 2**28 endpoints.
+    Blocks at the end of the queries or keys that are cut off are partial. FA4 takes a `mask_mod` in its own language (CuTe):
+    `Fa4Blocks.endpoints` holds the cells for this function. Raises `ExportError` for masks with more than 2**28 endpoints.
     """
     source = read(mask, shape, facts, "FA4's block lists")
     if min(block) < 1:

@@ -36,6 +36,9 @@ class FlashInferRanges:
     """Number of queries before each request, followed by the number of all queries."""
     kv_indptr: Ints
     """Number of keys before each request, followed by the number of all keys."""
+    range_window_left: int = -1
+    """Number of keys of its range that a query reads up to its own key, its own key included; 0 or -1 means no limit. Keys of the
+    range after its own key are not limited."""
 
     def dense(self) -> Bools:
         """Returns the cells `[requests, 1, q_len, kv_len]` as booleans.
@@ -56,12 +59,15 @@ class FlashInferRanges:
         if self.causal_window_left >= 0:
             causal &= at - key <= self.causal_window_left
         first, last = (ranges.reshape(-1, 1, q_len, 1, 2)[..., i] for i in (0, 1))
-        cells: Bools = causal | (key >= first) & (key <= last)
+        inside = (key >= first) & (key <= last)
+        if self.range_window_left > 0:
+            inside &= at - key < self.range_window_left
+        cells: Bools = causal | inside
         return cells
 
 
 def to_flashinfer_ranges(mask: Exported, shape: Sizes = None, facts: Known = None) -> FlashInferRanges:
-    """Converts a mask to FlashInfer's causal and bidirectional ranges. `range_window_left` of the kernel stays -1.
+    """Converts a mask to FlashInfer's causal and bidirectional ranges; `range_window_left` is -1, no limit.
 
     Each query must read its own key (the last query is at the last key), the same number of keys before it or all of them, and at most
     one other range of keys. Raises `ExportError` for other masks, with the first query that does not fit, and for differences between heads.
@@ -129,7 +135,7 @@ def from_flashinfer_ranges(ranges: FlashInferRanges) -> BoundMask:
 class SglangMask:
     """The argument `sparse_mask_fine` of SGLang's flash-attention 3 for Hopper GPUs; each batch row is one sequence.
 
-    The mask stands alone: `causal` and `window_size` of the call are left at their defaults.
+    The kernel takes no other mask beside it: leave `causal` and `window_size` of the call at their defaults.
     """
 
     sparse_mask_fine: Ints

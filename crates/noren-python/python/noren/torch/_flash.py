@@ -1,4 +1,4 @@
-"""The other functions of flash-attention: sequences of one length, and packed tensors."""
+"""Replacements of flash-attention's functions for sequences of one length and for packed tensors."""
 
 from __future__ import annotations
 

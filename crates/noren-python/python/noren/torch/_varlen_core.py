@@ -70,7 +70,7 @@ class Layout:
     starts_q: Tensor
     """`[sequences + 1]`: the first query of each sequence, followed by the end of the last."""
     starts_k: Tensor | None
-    """The same for keys; None if the keys are in pages."""
+    """`[sequences + 1]`: the first key of each sequence, followed by the end of the last; None if the keys are in pages."""
     used_k: Tensor | None = None
     """`[sequences]`: the number of keys of each sequence; None if all its keys are used."""
     pages: Tensor | None = None

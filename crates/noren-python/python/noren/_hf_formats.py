@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._given import short
-from .._noren import BoundMask, Error, Shape
-from ._source import MOST_CELLS, Exported, found, read
-from .dense import Known, Sizes
-from .flex import to_flex
+from ._given import short
+from ._hf_masks import make_mask
+from ._noren import BoundMask, Error, Shape
+from .formats._source import MOST_CELLS, Exported, found, read
+from .formats.dense import Known, Sizes
+from .formats.flex import to_flex
 
 IGNORED = ("allow_is_bidirectional_skip", "allow_is_causal_skip", "config", "device", "dtype", "local_size", "use_vmap")
 """Arguments of the mask interface that do not change the cells."""
@@ -73,8 +74,6 @@ def from_transformers(
 
     Raises `noren.Error` for functions whose results contradict each other, and TypeError for arguments that the interface does not have.
     """
-    from .._hf_masks import make_mask
-
     for name in ignored:
         if name not in IGNORED:
             raise TypeError(f"{name} is no argument of transformers' mask interface: give batch_size, q_length, kv_length, q_offset, kv_offset, mask_function and attention_mask")
