@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 
 import noren.torch as nt  # noqa: E402
 
-BATCHES = int(os.environ.get("NOREN_VARLEN_BATCHES", "150"))
+BATCHES = int(os.environ.get("NOREN_VARLEN_BATCHES", "100"))
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 4e-2, torch.float16: 6e-3}
 MASKS = {
     "keys(0..2)": lambda q, k: k < 2,
@@ -233,7 +233,10 @@ def test_plans_are_cached_by_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
     cu = starts([31, 31, 17, 41])
     for _ in range(3):
         nt.flash_attn_varlen_func(x, x, x, cu, cu, 41, 41, causal=True, window_size=(29, 0))
-    assert made == [(31, 31), (17, 17), (41, 41)]
+    assert made == [(120, 120)]
+    for _ in range(3):
+        nt.flash_attn_varlen_func(x, x, x, cu, cu, 41, 41, causal=True, window_size=(29, 0), mask="full - keys(3..5)")
+    assert made[1:] == [(31, 31), (17, 17), (41, 41)]
 
 
 def test_facts_of_masks() -> None:
@@ -269,6 +272,7 @@ def test_sequences_have_the_same_bits_in_every_batch() -> None:
     for i in range(3):
         part = x[30 * i : 30 * i + 30]
         assert torch.equal(nt.flash_attn_varlen_func(part, part, part, starts([30]), starts([30]), 30, 30, causal=True), whole[30 * i : 30 * i + 30])
+    assert torch.equal(nt.flash_attn_varlen_func(x, x, x, cu, cu, 30, 30, causal=True, mask="full"), whole)  # one batch row for each sequence
 
 
 class Layer(torch.nn.Module):

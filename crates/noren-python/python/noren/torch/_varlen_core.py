@@ -1,6 +1,7 @@
 """Attention over sequences that follow one another in one dimension: lengths, plans, and a differentiable function.
 
-Consecutive sequences of equal lengths are one call of the kernels, with one batch row for each sequence and no copies. Plans are
+Without a mask of the user, sequences with as many queries as keys are one call of the kernels: one row of documents. Otherwise, each run of
+consecutive sequences of equal lengths is one call, with one batch row for each sequence. No call copies queries or keys. Plans are
 cached by lengths.
 """
 
@@ -82,7 +83,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Piece:
-    """Consecutive sequences of equal lengths: the first query and key, the number of sequences, their lengths, and the call."""
+    """A call of the kernels: the first query and key, the number of batch rows, their lengths, and the arguments."""
 
     first_q: int
     first_k: int
@@ -93,14 +94,14 @@ class Piece:
     seed: Tensor | None
 
     def queries(self, x: Tensor) -> Tensor:
-        """Returns the queries of `[tokens, heads, width]` as `[sequences, heads, q_len, width]`, without a copy."""
+        """Returns the queries of `[tokens, heads, width]` as `[rows, heads, q_len, width]`, without a copy."""
         return _rows(x, self.first_q, self.count, self.q_len)
 
     def keys(self, x: Tensor) -> Tensor:
         return _rows(x, self.first_k, self.count, self.kv_len)
 
     def sums(self, lse: Tensor) -> Tensor:
-        """Returns the log-sum-exps `[heads, tokens]` of the queries as `[sequences, heads, q_len]`, without a copy."""
+        """Returns the log-sum-exps `[heads, tokens]` of the queries as `[rows, heads, q_len]`, without a copy."""
         found = lse[:, self.first_q : self.first_q + self.count * self.q_len]
         return split(found, 1, (self.count, self.q_len)).transpose(0, 1)
 
@@ -216,9 +217,13 @@ def _keys(options: Options, layout: Layout, k: Tensor, count: int) -> tuple[list
     return firsts, used or lengths
 
 
-def _plan(given: Mask, window: tuple[int, int], sizes: tuple[int, int, int, int, int], facts: Known | None) -> Plan:
-    """Returns the plan of sequences of equal lengths; `sizes` are (sequences, heads, key-value heads, queries, keys)."""
-    key = (given, window, sizes)
+def _plan(
+    given: Mask, window: tuple[int, int], sizes: tuple[int, int, int, int, int], facts: Known | None, documents: tuple[int, ...] = ()
+) -> Plan:
+    """Returns the plan of a window and a mask; `sizes` are (batch rows, heads, key-value heads, queries, keys), `documents` the lengths
+    of the documents in a row, if it has several.
+    """
+    key = (given, window, sizes, documents)
     kept = _PLANS.get(key) if facts is None else None
     if kept is not None:
         return kept.plan
@@ -228,16 +233,37 @@ def _plan(given: Mask, window: tuple[int, int], sizes: tuple[int, int, int, int,
         limits = _noren.window(left=None if left < 0 else left, right=None if right < 0 else right)
         bounds = _noren.causal() if window == (-1, 0) else limits
         mask = bounds if given == _noren.full() else bounds & given
+    if documents:
+        mask = mask & _noren.documents(list(documents))
     count, heads, kv_heads, q_len, kv_len = sizes
     shape = Shape(q_len, kv_len, query_offset=kv_len - q_len, batch=count, heads=heads, kv_heads=kv_heads)
     plan = mask.plan(shape, facts)
-    return plan if facts is not None else _PLANS.put(key, _Kept(plan, plan.bytes)).plan
+    nbytes = plan.bytes + 8 * len(documents)
+    return plan if facts is not None else _PLANS.put(key, _Kept(plan, nbytes)).plan
+
+
+def _seed(options: Options) -> Tensor | None:
+    return new_seed() if options.dropout > 0 else None
+
+
+def _one_row(
+    options: Options, lengths: list[int], first_q: int, first_k: int, heads: tuple[int, int], slopes: tuple[float, ...] | None
+) -> list[Piece]:
+    """Returns the call for sequences with as many queries as keys, as documents of one row; no call if there are no tokens."""
+    documents = tuple(length for length in lengths if length)
+    total = sum(documents)
+    if not total:
+        return []
+    several = documents if len(documents) > 1 else ()
+    plan = _plan(_noren.full(), options.window, (1, *heads, total, total), None, several)
+    call = Call(plan, options.scale, options.softcap, slopes, options.dropout)
+    return [Piece(first_q, first_k, 1, total, total, call, _seed(options))]
 
 
 def pieces_of(
     options: Options, layout: Layout, q: Tensor, k: Tensor, slopes: Tensor | None, facts: Known | Sequence[Known] | None
 ) -> list[Piece]:
-    """Returns the calls of the kernels: one for each run of consecutive sequences of equal lengths, masks and slopes.
+    """Returns the calls of the kernels: one for all sequences, or one for each run of sequences of equal lengths, masks and slopes.
 
     Sequences without queries or without keys need no call.
     """
@@ -248,6 +274,9 @@ def pieces_of(
     _limit(names.most_k, options.most_k, lengths_k)
     count = len(lengths_q)
     rows = None if slopes is None else _slopes(slopes, count, q.shape[1])
+    heads = (q.shape[1], k.shape[1])
+    if options.mask is None and facts is None and lengths_q == lengths_k and layout.used_k is None and count and len(set(rows or ())) <= 1:
+        return _one_row(options, lengths_q, firsts_q[0], firsts_k[0], heads, rows[0] if rows else None)
     masks = _each("mask", masks_of(options.mask), count)
     known = _each("facts", facts, count)
     single = facts is not None or any(word in str(mask) for mask in set(masks) for word in _BY_ROW)
@@ -260,10 +289,9 @@ def pieces_of(
         while not single and i < count and own == ((lengths_q[i], lengths_k[i]), masks[i], rows and rows[i]) and firsts_k[i] == firsts_k[i - 1] + lengths[1]:
             i += 1
         if 0 not in lengths:
-            plan = _plan(masks[first], options.window, (i - first, q.shape[1], k.shape[1], *lengths), known[first])
+            plan = _plan(masks[first], options.window, (i - first, *heads, *lengths), known[first])
             call = Call(plan, options.scale, options.softcap, rows[first] if rows else None, options.dropout)
-            seed = new_seed() if options.dropout > 0 else None
-            pieces.append(Piece(firsts_q[first], firsts_k[first], i - first, *lengths, call, seed))
+            pieces.append(Piece(firsts_q[first], firsts_k[first], i - first, *lengths, call, _seed(options)))
     return pieces
 
 
