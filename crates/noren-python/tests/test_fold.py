@@ -91,6 +91,13 @@ def test_wrong_input() -> None:
     assert message([[1]], budget=0).startswith("budget is 0")
     assert message([[1]], min_prefix=True).startswith("min_prefix is True")
     assert message([[1]], max_length="x").startswith("max_length is 'x'")
+    assert message([[1, 2], np.array([1.0, 2.0])]) == "sequence 1 holds float64: give whole numbers"
+    assert message([[1, 2], np.array([True, False])]) == "sequence 1 holds booleans: give token ids"
+    assert message([[1, 2], ["a"]]).startswith("sequence 1 holds")
+    assert message([[1], [[2]]]).startswith("sequence 1 has shape (1, 1)")
+    mixed = nr.fold([np.array([1, 2], np.int32), [1, 3], np.array([1, 2], np.uint8)])
+    assert mixed.token_count == 3 and mixed.input_ids.dtype == np.int64
+    assert nr.fold([[3, 4]] * 500).label_weights.tolist() == [[0, 500]]  # equal sequences count one by one
     fold = nr.fold([[1, 2], [1, 3]])
     with pytest.raises(nr.Error, match="its first dimensions must be"):
         fold.unfold(np.zeros((2, 3)))

@@ -396,6 +396,7 @@ CU = torch.tensor([0, 2, 6], dtype=torch.int32)
         ({"mask": torch.ones(4, 4)}, "mask is a Tensor"),
         ({"mask": "causal + alibi"}, "has score modifiers"),
         ({"mask": ["causal"]}, "mask has 1 entries, but there are 2 sequences"),
+        ({"facts": {"lengths": [2]}}, "facts were given without a mask"),
         ({"mask": "causal & padding", "facts": [{"lengths": [2]}]}, "facts has 1 entries"),
     ],
 )  # fmt: skip

@@ -167,6 +167,8 @@ def _attend(
     facts: Known | Sequence[Known] | None = None,
 ) -> tuple[Tensor, Tensor]:
     names, paged = options.names, layout.pages is not None
+    if facts is not None and options.mask is None:
+        raise Error("facts were given without a mask: give the mask that needs the facts as mask=")
     check_tensors(names, *(lower(q, k, v) if all(isinstance(x, Tensor) for x in (q, k, v)) else (q, k, v)), paged)
     q, k, v = lower(q, k, v)
     check_integers(names.starts_q, layout.starts_q, 1)
