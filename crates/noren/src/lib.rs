@@ -146,6 +146,7 @@ mod kernel;
 pub mod machine;
 mod options;
 pub mod reference;
+pub mod varlen;
 mod view;
 mod weights;
 
