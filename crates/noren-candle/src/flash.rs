@@ -409,7 +409,7 @@ fn view<'a, T: Stored>((storage, layout): (&'a CpuStorage, &Layout)) -> crate::R
 }
 
 fn view_mut<'a, T: Stored>(memory: &'a mut [T], dims: &[usize]) -> crate::Result<ViewMut<'a, T>> {
-    let (shape, strides) = by_head(dims, &Shape::from(dims).stride_contiguous())?;
+    let (shape, strides) = by_head(dims, Layout::contiguous(dims).stride())?;
     Ok(ViewMut::strided(memory, shape, strides, 0)?)
 }
 

@@ -3,7 +3,7 @@
 /// A copy of the part of ort's module `operator` that the adapter uses, with tensors in plain memory.
 mod theirs {
     #[derive(Debug)]
-    pub(super) struct Error(pub(super) String);
+    pub(crate) struct Error(pub(super) String);
 
     impl Error {
         pub(super) fn new(message: impl Into<String>) -> Self {
@@ -11,7 +11,7 @@ mod theirs {
         }
     }
 
-    pub(super) struct Value {
+    pub(crate) struct Value {
         pub(super) shape: Vec<i64>,
         pub(super) data: Vec<f32>,
     }
@@ -26,7 +26,7 @@ mod theirs {
         }
     }
 
-    pub(super) struct KernelContext {
+    pub(crate) struct KernelContext {
         pub(super) inputs: Vec<Value>,
         pub(super) output: std::cell::RefCell<Option<Value>>,
     }
@@ -43,7 +43,7 @@ mod theirs {
         }
     }
 
-    pub(super) trait Kernel {
+    pub(crate) trait Kernel {
         fn compute(&mut self, context: &KernelContext) -> Result<(), Error>;
     }
 }
@@ -91,12 +91,12 @@ impl Kernel for AttentionKernel {
 // end
 
 use super::{close, random, textbook};
-use noren_candle::candle_core::{Device, Result, Tensor};
+use noren_candle::candle_core::{self, Device, Tensor};
 
 #[test]
-fn the_kernel_equals_the_textbook_and_refuses_wrong_input() -> Result<()> {
+fn the_kernel_equals_the_textbook_and_refuses_wrong_input() -> candle_core::Result<()> {
     let (q, kv) = (random(&[1, 4, 9, 8], 6)?, random(&[1, 2, 9, 8], 7)?);
-    let value = |x: &Tensor| -> Result<Value> {
+    let value = |x: &Tensor| -> candle_core::Result<Value> {
         let shape = x.dims().iter().map(|n| *n as i64).collect();
         Ok(Value { shape, data: x.flatten_all()?.to_vec1()? })
     };

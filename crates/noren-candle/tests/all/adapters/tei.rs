@@ -41,11 +41,11 @@ pub(crate) fn flash_attn_varlen(
 // end
 
 use super::{close, random, textbook};
-use noren_candle::candle_core::{Device, Result};
+use noren_candle::candle_core::{self, Device};
 
 /// Two packed sequences against each sequence alone, as a CPU program computes it with candle's operations.
 #[test]
-fn packed_sequences_equal_the_textbook() -> Result<()> {
+fn packed_sequences_equal_the_textbook() -> candle_core::Result<()> {
     let (q, kv) = (random(&[9, 4, 8], 1)?, random(&[9, 2, 8], 2)?);
     let lens = Tensor::new(&[0u32, 6, 9], &Device::Cpu)?;
     for causal in [false, true] {
