@@ -15,6 +15,7 @@
 //! # Where to go next
 //!
 //! * [`attend`](attend()), [`attention`](attention()): attention as an operation with a backward pass
+//! * [`flash`]: the functions of `candle-flash-attn` for CPU tensors, over batches and packed sequences
 //! * [`layers`]: PyTorch's attention layers with the same names of parameters; [`nn`]: layers whose rows have the same bits in every batch
 //! * [`model`]: BERT, GPT-2, Llama, Mistral, Qwen3, Gemma 2 and 3, gpt-oss and T5 from Hugging Face folders; [`generate`]: generation
 //! * [`embed`]: one vector for each text; [`train`]: training with checkpoints
@@ -29,6 +30,7 @@ pub mod audit;
 pub mod dynamic;
 pub mod embed;
 mod error;
+pub mod flash;
 pub mod generate;
 pub mod layers;
 pub mod model;

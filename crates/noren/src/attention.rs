@@ -113,26 +113,54 @@ fn compute<T: Element>(
     let [batch, heads, q_len, _] = outputs.out.shape();
     let lse = outputs.lse.map(|lse| ViewMut::new(lse, [batch, heads, q_len, 1])).transpose()?;
     let isa = Isa::choose(options.isa)?;
-    let threads = rayon::current_num_threads();
-    let jobs = Jobs::new(plan);
     let cancel = Cancel::new(options);
-    let pass = Forward {
-        context: Context {
-            plan,
-            q: Rows::of(inputs.q),
-            starts: None,
-            bits: (0..jobs.shared_bits).map(|_| Default::default()).collect(),
-            modifiers: Modifiers::new(plan, inputs.q.shape()[3], options),
-            out: SharedRows::of(outputs.out),
-            lse: lse.map(SharedRows::of),
-        },
-        jobs,
-        keys: Keys::Given { k: Rows::of(inputs.k), v: Rows::of(inputs.v) },
-        threads: options.threads.unwrap_or(threads).min(threads),
-        cancel: &cancel,
-    };
-    pass.compute_on(isa);
+    let results = (SharedRows::of(outputs.out), lse.map(SharedRows::of));
+    let run = Run { plan, options, isa, threads: thread_count(options), cancel: &cancel };
+    run.forward(inputs, &Jobs::new(plan), results);
     cancel.finished()
+}
+
+/// Returns the maximum number of threads of a call.
+pub(crate) fn thread_count(options: &Options<'_>) -> usize {
+    let threads = rayon::current_num_threads();
+    options.threads.unwrap_or(threads).min(threads)
+}
+
+/// The settings of a pass over one plan. The caller has checked all arguments.
+pub(crate) struct Run<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) options: &'a Options<'a>,
+    pub(crate) isa: Isa,
+    pub(crate) threads: usize,
+    pub(crate) cancel: &'a Cancel<'a>,
+}
+
+impl<'a> Run<'a> {
+    /// Runs the forward pass and writes the outputs and the log-sum-exps (`[batch, heads, q_len, 1]`). `jobs` are the
+    /// jobs of the plan.
+    pub(crate) fn forward<T: Element>(
+        &self,
+        inputs: &Inputs<'a, T>,
+        jobs: &'a Jobs,
+        (out, lse): (SharedRows<'a>, Option<SharedRows<'a>>),
+    ) {
+        let pass = Forward {
+            context: Context {
+                plan: self.plan,
+                q: Rows::of(inputs.q),
+                starts: None,
+                bits: (0..jobs.shared_bits).map(|_| Default::default()).collect(),
+                modifiers: Modifiers::new(self.plan, inputs.q.shape()[3], self.options),
+                out,
+                lse,
+            },
+            jobs,
+            keys: Keys::Given { k: Rows::of(inputs.k), v: Rows::of(inputs.v) },
+            threads: self.threads,
+            cancel: self.cancel,
+        };
+        pass.compute_on(self.isa);
+    }
 }
 
 /// Returns the shape of the output, `[batch, heads, q_len, v_dim]`. Returns an error if arrays or options do not fit

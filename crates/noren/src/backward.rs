@@ -1,6 +1,6 @@
 //! [`attention_backward`] and [`attention_backward_into`]: the public entry to the backward pass.
 
-use crate::attention::{check, mismatch};
+use crate::attention::{Run, check, mismatch, thread_count};
 use crate::kernel::backward::{Backward, Context, Gradient, Sums, Wanted};
 use crate::kernel::{rows::Rows, rows::SharedRows, scores::Modifiers};
 use crate::options::Cancel;
@@ -150,7 +150,6 @@ pub fn attention_backward_into<T: Element>(
     // original order.
     let plan = &*plan.in_place();
     let isa = Isa::choose(options.isa)?;
-    let threads = rayon::current_num_threads();
     let GradientsMut { dq, dk, dv, bias, soft, sinks } = gradients;
     let of_bias = |bias: &Bias<'_>| if let Bias::Relative { .. } = bias { Gradient::Relative } else { Gradient::Bias };
     let mut arrays: Vec<_> = options
@@ -160,35 +159,63 @@ pub fn attention_backward_into<T: Element>(
         .filter_map(|(term, array)| Some((of_bias(term), SharedRows::of(array?))))
         .collect();
     arrays.extend(soft.map(|array| (Gradient::Soft, SharedRows::of(array))));
-
-    let shape = dq.shape();
-    // Sums are accumulated in `f32`, even if the result has a 16-bit type.
-    let mut sums = if T::DTYPE == Dtype::F32 { Vec::new() } else { vec![0.0f32; shape.iter().product()] };
-    let dq_sums = if sums.is_empty() { None } else { Some(SharedRows::of(ViewMut::new(&mut sums, shape)?)) };
-    let head_dim = inputs.q.shape()[3];
+    let [batch, heads, q_len, _] = inputs.q.shape();
+    let rows = SavedRows { out: saved.out, lse: View::new(saved.lse, [batch, heads, q_len, 1])?, dout: saved.dout };
     let cancel = Cancel::new(options);
-    let pass = Backward {
-        context: Context {
-            plan,
-            q: Rows::of(inputs.q),
-            k: Rows::of(inputs.k),
-            v: Rows::of(inputs.v),
-            out: Rows::of(saved.out),
-            dout: Rows::of(saved.dout),
-            lse: saved.lse,
-            modifiers: Modifiers::new(plan, head_dim, options),
-            scale: options.scale_for(head_dim),
-            softcap: options.softcap.map(f64::from),
-            partial: options.partial,
-            stats: Vec::new(),
-        },
-        sums: Sums { dq: SharedRows::of(dq), dq_sums, dk: SharedRows::of(dk), dv: SharedRows::of(dv) },
-        wanted: Wanted { arrays, sinks },
-        threads: options.threads.unwrap_or(threads).min(threads),
-        cancel: &cancel,
-    };
-    pass.compute_on(isa);
+    let run = Run { plan, options, isa, threads: thread_count(options), cancel: &cancel };
+    run.backward(inputs, &rows, [dq, dk, dv].map(SharedRows::of), Wanted { arrays, sinks })?;
     cancel.finished()
+}
+
+/// The values of [`Saved`], with log-sum-exps of any strides: `[batch, heads, q_len, 1]`.
+pub(crate) struct SavedRows<'a, T> {
+    pub(crate) out: View<'a, T>,
+    pub(crate) lse: View<'a>,
+    pub(crate) dout: View<'a, T>,
+}
+
+impl<'a> Run<'a> {
+    /// Runs the backward pass over a plan without reordering. Writes the gradients of queries, keys and values to
+    /// `[dq, dk, dv]`, and those of score modifiers to `wanted`.
+    ///
+    /// # Errors
+    /// Returns an error if the memory for partial sums would be too large.
+    pub(crate) fn backward<T: Element>(
+        &self,
+        inputs: &Inputs<'a, T>,
+        saved: &SavedRows<'a, T>,
+        [dq, dk, dv]: [SharedRows<'a>; 3],
+        wanted: Wanted<'a>,
+    ) -> Result<(), Error> {
+        let (plan, options) = (self.plan, self.options);
+        let shape = dq.shape();
+        // Sums are accumulated in `f32`, even if the result has a 16-bit type.
+        let mut sums = if T::DTYPE == Dtype::F32 { Vec::new() } else { vec![0.0f32; shape.iter().product()] };
+        let dq_sums = if sums.is_empty() { None } else { Some(SharedRows::of(ViewMut::new(&mut sums, shape)?)) };
+        let head_dim = inputs.q.shape()[3];
+        let pass = Backward {
+            context: Context {
+                plan,
+                q: Rows::of(inputs.q),
+                k: Rows::of(inputs.k),
+                v: Rows::of(inputs.v),
+                out: Rows::of(saved.out),
+                dout: Rows::of(saved.dout),
+                lse: saved.lse,
+                modifiers: Modifiers::new(plan, head_dim, options),
+                scale: options.scale_for(head_dim),
+                softcap: options.softcap.map(f64::from),
+                partial: options.partial,
+                stats: Vec::new(),
+            },
+            sums: Sums { dq, dq_sums, dk, dv },
+            wanted,
+            threads: self.threads,
+            cancel: self.cancel,
+        };
+        pass.compute_on(self.isa);
+        Ok(())
+    }
 }
 
 /// Returns an error if the results of the forward pass do not have the shapes of the plan.
@@ -198,7 +225,11 @@ fn check_saved<T: Element>(
     plan: &Plan,
     options: &Options<'_>,
 ) -> Result<(), Error> {
-    let shape = check(inputs, plan.shape(), options)?;
+    check_saved_shapes(saved, check(inputs, plan.shape(), options)?)
+}
+
+/// Returns an error if the results of the forward pass do not fit an output of the shape `shape`, `[batch, heads, q_len, v_dim]`.
+pub(crate) fn check_saved_shapes<T: Element>(saved: &Saved<'_, T>, shape: [usize; 4]) -> Result<(), Error> {
     for (name, view) in [("out", &saved.out), ("dout", &saved.dout)] {
         if view.shape() != shape {
             let expected =
@@ -218,7 +249,7 @@ fn check_saved<T: Element>(
 }
 
 /// Returns an error if the memory for a gradient does not have the shape of the array to which the gradient belongs.
-fn check_gradients<T: Element>(
+pub(crate) fn check_gradients<T: Element>(
     inputs: &Inputs<'_, T>,
     options: &Options<'_>,
     gradients: &GradientsMut<'_, T>,

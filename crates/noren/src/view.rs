@@ -2,6 +2,7 @@
 
 use crate::dtype::Values;
 use crate::{Element, Error};
+use std::ops::Range;
 
 /// A strided view of values, `[batch, heads, length, head_dim]`. The values are `f32` by default, or
 /// [`bf16`](crate::bf16) or [`f16`](struct@crate::f16).
@@ -110,6 +111,19 @@ impl Layout {
         index as usize
     }
 
+    /// Returns the layout of the rows `rows` of the batch row `batch`, with one batch row. Panics if these rows are not
+    /// inside the shape, or if there are none.
+    pub(crate) fn narrow(&self, batch: usize, rows: Range<usize>) -> Layout {
+        let [batches, heads, len, width] = self.shape;
+        assert!(
+            batch < batches && rows.start < rows.end && rows.end <= len,
+            "the rows {rows:?} of batch row {batch} are not inside the shape {:?}",
+            self.shape
+        );
+        let offset = self.index([batch, 0, rows.start, 0]);
+        Layout { shape: [1, heads, rows.len(), width], strides: self.strides, offset }
+    }
+
     fn assert_inside(&self, at: [usize; 4]) {
         assert!(
             at.iter().zip(&self.shape).all(|(i, n)| i < n),
@@ -171,6 +185,12 @@ impl<'a, T: Element> View<'a, T> {
         }
         layout.shape = shape;
         Some(View { data: self.data, layout })
+    }
+
+    /// Returns a view of the rows `rows` of the batch row `batch`, `[1, heads, rows, head_dim]`. Panics if these rows are
+    /// not inside the shape, or if there are none.
+    pub(crate) fn narrow(&self, batch: usize, rows: Range<usize>) -> View<'a, T> {
+        View { data: self.data, layout: self.layout.narrow(batch, rows) }
     }
 
     /// Writes the values with indices `from..from + into.len()` in row `i` of batch row `b` and head `h` to `into`, as
@@ -257,6 +277,18 @@ impl<'a, T: Element> ViewMut<'a, T> {
     /// Returns the shape of the view, `[batch, heads, length, head_dim]`.
     pub fn shape(&self) -> [usize; 4] {
         self.layout.shape
+    }
+
+    /// Sets all values of the rows `rows` of the batch row `batch` to `value`.
+    pub(crate) fn fill_rows(&mut self, batch: usize, rows: Range<usize>, value: T) {
+        let [_, heads, _, width] = self.layout.shape;
+        for (h, i) in (0..heads).flat_map(|h| rows.clone().map(move |i| (h, i))) {
+            for d in 0..width {
+                let at = [batch, h, i, d];
+                self.layout.assert_inside(at);
+                self.data[self.layout.index(at)] = value;
+            }
+        }
     }
 
     /// Returns a read-only view of the array.

@@ -1,8 +1,10 @@
 //! All tests of the crate, in one program: a file is a module, `cargo test -p noren-candle --test all MODULE::` runs one.
 
+mod adapters;
 mod attention;
 mod audit;
 mod embedded;
+mod flash;
 mod minilm;
 mod models;
 mod modules;

@@ -337,7 +337,7 @@ impl<T: Element> KvCache<T> {
                 out: SharedRows::of(outputs.out),
                 lse: lse.map(SharedRows::of),
             },
-            jobs,
+            jobs: &jobs,
             keys: Keys::Stored(stored.collect()),
             threads: options.threads.unwrap_or(threads).min(threads),
             cancel: &cancel,
