@@ -138,7 +138,7 @@ pub fn generate(
             model.check_ids(&begins)?;
             t5_loop(t5, prompts, &begins, &mut loops)?
         }
-        Model::Bert(_) => {
+        Model::Bert(_) | Model::ModernBert(_) => {
             return Err(Error::input("the model", "an encoder", "only causal language models and T5 continue texts"));
         }
     };

@@ -3,6 +3,7 @@
 mod attention;
 mod audit;
 mod embedded;
+mod families;
 mod minilm;
 mod models;
 mod modules;
