@@ -158,8 +158,11 @@ def write(name: str, family: str, head: str, options: dict[str, Any]) -> None:
     tensors = outputs(model, texts, "right")
     if family in LEFT:
         left = outputs(model, texts, "left")
-        if family == "ModernBert" and head == "ForSequenceClassification" and model.config.classifier_pooling == "cls":
-            del left["logits"]  # transformers reads the first column, which is padding
+        first = getattr(model.config, "classifier_pooling", "cls") == "cls" and family not in DECODERS
+        if first:  # transformers reads the first column, which is padding
+            left.pop("pooler_output", None)
+        if first and head == "ForSequenceClassification":
+            del left["logits"]
         tensors.update({f"left_{key}": tensor for key, tensor in left.items()})
     save_file(tensors, folder / "expected.safetensors")
     if head in ("ForSequenceClassification", "ForTokenClassification"):

@@ -133,7 +133,16 @@ impl Batch {
             count.collect()
         });
         let positions = positions.collect();
-        Ok(Batch { ids, keep, positions, types: None, mask: None, facts: Facts::new(), documents: None, unpooled: Vec::new() })
+        Ok(Batch {
+            ids,
+            keep,
+            positions,
+            types: None,
+            mask: None,
+            facts: Facts::new(),
+            documents: None,
+            unpooled: Vec::new(),
+        })
     }
 
     /// Adds a mask, which is intersected with the model's mask and with masks that were added before.

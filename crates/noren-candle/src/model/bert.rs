@@ -63,7 +63,12 @@ impl BertFamily {
             BertFamily::Bert | BertFamily::Roberta => Outer {
                 root: if self == BertFamily::Bert { "bert" } else { "roberta" },
                 layers: "encoder.layer",
-                attention: ["attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"],
+                attention: [
+                    "attention.self.query",
+                    "attention.self.key",
+                    "attention.self.value",
+                    "attention.output.dense",
+                ],
                 feed_forward: ["intermediate.dense", "output.dense"],
                 norms: ["attention.output.LayerNorm", "output.LayerNorm"],
             },

@@ -109,7 +109,8 @@ impl BertConfig {
         }
         if config.most_tokens() == 0 {
             let given = config.positions;
-            let expected = format!("more than {} are needed: positions begin after pad_token_id", config.first_position());
+            let expected =
+                format!("more than {} are needed: positions begin after pad_token_id", config.first_position());
             return Err(Error::config("max_position_embeddings", given, expected));
         }
         Ok(config)

@@ -14,11 +14,20 @@ use candle_nn::{Init, VarBuilder};
 pub(super) enum BertHead {
     None,
     /// Predicts the token at each position.
-    MaskedLm { transform: Linear, activation: Activation, norm: Norm, decoder: Linear },
+    MaskedLm {
+        transform: Linear,
+        activation: Activation,
+        norm: Norm,
+        decoder: Linear,
+    },
     /// Predicts the classes of a text from its pooled state (BERT).
     OfPooled(Linear),
     /// Predicts the classes of a text from the state of its first token, with a hidden layer (RoBERTa, DistilBERT).
-    OfFirst { dense: Linear, activation: Activation, out: Linear },
+    OfFirst {
+        dense: Linear,
+        activation: Activation,
+        out: Linear,
+    },
     /// Predicts a class for each token.
     OfTokens(Linear),
 }

@@ -53,7 +53,8 @@ impl Config {
                 Err(Error::config("architectures", given, "give T5ForConditionalGeneration"))
             }
             other => {
-                let expected = format!("give modernbert, t5 or one of {}, {}", ENCODERS.join(", "), DECODERS.join(", "));
+                let expected =
+                    format!("give modernbert, t5 or one of {}, {}", ENCODERS.join(", "), DECODERS.join(", "));
                 Err(Error::config("model_type", format!("{other:?}"), expected))
             }
         }

@@ -268,13 +268,15 @@ impl Model {
                 Ok(Output { last_hidden_state: hidden, logits, pooler_output: None })
             }
             Model::Bert(model) => {
-                let hidden = model.hidden(batch, &mut encoder_pass(&model.declared, model.config().heads, batch, call)?)?;
+                let hidden =
+                    model.hidden(batch, &mut encoder_pass(&model.declared, model.config().heads, batch, call)?)?;
                 let pooler_output = model.pooled(&hidden, batch)?;
                 let logits = model.logits(&hidden, pooler_output.as_ref(), batch)?;
                 Ok(Output { last_hidden_state: hidden, logits, pooler_output })
             }
             Model::ModernBert(model) => {
-                let hidden = model.hidden(batch, &mut encoder_pass(&model.declared, model.config().heads, batch, call)?)?;
+                let hidden =
+                    model.hidden(batch, &mut encoder_pass(&model.declared, model.config().heads, batch, call)?)?;
                 let logits = model.logits(&hidden, batch)?;
                 Ok(Output { last_hidden_state: hidden, logits, pooler_output: None })
             }

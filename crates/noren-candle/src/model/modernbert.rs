@@ -114,7 +114,9 @@ impl ModernBert {
             (Head::TextClassifier(_), ClassifierPooling::First) => {
                 head.forward(&rows_at(hidden, &batch.first_tokens())?)?
             }
-            (Head::TextClassifier(_), ClassifierPooling::Mean) => head.forward(&mean_at(hidden, &batch.pooled_tokens())?)?,
+            (Head::TextClassifier(_), ClassifierPooling::Mean) => {
+                head.forward(&mean_at(hidden, &batch.pooled_tokens())?)?
+            }
             _ => head.forward(hidden)?,
         }))
     }

@@ -79,7 +79,8 @@ impl ModernBertConfig {
         let layers = raw.count("num_hidden_layers")?;
         if layers > 4096 || !hidden.is_multiple_of(heads) || !(hidden / heads).is_multiple_of(2) {
             let given = format!("{layers} layers of {heads} heads with a width of {hidden}");
-            let expected = "the width of a head, which is the width divided by the number of heads, must be an even number";
+            let expected =
+                "the width of a head, which is the width divided by the number of heads, must be an even number";
             return Err(Error::config("the size", given, expected));
         }
         let positions = raw.count_or("max_position_embeddings", 8192)?;
@@ -192,7 +193,9 @@ mod tests {
     #[test]
     fn unknown_options_are_refused_by_name() {
         let message = |more| read(more).unwrap_err().to_string();
-        assert!(message(json!({"classifier_pooling": "max"})).contains("classifier_pooling is \"max\": give cls or mean"));
+        assert!(
+            message(json!({"classifier_pooling": "max"})).contains("classifier_pooling is \"max\": give cls or mean")
+        );
         assert!(message(json!({"layer_types": ["full_attention"]})).contains("layer_types is for 1 layers"));
         assert!(message(json!({"layer_types": "full_attention"})).contains("layer_types is no list"));
         assert!(message(json!({"hidden_activation": "mish"})).contains("\"mish\""));

@@ -138,8 +138,10 @@ fn check_size(object: &Map<String, Value>) -> Result<()> {
     let head_dim = number(["head_dim"; 3], usual);
     let attention = 2.0 * hidden * (hidden + heads * head_dim);
     let experts = number(["num_local_experts", "num_experts", "num_experts"], 1.0).max(1.0);
-    let layers = number(["num_hidden_layers", "n_layer", "n_layers"], 1.0) * (attention + 2.0 * hidden * inner * experts);
-    let tables = number(["vocab_size"; 3], 1.0) + number(["max_position_embeddings", "n_positions", "n_positions"], 1.0);
+    let layers =
+        number(["num_hidden_layers", "n_layer", "n_layers"], 1.0) * (attention + 2.0 * hidden * inner * experts);
+    let tables =
+        number(["vocab_size"; 3], 1.0) + number(["max_position_embeddings", "n_positions", "n_positions"], 1.0);
     let parameters = layers + hidden * tables;
     match parameters <= MOST_PARAMETERS {
         true => Ok(()),

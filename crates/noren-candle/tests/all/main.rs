@@ -8,5 +8,6 @@ mod minilm;
 mod models;
 mod modules;
 mod private;
+mod private_classifiers;
 mod recognize;
 mod train;
