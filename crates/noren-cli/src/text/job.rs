@@ -285,13 +285,11 @@ fn given(
     let unpooled = hidden.positions().into_iter().map(|at| (0, at));
     let batch = Batch::new(vec![ids.to_vec()])?.facts(facts.clone()).unpooled(unpooled);
     let call = Call { trace, ..Call::default() };
-    let (logits, pooled) = (None, Vec::new());
-    let nothing =
-        Given { states: Vec::new(), logits, pooled, classes: Vec::new(), class_place: 0, prediction: Prediction::None };
     if let Model::T5(_) = model {
         let states: Vec<Vec<f32>> = model.encode(&batch, call)?.get(0)?.to_vec2()?;
         check_finite(&states)?;
-        return Ok(Given { states, ..nothing });
+        let (logits, pooled, classes) = (None, Vec::new(), Vec::new());
+        return Ok(Given { states, logits, pooled, classes, class_place: 0, prediction: Prediction::None });
     }
     let Output { last_hidden_state, logits, pooler_output } = model.forward_with(&batch, None, call)?;
     let states: Vec<Vec<f32>> = last_hidden_state.get(0)?.to_vec2()?;

@@ -1,7 +1,7 @@
 //! [`Prediction`]: the classes that a classifier predicts for a text or for its tokens, by name.
 
 use super::units::printable;
-use crate::failure::Result;
+use noren_candle::Result;
 use noren_candle::candle_core::Tensor;
 use noren_candle::model::{Batch, Classes, Head, Model, Problem, softmax};
 use noren_text::{Encoding, PrivateTokens};
@@ -38,7 +38,7 @@ impl Prediction {
         (encoding, hidden): (&Encoding, &PrivateTokens),
     ) -> Result<Prediction> {
         let Some(logits) = logits else { return Ok(Prediction::None) };
-        let logits = logits.get(text).map_err(noren_candle::Error::from)?;
+        let logits = logits.get(text)?;
         Ok(match model.config().head() {
             Head::None | Head::LanguageModel => Prediction::None,
             Head::TextClassifier(classes) => {
@@ -94,7 +94,7 @@ fn reason(read: &[usize], hidden: &PrivateTokens) -> Option<&'static str> {
 /// Returns the rows of a tensor with one or two dimensions.
 fn numbers(tensor: &Tensor) -> Result<Vec<Vec<f32>>> {
     let tensor = if tensor.rank() == 1 { tensor.unsqueeze(0) } else { Ok(tensor.clone()) };
-    Ok(tensor.and_then(|tensor| tensor.to_vec2()).map_err(noren_candle::Error::from)?)
+    Ok(tensor?.to_vec2()?)
 }
 
 fn of_text(classes: &Classes, logits: &[f32]) -> Vec<Label> {

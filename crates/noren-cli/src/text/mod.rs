@@ -90,8 +90,8 @@ Only some kinds of private text are searched, and not every occurrence is found;
   noren run 'Call 030 1234567 now' --hide all --mask 'causal & sliding(16)' --layer 2 --head 1
   noren run --model path/to/model --json < /dev/null
 
-A classifier prints the names of classes (id2label) with probabilities, for each text or for each token. Several texts are
-computed together; the bits of the result of a text do not depend on the other texts.
+A classifier prints the names of classes (id2label) with probabilities, for each text or token.
+Several texts are computed together; the bits of the result of a text do not depend on others.
   noren run --model path/to/classifier 'Not bad at all' 'It was too long'
   noren run --model path/to/classifier --lines reviews.txt --json
   noren run --model path/to/classifier --lines letters.txt --hide all";

@@ -41,7 +41,7 @@ pub(super) fn print(ran: &Ran<'_>, picture: Option<&Path>, screen: &mut Screen) 
     }
 }
 
-pub(super) fn caption(screen: &mut Screen, name: &str, text: impl std::fmt::Display) -> Result<()> {
+fn caption(screen: &mut Screen, name: &str, text: impl std::fmt::Display) -> Result<()> {
     screen.line(format_args!("{}{text}", paint(STRONG, format!("{name:<CAPTION$}"))))
 }
 

@@ -136,11 +136,7 @@ impl Several<'_> {
             true => {
                 let pairs: Vec<_> = texts.iter().map(|text| (&text.encoding.ids[..], &text.hidden)).collect();
                 let run = |ids: &[Vec<u32>]| {
-                    let batch = self.batch(ids, texts).map_err(|failure| noren_candle::Error::Input {
-                        name: "the batch".into(),
-                        given: format!("{failure:?}"),
-                        expected: "a batch of the same texts is valid".into(),
-                    })?;
+                    let batch = self.batch(ids, texts)?;
                     evidence(&model, &batch, &model.forward(&batch)?, texts)
                 };
                 with_note("proving ...", || prove_texts(&pairs, &Policy::Hide, &choices(self.source), TRIALS, run))?
@@ -154,13 +150,13 @@ impl Several<'_> {
             let secret = (&of.encoding, &of.hidden);
             let prediction = Prediction::of(&model, &batch, i, output.logits.as_ref(), secret)?;
             let names = of.encoding.ids.iter().map(name).collect();
-            Ok(Classified { of, names, prediction, proof: proofs.next() })
+            Ok::<_, Failure>(Classified { of, names, prediction, proof: proofs.next() })
         };
         texts.iter().enumerate().map(one).collect()
     }
 
     /// Returns the batch of the texts, padded on the right, with token ids `ids`.
-    fn batch(&self, ids: &[Vec<u32>], texts: &[Text<'_>]) -> Result<Batch> {
+    fn batch(&self, ids: &[Vec<u32>], texts: &[Text<'_>]) -> noren_candle::Result<Batch> {
         let [private, hidden]: [Vec<&PrivateTokens>; 2] =
             [texts.iter().map(|text| &text.private).collect(), texts.iter().map(|text| &text.hidden).collect()];
         let unpooled = hidden
@@ -214,7 +210,7 @@ fn evidence(
         if let Some(pooled) = pooler_output {
             rows[0].extend(pooled.get(i)?.to_vec1::<f32>()?);
         }
-        Ok(rows)
+        Ok::<_, noren_candle::Error>(rows)
     };
     texts.iter().enumerate().map(of).collect()
 }
