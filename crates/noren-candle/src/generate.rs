@@ -123,6 +123,7 @@ pub fn generate(
             return Err(Error::input("the first tokens of the decoder", "given", expected));
         }
         Model::Decoder(decoder) => {
+            decoder.language_model_head()?;
             if options.new_tokens > 0 {
                 // The model chooses the last token, but does not read it.
                 model.check_len(longest.saturating_add(options.new_tokens - 1))?;

@@ -171,11 +171,7 @@ impl Decoder {
     /// # Errors
     /// Returns an error for a model without an output layer, and for states with another number of values.
     pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
-        let Some(head) = self.head.as_ref().filter(|_| self.config.head == Head::LanguageModel) else {
-            let expected =
-                "a causal language model is needed: a model whose architectures end in ForCausalLM or LMHeadModel";
-            return Err(Error::input("the model", "without a language model's output layer", expected));
-        };
+        let head = self.language_model_head()?;
         let logits = head.forward(hidden)?;
         Ok(match self.config.logit_softcap {
             Some(cap) => ((logits / cap)?.tanh()? * cap)?,
@@ -185,6 +181,15 @@ impl Decoder {
 }
 
 impl Decoder {
+    /// Returns the output layer of a language model, or an error for a model without one.
+    pub(crate) fn language_model_head(&self) -> Result<&Linear> {
+        self.head.as_ref().filter(|_| self.config.head == Head::LanguageModel).ok_or_else(|| {
+            let expected =
+                "a causal language model is needed: a model whose architectures end in ForCausalLM or LMHeadModel";
+            Error::input("the model", "without a language model's output layer", expected)
+        })
+    }
+
     /// Returns the logits of the head for the hidden states `hidden` `[batch, length, hidden]`: of the next token at
     /// each position, of the classes of each token, or of the classes of each text, from the state of its last token;
     /// `None` if the model has no head.

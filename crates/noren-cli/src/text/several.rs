@@ -14,7 +14,6 @@ use noren_candle::model::{Batch, Model, Output};
 use noren_candle::{Proof, prove_texts};
 use noren_text::{Detectors, Encoding, Policy, PrivateTokens};
 use serde::Serialize;
-use serde_json::json;
 
 /// Maximum number of tokens of a batch, with padding. No output depends on this number.
 const MOST_TOKENS: usize = 16_384;
@@ -62,6 +61,13 @@ impl Classified<'_> {
     }
 }
 
+/// The JSON result for all texts.
+#[derive(Serialize)]
+struct ShownTexts<'a> {
+    model: &'a str,
+    texts: Vec<Shown<'a>>,
+}
+
 /// The JSON result for one text.
 #[derive(Serialize)]
 struct Shown<'a> {
@@ -99,8 +105,10 @@ impl Several<'_> {
             all.extend(with_note("computing ...", || self.classify(batch))?);
         }
         match json {
-            true => screen
-                .json(&json!({ "model": self.source.name, "texts": all.iter().map(outlined).collect::<Vec<_>>() }))?,
+            true => {
+                let texts = all.iter().map(outlined).collect();
+                screen.json(&ShownTexts { model: &self.source.name, texts })?;
+            }
             false => print(&all, screen)?,
         }
         Ok(if all.iter().all(Classified::holds) { Verdict::Yes } else { Verdict::No })

@@ -124,9 +124,9 @@ fn hidden_text_changes_no_score_and_the_proof_holds() {
             (labels(&own["texts"][2]), &Value::Bool(true)),
             "{name}"
         );
-        // Without --hide, the secret changes scores.
+        // Without --hide, the secret changes scores. The windows of this Mistral do not reach the secret.
         let [a, b] = [&texts, &swapped].map(|texts| labels(&run(name, &[texts[0], texts[1]])["texts"][0]));
-        assert_ne!(a, b, "{name}: nothing was swapped");
+        assert_eq!(a == b, name == "mistral_classifier", "{name}");
     }
 }
 
