@@ -11,6 +11,9 @@ use noren_text::{Kind, Policy, PrivateTokens};
 const TEXTS: [(usize, &[usize]); 3] = [(12, &[3, 4, 5]), (5, &[2]), (9, &[])];
 const CHOICES: std::ops::Range<u32> = 5..100;
 
+/// Rows of numbers: one for each token of a text, or one for each text.
+type Rows = Vec<Vec<f32>>;
+
 fn ids() -> Vec<Vec<u32>> {
     let row = |(row, (len, _)): (usize, &(usize, &[usize]))| {
         std::iter::once(0).chain((1..*len as u32).map(|i| 5 + (31 * row as u32 + 17 * i) % 95)).collect()
@@ -25,7 +28,7 @@ fn secrets() -> Vec<PrivateTokens> {
 
 /// Returns one row of numbers for each token of each text. The logits of a text belong to the first token from which
 /// they are computed, and are also returned by themselves.
-fn rows(model: &Model, ids: &[Vec<u32>], side: Side) -> Result<(Vec<Vec<Vec<f32>>>, Vec<Vec<f32>>)> {
+fn rows(model: &Model, ids: &[Vec<u32>], side: Side) -> Result<(Vec<Rows>, Rows)> {
     let secrets = secrets();
     let longest = ids.iter().map(Vec::len).max().unwrap();
     let shift = |row: usize| if side == Side::Left { longest - ids[row].len() } else { 0 };
