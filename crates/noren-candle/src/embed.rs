@@ -45,8 +45,10 @@ impl Embedder {
     pub fn load(folder: impl AsRef<Path>) -> Result<Self> {
         let folder = folder.as_ref();
         let mut model = Model::load(folder)?;
-        if let Model::Bert(bert) = &mut model {
-            bert.pack()?;
+        match &mut model {
+            Model::Bert(model) => model.pack()?,
+            Model::ModernBert(model) => model.pack()?,
+            Model::Decoder(_) | Model::T5(_) => {}
         }
         let (pooling, normalize) = read_modules(folder)?;
         let tokenizer = load_tokenizer(folder)?;
@@ -66,6 +68,7 @@ impl Embedder {
         match &self.model {
             Model::Decoder(model) => model.config().hidden,
             Model::Bert(model) => model.config().hidden,
+            Model::ModernBert(model) => model.config().hidden,
             Model::T5(model) => model.config().hidden,
         }
     }

@@ -123,6 +123,7 @@ pub fn generate(
             return Err(Error::input("the first tokens of the decoder", "given", expected));
         }
         Model::Decoder(decoder) => {
+            decoder.language_model_head()?;
             if options.new_tokens > 0 {
                 // The model chooses the last token, but does not read it.
                 model.check_len(longest.saturating_add(options.new_tokens - 1))?;
@@ -138,7 +139,7 @@ pub fn generate(
             model.check_ids(&begins)?;
             t5_loop(t5, prompts, &begins, &mut loops)?
         }
-        Model::Bert(_) => {
+        Model::Bert(_) | Model::ModernBert(_) => {
             return Err(Error::input("the model", "an encoder", "only causal language models and T5 continue texts"));
         }
     };
