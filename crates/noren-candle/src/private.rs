@@ -1,4 +1,4 @@
-//! [`prove`]: a test that released outputs of a model do not depend on private tokens.
+//! [`prove`]: tests that the released outputs of a model do not depend on private tokens.
 
 use crate::error::{Error, Result};
 use noren::noren_mask::philox;

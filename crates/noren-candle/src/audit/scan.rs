@@ -1,4 +1,4 @@
-//! Checks that cover every token, and every text length up to the tested length.
+//! Makes trials that change every token of a text, and trials of every text length up to the tested length.
 
 use super::lab::{Input, Lab, Trial, Trials, broken};
 use crate::model::Batch;
@@ -42,7 +42,10 @@ pub(super) fn lengths(lab: &Lab<'_>) -> Trials {
         if begins {
             let base = lab.with_main(&full, cut(full.main())?);
             let (what, other) = (
-                format!("a text of {n} tokens alone, and at the beginning of a text of {} tokens", lab.length),
+                format!(
+                    "the first run has a text of {n} tokens; the second run has the same tokens at the beginning of a text of {} tokens",
+                    lab.length
+                ),
                 full.clone(),
             );
             let broken = broken("lengths", 0, &[&n.to_string(), &lab.length.to_string()]);

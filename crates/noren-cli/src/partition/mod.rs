@@ -59,16 +59,16 @@ struct WireArgs {
     /// Size of one value of partial results, in bytes
     #[arg(long, value_name = "N", default_value_t = 4)]
     partial_bytes: usize,
-    /// Speed of a rank in the forward pass without a mask [default: 375, two cores of the README's machine in f32]
+    /// Speed of a rank in the forward pass without a mask, in GFLOP/s [default: 375, as measured on two cores of the README's machine in f32]
     #[arg(long, value_name = "GFLOP/S")]
     gflops: Option<f64>,
-    /// Bandwidth into a rank from ranks on the same node
+    /// Bandwidth into a rank from ranks on the same node, in GB/s
     #[arg(long, value_name = "GB/S", default_value_t = 10.0)]
     near: f64,
-    /// Bandwidth into a rank from ranks on other nodes
+    /// Bandwidth into a rank from ranks on other nodes, in GB/s
     #[arg(long, value_name = "GB/S", default_value_t = 1.25)]
     far: f64,
-    /// Time from the sending of a message to the arrival of its first byte
+    /// Time from the sending of a message to the arrival of its first byte, in microseconds
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 30.0)]
     latency: f64,
 }

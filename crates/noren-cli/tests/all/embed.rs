@@ -193,7 +193,7 @@ fn what_cannot_be_embedded_or_written_is_refused() {
     if cfg!(target_os = "linux") {
         let full = folder.file("full.npy");
         std::os::unix::fs::symlink("/dev/full", &full).unwrap();
-        refused(&embed(&model, &input, &full, &[]), "cannot be written: No space left on device");
+        refused(&embed(&model, &input, &full, &[]), "the file cannot be written: No space left on device");
         let stdout = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let mut piped = Command::new(env!("CARGO_BIN_EXE_noren"));
         let status = piped.args(["embed", "--model", text(&model), text(&input)]).stdout(stdout).status().unwrap();

@@ -271,7 +271,7 @@ fn inputs_and_outputs_that_are_no_files() {
     refused(&run(text(&good), text(&folder)), "is a folder");
     refused(&run(text(&good), "/no/such/folder/out.safetensors"), "there is no folder");
     if cfg!(target_os = "linux") {
-        refused(&run(text(&good), "/dev/full"), "/dev/full: cannot be written: No space left on device");
+        refused(&run(text(&good), "/dev/full"), "/dev/full: the file cannot be written: No space left on device");
     }
     assert!(!out.exists());
 }

@@ -285,7 +285,7 @@ class MaskView {
     this.old.hidden = this.#now.other === null || !(first || second);
     const says = this.old.hidden
       ? ""
-      : `The ${second ? "second" : "first"} text has an error. ${this.#other ? "The comparison is of the last text without an error." : "Nothing is compared."}`;
+      : `The ${second ? "second" : "first"} text has an error. ${this.#other ? "The comparison uses its last version without an error." : "Nothing is compared."}`;
     if (this.old.textContent !== says) this.old.textContent = says;
     this.#ages();
   }
@@ -413,7 +413,7 @@ class MaskView {
     this.#explaining?.abort();
     this.#explaining = null;
     const { first, second } = this.#broken;
-    const says = first || second ? "A text has an error: no explanation is available." : "Reading the mask …";
+    const says = first || second ? "A mask text has an error, so no explanation is available." : "Reading the mask …";
     if (this.why.textContent !== says) fill(this.why, el("p", { class: "soft" }, says));
   }
 
