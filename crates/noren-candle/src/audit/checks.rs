@@ -156,7 +156,7 @@ fn batch(lab: &Lab<'_>) -> Trials {
                     None => None,
                 };
                 let pairs = (0..lab.length).map(|at| ((0, at), (row, at + by))).collect();
-                let what = format!("a text alone, and in row {row} of a batch with texts of {mates} tokens");
+                let what = format!("a text, first alone and then in row {row} of a batch with texts of {mates} tokens");
                 let other = Input { text, decoder };
                 let (base, broken) = (alone.clone(), broken.clone());
                 trials.push(Trial { what, base, other, pairs, broken, moved: false, given: None });
@@ -184,7 +184,7 @@ fn documents(lab: &Lab<'_>) -> Trials {
     }
     let base = Input::of(Batch::new(vec![texts[1].clone()])?);
     let pairs = (0..texts[1].len()).map(|at| ((0, at), (0, at + first))).collect();
-    let what = "the second document alone, and packed after the first document".into();
+    let what = "the second document, first alone and then packed after the first document".into();
     trials.push(Trial { what, base, other: packed, pairs, broken, moved: false, given: None });
     Ok(Ok(trials))
 }
@@ -203,8 +203,11 @@ fn cached(lab: &Lab<'_>, check: &str, chunk: usize) -> Trials {
     let read = [&prompt[..], &made[..made.len().saturating_sub(1)]].concat();
     let base = Input::of(Batch::new(vec![read])?);
     let pairs = (0..logits.len()).map(|i| ((0, prompt.len() - 1 + i), (0, i))).collect();
-    let what =
-        format!("{NEW} tokens one by one, after {} tokens in chunks of {}", prompt.len(), chunk.min(prompt.len()));
+    let what = format!(
+        "{NEW} tokens are generated one by one, after a prompt of {} tokens in chunks of {}",
+        prompt.len(),
+        chunk.min(prompt.len())
+    );
     let (other, given) = (base.clone(), Some(vec![logits]));
     let broken = broken(check, 0, &[]);
     Ok(Ok(vec![Trial { what, base, other, pairs, broken, moved: false, given }]))

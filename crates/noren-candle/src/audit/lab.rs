@@ -111,11 +111,11 @@ impl<'a> Lab<'a> {
         let limit = subject.positions.map_or(usize::MAX, |most| most.saturating_sub(PADS));
         if length.unwrap_or(12) > limit || limit < 12 || length.is_some_and(|length| length < 12) {
             let given = format!("{} tokens", length.unwrap_or(12));
-            let most = if limit == usize::MAX { String::new() } else { format!(" and at most {limit}") };
+            let and_at_most = if limit == usize::MAX { String::new() } else { format!(" and at most {limit}") };
             return Err(Error::input(
                 "the length of the audited texts",
                 given,
-                format!("give at least 12{most} tokens, because {PADS} tokens of padding are added"),
+                format!("give at least 12{and_at_most} tokens, because {PADS} tokens of padding are added"),
             ));
         }
         let mut lab = Lab {

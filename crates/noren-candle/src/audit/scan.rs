@@ -43,7 +43,7 @@ pub(super) fn lengths(lab: &Lab<'_>) -> Trials {
             let base = lab.with_main(&full, cut(full.main())?);
             let (what, other) = (
                 format!(
-                    "the first run has a text of {n} tokens; the second run has the same tokens at the beginning of a text of {} tokens",
+                    "a text of {n} tokens, first alone and then at the beginning of a text of {} tokens",
                     lab.length
                 ),
                 full.clone(),
@@ -61,7 +61,8 @@ pub(super) fn lengths(lab: &Lab<'_>) -> Trials {
         };
         let other = Input { text, decoder: full.decoder.clone() };
         let what =
-            format!("a text of {n} tokens alone, and padded on the {side:?} to {} tokens", lab.length).to_lowercase();
+            format!("a text of {n} tokens, first alone and then padded on the {side:?} to {} tokens", lab.length)
+                .to_lowercase();
         let broken = broken("lengths", 1, &[if side == Side::Left { "left" } else { "right" }, &n.to_string()]);
         trials.push(of_length(places, what, [base, other], broken, by));
     }

@@ -22,8 +22,8 @@ pub(crate) struct PartitionArgs {
     /// Number of nodes; consecutive ranks are on one node
     #[arg(long, value_name = "K", default_value_t = 1)]
     nodes: usize,
-    /// Limits on the cells and tokens of a rank, within which traffic is minimised: narrow limits on cells, wide
-    /// limits, or equal numbers of tokens
+    /// Limits on the numbers of cells and tokens of each rank, within which the traffic is minimised: narrow limits on
+    /// cells (balanced), wide limits (traffic), or equal numbers of tokens (tokens)
     #[arg(long, value_enum, default_value_t, hide_possible_values = true, value_name = "balanced|traffic|tokens")]
     objective: ObjectiveArg,
     /// Send only keys and values: each query row is computed by the rank that owns the row
@@ -56,7 +56,7 @@ struct WireArgs {
     /// Size of one value of queries, keys and values, in bytes
     #[arg(long, value_name = "N", default_value_t = 2)]
     element_bytes: usize,
-    /// Size of one value of partial results, in bytes
+    /// Size of one value of the partial results that ranks exchange, in bytes
     #[arg(long, value_name = "N", default_value_t = 4)]
     partial_bytes: usize,
     /// Speed of a rank in the forward pass without a mask, in GFLOP/s [default: 375, as measured on two cores of the README's machine in f32]

@@ -152,7 +152,7 @@ fn print_outcome(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     if !ran.state.is_empty() {
         let numbers: Vec<String> = ran.state.iter().take(NUMBERS).map(|x| format!("{x:+.3}")).collect();
         let (width, public) = (ran.state.len(), ran.names.len() - ran.hidden.count());
-        let mean = format!("mean of the {public} tokens that are released");
+        let mean = format!("mean of the final states of the {public} tokens that are not hidden");
         caption(
             screen,
             "state",
