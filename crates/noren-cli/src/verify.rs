@@ -61,7 +61,7 @@ fn tell(report: &Report, screen: &mut Screen) -> Result<()> {
     let verdict = match (report.pairs, broken) {
         (0, _) => format!("{}: the policy denies no pair of tokens", paint(BAD, "nothing established")),
         (pairs, 0) => format!(
-            "{}: in none of the {pairs} denied pair(s) does the source token influence the target token",
+            "{}: no source token influences its target token in the {pairs} denied pair(s)",
             paint(GOOD, "holds")
         ),
         (pairs, broken) => {

@@ -86,7 +86,7 @@ impl Heat<'_> {
         if notable.is_empty() {
             return match order.first() {
                 Some(&k) if row[k] > 0.0 => paint(DIM, format!("spread out, most on {}", cut(&self.tokens[k], 12))),
-                _ => paint(DIM, "may read no key"),
+                _ => paint(DIM, "reads none of these keys"),
             };
         }
         let words = notable.into_iter().enumerate().map(|(i, k)| {
