@@ -1,4 +1,4 @@
-//! [`prove`]: tests that the released outputs of a model do not depend on private tokens.
+//! [`prove`]: a test that released outputs of a model do not depend on private tokens.
 
 use crate::error::{Error, Result};
 use noren::noren_mask::philox;

@@ -50,7 +50,7 @@ and, with --generate, 64-bit whole numbers:
 Examples:
   noren run --model llama --input tokens.safetensors -o out.safetensors
   noren run --model gpt2 --input tokens.safetensors --generate 12 -o out.safetensors";
-/// Number of tokens that `noren run TEXT` generates after the text without `--generate`.
+/// Default number of tokens that are generated after a text.
 const GOES_ON: usize = 60;
 
 fn examples() -> String {

@@ -177,11 +177,11 @@ mod tests {
     #[test]
     fn one_sided_values_are_reported() {
         let check = Check { out: 1e-7, lse: 0.0, scale: 1.0, worst: 0.01, one_sided: 2, holds: false };
-        let expected = "2 values are NaN or infinite in only one of the two results; of all other values, the largest difference to it 1.0e-7 \
-                        (at most 1.0 % of the tolerance of its row)";
+        let expected = "2 values are NaN or infinite in only one of the two results; among all other values, largest difference to it: 1.0e-7; \
+                        every difference is at most 1.0 % of the tolerance of its query row";
         assert_eq!(differences("it", &check), expected);
         let check = Check { one_sided: 0, lse: 0.5, worst: 250.0, ..check };
-        let expected = "largest difference to it 1.0e-7, of lse 5.0e-1 (at most 250.0 x the tolerance of its row)";
+        let expected = "largest difference to it: 1.0e-7 (of lse: 5.0e-1); every difference is at most 250.0 x the tolerance of its query row";
         assert_eq!(differences("it", &check), expected);
     }
 

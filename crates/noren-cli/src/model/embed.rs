@@ -194,7 +194,7 @@ impl Lines {
             let lines = self.next(marks.len())?.unwrap_or_default();
             if lines.len() < marks.len() {
                 return refuse(format!(
-                    "the .part file has {} vectors, but {} has only {} lines",
+                    "the .part file has {} vectors, but {} has only {} line(s)",
                     part.marks().len(),
                     self.name,
                     self.number

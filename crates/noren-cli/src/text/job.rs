@@ -91,7 +91,7 @@ pub(crate) struct Guess {
 struct Given {
     states: Vec<Vec<f32>>,
     logits: Option<Vec<Vec<f32>>>,
-    /// First the values of the pooled state of the whole text, then the score of each class.
+    /// The pooled state of the whole text, followed by the class scores.
     of_text: Vec<f32>,
     classes: Option<Vec<f32>>,
 }

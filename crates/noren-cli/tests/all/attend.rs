@@ -139,7 +139,7 @@ fn tables_that_do_not_fit_are_refused_by_name() {
         ("bias", &[1usize, 4, 6, 7][..], "tensor \"t\" has shape [1, 4, 6, 7]"),
         ("soft", &[1, 1, 4, 6, 6], "tensor \"t\" has shape [1, 1, 4, 6, 6]"),
         ("sinks", &[3], "the score `sinks` needs one value for each query head, so shape [4]"),
-        ("relative", &[4, 6], "an odd width"),
+        ("relative", &[4, 6], "must be odd"),
     ] {
         let input = folder.tensors("x.safetensors", &[("q", qkv), ("k", qkv), ("v", qkv), ("t", table)]);
         refused(&attend(&input, &["--mask", &format!("causal + {score}(t)")]), expected);

@@ -441,8 +441,8 @@ class MaskView {
         same
           ? "The same cells."
           : [
-              el("span", { class: "only-this" }, el("b", {}, number(mine)), " only the first"),
-              el("span", { class: "only-other" }, el("b", {}, number(theirs)), " only the second"),
+              el("span", { class: "only-this" }, el("b", {}, number(mine)), " only the first mask"),
+              el("span", { class: "only-other" }, el("b", {}, number(theirs)), " only the second mask"),
               first && button("First difference: jump there", () => this.#jump()),
             ],
       );
