@@ -25,7 +25,7 @@ pub struct GenerateOptions {
     pub prefill_chunk: usize,
     /// The facts that the model's masks need, such as labels of the prompts' tokens. Each prompt is a batch row.
     pub facts: Facts,
-    /// The first tokens that a T5's decoder reads, for each prompt [default: the start token of the configuration].
+    /// For each prompt, the first tokens that a T5's decoder reads [default: the start token of the configuration].
     pub begins: Option<Vec<Vec<u32>>>,
 }
 
@@ -119,7 +119,7 @@ pub fn generate(
     };
     let cache_bytes = match model {
         Model::Decoder(_) if options.begins.is_some() => {
-            let expected = "the model has no decoder that reads an encoder: omit `begins`";
+            let expected = "this model has no separate encoder, so its decoder begins with the prompt: omit `begins`";
             return Err(Error::input("the first tokens of the decoder", "given", expected));
         }
         Model::Decoder(decoder) => {
@@ -133,7 +133,7 @@ pub fn generate(
         Model::T5(t5) => {
             let begins = options.begins.clone().unwrap_or_else(|| vec![vec![t5.config().start]; prompts.len()]);
             if begins.len() != prompts.len() || begins.iter().any(Vec::is_empty) {
-                let expected = format!("give one text of at least one token for each of {} prompts", prompts.len());
+                let expected = format!("give one list of at least one token for each of the {} prompts", prompts.len());
                 return Err(Error::input("the first tokens of the decoder", format!("{begins:?}"), expected));
             }
             model.check_ids(&begins)?;

@@ -64,7 +64,7 @@ impl EntityRecognizer {
         let logits = logits.transpose()?.unwrap_or_default();
         if let Some(bad) = logits.iter().flatten().find(|x| !x.is_finite()) {
             return Err(Error::input(
-                "a score of the detector",
+                "a score that the detector computed",
                 bad,
                 "a finite number is needed: the weights are damaged",
             ));
@@ -171,7 +171,8 @@ fn read_labels(labels: &[String]) -> Result<(Vec<Tag>, Vec<String>)> {
     }
     if kinds.is_empty() || tags.iter().all(|tag| tag.kind.is_some()) {
         let given = format!("{labels:?}");
-        let expected = "a detector needs the class O and at least one kind of entity, as in O, B-PER, I-PER";
+        let expected =
+            "a detector needs the class O (no entity) and at least one kind of entity, as in O, B-PER, I-PER";
         return Err(Error::config("id2label", given, expected));
     }
     Ok((tags, kinds))

@@ -139,7 +139,7 @@ impl Bert {
         &self.config
     }
 
-    /// Stores packed copies of the weights of all layers, with which inputs of many tokens are computed faster
+    /// Stores packed copies of the weights of all layers, so that inputs of many tokens are computed faster
     /// ([`Linear::pack`]).
     pub(crate) fn pack(&mut self) -> Result<()> {
         for Block { projections: [q, k, v], out, up, down, .. } in &mut self.blocks {

@@ -35,7 +35,8 @@ struct Block {
     feedforward: FeedForward,
 }
 
-/// The names of a decoder's parts in a checkpoint, except the parts of attention and of the feed-forward part.
+/// The names of a decoder's parameters in a checkpoint, except the parameters inside attention and inside the
+/// feed-forward part.
 struct Outer {
     root: &'static str,
     embeddings: &'static str,

@@ -262,7 +262,7 @@ impl DecoderConfig {
             return Err(Error::config(
                 "head_dim",
                 head_dim,
-                "an even number is needed: dimensions are rotated in pairs",
+                "an even number above 0 is needed, because rotary position encoding rotates pairs of dimensions",
             ));
         }
         if self.windows.len() != self.layers {

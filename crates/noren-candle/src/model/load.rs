@@ -1,4 +1,4 @@
-//! The loading of checkpoints in the format of Hugging Face: `config.json`, and one or more files with safetensors.
+//! Loads checkpoints in the format of Hugging Face: `config.json`, and one or more files with safetensors.
 
 use super::raw::{Raw, read_object};
 use super::{Bert, BertConfig, Config, Decoder, DecoderConfig, Model, ModernBert, ModernBertConfig, T5, T5Config};

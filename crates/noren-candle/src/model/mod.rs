@@ -226,7 +226,13 @@ impl Model {
             (Model::Bert(model), Stack::Encoder) => &mut model.declared,
             (Model::ModernBert(model), Stack::Encoder) => &mut model.declared,
             (Model::T5(model), stack) => &mut model.declared[stack as usize],
-            _ => return Err(Error::input("the stack of the mask", stack.name(), "the model lacks this stack")),
+            _ => {
+                return Err(Error::input(
+                    "the stack that the mask is for",
+                    stack.name(),
+                    "the model has no stack with this name",
+                ));
+            }
         };
         spec.mask = mask;
         Ok(())

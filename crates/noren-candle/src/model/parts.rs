@@ -142,8 +142,8 @@ impl FeedForward {
 #[derive(Clone, Debug)]
 pub(crate) struct Mixture {
     router: Linear,
-    /// Two linear layers for each expert. The first computes `gate` and `up` together, in alternating columns of its
-    /// output. The second computes `down`.
+    /// Two linear layers for each expert, in this order: the first computes `gate` and `up` together, in alternating
+    /// columns of its output; the second computes `down`.
     experts: Vec<[Linear; 2]>,
     settings: Experts,
 }

@@ -115,7 +115,7 @@ impl Learner {
             Error::config(
                 "architectures",
                 given,
-                "a head that predicts tokens is needed: LlamaForCausalLM, BertForMaskedLM, ...",
+                "give an architecture whose head predicts tokens: LlamaForCausalLM, BertForMaskedLM, ...",
             )
         })
     }

@@ -86,7 +86,7 @@ pub(crate) struct Guess {
     pub(crate) best: Vec<(String, f32)>,
 }
 
-/// The outputs of a model for one text: outputs for each token, and outputs for the whole text.
+/// The outputs of a model for one text.
 struct Given {
     states: Vec<Vec<f32>>,
     logits: Option<Vec<Vec<f32>>>,
@@ -122,7 +122,7 @@ impl<'a> Job<'a> {
         let bound = mask.bind(&Shape::square(encoding.len()).heads(heads), &facts);
         let bound = bound.map_err(|e| {
             Failure::from(e)
-                .hint("a text is one row without padding, whose private tokens have labels: label=\"email\"")
+                .hint("a text is one batch row without padding; its only facts are the labels of private tokens, as in keys(label=\"email\")")
         })?;
 
         let mut trace = Trace::layers([layer]);
@@ -208,9 +208,12 @@ impl<'a> Job<'a> {
         let declared = &model.masks()[0];
         let [layers, heads] = [declared.layers, declared.heads[0]];
         let layer = self.layer.unwrap_or(layers / 2);
-        for (name, given, count) in [("--layer", layer, layers), ("--head", self.head, heads)] {
+        for (name, given, count, what) in [("--layer", layer, layers, "layers"), ("--head", self.head, heads, "heads")]
+        {
             if given >= count {
-                return Err(Failure::new(format!("{name} is {given}: the model has {count}, counted from 0")));
+                return Err(Failure::new(format!(
+                    "{name} is {given}, but the model has {count} {what}, counted from 0"
+                )));
             }
         }
         Ok([layers, heads, layer])
@@ -355,7 +358,7 @@ pub(super) fn check_finite(states: &[Vec<f32>]) -> noren_candle::Result<()> {
     match states.iter().flatten().find(|x| !x.is_finite()) {
         None => Ok(()),
         Some(x) => Err(noren_candle::Error::Input {
-            name: "a number of the model's states".into(),
+            name: "a value of the hidden states of the model".into(),
             given: x.to_string(),
             expected: "a finite number is needed: the weights are damaged, or too large for 32 bits".into(),
         }),

@@ -1,4 +1,4 @@
-//! The result of a run of a model over a text, as JSON.
+//! Converts the result of a run of a model over a text to JSON.
 
 use super::job::{Guess, Ran};
 use super::labels::Label;
@@ -68,7 +68,8 @@ pub(super) struct Proof<'a> {
     compared: usize,
     /// The indices of the tokens that are not hidden and whose output changed in at least one run.
     leaks: &'a [usize],
-    /// Number of private tokens whose own output changed. A number above 0 shows that the secrets were replaced.
+    /// Number of hidden tokens whose own output changed in the runs with other secrets. A number above 0 shows that the
+    /// secrets were replaced.
     secret_changed: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The result of a run of a model over a text, as text for a terminal.
+//! Prints the result of a run of a model over a text on a terminal.
 
 use super::job::{Guess, Ran};
 use super::labels::{Label, Prediction, ranked, shown};
@@ -129,9 +129,12 @@ fn print_attention(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     let most = (screen.width.saturating_sub(BESIDE) / 2).max(8);
     let shown = ran.units.len().min(most);
     let first = ran.units.len() - shown;
-    let by = if ran.units.len() < ran.names.len() { "words" } else { "tokens" };
+    let by = if ran.units.len() < ran.names.len() { "word" } else { "token" };
     let of = if first > 0 { format!(", the last {shown} of {}", ran.units.len()) } else { String::new() };
-    let about = format!("layer {}, head {}, by {by}{of}; cells that the mask denies are blank", ran.layer, ran.head);
+    let about = format!(
+        "layer {}, head {}, one row and one column for each {by}{of}; cells that the mask denies are blank",
+        ran.layer, ran.head
+    );
     caption(screen, "attention", paint(DIM, about))?;
     let labels: Vec<String> = ran.units[first..].iter().map(|unit| unit.label.clone()).collect();
     let cut = |rows: &[Vec<f32>]| rows[first..].iter().map(|row| row[first..].to_vec()).collect::<Vec<_>>();
@@ -155,7 +158,7 @@ fn print_outcome(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     if !ran.state.is_empty() {
         let numbers: Vec<String> = ran.state.iter().take(NUMBERS).map(|x| format!("{x:+.3}")).collect();
         let (width, public) = (ran.state.len(), ran.names.len() - ran.hidden.count());
-        let mean = format!("mean of the {public} tokens that are released");
+        let mean = format!("mean of the final states of the {public} tokens that are not hidden");
         caption(
             screen,
             "state",
@@ -255,8 +258,8 @@ fn print_secrets(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
         )?;
         return print_kinds(ran, screen);
     };
-    let visible = "the number and places of hidden tokens, and information about them in the rest of the text";
-    caption(screen, "visible", format_args!("of {} hidden tokens: {visible}", ran.hidden.count()))?;
+    let visible = "still the number and places of the hidden tokens, and what the rest of the text reveals about them";
+    caption(screen, "visible", visible)?;
     print_kinds(ran, screen)?;
     caption(screen, "proof", verdict(proof))?;
     caption(
