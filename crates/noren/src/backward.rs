@@ -88,6 +88,10 @@ pub struct Gradients<T = f32> {
 /// assert!((gradients.dv.iter().sum::<f32>() - 3.0).abs() < 1e-6);
 /// # Ok::<(), noren::Error>(())
 /// ```
+///
+/// # Errors
+/// Returns the errors of [`attention`](crate::attention()), and [`Error::Shape`] if an array of `saved` has another
+/// shape than the forward pass gives.
 pub fn attention_backward<T: Element>(
     inputs: &Inputs<'_, T>,
     saved: &Saved<'_, T>,
@@ -137,6 +141,10 @@ pub fn attention_backward<T: Element>(
 /// assert!(dbias.iter().sum::<f32>().abs() < 1e-6); // the gradient of a softmax sums to 0
 /// # Ok::<(), noren::Error>(())
 /// ```
+///
+/// # Errors
+/// Returns the errors of [`attention_backward`], and an error if the memory for a gradient does not have the shape of
+/// the gradient, or if an option whose gradient is requested is not given.
 pub fn attention_backward_into<T: Element>(
     inputs: &Inputs<'_, T>,
     saved: &Saved<'_, T>,
@@ -240,7 +248,7 @@ pub(crate) fn check_saved_shapes<T: Element>(saved: &Saved<'_, T>, shape: [usize
     let rows = shape[..3].iter().product::<usize>();
     if saved.lse.len() != rows {
         let expected = format!(
-            "the log-sum-exps are [batch, heads, q_len] = {:?}: give the {rows} values that the forward pass wrote",
+            "the log-sum-exps have shape [batch, heads, q_len] = {:?}: give the {rows} values that the forward pass wrote",
             &shape[..3]
         );
         return Err(mismatch("lse", vec![saved.lse.len()], expected));
@@ -256,7 +264,11 @@ pub(crate) fn check_gradients<T: Element>(
 ) -> Result<(), Error> {
     let same = |name, given: [usize; 4], of: &str, expected: [usize; 4]| match given == expected {
         true => Ok(()),
-        false => Err(mismatch(name, given.to_vec(), format!("{of} is {expected:?}: give a gradient of this shape"))),
+        false => Err(mismatch(
+            name,
+            given.to_vec(),
+            format!("the shape of {of} is {expected:?}: give a gradient of this shape"),
+        )),
     };
     same("dq", gradients.dq.shape(), "q", inputs.q.shape())?;
     same("dk", gradients.dk.shape(), "k", inputs.k.shape())?;
@@ -265,7 +277,7 @@ pub(crate) fn check_gradients<T: Element>(
         |name, problem: &str| Err(Error::Option { name, given: "requested".to_owned(), problem: problem.to_owned() });
     if !gradients.bias.is_empty() && gradients.bias.len() != options.bias.len() {
         let expected = format!(
-            "options.bias has {} entries: give one gradient entry for each, or an empty list",
+            "options.bias has {} entries: give one gradient for each of these entries, or an empty list",
             options.bias.len()
         );
         return Err(mismatch("gradients of biases", vec![gradients.bias.len()], expected));
@@ -279,13 +291,23 @@ pub(crate) fn check_gradients<T: Element>(
             (Bias::Relative { table }, Some(gradient)) => {
                 same("gradient of a relative bias", gradient.shape(), "the table", table.shape())?;
             }
-            (Bias::Alibi(_), Some(_)) => return refuse("the gradient of ALiBi", "ALiBi has no gradient: give None"),
+            (Bias::Alibi(_), Some(_)) => {
+                return refuse(
+                    "the gradient of ALiBi",
+                    "the slopes of ALiBi are not trained: give None for their gradient",
+                );
+            }
         }
     }
     match (&options.soft, &gradients.soft) {
         (_, None) => {}
         (Some(soft), Some(gradient)) => same("gradient of soft weights", gradient.shape(), "soft", soft.shape())?,
-        (None, Some(_)) => return refuse("the gradient of soft weights", "options.soft is None: set options.soft"),
+        (None, Some(_)) => {
+            return refuse(
+                "the gradient of soft weights",
+                "options.soft is None: set options.soft, or do not request its gradient",
+            );
+        }
     }
     match (options.sinks, &gradients.sinks) {
         (_, None) => Ok(()),
@@ -294,6 +316,9 @@ pub(crate) fn check_gradients<T: Element>(
             let expected = format!("there are {} sinks: give a gradient with one value for each sink", sinks.len());
             Err(mismatch("gradient of sinks", vec![gradient.len()], expected))
         }
-        (None, Some(_)) => refuse("the gradient of sinks", "options.sinks is None: set options.sinks"),
+        (None, Some(_)) => refuse(
+            "the gradient of sinks",
+            "options.sinks is None: set options.sinks, or do not request their gradient",
+        ),
     }
 }

@@ -89,7 +89,7 @@ impl Layout {
         let mut reach = 0usize;
         for (stride, n) in dims {
             if stride <= reach {
-                return Err(self.error(len, "two elements would have the same place in memory: give strides with a separate place for each element"));
+                return Err(self.error(len, "two elements would have the same index in memory: give strides that give each element its own index"));
             }
             reach += (n - 1) * stride;
         }
@@ -135,6 +135,9 @@ impl Layout {
 
 impl<'a, T: Element> View<'a, T> {
     /// Returns a view of a contiguous array: `data` holds exactly the elements of `shape`, the last dimension fastest.
+    ///
+    /// # Errors
+    /// Returns [`Error::View`] if `data` is too short for the shape or too long, or if a dimension is 0.
     pub fn new(data: &'a [T], shape: [usize; 4]) -> Result<Self, Error> {
         let layout = Layout::contiguous(shape);
         let count = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
@@ -146,6 +149,9 @@ impl<'a, T: Element> View<'a, T> {
 
     /// Returns a view in which element `[b, h, i, d]` has the index `offset + b * strides[0] + h * strides[1] + i *
     /// strides[2] + d * strides[3]` of `data`.
+    ///
+    /// # Errors
+    /// Returns [`Error::View`] if an element would be outside `data`, or if a dimension is 0.
     pub fn strided(data: &'a [T], shape: [usize; 4], strides: [isize; 4], offset: usize) -> Result<Self, Error> {
         Ok(View { data, layout: Layout { shape, strides, offset }.check(data.len())? })
     }
@@ -260,6 +266,9 @@ fn as_f32<T: Element>(values: &[T]) -> Option<&[f32]> {
 
 impl<'a, T: Element> ViewMut<'a, T> {
     /// Returns a view of a contiguous array: `data` holds exactly the elements of `shape`, the last dimension fastest.
+    ///
+    /// # Errors
+    /// Returns [`Error::View`] if `data` is too short for the shape or too long, or if a dimension is 0.
     pub fn new(data: &'a mut [T], shape: [usize; 4]) -> Result<Self, Error> {
         let layout = View::new(data, shape)?.layout;
         Ok(ViewMut { data, layout })
@@ -268,7 +277,9 @@ impl<'a, T: Element> ViewMut<'a, T> {
     /// Returns a view in which element `[b, h, i, d]` has the index `offset + b * strides[0] + h * strides[1] + i *
     /// strides[2] + d * strides[3]` of `data`.
     ///
-    /// Returns an error if elements overlap; a stride of 0 in a dimension longer than 1 is an overlap.
+    /// # Errors
+    /// Returns [`Error::View`] if an element would be outside `data`, if a dimension is 0, or if elements overlap. A
+    /// stride of 0 in a dimension longer than 1 is an overlap.
     pub fn strided(data: &'a mut [T], shape: [usize; 4], strides: [isize; 4], offset: usize) -> Result<Self, Error> {
         let layout = Layout { shape, strides, offset }.check(data.len())?.check_disjoint(data.len())?;
         Ok(ViewMut { data, layout })
