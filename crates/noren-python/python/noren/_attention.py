@@ -135,7 +135,7 @@ def plan_with_arrays(
     spec = mask if isinstance(mask, Spec) else None
     base = mask.mask if isinstance(mask, Spec) else mask
     if not isinstance(base, Mask):
-        raise TypeError(f"a {type(base).__name__} and {', '.join(f'{name}=' for name in given)} were given: give a mask or its text beside an array")
+        raise TypeError(f"a {type(base).__name__} and {', '.join(f'{name}=' for name in given)} were given together: only a Mask or its text can be combined with an array")
     both, known, added = with_arrays(base, given, _sizes(q, k), facts)
     moves = by_distance or (base.uses_query_offset() if spec is None else spec.uses_query_offset())
     return both.plan(shape_of(q, k, _offsets(query_offset), moves), known), spec, added

@@ -393,5 +393,5 @@ def _refuse_beside_plan(**given: Any) -> None:
 
 def _refuse_mask(mask: Any) -> TypeError:
     if type(mask).__name__ in ("Plan", "BoundMask", "Recognised"):
-        return TypeError(f"a {type(mask).__name__} is for one shape, and a step has its own: give the mask, or cache.plan(mask, heads, new)")
+        return TypeError(f"a {type(mask).__name__} is bound to one shape, and each step has another shape: give a mask, or the plan of the step, cache.plan(mask, heads, new)")
     return refuse_array(mask)

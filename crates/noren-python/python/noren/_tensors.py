@@ -47,7 +47,7 @@ def check_added(name: str, x: Tensor) -> None:
     check_dense(name, x)
     if x.dtype == torch.bool:
         raise TypeError(
-            f"{name} holds torch.bool, but its numbers change scores: give an array of allowed cells as a mask, "
+            f"{name} holds booleans, but a score modifier needs floats: give an array of allowed cells as a mask, "
             f'nr.dense("keep") with facts={{"arrays": {{"keep": nr.Array.keep({name})}}}}, or as attn_mask of nt.sdpa'
         )
     if not x.is_floating_point():

@@ -214,7 +214,7 @@ def fold(
     lengths = tuple(row[-1][1] for row in runs)
     shape = (len(runs), max(lengths))
     if shape[0] * shape[1] > TOKENS:
-        raise Error(f"{counted(shape[0], 'row')} of {shape[1]} tokens have more than {TOKENS} tokens: give fewer sequences")
+        raise Error(f"{counted(shape[0], 'row')} of {shape[1]} tokens are larger than the limit of {TOKENS} tokens: give fewer sequences")
     input_ids = np.full(shape, number("pad_token_id", pad_token_id, 0, 2**63 - 1), np.int64)
     position_ids = np.zeros(shape, np.int64)
     parents = np.full(shape, -1, np.int64)

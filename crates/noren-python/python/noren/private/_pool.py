@@ -33,9 +33,9 @@ def pool(states: Tensor, tokens: Tokens | Encoded, policy: Policy | None = None)
     known = tokens_of(tokens)
     if not isinstance(states, torch.Tensor) or not states.is_floating_point():
         given: Any = states.dtype if isinstance(states, torch.Tensor) else type(states).__name__
-        raise TypeError(f"states is {given}: give floats [batch, length, width]")
+        raise TypeError(f"`states` is {given}: give floats [batch, length, width]")
     check_strided("states", states)
     if states.dim() != 3 or tuple(states.shape[:2]) != known.shape:
-        raise Error(f"states has shape {list(states.shape)}, but the private tokens are those of a batch {list(known.shape)}: give [batch, length, width]")
+        raise Error(f"`states` has shape {list(states.shape)}, but the private tokens are those of a batch {list(known.shape)}: give [batch, length, width]")
     released = check_policy(Hide() if policy is None else policy).released(known)
     return mean_pool(states, torch.from_numpy(released).to(states.device))

@@ -255,7 +255,7 @@ class MaskCall:
         blocks with equal scores, those with the first keys are taken. Blocks with the score -inf or NaN are not taken.
         """
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-            raise Error(f"count is {count!r}: give the number of blocks, 0 or more")
+            raise Error(f"`count` is {count!r}: give the number of blocks, 0 or more")
         if isinstance(scores, Tensor):
             check_dense("the argument of call.top_blocks", scores)
         expected = (self.batch, self.heads, *self._block_counts(block))
