@@ -69,7 +69,11 @@ def test_what_does_not_fit_is_refused() -> None:
         ({"tokens": ["a"]}, nr.Error, "tokens has 1 names of queries, but the mask has 10 queries"),
         ({"tokens": "abc"}, TypeError, "tokens is one text"),
         ({"weights": np.ones((3, 3))}, nr.Error, r"weights have shape \[3, 3\]: give \[q_len, kv_len\] = \[10, 10\]"),
-        ({"tiles": (0, 3)}, nr.Error, r"tiles is \(0, 3\)"),
+        ({"tiles": (0, 3)}, nr.Error, r"tiles\[0\] is 0: give a whole number from 1"),
+        ({"tiles": 3}, TypeError, r"tiles is 3: give True, or two numbers above 0, \(rows, keys\)"),
+        ({"ax": [1]}, TypeError, r"ax is \[1\]: give axes of matplotlib"),
+        ({"tokens": range(10**12)}, nr.Error, "tokens has more than 16777216 items"),
+        ({"weights": "x"}, TypeError, "weights is 'x': give an array of numbers"),
     ]
     for arguments, kind, message in bad:
         with pytest.raises(kind, match=message):

@@ -121,7 +121,7 @@ def _tile(tiles: Any, shape: Shape) -> tuple[int, int] | None:
         return (96, 64) if tiles else None
     if not isinstance(tiles, (tuple, list)) or len(tiles) != 2:
         raise TypeError(f"tiles is {short(tiles)}: give True, or two numbers above 0, (rows, keys)")
-    rows, keys = (whole("tiles", size, 1) for size in tiles)
+    rows, keys = (whole(f"tiles[{i}]", size, 1) for i, size in enumerate(tiles))
     if (shape.q_len // rows + 1) * (shape.kv_len // keys + 1) > 1 << 16:
         raise Error(f"tiles of {rows} x {keys} cells are more than {1 << 16}: give larger tiles")
     return rows, keys
