@@ -1,8 +1,9 @@
 //! Converts Rust errors to Python exceptions with the same messages.
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::{PyErr, create_exception};
+use std::cell::RefCell;
 
 create_exception!(noren, Error, PyValueError, "The error for an invalid mask, fact, array or option.");
 create_exception!(noren, ParseError, Error, "The error for a text that is not a mask.");
@@ -15,9 +16,40 @@ pub(crate) fn raise(error: impl Into<noren::Error>) -> PyErr {
         error => {
             let text = error.to_string();
             let raised = Error::new_err(text.clone());
-            crate::function::explained(&text, raised)
+            explained(&text, raised)
         }
     }
+}
+
+thread_local! {
+    /// The last exception of a function, and its message. `raise` gives it to the error that contains the message.
+    static RAISED: RefCell<Option<(String, PyErr)>> = const { RefCell::new(None) };
+}
+
+/// Stores the exception of a function of Python, which becomes the cause of the next error on this thread that contains `message`.
+pub(crate) fn remember(message: &str, raised: PyErr) {
+    RAISED.set(Some((message.to_owned(), raised)));
+}
+
+/// Returns the exception for the error message `text` if a function raised an exception with this message on this thread: an
+/// interrupt unchanged, `None` for other messages. `error` is the exception that is raised otherwise; the function's exception
+/// becomes its cause.
+fn explained(text: &str, error: PyErr) -> PyErr {
+    let Some((message, raised)) = RAISED.take() else { return error };
+    if !text.contains(&message) {
+        return error;
+    }
+    Python::attach(|py| {
+        if !raised.is_instance_of::<PyException>(py) {
+            return raised; // Ctrl-C
+        }
+        let cause = match raised.is_instance_of::<Error>(py) {
+            true => raised.cause(py),
+            false => Some(raised),
+        };
+        error.set_cause(py, cause);
+        error
+    })
 }
 
 /// The maximum number of characters of a value in an error message.

@@ -1,21 +1,16 @@
 //! Masks whose cells a function of Python computes in tiles (`noren.maskmod`).
 
 use crate::classes::PyMask;
+use crate::error::remember;
 use noren::Mask;
 use noren::noren_mask::atoms::{TileCells, TileFunction};
-use pyo3::exceptions::{PyException, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use std::cell::RefCell;
 use std::ops::Range;
 
 /// The number in place of the index of bits that marks full tiles.
 const FULL: u32 = u32::MAX;
-
-thread_local! {
-    /// The last exception of a function, and its message. `raise` gives it to the error that contains the message.
-    static RAISED: RefCell<Option<(String, PyErr)>> = const { RefCell::new(None) };
-}
 
 /// A function of Python that computes tiles, with the inputs on which its cells depend.
 struct Function {
@@ -44,7 +39,7 @@ impl TileFunction for Function {
             let made = self.evaluate.bind(py).call1(arguments).and_then(|made| read(&made, queries, keys_end));
             made.map_err(|error| {
                 let message = error.value(py).to_string();
-                RAISED.set(Some((message.clone(), error)));
+                remember(&message, error);
                 message
             })
         })
@@ -72,27 +67,6 @@ fn read(made: &Bound<'_, PyAny>, queries: Range<i64>, keys_end: i64) -> PyResult
         }
     }
     Ok(cells)
-}
-
-/// Returns the exception for the error message `text` if a function raised an exception with this message on this thread: an
-/// interrupt unchanged, `None` for other messages. `error` is the exception that is raised otherwise; the function's exception
-/// becomes its cause.
-pub(crate) fn explained(text: &str, error: PyErr) -> PyErr {
-    let Some((message, raised)) = RAISED.take() else { return error };
-    if !text.contains(&message) {
-        return error;
-    }
-    Python::attach(|py| {
-        if !raised.is_instance_of::<PyException>(py) {
-            return raised; // Ctrl-C
-        }
-        let cause = match raised.is_instance_of::<crate::error::Error>(py) {
-            true => raised.cause(py),
-            false => Some(raised),
-        };
-        error.set_cause(py, cause);
-        error
-    })
 }
 
 /// Returns the mask of the cells that the function `evaluate` computes.

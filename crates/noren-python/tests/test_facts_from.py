@@ -150,7 +150,7 @@ def test_entries_of_random_batches_agree(seed):
         ({"attention_mask": T([[1, 1]]), "position_ids": T([[0, 1, 2]])}, "give entries of one batch"),
         ({"attention_mask": [[1, 1], [1]]}, "pad the batch first"),
         ({"segment_ids": T([[1, 2, 1]])}, "returns to id 1"),
-        ({"input_ids": T([[1, 2]]), "labels": T([[1, 2]])}, r"says nothing about a mask \(it has input_ids, labels\)"),
+        ({"input_ids": T([[1, 2]]), "labels": T([[1, 2]])}, r"gives no facts for a mask \(it has input_ids, labels\)"),
         ({}, "it has no entries"),
         ({"attention_mask": T([[1]]), "overflow_to_sample_mapping": T([0, 1])}, "2 entries, but attention_mask has 1 rows"),
         ({"attention_mask": torch.zeros(0, 4)}, "at least one row"),

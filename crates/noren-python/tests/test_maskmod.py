@@ -366,3 +366,16 @@ def test_what_is_established():
     assert "at every length" in nr.describe_mask_mod(lambda b, h, q, k: q >= k).established
     assert "no expression was found" in nr.describe_mask_mod(lambda b, h, q, k: q * k % 7 == 0).established
     assert "the function itself" in nr.describe_mask_mod(slow).established
+
+
+def test_captured_data_limits_expressions():
+    ids, other = torch.arange(40) // 10, torch.arange(50)
+    found = nr.describe_mask_mod(lambda b, h, q, k: (q >= k) & ((ids[q] == ids[k]) | (q >= 0)))
+    assert not found.recognised  # the expression would be `causal`, also where the function raises IndexError
+    assert np.array_equal(found.mask.dense(40)[0, 0], np.tri(40, dtype=bool))
+    with pytest.raises(nr.Error, match="IndexError"):
+        found.mask.bind(41)
+    unused = nr.describe_mask_mod(lambda b, h, q, k: (q >= k) & (other[k] == other[k]))
+    with pytest.raises(nr.Error):
+        unused.mask.bind(51)
+    assert not nr.describe_mask_mod(lambda b, h, q, k: q * 1000.0 >= k * 1000.0 + 1).traced  # rounded to float32

@@ -28,7 +28,7 @@ class FactsFound(dict[str, Any]):
 
     The dict holds facts by name, such as `lengths` and `documents`, and is given wherever facts are given. `mask` is the expression
     that uses them, without `causal`; images and prefixes of token types extend a causal mask, so that it contains `causal`.
-    `explanation` says in sentences how each entry was read; `found` has the names of the entries that were used, and `ignored` those
+    `explanation` states in sentences how each entry was read; `found` has the names of the entries that were used, and `ignored` those
     of the others.
     """
 
@@ -49,12 +49,12 @@ def facts_from(
     token_types: TokenTypes | None = None,
     pad_id: int | None = None,
 ) -> FactsFound:
-    """Returns the facts of a batch, and says how the batch was read.
+    """Returns the facts of a batch, and states how the batch was read.
 
     `batch` is a mapping: the output of a tokenizer or a data collator, or a dict with some of these entries:
 
     - `attention_mask`, `[batch, length]`: 1 for tokens and 0 for padding; with numbers above 1, ids of packed documents
-    - `position_ids`: positions that begin again at 0 in each document. Positions that never begin again say nothing
+    - `position_ids`: positions that begin again at 0 in each document. Positions that never begin again give no documents
     - `segment_ids`, `seq_idx`, `sequence_ids`, `document_ids`, `doc_ids`: the number of the document of each token. -1 is padding; 0 is
       padding or the first document, as `attention_mask` or `segment_padding` (the id of padding, None for no padding) decides
     - `cu_seqlens` and its forms with `_q` and `_k`, `cu_seq_lens`: 0 and the end of each document
@@ -66,7 +66,7 @@ def facts_from(
     An array that is no mapping is read as each of `attention_mask`, `position_ids`, `segment_ids` and `cu_seqlens`.
 
     Raises `Error` if an entry has several readings (the message has all of them), if two entries contradict each other, or if no entry
-    says anything about a mask. Raises TypeError if `batch` is neither a mapping nor an array.
+    gives facts. Raises TypeError if `batch` is neither a mapping nor an array.
     """
     if isinstance(batch, Facts):
         raise TypeError("the batch is a Facts already: give it as facts")
@@ -111,7 +111,7 @@ class _Reader:
         if not self.found:
             names = ", ".join(self.batch) or "no entries"
             raise Error(
-                f"the batch says nothing about a mask (it has {names}): give attention_mask, position_ids, segment_ids, cu_seqlens, or "
+                f"the batch gives no facts for a mask (it has {names}): give attention_mask, position_ids, segment_ids, cu_seqlens, or "
                 "pad_id= with input_ids"
             )
         return self._result(labels)
@@ -177,8 +177,8 @@ class _Reader:
             firsts = ids[np.concatenate(([True], np.diff(ids) != 0))] if len(ids) else ids
             if (firsts != np.arange(1, len(firsts) + 1)).any():
                 raise Error(
-                    f"attention_mask holds {_few(firsts.tolist())} in batch row {row}: give 1 for tokens and 0 for padding, or ids of packed "
-                    "documents that count from 1; give other ids as segment_ids"
+                    f"attention_mask holds {_few(firsts.tolist())} in batch row {row}: give 1 for tokens and 0 for padding, or ids of "
+                    "packed documents that count from 1; give other ids as segment_ids"
                 )
 
     def _token_ids(self, given: Ints | None) -> None:
@@ -265,11 +265,12 @@ class _Reader:
             kept = line[self._kept(row, given.shape[1])]
             restarts = restarts or bool((np.diff(kept) != 1).any())
         if not restarts:
-            starts = {int(line[self._kept(row, given.shape[1])][0]) for row, line in enumerate(given) if self._kept(row, given.shape[1]).any()}
+            kept_rows = [line[self._kept(row, given.shape[1])] for row, line in enumerate(given)]
+            starts = {int(kept[0]) for kept in kept_rows if len(kept)}
             if starts - {0} and self.real is None:
                 raise Error(
-                    f"position_ids begin at {min(starts - {0})} and never begin again, which has two readings: a step with a cache (give the "
-                    "position of the first query as query_offset), or padding before the first token (give attention_mask too)"
+                    f"position_ids begin at {min(starts - {0})} and never begin again, which has two readings: a step with a cache (give "
+                    "the position of the first query as query_offset), or padding before the first token (give attention_mask too)"
                 )
             self._says(name, "positions never begin again, so that they give no documents")
             return
@@ -420,8 +421,8 @@ def _bare(array: Any, segment_padding: int | None | Literal["unknown"]) -> Facts
     if ends := _bare_ends(array):
         if all(last - first == 1 for first, last in zip(ends, ends[1:], strict=False)):
             raise Error(
-                f"the array has several readings. position_ids: one sequence of {len(ends)} tokens. cu_seqlens: {len(ends) - 1} documents of "
-                "one token. Give a dict with the name of the entry"
+                f"the array has several readings. position_ids: one sequence of {len(ends)} tokens. cu_seqlens: {len(ends) - 1} documents "
+                "of one token. Give a dict with the name of the entry"
             )
         names = ["cu_seqlens"]
     for name in names:

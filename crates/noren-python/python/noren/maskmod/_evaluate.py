@@ -41,8 +41,8 @@ class Evaluator:
     """A mask function and the arguments with which it is called; `read` converts its results, and `what` names its kind in errors.
 
     `mode` is "torch" (tensors that broadcast), "vmap" (torch.vmap), "numpy" (arrays that broadcast) or "scalar" (whole numbers, one
-    cell at a time). `reasons` says why modes before it were not used. `uses_batch` and `uses_head` are false if the function did not
-    use the index in a test.
+    cell at a time). `reasons` has the reasons why modes before it were not used. `uses_batch` and `uses_head` are false if the function
+    did not use the index in a test.
     """
 
     def __init__(

@@ -23,13 +23,13 @@ COMPARED = 160
 
 @dataclass(frozen=True)
 class MaskMod:
-    """What `describe_mask_mod` found out about a mask function.
+    """The mask of a mask function, and the facts about it that `describe_mask_mod` established.
 
     `mask` is the mask. `recognised` is true if it is an expression of noren, which holds for every length; otherwise it is an atom
     whose cells are computed when it is bound. `traced` is true if the operations of the function were recorded: full and empty tiles
     are then found without evaluating their cells. `evaluated_as` is the type of the function's arguments in evaluations: "torch"
-    (tensors that broadcast), "vmap" (torch.vmap), "numpy", or "scalar" (one cell at a time). `reasons` says why a simpler or faster
-    form was not used. `compared` is the number of cells in which the recorded operations, and the expression if there is one, were
+    (tensors that broadcast), "vmap" (torch.vmap), "numpy", or "scalar" (one cell at a time). `reasons` has the reasons why a simpler
+    or faster form was not used. `compared` is the number of cells in which the recorded operations, and the expression if there is one, were
     compared with the function itself.
     """
 
@@ -42,11 +42,11 @@ class MaskMod:
 
     @property
     def established(self) -> str:
-        """What is known about the mask, as a sentence."""
+        """The facts that were established about the mask, as a sentence."""
         if self.recognised:
             return (
-                f"`{self.mask}` has the cells of the function at every length at which it can be bound: it was derived from the recorded operations of the "
-                f"function, and compared with the function in {self.compared} cells"
+                f"`{self.mask}` has the cells of the function at every length at which it can be bound: it was derived from the recorded "
+                f"operations of the function, and compared with the function in {self.compared} cells"
             )
         if self.traced:
             return (
@@ -105,7 +105,7 @@ def describe_mask_mod(function: Callable[..., Any], *, bounds: Bounds | None = N
     if recorded is not None:
         try:
             found = _shorter(recognise(recorded.result))
-            _check_limits(recorded)
+            _check_limits(recorded, str(found))
             _compare_expression(found, recorded.result)
             return MaskMod(found, True, True, evaluator.mode, tuple(evaluator.reasons), compared)
         except Unknown as error:
@@ -178,13 +178,14 @@ def _at(place: tuple[int, int], q: Any, k: Any) -> dict[str, Any]:
     return {"b": np.asarray(place[0], np.int64), "h": np.asarray(place[1], np.int64), "q": q[:, None], "k": k[None, :]}
 
 
-def _check_limits(recorded: Trace) -> None:
-    """Raises `Unknown` if the function reads captured data that its result does not contain: the expression would not raise its error
-    for longer sequences.
+def _check_limits(recorded: Trace, text: str) -> None:
+    """Raises `Unknown` if the function reads captured data that the expression `text` does not contain: the expression would be bound to
+    lengths at which the function raises an error.
     """
-    held = {(id(node.value)) for node in nodes(recorded.result) if node.op == "table"}
-    read = [node for node in nodes(recorded.fails) if node.op == "table"]
-    if (recorded.fails.op != "const" and not held) or any(id(node.value) not in held for node in read):
+    if recorded.fails.op == "const":
+        return
+    read = {id(node.value) for root in (recorded.result, recorded.fails) for node in nodes(root) if node.op == "table"}
+    if not read or text.count("documents(") + text.count("prefix(") < len(read):
         raise Unknown("captured data that has no effect on its result")
 
 

@@ -44,7 +44,7 @@ class ScoreMod:
 
     @property
     def established(self) -> str:
-        """What is known about the function, as a sentence."""
+        """The facts that were established about the function, as a sentence."""
         kind = next(iter(self.arguments), "no change of scores")
         return (
             f"additive ({kind}) for {self.shape}: score + bias was compared with the function in {self.cells} cells at the scores "
@@ -144,7 +144,10 @@ class _Source:
                 return f"{start}. It is a softcap: give softcap={cap:.6g} (nr.softcap({cap:.6g})){more}"
         factor = made[1] - made[0]
         if all(abs(found - middle - factor * score) <= 1e-4 * (1 + abs(factor * score)) for found, score in zip(made, given, strict=True)):
-            return f"{start}. It multiplies the score by {factor:.6g}: multiply scale= by this number, and give the number that it adds as a bias"
+            return (
+                f"{start}. It multiplies the score by {factor:.6g}: multiply scale= by this number, and give the number that it adds as "
+                "a bias"
+            )
         return f"{start}. noren adds numbers to scores, and has softcap, scale and soft weights as its other modifiers"
 
 

@@ -19,7 +19,7 @@ MOST_ENTRIES = 1 << 26
 
 
 class Untraceable(Exception):
-    """The function does something that a trace cannot record; the message says what."""
+    """The function does something that a trace cannot record; the message has the reason."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Table:
 
     def __contains__(self, item: Any) -> bool:
         if isinstance(item, Traced):
-            raise Untraceable("asks whether an index is in a collection")
+            raise Untraceable("tests whether an index is in a collection")
         return item in self._held
 
     def __getattr__(self, name: str) -> Any:
@@ -230,8 +230,6 @@ class _Paths:
             return self.graph.const(value.item())
         if getattr(value, "shape", None) == () and hasattr(value, "item"):
             return self.lift(value.item())
-        if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 20:
-            return self.graph.const(int(value))
         raise Untraceable(f"computes with {type(value).__name__} values")
 
     def indices(self, index: Any) -> tuple[Node, ...]:
