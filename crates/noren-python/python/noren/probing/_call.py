@@ -105,7 +105,8 @@ class Adapter(Protocol):
     name: str
     takes: frozenset[str]
     """The names of the features that the function takes: routes of masks, and `causal`, `window`, `bias`, `scale`, `softcap`,
-    `sinks`, `lse`, `blocks`, `gradients`, `head_masks` (masks that differ between heads)."""
+    `sinks`, `lse`, `blocks`, `gradients`, `gqa` (fewer key-value heads than query heads), `head_masks` (masks that differ between
+    heads)."""
     alignment: str | None
     """The documented position of the causal flag if `q_len` differs from `kv_len`: `"top-left"`, `"bottom-right"`, or None if it is not
     documented."""
