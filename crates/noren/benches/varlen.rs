@@ -1,17 +1,19 @@
 //! The overhead and the allocations of `noren::varlen` for lengths whose plans are kept.
 //!
 //! The same sequences are computed in alternation by one call of `Varlen::forward_into`, and by one call of `attention_into` for each
-//! sequence, with plans made before. Both use one thread, so that times of starting threads do not hide the difference. The second
-//! number is the kernel: plans, views and checks of each sequence are ready. Allocations are counted by the allocator of this program.
+//! sequence, with plans made before. Both use one thread, so that times of starting threads do not hide the difference. The difference
+//! is the overhead beyond the kernels' own entry; it is below 0 if the division of plans into jobs, which `Varlen` keeps with a plan, takes
+//! longer. A third column is the time of a call that is cancelled before its first tile: all checks, lookups and preparations, without
+//! attention. Allocations are counted by the allocator of this program.
 //!
 //! ```sh
 //! cargo bench -p noren --bench varlen
 //! ```
 
 use noren::varlen::{Planner, Sequences, Varlen, packed, packed_mut};
-use noren::{Facts, Inputs, Options, Outputs, Plan, Shape, View, ViewMut, atoms, attention_into};
+use noren::{Error, Facts, Inputs, Options, Outputs, Plan, Shape, View, ViewMut, atoms, attention_into};
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 /// The allocator of the system, with a count of allocations and of their bytes.
@@ -50,7 +52,7 @@ const HEAD_DIM: usize = 32;
 
 fn main() {
     println!(
-        "sequences  tokens | one call us | by sequence us | difference us (median of rounds) | allocations, bytes: one call | by sequence | output bytes"
+        "sequences  tokens | one call us | by sequence us | difference us (median of rounds) | cancelled call us | allocations, bytes: one call | by sequence | output bytes"
     );
     for lens in
         [vec![16], vec![128], vec![16; 8], vec![5, 40, 17, 64, 9, 33, 21, 12], vec![16; 32], vec![400, 20, 100, 7]]
@@ -78,6 +80,14 @@ fn measure(lens: &[usize]) {
         let outputs = Outputs { out: packed_mut(&mut out, shape).expect("the sizes fit"), lse: None };
         Varlen::new(sequences).causal(true).threads(1).forward_into(&planner, &inputs, outputs).expect("computes");
     };
+    let flag = AtomicBool::new(true);
+    let mut cancelled_out = values(5);
+    let mut cancelled = || {
+        let sequences = Sequences::packed(&cu_seqlens, &cu_seqlens).expect("the lengths rise");
+        let outputs = Outputs { out: packed_mut(&mut cancelled_out, shape).expect("the sizes fit"), lse: None };
+        let call = Varlen::new(sequences).causal(true).threads(1).cancel(&flag);
+        assert_eq!(call.forward_into(&planner, &inputs, outputs), Err(Error::Cancelled));
+    };
     let plans: Vec<Plan> = lens
         .iter()
         .map(|len| {
@@ -102,7 +112,7 @@ fn measure(lens: &[usize]) {
     let allocations = [counted(&mut one_call), counted(&mut by_sequence)];
 
     let rounds = 400;
-    let mut times: Vec<[f64; 2]> = Vec::with_capacity(rounds);
+    let mut times: Vec<[f64; 3]> = Vec::with_capacity(rounds);
     let timed = |run: &mut dyn FnMut()| {
         let start = Instant::now();
         for _ in 0..10 {
@@ -111,18 +121,18 @@ fn measure(lens: &[usize]) {
         start.elapsed().as_secs_f64() * 1e5
     };
     for _ in 0..rounds {
-        times.push([timed(&mut one_call), timed(&mut by_sequence)]);
+        times.push([timed(&mut one_call), timed(&mut by_sequence), timed(&mut cancelled)]);
     }
     let median = |mut list: Vec<f64>| {
         list.sort_by(f64::total_cmp);
         list[list.len() / 2]
     };
-    let [one, each] = [0, 1].map(|i| median(times.iter().map(|time| time[i]).collect()));
+    let [one, each, idle] = [0, 1, 2].map(|i| median(times.iter().map(|time| time[i]).collect()));
     let difference = median(times.iter().map(|time| time[0] - time[1]).collect());
     assert_eq!(out, expected, "both give the same bits");
     let [(a, a_bytes), (b, b_bytes)] = allocations;
     println!(
-        "{:9} {tokens:7} | {one:11.1} | {each:14.1} | {difference:13.2} | {a:4}, {a_bytes:8} | {b:4}, {b_bytes:8} | {:8}",
+        "{:9} {tokens:7} | {one:11.1} | {each:14.1} | {difference:13.2} | {idle:17.2} | {a:4}, {a_bytes:8} | {b:4}, {b_bytes:8} | {:8}",
         lens.len(),
         4 * tokens * HEADS * HEAD_DIM
     );

@@ -294,10 +294,15 @@ impl<'a, T: Element> ViewMut<'a, T> {
     pub(crate) fn fill_rows(&mut self, batch: usize, rows: Range<usize>, value: T) {
         let [_, heads, _, width] = self.layout.shape;
         for (h, i) in (0..heads).flat_map(|h| rows.clone().map(move |i| (h, i))) {
-            for d in 0..width {
-                let at = [batch, h, i, d];
-                self.layout.assert_inside(at);
-                self.data[self.layout.index(at)] = value;
+            self.layout.assert_inside([batch, h, i, width - 1]);
+            let start = self.layout.index([batch, h, i, 0]);
+            match self.layout.strides[3] {
+                1 => self.data[start..start + width].fill(value),
+                stride => {
+                    for d in 0..width {
+                        self.data[(start as isize + d as isize * stride) as usize] = value;
+                    }
+                }
             }
         }
     }
