@@ -240,7 +240,7 @@ test("a stack of too many layers is refused, not replaced", async () => {
 test("sets of very many ranges are counted completely, and the picture reports missing ranges", async () => {
   const page = await open({ layers: ["causal & stride(2)"], depth: 2, token: 16383 }, { len: 16384 });
   await shown(page, "token 16,383 depends on 8,192 of 16,384 inputs (1, 3, 5, … (more than 4096 runs))");
-  assert.match(await page.locator(".flow-lacks").innerText(), /ranges are missing from the picture/);
+  assert.match(await page.locator(".flow-lacks").innerText(), /The picture is incomplete/);
   await page.getByLabel("Token", { exact: true }).first().fill("7");
   await shown(page, "token 7 depends on 4 of 16,384 inputs (1, 3, 5, … (4 runs))");
   await page.finish();

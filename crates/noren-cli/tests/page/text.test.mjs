@@ -31,7 +31,7 @@ test("a proof in words", () => {
   const proof = { holds: true, trials: 3, compared: 14080, leaks: [], secret_changed: 9 };
   assert.equal(proofInWords(proof), "3 runs with other secrets in the same places: 14,080 numbers compared, none changed.");
   assert.match(proofInWords({ ...proof, holds: false, leaks: [4, 5] }), /the outputs of 2 released tokens changed/);
-  assert.match(proofInWords({ ...proof, holds: false, secret_changed: 0 }), /nothing is proved/);
+  assert.match(proofInWords({ ...proof, holds: false, secret_changed: 0 }), /Nothing is proved/);
   assert.equal(runs([3, 4, 5, 9, 12, 13]), "3..6, 9, 12..14");
   assert.equal(readsInWords([{ text: "a" }, { text: " " }], 1, [0.75, 0.25]), "“␣” reads “a” 75 %, “␣” 25 %.");
   assert.equal(readsInWords([{ text: "a" }], 0, [0]), "“a” reads nothing.");

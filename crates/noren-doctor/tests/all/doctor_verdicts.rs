@@ -294,7 +294,7 @@ fn malformed_cu_seqlens_are_reported_in_plain_numbers() {
     for (ends, problem) in [
         (vec![1, 3, 6], "the first value of cu_seqlens is 1, but it must be 0"),
         (vec![0, 3, 5], "the last value of cu_seqlens is 5, but it must be 6, the number of tokens"),
-        (vec![], "the array is empty"),
+        (vec![], "cu_seqlens is empty"),
     ] {
         let ends = Values::ints(&[ends.len()], ends).expect("a list");
         let declared = context(r#""kind": "packed""#);
