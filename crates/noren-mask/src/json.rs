@@ -37,7 +37,7 @@ impl Json {
             Json::Real(x) => format!("{x:e}"),
             Json::Text(t) if t.chars().nth(40).is_some() => format!("{:?}...", t.chars().take(40).collect::<String>()),
             Json::Text(t) => format!("{t:?}"),
-            Json::List(list) => format!("a list of length {}", list.len()),
+            Json::List(list) => format!("a list of {}", list.len()),
             Json::Object(_) => "an object".into(),
         }
     }

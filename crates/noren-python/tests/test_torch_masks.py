@@ -291,7 +291,7 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (lambda: nt.attention(X, X, X, "causal", bias=INTEGERS.bool()), TypeError, "bias holds booleans"),
     (lambda: nr.attention(X, X, X, "causal + bias", arrays={"bias": INTEGERS}), TypeError, "bias holds torch.int64"),
     (lambda: nr.padding().bind(6, {"attention_mask": [[0, 1, 1]]}), nr.Error, "attention_mask: the rows have 3 entries but the shape has 6 keys"),
-    (lambda: nr.padding().bind(6, {"token_ids": [[0, 5, 6]], "pad_id": 0}), nr.Error, "token_ids: has rows of 3 keys but the shape has 6"),
+    (lambda: nr.padding().bind(6, {"token_ids": [[0, 5, 6]], "pad_id": 0}), nr.Error, "token_ids: the rows have 3 entries but the shape has 6 keys"),
     (lambda: nr.causal().ndim, AttributeError, "a mask is not a tensor"),
     (lambda: nr.causal().plan(3).ndim, AttributeError, "a mask is not a tensor"),
 ]  # fmt: skip

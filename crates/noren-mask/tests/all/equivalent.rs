@@ -96,7 +96,7 @@ fn what_no_comparison_decides_is_named() {
         }
     }
     for (a, b, reason) in [
-        ("documents([5, 3])", "documents([4, 3])", "no length"),
+        ("documents([5, 3])", "documents([4, 3])", "no sequence length"),
         ("prefix([1, 2])", "prefix([1, 2, 3])", "no batch"),
         (
             "heads(every 2: chunk(65521) & stride(65519), else: causal)",

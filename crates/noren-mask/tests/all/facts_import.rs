@@ -36,7 +36,7 @@ fn token_ids_whose_pad_id_is_real_are_refused() {
     );
     assert!(
         message(Facts::from_token_ids(&[[5, 7, 8, eos], [eos, eos, 5, eos]], eos))
-            .contains("every batch row ends with")
+            .contains("is at the end of every batch row")
     );
     assert_eq!(
         message(Facts::from_token_ids_with(&[[5, 7, 9], [5, 7, eos]], eos, &[1, eos])),
@@ -80,8 +80,8 @@ fn padding_masks_say_their_polarity() {
         assert_eq!(
             message(Facts::padding_from_additive(&[[0.0, wrong]])),
             format!(
-                "facts: additive padding: the mask contains {wrong}: a mask holds 0 (may attend) and -inf or the type's \
-                 lowest number (ignored)"
+                "facts: additive padding: the mask contains {wrong}: an additive mask contains only 0 (allowed), and -inf or the type's \
+                 lowest number (not allowed)"
             )
         );
     }
@@ -107,7 +107,7 @@ fn segment_ids_become_documents_and_padding() {
     );
     assert_eq!(
         message(ids(&[vec![1, 2, 1]])),
-        "facts: segment_ids: batch row 0 returns to id 1 at key 2: a document is one run; give segments that interleave as \
+        "facts: segment_ids: batch row 0 has id 1 again at key 2: the keys of a document must be consecutive; give segments that interleave as \
          an array, `dense(name)`"
     );
     assert_eq!(
@@ -164,7 +164,7 @@ fn position_ids_restart_with_documents() {
             )
         );
     }
-    assert!(message(ids(&[vec![0, i64::MIN]])).contains("position -9223372036854775808 after 0"));
+    assert!(message(ids(&[vec![0, i64::MIN]])).contains("position -9223372036854775808 after position 0"));
     let known = Facts::new().lengths([2, 4]);
     assert_eq!(
         known.clone().with_position_ids(&[[0, 1, 1, 1], [0, 1, 0, 1]]).unwrap(),
@@ -191,8 +191,8 @@ fn cu_seqlens_become_documents() {
     assert_eq!(facts(&[0, 5, 32]).unwrap(), Facts::new().documents(vec![vec![5, 27]]));
     assert_eq!(facts(&[0, 5, 5]).unwrap(), Facts::new().documents(vec![vec![5, 0]]));
     let form = "give 0 and then the end of every document, such as [0, 5, 32] for documents of lengths [5, 27]";
-    assert_eq!(message(facts(&[])), format!("facts: cu_seqlens: has 0 entries: {form}"));
-    assert_eq!(message(facts(&[0])), format!("facts: cu_seqlens: has 1 entries: {form}"));
+    assert_eq!(message(facts(&[])), format!("facts: cu_seqlens: the list has 0 entries: {form}"));
+    assert_eq!(message(facts(&[0])), format!("facts: cu_seqlens: the list has 1 entries: {form}"));
     assert_eq!(message(facts(&[5, 32])), format!("facts: cu_seqlens: the list begins with 5: {form}"));
     assert_eq!(
         message(facts(&[0, 5, 3])),
@@ -202,5 +202,5 @@ fn cu_seqlens_become_documents() {
         message(facts(&[0, i64::MAX])),
         "facts: cu_seqlens: the last end is 9223372036854775807: at most 2147483647 tokens are supported"
     );
-    assert!(message(facts(&[0, i64::MAX, i64::MIN])).contains("falls from"));
+    assert!(message(facts(&[0, i64::MAX, i64::MIN])).contains("the ends decrease from"));
 }

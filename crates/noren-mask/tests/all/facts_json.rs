@@ -151,8 +151,8 @@ fn wrong_values_are_named_with_their_place() {
          "arrays.m.keep: shape [1, 2, 1] has 3 dimensions, and 1 could be the number of batch rows or of heads: give [1, 1, 2, 1] or [1, 1, 2, 1]".into()),
         (r#"{"arrays": {"m": {"keep": [[]]}}}"#, "arrays.m.keep: shape [1, 0]: every size must be 1 to 2147483647".into()),
         (r#"{"arrays": {"m": {"additive": [[0, -1e39]]}}}"#,
-         "arrays.m.additive[0][1]: got -1e39, expected 0 or \"-inf\": a mask holds 0 (may attend) and -inf or the type's \
-          lowest number (ignored); give other values as a score, `mask + bias(name)`".into()),
+         "arrays.m.additive[0][1]: got -1e39, expected 0 or \"-inf\": an additive mask contains only 0 (allowed), and -inf or the type's \
+          lowest number (not allowed); give other values as a score, `mask + bias(name)`".into()),
         (r#"{"arrays": {"m": {"csr": {"shape": [2, 2], "indptr": [0, 9, 1], "indices": [0]}}}}"#,
          "arrays.m.csr: `indptr` has the end 9 for row 0, but there are only 1 indices".into()),
         (r#"{"arrays": {"m": {"csr": {"shape": [1, 2], "indptr": [0, 2], "indices": [0, 0]}}}}"#,
@@ -488,7 +488,8 @@ fn tables_of_another_length_than_the_keys_are_refused() {
             assert!(mask.bind(&Shape::cross(6, 3), &facts).is_ok(), "{json}");
             for keys in [2, 4, 6] {
                 let error = mask.bind(&Shape::cross(3, keys), &facts).unwrap_err().to_string();
-                let expected = format!("facts: {name}: the rows have 3 entries but the shape has {keys} keys: give one entry");
+                let expected =
+                    format!("facts: {name}: the rows have 3 entries but the shape has {keys} keys: give one entry");
                 assert!(error.starts_with(&expected), "{error}");
             }
         }

@@ -173,7 +173,7 @@ fn deep_nesting_is_refused_not_fatal() {
         assert_eq!(mask.to_string().parse::<Mask>().unwrap(), mask);
         assert_eq!(mask.simplify().simplify(), mask.simplify());
         let deeper = open.repeat(levels + 1) + "causal" + &close.repeat(levels + 1);
-        assert!(deeper.parse::<Mask>().unwrap_err().message.contains("nested more than 256 deep"), "{open}");
+        assert!(deeper.parse::<Mask>().unwrap_err().message.contains("more than 256 levels of nesting"), "{open}");
     }
     let text = "(".repeat(256) + "causal" + &")".repeat(256);
     assert_eq!(parsed(&text), causal());
@@ -186,7 +186,7 @@ fn deep_builders_are_refused_and_freed() {
         mask -= full();
     }
     let error = mask.check().unwrap_err().to_string();
-    assert!(error.starts_with("`mask`: nested more than 256 deep"), "{error}");
+    assert!(error.starts_with("`mask`: the mask has more than 256 levels of nesting"), "{error}");
     assert!(mask.to_string().starts_with("... - ... - full - full"));
     let _ = mask.simplify();
     drop(mask);

@@ -148,9 +148,9 @@ fn ordered_plans_survive_json() {
     let runs = r#""key_order":[[0,2,5],[1,2,4]]"#;
     assert!(json.contains(runs), "{json}");
     for (from, to, problem) in [
-        (runs, r#""key_order":[[0,2,5],[2,2,4]]"#, "patterns[0].key_order is not what"),
-        (runs, r#""key_order":7"#, "patterns[0].key_order is not what"),
-        (r#","key_order":[[0,2,5],[1,2,4]]"#, "", "patterns[0] is not what"),
+        (runs, r#""key_order":[[0,2,5],[2,2,4]]"#, "patterns[0].key_order differs from the plan"),
+        (runs, r#""key_order":7"#, "patterns[0].key_order differs from the plan"),
+        (r#","key_order":[[0,2,5],[1,2,4]]"#, "", "patterns[0] differs from the plan"),
         (
             r#""auto""#,
             r#""sometimes""#,
